@@ -1,0 +1,33 @@
+"""The payload level: no tasks and no worker, only a queue and a loop of your own.
+
+A process of any language can be the other end: all it takes is Redis.
+"""
+
+from __future__ import annotations
+
+from schedq import Queue
+
+
+def produce(queue: Queue) -> None:
+    """Enqueue two messages: one now, one in a second."""
+    queue.enqueue({"kind": "greeting", "to": "ada"})
+    queue.enqueue({"kind": "greeting", "to": "grace"}, delay=1)
+
+
+def consume(queue: Queue) -> None:
+    """Do what there is until nothing comes for two seconds."""
+    while job := queue.claim(timeout_ms=2000):
+        try:
+            print(f"hello {job.payload['to']} (attempt {job.attempts})")
+        except Exception as error:  # noqa: BLE001 - whatever it was, the job comes back, or has failed for good
+            queue.fail(job, repr(error))
+        else:
+            # False: this took longer than the lease, and the job is another's now. Long work calls renew().
+            queue.complete(job, {"said": "hello"})
+
+
+if __name__ == "__main__":
+    with Queue("greetings", visibility_ms=30_000) as greetings:
+        produce(greetings)
+        consume(greetings)
+        print(greetings.stats()["completed_total"], "done")

@@ -1,0 +1,51 @@
+"""schedq: run Python work now, later, and again and again on Redis."""
+
+from schedq.aio import AsyncQueue
+from schedq.backoff import Exponential, Fixed, Linear, Steps
+from schedq.errors import (
+    ClosedError,
+    Conflict,
+    JobCancelled,
+    JobFailed,
+    JobGone,
+    QueueFull,
+    SchedqError,
+    StoreUnavailable,
+    UsageError,
+)
+from schedq.job import ClaimedJob, JobRecord, NewJob
+from schedq.outcome import Discard, Retry, Snooze
+from schedq.queue import Queue
+from schedq.running import CurrentJob, current_job
+from schedq.task import Job, Task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncQueue",
+    "ClaimedJob",
+    "ClosedError",
+    "Conflict",
+    "CurrentJob",
+    "Discard",
+    "Exponential",
+    "Fixed",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
+    "JobGone",
+    "JobRecord",
+    "Linear",
+    "NewJob",
+    "Queue",
+    "QueueFull",
+    "Retry",
+    "SchedqError",
+    "Snooze",
+    "Steps",
+    "StoreUnavailable",
+    "Task",
+    "UsageError",
+    "__version__",
+    "current_job",
+]

@@ -1,0 +1,339 @@
+"""The asyncio door: the verbs of `Queue`, awaited. One queue belongs to the event loop that first used it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from schedq import backoff as plans
+from schedq import lifecycle, outcome
+from schedq.application import Application
+from schedq.clocks import monotonic
+from schedq.connection import faults
+from schedq.connection.aline import AsyncLine
+from schedq.connection.exchange import Exchange
+from schedq.connection.subscription import Subscription
+from schedq.errors import ClosedError, SchedqError
+from schedq.instants import Duration, Instant, duration_ms
+from schedq.job import ClaimedJob, JobRecord, Options, Settlement
+from schedq.operations import Block, Flow, Operation, Round, attempts, control, enqueue, firm, upkeep, views
+from schedq.operations.waiting import POLL_S, ended, milliseconds
+
+T = TypeVar("T")
+
+
+class AsyncQueue(Application, door="aio"):
+    """A queue whose verbs are awaited. It belongs to the loop that first used it. Arguments: see `Application`."""
+
+    def _open(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._line = AsyncLine(self.address, self.settings)
+        self._subscription = Subscription(self.address, f"schedq-{self.name}")
+        self._blocking_lines: list[AsyncLine] = []
+        self._behind: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections; every later call raises ClosedError."""
+        if self._behind:
+            await asyncio.gather(*self._behind, return_exceptions=True)
+        self._is_closed = True
+        await self._subscription.aclose()
+        for line in (self._line, *self._blocking_lines):
+            await line.aclose()
+
+    # -- new jobs
+
+    async def enqueue(
+        self,
+        payload: Any,
+        *,
+        delay: Duration | None = None,
+        run_at: Instant | None = None,
+        job_id: str | None = None,
+        max_attempts: int | None = None,
+        backoff: plans.Plan | None = None,
+        timeout: Duration | None = None,
+    ) -> str:
+        """As `Queue.enqueue`."""
+        options = Options(
+            delay=delay,
+            run_at=run_at,
+            job_id=job_id,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            timeout=timeout,
+        )
+        return await self._ask(enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options)))
+
+    async def enqueue_many(
+        self,
+        jobs: Iterable[Any],
+        *,
+        delay: Duration | None = None,
+        run_at: Instant | None = None,
+        max_attempts: int | None = None,
+        backoff: plans.Plan | None = None,
+        timeout: Duration | None = None,
+    ) -> list[str]:
+        """As `Queue.enqueue_many`."""
+        options = Options(delay=delay, run_at=run_at, max_attempts=max_attempts, backoff=backoff, timeout=timeout)
+        return await self._drive(enqueue.enqueue_many(self.settings, self._prepare_many(jobs, options)))
+
+    # -- attempts by hand
+
+    async def claim(self, timeout_ms: int = 1000) -> ClaimedJob | None:
+        """As `Queue.claim`. Cancelled, it gives back what it may have taken."""
+        waiting = attempts.ClaimWait(self.settings, milliseconds(timeout_ms) / 1000)
+        try:
+            return await self._drive(waiting.steps())
+        except asyncio.CancelledError:
+            self._do_behind(self._give_back(waiting.request))
+            raise
+
+    async def complete(self, job: ClaimedJob, result: Any = None) -> bool:
+        """As `Queue.complete`."""
+        return await self.settle(outcome.succeeded(job, result, outcome.Policy.of(self.settings, job)))
+
+    async def fail(self, job: ClaimedJob, error: BaseException | str = "failed") -> bool:
+        """As `Queue.fail`."""
+        return await self.settle(outcome.failed(job, error, outcome.Policy.of(self.settings, job)))
+
+    async def snooze(self, job: ClaimedJob, delay: Duration) -> bool:
+        """As `Queue.snooze`."""
+        return await self.settle(Settlement("snooze", job.id, job.claim_token, duration_ms(delay, "delay")))
+
+    async def release(self, job: ClaimedJob) -> bool:
+        """As `Queue.release`."""
+        return await self.settle(outcome.released(job))
+
+    async def renew(self, job: ClaimedJob) -> bool:
+        """As `Queue.renew`."""
+        return (await self._ask(attempts.renew(self.settings, [(job.id, job.claim_token)])))[0] != "LOST"
+
+    # -- what a queue needs from time to time
+
+    async def promote_due(self, limit: int = 1000) -> int:
+        """As `Queue.promote_due`."""
+        return (await self._ask(upkeep.promote(self.settings, views.checked_limit(limit)))).moved
+
+    async def reclaim_stuck(self) -> list[str]:
+        """As `Queue.reclaim_stuck`."""
+        return list((await self._drive(upkeep.sweep(self.settings))).taken_back)
+
+    # -- looking
+
+    async def stats(self) -> dict[str, int | None]:
+        """As `Queue.stats`."""
+        return await self._ask(views.stats(self.settings))
+
+    async def get_job(self, job_id: str) -> JobRecord | None:
+        """As `Queue.get_job`."""
+        return await self._ask(views.get_job(self.settings, job_id))
+
+    async def list_pending(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
+        """As `Queue.list_pending`."""
+        return await self._ask(views.page(self.settings, self.settings.keys.pending, "oldest", offset, limit))
+
+    async def list_delayed(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
+        """As `Queue.list_delayed`."""
+        return await self._ask(views.page(self.settings, self.settings.keys.delayed, "due", offset, limit))
+
+    async def list_processing(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
+        """As `Queue.list_processing`."""
+        return await self._ask(views.page(self.settings, self.settings.keys.processing, "newest", offset, limit))
+
+    async def list_completed(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
+        """As `Queue.list_completed`."""
+        return await self._ask(views.page(self.settings, self.settings.keys.completed, "newest", offset, limit))
+
+    async def list_failed(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
+        """As `Queue.list_failed`."""
+        return await self._ask(views.page(self.settings, self.settings.keys.failed, "newest", offset, limit))
+
+    async def list_cancelled(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
+        """As `Queue.list_cancelled`."""
+        return await self._ask(views.page(self.settings, self.settings.keys.cancelled, "newest", offset, limit))
+
+    # -- acting on jobs that are not ours to run
+
+    async def cancel(self, job_id: str) -> lifecycle.Cancellation:
+        """As `Queue.cancel`."""
+        return await self._ask(control.cancel(self.settings, job_id))
+
+    async def reschedule(self, job_id: str, *, delay: Duration | None = None, run_at: Instant | None = None) -> bool:
+        """As `Queue.reschedule`."""
+        return await self._ask(control.reschedule(self.settings, job_id, *control.one_time(delay, run_at)))
+
+    async def run_now(self, job_id: str) -> bool:
+        """As `Queue.run_now`."""
+        return await self._ask(control.reschedule(self.settings, job_id, "in", 0))
+
+    async def requeue(self, job_id: str) -> bool:
+        """As `Queue.requeue`."""
+        return (await self._drive(control.requeue(self.settings, [job_id])))[0]
+
+    async def requeue_failed(self, limit: int = 1000) -> int:
+        """As `Queue.requeue_failed`."""
+        return await self._drive(control.requeue_failed(self.settings, views.checked_limit(limit)))
+
+    async def pause(self) -> None:
+        """As `Queue.pause`."""
+        await self._ask(control.pause(self.settings))
+
+    async def resume(self) -> bool:
+        """As `Queue.resume`."""
+        return await self._ask(control.resume(self.settings))
+
+    async def purge(self) -> int:
+        """As `Queue.purge`."""
+        return await self._drive(control.purge(self.settings))
+
+    # -- waiting
+
+    async def events(self, timeout: Duration | None = None) -> AsyncIterator[dict[str, Any]]:
+        """As `Queue.events`."""
+        silence = None if timeout is None else duration_ms(timeout, "timeout") / 1000
+        heard: asyncio.Queue[str] = asyncio.Queue()
+        self._belongs()
+        await self._subscription.listen(self.settings.keys.events, heard.put_nowait)
+        try:
+            while True:
+                text = await asyncio.wait_for(heard.get(), silence)
+                if text:
+                    yield json.loads(text)
+        except TimeoutError:
+            return
+        finally:
+            await self._subscription.forget(self.settings.keys.events, heard.put_nowait)
+
+    async def wait(self, job_id: str, timeout: Duration | None = None) -> bool:
+        """As `Queue.wait`."""
+        return (await self._standing(job_id, timeout)).status in lifecycle.FINISHED
+
+    async def result(self, job_id: str, timeout: Duration | None = None) -> Any:
+        """As `Queue.result`."""
+        return ended(job_id, await self._standing(job_id, timeout))
+
+    async def _standing(self, job_id: str, timeout: Duration | None) -> views.Standing:
+        watch = views.watch(self.settings, job_id)
+        left_s = None if timeout is None else duration_ms(timeout, "timeout") / 1000
+        deadline = None if left_s is None else monotonic() + left_s
+        told = asyncio.Event()
+        channel = self.settings.keys.waiter(job_id)
+
+        def hear(_: str) -> None:
+            told.set()
+
+        self._belongs()
+        await self._subscription.listen(channel, hear)
+        try:
+            while True:
+                standing = views.found(job_id, await self._ask(watch))
+                left = POLL_S if deadline is None else min(POLL_S, deadline - monotonic())
+                if standing.status in lifecycle.FINISHED or left <= 0:
+                    return standing
+                try:
+                    await asyncio.wait_for(told.wait(), left)
+                except TimeoutError:
+                    continue
+                told.clear()
+        finally:
+            await self._subscription.forget(channel, hear)
+
+    # -- how operations get to Redis
+
+    async def settle(self, settlement: Settlement) -> bool:
+        """As `Queue.settle`."""
+        return (await self._ask(attempts.settle(self.settings, [settlement])))[0] != "LOST"
+
+    async def _ask(self, operation: Operation[T]) -> T:
+        answer: T = firm((await self._exchange([operation]))[0])
+        return answer
+
+    async def _exchange(self, operations: Round) -> list[Any]:
+        self._belongs()
+        exchange = Exchange(operations, self.address, self.settings.retry_for)
+        while not exchange.is_done:
+            try:
+                wait = exchange.take(await self._line.ask(exchange.commands()))
+            except SchedqError as error:
+                wait = exchange.failed(error)
+            except faults.BROKEN_LINE as error:
+                wait = exchange.failed(error)
+            if wait:
+                await asyncio.sleep(wait)
+        return exchange.answers
+
+    async def _drive(self, flow: Flow[T]) -> T:
+        try:
+            step = next(flow)
+            while True:
+                if isinstance(step, Block):
+                    await self._block(step)
+                    step = next(flow)
+                else:
+                    step = flow.send(await self._exchange(step))
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    async def _block(self, block: Block) -> None:
+        """Wait for the wake marker. Whoever took it claims next, so it need not be given back."""
+        server_s = max(0.01, block.seconds + (1 if block.is_exact else 0))
+        began = monotonic()
+        line = self._blocking_lines.pop() if self._blocking_lines else AsyncLine(self.address, self.settings)
+        command = ("BZPOPMIN", self.settings.keys.wake, f"{server_s:.3f}")
+        failed = False
+        try:
+            most_s = block.seconds if block.is_exact else block.seconds + 1
+            replies = await asyncio.wait_for(line.ask([command], reply_s=server_s + 2), most_s)
+            failed = isinstance(replies[0], Exception)
+        except TimeoutError:
+            line.close()
+        except (*faults.BROKEN_LINE, SchedqError):
+            failed = True
+        except asyncio.CancelledError:
+            line.close()
+            raise
+        finally:
+            self._blocking_lines.append(line)
+        if failed:
+            await asyncio.sleep(max(0.0, min(0.2, block.seconds - (monotonic() - began))))
+
+    def _belongs(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._is_closed:
+            raise ClosedError(f"queue {self.name} is closed")
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise ClosedError(
+                f"this AsyncQueue of {self.name} belongs to the event loop that first used it; "
+                "make one per loop, or close this one first"
+            )
+
+    def _do_behind(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+
+    async def _give_back(self, request: str) -> None:
+        """A claim was cancelled: release what it took, and put the marker back that it may have taken."""
+        try:
+            for job in await self._drive(attempts.recover(self.settings, request)) if request else []:
+                await self.release(job)
+            await self._ask(upkeep.wake(self.settings))
+        except SchedqError:
+            return  # the lease runs out, and the promoter sets the marker

@@ -1,0 +1,200 @@
+"""What a queue is apart from how one waits for Redis: settings, place, registered functions.
+
+Both doors are one, and the two doors to one queue share what is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, ParamSpec, TypeVar, cast, overload
+
+from schedq import backoff as plans
+from schedq.connection.address import Address
+from schedq.instants import Duration
+from schedq.job import NewJob, Options, new_ids
+from schedq.keys import checked_id
+from schedq.operations.enqueue import Prepared, prepare
+from schedq.outcome import BackoffFunction
+from schedq.settings import Settings
+from schedq.task import AsyncDoor, BlockingDoor, Job, Registry, Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Application:
+    """One queue with the functions that run its jobs. Making one connects to nothing.
+
+    Args:
+        name: 1 to 64 of `A-Z a-z 0-9 _ . -`, the first a letter or digit.
+        redis: a URL (redis, rediss, unix, embedded), or a redis-py client, which is taken for its connection
+            settings only. None: `SCHEDQ_REDIS_URL`, else `REDIS_URL`, else redis://localhost:6379/0.
+        visibility_ms: length of a lease. Workers renew theirs, so it need not cover the longest job.
+        max_attempts: claims a job gets.
+        backoff: waits between attempts.
+        completed_ttl: seconds that a completed job's record is kept.
+        completed_history: completed jobs that are kept.
+        failed_history: failed jobs that are kept, and cancelled ones.
+        min_keep: seconds that a finished record stays at the least.
+        max_pending: most jobs that may wait; None for no limit.
+        max_payload: bytes of JSON that a payload or a result may have.
+        allow_eviction: work with a Redis that may evict keys.
+        retry_for: seconds for which a call re-sends when Redis does not answer.
+        clock: Unix seconds in place of Redis's time, called anew each time; for tests.
+        log_size: entries that the audit stream keeps, about; 0 writes none.
+
+    Raises:
+        UsageError: an argument makes no sense; the message names it.
+    """
+
+    _doors: ClassVar[dict[str, type[Application]]] = {}
+    _door: ClassVar[str]
+
+    def __init_subclass__(cls, *, door: str, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        cls._door = door
+        Application._doors[door] = cls
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        redis: object = None,
+        visibility_ms: int = 10_000,
+        max_attempts: int = 3,
+        backoff: plans.Plan = plans.Exponential(base=2, factor=2, cap=600, jitter=0.5),  # noqa: B008 - frozen
+        completed_ttl: float = 3600,
+        completed_history: int = 1000,
+        failed_history: int = 10_000,
+        min_keep: float = 30,
+        max_pending: int | None = None,
+        max_payload: int = 262_144,
+        allow_eviction: bool = False,
+        retry_for: float = 5,
+        clock: Callable[[], float] | None = None,
+        log_size: int = 1000,
+    ) -> None:
+        self.settings = Settings(
+            name,
+            visibility_ms=visibility_ms,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            completed_ttl=completed_ttl,
+            completed_history=completed_history,
+            failed_history=failed_history,
+            min_keep=min_keep,
+            max_pending=max_pending,
+            max_payload=max_payload,
+            allow_eviction=allow_eviction,
+            retry_for=retry_for,
+            clock=clock,
+            log_size=log_size,
+        )
+        self.address = Address(redis)
+        self.registry = Registry(name)
+        self._twins: dict[str, Application] = {self._door: self}
+        self._open()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, redis={self.address.label!r})"
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self.settings.name
+
+    @property
+    def blocking(self) -> BlockingDoor:
+        """The blocking queue with the same settings and functions."""
+        return cast(BlockingDoor, self._twin("blocking"))
+
+    @property
+    def aio(self) -> AsyncDoor:
+        """The asyncio queue with the same settings and functions."""
+        return cast(AsyncDoor, self._twin("aio"))
+
+    def _open(self) -> None:
+        """Set up what only this door has; connect to nothing."""
+        raise TypeError("use Queue or AsyncQueue")
+
+    def _twin(self, door: str) -> Application:
+        if door not in self._twins:
+            twin = object.__new__(self._doors[door])
+            twin.settings, twin.address, twin.registry = self.settings, self.address, self.registry
+            twin._twins = self._twins
+            twin._open()
+            self._twins[door] = twin
+        return self._twins[door]
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        max_attempts: int | None = None,
+        backoff: plans.Plan | BackoffFunction | None = None,
+        timeout: Duration | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc] # the overloads name the options
+        """Register a function, plain or async, that jobs can ask for by name. Bare, or with options.
+
+        Args:
+            function: when used bare.
+            options: name (the function's own, if not given), max_attempts, backoff (a plan, or a function
+                (attempt, error) → seconds), timeout (seconds or a timedelta for one attempt).
+
+        Raises:
+            UsageError: the name is taken by another function, or an option makes no sense.
+        """
+        if function is None:
+            return lambda found: self.task(found) if not options else self._add(found, options)
+        return self._add(function, options)
+
+    def _add(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
+        task = Task(function, self, **options)
+        self.registry.add(task)
+        return task
+
+    def handler(self, function: F) -> F:
+        """Register the function for payloads that are no task call; what it returns is the job's result.
+
+        Raises:
+            UsageError: there is one already.
+        """
+        self.registry.set_handler(function)
+        return function
+
+    def job(self, job_id: str) -> Job[Any]:
+        """A handle on a job by its id; asks Redis nothing.
+
+        Raises:
+            UsageError: this can't be an id.
+        """
+        return Job(checked_id(job_id), self)
+
+    def _prepare_many(self, jobs: object, options: Options) -> list[Prepared]:
+        """Check new jobs, each with its own options before the common ones; all before anything is sent."""
+        rows = list(jobs)  # type: ignore[call-overload] # anything else raises TypeError, as it should
+        ids = new_ids(len(rows)) if rows else []
+        prepared = []
+        for row, job_id in zip(rows, ids, strict=True):
+            if isinstance(row, NewJob):
+                prepared.append(prepare(self.settings, row.payload, _merged(row.options(), options), job_id))
+            else:
+                prepared.append(prepare(self.settings, row, options, job_id))
+        return prepared
+
+
+def _merged(own: Options, common: Options) -> Options:
+    has_time = own.delay is not None or own.run_at is not None
+    return Options(
+        delay=own.delay if has_time else common.delay,
+        run_at=own.run_at if has_time else common.run_at,
+        job_id=own.job_id,
+        max_attempts=own.max_attempts or common.max_attempts,
+        backoff=own.backoff or common.backoff,
+        timeout=own.timeout if own.timeout is not None else common.timeout,
+    )

@@ -1,0 +1,101 @@
+"""What the demo asks of the queue, and what must have come of each job at the end; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+Size = tuple[int, int]
+
+WIDTHS = (64, 96, 128, 160, 240, 320, 480, 640)
+WAVES = 4  # the pictures come in so many portions over the run
+SHEET_COLUMNS = 4
+SHEET_WIDTH = 5400  # two to three seconds of work: long enough to be killed in the middle
+SHEET_AT_S = 0.8
+FIRST_DUE_S = 1.0
+LAST_DUE_BEFORE_END_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One job of the demo.
+
+    Attributes:
+        id: its job id, and how the demo speaks of it.
+        task: name of the task in examples/app.py.
+        arguments: for the task.
+        at_s: when it is enqueued, seconds into the run.
+        due_s: when it is to start, seconds into the run; None: at once.
+        refusals: how often the webhook receiver answers 503 before it accepts.
+        file: the picture that it must have written, or ''.
+        size: of that picture, in pixels.
+    """
+
+    id: str
+    task: str
+    arguments: Mapping[str, object]
+    at_s: float = 0
+    due_s: float | None = None
+    refusals: int = 0
+    file: str = ""
+    size: Size = field(default=(0, 0))
+
+
+def programme(seconds: float, pictures: Mapping[str, Size]) -> tuple[Errand, ...]:
+    """All jobs of a run of `seconds`, in the order of enqueueing; `pictures` are sizes by file name."""
+    errands = [
+        *_copies(seconds, pictures),
+        _contact_sheet(len(pictures)),
+        *_webhooks(seconds),
+        *_mails(seconds),
+    ]
+    return tuple(sorted(errands, key=lambda errand: errand.at_s))
+
+
+def _copies(seconds: float, pictures: Mapping[str, Size]) -> Iterator[Errand]:
+    for number, target in enumerate(WIDTHS):
+        wave = number % WAVES
+        for name, (width, height) in sorted(pictures.items()):
+            stem = name.rpartition(".")[0]
+            yield Errand(
+                f"{stem}-{target}",
+                "resize",
+                {"name": name, "width": target},
+                at_s=wave * seconds / (WAVES + 1),
+                file=f"{stem}-{target}.jpg",
+                size=(target, round(height * target / width)),
+            )
+
+
+def _contact_sheet(pictures: int) -> Errand:
+    side = SHEET_WIDTH // SHEET_COLUMNS
+    return Errand(
+        "contact-sheet",
+        "contact_sheet",
+        {"width": SHEET_WIDTH, "columns": SHEET_COLUMNS},
+        at_s=SHEET_AT_S,
+        file="contact-sheet.png",
+        size=(SHEET_WIDTH, side * -(-pictures // SHEET_COLUMNS)),
+    )
+
+
+def _webhooks(seconds: float) -> Iterator[Errand]:
+    dues = [None] * 12 + list(_spread(8, FIRST_DUE_S, seconds - 2))
+    for number, due_s in enumerate(dues, start=1):
+        refusals = {1: 3, 2: 1}.get(number % 4, 0) if due_s is None else int(number % 4 == 1)
+        event = {"type": "order.paid", "order": 1000 + number}
+        yield Errand(f"order-{1000 + number}", "deliver_webhook", {"event": event}, due_s=due_s, refusals=refusals)
+
+
+def _mails(seconds: float) -> Iterator[Errand]:
+    for number, due_s in enumerate(_spread(20, FIRST_DUE_S, seconds - LAST_DUE_BEFORE_END_S), start=1):
+        arguments = {
+            "to": f"guest{number}@example.org",
+            "subject": f"Reminder {number}",
+            "text": f"You asked for this {due_s:.1f} s into the demo.",
+        }
+        yield Errand(f"mail-{number:02}", "remind", arguments, due_s=due_s)
+
+
+def _spread(count: int, first_s: float, last_s: float) -> Iterator[float]:
+    return (first_s + (last_s - first_s) * n / (count - 1) for n in range(count))

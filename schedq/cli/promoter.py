@@ -1,0 +1,28 @@
+"""`schedq promoter`: the promoter daemon on its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from schedq.cli import logs
+from schedq.cli.options import log_options, redis_option
+from schedq.queue import Queue
+from schedq.service import run_promoters
+
+
+@click.command(
+    epilog="Example:  schedq promoter emails reports --redis redis://redis.internal:6379/0", no_args_is_help=True
+)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@redis_option
+@log_options
+def promoter(names: tuple[str, ...], redis_url: str | None, log_format: str, verbose: int) -> None:
+    """Move due jobs to the workers and take back what dead workers held, for the queues named NAME.
+
+    Needs no application code. Workers do this too, unless they are told not to; any number of promoters may run,
+    one per queue is at work and the others stand by.
+    """
+    logs.set_up(log_format, verbose)
+    asyncio.run(run_promoters([Queue(name, redis=redis_url) for name in names]))

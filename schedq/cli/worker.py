@@ -1,0 +1,69 @@
+"""`schedq worker`: run the jobs of an application."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import click
+
+from schedq.cli import logs
+from schedq.cli.options import load_queue, log_options
+from schedq.fleet import Fleet
+from schedq.service import PARENT_FD, run_worker
+from schedq.worker import Worker
+
+
+@click.command(
+    epilog="Example:  schedq worker app:emails app:reports --concurrency 20 --processes 2", no_args_is_help=True
+)
+@click.argument("apps", metavar="APP...", nargs=-1, required=True)
+@click.option("--redis", "redis_url", metavar="URL", help="Where Redis is, for queues that do not say so themselves.")
+@click.option(
+    "-c", "--concurrency", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Jobs at a time."
+)
+@click.option(
+    "-p",
+    "--processes",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Worker processes; dead ones are replaced.",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(0, 86_400),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="What running jobs get to end after SIGTERM; then they are given back.",
+)
+@click.option("--burst", is_flag=True, help="Leave when nothing is pending, delayed or running.")
+@click.option("--no-promoter", is_flag=True, help="Leave waking and reclaiming to others, such as `schedq promoter`.")
+@log_options
+def worker(
+    apps: tuple[str, ...],
+    redis_url: str | None,
+    concurrency: int,
+    processes: int,
+    grace: float,
+    burst: bool,  # noqa: FBT001 - click passes flags by name
+    no_promoter: bool,  # noqa: FBT001
+    log_format: str,
+    verbose: int,
+) -> None:
+    """Run the jobs of the queues that APP (module:object) names, in strict order of the arguments.
+
+    SIGTERM and Ctrl-C stop it in order: no new claims, running jobs get the grace, the rest is given back and is next
+    in line elsewhere. A second signal gives back at once.
+    """
+    logs.set_up(log_format, verbose)
+    if redis_url is not None:
+        os.environ["SCHEDQ_REDIS_URL"] = redis_url
+    queues = [load_queue(app) for app in apps]
+    made = Worker(queues, concurrency=concurrency, grace=grace, burst=burst, promotes=not no_promoter)
+    if processes > 1 and PARENT_FD not in os.environ:
+        command = [sys.executable, "-m", "schedq", *sys.argv[1:]]
+        sys.exit(Fleet(command, processes, grace).run())
+    asyncio.run(run_worker(made))

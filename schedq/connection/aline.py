@@ -1,0 +1,187 @@
+"""One asyncio connection that many coroutines share: requests go out as they come, replies are dealt in order.
+
+A caller that is cancelled leaves its place in the order behind, so its reply can't reach somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from redis.asyncio.connection import Connection
+from redis.exceptions import ConnectionError as LineBroken
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as NoReply
+
+from schedq.connection import faults, greeting
+from schedq.connection.address import REPLY_S, Address
+from schedq.operations import Argument
+from schedq.settings import Settings
+
+
+class _Asked:
+    """A request that waits for `count` replies until `deadline` (of the loop's clock)."""
+
+    __slots__ = ("count", "deadline", "future")
+
+    def __init__(self, future: asyncio.Future[list[Any]], count: int, deadline: float) -> None:
+        self.future = future
+        self.count = count
+        self.deadline = deadline
+
+
+async def connected(address: Address, name: str) -> Connection:
+    """A connection that is connected; an embedded server is started for it.
+
+    Raises:
+        ConnectionError, TimeoutError, OSError: of the client library.
+    """
+    if address.is_embedded:
+        await asyncio.to_thread(address.start_server)
+    connection = address.async_connection(name)
+    await connection.connect()
+    return connection
+
+
+class AsyncLine:
+    """One connection for any number of coroutines of one event loop."""
+
+    def __init__(self, address: Address, queue: Settings) -> None:
+        self._address = address
+        self._queue = queue
+        self._connection: Connection | None = None
+        self._asked: deque[_Asked] = deque()
+        self._reader: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_greeted = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._reader is not None
+
+    async def connect(self) -> None:
+        """Connect, and look once whether the server can be trusted; callers at the same time share one attempt.
+
+        Raises:
+            SchedqError: it can't; see `greeting.judge`.
+        """
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect(), name="schedq connect")
+            self._connecting.add_done_callback(self._connect_ended)
+        await asyncio.shield(self._connecting)
+
+    async def ask(self, commands: Sequence[tuple[Argument, ...]], reply_s: float = REPLY_S) -> list[Any]:
+        """Send commands together; their replies, errors as values. `reply_s`: seconds that the replies may take.
+
+        Raises:
+            ConnectionError, TimeoutError, OSError: of the client library; the connection is closed.
+        """
+        if self._reader is None or self._connecting is not None:
+            await self.connect()
+        return await self._send(commands, reply_s)
+
+    def close(self) -> None:
+        """Close the connection; the next request opens it again."""
+        self._break(LineBroken("the connection was closed"))
+
+    async def aclose(self) -> None:
+        """Close the connection and wait until everything about it has ended."""
+        reader, connecting = self._reader, self._connecting
+        if connecting is not None:
+            connecting.cancel()
+        self.close()
+        tasks = [task for task in (reader, connecting, *self._closing) if task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _connect(self) -> None:
+        self.close()
+        connection = await connected(self._address, f"schedq-{self._queue.name}")
+        self._connection = connection
+        self._reader = asyncio.create_task(self._read(connection), name="schedq replies")
+        if not self._is_greeted:
+            info, _ = await self._send(greeting.commands(self._queue))
+            try:
+                greeting.judge(info, self._queue, self._address)
+            except BaseException:
+                self.close()
+                raise
+            self._is_greeted = True
+
+    def _connect_ended(self, task: asyncio.Task[None]) -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # whoever waits has it; perhaps nobody does
+
+    async def _send(self, commands: Sequence[tuple[Argument, ...]], reply_s: float = REPLY_S) -> list[Any]:
+        connection = self._connection
+        if connection is None:
+            raise LineBroken("the connection is closed")
+        loop = asyncio.get_running_loop()
+        packed = connection.pack_commands(commands)
+        asked = _Asked(loop.create_future(), len(commands), loop.time() + reply_s)
+        self._asked.append(asked)
+        if self._timer is None:
+            self._timer = loop.call_at(asked.deadline, self._check)
+        try:
+            await connection.send_packed_command(packed, check_health=False)
+        except faults.BROKEN_LINE as error:
+            if connection is self._connection:
+                self._break(error)
+        return await asked.future
+
+    async def _read(self, connection: Connection) -> None:
+        asked = self._asked
+        replies: list[Any] = []
+        try:
+            while True:
+                try:
+                    reply = await connection.read_response(timeout=math.inf, disconnect_on_error=False)
+                except ResponseError as error:
+                    reply = error
+                replies.append(reply)
+                if len(replies) == asked[0].count:
+                    future = asked.popleft().future
+                    if not future.done():
+                        future.set_result(replies)
+                    replies = []
+        except faults.BROKEN_LINE as error:
+            if connection is self._connection:
+                self._reader = None
+                self._break(error)
+
+    def _check(self) -> None:
+        """Give the connection up when a request has waited too long."""
+        self._timer = None
+        if not self._asked:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = min(asked.deadline for asked in self._asked)
+        if deadline <= loop.time():
+            self._break(NoReply("no answer in time"))
+        else:
+            self._timer = loop.call_at(deadline, self._check)
+
+    def _break(self, error: Exception) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            closing = asyncio.create_task(connection.disconnect(nowait=True), name="schedq disconnect")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        asked = list(self._asked)
+        self._asked.clear()
+        for one in asked:
+            if not one.future.done():
+                one.future.set_exception(error)
+                one.future.exception()  # its caller may have been cancelled

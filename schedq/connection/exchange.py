@@ -1,0 +1,96 @@
+"""One or more operations on their way: what to send next, what has been answered, when to give up.
+
+No input or output here: the blocking and the asyncio door both drive it. It knows what it sends again (a reply
+that got lost, a server that was loading, a script that was unknown), which an automatic retry does not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, Final
+
+from schedq.clocks import monotonic
+from schedq.connection import faults
+from schedq.connection.address import Address
+from schedq.errors import SchedqError
+from schedq.operations import Argument, Operation
+
+_FIRST_WAIT_S: Final = 0.05
+_LONGEST_WAIT_S: Final = 1.0
+
+
+class Exchange:
+    """Operations that are sent together and answered one by one.
+
+    Attributes:
+        answers: per operation, its answer or the SchedqError it ended in; complete when `is_done`.
+    """
+
+    def __init__(self, operations: Sequence[Operation[Any]], address: Address, retry_for: float) -> None:
+        self.answers: list[Any] = [None] * len(operations)
+        self._operations = operations
+        self._address = address
+        self._left = list(range(len(operations)))
+        self._with_source: set[int] = set()
+        self._patience_s = retry_for
+        self._trouble_since: float | None = None
+        self._wait_s = _FIRST_WAIT_S
+
+    @property
+    def is_done(self) -> bool:
+        """Every operation has its answer."""
+        return not self._left
+
+    def commands(self) -> list[tuple[Argument, ...]]:
+        """What to send now."""
+        return [self._operations[n].command(with_source=n in self._with_source) for n in self._left]
+
+    def take(self, replies: Sequence[Any]) -> float:
+        """Read the replies to `commands()`; answers how many seconds to wait before sending the rest (0 mostly)."""
+        again: list[int] = []
+        passing: Exception | None = None
+        for number, reply in zip(self._left, replies, strict=True):
+            operation = self._operations[number]
+            if not isinstance(reply, Exception):
+                self.answers[number] = _read(operation, reply)
+            elif faults.is_unknown_script(reply) and number not in self._with_source:
+                self._with_source.add(number)
+                again.append(number)
+            elif faults.is_passing(reply):
+                passing = reply
+                again.append(number)
+            else:
+                self.answers[number] = faults.named(reply, operation.name, self._address)
+        self._left = again
+        return 0.0 if passing is None else self.failed(passing)
+
+    def failed(self, error: Exception) -> float:
+        """The connection failed; answers how many seconds to wait before sending again.
+
+        When the patience is used up, whatever is left ends in the error.
+        """
+        now = monotonic()
+        if self._trouble_since is None:
+            self._trouble_since = now
+        is_over = not faults.is_passing(error) or now - self._trouble_since >= self._patience_s
+        again: list[int] = []
+        for number in self._left:
+            operation = self._operations[number]
+            if is_over or not operation.is_repeatable:
+                self.answers[number] = faults.named(error, operation.name, self._address)
+            else:
+                again.append(number)
+        self._left = again
+        if not again:
+            return 0.0
+        wait = min(self._wait_s, max(0.0, self._trouble_since + self._patience_s - now))
+        self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s)
+        return wait * random.uniform(0.5, 1)  # noqa: S311 - spreads load, guards nothing
+
+
+def _read(operation: Operation[Any], reply: Any) -> Any:
+    try:
+        return operation.read(reply)
+    except SchedqError as error:
+        return error

@@ -1,0 +1,65 @@
+"""What Redis's errors mean: which of them pass by themselves, and what the rest are called here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from redis import exceptions
+
+from schedq.connection.address import Address
+from schedq.errors import Conflict, QueueFull, SchedqError, StoreUnavailable, UsageError
+
+BROKEN_LINE: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
+"""The connection is of no more use, and whether the request was carried out is not known."""
+
+_PASSING: Final = (
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOREPLICAS",
+    "READONLY",
+    "TRYAGAIN",
+    "UNBLOCKED",
+)
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether the same request may well succeed a little later, on a new connection."""
+    if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError, QueueFull)):
+        return False
+    if isinstance(error, StoreUnavailable):
+        return True
+    return isinstance(error, BROKEN_LINE) or _code(error) in _PASSING
+
+
+def is_unknown_script(error: Exception) -> bool:
+    """Whether the server does not know the script yet."""
+    return isinstance(error, exceptions.NoScriptError)
+
+
+def named(error: Exception, what: str, address: Address) -> SchedqError:
+    """The error in our words; `what` is the operation that met it."""
+    text = str(error)
+    where = address.label
+    if isinstance(error, SchedqError):
+        return error
+    if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError)) or _code(error) == "NOAUTH":
+        return UsageError(f"{where} refuses the user name or password: {text}")
+    if _code(error) == "NOPERM":
+        return UsageError(f"{what}: the Redis user may not do this on {where}: {text}")
+    if _code(error) == "OOM" or "OOM command not allowed" in text:
+        return QueueFull(f"{what}: the memory of {where} is full (maxmemory)")
+    if "WRONGTYPE" in text:
+        return Conflict(f"{what}: {text[text.index('WRONGTYPE') :]}; another program's data, or damaged data")
+    if isinstance(error, BROKEN_LINE):
+        hint = "; without a server of your own, use embedded://" if address.is_default else ""
+        return StoreUnavailable(f"{what}: {where} does not answer: {text}{hint}")
+    return StoreUnavailable(f"{what}: {where} answers: {text}")
+
+
+def _code(error: Exception) -> str:
+    """The error's first word, which the client library takes out of the text for the codes it knows."""
+    code = getattr(error, "status_code", None)
+    return code if isinstance(code, str) else str(error).partition(" ")[0]

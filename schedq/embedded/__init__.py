@@ -1,0 +1,221 @@
+"""`embedded://`: a real Redis or Valkey server, one per data folder, started by who names the folder first.
+
+A server belongs to its folder and to no process: its `watcher` starts it apart from us and ends it when it
+has been idle for a minute (or `SCHEDQ_EMBEDDED_IDLE` seconds). So a connection may find it gone at any time,
+and every attempt to connect begins with `ensure_server`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from schedq.embedded import watcher
+from schedq.embedded.binary import server_binary
+from schedq.embedded.places import data_directory, prepared, socket_path
+from schedq.errors import StoreUnavailable, UsageError
+
+__all__ = ["data_directory", "ensure_server", "server_binary", "stop_server"]
+
+PATIENCE_S = 15.0
+
+LOG = "server.log"
+LOG_LIMIT_BYTES = 1_000_000
+
+OPTIONS = (
+    *("--port", "0", "--unixsocketperm", "700", "--daemonize", "no", "--logfile", "", "--save", ""),
+    *("--appendonly", "yes", "--appendfsync", "everysec", "--aof-load-truncated", "yes"),
+    # Commands and no binary snapshot: Redis and Valkey read each other's, so PATH may change its mind.
+    *("--aof-use-rdb-preamble", "no"),
+    *("--maxmemory-policy", "noeviction"),
+)
+
+
+def ensure_server(url: str | Path) -> str:
+    """The path of the socket at which the folder's server answers; it is started first if it does not run.
+
+    Cheap when it runs already, safe in any number of processes and threads at once.
+
+    Args:
+        url: an `embedded://` URL, or the data folder itself.
+
+    Raises:
+        UsageError: the URL is wrong, or the folder can't be made or written.
+        StoreUnavailable: there is no server program, or the server does not come up.
+    """
+    folder = prepared(url if isinstance(url, Path) else data_directory(url))
+    idle_s = _idle_s()
+    for _ in range(2):  # it may be ended, or killed, while we watch it start
+        with _start_lock(folder, fcntl.LOCK_SH):
+            path = _running_at(folder)
+        if not path:
+            with _start_lock(folder, fcntl.LOCK_EX):
+                path = _running_at(folder) or _started_at(folder, idle_s)
+        if path and _has_loaded(folder, path):
+            return path
+    raise StoreUnavailable(f"{_named(folder)} does not come up; its log ends: {_end_of_log(folder)}")
+
+
+def stop_server(directory: str | Path) -> bool:
+    """End the server of a data folder in order and wait until it is gone; False if none was running.
+
+    Raises:
+        UsageError: the folder can't be written.
+        StoreUnavailable: the server does not end.
+    """
+    folder = Path(directory)
+    if not (folder / watcher.SERVER_LOCK).exists():
+        return False
+    with _start_lock(folder, fcntl.LOCK_EX):
+        if _is_free(folder / watcher.SERVER_LOCK):
+            return False
+        refusal = _shut_down(watcher.recorded_socket(folder))
+        until = time.monotonic() + PATIENCE_S
+        while not (_is_free(folder / watcher.SERVER_LOCK) and _is_free(folder / watcher.WATCHER_LOCK)):
+            if time.monotonic() > until:
+                raise StoreUnavailable(f"{_named(folder)} does not end: {refusal or 'it says nothing'}")
+            time.sleep(0.005)
+    return True
+
+
+def _idle_s() -> float:
+    text = os.environ.get("SCHEDQ_EMBEDDED_IDLE") or "60"
+    try:
+        idle_s = float(text)
+    except ValueError:
+        idle_s = -1.0
+    if not idle_s > 0:
+        raise UsageError(f"SCHEDQ_EMBEDDED_IDLE must be a number of seconds above 0, got {text!r}")
+    return idle_s
+
+
+@contextmanager
+def _start_lock(folder: Path, how: int) -> Iterator[None]:
+    """Ask for the server beside others (`fcntl.LOCK_SH`), or start or end it alone (`LOCK_EX`)."""
+    until = time.monotonic() + 2 * PATIENCE_S
+    while True:
+        try:
+            lock = watcher.taken(folder / watcher.START_LOCK, how)
+        except OSError as error:
+            raise UsageError(f"the data folder {folder} can't be written ({error}); name another one") from error
+        if lock is not None:
+            break
+        if time.monotonic() > until:
+            raise StoreUnavailable(f"{_named(folder)} has been started by another process for too long")
+        time.sleep(0.003)
+    try:
+        yield
+    finally:
+        watcher.let_go(lock)
+
+
+def _is_free(lock: Path) -> bool:
+    descriptor = watcher.taken(lock, fcntl.LOCK_SH)
+    if descriptor is None:
+        return False
+    watcher.let_go(descriptor)
+    return True
+
+
+def _running_at(folder: Path) -> str:
+    """The socket of the folder's server; empty when it does not answer, or nobody watches it."""
+    path = watcher.recorded_socket(folder)
+    watched = bool(path) and not _is_free(folder / watcher.WATCHER_LOCK)
+    return path if watched and watcher.answer(path) else ""
+
+
+def _started_at(folder: Path, idle_s: float) -> str:
+    """Start watcher and server, the caller holding the start lock alone; returns as `_came_up_at`."""
+    path = socket_path(folder)
+    # A server before Redis 7 would overlook what a later one keeps in this folder, and begin empty.
+    binary = server_binary((7, 0) if (folder / "appendonlydir").exists() else (6, 2))
+    command = [sys.executable, "-I", "-S", watcher.__file__, path, str(idle_s)]
+    command += [str(binary), *OPTIONS, "--unixsocket", path]
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        # The folder may still be taken by a server that is on its way down.
+        if _spawn(command, folder) != watcher.TAKEN:
+            return _came_up_at(folder)
+        time.sleep(0.02)
+        if found := _running_at(folder):
+            return found
+    raise StoreUnavailable(f"{_named(folder)} is running, but can't be reached from here or doesn't answer")
+
+
+def _spawn(command: list[str], folder: Path) -> int:
+    log = folder / LOG
+    if log.exists() and log.stat().st_size > LOG_LIMIT_BYTES:
+        log.replace(f"{log}.old")
+    with log.open("ab") as output:
+        return subprocess.run(  # noqa: S603 - our own command
+            command,
+            cwd=folder,
+            # Redis 7.2 and later refuse to start under a locale that is not installed.
+            env=os.environ | {"LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            check=False,
+        ).returncode
+
+
+def _came_up_at(folder: Path) -> str:
+    """The socket at which a server just started answers; empty when it ended instead."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if path := _running_at(folder):
+            return path
+        if _is_free(folder / watcher.WATCHER_LOCK):
+            break
+        time.sleep(0.002)
+    return ""
+
+
+def _has_loaded(folder: Path, path: str) -> bool:
+    """Wait while the server reads its data, for as long as it shows signs of life; False if it ended."""
+    until = time.monotonic() + PATIENCE_S
+    while not (reply := watcher.answer(path)) or reply.startswith("-LOADING"):
+        if reply:
+            until = time.monotonic() + PATIENCE_S
+        if time.monotonic() > until or _is_free(folder / watcher.SERVER_LOCK):
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _shut_down(path: str) -> str:
+    """Ask for the end; returns what the server has against it."""
+    try:
+        wire = watcher.Wire(path, timeout_s=PATIENCE_S)
+    except OSError as error:
+        return f"{path or 'no socket'}: {error}"
+    try:
+        return wire.ask("SHUTDOWN")
+    except ConnectionError:
+        return ""
+    except OSError as error:
+        return str(error)
+    finally:
+        wire.close()
+
+
+def _named(folder: Path) -> str:
+    pid = watcher.recorded(folder).get("pid")
+    return f"the embedded server of {folder}" + (f" (pid {pid})" if pid else "")
+
+
+def _end_of_log(folder: Path) -> str:
+    try:
+        with (folder / LOG).open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 2000))
+            lines = log.read().decode(errors="replace").splitlines()
+    except OSError as error:
+        return str(error)
+    return " | ".join([line.strip() for line in lines if line.strip()][-5:])

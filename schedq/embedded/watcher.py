@@ -1,0 +1,278 @@
+"""The watcher of one embedded server: starts it, ends it when nobody needs it any more.
+
+Redis and Valkey have no option that ends them when idle, hence this process. It is run by its path, in the
+data folder, as `python -I -S watcher.py SOCKET IDLE_S BINARY OPTION…`, leaves its starter at once and lives
+as long as the server; it imports only the standard library, so that it starts fast and costs few megabytes.
+
+Who is alive is known from locks, which the kernel drops with their holder; a pid in a file proves nothing:
+
+    start.lock     held for moments: shared by who asks, alone by who starts or ends the server
+    watcher.lock   held by the watcher
+    server.lock    held by the server itself (an inherited descriptor) and its rewriting child
+    server.json    where the server listens; written by the watcher, and gone when it ended in order
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+START_LOCK = "start.lock"
+WATCHER_LOCK = "watcher.lock"
+SERVER_LOCK = "server.lock"
+RECORD = "server.json"
+
+TAKEN = 75
+"""Exit code: another watcher or an unreachable server holds the folder (EX_TEMPFAIL of sysexits.h)."""
+
+LONGEST_LOOK_S = 5.0
+
+
+class Wire:
+    """A bare connection to the server: inline commands, one reply each.
+
+    Raises:
+        OSError: from every method, when the server is not there, hangs up, or is silent for `timeout_s`.
+    """
+
+    def __init__(self, path: str, timeout_s: float = 1.0) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.connect(path)
+        except OSError:
+            self._socket.close()
+            raise
+        self._replies = self._socket.makefile("rb")
+
+    def ask(self, command: str) -> str:
+        """The reply, with its leading type character; the text alone if it is a bulk string."""
+        self._socket.sendall(command.encode() + b"\r\n")
+        line = self._replies.readline()
+        if not line.endswith(b"\r\n"):
+            raise ConnectionResetError(f"{command}: the server hung up")
+        if line.startswith(b"$"):
+            line = self._replies.read(int(line[1:]) + 2)
+        return line.decode(errors="replace").rstrip("\r\n")
+
+    def hangs_up_within(self, seconds: float) -> bool:
+        """Wait until the server hangs up, or says something unasked; False when time is up first."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
+
+    def close(self) -> None:
+        """Hang up."""
+        self._replies.close()
+        self._socket.close()
+
+
+def taken(lock: str | os.PathLike[str], how: int) -> int | None:
+    """The descriptor of `lock`, now locked as `fcntl.LOCK_SH` or `LOCK_EX`; None if it is held."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return descriptor
+
+
+def let_go(descriptor: int) -> None:
+    """Undo `taken`."""
+    # Closing alone would leave the lock with a copy of the descriptor that some fork has made meanwhile.
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def answer(path: str) -> str:
+    """What the server at `path` says to a PING; empty when it says nothing."""
+    try:
+        wire = Wire(path)
+    except OSError:
+        return ""
+    try:
+        return wire.ask("PING")
+    except OSError:
+        return ""
+    finally:
+        wire.close()
+
+
+def recorded(folder: Path) -> dict[str, object]:
+    """`socket` and `pid` of the folder's server; empty when none was started or it ended in order."""
+    try:
+        found = json.loads((folder / RECORD).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def recorded_socket(folder: Path) -> str:
+    """Where the folder's server listens, or did before it died; empty when that is not known."""
+    return str(recorded(folder).get("socket", ""))
+
+
+def main(path: str, idle_s: float, command: list[str]) -> int:
+    """Start the server of the working folder, or adopt it if its watcher was killed, and watch it to its end.
+
+    The process that was called ends as soon as the folder is taken; the rest happens in its child.
+    """
+    if taken(WATCHER_LOCK, fcntl.LOCK_EX) is None:
+        return TAKEN
+    lives_at = recorded_socket(Path())
+    if lives_at and answer(lives_at):
+        _leave_the_starter()
+        _watch(lives_at, idle_s, None)
+        return 0
+    server_lock = taken(SERVER_LOCK, fcntl.LOCK_EX)
+    if server_lock is None:
+        return TAKEN
+    _leave_the_starter()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    server = _start(command, path, server_lock)
+    try:
+        _watch(path, idle_s, server)
+    finally:
+        server.terminate()
+        server.wait()
+        for name in (path, RECORD):
+            with suppress(OSError):
+                os.unlink(name)
+    return 0
+
+
+def _leave_the_starter() -> None:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    os.umask(0o077)
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _start(command: list[str], path: str, server_lock: int) -> subprocess.Popen[bytes]:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    server = subprocess.Popen(  # noqa: S603 - our own command
+        command, stdin=subprocess.DEVNULL, pass_fds=(server_lock,), preexec_fn=_dying_with_us()
+    )
+    os.close(server_lock)
+    fresh = f"{RECORD}.new"
+    Path(fresh).write_text(json.dumps({"socket": path, "pid": server.pid}) + "\n")
+    os.replace(fresh, RECORD)
+    return server
+
+
+def _dying_with_us() -> Callable[[], None] | None:
+    """What makes the server end, in order, when we are killed; Linux only.
+
+    Elsewhere the next process that names the folder starts a watcher, which adopts the server.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        import ctypes  # not in every build of Python
+
+        prctl = ctypes.CDLL(None).prctl
+    except (ImportError, OSError, AttributeError):
+        return None
+    watcher = os.getpid()
+
+    def ask_for_the_signal() -> None:
+        prctl(1, int(signal.SIGTERM), 0, 0, 0)  # PR_SET_PDEATHSIG of linux/prctl.h
+        if os.getppid() != watcher:
+            os._exit(1)
+
+    return ask_for_the_signal
+
+
+def _watch(path: str, idle_s: float, server: subprocess.Popen[bytes] | None) -> None:
+    """Look at the server now and then, until it is gone, also by our own doing."""
+    visitors = Visitors()
+    while wire := _connected(path, server):
+        try:
+            while not wire.hangs_up_within(min(LONGEST_LOOK_S, idle_s / 4)):
+                visitors.look(wire)
+                # Nobody finds a server without record or socket: its folder was removed, or /tmp swept.
+                if recorded_socket(Path()) != path or not os.path.exists(path):
+                    wire.ask("SHUTDOWN")
+                elif visitors.gone_for_s() >= idle_s:
+                    _end_if_alone(wire, visitors, idle_s)
+        except OSError:
+            pass  # it died, or is too busy to answer: connecting anew tells which
+        finally:
+            wire.close()
+
+
+def _connected(path: str, server: subprocess.Popen[bytes] | None) -> Wire | None:
+    """A connection, once the server is up and not too busy to answer; None when it is gone.
+
+    Our own child has ten seconds to open its socket. One that we adopted shows its death only by a refusal.
+    """
+    may_refuse_until = time.monotonic() + (10 if server else 0)
+    while server is None or server.poll() is None:
+        try:
+            wire = Wire(path, timeout_s=30)
+        except (FileNotFoundError, ConnectionRefusedError):
+            if time.monotonic() >= may_refuse_until:
+                return None
+            time.sleep(0.005)
+            continue
+        with suppress(OSError):
+            if wire.ask("CLIENT SETNAME schedq-watcher").startswith("-"):
+                time.sleep(1)  # it has no connection left for us
+            return wire
+        wire.close()
+        time.sleep(0.005)
+    return None
+
+
+class Visitors:
+    """Tells how long nobody but the watcher has been at the server."""
+
+    def __init__(self) -> None:
+        self._connections = -1
+        self._last_seen = time.monotonic()
+
+    def look(self, wire: Wire) -> None:
+        """Note who is there now, and whether somebody came and went since the last look."""
+        info = dict(line.split(":", 1) for line in wire.ask("INFO").split("\r\n") if ":" in line)
+        connections = int(info.get("total_connections_received", -1))
+        if connections != self._connections or info.get("connected_clients") != "1":
+            self._last_seen = time.monotonic()
+        self._connections = connections
+
+    def gone_for_s(self) -> float:
+        """Seconds since somebody was seen."""
+        return time.monotonic() - self._last_seen
+
+
+def _end_if_alone(wire: Wire, visitors: Visitors, idle_s: float) -> None:
+    """Shut the server down, unless somebody came at the last moment.
+
+    Who asks for the server meanwhile waits for our lock, and then starts it anew.
+    """
+    start_lock = taken(START_LOCK, fcntl.LOCK_EX)
+    if start_lock is None:
+        return
+    try:
+        visitors.look(wire)
+        if visitors.gone_for_s() >= idle_s:
+            wire.ask("SHUTDOWN")
+    finally:
+        let_go(start_lock)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], float(sys.argv[2]), sys.argv[3:]))

@@ -1,0 +1,72 @@
+"""Everything schedq raises, grouped by who must act.
+
+    SchedqError
+    ├── UsageError (also a ValueError)   fix the call or the configuration
+    │   └── ClosedError                  the queue was closed, or belongs to another event loop
+    ├── Conflict                         decide: what is stored contradicts what was asked
+    ├── StoreUnavailable                 try later: Redis did not answer, or not usefully
+    │   └── QueueFull                    memory, or `max_pending`; nothing of the refused job is left behind
+    ├── JobFailed                        the job awaited has failed for good
+    ├── JobCancelled                     the job awaited was cancelled
+    └── JobGone                          the job awaited was trimmed, purged, or never there
+
+A wait that runs out raises the built-in `TimeoutError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class SchedqError(Exception):
+    """The root of the tree; catch it to catch all of schedq's own errors."""
+
+
+class UsageError(SchedqError, ValueError):
+    """The call or the configuration is wrong; the message names the value and the way out."""
+
+
+class ClosedError(UsageError):
+    """The queue object can't serve this call: it was closed, or another event loop owns it."""
+
+
+class Conflict(SchedqError):  # noqa: N818 - a public name of the design
+    """What is stored contradicts what was asked; the message names the key or the id."""
+
+
+class StoreUnavailable(SchedqError):  # noqa: N818 - a public name of the design
+    """Redis did not answer in time, or refuses to serve; the call may be repeated later."""
+
+
+class QueueFull(StoreUnavailable):
+    """The queue takes no more: Redis's memory is full, or `max_pending` jobs wait.
+
+    Attributes:
+        stored: ids of an `enqueue_many` that were accepted before the queue was full; empty for one job.
+    """
+
+    def __init__(self, message: str, stored: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.stored: tuple[str, ...] = tuple(stored)
+
+
+class JobFailed(SchedqError):  # noqa: N818 - a public name of the design
+    """The job has failed for good.
+
+    Attributes:
+        job_id: the job.
+        error: its last error, as stored.
+    """
+
+    def __init__(self, job_id: str, error: str) -> None:
+        super().__init__(f"job {job_id} failed: {error}")
+        self.job_id = job_id
+        self.error = error
+
+
+class JobCancelled(SchedqError):  # noqa: N818 - a public name of the design
+    """The job was cancelled."""
+
+
+class JobGone(SchedqError):  # noqa: N818 - a public name of the design
+    """Nothing is stored under this id: trimmed, purged, or never there."""

@@ -1,0 +1,75 @@
+"""Durations and instants as people write them, turned into integer milliseconds.
+
+Rounding is always up: a job may start late by the rest of a millisecond, never early.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime, timedelta
+from typing import Final
+
+from schedq.errors import UsageError
+
+Duration = int | float | timedelta
+"""Seconds, or a timedelta."""
+Instant = int | float | datetime
+"""Seconds since the Unix epoch, or a timezone-aware datetime."""
+
+LAST_INSTANT_MS: Final = 253_402_300_799_999
+"""The end of the year 9999, ms since the epoch: the last instant that a datetime can name."""
+LONGEST_MS: Final = 100 * 365 * 86_400_000
+"""The longest duration that is taken: a hundred years."""
+
+
+def duration_ms(value: object, what: str) -> int:
+    """Milliseconds of a duration in seconds or a timedelta, rounded up; `what` names it in errors.
+
+    Raises:
+        UsageError: not a number or timedelta, negative, not finite, or longer than a hundred years.
+    """
+    if isinstance(value, timedelta):
+        micros = value // timedelta(microseconds=1)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        if value != value:  # NaN; comparing, unlike `isfinite`, also takes an int that no float can hold
+            raise UsageError(f"{what} must be a number, got {value!r}")
+        if value > LONGEST_MS / 1000:
+            raise UsageError(f"{what} must be at most 100 years, got {value!r:.40} seconds")
+        micros = round(max(value, -1) * 1_000_000)
+    else:
+        raise UsageError(f"{what} must be seconds (int or float) or a timedelta, got {value!r}")
+    if micros < 0:
+        raise UsageError(f"{what} must not be negative, got {value!r}")
+    whole = -(-micros // 1000)
+    if whole > LONGEST_MS:
+        raise UsageError(f"{what} must be at most 100 years, got {value!r}")
+    return whole
+
+
+def instant_ms(value: object, what: str) -> int:
+    """Milliseconds since the epoch of an aware datetime or Unix seconds, rounded up.
+
+    An instant before the epoch counts as the epoch: long past either way.
+
+    Raises:
+        UsageError: a naive datetime, a date, a bool, not finite, or past the year 9999.
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None or value.utcoffset() is None:
+            raise UsageError(
+                f"{what} must be timezone-aware, got the naive {value!r}; write datetime(..., tzinfo=UTC) or a ZoneInfo"
+            )
+        micros = (value - _EPOCH) // timedelta(microseconds=1)
+    elif isinstance(value, (int, float)) and not isinstance(value, (bool, date)):
+        if value != value or value == -math.inf:
+            raise UsageError(f"{what} must be a finite number, got {value!r}")
+        if value > LAST_INSTANT_MS / 1000:
+            shown = f"{value!r:.40}"
+            raise UsageError(f"{what} must not be past the year 9999, got {shown} (are these milliseconds?)")
+        micros = round(max(value, 0) * 1_000_000)
+    else:
+        raise UsageError(f"{what} must be an aware datetime or Unix seconds, got {value!r}")
+    return min(max(0, -(-micros // 1000)), LAST_INSTANT_MS)
+
+
+_EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")

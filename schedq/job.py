@@ -1,0 +1,263 @@
+"""What is known of a job at different times: to be enqueued, claimed, looked up."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from schedq import backoff as plans
+from schedq.clocks import wall_ns
+from schedq.instants import Duration, Instant
+from schedq.payload import UnreadablePayload, decode
+
+_ALPHABET: Final = "0123456789abcdefghijklmnopqrstuv"
+_lock = threading.Lock()
+_last_tick = 0
+os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))
+
+
+def new_ids(count: int = 1) -> list[str]:
+    """Fresh ids, each 26 characters: the time and a counter (so they sort by creation), then 65 random bits."""
+    global _last_tick
+    with _lock:
+        first = max(_last_tick + 1, (wall_ns() // 1_000_000) << 15)
+        _last_tick = first + count - 1
+    noise = os.urandom(9 * count)
+    return [_base32(first + n, 13) + _base32(int.from_bytes(noise[9 * n : 9 * n + 9], "big"), 13) for n in range(count)]
+
+
+def new_request() -> str:
+    """A fresh random name for one request, so that sending it again can be recognised; 64 bits as hex."""
+    return os.urandom(8).hex()
+
+
+def _base32(number: int, digits: int) -> str:
+    return "".join([_ALPHABET[(number >> shift) & 31] for shift in range(5 * digits - 5, -5, -5)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What may be said of one job beside its payload; None means: as the queue is set."""
+
+    delay: Duration | None = None
+    run_at: Instant | None = None
+    job_id: str | None = None
+    max_attempts: int | None = None
+    backoff: plans.Plan | None = None
+    timeout: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """One job for `enqueue_many`: a payload with options of its own.
+
+    Attributes:
+        payload: anything that JSON can hold.
+        delay: seconds or a timedelta from now; not together with `run_at`.
+        run_at: aware datetime or Unix seconds.
+        job_id: the caller's own id, which makes the enqueue idempotent.
+        max_attempts: claims it gets.
+        backoff: waits between attempts.
+        timeout: seconds or a timedelta that one attempt may run.
+    """
+
+    payload: Any
+    delay: Duration | None = field(default=None, kw_only=True)
+    run_at: Instant | None = field(default=None, kw_only=True)
+    job_id: str | None = field(default=None, kw_only=True)
+    max_attempts: int | None = field(default=None, kw_only=True)
+    backoff: plans.Plan | None = field(default=None, kw_only=True)
+    timeout: Duration | None = field(default=None, kw_only=True)
+
+    def options(self) -> Options:
+        """The options without the payload."""
+        return Options(
+            delay=self.delay,
+            run_at=self.run_at,
+            job_id=self.job_id,
+            max_attempts=self.max_attempts,
+            backoff=self.backoff,
+            timeout=self.timeout,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedJob:
+    """One attempt at a job, held by whoever claimed it until the lease ends.
+
+    Attributes:
+        id: the job.
+        payload: decoded; None if `problem` is set.
+        attempts: claims so far, this one included.
+        claim_token: proves ownership to every later move; fresh for each claim.
+        max_attempts: the job's own, or None for the queue's.
+        backoff: the job's own, or None for the queue's.
+        timeout_ms: what one attempt may take, or None.
+        crashes: leases that this job has lost.
+        enqueued_at_ms: when it was enqueued, on Redis's clock; 0 if its producer did not say.
+        run_at_ms: when it was last due; 0 if it never waited.
+        claimed_at_ms: when this attempt began, on Redis's clock.
+        problem: why the stored payload can't be read; such a job is not run.
+    """
+
+    id: str
+    payload: Any
+    attempts: int
+    claim_token: str
+    max_attempts: int | None = None
+    backoff: plans.Plan | None = None
+    timeout_ms: int | None = None
+    crashes: int = 0
+    enqueued_at_ms: int = 0
+    run_at_ms: int = 0
+    claimed_at_ms: int = 0
+    problem: str = ""
+
+    @classmethod
+    def from_reply(cls, reply: list[Any], claimed_at_ms: int) -> ClaimedJob:
+        """Read what `claim.lua` and `recover.lua` return for one job (see `lua/_claimed.lua`)."""
+        job_id, text, attempts, token, most, plan, timeout, crashes, enqueued, due = reply
+        payload, problem = None, ""
+        try:
+            payload = decode(text)
+        except UnreadablePayload as error:
+            problem = str(error)
+        return cls(
+            job_id,
+            payload,
+            whole(attempts),
+            token,
+            (whole(most) or None) if most else None,
+            plans.from_text(plan) if plan else None,
+            (whole(timeout) or None) if timeout else None,
+            whole(crashes) if crashes else 0,
+            whole(enqueued) if enqueued else 0,
+            whole(due) if due else 0,
+            claimed_at_ms,
+            problem,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How one attempt is to end.
+
+    Attributes:
+        move: complete, retry, fail, snooze or release.
+        job_id: the job.
+        token: of the claim that ends.
+        delay_ms: until the job is due again, for retry and snooze.
+        text: the result as JSON text, or the error.
+        note: what was wrong with the result, or the error in brief.
+        traceback: of the error, or ''.
+    """
+
+    move: str
+    job_id: str
+    token: str
+    delay_ms: int = 0
+    text: str = ""
+    note: str = ""
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """All that is stored of one job, decoded; instants are ms on Redis's clock, 0 where they do not apply.
+
+    Attributes:
+        id: the job.
+        status: one of `lifecycle.PLACES`, or '' if what is stored names none.
+        payload: decoded; None if it can't be read (`fields["payload"]` has the text).
+        attempts: claims so far.
+        max_attempts: the job's own, or None.
+        enqueued_at_ms: when it was enqueued.
+        run_at_ms: when it is, or last was, due; 0 if it never waited.
+        claimed_at_ms: when its lease last began or was renewed.
+        started_at_ms: when its last attempt began.
+        completed_at_ms: when it completed.
+        result: decoded; None without one.
+        result_error: why the result could not be stored as it was, or ''.
+        last_error: of the last attempt that failed, or ''.
+        last_error_at_ms: when that was.
+        worker: id of the worker of the last attempt, or ''.
+        crashes: leases it has lost.
+        history: one dict per ended attempt, the last 10: attempt, worker, started_at_ms, ended_at_ms, outcome, error.
+        fields: the hash as it is.
+    """
+
+    id: str
+    status: str
+    payload: Any
+    attempts: int
+    max_attempts: int | None
+    enqueued_at_ms: int
+    run_at_ms: int
+    claimed_at_ms: int
+    started_at_ms: int
+    completed_at_ms: int
+    result: Any
+    result_error: str
+    last_error: str
+    last_error_at_ms: int
+    worker: str
+    crashes: int
+    history: tuple[dict[str, Any], ...]
+    fields: Mapping[str, str]
+
+    @classmethod
+    def from_fields(cls, job_id: str, fields: Mapping[str, str]) -> JobRecord:
+        """Read a job's hash, whoever wrote it; what makes no sense reads as nothing."""
+        return cls(
+            id=job_id,
+            status=fields.get("status", ""),
+            payload=_decoded(fields.get("payload")),
+            attempts=whole(fields.get("attempts")),
+            max_attempts=whole(fields.get("max_attempts")) or None,
+            enqueued_at_ms=whole(fields.get("enqueued_at_ms")),
+            run_at_ms=whole(fields.get("run_at_ms")),
+            claimed_at_ms=whole(fields.get("claimed_at_ms")),
+            started_at_ms=whole(fields.get("started_at_ms")),
+            completed_at_ms=whole(fields.get("completed_at_ms")),
+            result=_decoded(fields.get("result")),
+            result_error=fields.get("result_error", ""),
+            last_error=fields.get("last_error", ""),
+            last_error_at_ms=whole(fields.get("last_error_at_ms")),
+            worker=fields.get("worker", ""),
+            crashes=whole(fields.get("crashes")),
+            history=_history(fields.get("history", "")),
+            fields=dict(fields),
+        )
+
+
+def whole(text: object) -> int:
+    """The whole number that a stored field holds; 0 for anything that is none."""
+    try:
+        return int(text)  # type: ignore[call-overload, no-any-return] # anything may be stored
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def _decoded(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return decode(text)
+    except UnreadablePayload:
+        return None
+
+
+def _history(lines: str) -> tuple[dict[str, Any], ...]:
+    entries = []
+    for line in lines.splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            entries.append(entry)
+    return tuple(entries)

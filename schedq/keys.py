@@ -1,0 +1,170 @@
+"""Where things are in Redis: the key layout of the Redis documentation's job-queue guide, and ours beside it.
+
+Names and ids are held to a rule, because they become part of keys and of patterns: a `:` would let one
+queue's key be another queue's job, a `*` would let a pattern reach a neighbour.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from schedq.errors import UsageError
+
+QUEUES_KEY: Final = "schedq:queues"
+"""SET of the queue names that a schedq client has used."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def checked_name(name: object) -> str:
+    """Return `name` if it may name a queue.
+
+    Raises:
+        UsageError: it is not 1 to 64 of `A-Z a-z 0-9 _ . -`, the first a letter or digit.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"queue name {name!r} must be 1 to 64 characters of A-Z a-z 0-9 _ . - and begin with a letter or digit"
+        )
+    return name
+
+
+def checked_id(job_id: object) -> str:
+    """Return `job_id` if it may be a job's id.
+
+    Raises:
+        UsageError: it is not 1 to 64 of `A-Z a-z 0-9 _ -`.
+    """
+    if not isinstance(job_id, str) or not _ID.fullmatch(job_id):
+        raise UsageError(f"job id {job_id!r} must be 1 to 64 characters of A-Z a-z 0-9 _ -")
+    return job_id
+
+
+@dataclass(frozen=True)
+class QueueKeys:
+    """Every key and channel of one queue.
+
+    Attributes:
+        name: the queue's name.
+        tagged: put the name in braces, so that on Redis Cluster all keys of the queue share one slot.
+    """
+
+    name: str
+    tagged: bool = False
+
+    def __post_init__(self) -> None:
+        checked_name(self.name)
+
+    @cached_property
+    def prefix(self) -> str:
+        """What every key of the queue begins with."""
+        return f"queue:{{{self.name}}}:" if self.tagged else f"queue:{self.name}:"
+
+    def _key(self, suffix: str) -> str:
+        return self.prefix + suffix
+
+    @cached_property
+    def pending(self) -> str:
+        """LIST of ids; LPUSH to add, oldest at the right."""
+        return self._key("pending")
+
+    @cached_property
+    def processing(self) -> str:
+        """LIST of claimed ids; newest at the left."""
+        return self._key("processing")
+
+    @cached_property
+    def completed(self) -> str:
+        """LIST of completed ids, newest first."""
+        return self._key("completed")
+
+    @cached_property
+    def failed(self) -> str:
+        """LIST of failed ids, newest first."""
+        return self._key("failed")
+
+    @cached_property
+    def cancelled(self) -> str:
+        """LIST of cancelled ids, newest first."""
+        return self._key("cancelled")
+
+    @cached_property
+    def broken(self) -> str:
+        """LIST of JSON notes about ids that can't be run."""
+        return self._key("broken")
+
+    @cached_property
+    def delayed(self) -> str:
+        """ZSET id → due instant, ms."""
+        return self._key("delayed")
+
+    @cached_property
+    def leases(self) -> str:
+        """ZSET id → end of the lease, ms."""
+        return self._key("leases")
+
+    @cached_property
+    def wake(self) -> str:
+        """ZSET with one worthless member while `pending` may hold jobs."""
+        return self._key("wake")
+
+    @cached_property
+    def stats(self) -> str:
+        """HASH of running totals."""
+        return self._key("stats")
+
+    @cached_property
+    def log(self) -> str:
+        """STREAM of terminal moves and operators' actions, capped."""
+        return self._key("log")
+
+    @cached_property
+    def workers(self) -> str:
+        """ZSET worker id → last heartbeat, ms."""
+        return self._key("workers")
+
+    @cached_property
+    def settings(self) -> str:
+        """HASH of the application's settings of this queue."""
+        return self._key("settings")
+
+    @cached_property
+    def promoter(self) -> str:
+        """STRING, the id of the process that does the waking, with a short TTL."""
+        return self._key("promoter")
+
+    @cached_property
+    def paused(self) -> str:
+        """STRING, present while the queue is paused: since when, ms."""
+        return self._key("paused")
+
+    @cached_property
+    def events(self) -> str:
+        """Channel of JSON events."""
+        return self._key("events")
+
+    @cached_property
+    def due(self) -> str:
+        """Channel of new earliest due instants, ms."""
+        return self._key("due")
+
+    @cached_property
+    def jobs(self) -> str:
+        """What the key of every job's HASH begins with."""
+        return self._key("job:")
+
+    def job(self, job_id: str) -> str:
+        """HASH of one job."""
+        return self.jobs + job_id
+
+    def worker(self, worker_id: str) -> str:
+        """HASH of one worker, with a TTL."""
+        return self._key("worker:") + worker_id
+
+    def waiter(self, job_id: str) -> str:
+        """Channel on which those who wait for one job hear of its end."""
+        return self._key("waiter:") + job_id

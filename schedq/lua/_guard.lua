@@ -1,0 +1,13 @@
+-- Lua does not roll back: a key of another type is found before the first write, not by it.
+local function misfit(kind, ...)
+  for _, key in ipairs({...}) do
+    local is = redis.call('TYPE', key).ok
+    if is ~= kind and is ~= 'none' then
+      return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. is .. ', not a ' .. kind)
+    end
+  end
+end
+
+-- Redis asks about memory before a script's first write only, and lets removals pass, also of nothing:
+-- so a full Redis still drains, renews and reclaims. Enqueue must not call this.
+local function open_memory(zset) redis.call('ZREM', zset, '') end

@@ -1,0 +1,23 @@
+local MOST_FINISHED = 100000
+
+-- Forget the oldest of a history beyond `keep`, sparing what finished less than `min_keep` ago, at most `budget`
+-- of them. keep = -1: the caller does not know the application's caps, so it forgets nothing.
+local function trim(list, status, stamp, keep, min_keep, budget)
+  if keep < 0 then return end
+  local length = redis.call('LLEN', list)
+  local excess, gone, spared = length - keep, 0, false
+  while excess > gone and budget > gone and not spared do
+    local page = math.min(excess - gone, budget - gone, 100)
+    local ids = redis.call('LRANGE', list, -gone - page, -gone - 1)
+    for i = #ids, 1, -1 do
+      local job = redis.pcall('HMGET', jobs .. ids[i], 'status', stamp)
+      if not job.err and job[1] == status then
+        if length - gone <= MOST_FINISHED and whole(job[2]) > now - min_keep then spared = true break end
+        redis.call('UNLINK', jobs .. ids[i])
+      end
+      gone = gone + 1
+    end
+    if #ids == 0 then break end
+  end
+  if gone > 0 then redis.call('LTRIM', list, 0, -gone - 1) end
+end

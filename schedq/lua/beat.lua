@@ -1,0 +1,20 @@
+--[[
+Say that a worker lives and what it runs; hear whether it was asked to stop.
+
+KEYS  1 workers (zset)  2 this worker (hash)
+ARGV  1 clock  2 worker id  3 ttl, ms  4... field, value, ...
+Returns  1 if it was asked to stop, else 0
+]]
+local workers, me = KEYS[1], KEYS[2]
+local clock, id, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
+--@include _clock
+--@include _guard
+local bad = misfit('zset', workers) or misfit('hash', me)
+if bad then return bad end
+
+-- A removal comes first: it is allowed when memory is full, and opens the way for the rest.
+redis.call('ZREMRANGEBYSCORE', workers, '-inf', now - 10 * ttl)
+redis.call('ZADD', workers, now, id)
+redis.call('HSET', me, 'id', id, unpack(ARGV, 4))
+redis.call('PEXPIRE', me, ttl)
+return redis.call('HEXISTS', me, 'stop')

@@ -1,0 +1,59 @@
+--[[
+Cancel a job that waits, or ask a running one to stop.
+
+While `pending` is longer than 10,000 the entry stays where it is and the claim that meets it drops it: searching so
+long a list would hold up everybody.
+
+KEYS  1 pending (list)  2 delayed (zset)  3 processing (list)  4 leases (zset)  5 cancelled (list)  6 stats (hash)
+      7 log (stream)
+ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 request  6 id  7 failed_history  8 min_keep, ms
+Returns  cancelled | asked | no
+]]
+local pending, delayed, processing, leases, cancelled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local stats, log = KEYS[6], KEYS[7]
+local jobs, clock, events, log_size, request, id = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local failed_history, min_keep = tonumber(ARGV[7]), tonumber(ARGV[8])
+local MOST_SEARCHED = 10000
+--@include _clock
+--@include _guard
+--@include _job
+--@include _tally
+--@include _tell
+--@include _place
+--@include _trim
+--@include _once
+local bad = misfit('list', pending, processing, cancelled) or misfit('zset', delayed, leases)
+if bad then return bad end
+
+local key = jobs .. id
+local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter')
+if not job then return 'no' end
+local before = answered(job[3], request)
+if before then return before end
+if FINISHED[job[1]] then return 'no' end
+open_memory(leases)
+
+local function taken_out()
+  if redis.call('ZREM', delayed, id) == 1 then return true end
+  if is_processing(id) then return false end
+  if redis.call('LLEN', pending) > MOST_SEARCHED then return job[1] == 'pending' end
+  return redis.call('LREM', pending, 0, id) > 0
+end
+
+if taken_out() then
+  redis.call('HSET', key, 'status', 'cancelled', 'cancelled_at_ms', now, 'request', request .. ' cancelled')
+  redis.call('HDEL', key, 'claim_token', 'waiter')
+  redis.call('PERSIST', key)
+  redis.call('LPUSH', cancelled, id)
+  tally('cancelled_total', 1)
+  tell(id, 'cancelled', whole(job[4]), job[5])
+  to_log('cancelled', id, whole(job[4]))
+  trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep, 20)
+  return 'cancelled'
+end
+if job[1] == 'processing' or is_processing(id) then
+  redis.call('HSET', key, 'stop', now, 'request', request .. ' asked')
+  to_log('stop', id, whole(job[4]))
+  return 'asked'
+end
+return 'no'

@@ -1,0 +1,105 @@
+--[[
+Take jobs from `pending` into `processing`, each with a lease and a fresh token; what is due comes to `pending` first.
+
+An entry that can't be run is put where it can be seen (`broken`, `failed`), a second entry of one id is dropped. A
+job that lost two leases is a suspect: it may have killed its workers, so a process gets one at a time, and
+the ones it may not have go to the back.
+
+KEYS  1 pending (list)  2 processing (list)  3 leases (zset)  4 delayed (zset)  5 failed (list)  6 broken (list)
+      7 stats (hash)  8 wake (zset)  9 paused (string)  10 log (stream)
+ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 request  6 limit  7 visibility, ms  8 worker id or ''
+      9 suspects allowed (0 or 1)  10 jobs to promote at most  11 bytes of payload at most  12 failed_history
+      13 min_keep, ms
+Returns  {OK | PAUSED, now, next due instant or '', whether others wait (1 or 0), job, ...}, a job as `_claimed` says
+]]
+local pending, processing, leases, delayed, failed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local broken, stats, wake, paused, log = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local jobs, clock, events, log_size, request = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local limit, visibility, worker = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local suspects, promote_limit, bytes = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local failed_history, min_keep = tonumber(ARGV[12]), tonumber(ARGV[13])
+local MOST_PASSED_OVER = 20
+--@include _clock
+--@include _guard
+--@include _job
+--@include _tally
+--@include _wake
+--@include _broken
+--@include _tell
+--@include _place
+--@include _promote
+--@include _trim
+--@include _claimed
+local bad = misfit('list', pending, processing, failed, broken) or misfit('zset', leases, delayed)
+if bad then return bad end
+
+if redis.call('EXISTS', paused) == 1 then return {'PAUSED', now, '', 0} end
+promote_due(promote_limit)
+
+-- Only a job that is nowhere else may run: absent and unknown words are a foreign producer's.
+local function is_stray(id, status)
+  if FINISHED[status] then return true end
+  if status == 'processing' then return is_processing(id) end
+  if status == 'delayed' then return redis.call('ZSCORE', delayed, id) end
+  return false
+end
+
+local function refuse(id, job)
+  local text = 'unreadable payload: there is none'
+  redis.call('HSET', jobs .. id, 'status', 'failed', 'last_error', text, 'last_error_at_ms', now)
+  redis.call('HDEL', jobs .. id, 'claim_token')
+  redis.call('LPUSH', failed, id)
+  tally('failed_total', 1)
+  tell(id, 'failed', whole(job[3]), job[10])
+  to_log('refuse', id, whole(job[3]))
+  trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep, 20)
+end
+
+local reply, ids, ends, passed_over, taken = {'OK', now, '', 0}, {}, {}, {}, 0
+local function take(id, job)
+  local attempts = whole(job[3]) + 1
+  local token = request .. '.' .. (#ids + 1)
+  redis.call('HSET', jobs .. id, 'status', 'processing', 'attempts', attempts, 'claim_token', token,
+    'claimed_at_ms', now, 'started_at_ms', now, 'worker', worker)
+  redis.call('PERSIST', jobs .. id)
+  if job[9] then redis.call('HDEL', jobs .. id, 'adopted_token') end
+  ids[#ids + 1] = id
+  ends[#ends + 1], ends[#ends + 2] = now + visibility, id
+  reply[#reply + 1] = claimed(id, job[2], attempts, token, job[4], job[5], job[6], job[7], job[8], job[11])
+end
+
+while #ids < limit and #passed_over < MOST_PASSED_OVER do
+  local id = redis.call('RPOP', pending)
+  if not id then break end
+  local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
+    'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms')
+  if not job then
+    to_broken(id, reason)
+  elseif is_stray(id, job[1]) then
+    tally('strays_total', 1)
+  elseif not job[2] then
+    refuse(id, job)
+  elseif taken + #job[2] > bytes and #ids > 0 then
+    redis.call('RPUSH', pending, id)
+    break
+  elseif whole(job[7]) >= 2 and suspects == 0 then
+    passed_over[#passed_over + 1] = id
+  else
+    if whole(job[7]) >= 2 then suspects = 0 end
+    taken = taken + #job[2]
+    take(id, job)
+  end
+end
+
+if #ids > 0 then
+  redis.call('LPUSH', processing, unpack(ids))
+  redis.call('ZADD', leases, unpack(ends))
+end
+if redis.call('LLEN', pending) > 0 then
+  set_wake()
+  reply[4] = 1
+end
+-- After the marker: suspects alone wake nobody, or processes that may not have them would wake each other for ever.
+if #passed_over > 0 then redis.call('LPUSH', pending, unpack(passed_over)) end
+reply[3] = next_due()
+return reply

@@ -1,0 +1,90 @@
+--[[
+Store new jobs and put each into `pending`, or into `delayed` when it is due later.
+
+The first write is one that Redis refuses when memory is full, so the whole batch fails then and leaves no trace.
+Own ids are fresh; a caller's id may have been here before: then the same payload changes nothing and another one is a
+conflict. A caller's id may also stand in a history whose record has expired, so it is searched for there; the number
+of jobs taken per call sinks with the length of the histories.
+
+KEYS  1 pending (list)  2 delayed (zset)  3 completed (list)  4 failed (list)  5 cancelled (list)  6 stats (hash)
+      7 wake (zset)  8 paused (string)  9 promoter (string)
+ARGV  1 jobs prefix  2 clock  3 due channel  4 max_pending or ''  5 announce: 'new' (an earliest due instant that is
+      new), 'yes' or 'no'  6 whether the ids are the caller's (1) or fresh (0)
+      7... per job: id, payload, 'in' | 'at', milliseconds, count of option values, option field, value, ...
+Returns  {new earliest (1 or 0), per job: STORED | EXISTS | CONFLICT | FULL | WRONGTYPE}; fewer answers than jobs
+         means "send the rest again"
+]]
+local pending, delayed, completed, failed, cancelled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local stats, wake, paused, promoter = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local jobs, clock, due_channel, announce, theirs = ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6] == '1'
+local max_pending = tonumber(ARGV[4])
+local LAST_INSTANT = 253402300799999
+--@include _clock
+--@include _guard
+--@include _job
+--@include _tally
+--@include _wake
+--@include _due
+local bad = misfit('list', pending, completed, failed, cancelled) or misfit('zset', delayed)
+if bad then return bad end
+
+local waiting = redis.call('LLEN', pending)
+local searched = redis.call('LLEN', completed) + redis.call('LLEN', failed) + redis.call('LLEN', cancelled)
+local allowance = theirs and math.max(1, math.floor(100000 / (searched + 100))) or 1000
+local head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
+
+local function existing(key, payload)
+  local stored = redis.pcall('HGET', key, 'payload')
+  if type(stored) == 'table' then return 'WRONGTYPE' end
+  if stored == payload then return 'EXISTS' end
+  return (stored or redis.call('EXISTS', key) == 1) and 'CONFLICT' or nil
+end
+
+local function store(key, id, payload, status, due, first, last)
+  local fields = {'id', id, 'payload', payload, 'status', status, 'attempts', 0, 'enqueued_at_ms', now}
+  if due then
+    fields[11], fields[12] = 'run_at_ms', due
+  end
+  for i = first, last do fields[#fields + 1] = ARGV[i] end
+  redis.call('HSET', key, unpack(fields))
+  if theirs and searched > 0 then
+    redis.call('LREM', completed, 1, id)
+    redis.call('LREM', failed, 1, id)
+    redis.call('LREM', cancelled, 1, id)
+  end
+end
+
+local answers, now_ids, later, earliest, i = {0}, {}, {}, LAST_INSTANT + 1, 7
+while i <= #ARGV and #answers <= allowance do
+  local id, payload, mode, ms, options = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
+  local key = jobs .. id
+  local due = math.min(mode == 'in' and now + ms or ms, LAST_INSTANT)
+  local answer = existing(key, payload)
+  if not answer and due <= now and max_pending and waiting >= max_pending then answer = 'FULL' end
+  if not answer then
+    store(key, id, payload, due > now and 'delayed' or 'pending', (due > now or mode == 'at') and due or nil,
+      i + 5, i + 4 + options)
+    if due > now then
+      later[#later + 1], later[#later + 2] = due, id
+      earliest = math.min(earliest, due)
+    else
+      now_ids[#now_ids + 1] = id
+      waiting = waiting + 1
+    end
+    answer = 'STORED'
+  end
+  answers[#answers + 1] = answer
+  i = i + 5 + options
+end
+
+tally('enqueued_total', #now_ids + #later / 2)
+if #now_ids > 0 then
+  redis.call('LPUSH', pending, unpack(now_ids))
+  set_wake()
+end
+if #later > 0 then redis.call('ZADD', delayed, unpack(later)) end
+if earliest < head then answers[1] = 1 end
+if announce == 'yes' or (announce == 'new' and earliest < head) then
+  announce_due(math.min(earliest, head))
+end
+return answers

@@ -1,0 +1,42 @@
+--[[
+Delete jobs that were enqueued before an instant, one page of one place.
+
+What runs is deleted too; its worker is answered LOST then. Pages begin at the old end, where new jobs never come.
+
+KEYS  1 the place (list or zset)  2 leases (zset)  3 stats (hash)
+ARGV  1 jobs prefix  2 clock  3 instant, ms, or '' for now  4 how many entries of the old end to pass over
+      5 page length  6 'list' | 'zset' | 'notes' (of `broken`, whose entries are no ids)
+Returns  {the instant, how many entries to pass over next, deleted, whether there are more (1 or 0)}
+]]
+local place, leases, stats = KEYS[1], KEYS[2], KEYS[3]
+local jobs, clock, before, offset, length, kind = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+--@include _clock
+--@include _guard
+--@include _job
+--@include _tally
+local bad = misfit(kind == 'zset' and 'zset' or 'list', place) or misfit('zset', leases)
+if bad then return bad end
+
+before = before or now
+if kind == 'notes' then
+  local length_before = redis.call('LLEN', place)
+  redis.call('DEL', place)
+  return {before, 0, length_before, 0}
+end
+local ids = kind == 'zset' and redis.call('ZRANGE', place, offset, offset + length - 1)
+  or redis.call('LRANGE', place, -offset - length, -offset - 1)
+local gone = 0
+for i = #ids, 1, -1 do
+  local id = ids[i]
+  local enqueued = redis.pcall('HGET', jobs .. id, 'enqueued_at_ms')
+  if type(enqueued) == 'string' and whole(enqueued) > before then
+    offset = offset + 1
+  else
+    if kind == 'zset' then redis.call('ZREM', place, id) else redis.call('LREM', place, -1, id) end
+    redis.call('ZREM', leases, id)
+    redis.call('UNLINK', jobs .. id)
+    gone = gone + 1
+  end
+end
+tally('purged_total', gone)
+return {before, offset, gone, #ids == length and 1 or 0}

@@ -1,0 +1,176 @@
+--[[
+Take back what its worker no longer holds, adopt claims that have no lease, and trim the histories; one bounded pass.
+
+An expired lease is judged by what the job's entry and status say together. From the second lost lease on a job comes
+back with a wait, which the caller computes: a job it sent no wait for is left as it is and named in the answer.
+
+KEYS  1 processing (list)  2 leases (zset)  3 pending (list)  4 delayed (zset)  5 completed (list)  6 failed (list)
+      7 cancelled (list)  8 broken (list)  9 stats (hash)  10 wake (zset)  11 paused (string)  12 promoter (string)
+      13 log (stream)
+ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 due channel  6 limit  7 visibility, ms  8 max_attempts
+      9 completed_history  10 failed_history  11 min_keep, ms
+      12 page of `processing` to look at for claims without a lease: its offset, or -1 for "only if there are any"
+      13 whether leases that end later than now + visibility are shortened (1, after the clock went back, or 0)
+      14... per job: id, attempts, wait in ms
+Returns  {now, whether more have expired (1 or 0), next offset or -1, how many were taken back, id, ...,
+         then per job that needs a wait: id, attempts, backoff or ''}
+]]
+local processing, leases, pending, delayed, completed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local failed, cancelled, broken, stats, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local paused, promoter, log = KEYS[11], KEYS[12], KEYS[13]
+local jobs, clock, events, log_size, due_channel = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local limit, visibility, max_attempts = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local completed_history, failed_history, min_keep = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local offset, shorten = tonumber(ARGV[12]), ARGV[13] == '1'
+local PAGE = 200
+local LAST_INSTANT = 253402300799999
+--@include _clock
+--@include _guard
+--@include _job
+--@include _tally
+--@include _wake
+--@include _due
+--@include _order
+--@include _broken
+--@include _tell
+--@include _attempt
+--@include _place
+--@include _trim
+local bad = misfit('list', processing, pending, completed, failed, cancelled, broken) or misfit('zset', leases, delayed)
+if bad then return bad end
+
+local head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
+local earliest = LAST_INSTANT + 1
+local waits = {}
+for i = 14, #ARGV, 3 do waits[ARGV[i] .. ' ' .. ARGV[i + 1]] = tonumber(ARGV[i + 2]) end
+local taken_back, undecided = {}, {}
+open_memory(leases)
+
+local function drop(id)
+  redis.call('ZREM', leases, id)
+  redis.call('LREM', processing, -1, id)
+end
+
+-- The lease ended and the job is not finished: back it goes, or it has failed, or it was asked to stop.
+local function take_back(id, key, job)
+  local crashes, attempts = whole(job[5]) + 1, math.max(whole(job[3]), whole(job[5]) + 1)
+  local most = job[4] and whole(job[4]) > 0 and whole(job[4]) or max_attempts
+  local wait = 0
+  if crashes >= 2 and attempts < most and not job[7] then
+    wait = waits[id .. ' ' .. digits(attempts)]
+    if not wait then
+      undecided[#undecided + 1], undecided[#undecided + 2], undecided[#undecided + 3] = id, digits(attempts), job[6] or ''
+      return
+    end
+  end
+  drop(id)
+  local text = 'lease expired ' .. digits(crashes) .. (crashes == 1 and ' time' or ' times')
+  redis.call('HDEL', key, 'claim_token', 'adopted_token', 'stop')
+  redis.call('PERSIST', key)
+  redis.call('HSET', key, 'settled_token', job[8] or '', 'settled_move', 'reclaim', 'crashes', crashes, 'attempts', attempts,
+    'reclaimed_at_ms', now, 'last_error', text, 'last_error_at_ms', now, 'history',
+    with_attempt(job[11], attempts, job[12], whole(job[9]), 'lost', text))
+  tally('reclaimed_total', 1)
+  taken_back[#taken_back + 1] = id
+  if job[7] then
+    redis.call('HSET', key, 'status', 'cancelled', 'cancelled_at_ms', now)
+    redis.call('LPUSH', cancelled, id)
+    tally('cancelled_total', 1)
+    tell(id, 'cancelled', attempts, job[10])
+    to_log('cancelled', id, attempts)
+  elseif attempts >= most then
+    redis.call('HSET', key, 'status', 'failed')
+    redis.call('LPUSH', failed, id)
+    tally('failed_total', 1)
+    tell(id, 'failed', attempts, job[10], ',"error":' .. cjson.encode(text))
+    to_log('failed', id, attempts)
+  elseif crashes >= 2 then
+    redis.call('HSET', key, 'status', 'delayed', 'run_at_ms', now + wait)
+    redis.call('ZADD', delayed, now + wait, id)
+    earliest = math.min(earliest, now + wait)
+    tell(id, 'reclaimed', attempts)
+  else
+    redis.call('HSET', key, 'status', 'pending')
+    give_back(id, whole(job[9]), job[8])
+    tell(id, 'reclaimed', attempts)
+  end
+end
+
+local function read(id)
+  return read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'crashes', 'backoff', 'stop', 'claim_token',
+    'started_at_ms', 'waiter', 'history', 'worker', 'adopted_token')
+end
+
+local function judge(id)
+  local key = jobs .. id
+  local job, reason = read(id)
+  if not job then
+    drop(id)
+    to_broken(id, reason)
+    return
+  end
+  if job[13] and (job[8] or '') ~= job[13] then
+    -- A foreign worker has claimed it anew since it was adopted.
+    redis.call('HSET', key, 'adopted_token', job[8] or '')
+    redis.call('ZADD', leases, now + visibility, id)
+    return
+  end
+  local status = job[1]
+  if FINISHED[status] or (status == 'delayed' and redis.call('ZSCORE', delayed, id)) then
+    drop(id)
+  elseif status == 'processing' or redis.call('LPOS', processing, id, 'RANK', -1) then
+    take_back(id, key, job)
+  else
+    redis.call('ZREM', leases, id)
+  end
+end
+
+-- A claim without a lease is a guide worker's, or one whose lease was damaged: it gets one, from now.
+local function adopt(id, seen)
+  if seen[id] then
+    redis.call('LREM', processing, -1, id)
+    tally('strays_total', 1)
+    return
+  end
+  seen[id] = true
+  if redis.call('ZSCORE', leases, id) then return end
+  local job, reason = read(id)
+  if not job then
+    drop(id)
+    to_broken(id, reason)
+  elseif FINISHED[job[1]] or (job[1] == 'delayed' and redis.call('ZSCORE', delayed, id)) then
+    drop(id)
+    tally('strays_total', 1)
+  else
+    redis.call('HSET', jobs .. id, 'adopted_token', job[8] or '')
+    redis.call('ZADD', leases, now + visibility, id)
+    tally('adopted_total', 1)
+  end
+end
+
+if shorten then
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '(' .. digits(now + visibility), '+inf', 'LIMIT', 0, 1000)) do
+    redis.call('ZADD', leases, now + visibility, id)
+  end
+end
+
+local expired = redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, limit)
+for _, id in ipairs(expired) do judge(id) end
+push_returned()
+
+if offset < 0 and redis.call('LLEN', processing) > redis.call('ZCARD', leases) then offset = 0 end
+if offset >= 0 then
+  local page, seen = redis.call('LRANGE', processing, offset, offset + PAGE - 1), {}
+  for _, id in ipairs(page) do adopt(id, seen) end
+  offset = #page < PAGE and -1 or offset + PAGE
+end
+
+trim(completed, 'completed', 'completed_at_ms', completed_history, min_keep, 200)
+trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep, 200)
+trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep, 200)
+if earliest < head then announce_due(earliest) end
+
+local reply = {now, (#expired == limit and #undecided < limit) and 1 or 0, offset, #taken_back}
+for _, id in ipairs(taken_back) do reply[#reply + 1] = id end
+for _, value in ipairs(undecided) do reply[#reply + 1] = value end
+return reply

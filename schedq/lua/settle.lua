@@ -1,0 +1,149 @@
+--[[
+End attempts: complete, retry, fail, snooze or release, each only for who holds the job.
+
+Whoever shows another token than the job's, or a job that is not in `processing`, is answered and nothing is written. A
+job that was asked to stop ends in `cancelled`, unless it completed. The number of jobs taken per call sinks with the
+length of `processing`, which is searched for each.
+
+KEYS  1 processing (list)  2 leases (zset)  3 pending (list)  4 delayed (zset)  5 completed (list)  6 failed (list)
+      7 cancelled (list)  8 stats (hash)  9 wake (zset)  10 paused (string)  11 promoter (string)
+      12 log (stream)
+ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 due channel  6 completed ttl, ms  7 completed_history
+      8 failed_history  9 min_keep, ms
+      10... per job: complete | retry | fail | snooze | release, id, token, delay in ms, text (result or error), note
+      (what was wrong with the result, or the error in brief), traceback or ''
+Returns  per job: OK | DUPLICATE (this token has ended this job by this move) | LOST | AGAIN (send it again)
+]]
+local processing, leases, pending, delayed, completed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local failed, cancelled, stats, wake, paused = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local promoter, log = KEYS[11], KEYS[12]
+local jobs, clock, events, log_size, due_channel = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local completed_ttl, completed_history = tonumber(ARGV[6]), tonumber(ARGV[7])
+local failed_history, min_keep = tonumber(ARGV[8]), tonumber(ARGV[9])
+local MOST_RELEASES = 5
+local LAST_INSTANT = 253402300799999
+--@include _clock
+--@include _guard
+--@include _job
+--@include _tally
+--@include _wake
+--@include _due
+--@include _order
+--@include _tell
+--@include _attempt
+--@include _place
+--@include _trim
+local bad = misfit('list', processing, pending, completed, failed, cancelled) or misfit('zset', leases, delayed)
+if bad then return bad end
+
+local head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
+local earliest = LAST_INSTANT + 1
+local ended = {}  -- place -> ids
+local counts = {}
+local job  -- fields of the job at hand, as read below
+local FIELDS = {'status', 'claim_token', 'settled_token', 'settled_move', 'stop', 'attempts', 'released',
+  'started_at_ms', 'waiter', 'history', 'worker'}
+
+local function arrive(place, id, outcome)
+  ended[place] = ended[place] or {}
+  table.insert(ended[place], id)
+  counts[outcome] = (counts[outcome] or 0) + 1
+end
+
+local function write(key, move, token, outcome, note, ...)
+  redis.call('HDEL', key, 'claim_token', 'stop')
+  redis.call('HSET', key, 'settled_token', token, 'settled_move', move, 'history',
+    with_attempt(job[10], whole(job[6]), job[11], whole(job[8]), outcome, note), ...)
+end
+
+local function finish(id, key, place, attempts, note)
+  if job[9] then redis.call('HDEL', key, 'waiter') end
+  tell(id, place, attempts, job[9], note)
+  to_log(place, id, attempts)
+end
+
+local function delay_until(due, id)
+  redis.call('ZADD', delayed, due, id)
+  earliest = math.min(earliest, due)
+end
+
+local function settle(move, id, token, delay, text, note, traceback)
+  local key, attempts = jobs .. id, whole(job[6])
+  local due = math.min(now + delay, LAST_INSTANT)
+  take_claimed(id, whole(job[8]))
+  if traceback ~= '' then redis.call('HSET', key, 'traceback', traceback) end
+  if move == 'complete' then
+    write(key, move, token, 'completed', '', 'status', 'completed', 'completed_at_ms', now, 'result', text)
+    if note ~= '' then redis.call('HSET', key, 'result_error', note) end
+    redis.call('PEXPIRE', key, completed_ttl)
+    arrive('completed', id, 'completed')
+    finish(id, key, 'completed', attempts)
+  elseif job[5] then
+    write(key, move, token, 'cancelled', note, 'status', 'cancelled', 'cancelled_at_ms', now)
+    arrive('cancelled', id, 'cancelled')
+    finish(id, key, 'cancelled', attempts)
+  elseif move == 'fail' then
+    write(key, move, token, 'failed', note, 'status', 'failed', 'last_error', text, 'last_error_at_ms', now)
+    arrive('failed', id, 'failed')
+    finish(id, key, 'failed', attempts, ',"error":' .. cjson.encode(note))
+  elseif move == 'retry' then
+    write(key, move, token, 'retry', note, 'status', 'delayed', 'last_error', text, 'last_error_at_ms', now,
+      'run_at_ms', due)
+    delay_until(due, id)
+    arrive('delayed', id, 'retried')
+    tell(id, 'retry', attempts, nil, ',"run_at_ms":' .. digits(due) .. ',"error":' .. cjson.encode(note))
+  elseif move == 'snooze' then
+    write(key, move, token, 'snoozed', '', 'status', 'delayed', 'run_at_ms', due, 'attempts', math.max(0, attempts - 1))
+    delay_until(due, id)
+    arrive('delayed', id, 'snoozed')
+    tell(id, 'snoozed', attempts - 1, nil, ',"run_at_ms":' .. digits(due))
+  else
+    local released = whole(job[7])
+    local given_back = released < MOST_RELEASES and math.max(0, attempts - 1) or attempts
+    write(key, move, token, 'released', '', 'status', 'pending', 'attempts', given_back, 'released', released + 1)
+    give_back(id, whole(job[8]), token)
+    counts.released = (counts.released or 0) + 1
+    tell(id, 'released', given_back)
+  end
+end
+
+local answers, gone = {}, {}
+local allowance = math.max(1, math.floor(200000 / (redis.call('LLEN', processing) + 200)))
+for i = 10, #ARGV, 7 do
+  local move, id, token = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local answer = 'LOST'
+  if #gone >= allowance then
+    answer = 'AGAIN'
+  elseif token ~= '' then
+    job = redis.pcall('HMGET', jobs .. id, unpack(FIELDS))
+    if job.err then
+      answer = 'LOST'
+    elseif job[1] == 'processing' and job[2] == token then
+      settle(move, id, token, tonumber(ARGV[i + 3]), ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])
+      gone[#gone + 1] = id
+      answer = 'OK'
+    elseif job[3] == token and job[4] == move then
+      answer = 'DUPLICATE'
+    end
+  end
+  answers[#answers + 1] = answer
+end
+if #gone == 0 then return answers end
+
+redis.call('ZREM', leases, unpack(gone))
+if ended.completed then
+  redis.call('LPUSH', completed, unpack(ended.completed))
+  trim(completed, 'completed', 'completed_at_ms', completed_history, min_keep, 2 * #gone + 10)
+end
+if ended.failed then
+  redis.call('LPUSH', failed, unpack(ended.failed))
+  trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep, 2 * #gone + 10)
+end
+if ended.cancelled then
+  redis.call('LPUSH', cancelled, unpack(ended.cancelled))
+  trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep, 2 * #gone + 10)
+end
+push_returned()
+for outcome, count in pairs(counts) do tally(outcome .. '_total', count) end
+if earliest < head then announce_due(earliest) end
+return answers

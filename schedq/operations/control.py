@@ -1,0 +1,154 @@
+"""What an operator or a caller asks of jobs that are not theirs to run: cancel, reschedule, requeue, pause, purge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from schedq import lua
+from schedq.errors import UsageError
+from schedq.instants import duration_ms
+from schedq.job import new_request
+from schedq.keys import checked_id
+from schedq.lifecycle import Cancellation
+from schedq.operations import Argument, Flow, Operation, firm
+from schedq.operations.enqueue import when
+from schedq.settings import Settings
+
+_PAGE: Final = 500
+
+
+def _said(queue: Settings) -> tuple[Argument, ...]:
+    """The arguments that all these scripts begin with."""
+    return (queue.keys.jobs, queue.now_argument(), queue.keys.events, queue.log_size)
+
+
+def cancel(queue: Settings, job_id: str) -> Operation[Cancellation]:
+    """Cancel a job that waits, or ask a running one to stop."""
+    keys = queue.keys
+    return Operation(
+        "cancel",
+        lua.load("cancel"),
+        (keys.pending, keys.delayed, keys.processing, keys.leases, keys.cancelled, keys.stats, keys.log),
+        (
+            *_said(queue),
+            new_request(),
+            checked_id(job_id),
+            queue.failed_history,
+            duration_ms(queue.min_keep, "min_keep"),
+        ),
+        lambda reply: reply,
+    )
+
+
+def one_time(delay: object, run_at: object) -> tuple[str, int]:
+    """When, as `when` has it, but one of the two must be given.
+
+    Raises:
+        UsageError: neither or both were given, or one makes no sense.
+    """
+    if delay is None and run_at is None:
+        raise UsageError("give delay or run_at; to run the job now, use run_now")
+    return when(delay, run_at)
+
+
+def reschedule(queue: Settings, job_id: str, mode: str, ms: int) -> Operation[bool]:
+    """Give a delayed job another due instant: `mode` and `ms` as `enqueue.when` has them."""
+    keys = queue.keys
+    return Operation(
+        "reschedule",
+        lua.load("reschedule"),
+        (keys.pending, keys.delayed, keys.stats, keys.wake, keys.paused, keys.promoter, keys.log),
+        (*_said(queue), keys.due, new_request(), checked_id(job_id), mode, ms),
+        lambda reply: bool(reply == "yes"),
+    )
+
+
+def requeue(queue: Settings, job_ids: Sequence[str]) -> Flow[list[bool]]:
+    """Give failed and cancelled jobs a new life; answers for each whether it was one."""
+    request = new_request()
+    left = [checked_id(job_id) for job_id in job_ids]
+    answers: list[bool] = []
+    while left:
+        (answer,) = yield [_requeue_some(queue, request, left[:_PAGE])]
+        words = firm(answer)
+        answers += [word == "yes" for word in words]
+        left = left[len(words) :]
+    return answers
+
+
+def _requeue_some(queue: Settings, request: str, job_ids: Sequence[str]) -> Operation[list[str]]:
+    keys = queue.keys
+    return Operation(
+        "requeue",
+        lua.load("requeue"),
+        (keys.pending, keys.failed, keys.cancelled, keys.stats, keys.wake, keys.paused, keys.log),
+        (*_said(queue), request, *job_ids),
+        list,
+    )
+
+
+def requeue_failed(queue: Settings, limit: int) -> Flow[int]:
+    """Requeue the `limit` oldest failed jobs; answers how many were."""
+    (answer,) = yield [
+        Operation("requeue_failed", None, (), ("LRANGE", queue.keys.failed, -limit, -1), lambda reply: reply[::-1])
+    ]
+    answers = yield from requeue(queue, firm(answer))
+    return sum(answers)
+
+
+def pause(queue: Settings) -> Operation[int]:
+    """Stop claims; answers since when the queue is paused, ms."""
+    keys = queue.keys
+    return Operation("pause", lua.load("pause"), (keys.paused, keys.wake, keys.stats, keys.log), _said(queue), int)
+
+
+def resume(queue: Settings) -> Operation[bool]:
+    """Allow claims again; answers whether the queue was paused."""
+    keys = queue.keys
+    return Operation(
+        "resume",
+        lua.load("resume"),
+        (keys.paused, keys.pending, keys.wake, keys.stats, keys.log),
+        _said(queue),
+        bool,
+    )
+
+
+def purge(queue: Settings) -> Flow[int]:
+    """Delete every job that was there when this began; answers how many.
+
+    Places are emptied in the order in which jobs move, so that none slips past.
+    """
+    keys = queue.keys
+    places = (
+        (keys.delayed, "zset"),
+        (keys.pending, "list"),
+        (keys.processing, "list"),
+        (keys.delayed, "zset"),
+        (keys.completed, "list"),
+        (keys.failed, "list"),
+        (keys.cancelled, "list"),
+        (keys.broken, "notes"),
+    )
+    began: int | str = ""
+    total = 0
+    for place, kind in places:
+        offset, has_more = 0, True
+        while has_more:
+            (answer,) = yield [_purge_page(queue, place, kind, began, offset)]
+            began, offset, gone, more = firm(answer)
+            total += gone
+            has_more = bool(more)
+    return total
+
+
+def _purge_page(queue: Settings, place: str, kind: str, began: Argument, offset: int) -> Operation[list[Any]]:
+    keys = queue.keys
+    return Operation(
+        "purge",
+        lua.load("purge"),
+        (place, keys.leases, keys.stats),
+        (keys.jobs, queue.now_argument(), began, offset, _PAGE, kind),
+        list,
+    )

@@ -1,0 +1,226 @@
+"""Storing new jobs: what a caller said of a job, checked, and the requests that store it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schedq import backoff as plans
+from schedq import lua
+from schedq.errors import Conflict, QueueFull, SchedqError, UsageError
+from schedq.instants import duration_ms, instant_ms
+from schedq.job import Options, new_ids
+from schedq.keys import checked_id
+from schedq.operations import Argument, Flow, Operation
+from schedq.payload import encode
+from schedq.settings import Settings, checked_attempts
+
+MOST_IDS: Final = 1000
+MOST_BYTES: Final = 1_048_576
+_ROUND_BYTES: Final = 8 * MOST_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A new job, checked and ready to send."""
+
+    job_id: str
+    text: str
+    mode: str
+    ms: int
+    fields: tuple[Argument, ...]
+    is_callers_id: bool
+
+    def size(self) -> int:
+        """Bytes that it takes in a request, roughly."""
+        return len(self.text.encode()) + 128
+
+    def args(self) -> tuple[Argument, ...]:
+        """Its part of `enqueue.lua`'s arguments."""
+        return (self.job_id, self.text, self.mode, self.ms, len(self.fields), *self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of a batch.
+
+    Attributes:
+        is_earliest: `delayed` has a new earliest instant by it.
+        answers: one word per job, in order; fewer than jobs means that the rest was not looked at.
+    """
+
+    is_earliest: bool
+    answers: tuple[str, ...]
+
+
+def prepare(queue: Settings, payload: Any, options: Options, job_id: str | None = None) -> Prepared:
+    """Check a new job; `job_id` is a fresh id to use if the caller gave none.
+
+    Raises:
+        UsageError: something in it can't be meant; the message names it.
+    """
+    text = encode(payload, queue.max_payload)
+    mode, ms = when(options.delay, options.run_at)
+    if options.job_id is not None:
+        return Prepared(checked_id(options.job_id), text, mode, ms, _fields(options), is_callers_id=True)
+    return Prepared(job_id or new_ids()[0], text, mode, ms, _fields(options), is_callers_id=False)
+
+
+def when(delay: object, run_at: object) -> tuple[str, int]:
+    """How scripts are told when: ('in', ms from now) or ('at', instant in ms).
+
+    Raises:
+        UsageError: both were given, or one makes no sense.
+    """
+    if delay is None and run_at is None:
+        return "in", 0
+    if run_at is None:
+        return "in", duration_ms(delay, "delay")
+    if delay is None:
+        return "at", instant_ms(run_at, "run_at")
+    raise UsageError(f"give delay or run_at, not both (got delay={delay!r} and run_at={run_at!r})")
+
+
+def _fields(options: Options) -> tuple[Argument, ...]:
+    fields: list[Argument] = []
+    if options.max_attempts is not None:
+        fields += ("max_attempts", checked_attempts(options.max_attempts))
+    if options.backoff is not None:
+        fields += ("backoff", plans.to_text(plans.checked_plan(options.backoff)))
+    if options.timeout is not None:
+        timeout = duration_ms(options.timeout, "timeout")
+        if timeout == 0:
+            raise UsageError("timeout must be more than 0")
+        fields += ("timeout_ms", timeout)
+    return tuple(fields)
+
+
+def enqueue(queue: Settings, job: Prepared) -> Operation[str]:
+    """Store one job; answers its id.
+
+    Raises (when read):
+        Conflict: another payload is stored under this id, or something that is no job.
+        QueueFull: `max_pending` jobs wait.
+    """
+    return _store(queue, [job], "new", lambda reply: _id_or_error(queue, job, reply[1]))
+
+
+def enqueue_many(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
+    """Store jobs in as few round trips as the laws allow; answers their ids in order.
+
+    All but the last batch go out together; the last one goes alone, because it announces for all of them
+    whether `delayed` has a new earliest instant.
+
+    Raises:
+        QueueFull: with the ids that were stored.
+        Conflict: naming the ids; all others are stored.
+    """
+    stored: list[str] = []
+    errors: list[SchedqError] = []
+    is_earliest = False
+    batches = _batches(jobs)
+    while batches:
+        round_, batches = _next_round(batches)
+        last = "no" if batches else ("yes" if is_earliest else "new")
+        requests = [_store(queue, batch, last, _read_stored) for batch in round_]
+        left: list[list[Prepared]] = []
+        for batch, answer in zip(round_, (yield requests), strict=True):
+            if isinstance(answer, SchedqError):
+                errors.append(answer)
+                continue
+            is_earliest = is_earliest or answer.is_earliest
+            for job, word in zip(batch, answer.answers, strict=False):
+                if word in ("STORED", "EXISTS"):
+                    stored.append(job.job_id)
+                else:
+                    errors.append(_refusal(queue, job, word))
+            if len(answer.answers) < len(batch):
+                left.append(list(batch[len(answer.answers) :]))
+        if any(not isinstance(error, Conflict) for error in errors):
+            break
+        batches = left + batches
+    if errors:
+        raise _worst(errors, stored)
+    return [job.job_id for job in jobs]
+
+
+def _batches(jobs: Sequence[Prepared]) -> list[list[Prepared]]:
+    batches: list[list[Prepared]] = []
+    room = ids = 0
+    for job in jobs:
+        size = job.size()
+        if size > room or ids == 0:
+            batches.append([])
+            room, ids = MOST_BYTES, MOST_IDS
+        batches[-1].append(job)
+        room -= size
+        ids -= 1
+    return batches
+
+
+def _next_round(batches: list[list[Prepared]]) -> tuple[list[list[Prepared]], list[list[Prepared]]]:
+    """What to send together: whole batches up to a size, and never the last one with others."""
+    count = max(1, min(len(batches) - 1, _ROUND_BYTES // MOST_BYTES * 2))
+    return batches[:count], batches[count:]
+
+
+def _store(queue: Settings, batch: Sequence[Prepared], announce: str, read: Any) -> Operation[Any]:
+    keys = queue.keys
+    args: list[Argument] = [
+        keys.jobs,
+        queue.now_argument(),
+        keys.due,
+        "" if queue.max_pending is None else queue.max_pending,
+        announce,
+        int(any(job.is_callers_id for job in batch)),
+    ]
+    for job in batch:
+        args += job.args()
+    return Operation(
+        "enqueue",
+        lua.load("enqueue"),
+        (
+            keys.pending,
+            keys.delayed,
+            keys.completed,
+            keys.failed,
+            keys.cancelled,
+            keys.stats,
+            keys.wake,
+            keys.paused,
+            keys.promoter,
+        ),
+        tuple(args),
+        read,
+    )
+
+
+def _read_stored(reply: list[Any]) -> Stored:
+    return Stored(bool(reply[0]), tuple(reply[1:]))
+
+
+def _id_or_error(queue: Settings, job: Prepared, word: str) -> str:
+    if word in ("STORED", "EXISTS"):
+        return job.job_id
+    raise _refusal(queue, job, word)
+
+
+def _refusal(queue: Settings, job: Prepared, word: str) -> SchedqError:
+    if word == "FULL":
+        return QueueFull(f"queue {queue.name}: max_pending={queue.max_pending} jobs wait already")
+    if word == "WRONGTYPE":
+        return Conflict(f"{queue.keys.job(job.job_id)} is no hash; job {job.job_id} can't be stored there")
+    return Conflict(f"job {job.job_id} of queue {queue.name} exists with another payload")
+
+
+def _worst(errors: Sequence[SchedqError], stored: Sequence[str]) -> SchedqError:
+    """The one error of a batch to raise: what stopped it, else the conflicts."""
+    for error in errors:
+        if isinstance(error, QueueFull):
+            return QueueFull(f"{error}; {len(stored)} of the jobs were stored", stored)
+    for error in errors:
+        if not isinstance(error, Conflict):
+            return error
+    first = str(errors[0])
+    return Conflict(first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more); all others were stored")

@@ -1,0 +1,214 @@
+"""What keeps a queue going by itself: promote, reclaim, wake, and the signs of life of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schedq import backoff as plans
+from schedq import lua
+from schedq.instants import duration_ms
+from schedq.job import whole
+from schedq.operations import Argument, Flow, Operation, firm
+from schedq.settings import Settings
+
+HEARTBEAT_S: Final = 10
+"""Seconds between two signs of life of a worker; three times that, and it does not count."""
+PROMOTER_LEASE_MS: Final = 1500
+"""How long a silent promoter is still the one; it looks every second at the least."""
+MOST_RECLAIMED: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What a promoter learned.
+
+    Attributes:
+        is_holder: it is the one that does the waking; else nothing was done.
+        now_ms: Redis's clock.
+        moved: jobs that came to `pending`.
+        has_more: the limit was reached, more are due.
+        next_due_ms: the earliest due instant left, or None.
+        first_lease_end_ms: when the first lease ends, or None.
+        unleased: entries of `processing` without a lease.
+        workers: live workers.
+    """
+
+    is_holder: bool
+    now_ms: int
+    moved: int
+    has_more: bool
+    next_due_ms: int | None
+    first_lease_end_ms: int | None
+    unleased: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What one pass of the reclaimer did.
+
+    Attributes:
+        now_ms: Redis's clock.
+        taken_back: ids of jobs whose lease had ended.
+        has_more: more leases have ended.
+        next_offset: page of `processing` to look at next, or -1.
+    """
+
+    now_ms: int
+    taken_back: tuple[str, ...]
+    has_more: bool
+    next_offset: int
+
+
+def promote(queue: Settings, limit: int, holder: str = "") -> Operation[Promotion]:
+    """Move up to `limit` due jobs; `holder` is the id of a promoter that takes or keeps the lease."""
+    keys = queue.keys
+    return Operation(
+        "promote",
+        lua.load("promote"),
+        (
+            keys.pending,
+            keys.delayed,
+            keys.processing,
+            keys.leases,
+            keys.broken,
+            keys.stats,
+            keys.wake,
+            keys.paused,
+            keys.promoter,
+            keys.workers,
+        ),
+        (keys.jobs, queue.now_argument(), limit, holder, PROMOTER_LEASE_MS, 3000 * HEARTBEAT_S),
+        _read_promotion,
+    )
+
+
+def _read_promotion(reply: list[Any]) -> Promotion:
+    answer, now, moved, more, due, end, unleased, workers = reply
+    return Promotion(
+        answer == "HELD",
+        int(now),
+        int(moved),
+        more == 1,
+        whole(due) if due else None,
+        whole(end) if end else None,
+        int(unleased),
+        int(workers),
+    )
+
+
+def sweep(queue: Settings, offset: int = -1, *, shorten: bool = False) -> Flow[Sweep]:
+    """One bounded pass: take back what has expired, adopt what has no lease, trim.
+
+    The script names the jobs that come back with a wait; the waits are drawn here and sent in a second round.
+    """
+    found: Sweep
+    (answer,) = yield [_reclaim(queue, offset, (), shorten=shorten)]
+    found, undecided = firm(answer)
+    if not undecided:
+        return found
+    waits: list[Argument] = []
+    for job_id, attempts, plan in undecided:
+        wait = plans.delay_ms(plans.from_text(plan) or queue.backoff, attempts)
+        waits += (job_id, attempts, wait)
+    (answer,) = yield [_reclaim(queue, -1, waits, shorten=False)]
+    rest, _ = firm(answer)
+    return Sweep(rest.now_ms, found.taken_back + rest.taken_back, found.has_more or rest.has_more, found.next_offset)
+
+
+def _reclaim(
+    queue: Settings, offset: int, waits: Sequence[Argument], *, shorten: bool
+) -> Operation[tuple[Sweep, list[tuple[str, int, str]]]]:
+    keys = queue.keys
+    return Operation(
+        "reclaim",
+        lua.load("reclaim"),
+        (
+            keys.processing,
+            keys.leases,
+            keys.pending,
+            keys.delayed,
+            keys.completed,
+            keys.failed,
+            keys.cancelled,
+            keys.broken,
+            keys.stats,
+            keys.wake,
+            keys.paused,
+            keys.promoter,
+            keys.log,
+        ),
+        (
+            keys.jobs,
+            queue.now_argument(),
+            keys.events,
+            queue.log_size,
+            keys.due,
+            MOST_RECLAIMED,
+            queue.visibility_ms,
+            queue.max_attempts,
+            queue.completed_history,
+            queue.failed_history,
+            duration_ms(queue.min_keep, "min_keep"),
+            offset,
+            int(shorten),
+            *waits,
+        ),
+        _read_sweep,
+    )
+
+
+def _read_sweep(reply: list[Any]) -> tuple[Sweep, list[tuple[str, int, str]]]:
+    now, more, offset, count = (int(value) for value in reply[:4])
+    rest = reply[4 + count :]
+    undecided = [(rest[n], whole(rest[n + 1]), rest[n + 2]) for n in range(0, len(rest), 3)]
+    return Sweep(now, tuple(reply[4 : 4 + count]), more == 1, offset), undecided
+
+
+def wake(queue: Settings) -> Operation[bool]:
+    """Put the wake marker back if jobs wait; answers whether they do."""
+    keys = queue.keys
+    return Operation("wake", lua.load("wake"), (keys.pending, keys.wake, keys.paused, keys.leases), (), bool)
+
+
+def beat(queue: Settings, worker_id: str, facts: Mapping[str, Argument]) -> Operation[bool]:
+    """Say that a worker lives; answers whether it was asked to stop."""
+    keys = queue.keys
+    flat = [word for pair in facts.items() for word in pair]
+    return Operation(
+        "beat",
+        lua.load("beat"),
+        (keys.workers, keys.worker(worker_id)),
+        (queue.now_argument(), worker_id, 3000 * HEARTBEAT_S, *flat),
+        bool,
+    )
+
+
+def leave(queue: Settings, worker_id: str, promoter_id: str) -> Operation[bool]:
+    """Forget a worker that goes, and its promoter lease."""
+    keys = queue.keys
+    return Operation(
+        "leave",
+        lua.load("leave"),
+        (keys.workers, keys.worker(worker_id), keys.promoter),
+        (worker_id, promoter_id),
+        bool,
+    )
+
+
+def announce(queue: Settings) -> Operation[bool]:
+    """Write the settings down for processes that lack them."""
+    flat = [word for pair in queue.to_fields().items() for word in pair]
+    return Operation("announce", lua.load("announce"), (queue.keys.settings,), tuple(flat), bool)
+
+
+def read_settings(queue: Settings) -> Operation[dict[str, str]]:
+    """What the `settings` hash says; empty if no worker has written it."""
+    return Operation("settings", None, (), ("HGETALL", queue.keys.settings), pairs)
+
+
+def pairs(reply: Sequence[str]) -> dict[str, str]:
+    """A flat reply of names and values as a dict."""
+    return dict(zip(reply[::2], reply[1::2], strict=True))

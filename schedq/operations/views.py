@@ -1,0 +1,158 @@
+"""Looking without touching: totals, pages of a place, one job, how a job stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schedq import lua
+from schedq.errors import JobGone, UsageError
+from schedq.job import JobRecord, whole
+from schedq.keys import checked_id
+from schedq.operations import Operation
+from schedq.operations.upkeep import HEARTBEAT_S, pairs
+from schedq.settings import Settings
+
+_DEPTHS: Final = (
+    "pending_depth",
+    "processing_depth",
+    "completed_depth",
+    "failed_depth",
+    "cancelled_depth",
+    "broken_depth",
+    "delayed_depth",
+    "leases_depth",
+)
+TOTALS: Final = (
+    "enqueued_total",
+    "promoted_total",
+    "completed_total",
+    "failed_total",
+    "retried_total",
+    "snoozed_total",
+    "released_total",
+    "reclaimed_total",
+    "adopted_total",
+    "cancelled_total",
+    "requeued_total",
+    "purged_total",
+    "broken_total",
+    "strays_total",
+)
+MOST_LISTED: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a job stands, for who waits for its end."""
+
+    status: str
+    result: str
+    result_error: str
+    last_error: str
+
+
+def checked_limit(value: object) -> int:
+    """Return a `limit` if it is one.
+
+    Raises:
+        UsageError: no whole number of 1 to 1000.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_LISTED:
+        raise UsageError(f"limit must be a whole number of 1 to {MOST_LISTED}, got {value!r}")
+    return value
+
+
+def found(job_id: str, standing: Standing | None) -> Standing:
+    """The standing, or raise.
+
+    Raises:
+        JobGone: nothing is stored of the job.
+    """
+    if standing is None:
+        raise JobGone(f"nothing is stored of job {job_id}: trimmed, purged, or never there")
+    return standing
+
+
+def stats(queue: Settings) -> Operation[dict[str, int | None]]:
+    """Depths and totals of one instant."""
+    keys = queue.keys
+
+    def read(reply: list[Any]) -> dict[str, int | None]:
+        now, due, paused, workers = reply[:4]
+        totals = {name: whole(value) for name, value in pairs(reply[12:]).items() if name.endswith("_total")}
+        return {
+            **dict.fromkeys(TOTALS, 0),
+            **totals,
+            **dict(zip(_DEPTHS, reply[4:12], strict=True)),
+            "next_due_ms": whole(due) if due else None,
+            "paused_since_ms": whole(paused) if paused else None,
+            "workers": int(workers),
+            "visibility_ms": queue.visibility_ms,
+            "now_ms": int(now),
+        }
+
+    return Operation(
+        "stats",
+        lua.load("stats"),
+        (
+            keys.pending,
+            keys.processing,
+            keys.completed,
+            keys.failed,
+            keys.cancelled,
+            keys.broken,
+            keys.delayed,
+            keys.leases,
+            keys.stats,
+            keys.paused,
+            keys.workers,
+        ),
+        (queue.now_argument(), 3000 * HEARTBEAT_S),
+        read,
+    )
+
+
+def page(queue: Settings, place: str, order: str, offset: int, limit: int) -> Operation[list[JobRecord]]:
+    """Jobs of one place; `order` is newest, oldest or due.
+
+    Raises:
+        UsageError: offset below 0, or limit not within 1 and 1000.
+    """
+    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        raise UsageError(f"offset must be a whole number of at least 0, got {offset!r}")
+    checked_limit(limit)
+
+    def read(reply: list[list[str]]) -> list[JobRecord]:
+        return [_listed(job_id, due, fields) for job_id, due, *fields in reply]
+
+    return Operation("list", lua.load("page"), (place,), (queue.keys.jobs, order, offset, limit), read)
+
+
+def _listed(job_id: str, due: str, flat: Sequence[str]) -> JobRecord:
+    fields = pairs(flat)
+    if due:
+        fields["run_at_ms"] = str(whole(float(due)))
+    return JobRecord.from_fields(job_id, fields)
+
+
+def get_job(queue: Settings, job_id: str) -> Operation[JobRecord | None]:
+    """All that is stored of one job; None if nothing is."""
+
+    def read(reply: list[str]) -> JobRecord | None:
+        return JobRecord.from_fields(job_id, pairs(reply)) if reply else None
+
+    return Operation("get_job", None, (), ("HGETALL", queue.keys.job(checked_id(job_id))), read)
+
+
+def watch(queue: Settings, job_id: str) -> Operation[Standing | None]:
+    """How a job stands, None if nothing is stored; its end will be told on `keys.waiter(job_id)`."""
+    keys = queue.keys
+
+    def read(reply: list[str]) -> Standing | None:
+        return Standing(*reply) if reply else None
+
+    return Operation(
+        "watch", lua.load("watch"), (keys.leases,), (keys.jobs, checked_id(job_id), keys.waiter(job_id)), read
+    )

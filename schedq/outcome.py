@@ -1,0 +1,135 @@
+"""What becomes of an attempt: pure decisions, from what a handler did to the one move that ends the attempt."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schedq import backoff as plans
+from schedq.errors import UsageError
+from schedq.instants import LONGEST_MS, Duration, duration_ms
+from schedq.job import ClaimedJob, Settlement
+from schedq.payload import clean_text, encode_result
+from schedq.settings import Settings
+
+BackoffFunction = Callable[[int, BaseException], float]
+"""(attempt, error) → seconds to wait."""
+
+_BRIEF: Final = 500
+
+
+class Retry(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
+    """Raise it in a handler: the attempt failed, and the next one comes `after` (seconds or a timedelta).
+
+    Without `after` the job's backoff says when. It counts as an attempt; after the last one the job fails.
+    """
+
+    def __init__(self, after: Duration | None = None, reason: str = "the handler asked for a retry") -> None:
+        super().__init__(reason)
+        self.after_ms = None if after is None else duration_ms(after, "after")
+
+
+class Discard(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
+    """Raise it in a handler: the job has failed for good, whatever attempts it has left."""
+
+    def __init__(self, reason: str = "the handler discarded the job") -> None:
+        super().__init__(reason)
+
+
+class Snooze(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
+    """Raise it in a handler: not now, again in `delay` (seconds or a timedelta); it costs no attempt."""
+
+    def __init__(self, delay: Duration) -> None:
+        super().__init__(f"snoozed for {delay}")
+        self.delay_ms = duration_ms(delay, "delay")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What applies to one job: its own options before its task's, those before the queue's.
+
+    Attributes:
+        max_attempts: claims it gets.
+        backoff: a plan, or a task's own function.
+        max_payload: bytes that a result may have.
+    """
+
+    max_attempts: int
+    backoff: plans.Plan | BackoffFunction
+    max_payload: int
+
+    @classmethod
+    def of(
+        cls,
+        queue: Settings,
+        job: ClaimedJob,
+        max_attempts: int | None = None,
+        backoff: plans.Plan | BackoffFunction | None = None,
+    ) -> Policy:
+        """The policy for `job`; the optional arguments are its task's."""
+        return cls(
+            job.max_attempts or max_attempts or queue.max_attempts,
+            job.backoff or backoff or queue.backoff,
+            queue.max_payload,
+        )
+
+
+def succeeded(job: ClaimedJob, result: Any, policy: Policy) -> Settlement:
+    """The handler returned: the job is complete, also when its result can't be stored as it is."""
+    text, problem = encode_result(result, policy.max_payload)
+    return Settlement("complete", job.id, job.claim_token, text=text, note=problem)
+
+
+def failed(job: ClaimedJob, error: BaseException | str, policy: Policy) -> Settlement:
+    """The attempt failed with `error`: retry, fail for good, or snooze if the handler asked for that."""
+    if isinstance(error, Snooze):
+        return Settlement("snooze", job.id, job.claim_token, delay_ms=error.delay_ms)
+    text = described(error)
+    trace = "" if isinstance(error, (str, Discard, Retry)) else _trace(error)
+    note = clean_text(text, _BRIEF)
+    if isinstance(error, Discard) or job.attempts >= policy.max_attempts:
+        return Settlement("fail", job.id, job.claim_token, text=text, note=note, traceback=trace)
+    if isinstance(error, Retry) and error.after_ms is not None:
+        delay_ms = error.after_ms
+    else:
+        delay_ms = _delay_ms(job, error, policy.backoff)
+    return Settlement("retry", job.id, job.claim_token, delay_ms, text=text, note=note, traceback=trace)
+
+
+def released(job: ClaimedJob) -> Settlement:
+    """The worker goes before the job is done: it is next in line elsewhere."""
+    return Settlement("release", job.id, job.claim_token)
+
+
+def described(error: BaseException | str) -> str:
+    """The error as it is stored: what it is and what it says, cleaned and bounded."""
+    if isinstance(error, str):
+        return clean_text(error)
+    if isinstance(error, (Discard, Retry)):
+        return clean_text(str(error))
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - a user's __str__ may do anything
+        text = "(its text can't be had)"
+    return clean_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return clean_text("".join(traceback.format_exception(error))[-8000:])
+    except Exception:  # noqa: BLE001 - a user's exception may do anything
+        return ""
+
+
+def _delay_ms(job: ClaimedJob, error: BaseException | str, backoff: plans.Plan | BackoffFunction) -> int:
+    if not callable(backoff):
+        return plans.delay_ms(backoff, job.attempts)
+    try:
+        cause = error if isinstance(error, BaseException) else RuntimeError(error)
+        return min(duration_ms(backoff(job.attempts, cause), "backoff"), LONGEST_MS)
+    except Exception as problem:  # noqa: BLE001 - a user's function may do anything; the job must come back
+        if not isinstance(problem, UsageError):
+            problem.add_note("in a task's backoff function; the default backoff was used")
+        return plans.delay_ms(plans.Exponential(), job.attempts)

@@ -1,0 +1,100 @@
+"""Payloads and results as JSON text: what goes in comes out, or is refused with the place named.
+
+Tuples become lists, as JSON has no tuples. Everything else that JSON would change silently is refused:
+NaN, keys that are no strings, bytes, lone surrogates.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from schedq.errors import UsageError
+
+DEEPEST: Final = 100
+"""Levels of nesting that a payload may have; far below what a decoder inside a handler's stack can take."""
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class UnreadablePayload(ValueError):  # noqa: N818 - a fact about data, handled, never raised to users
+    """Stored text is not JSON; the job is not run."""
+
+
+def encode(value: object, limit: int, what: str = "payload") -> str:
+    """JSON text of `value`, at most `limit` bytes of UTF-8.
+
+    Raises:
+        UsageError: not JSON (the place is named), nested deeper than 100, or larger than `limit`.
+    """
+    _check(value, what, DEEPEST)
+    try:
+        text = _encode(value)
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what} has a lone surrogate, which is no text: {error.reason}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{what} is not JSON: {error}") from error
+    if size > limit:
+        raise UsageError(
+            f"{what} is {size:,} bytes of JSON, more than max_payload={limit:,}; "
+            "store the data elsewhere and pass a reference"
+        )
+    return text
+
+
+def decode(text: str) -> Any:
+    """The value that `text` holds.
+
+    Raises:
+        UnreadablePayload: it is not JSON, or not UTF-8.
+    """
+    try:
+        if not text.isascii():
+            text.encode()  # bytes that were no UTF-8 arrive as lone surrogates
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise UnreadablePayload(f"payload is not JSON: {error}") from error
+
+
+def encode_result(value: object, limit: int) -> tuple[str, str]:
+    """JSON text of a result, and what was wrong with it ('' if nothing).
+
+    The work is done whatever it returned, so a result that can't be stored never fails the job (W29): its `repr`
+    is stored instead, and the reason beside it.
+    """
+    try:
+        return encode(value, limit, "result"), ""
+    except UsageError as error:
+        try:
+            shown = repr(value)[:500]
+        except Exception as problem:  # noqa: BLE001 - a user's __repr__ may do anything
+            shown = f"<{type(value).__name__}, whose repr raised {type(problem).__name__}>"
+        return _encode(shown.encode(errors="replace").decode()), str(error).encode(errors="replace").decode()
+
+
+def clean_text(text: str, limit: int = 8192) -> str:
+    """Text fit for a hash, a log and a terminal: printable, valid UTF-8, at most `limit` characters."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    kept = cut if cut.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "�" for c in cut)
+    return kept if kept.isascii() else kept.encode(errors="replace").decode()
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _check(value: object, place: str, depth: int) -> None:
+    if isinstance(value, (dict, list, tuple)):
+        if depth == 0:
+            raise UsageError(f"payload is nested deeper than {DEEPEST} levels")
+        if isinstance(value, dict):
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise UsageError(f"{place} has the key {key!r}; JSON keys are strings")
+                if isinstance(item, (dict, list, tuple)):
+                    _check(item, f"{place}[{key!r}]", depth - 1)
+        else:
+            for index, item in enumerate(value):
+                if isinstance(item, (dict, list, tuple)):
+                    _check(item, f"{place}[{index}]", depth - 1)

@@ -1,0 +1,337 @@
+"""The blocking door: every verb as a plain call. Threads may share one queue; it survives a fork."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from schedq import backoff as plans
+from schedq import lifecycle, outcome
+from schedq.application import Application
+from schedq.clocks import monotonic, sleep
+from schedq.connection import faults
+from schedq.connection.exchange import Exchange
+from schedq.connection.line import Pool
+from schedq.errors import SchedqError
+from schedq.instants import Duration, Instant, duration_ms
+from schedq.job import ClaimedJob, JobRecord, NewJob, Options, Settlement
+from schedq.operations import Block, Flow, Operation, Round, attempts, control, enqueue, firm, upkeep, views
+from schedq.operations.waiting import POLL_S, ended, milliseconds
+
+T = TypeVar("T")
+
+
+class Queue(Application, door="blocking"):
+    """A queue whose verbs block. Threads may share one; it survives a fork. Arguments: see `Application`."""
+
+    def _open(self) -> None:
+        self._pool = Pool(self.address, self.settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; every later call raises ClosedError."""
+        self._pool.close()
+
+    # -- new jobs
+
+    def enqueue(
+        self,
+        payload: Any,
+        *,
+        delay: Duration | None = None,
+        run_at: Instant | None = None,
+        job_id: str | None = None,
+        max_attempts: int | None = None,
+        backoff: plans.Plan | None = None,
+        timeout: Duration | None = None,
+    ) -> str:
+        """Store one job: to run now, after `delay` (seconds, timedelta) or at `run_at` (aware datetime, Unix seconds).
+
+        A `job_id` of your own makes it idempotent: the same payload again changes nothing and its id is returned.
+
+        Returns:
+            The job's id.
+
+        Raises:
+            UsageError: the payload is not JSON or too large, or an option makes no sense.
+            Conflict: a job of this id exists with another payload.
+            QueueFull: `max_pending` jobs wait, or Redis's memory is full; nothing is left behind.
+            StoreUnavailable: no answer for `retry_for` seconds.
+        """
+        options = Options(
+            delay=delay,
+            run_at=run_at,
+            job_id=job_id,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            timeout=timeout,
+        )
+        return self._ask(enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options)))
+
+    def enqueue_many(
+        self,
+        jobs: Iterable[Any],
+        *,
+        delay: Duration | None = None,
+        run_at: Instant | None = None,
+        max_attempts: int | None = None,
+        backoff: plans.Plan | None = None,
+        timeout: Duration | None = None,
+    ) -> list[str]:
+        """Store many jobs in a few round trips: payloads, or `NewJob`s with options of their own.
+
+        Everything is checked before anything is sent.
+
+        Returns:
+            Their ids, in order.
+
+        Raises:
+            QueueFull: with `stored`, the ids of those that were accepted.
+            Conflict: jobs of some of the ids exist with other payloads; all others are stored.
+            UsageError, StoreUnavailable: as `enqueue`.
+        """
+        options = Options(delay=delay, run_at=run_at, max_attempts=max_attempts, backoff=backoff, timeout=timeout)
+        return self._drive(enqueue.enqueue_many(self.settings, self._prepare_many(jobs, options)))
+
+    # -- attempts by hand
+
+    def claim(self, timeout_ms: int = 1000) -> ClaimedJob | None:
+        """Take the oldest job that is due, or wait up to `timeout_ms` for one; None when there was none.
+
+        Whoever claims by hand renews by hand: after `visibility_ms` without a renewal the job is another's.
+
+        Raises:
+            UsageError: `timeout_ms` is no whole number of at least 0.
+            StoreUnavailable: no answer for `retry_for` seconds.
+        """
+        return self._drive(attempts.ClaimWait(self.settings, milliseconds(timeout_ms) / 1000).steps())
+
+    def complete(self, job: ClaimedJob, result: Any = None) -> bool:
+        """The job is done; False if it is no longer this claim's, and nothing is written then."""
+        return self.settle(outcome.succeeded(job, result, outcome.Policy.of(self.settings, job)))
+
+    def fail(self, job: ClaimedJob, error: BaseException | str = "failed") -> bool:
+        """The attempt failed: the job comes back with backoff, or has failed for good. False as `complete`."""
+        return self.settle(outcome.failed(job, error, outcome.Policy.of(self.settings, job)))
+
+    def snooze(self, job: ClaimedJob, delay: Duration) -> bool:
+        """Not now, again after `delay`; it costs no attempt. False as `complete`."""
+        return self.settle(Settlement("snooze", job.id, job.claim_token, duration_ms(delay, "delay")))
+
+    def release(self, job: ClaimedJob) -> bool:
+        """Give the job back, next in line; it costs no attempt the first 5 times. False as `complete`."""
+        return self.settle(outcome.released(job))
+
+    def renew(self, job: ClaimedJob) -> bool:
+        """Let the lease begin anew; False if the job is no longer this claim's."""
+        return self._ask(attempts.renew(self.settings, [(job.id, job.claim_token)]))[0] != "LOST"
+
+    # -- what a queue needs from time to time
+
+    def promote_due(self, limit: int = 1000) -> int:
+        """Move up to `limit` (1 to 1000) due jobs to `pending`; returns how many came there."""
+        return self._ask(upkeep.promote(self.settings, views.checked_limit(limit))).moved
+
+    def reclaim_stuck(self) -> list[str]:
+        """Take back jobs whose lease has ended, in one bounded pass; returns their ids."""
+        return list(self._drive(upkeep.sweep(self.settings)).taken_back)
+
+    # -- looking
+
+    def stats(self) -> dict[str, int | None]:
+        """Depths and totals of one instant; README has the list of names."""
+        return self._ask(views.stats(self.settings))
+
+    def get_job(self, job_id: str) -> JobRecord | None:
+        """All that is stored of one job; None if nothing is."""
+        return self._ask(views.get_job(self.settings, job_id))
+
+    def list_pending(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
+        """Jobs that wait for a worker, next one first; a page of at most 1000 jobs and 1 MiB."""
+        return self._ask(views.page(self.settings, self.settings.keys.pending, "oldest", offset, limit))
+
+    def list_delayed(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
+        """Jobs that wait for their time, earliest first; `run_at_ms` is when."""
+        return self._ask(views.page(self.settings, self.settings.keys.delayed, "due", offset, limit))
+
+    def list_processing(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
+        """Jobs that run, newest claim first."""
+        return self._ask(views.page(self.settings, self.settings.keys.processing, "newest", offset, limit))
+
+    def list_completed(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
+        """Completed jobs that are kept, newest first."""
+        return self._ask(views.page(self.settings, self.settings.keys.completed, "newest", offset, limit))
+
+    def list_failed(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
+        """Failed jobs that are kept, newest first."""
+        return self._ask(views.page(self.settings, self.settings.keys.failed, "newest", offset, limit))
+
+    def list_cancelled(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
+        """Cancelled jobs that are kept, newest first."""
+        return self._ask(views.page(self.settings, self.settings.keys.cancelled, "newest", offset, limit))
+
+    # -- acting on jobs that are not ours to run
+
+    def cancel(self, job_id: str) -> lifecycle.Cancellation:
+        """Cancel a job that waits ("cancelled"), ask a running one to stop ("asked"); "no": it is finished or gone."""
+        return self._ask(control.cancel(self.settings, job_id))
+
+    def reschedule(self, job_id: str, *, delay: Duration | None = None, run_at: Instant | None = None) -> bool:
+        """Give a delayed job another instant; False if it is not delayed.
+
+        Raises:
+            UsageError: neither or both of `delay` and `run_at`.
+        """
+        return self._ask(control.reschedule(self.settings, job_id, *control.one_time(delay, run_at)))
+
+    def run_now(self, job_id: str) -> bool:
+        """Let a delayed job run now, next in line; False if it is not delayed."""
+        return self._ask(control.reschedule(self.settings, job_id, "in", 0))
+
+    def requeue(self, job_id: str) -> bool:
+        """Give a failed or cancelled job a new life, attempts from 0; False if it is neither."""
+        return self._drive(control.requeue(self.settings, [job_id]))[0]
+
+    def requeue_failed(self, limit: int = 1000) -> int:
+        """Requeue up to `limit` (1 to 1000) failed jobs, oldest first; returns how many."""
+        return self._drive(control.requeue_failed(self.settings, views.checked_limit(limit)))
+
+    def pause(self) -> None:
+        """Stop claims, for all workers; what runs, runs on."""
+        self._ask(control.pause(self.settings))
+
+    def resume(self) -> bool:
+        """Allow claims again; returns whether the queue was paused."""
+        return self._ask(control.resume(self.settings))
+
+    def purge(self) -> int:
+        """Delete every job that is there now, running ones too; returns how many. Schedules and a pause stay."""
+        return self._drive(control.purge(self.settings))
+
+    # -- waiting
+
+    def events(self, timeout: Duration | None = None) -> Iterator[dict[str, Any]]:
+        """What happens from now on, a dict per event (id, status, attempts, at_ms, …); ends after `timeout` of silence.
+
+        Events are hints: those of a time without connection are lost.
+        """
+        silence = None if timeout is None else duration_ms(timeout, "timeout") / 1000
+        for text in self._messages(self.settings.keys.events, silence):
+            if text is None:
+                return
+            if text:
+                yield json.loads(text)
+
+    def wait(self, job_id: str, timeout: Duration | None = None) -> bool:
+        """Wait until a job is completed, failed or cancelled; False when `timeout` (seconds) ran out first.
+
+        Raises:
+            JobGone: nothing is stored of it.
+        """
+        return self._standing(job_id, timeout).status in lifecycle.FINISHED
+
+    def result(self, job_id: str, timeout: Duration | None = None) -> Any:
+        """Wait for a job's result, at most `timeout` seconds; None waits for ever.
+
+        Raises:
+            JobFailed, JobCancelled, JobGone: there will be no result.
+            TimeoutError: it is not finished yet.
+        """
+        return ended(job_id, self._standing(job_id, timeout))
+
+    def _standing(self, job_id: str, timeout: Duration | None) -> views.Standing:
+        watch = views.watch(self.settings, job_id)
+        left_s = None if timeout is None else duration_ms(timeout, "timeout") / 1000
+        deadline = None if left_s is None else monotonic() + left_s
+        messages = self._messages(self.settings.keys.waiter(job_id), None)
+        try:
+            if deadline is None or left_s:
+                next(messages)  # subscribed: what ends from now on is told
+            while True:
+                standing = views.found(job_id, self._ask(watch))
+                left = POLL_S if deadline is None else min(POLL_S, deadline - monotonic())
+                if standing.status in lifecycle.FINISHED or left <= 0:
+                    return standing
+                messages.send(left)
+        finally:
+            messages.close()
+
+    def _messages(self, channel: str, silence: float | None) -> Any:
+        """Messages of a channel: '' at first and after a reconnect, None after `silence` (or what is sent)."""
+        while True:
+            with self._pool.line() as line:
+                try:
+                    line.ask([("SUBSCRIBE", channel)])
+                    wait = yield ""
+                    while True:
+                        most = wait if wait is not None else silence
+                        message = line.listen(POLL_S * 3600 if most is None else most)
+                        wait = yield message[2] if message is not None else (None if most is not None else "")
+                except faults.BROKEN_LINE:
+                    sleep(0.2)
+                finally:
+                    line.close()
+
+    # -- how operations get to Redis
+
+    def settle(self, settlement: Settlement) -> bool:
+        """End an attempt as was decided; False if the job is no longer this claim's. Other verbs are made of it."""
+        return self._ask(attempts.settle(self.settings, [settlement]))[0] != "LOST"
+
+    def _ask(self, operation: Operation[T]) -> T:
+        answer: T = firm(self._exchange([operation])[0])
+        return answer
+
+    def _exchange(self, operations: Round) -> list[Any]:
+        exchange = Exchange(operations, self.address, self.settings.retry_for)
+        while not exchange.is_done:
+            try:
+                with self._pool.line() as line:
+                    wait = exchange.take(line.ask(exchange.commands()))
+            except SchedqError as error:
+                wait = exchange.failed(error)
+            except faults.BROKEN_LINE as error:
+                wait = exchange.failed(error)
+            if wait:
+                sleep(wait)
+        return exchange.answers
+
+    def _drive(self, flow: Flow[T]) -> T:
+        try:
+            step = next(flow)
+            while True:
+                if isinstance(step, Block):
+                    self._block(step)
+                    step = next(flow)
+                else:
+                    step = flow.send(self._exchange(step))
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def _block(self, block: Block) -> None:
+        """Wait for the wake marker. Whoever took it claims next, so it need not be given back."""
+        server_s = max(0.01, block.seconds + (1 if block.is_exact else 0))
+        began = monotonic()
+        try:
+            with self._pool.line() as line:
+                reply = line.wait(
+                    ("BZPOPMIN", self.settings.keys.wake, f"{server_s:.3f}"),
+                    block.seconds if block.is_exact else block.seconds + 1,
+                )
+        except (*faults.BROKEN_LINE, SchedqError) as error:
+            reply = error
+        if isinstance(reply, Exception):
+            sleep(max(0.0, min(0.2, block.seconds - (monotonic() - began))))
+
+
+__all__ = ["NewJob", "Queue"]

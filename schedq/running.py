@@ -1,0 +1,83 @@
+"""What a handler can know of the job it runs."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from schedq.errors import UsageError
+from schedq.job import ClaimedJob
+
+
+class CurrentJob:
+    """The job that the calling handler runs.
+
+    Attributes:
+        id: the job; the key to make what it does idempotent.
+        attempts: claims so far, this one included.
+        claim_token: of this attempt.
+        deadline: when the attempt's timeout strikes, as an aware datetime; None without a timeout.
+    """
+
+    def __init__(
+        self,
+        job: ClaimedJob,
+        *,
+        deadline: float | None,
+        renew: Callable[[], bool],
+        arenew: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self.id = job.id
+        self.attempts = job.attempts
+        self.claim_token = job.claim_token
+        self.deadline = None if deadline is None else datetime.fromtimestamp(deadline, UTC)
+        self._renew = renew
+        self._arenew = arenew
+        self._cancelled = threading.Event()
+
+    def __repr__(self) -> str:
+        return f"CurrentJob({self.id!r}, attempts={self.attempts})"
+
+    @property
+    def is_cancelled(self) -> bool:
+        """The job was asked to stop, its lease is lost, or its timeout has struck: the handler should end soon."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Let `is_cancelled` be true; the worker calls this."""
+        self._cancelled.set()
+
+    def renew(self) -> bool:
+        """Let the lease begin anew, now; False if it is lost. Workers do so by themselves; blocks for a round trip."""
+        return self._renew()
+
+    async def arenew(self) -> bool:
+        """Twin of `renew`, for async handlers."""
+        return await self._arenew()
+
+
+_current: contextvars.ContextVar[CurrentJob] = contextvars.ContextVar("schedq_current_job")
+
+
+def current_job() -> CurrentJob:
+    """The job that the calling handler runs.
+
+    Raises:
+        UsageError: no job runs here.
+    """
+    try:
+        return _current.get()
+    except LookupError:
+        raise UsageError("current_job() was called outside a handler") from None
+
+
+def enter(job: CurrentJob) -> contextvars.Token[CurrentJob]:
+    """Make `job` the current one of this context; the worker calls this."""
+    return _current.set(job)
+
+
+def leave(token: contextvars.Token[CurrentJob]) -> None:
+    """Undo `enter`."""
+    _current.reset(token)

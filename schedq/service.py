@@ -1,0 +1,110 @@
+"""Roles as processes: signals, a parent's word, several promoters side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from schedq.application import Application
+from schedq.link import Link, Outage
+from schedq.operations import upkeep
+from schedq.promoter import Promoter
+from schedq.settings import Settings
+from schedq.worker import Worker
+
+log: Final = logging.getLogger("schedq")
+PARENT_FD: Final = "SCHEDQ_PARENT_FD"
+"""Environment variable of a child of `--processes`: the pipe on which its parent speaks."""
+_SETTINGS_S: Final = 10.0
+
+
+async def run_worker(worker: Worker) -> None:
+    """Run a worker until SIGTERM or SIGINT, or, as a child, until the parent says so or is gone.
+
+    Raises:
+        UsageError: Redis refuses for a reason that does not pass by itself.
+    """
+    _obey(worker.stop)
+    await worker.run()
+
+
+async def run_promoters(queues: Sequence[Application]) -> None:
+    """Run the promoters of some queues until SIGTERM or SIGINT.
+
+    Raises:
+        UsageError: Redis refuses for a reason that does not pass by itself.
+    """
+    asked = asyncio.Event()
+    _obey(asked.set)
+    outages: dict[str, Outage] = {}
+    daemons = [_Daemon(queue, outages.setdefault(queue.address.label, Outage(queue.address.label))) for queue in queues]
+    log.info("promoter: ready for %s", ", ".join(queue.name for queue in queues))
+    work = [asyncio.create_task(daemon.run()) for daemon in daemons]
+    stop = asyncio.create_task(asked.wait())
+    try:
+        done, _ = await asyncio.wait([stop, *work], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            await task
+    finally:
+        for task in (stop, *work):
+            task.cancel()
+        await asyncio.gather(stop, *work, return_exceptions=True)
+        await asyncio.gather(*(daemon.leave() for daemon in daemons), return_exceptions=True)
+
+
+class _Daemon:
+    """The promoter of one queue without application code: it goes by what the workers wrote down."""
+
+    def __init__(self, queue: Application, outage: Outage) -> None:
+        self._queue = queue
+        self._link = Link(queue, outage)
+        self._unknown = Settings.unknown(queue.name, clock=queue.settings.clock)
+        self._promoter = Promoter(queue, self._link, self._unknown)
+
+    async def run(self) -> None:
+        await self._read_settings()
+        promoting = asyncio.create_task(self._promoter.run())
+        try:
+            while not promoting.done():
+                await asyncio.wait([promoting], timeout=_SETTINGS_S)
+                await self._read_settings()
+            await promoting
+        finally:
+            promoting.cancel()
+            await asyncio.gather(promoting, return_exceptions=True)
+
+    async def leave(self) -> None:
+        """Give up the promoter lease, so that another takes over at once."""
+        promoter_id = self._promoter.id
+        await asyncio.wait_for(self._link.ask(upkeep.leave(self._queue.settings, promoter_id, promoter_id)), 1)
+        await self._link.aclose()
+
+    async def _read_settings(self) -> None:
+        stored = await self._link.ask(upkeep.read_settings(self._queue.settings))
+        self._promoter.use(self._unknown.with_fields(stored))
+
+
+def _obey(stop: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    fd = os.environ.pop(PARENT_FD, None)  # not for the handlers' own processes
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if fd is None:
+            loop.add_signal_handler(number, stop)
+        else:
+            # The parent gets the signal too and passes it on, so that one to the whole group counts once.
+            signal.signal(number, signal.SIG_IGN)
+    if fd is not None:
+        loop.add_reader(int(fd), _hear_parent, int(fd), stop)
+
+
+def _hear_parent(fd: int, stop: Callable[[], None]) -> None:
+    words = os.read(fd, 16)
+    for _ in words or b"s":
+        stop()
+    if not words:
+        log.warning("the parent process is gone; stopping")
+        asyncio.get_running_loop().remove_reader(fd)

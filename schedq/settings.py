@@ -1,0 +1,144 @@
+"""What one queue is set to: checked once, frozen, handed to everything that acts on the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Final
+
+from schedq import backoff as plans
+from schedq.errors import UsageError
+from schedq.instants import duration_ms
+from schedq.keys import QueueKeys
+
+KEEP_ALL: Final = -1
+"""A history cap of a process that does not know the application's: it trims nothing."""
+
+_STORED: Final = (
+    "visibility_ms",
+    "max_attempts",
+    "completed_ttl",
+    "completed_history",
+    "failed_history",
+    "min_keep",
+    "log_size",
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one queue.
+
+    Attributes:
+        name: the queue.
+        visibility_ms: length of a lease; a job whose worker is silent for so long is taken back.
+        max_attempts: claims a job gets before it fails for good, unless the job or its task says otherwise.
+        backoff: waits between attempts, unless the job or its task says otherwise.
+        completed_ttl: seconds until a completed job's record expires.
+        completed_history: completed jobs that are kept; 0 keeps none after `min_keep`.
+        failed_history: failed jobs that are kept, and cancelled ones; they have no TTL.
+        min_keep: seconds that a finished record stays whatever the caps, so that a request sent again finds it.
+        max_pending: most jobs that may wait in `pending`; None for no limit. Delayed jobs do not count.
+        max_payload: bytes of JSON that a payload or a result may have.
+        allow_eviction: work with a Redis that may evict keys (jobs vanish when it does).
+        retry_for: seconds for which a call re-sends when Redis does not answer; at most `min_keep`, unless that is 0.
+        clock: Unix seconds, in place of Redis's own time; for tests.
+        log_size: entries that the audit stream keeps, about; 0 writes none.
+        tagged: hash-tagged keys, for Redis Cluster.
+    """
+
+    name: str
+    visibility_ms: int = 10_000
+    max_attempts: int = 3
+    backoff: plans.Plan = field(default_factory=lambda: plans.Exponential(base=2, factor=2, cap=600, jitter=0.5))
+    completed_ttl: float = 3600
+    completed_history: int = 1000
+    failed_history: int = 10_000
+    min_keep: float = 30
+    max_pending: int | None = None
+    max_payload: int = 262_144
+    allow_eviction: bool = False
+    retry_for: float = 5
+    clock: Callable[[], float] | None = None
+    log_size: int = 1000
+    tagged: bool = False
+
+    def __post_init__(self) -> None:
+        QueueKeys(self.name)
+        _whole("visibility_ms", self.visibility_ms, least=1000)
+        checked_attempts(self.max_attempts)
+        plans.checked_plan(self.backoff)
+        _whole("completed_history", self.completed_history, least=KEEP_ALL)
+        _whole("failed_history", self.failed_history, least=KEEP_ALL)
+        _whole("max_payload", self.max_payload, least=1)
+        _whole("log_size", self.log_size, least=0)
+        if self.max_pending is not None:
+            _whole("max_pending", self.max_pending, least=1)
+        for what in ("completed_ttl", "min_keep", "retry_for"):
+            duration_ms(getattr(self, what), what)
+        if self.min_keep and self.retry_for > self.min_keep:
+            raise UsageError(
+                f"retry_for ({self.retry_for} s) must not be longer than min_keep ({self.min_keep} s): "
+                "a request sent again later than that could not be recognised"
+            )
+        if self.clock is not None and not callable(self.clock):
+            raise UsageError(f"clock must be a function that returns Unix seconds, got {self.clock!r}")
+
+    @cached_property
+    def keys(self) -> QueueKeys:
+        """Where the queue is in Redis."""
+        return QueueKeys(self.name, self.tagged)
+
+    @cached_property
+    def renewal_s(self) -> float:
+        """Seconds between two renewals of a lease: a third of it, so that two may fail."""
+        return self.visibility_ms / 3000
+
+    def now_argument(self) -> str:
+        """What scripts get for the time: the clock's milliseconds, or nothing, meaning Redis's own."""
+        return "" if self.clock is None else str(int(self.clock() * 1000))
+
+    def to_fields(self) -> dict[str, str]:
+        """The settings that other processes need, as the `settings` hash has them."""
+        stored = {name: str(getattr(self, name)) for name in _STORED}
+        return {**stored, "backoff": plans.to_text(self.backoff)}
+
+    def with_fields(self, stored: Mapping[str, str]) -> Settings:
+        """These settings with what the `settings` hash says; fields that make no sense are passed over."""
+        found: dict[str, Any] = {}
+        kinds = {entry.name: entry.type for entry in fields(self)}
+        for name in _STORED:
+            try:
+                found[name] = (int if kinds[name] == "int" else float)(stored[name])
+                replace(self, **{name: found[name]})
+            except (KeyError, ValueError):
+                found.pop(name, None)
+        plan = plans.from_text(stored.get("backoff", ""))
+        if plan is not None:
+            found["backoff"] = plan
+        return replace(self, **found)
+
+    @classmethod
+    def unknown(cls, name: str, **given: Any) -> Settings:
+        """Settings of a process that has not seen the application's: the defaults, and it trims nothing."""
+        return cls(name, completed_history=KEEP_ALL, failed_history=KEEP_ALL, **given)
+
+
+def checked_attempts(value: object) -> int:
+    """Return `value` if it may be a `max_attempts`.
+
+    Raises:
+        UsageError: not an int of 1 to 1,000,000.
+    """
+    return _whole("max_attempts", value, least=1, most=1_000_000)
+
+
+def _whole(what: str, value: object, *, least: int, most: int = 2**53) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{what} must be a whole number, got {value!r}")
+    if not least <= value <= most:
+        raise UsageError(
+            f"{what} must be at least {least}{f' and at most {most}' if most < 2**53 else ''}, got {value}"
+        )
+    return value

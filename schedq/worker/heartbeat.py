@@ -1,0 +1,82 @@
+"""A worker's signs of life: what it is, what it runs, and whether somebody asked it to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from schedq.application import Application
+from schedq.clocks import wall
+from schedq.job import new_request
+from schedq.link import Link, steadily
+from schedq.operations import upkeep
+from schedq.worker.held import Held
+
+_MOST_NAMED: Final = 100
+
+
+def worker_id() -> str:
+    """A fresh id for a worker of this process: host, pid, and something random."""
+    host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:40] or "host"
+    return f"{host}-{os.getpid()}-{new_request()[:6]}"
+
+
+class Heartbeat:
+    """Says every 10 s that the worker lives; also writes the queue's settings down for processes that lack them.
+
+    Args:
+        stop: called once when somebody asked the worker to stop.
+    """
+
+    def __init__(
+        self,
+        queue: Application,
+        link: Link,
+        name: str,
+        held: Held,
+        concurrency: int,
+        stop: Callable[[], None],
+    ) -> None:
+        self._settings = queue.settings
+        self._registry = queue.registry
+        self._link = link
+        self._name = name
+        self._held = held
+        self._stop = stop
+        self._announced_at = -1
+        self._facts: dict[str, str | int] = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "started_at_ms": int(wall() * 1000),
+            "concurrency": concurrency,
+        }
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        await steadily(f"queue {self._settings.name}: heartbeat", self._beat)
+
+    async def _beat(self) -> float:
+        losses = self._link.outage.losses
+        if self._announced_at != losses:
+            await self._link.ask(upkeep.announce(self._settings))
+            self._announced_at = losses
+        if await self._link.ask(upkeep.beat(self._settings, self._name, self._facts | self._now())):
+            self._stop()
+        return upkeep.HEARTBEAT_S
+
+    async def leave(self, promoter_id: str) -> None:
+        """Go, in order."""
+        await self._link.ask(upkeep.leave(self._settings, self._name, promoter_id))
+
+    def _now(self) -> dict[str, str | int]:
+        held = self._held.all()
+        jobs = [{"id": attempt.job.id, "task": attempt.name} for attempt in held[:_MOST_NAMED]]
+        return {
+            "running": len(held),
+            "jobs": json.dumps(jobs, separators=(",", ":")),
+            "tasks": json.dumps(self._registry.names, separators=(",", ":")),
+        }

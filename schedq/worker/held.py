@@ -1,0 +1,74 @@
+"""What a worker holds: attempts under way, known to the event loop and to the renewal thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+
+from schedq.job import ClaimedJob
+from schedq.running import CurrentJob
+
+
+@dataclass(eq=False, slots=True)
+class Attempt:
+    """One attempt under way.
+
+    Attributes:
+        job: what was claimed.
+        name: of the task, for logs.
+        current: what the handler can know of it.
+        task: runs the handler; None before it began.
+        is_lost: the lease is another's now; whatever the handler does, nothing is written.
+        is_released: the worker goes; the job is given back.
+        is_settled: how it ends has been decided.
+    """
+
+    job: ClaimedJob
+    name: str = ""
+    current: CurrentJob | None = None
+    task: asyncio.Task[None] | None = field(default=None)
+    is_lost: bool = False
+    is_released: bool = False
+    is_settled: bool = False
+
+    @property
+    def is_suspect(self) -> bool:
+        """The job lost two leases or more: it may kill its worker."""
+        return self.job.crashes >= 2
+
+    def interrupt(self) -> None:
+        """Tell the handler to end: an async one is cancelled, a plain one can see it in `current_job()`."""
+        if self.current is not None:
+            self.current.cancel()
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Held:
+    """The attempts of one queue in one process. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._attempts: dict[str, Attempt] = {}
+        self.changed = threading.Event()
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    def add(self, attempt: Attempt) -> None:
+        """An attempt began."""
+        with self._lock:
+            self._attempts[attempt.job.id] = attempt
+            self.changed.set()
+
+    def remove(self, attempt: Attempt) -> None:
+        """An attempt has been settled, or was lost."""
+        with self._lock:
+            if self._attempts.get(attempt.job.id) is attempt:
+                del self._attempts[attempt.job.id]
+
+    def all(self) -> list[Attempt]:
+        """The attempts now."""
+        with self._lock:
+            return list(self._attempts.values())

@@ -1,0 +1,106 @@
+"""Renews leases from a thread of its own, so that a handler that blocks the event loop does not lose its job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from schedq.application import Application
+from schedq.clocks import monotonic
+from schedq.connection import faults
+from schedq.connection.exchange import Exchange
+from schedq.connection.line import Line
+from schedq.errors import SchedqError
+from schedq.operations import attempts
+from schedq.worker.held import Attempt, Held
+
+log: Final = logging.getLogger("schedq")
+_BATCH: Final = 1000
+
+
+class Renewal(threading.Thread):
+    """Renews what one queue's pump holds, every third of a lease; quiet while nothing is held."""
+
+    def __init__(self, queue: Application, held: Held, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(name=f"schedq-renewal-{queue.name}", daemon=True)
+        self._queue = queue
+        self._held = held
+        self._loop = loop
+        self._stopping = threading.Event()
+        self._line: Line | None = None
+
+    def stop(self) -> None:
+        """Let the thread end."""
+        self._stopping.set()
+        self._held.changed.set()
+
+    def run(self) -> None:
+        """Renew until stopped."""
+        interval = self._queue.settings.renewal_s
+        wait = interval
+        while not self._stopping.is_set():
+            if not self._held:
+                self._held.changed.clear()
+                if not self._held:
+                    self._held.changed.wait()
+                wait = interval
+            if self._stopping.wait(wait):
+                break
+            began = monotonic()
+            # What failed is tried again soon: there is time for it before the leases end.
+            wait = max(0.0, interval - (monotonic() - began)) if self._renew() else min(interval / 4, 1.0)
+        if self._line is not None:
+            self._line.close()
+
+    def _renew(self) -> bool:
+        """One round; answers whether Redis answered."""
+        held = [attempt for attempt in self._held.all() if not attempt.is_lost]
+        for start in range(0, len(held), _BATCH):
+            batch = held[start : start + _BATCH]
+            try:
+                words = self._ask(batch)
+            except (SchedqError, *faults.BROKEN_LINE) as error:
+                log.debug("renewal of %d leases failed: %s", len(batch), error)
+                return False
+            for attempt, word in zip(batch, words, strict=True):
+                if word == "LOST":
+                    self._call(self._lost, attempt)
+                elif word == "STOP":
+                    self._call(self._stop_on_request, attempt)
+        return True
+
+    def _ask(self, batch: list[Attempt]) -> list[str]:
+        pairs = [(attempt.job.id, attempt.job.claim_token) for attempt in batch]
+        exchange = Exchange([attempts.renew(self._queue.settings, pairs)], self._queue.address, 0)
+        if self._line is None:
+            self._line = Line(self._queue.address, self._queue.settings)
+        while not exchange.is_done:
+            exchange.take(self._line.ask(exchange.commands()))
+        answer = exchange.answers[0]
+        if isinstance(answer, SchedqError):
+            raise answer
+        words: list[str] = answer
+        return words
+
+    def _call(self, function: Callable[[Attempt], None], attempt: Attempt) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, attempt)
+        except RuntimeError:
+            self._stopping.set()  # the loop is closed
+
+    def _lost(self, attempt: Attempt) -> None:
+        """On the loop: the job is another's. One that has been settled meanwhile was not lost."""
+        if attempt in self._held.all() and not attempt.is_settled:
+            attempt.is_lost = True
+            attempt.interrupt()
+
+    def _stop_on_request(self, attempt: Attempt) -> None:
+        """On the loop: somebody cancelled the job."""
+        if attempt in self._held.all() and not attempt.is_settled:
+            current = attempt.current
+            if current is None or not current.is_cancelled:
+                log.info("job %s: asked to stop", attempt.job.id)
+                attempt.interrupt()

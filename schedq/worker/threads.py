@@ -1,0 +1,68 @@
+"""Threads for plain handlers.
+
+The standard pool joins its threads when the interpreter ends, so one stuck handler would keep a stopped worker alive
+for ever. These are daemons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Threads:
+    """Up to `size` threads, started as they are needed."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._work: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self._started = 0
+        self._busy = 0
+
+    def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run `function` in a thread; the future belongs to the running loop."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._busy += 1
+        future.add_done_callback(self._ended)
+        if self._busy > self._started and self._started < self._size:
+            self._started += 1
+            threading.Thread(target=self._run, name=f"schedq-handler-{self._started}", daemon=True).start()
+        self._work.put((function, future))
+        return future
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end after what they do."""
+        for _ in range(self._started):
+            self._work.put(None)
+
+    def _ended(self, _: asyncio.Future[Any]) -> None:
+        self._busy -= 1
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            function, future = work
+            error: BaseException | None = None
+            result = None
+            try:
+                result = function()
+            except BaseException as problem:  # noqa: BLE001 - SystemExit of a handler is the handler's failure
+                error = problem
+            try:
+                future.get_loop().call_soon_threadsafe(_settle, future, result, error)
+            except RuntimeError:
+                return  # the loop is closed: the worker has gone
+            del function, future, result, error, work
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, StopIteration):
+        future.set_exception(RuntimeError(f"the handler raised {error!r}"))
+    else:
+        future.set_exception(error)

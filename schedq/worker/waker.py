@@ -1,0 +1,74 @@
+"""The idle wait: one connection per server blocks on the wake markers of all its queues."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from schedq.application import Application
+from schedq.clocks import monotonic
+from schedq.connection import faults
+from schedq.connection.aline import AsyncLine
+from schedq.errors import SchedqError
+from schedq.link import REFUSED_S, Complaint, Outage
+from schedq.worker.pump import Pump
+from schedq.worker.slots import Slots
+
+_BLOCK_S: Final = 10
+
+
+class Waker:
+    """Blocks while no queue is hungry and slots are free; a marker makes its queue hungry.
+
+    Args:
+        queue: any of the queues, for its connection.
+        pumps: wake key → pump, of all queues on that server.
+    """
+
+    def __init__(self, queue: Application, outage: Outage, slots: Slots, pumps: Mapping[str, Pump]) -> None:
+        self._line = AsyncLine(queue.address, queue.settings)
+        self._outage = outage
+        self._slots = slots
+        self._complaint = Complaint()
+        self._pumps = pumps
+        self._changed = asyncio.Event()
+        slots.watch(self._changed.set)
+
+    async def run(self) -> None:
+        """Wait for markers until cancelled."""
+        try:
+            while True:
+                if self._slots.free <= 0 or self._slots.is_any_hungry:
+                    self._changed.clear()
+                    if self._slots.free <= 0 or self._slots.is_any_hungry:
+                        await self._changed.wait()
+                    continue
+                await self._block()
+        finally:
+            await self._line.aclose()
+
+    async def _block(self) -> None:
+        command: tuple[str | int, ...] = ("BZPOPMIN", *self._pumps, _BLOCK_S)
+        began = monotonic()
+        try:
+            # The server may never end the block (its clock may step): our own time is a little longer.
+            (reply,) = await self._line.ask([command], reply_s=_BLOCK_S + 1)
+        except (SchedqError, *faults.BROKEN_LINE) as error:
+            if monotonic() - began < _BLOCK_S:
+                self._outage.lost(error)
+                await asyncio.sleep(0.2)
+            self._look_everywhere()
+            return
+        if isinstance(reply, list):
+            self._pumps[reply[0]].marker()
+        elif isinstance(reply, Exception):
+            self._complaint.say("the wake marker can't be waited for", reply)
+            await asyncio.sleep(REFUSED_S)
+            self._look_everywhere()
+
+    def _look_everywhere(self) -> None:
+        """A marker may have been lost with the connection: every queue is looked at once."""
+        for pump in self._pumps.values():
+            pump.is_hungry = True
+        self._slots.changed()

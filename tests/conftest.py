@@ -1,0 +1,86 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+
+from schedq import AsyncQueue, Queue
+from tests.doors import Clock, Handle, Loop
+from tests.servers import Server
+from tests.state import LAWS
+
+MakeQueue = Callable[..., Handle]
+
+hypothesis_settings.register_profile("schedq", derandomize=True, deadline=None, database=None)
+hypothesis_settings.load_profile("schedq")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "breaks(*laws, because): leaves laws of tests/state.py broken, on purpose"
+    )
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """One server for all tests: each keeps to queues of its own."""
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def loop() -> Iterator[Loop]:
+    """The event loop on which the asyncio door's queues live."""
+    loop = Loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands still; hand it to `make_queue(clock=clock)`."""
+    return Clock()
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def door(request: pytest.FixtureRequest) -> str:
+    """The door that this test's queues go through; a test that needs it runs once for each."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def make_queue(door: str, server: Server, loop: Loop, request: pytest.FixtureRequest) -> Iterator[MakeQueue]:
+    """Makes queues, of a fresh name each unless it is given; after the test each must keep the laws."""
+    made: list[Handle] = []
+
+    def make(name: str | None = None, *, at: Server = server, url: str | None = None, **settings: Any) -> Handle:
+        kind = Queue if door == "blocking" else AsyncQueue
+        name = name or f"q-{uuid.uuid4().hex[:12]}"
+        made.append(Handle(kind(name, redis=url or at.unix_url, **settings), at, loop))
+        return made[-1]
+
+    yield make
+    broken: dict[str, list[str]] = {}
+    for handle in made:
+        if handle.server.is_running:
+            for law, complaints in handle.state().broken_laws().items():
+                broken.setdefault(law, []).extend(complaints)
+        handle.close()
+    marks = list(request.node.iter_markers("breaks"))
+    allowed = {law for mark in marks for law in mark.args}
+    assert allowed <= set(LAWS), f"no such law: {allowed - set(LAWS)}"
+    assert all(mark.kwargs.get("because") for mark in marks), "say why the law is broken"
+    assert not {law: found for law, found in broken.items() if law not in allowed}
+    assert allowed <= broken.keys(), f"marked as broken, yet kept: {allowed - broken.keys()}"
+
+
+@pytest.fixture
+def queue(make_queue: MakeQueue) -> Handle:
+    """One queue with the settings that a queue has by itself."""
+    return make_queue()

@@ -1,0 +1,173 @@
+"""Both doors as one: a queue whose verbs are plain calls, whichever way they go to Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from schedq import AsyncQueue, Queue
+from schedq.keys import QueueKeys
+from tests.servers import Server
+from tests.state import State
+
+
+class Clock:
+    """A clock that stands still until it is told to move on; seconds since the epoch."""
+
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass; a negative number sets it back."""
+        self.now += seconds
+
+    @property
+    def now_ms(self) -> int:
+        """Now, as scripts are told."""
+        return int(self.now * 1000)
+
+
+class Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def start(self, coroutine: Any) -> Future[Any]:
+        """Let it run; its future, for threads."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def run(self, coroutine: Any) -> Any:
+        """Its result."""
+        return self.start(coroutine).result(60)
+
+    def close(self) -> None:
+        """Stop the loop; fails if something still runs on it."""
+        left = self.run(_others())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+        assert not left, f"tasks were left behind: {left}"
+
+
+async def _others() -> list[str]:
+    return [repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+class Handle:
+    """One queue through one door. Every verb of `Queue` is a plain call here."""
+
+    def __init__(self, queue: Queue | AsyncQueue, server: Server, loop: Loop) -> None:
+        self.queue = queue
+        self.server = server
+        self._loop = loop
+        self._client = server.client()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.queue, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+        return lambda *args, **kwargs: self._loop.run(found(*args, **kwargs))
+
+    def start(self, verb: str, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Begin a call that takes its time."""
+        found = getattr(self.queue, verb)
+        if inspect.iscoroutinefunction(found):
+            return self._loop.start(found(*args, **kwargs))
+        return in_thread(found, *args, **kwargs)
+
+    def run(self, coroutine: Any) -> Any:
+        """Run a coroutine where the asyncio door lives."""
+        return self._loop.run(coroutine)
+
+    def events(self, timeout: float | None = None) -> Iterator[dict[str, Any]]:
+        """The events of either door."""
+        found: Any = self.queue.events(timeout)
+        if isinstance(self.queue, Queue):
+            yield from found
+            return
+        try:
+            while True:
+                yield self._loop.run(anext(found))
+        except StopAsyncIteration:
+            return
+        finally:
+            self._loop.run(found.aclose())
+
+    def close(self) -> None:
+        """Close either door."""
+        if isinstance(self.queue, Queue):
+            self.queue.close()
+        else:
+            self._loop.run(self.queue.aclose())
+        self._client.close()
+
+    # -- looking past the door
+
+    @property
+    def keys(self) -> QueueKeys:
+        """Where the queue is in Redis."""
+        return self.settings.keys
+
+    @property
+    def redis(self) -> Any:
+        """A plain client of the same server."""
+        return self._client
+
+    def state(self) -> State:
+        """All keys of the queue at one instant."""
+        return State.of(self._client, self.keys)
+
+    def places(self) -> dict[str, list[str]]:
+        """The ids in every place that holds any, oldest first."""
+        return self.state().places()
+
+    def fields(self, job_id: str) -> dict[str, str]:
+        """What is stored of a job."""
+        return self.state().job(job_id)
+
+    def dump(self) -> dict[str, Any]:
+        """Every key of the queue, byte by byte, with its expiry; equal if and only if nothing was written.
+
+        (DUMP itself will not do: the order of a hash's fields changes while the server rehashes it.)
+        """
+        with self.server.client(decode_responses=False) as client:
+            names = sorted(client.scan_iter(self.keys.prefix + "*"))
+            return {name.decode(): (_content(client, name), client.pexpiretime(name)) for name in names}
+
+
+def _content(client: Any, name: bytes) -> Any:
+    kind = client.type(name)
+    if kind == b"hash":
+        return sorted(client.hgetall(name).items())
+    read = {
+        b"list": lambda: client.lrange(name, 0, -1),
+        b"zset": lambda: client.zrange(name, 0, -1, withscores=True),
+        b"set": lambda: sorted(client.smembers(name)),
+        b"stream": lambda: client.xrange(name),
+        b"string": lambda: client.get(name),
+    }
+    return kind, read[kind]()
+
+
+def in_thread(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+    """Run a call in a thread of its own."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future

@@ -1,0 +1,235 @@
+"""Real servers for tests: one's own Redis or Valkey, to fill, freeze, kill and start again."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from schedq.embedded import server_binary
+
+
+class Server:
+    """A server of its own on a unix socket and a loopback port, with its data in a temporary folder.
+
+    Options are those of redis.conf, with `_` for `-` and True and False for yes and no:
+    `Server(maxmemory="50mb", appendonly=True)`. It stores nothing on disk unless told to, and keeps folder
+    and port over `kill()` and `start()`.
+    """
+
+    def __init__(self, binary: str | os.PathLike[str] | None = None, **options: object) -> None:
+        self.binary = Path(binary) if binary else server_binary()
+        self.folder = Path(tempfile.mkdtemp(prefix="schedq-", dir="/tmp"))
+        self.socket_path = str(self.folder / "server.sock")
+        self.port = 0
+        self.options = {name.replace("_", "-"): _spelt(value) for name, value in options.items()}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        assert self._process, "the server is not running"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and neither stopped nor killed since."""
+        return self._process is not None
+
+    @property
+    def url(self) -> str:
+        """Over TCP, with the password if it has one."""
+        return f"redis://{self._credentials}127.0.0.1:{self.port}/0"
+
+    @property
+    def unix_url(self) -> str:
+        """Over the unix socket."""
+        return f"unix://{self._credentials}{self.socket_path}?db=0"
+
+    @property
+    def _credentials(self) -> str:
+        password = self.options.get("requirepass")
+        return f":{password}@" if password else ""
+
+    def start(self) -> None:
+        """Start it, again too, and wait until it answers and has read its data."""
+        assert self._process is None, "the server is running"
+        for _ in range(1 if self.port else 20):
+            port = self.port or _free_port()
+            if self._comes_up(port):
+                self.port = port
+                return
+        raise AssertionError(f"{self.binary} does not start:\n{self.log()}")
+
+    def _comes_up(self, port: int) -> bool:
+        options = {
+            "port": str(port),
+            "bind": "127.0.0.1",
+            "unixsocket": self.socket_path,
+            "dir": str(self.folder),
+            "save": "",
+            "appendonly": "no",
+        } | self.options
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self.binary, *(word for name, value in options.items() for word in (f"--{name}", value))],
+                env=os.environ | {"LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the tests, which then stop it
+            )
+        until = time.monotonic() + 30
+        while time.monotonic() < until and self._process.poll() is None:
+            if _answers(port):
+                return True
+            time.sleep(0.002)
+        self.kill()
+        return False
+
+    def stop(self) -> None:
+        """End it and remove its folder; more than once does no harm."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def kill(self) -> None:
+        """SIGKILL: what it has not written is lost. Its folder stays, for `start()`."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay open and nobody answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def client(self, **options: Any) -> redis.Redis:
+        """A plain client that sends each command once."""
+        given = {"decode_responses": True, "retry": Retry(NoBackoff(), 0), "socket_timeout": 30} | options
+        return redis.Redis.from_url(self.url, **given)
+
+    def log(self) -> str:
+        """The end of what it wrote."""
+        with suppress(FileNotFoundError):
+            return (self.folder / "server.log").read_text(errors="replace")[-3000:]
+        return ""
+
+    @contextmanager
+    def requests(self) -> Iterator[list[Request]]:
+        """The requests that clients make while this is open, in order; complete once it is closed.
+
+        A script is one request: what it calls is left out.
+        """
+        found: list[Request] = []
+        mark = uuid.uuid4().hex
+        with self._wire() as monitor, monitor.makefile("rb") as lines, self._wire() as other:
+            monitor.sendall(b"MONITOR\r\n")
+            assert lines.readline() == b"+OK\r\n"
+            thread = threading.Thread(target=_gather, args=(lines, mark, found), daemon=True)
+            thread.start()
+            try:
+                yield found
+            finally:
+                other.sendall(f"ECHO {mark}\r\n".encode())
+                thread.join(10)
+                late = thread.is_alive()
+                monitor.shutdown(socket.SHUT_RDWR)
+                thread.join()
+        assert not late, "the server has not reported the last command"
+
+    def _wire(self) -> socket.socket:
+        wire = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        if password := self.options.get("requirepass"):
+            wire.sendall(f"AUTH {password}\r\n".encode())
+            assert wire.recv(100) == b"+OK\r\n"
+        wire.settimeout(None)
+        return wire
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One command of a client, as MONITOR shows it; an unprintable byte is left as its `\\x..`."""
+
+    at: float
+    client: str
+    words: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """`EVALSHA`, `BZPOPMIN`, …"""
+        return self.words[0].upper()
+
+    def __str__(self) -> str:
+        return " ".join(self.words)
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as wire:
+            wire.sendall(b"PING\r\n")
+            return wire.recv(100).startswith((b"+PONG", b"-NOAUTH"))
+    except OSError:
+        return False
+
+
+def _free_port() -> int:
+    # Below the ports of outgoing connections (32768 on Linux, 49152 on macOS): in that range, a client that
+    # knocks long enough at a dead server's port gets connected to itself, and the server can't return.
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def _spelt(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+# 1735689600.123456 [0 127.0.0.1:50000] "SET" "a \"b\"" "\x00"; `lua` for the address of what a script calls.
+_REPORT = re.compile(r"\+?(?P<at>[\d.]+) \[\d+ (?P<client>[^]]*)\] (?P<words>.*)")
+_WORD = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+
+def _gather(lines: BinaryIO, mark: str, found: list[Request]) -> None:
+    for line in lines:
+        report = _REPORT.match(line.decode(errors="replace"))
+        if not report or report["client"] == "lua":
+            continue
+        words = tuple(re.sub(r'\\(["\\])', r"\1", word) for word in _WORD.findall(report["words"]))
+        if words[-1] == mark:
+            return
+        found.append(Request(float(report["at"]), report["client"], words))

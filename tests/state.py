@@ -1,0 +1,205 @@
+"""What is in Redis at one instant, and whether it keeps the design's laws."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import redis
+
+from schedq.keys import QueueKeys
+from schedq.lifecycle import BROKEN, CANCELLED, COMPLETED, FAILED, PENDING, PLACES, PROCESSING
+
+LAWS: Final = ("places", "status", "leases", "tokens", "totals", "ttl", "layout", "caps", "paused")
+
+_LAYOUT: Final = {
+    "pending": "list",
+    "processing": "list",
+    "completed": "list",
+    "failed": "list",
+    "cancelled": "list",
+    "broken": "list",
+    "delayed": "zset",
+    "leases": "zset",
+    "wake": "zset",
+    "stats": "hash",
+    "log": "stream",
+    "settings": "hash",
+    "promoter": "string",
+    "paused": "string",
+    "workers": "zset",
+    "worker:*": "hash",
+    "job:*": "hash",
+    "schedules": "zset",
+    "schedule:*:slots": "list",
+    "schedule:*": "hash",
+}
+_LONG_PENDING: Final = 10_000
+
+# One script is one instant: nothing can move while it looks.
+_SNAPSHOT: Final = """
+local found = {}
+for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
+  local kind, holds = redis.call('TYPE', key).ok, {}
+  if kind == 'list' then holds = redis.call('LRANGE', key, 0, -1)
+  elseif kind == 'zset' then holds = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  elseif kind == 'hash' then holds = redis.call('HGETALL', key)
+  elseif kind == 'string' then holds = {redis.call('GET', key)}
+  end
+  found[#found + 1] = {key, kind, redis.call('PTTL', key), holds}
+end
+return found
+"""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: its type, ms to live (-1: for ever), what it holds (list: oldest first)."""
+
+    kind: str
+    ttl_ms: int
+    holds: Any
+
+
+@dataclass(frozen=True)
+class State:
+    """All keys of one queue at one instant, by what follows the prefix."""
+
+    keys: dict[str, Key] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, client: redis.Redis, keys: QueueKeys) -> State:
+        """Take it from Redis."""
+        found = {}
+        for name, kind, ttl_ms, holds in client.execute_command("EVAL", _SNAPSHOT, 0, keys.prefix):
+            if kind in ("hash", "zset"):
+                holds = dict(zip(holds[::2], holds[1::2], strict=True))
+            elif kind == "list":
+                holds = holds[::-1]
+            found[name.removeprefix(keys.prefix)] = Key(kind, ttl_ms, holds)
+        return cls(found)
+
+    def holds(self, name: str, kind: str) -> Any:
+        """What a key holds; nothing if it is absent or of another type."""
+        key = self.keys.get(name)
+        return key.holds if key is not None and key.kind == kind else {"list": [], "string": [""]}.get(kind, {})
+
+    def ids(self, place: str) -> list[str]:
+        """Ids in a place: lists oldest first, `delayed` by due instant."""
+        if place == BROKEN:
+            return [json.loads(note)["id"] for note in self.holds(place, "list")]
+        return list(self.holds(place, _LAYOUT[place]))
+
+    def places(self) -> dict[str, list[str]]:
+        """The ids in every place that holds any."""
+        return {place: ids for place in PLACES if (ids := self.ids(place))}
+
+    def jobs(self) -> dict[str, Key]:
+        """The keys of jobs, by id."""
+        return {name.removeprefix("job:"): key for name, key in self.keys.items() if name.startswith("job:")}
+
+    def job(self, job_id: str) -> dict[str, str]:
+        """The fields of one job."""
+        fields: dict[str, str] = self.holds(f"job:{job_id}", "hash")
+        return fields
+
+    def totals(self) -> dict[str, int]:
+        """The running totals that are not 0."""
+        return {name: int(value) for name, value in self.holds("stats", "hash").items()}
+
+    def broken_laws(self) -> dict[str, list[str]]:
+        """What is wrong, by law; empty if all is well."""
+        found = {law: list(getattr(self, f"_{law}")()) for law in LAWS}
+        return {law: complaints for law, complaints in found.items() if complaints}
+
+    # -- the laws, one by one
+
+    def _entries(self) -> Iterator[tuple[str, str]]:
+        is_long = len(self.ids(PENDING)) > _LONG_PENDING
+        for place in PLACES:
+            for job_id in self.ids(place):
+                if not (is_long and place == PENDING and self.job(job_id).get("status") == CANCELLED):
+                    yield job_id, place
+
+    def _places(self) -> Iterator[str]:
+        """Every id is in exactly one place, once."""
+        seen = Counter(self._entries())
+        for (job_id, place), count in seen.items():
+            if count > 1:
+                yield f"{job_id} is in {place} {count} times"
+        for job_id, count in Counter(job_id for job_id, _ in seen).items():
+            if count > 1:
+                yield f"{job_id} is in {' and '.join(place for entry, place in seen if entry == job_id)}"
+        somewhere = {job_id for job_id, _ in seen}
+        yield from (f"{job_id} is nowhere" for job_id in self.jobs() if job_id not in somewhere)
+
+    def _status(self) -> Iterator[str]:
+        """`status` names the place; only a completed job's record may have expired."""
+        for job_id, place in self._entries():
+            status = self.job(job_id).get("status")
+            if place == BROKEN or (place == COMPLETED and f"job:{job_id}" not in self.keys):
+                continue
+            if status != place:
+                yield f"{job_id} is in {place} with status {status}"
+
+    def _leases(self) -> Iterator[str]:
+        """`leases` has exactly the ids of `processing`."""
+        leases, processing = set(self.holds("leases", "zset")), set(self.ids(PROCESSING))
+        yield from (f"{job_id} runs without a lease" for job_id in processing - leases)
+        yield from (f"{job_id} has a lease and does not run" for job_id in leases - processing)
+
+    def _tokens(self) -> Iterator[str]:
+        """`claim_token` is there exactly while a job runs."""
+        running = set(self.ids(PROCESSING))
+        for job_id, key in self.jobs().items():
+            if key.kind == "hash" and (job_id in running) != bool(key.holds.get("claim_token")):
+                yield f"{job_id} {'runs without' if job_id in running else 'rests with'} a claim token"
+
+    def _totals(self) -> Iterator[str]:
+        """What was counted is what is there, if nothing was trimmed and no other program took part."""
+        count = Counter({place: len(self.ids(place)) for place in PLACES})
+        totals = Counter(self.totals())
+        there = len({job_id for job_id, _ in self._entries()})
+        if totals["enqueued_total"] != there + totals["purged_total"]:
+            yield f"{totals['enqueued_total']} enqueued, {there} there, {totals['purged_total']} purged"
+        if totals["purged_total"]:
+            return
+        if totals["completed_total"] != count[COMPLETED]:
+            yield f"{totals['completed_total']} completed, {count[COMPLETED]} there"
+        ended = totals["failed_total"] + totals["cancelled_total"]
+        if ended != count[FAILED] + count[CANCELLED] + totals["requeued_total"]:
+            yield f"{ended} failed or cancelled, {count[FAILED]} and {count[CANCELLED]} there"
+        if totals["broken_total"] != count[BROKEN]:
+            yield f"{totals['broken_total']} broken, {count[BROKEN]} there"
+
+    def _ttl(self) -> Iterator[str]:
+        """Completed jobs, workers and the promoter's lease expire; nothing else does."""
+        for name, key in self.keys.items():
+            is_completed = name.startswith("job:") and self.job(name[4:]).get("status") == COMPLETED
+            expires = is_completed or name == "promoter" or name.startswith("worker:")
+            if expires != (key.ttl_ms >= 0):
+                yield f"{name} {'never expires' if expires else f'expires in {key.ttl_ms} ms'}"
+
+    def _layout(self) -> Iterator[str]:
+        """Every key is one of the documented ones, of its type."""
+        for name, key in self.keys.items():
+            kind = next((kind for known, kind in _LAYOUT.items() if fnmatch.fnmatchcase(name, known)), None)
+            if kind != key.kind:
+                yield f"{name} is a {key.kind}, " + (f"not a {kind}" if kind else "which nobody knows")
+
+    def _caps(self) -> Iterator[str]:
+        """What grows by itself has an end."""
+        for job_id, key in self.jobs().items():
+            if key.kind == "hash" and len(key.holds.get("history", "").splitlines()) > 10:
+                yield f"{job_id} has more than 10 lines of history"
+        if len(self.ids(BROKEN)) > 1000:
+            yield "broken has more than 1000 notes"
+
+    def _paused(self) -> Iterator[str]:
+        """While paused there is no wake marker."""
+        if "paused" in self.keys and "wake" in self.keys:
+            yield "paused, and the wake marker is there"

