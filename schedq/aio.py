@@ -28,11 +28,17 @@ T = TypeVar("T")
 class AsyncQueue(Application, door="aio"):
     """A queue whose verbs are awaited. It belongs to the loop that first used it. Arguments: see `Application`."""
 
+    @property
+    def aio(self) -> AsyncQueue:
+        """The queue itself."""
+        return self
+
     def _open(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._line = AsyncLine(self.address, self.settings)
         self._subscription = Subscription(self.address, f"schedq-{self.name}")
         self._blocking_lines: list[AsyncLine] = []
+        self._blocked_lines: set[AsyncLine] = set()
         self._behind: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
@@ -50,7 +56,7 @@ class AsyncQueue(Application, door="aio"):
             await asyncio.gather(*self._behind, return_exceptions=True)
         self._is_closed = True
         await self._subscription.aclose()
-        for line in (self._line, *self._blocking_lines):
+        for line in (self._line, *self._blocking_lines, *self._blocked_lines):
             await line.aclose()
 
     # -- new jobs
@@ -294,23 +300,25 @@ class AsyncQueue(Application, door="aio"):
         server_s = max(0.01, block.seconds + (1 if block.is_exact else 0))
         began = monotonic()
         line = self._blocking_lines.pop() if self._blocking_lines else AsyncLine(self.address, self.settings)
+        self._blocked_lines.add(line)
         command = ("BZPOPMIN", self.settings.keys.wake, f"{server_s:.3f}")
-        failed = False
+        pause_s = 0.0
         try:
             most_s = block.seconds if block.is_exact else block.seconds + 1
             replies = await asyncio.wait_for(line.ask([command], reply_s=server_s + 2), most_s)
-            failed = isinstance(replies[0], Exception)
+            pause_s = POLL_S if isinstance(replies[0], Exception) else 0.0
         except TimeoutError:
             line.close()
         except (*faults.BROKEN_LINE, SchedqError):
-            failed = True
+            pause_s = 0.2
         except asyncio.CancelledError:
             line.close()
             raise
         finally:
+            self._blocked_lines.discard(line)
             self._blocking_lines.append(line)
-        if failed:
-            await asyncio.sleep(max(0.0, min(0.2, block.seconds - (monotonic() - began))))
+        if pause_s and not self._is_closed:
+            await asyncio.sleep(max(0.0, min(pause_s, block.seconds - (monotonic() - began))))
 
     def _belongs(self) -> None:
         loop = asyncio.get_running_loop()

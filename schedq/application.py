@@ -194,7 +194,7 @@ def _merged(own: Options, common: Options) -> Options:
         delay=own.delay if has_time else common.delay,
         run_at=own.run_at if has_time else common.run_at,
         job_id=own.job_id,
-        max_attempts=own.max_attempts or common.max_attempts,
-        backoff=own.backoff or common.backoff,
+        max_attempts=own.max_attempts if own.max_attempts is not None else common.max_attempts,
+        backoff=own.backoff if own.backoff is not None else common.backoff,
         timeout=own.timeout if own.timeout is not None else common.timeout,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from collections.abc import Mapping
@@ -11,9 +12,10 @@ from typing import Any, Final
 
 from schedq import backoff as plans
 from schedq.clocks import wall_ns
-from schedq.instants import Duration, Instant
+from schedq.instants import LAST_INSTANT_MS, Duration, Instant
 from schedq.payload import UnreadablePayload, decode
 
+_LARGEST: Final = 2**53 - 1
 _ALPHABET: Final = "0123456789abcdefghijklmnopqrstuv"
 _lock = threading.Lock()
 _last_tick = 0
@@ -235,11 +237,26 @@ class JobRecord:
 
 
 def whole(text: object) -> int:
-    """The whole number that a stored field holds; 0 for anything that is none."""
+    """The count or instant that a stored field holds, whoever wrote it; 0 for anything that is none, as scripts read it."""
+    number = _number(text)
+    return math.floor(number) if 0 <= number <= _LARGEST else 0
+
+
+def score_ms(text: object) -> int:
+    """The instant that a ZSET's score names, rounded up: other programs schedule with fractions, or with infinity."""
+    number = _number(text)
+    return math.ceil(min(max(0, number), LAST_INSTANT_MS)) if number == number else 0
+
+
+def _number(text: object) -> int | float:
     try:
         return int(text)  # type: ignore[call-overload, no-any-return] # anything may be stored
     except (TypeError, ValueError, OverflowError):
-        return 0
+        pass
+    try:
+        return float(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def _decoded(text: str | None) -> Any:

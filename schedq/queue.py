@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from schedq import backoff as plans
 from schedq import lifecycle, outcome
+from schedq.aio import AsyncQueue
 from schedq.application import Application
 from schedq.clocks import monotonic, sleep
 from schedq.connection import faults
@@ -25,6 +26,11 @@ T = TypeVar("T")
 
 class Queue(Application, door="blocking"):
     """A queue whose verbs block. Threads may share one; it survives a fork. Arguments: see `Application`."""
+
+    @property
+    def aio(self) -> AsyncQueue:
+        """The asyncio queue with the same settings and functions."""
+        return cast(AsyncQueue, self._twin("aio"))
 
     def _open(self) -> None:
         self._pool = Pool(self.address, self.settings)
@@ -321,7 +327,7 @@ class Queue(Application, door="blocking"):
     def _block(self, block: Block) -> None:
         """Wait for the wake marker. Whoever took it claims next, so it need not be given back."""
         server_s = max(0.01, block.seconds + (1 if block.is_exact else 0))
-        began = monotonic()
+        began, pause_s = monotonic(), POLL_S
         try:
             with self._pool.line() as line:
                 reply = line.wait(
@@ -330,8 +336,9 @@ class Queue(Application, door="blocking"):
                 )
         except (*faults.BROKEN_LINE, SchedqError) as error:
             reply = error
+            pause_s = 0.2
         if isinstance(reply, Exception):
-            sleep(max(0.0, min(0.2, block.seconds - (monotonic() - began))))
+            sleep(max(0.0, min(pause_s, block.seconds - (monotonic() - began))))
 
 
 __all__ = ["NewJob", "Queue"]

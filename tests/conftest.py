@@ -67,11 +67,14 @@ def make_queue(door: str, server: Server, loop: Loop, request: pytest.FixtureReq
 
     yield make
     broken: dict[str, list[str]] = {}
-    for handle in made:
-        if handle.server.is_running:
-            for law, complaints in handle.state().broken_laws().items():
-                broken.setdefault(law, []).extend(complaints)
-        handle.close()
+    try:
+        for handle in made:
+            if handle.server.is_running:
+                for law, complaints in handle.state().broken_laws().items():
+                    broken.setdefault(law, []).extend(complaints)
+    finally:
+        for handle in made:
+            handle.close()
     marks = list(request.node.iter_markers("breaks"))
     allowed = {law for mark in marks for law in mark.args}
     assert allowed <= set(LAWS), f"no such law: {allowed - set(LAWS)}"

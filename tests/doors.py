@@ -70,7 +70,7 @@ class Handle:
         self.queue = queue
         self.server = server
         self._loop = loop
-        self._client = server.client()
+        self._client = server.client(encoding_errors="surrogateescape")
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.queue, name)

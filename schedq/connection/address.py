@@ -113,8 +113,9 @@ class Address:
                 + ", ".join(f"{known}://" for known in SCHEMES)
             )
         if scheme == "embedded":
-            embedded.data_directory(url)
-            self._embedded_url, self._kind = url, "UnixDomainSocketConnection"
+            # Made absolute now: the working folder may be another one when a connection is lost and made anew.
+            self._embedded_url = f"embedded://{embedded.data_directory(url)}"
+            self._kind = "UnixDomainSocketConnection"
             return
         try:
             port = urlsplit(url).port  # says so when it is no number

@@ -11,11 +11,11 @@ import fcntl
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from schedq.clocks import monotonic, sleep
 from schedq.embedded import watcher
 from schedq.embedded.binary import server_binary
 from schedq.embedded.places import data_directory, prepared, socket_path
@@ -59,7 +59,7 @@ def ensure_server(url: str | Path) -> str:
                 path = _running_at(folder) or _started_at(folder, idle_s)
         if path and _has_loaded(folder, path):
             return path
-    raise StoreUnavailable(f"{_named(folder)} does not come up; its log ends: {_end_of_log(folder)}")
+    raise StoreUnavailable(f"the embedded server of {folder} does not come up; its log ends: {_end_of_log(folder)}")
 
 
 def stop_server(directory: str | Path) -> bool:
@@ -76,11 +76,11 @@ def stop_server(directory: str | Path) -> bool:
         if _is_free(folder / watcher.SERVER_LOCK):
             return False
         refusal = _shut_down(watcher.recorded_socket(folder))
-        until = time.monotonic() + PATIENCE_S
+        until = monotonic() + PATIENCE_S
         while not (_is_free(folder / watcher.SERVER_LOCK) and _is_free(folder / watcher.WATCHER_LOCK)):
-            if time.monotonic() > until:
+            if monotonic() > until:
                 raise StoreUnavailable(f"{_named(folder)} does not end: {refusal or 'it says nothing'}")
-            time.sleep(0.005)
+            sleep(0.005)
     return True
 
 
@@ -98,7 +98,7 @@ def _idle_s() -> float:
 @contextmanager
 def _start_lock(folder: Path, how: int) -> Iterator[None]:
     """Ask for the server beside others (`fcntl.LOCK_SH`), or start or end it alone (`LOCK_EX`)."""
-    until = time.monotonic() + 2 * PATIENCE_S
+    until = monotonic() + 2 * PATIENCE_S
     while True:
         try:
             lock = watcher.taken(folder / watcher.START_LOCK, how)
@@ -106,9 +106,9 @@ def _start_lock(folder: Path, how: int) -> Iterator[None]:
             raise UsageError(f"the data folder {folder} can't be written ({error}); name another one") from error
         if lock is not None:
             break
-        if time.monotonic() > until:
+        if monotonic() > until:
             raise StoreUnavailable(f"{_named(folder)} has been started by another process for too long")
-        time.sleep(0.003)
+        sleep(0.003)
     try:
         yield
     finally:
@@ -137,12 +137,12 @@ def _started_at(folder: Path, idle_s: float) -> str:
     binary = server_binary((7, 0) if (folder / "appendonlydir").exists() else (6, 2))
     command = [sys.executable, "-I", "-S", watcher.__file__, path, str(idle_s)]
     command += [str(binary), *OPTIONS, "--unixsocket", path]
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
+    until = monotonic() + PATIENCE_S
+    while monotonic() < until:
         # The folder may still be taken by a server that is on its way down.
         if _spawn(command, folder) != watcher.TAKEN:
             return _came_up_at(folder)
-        time.sleep(0.02)
+        sleep(0.02)
         if found := _running_at(folder):
             return found
     raise StoreUnavailable(f"{_named(folder)} is running, but can't be reached from here or doesn't answer")
@@ -168,25 +168,25 @@ def _spawn(command: list[str], folder: Path) -> int:
 
 def _came_up_at(folder: Path) -> str:
     """The socket at which a server just started answers; empty when it ended instead."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
+    until = monotonic() + PATIENCE_S
+    while monotonic() < until:
         if path := _running_at(folder):
             return path
         if _is_free(folder / watcher.WATCHER_LOCK):
             break
-        time.sleep(0.002)
+        sleep(0.002)
     return ""
 
 
 def _has_loaded(folder: Path, path: str) -> bool:
     """Wait while the server reads its data, for as long as it shows signs of life; False if it ended."""
-    until = time.monotonic() + PATIENCE_S
+    until = monotonic() + PATIENCE_S
     while not (reply := watcher.answer(path)) or reply.startswith("-LOADING"):
         if reply:
-            until = time.monotonic() + PATIENCE_S
-        if time.monotonic() > until or _is_free(folder / watcher.SERVER_LOCK):
+            until = monotonic() + PATIENCE_S
+        if monotonic() > until or _is_free(folder / watcher.SERVER_LOCK):
             return False
-        time.sleep(0.01)
+        sleep(0.01)
     return True
 
 

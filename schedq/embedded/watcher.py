@@ -110,7 +110,7 @@ def answer(path: str) -> str:
 
 
 def recorded(folder: Path) -> dict[str, object]:
-    """`socket` and `pid` of the folder's server; empty when none was started or it ended in order."""
+    """`socket` and `pid` of the folder's server, and its `watcher`'s pid; empty if it ended in order."""
     try:
         found = json.loads((folder / RECORD).read_text())
     except (OSError, ValueError):
@@ -133,6 +133,7 @@ def main(path: str, idle_s: float, command: list[str]) -> int:
     lives_at = recorded_socket(Path())
     if lives_at and answer(lives_at):
         _leave_the_starter()
+        _record(lives_at, recorded(Path()).get("pid"))
         _watch(lives_at, idle_s, None)
         return 0
     server_lock = taken(SERVER_LOCK, fcntl.LOCK_EX)
@@ -168,10 +169,14 @@ def _start(command: list[str], path: str, server_lock: int) -> subprocess.Popen[
         command, stdin=subprocess.DEVNULL, pass_fds=(server_lock,), preexec_fn=_dying_with_us()
     )
     os.close(server_lock)
-    fresh = f"{RECORD}.new"
-    Path(fresh).write_text(json.dumps({"socket": path, "pid": server.pid}) + "\n")
-    os.replace(fresh, RECORD)
+    _record(path, server.pid)
     return server
+
+
+def _record(path: str, pid: object) -> None:
+    fresh = f"{RECORD}.new"
+    Path(fresh).write_text(json.dumps({"socket": path, "pid": pid, "watcher": os.getpid()}) + "\n")
+    os.replace(fresh, RECORD)
 
 
 def _dying_with_us() -> Callable[[], None] | None:

@@ -3,7 +3,7 @@ Take jobs from `pending` into `processing`, each with a lease and a fresh token;
 
 An entry that can't be run is put where it can be seen (`broken`, `failed`), a second entry of one id is dropped. A
 job that lost two leases is a suspect: it may have killed its workers, so a process gets one at a time, and
-the ones it may not have go to the back.
+the ones it may not have go to the back. However many entries can't be run, a call looks at few more than it may take.
 
 KEYS  1 pending (list)  2 processing (list)  3 leases (zset)  4 delayed (zset)  5 failed (list)  6 broken (list)
       7 stats (hash)  8 wake (zset)  9 paused (string)  10 log (stream)
@@ -18,7 +18,7 @@ local jobs, clock, events, log_size, request = ARGV[1], ARGV[2], ARGV[3], tonumb
 local limit, visibility, worker = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local suspects, promote_limit, bytes = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local failed_history, min_keep = tonumber(ARGV[12]), tonumber(ARGV[13])
-local MOST_PASSED_OVER = 20
+local MOST_PASSED_OVER, MOST_DROPPED = 20, 200
 --@include _clock
 --@include _guard
 --@include _job
@@ -56,6 +56,7 @@ local function refuse(id, job)
 end
 
 local reply, ids, ends, passed_over, taken = {'OK', now, '', 0}, {}, {}, {}, 0
+local seen, looked_at = {}, 0
 local function take(id, job)
   local attempts = whole(job[3]) + 1
   local token = request .. '.' .. (#ids + 1)
@@ -68,14 +69,15 @@ local function take(id, job)
   reply[#reply + 1] = claimed(id, job[2], attempts, token, job[4], job[5], job[6], job[7], job[8], job[11])
 end
 
-while #ids < limit and #passed_over < MOST_PASSED_OVER do
+while #ids < limit and #passed_over < MOST_PASSED_OVER and looked_at < limit + MOST_DROPPED do
   local id = redis.call('RPOP', pending)
   if not id then break end
+  looked_at = looked_at + 1
   local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
     'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms')
   if not job then
     to_broken(id, reason)
-  elseif is_stray(id, job[1]) then
+  elseif seen[id] or is_stray(id, job[1]) then
     tally('strays_total', 1)
   elseif not job[2] then
     refuse(id, job)
@@ -89,17 +91,18 @@ while #ids < limit and #passed_over < MOST_PASSED_OVER do
     taken = taken + #job[2]
     take(id, job)
   end
+  seen[id] = true
 end
 
 if #ids > 0 then
   redis.call('LPUSH', processing, unpack(ids))
   redis.call('ZADD', leases, unpack(ends))
 end
-if redis.call('LLEN', pending) > 0 then
+-- Suspects alone wake nobody, or processes that may not have them would wake each other for ever.
+if redis.call('LLEN', pending) > 0 and (#ids > 0 or #passed_over < MOST_PASSED_OVER) then
   set_wake()
   reply[4] = 1
 end
--- After the marker: suspects alone wake nobody, or processes that may not have them would wake each other for ever.
 if #passed_over > 0 then redis.call('LPUSH', pending, unpack(passed_over)) end
 reply[3] = next_due()
 return reply

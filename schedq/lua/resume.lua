@@ -1,5 +1,5 @@
 --[[
-Allow claims again, and wake a worker if jobs wait.
+Allow claims again, and let a worker look.
 
 KEYS  1 paused (string)  2 pending (list)  3 wake (zset)  4 stats (hash)  5 log (stream)
 ARGV  1 jobs prefix  2 clock  3 events channel  4 log size
@@ -17,6 +17,7 @@ local bad = misfit('list', pending)
 if bad then return bad end
 
 local was = redis.call('DEL', paused)
-if redis.call('LLEN', pending) > 0 then set_wake() end
+-- Not only when `pending` holds jobs: some may have become due meanwhile.
+if was == 1 or redis.call('LLEN', pending) > 0 then set_wake() end
 if was == 1 then to_log('resume', '', 0) end
 return was

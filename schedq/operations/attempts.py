@@ -10,7 +10,7 @@ from schedq import lua
 from schedq.clocks import monotonic
 from schedq.errors import SchedqError, StoreUnavailable
 from schedq.instants import duration_ms
-from schedq.job import ClaimedJob, Settlement, new_request, whole
+from schedq.job import ClaimedJob, Settlement, new_request, score_ms
 from schedq.operations import Argument, Block, Flow, Operation, firm
 from schedq.settings import KEEP_ALL, Settings
 
@@ -83,7 +83,7 @@ def claim(
 def _read_claim(reply: list[Any]) -> Claim:
     now_ms = int(reply[1])
     jobs = tuple([ClaimedJob.from_reply(job, now_ms) for job in reply[4:]])
-    return Claim(jobs, now_ms, whole(reply[2]) if reply[2] else None, reply[3] == 1, reply[0] == "PAUSED")
+    return Claim(jobs, now_ms, score_ms(reply[2]) if reply[2] else None, reply[3] == 1, reply[0] == "PAUSED")
 
 
 class ClaimWait:
@@ -121,9 +121,9 @@ class ClaimWait:
                 if not job.problem:
                     return job
                 yield [settle(self._queue, [refusal(job)])]
+            if found.jobs or found.has_more:
+                continue  # what could not be run is out of the way now
             left = self._deadline - monotonic()
-            if found.jobs and left > 0:
-                continue
             if left <= 0:
                 return None
             yield self._block(found, left)

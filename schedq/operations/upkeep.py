@@ -9,7 +9,7 @@ from typing import Any, Final
 from schedq import backoff as plans
 from schedq import lua
 from schedq.instants import duration_ms
-from schedq.job import whole
+from schedq.job import score_ms, whole
 from schedq.operations import Argument, Flow, Operation, firm
 from schedq.settings import Settings
 
@@ -92,8 +92,8 @@ def _read_promotion(reply: list[Any]) -> Promotion:
         int(now),
         int(moved),
         more == 1,
-        whole(due) if due else None,
-        whole(end) if end else None,
+        score_ms(due) if due else None,
+        score_ms(end) if end else None,
         int(unleased),
         int(workers),
     )

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from schedq import lua
 from schedq.errors import JobGone, UsageError
-from schedq.job import JobRecord, whole
+from schedq.job import JobRecord, score_ms, whole
 from schedq.keys import checked_id
 from schedq.operations import Operation
 from schedq.operations.upkeep import HEARTBEAT_S, pairs
@@ -86,7 +86,7 @@ def stats(queue: Settings) -> Operation[dict[str, int | None]]:
             **dict.fromkeys(TOTALS, 0),
             **totals,
             **dict(zip(_DEPTHS, reply[4:12], strict=True)),
-            "next_due_ms": whole(due) if due else None,
+            "next_due_ms": score_ms(due) if due else None,
             "paused_since_ms": whole(paused) if paused else None,
             "workers": int(workers),
             "visibility_ms": queue.visibility_ms,
@@ -133,7 +133,7 @@ def page(queue: Settings, place: str, order: str, offset: int, limit: int) -> Op
 def _listed(job_id: str, due: str, flat: Sequence[str]) -> JobRecord:
     fields = pairs(flat)
     if due:
-        fields["run_at_ms"] = str(whole(float(due)))
+        fields["run_at_ms"] = str(score_ms(due))
     return JobRecord.from_fields(job_id, fields)
 
 

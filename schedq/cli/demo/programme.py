@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 Size = tuple[int, int]
 
 WIDTHS = (64, 96, 128, 160, 240, 320, 480, 640)
-WAVES = 4  # the pictures come in so many portions over the run
+WIDTHS_AT_ONCE = 3  # the others follow one by one over the run
 SHEET_COLUMNS = 4
 SHEET_WIDTH = 5400  # two to three seconds of work: long enough to be killed in the middle
 SHEET_AT_S = 0.8
@@ -54,14 +54,14 @@ def programme(seconds: float, pictures: Mapping[str, Size]) -> tuple[Errand, ...
 
 def _copies(seconds: float, pictures: Mapping[str, Size]) -> Iterator[Errand]:
     for number, target in enumerate(WIDTHS):
-        wave = number % WAVES
+        wave = max(0, number - WIDTHS_AT_ONCE + 1)
         for name, (width, height) in sorted(pictures.items()):
             stem = name.rpartition(".")[0]
             yield Errand(
                 f"{stem}-{target}",
                 "resize",
                 {"name": name, "width": target},
-                at_s=wave * seconds / (WAVES + 1),
+                at_s=wave * seconds / len(WIDTHS),
                 file=f"{stem}-{target}.jpg",
                 size=(target, round(height * target / width)),
             )

@@ -129,6 +129,9 @@ def _receive(exits: ExitStack, refusals: Mapping[str, int]) -> tuple[Journal, Jo
         "WEBHOOK_URL": receiver.url,
         "WEBHOOK_SECRET": SECRET,
         "SMTP_PORT": str(sink.port),
+        # A proxy that the user's environment names can't reach a receiver on this machine.
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
     }
     return webhooks, mails
 

@@ -1,0 +1,95 @@
+"""README says what is so: its code runs, its names exist, its table is the one that the scripts are held against."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import schedq
+from schedq import Queue, embedded
+from schedq.lifecycle import MOVES, PLACES
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+PYTHON = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.processes
+def test_the_ten_lines_work_when_pasted(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(PYTHON[0])
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    worker = subprocess.Popen([sys.executable, "-m", "schedq", "worker", "app:queue"], cwd=tmp_path, env=environment)
+    try:
+        said = subprocess.run(
+            [sys.executable, "app.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        )
+    finally:
+        worker.terminate()
+        worker.wait(30)
+        embedded.stop_server(tmp_path / "data")
+
+    assert (said.stdout.strip(), said.returncode) == ("Hello, Ada! Hello, Grace!", 0), said.stderr
+
+
+@pytest.mark.parametrize("block", range(len(PYTHON)))
+def test_every_name_that_the_code_uses_exists(block: int) -> None:
+    tree = ast.parse(PYTHON[block])
+
+    imported = [
+        name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "schedq"
+        for name in node.names
+    ]
+    verbs = [
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "queue"
+    ]
+
+    assert [name for name in imported if name not in schedq.__all__] == []
+    assert [verb for verb in verbs if not hasattr(Queue, verb)] == []
+    assert imported or verbs
+
+
+def test_every_verb_in_the_text_exists() -> None:
+    verbs = set(re.findall(r"`(?:job = )?queue\.(\w+)\(", README))
+
+    assert {"claim", "complete", "requeue"} <= verbs
+    assert {verb for verb in verbs if not hasattr(Queue, verb)} == set()
+
+
+def test_the_table_of_moves_is_that_of_the_code() -> None:
+    table = README.partition("<!-- moves -->")[2].partition("<!-- /moves -->")[0]
+    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in table.strip().splitlines()[2:]]
+
+    assert rows == [
+        (
+            move.name,
+            "any" if move.source == PLACES else ", ".join(place or "–" for place in move.source),
+            ", ".join(place or "–" for place in move.target),
+            ", ".join(f"{script}.lua" for script in move.scripts),
+        )
+        for move in MOVES
+    ]
+
+
+def test_the_picture_shows_every_place_and_no_other() -> None:
+    picture = README.partition("```\n")[2].partition("```")[0]
+
+    words = set(re.findall(r"[a-z]+", picture))
+
+    assert set(PLACES) - {"broken"} <= words
+
+
+def test_the_two_commands_are_there() -> None:
+    commands = re.findall(r"^(scripts/\w+)", README, re.MULTILINE)
+
+    assert commands == ["scripts/demo", "scripts/test"]
+    assert all(os.access(ROOT / command, os.X_OK) for command in commands)
