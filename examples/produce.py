@@ -14,9 +14,7 @@ def main() -> None:
     for order in range(1001, 1007):
         # Our own id makes this safe to repeat: while the job is known, enqueueing it again changes nothing.
         deliver_webhook.options(job_id=f"order-{order}").enqueue({"type": "order.paid", "order": order})
-    remind.options(delay=5).enqueue(
-        "ada@example.org", "In five seconds", "This is the reminder you asked for."
-    )
+    remind.options(delay=5).enqueue("ada@example.org", "In five seconds", "This is the reminder you asked for.")
     at = datetime.now(UTC) + timedelta(seconds=10)
     remind.options(run_at=at).enqueue("ada@example.org", f"At {at:%H:%M:%S} UTC", "This is another one.")
 

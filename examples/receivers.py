@@ -75,9 +75,7 @@ class WebhookReceiver:
         url: where to post to.
     """
 
-    def __init__(
-        self, secret: str, journal: Journal, *, port: int = 0, refusals: Callable[[str], int]
-    ) -> None:
+    def __init__(self, secret: str, journal: Journal, *, port: int = 0, refusals: Callable[[str], int]) -> None:
         """Listen on `port` (0: any free one); answer 503 to the first `refusals(key)` tries of a delivery."""
         self._secret = secret.encode()
         self._journal = journal
@@ -175,9 +173,7 @@ def main() -> None:
     """Receive until Ctrl-C."""
     journal = Journal(lambda arrival: print(f"{arrival.verdict:9} {arrival.key}", flush=True))
     secret = os.environ.get("WEBHOOK_SECRET", "not a secret")
-    receiver = WebhookReceiver(
-        secret, journal, port=8080, refusals=lambda key: 2 if sum(key.encode()) % 3 == 0 else 0
-    )
+    receiver = WebhookReceiver(secret, journal, port=8080, refusals=lambda key: 2 if sum(key.encode()) % 3 == 0 else 0)
     with receiver, MailSink(journal, port=int(os.environ.get("SMTP_PORT", "8025"))) as sink:
         print(f"webhooks: {receiver.url}   mail: 127.0.0.1:{sink.port}   Ctrl-C ends", flush=True)
         try:

@@ -13,11 +13,12 @@ from schedq.errors import (
     StoreUnavailable,
     UsageError,
 )
+from schedq.handle import Job
 from schedq.job import ClaimedJob, JobRecord, NewJob
 from schedq.outcome import Discard, Retry, Snooze
 from schedq.queue import Queue
 from schedq.running import CurrentJob, current_job
-from schedq.task import Job, Task
+from schedq.task import Task
 
 __version__ = "0.1.0"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -20,7 +19,7 @@ from schedq.errors import ClosedError, SchedqError
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, Options, Settlement
 from schedq.operations import Block, Flow, Operation, Round, attempts, control, enqueue, firm, upkeep, views
-from schedq.operations.waiting import POLL_S, ended, milliseconds
+from schedq.operations.waiting import POLL_S, ended, event, milliseconds
 
 T = TypeVar("T")
 
@@ -136,7 +135,7 @@ class AsyncQueue(Application, door="aio"):
 
     async def reclaim_stuck(self) -> list[str]:
         """As `Queue.reclaim_stuck`."""
-        return list((await self._drive(upkeep.sweep(self.settings))).taken_back)
+        return await self._drive(upkeep.take_back(self.settings))
 
     # -- looking
 
@@ -188,7 +187,7 @@ class AsyncQueue(Application, door="aio"):
 
     async def requeue(self, job_id: str) -> bool:
         """As `Queue.requeue`."""
-        return (await self._drive(control.requeue(self.settings, [job_id])))[0]
+        return await self._drive(control.requeue(self.settings, job_id))
 
     async def requeue_failed(self, limit: int = 1000) -> int:
         """As `Queue.requeue_failed`."""
@@ -217,8 +216,9 @@ class AsyncQueue(Application, door="aio"):
         try:
             while True:
                 text = await asyncio.wait_for(heard.get(), silence)
-                if text:
-                    yield json.loads(text)
+                self._belongs()
+                if text and (found := event(text)) is not None:
+                    yield found
         except TimeoutError:
             return
         finally:
@@ -243,18 +243,16 @@ class AsyncQueue(Application, door="aio"):
             told.set()
 
         self._belongs()
-        await self._subscription.listen(channel, hear)
         try:
+            if left_s != 0:
+                await self._subscription.listen(channel, hear)
+                await _told(told, POLL_S if left_s is None else min(POLL_S, left_s))  # subscribed
             while True:
                 standing = views.found(job_id, await self._ask(watch))
                 left = POLL_S if deadline is None else min(POLL_S, deadline - monotonic())
                 if standing.status in lifecycle.FINISHED or left <= 0:
                     return standing
-                try:
-                    await asyncio.wait_for(told.wait(), left)
-                except TimeoutError:
-                    continue
-                told.clear()
+                await _told(told, left)
         finally:
             await self._subscription.forget(channel, hear)
 
@@ -345,3 +343,12 @@ class AsyncQueue(Application, door="aio"):
             await self._ask(upkeep.wake(self.settings))
         except SchedqError:
             return  # the lease runs out, and the promoter sets the marker
+
+
+async def _told(told: asyncio.Event, seconds: float) -> None:
+    """Wait until there is news, for some seconds at most."""
+    try:
+        await asyncio.wait_for(told.wait(), seconds)
+    except TimeoutError:
+        return
+    told.clear()

@@ -10,13 +10,15 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, cast, overload
 
 from schedq import backoff as plans
 from schedq.connection.address import Address
+from schedq.handle import AsyncDoor, BlockingDoor, Job
 from schedq.instants import Duration
 from schedq.job import NewJob, Options, new_ids
 from schedq.keys import checked_id
 from schedq.operations.enqueue import Prepared, prepare
 from schedq.outcome import BackoffFunction
+from schedq.registry import Registry
 from schedq.settings import Settings
-from schedq.task import AsyncDoor, BlockingDoor, Job, Registry, Task
+from schedq.task import Task
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,6 +8,8 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
+from redis.exceptions import ReadOnlyError, RedisError
+
 from schedq.application import Application
 from schedq.clocks import monotonic
 from schedq.connection import faults
@@ -20,11 +22,12 @@ T = TypeVar("T")
 REFUSED_S: Final = 1.0
 """Seconds until something that Redis refused is tried again."""
 _AGAIN_S: Final = 60.0
+_MOST_SAID: Final = 20
 log: Final = logging.getLogger("schedq")
 
 
 class Outage:
-    """Whether one Redis can be reached, as all links of a process see it; one log line per change.
+    """Whether one Redis can be reached, as all connections of a process see it; one log line per change.
 
     Attributes:
         losses: how many times it was lost so far.
@@ -33,11 +36,12 @@ class Outage:
     def __init__(self, label: str) -> None:
         self.losses = 0
         self._label = label
-        self._since: float | None = None
+        self._since = 0.0
+        self._without: set[object] = set()
 
-    def lost(self, error: Exception) -> None:
-        """It did not answer."""
-        if self._since is None:
+    def lost(self, who: object, error: Exception) -> None:
+        """It did not answer `who`."""
+        if not self._without:
             self._since = monotonic()
             self.losses += 1
             log.warning(
@@ -45,25 +49,33 @@ class Outage:
                 self._label,
                 str(error) or type(error).__name__,
             )
+        self._without.add(who)
 
-    def back(self) -> None:
-        """It answered."""
-        if self._since is not None:
-            log.warning("%s: back after %.1f s", self._label, monotonic() - self._since)
-            self._since = None
+    def back(self, who: object) -> None:
+        """It answered `who`. It is back when it has answered all that had lost it."""
+        if who in self._without:
+            self._without.discard(who)
+            if not self._without:
+                log.warning("%s: back after %.1f s", self._label, monotonic() - self._since)
+
+    def forget(self, who: object) -> None:
+        """`who` asks no more."""
+        self._without.discard(who)
 
 
 class Complaint:
-    """What a loop has to say about a refusal of Redis: once, and then once a minute while it lasts."""
+    """What a loop has to say about refusals of Redis: each once, and then once a minute while it lasts."""
 
     def __init__(self) -> None:
         self._said: dict[str, float] = {}
 
     def say(self, what: str, error: Exception) -> None:
-        """Log it, if that was not done a moment ago."""
+        """Log it, if that was not done a moment ago, nor much else."""
         text = f"{what}: {error}"
-        if monotonic() - self._said.get(text, -_AGAIN_S) >= _AGAIN_S:
-            self._said = {text: monotonic()}
+        now = monotonic()
+        self._said = {said: at for said, at in self._said.items() if now - at < _AGAIN_S}
+        if text not in self._said and len(self._said) < _MOST_SAID:
+            self._said[text] = now
             log.error("%s", text)
 
 
@@ -97,6 +109,7 @@ class Link:
         self.outage = outage
         self._address = queue.address
         self._line = AsyncLine(queue.address, queue.settings)
+        self._complaint = Complaint()
 
     async def ask(self, operation: Operation[T]) -> T:
         """Send one operation until it is answered.
@@ -122,18 +135,26 @@ class Link:
             result: T = stop.value
             return result
 
-    async def exchange(self, operations: Round) -> list[Any]:
-        """Send operations together until all are answered; those that may not be repeated end in an error instead."""
+    async def exchange(self, operations: Round, failed: Callable[[], None] | None = None) -> list[Any]:
+        """Send operations together until all are answered; those that may not be repeated end in an error instead.
+
+        Args:
+            operations: what to send.
+            failed: called after each sending that was not answered; the next one may be long in coming.
+        """
         exchange = Exchange(operations, self._address, math.inf)
         while not exchange.is_done:
             try:
                 replies = await self._line.ask(exchange.commands())
-            except (SchedqError, *faults.BROKEN_LINE) as error:
+            except (SchedqError, RedisError, OSError) as error:
                 if faults.is_passing(error):
-                    self.outage.lost(error)
+                    self.outage.lost(self, error)
                 wait = exchange.failed(error)
+                if failed is not None:
+                    failed()
             else:
-                self.outage.back()
+                self.outage.back(self)
+                self._look_at(replies)
                 wait = exchange.take(replies)
             if wait:
                 await asyncio.sleep(wait)
@@ -141,4 +162,14 @@ class Link:
 
     async def aclose(self) -> None:
         """Close the connection."""
+        self.outage.forget(self)
         await self._line.aclose()
+
+    def _look_at(self, replies: list[Any]) -> None:
+        """Say what Redis answers instead of serving; after a failover the address may lead to another server."""
+        for reply in replies:
+            if isinstance(reply, Exception) and faults.is_passing(reply):
+                self._complaint.say(f"{self._address.label} answers, and does not serve", reply)
+                if isinstance(reply, ReadOnlyError):
+                    self._line.close()
+                return

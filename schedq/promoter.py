@@ -38,10 +38,12 @@ class Promoter:
         self._link = link
         self._reclaimer = Reclaimer(self._settings, link)
         self._subscription = Subscription(queue.address, f"schedq-{queue.name}-due")
+        self._losses = link.outage.losses
         self._woken = asyncio.Event()
         self._seen_ms = 0
         self._seen_at = 0.0
-        self._sleeps_until_ms: int | None = None
+        self._wakes_at_ms: int | None = None
+        self._alarm: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Work until cancelled.
@@ -52,6 +54,7 @@ class Promoter:
         try:
             await steadily(f"queue {self._settings.name}: promoter", self._turn)
         finally:
+            self._silence()
             await self._subscription.aclose()
 
     def use(self, settings: Settings) -> None:
@@ -65,49 +68,71 @@ class Promoter:
 
     async def _step(self) -> float:
         """Look once; answers how many seconds to sleep."""
+        # What is announced from here on may be missing in what the look finds, so it is remembered.
         self._woken.clear()
+        self._silence()
+        asked_at = monotonic()
         promotion = await self._link.ask(upkeep.promote(self._settings, _BATCH, self.id))
         self._seen_ms, self._seen_at = promotion.now_ms, monotonic()
+        self._reclaimer.notice(promotion.now_ms, asked_at)
         if not promotion.is_holder:
             await self._stand_by()
-            return min(_LONGEST_STANDBY_S, max(1.0, promotion.workers * random.uniform(0.5, 1.1)))  # noqa: S311
-        if not self.is_holder:
-            self.is_holder = True
-            await self._subscription.listen(self._settings.keys.due, self._hear)
+            others = promotion.workers - 1  # that stand by as well: all together look about twice a second
+            return min(_LONGEST_STANDBY_S, max(1.0, others * random.uniform(0.3, 0.6)))  # noqa: S311
+        if not self.is_holder or self._losses != self._link.outage.losses:
+            await self._take_over()
             return _LONGEST_SLEEP_S  # the subscription's first word ends this sleep
         reclaim_s = await self._reclaimer.look(promotion)
         if promotion.has_more:
             return 0.0
         wait = _LONGEST_SLEEP_S if reclaim_s is None else min(_LONGEST_SLEEP_S, reclaim_s)
-        self._sleeps_until_ms = promotion.next_due_ms
         if promotion.next_due_ms is not None:
-            wait = min(wait, self._seconds_until(promotion.next_due_ms))
+            self._wake_at(promotion.next_due_ms)
         return max(0.0, wait)
+
+    async def _take_over(self) -> None:
+        """Listen to `due`, on a new connection: after a loss of Redis the old one may be deaf and not know it."""
+        self._losses = self._link.outage.losses
+        self.is_holder = True
+        await self._subscription.aclose()
+        await self._subscription.listen(self._settings.keys.due, self._hear)
 
     async def _stand_by(self) -> None:
         if self.is_holder:
             self.is_holder = False
-            await self._subscription.forget(self._settings.keys.due, self._hear)
-
-    def _seconds_until(self, instant_ms: int) -> float:
-        """Seconds from now, on our monotonic clock, until Redis's clock shows `instant_ms`."""
-        return (instant_ms - self._seen_ms) / 1000 - (monotonic() - self._seen_at)
+            await self._subscription.aclose()
 
     def _hear(self, message: str) -> None:
         """A new earliest due instant, or '' after (re)subscribing: something may have been missed."""
         instant = whole(message)
-        if not instant:
+        if instant:
+            self._wake_at(instant)
+        else:
             self._woken.set()
-        elif self._sleeps_until_ms is None or instant < self._sleeps_until_ms:
-            self._sleeps_until_ms = instant
-            asyncio.get_running_loop().call_later(max(0.0, self._seconds_until(instant)), self._woken.set)
+
+    def _wake_at(self, instant_ms: int) -> None:
+        """End the sleep when Redis's clock shows `instant_ms`, unless it ends before."""
+        if self._wakes_at_ms is not None and self._wakes_at_ms <= instant_ms:
+            return
+        self._silence()
+        self._wakes_at_ms = instant_ms
+        # By our monotonic clock: a wall clock may step while we sleep.
+        wait = (instant_ms - self._seen_ms) / 1000 - (monotonic() - self._seen_at)
+        if wait <= _LONGEST_SLEEP_S:
+            self._alarm = asyncio.get_running_loop().call_later(max(0.0, wait), self._woken.set)
+
+    def _silence(self) -> None:
+        self._wakes_at_ms = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     async def _sleep(self, seconds: float) -> None:
         if seconds <= 0 or self._woken.is_set():
             await asyncio.sleep(0)
             return
-        alarm = asyncio.get_running_loop().call_later(seconds, self._woken.set)
+        limit = asyncio.get_running_loop().call_later(seconds, self._woken.set)
         try:
             await self._woken.wait()
         finally:
-            alarm.cancel()
+            limit.cancel()

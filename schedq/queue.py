@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 from schedq import backoff as plans
 from schedq import lifecycle, outcome
@@ -19,9 +18,10 @@ from schedq.errors import SchedqError
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, NewJob, Options, Settlement
 from schedq.operations import Block, Flow, Operation, Round, attempts, control, enqueue, firm, upkeep, views
-from schedq.operations.waiting import POLL_S, ended, milliseconds
+from schedq.operations.waiting import POLL_S, ended, event, milliseconds
 
 T = TypeVar("T")
+_LONGEST_LISTEN_S: Final = 3600.0
 
 
 class Queue(Application, door="blocking"):
@@ -149,7 +149,7 @@ class Queue(Application, door="blocking"):
 
     def reclaim_stuck(self) -> list[str]:
         """Take back jobs whose lease has ended, in one bounded pass; returns their ids."""
-        return list(self._drive(upkeep.sweep(self.settings)).taken_back)
+        return self._drive(upkeep.take_back(self.settings))
 
     # -- looking
 
@@ -205,7 +205,7 @@ class Queue(Application, door="blocking"):
 
     def requeue(self, job_id: str) -> bool:
         """Give a failed or cancelled job a new life, attempts from 0; False if it is neither."""
-        return self._drive(control.requeue(self.settings, [job_id]))[0]
+        return self._drive(control.requeue(self.settings, job_id))
 
     def requeue_failed(self, limit: int = 1000) -> int:
         """Requeue up to `limit` (1 to 1000) failed jobs, oldest first; returns how many."""
@@ -226,16 +226,22 @@ class Queue(Application, door="blocking"):
     # -- waiting
 
     def events(self, timeout: Duration | None = None) -> Iterator[dict[str, Any]]:
-        """What happens from now on, a dict per event (id, status, attempts, at_ms, …); ends after `timeout` of silence.
+        """What happens, a dict per event (id, status, attempts, at_ms, …); ends after `timeout` of silence.
 
-        Events are hints: those of a time without connection are lost.
+        Listening begins when the first one is asked for. Events are hints: those of a time without connection are lost.
         """
         silence = None if timeout is None else duration_ms(timeout, "timeout") / 1000
-        for text in self._messages(self.settings.keys.events, silence):
-            if text is None:
-                return
-            if text:
-                yield json.loads(text)
+        messages = self._messages(self.settings.keys.events)
+        text, heard_at, left = next(messages), monotonic(), silence
+        while True:
+            if text and (found := event(text)) is not None:
+                yield found
+                heard_at = monotonic()
+            if silence is not None:
+                left = silence - (monotonic() - heard_at)
+                if left <= 0:
+                    return
+            text = messages.send(left)
 
     def wait(self, job_id: str, timeout: Duration | None = None) -> bool:
         """Wait until a job is completed, failed or cancelled; False when `timeout` (seconds) ran out first.
@@ -258,7 +264,7 @@ class Queue(Application, door="blocking"):
         watch = views.watch(self.settings, job_id)
         left_s = None if timeout is None else duration_ms(timeout, "timeout") / 1000
         deadline = None if left_s is None else monotonic() + left_s
-        messages = self._messages(self.settings.keys.waiter(job_id), None)
+        messages = self._messages(self.settings.keys.waiter(job_id))
         try:
             if deadline is None or left_s:
                 next(messages)  # subscribed: what ends from now on is told
@@ -271,21 +277,26 @@ class Queue(Application, door="blocking"):
         finally:
             messages.close()
 
-    def _messages(self, channel: str, silence: float | None) -> Any:
-        """Messages of a channel: '' at first and after a reconnect, None after `silence` (or what is sent)."""
+    def _messages(self, channel: str) -> Generator[str | None, float | None, None]:
+        """Messages of a channel, and '' where some may have been missed: at first, and around a loss of the connection.
+
+        It is sent how many seconds the next one may take, None for any; None comes when they have passed.
+        """
+        wait: float | None = 0.0
         while True:
             with self._pool.line() as line:
                 try:
                     line.ask([("SUBSCRIBE", channel)])
                     wait = yield ""
                     while True:
-                        most = wait if wait is not None else silence
-                        message = line.listen(POLL_S * 3600 if most is None else most)
-                        wait = yield message[2] if message is not None else (None if most is not None else "")
+                        message = line.listen(_LONGEST_LISTEN_S if wait is None else wait)
+                        wait = yield message[2] if message is not None else None
                 except faults.BROKEN_LINE:
-                    sleep(0.2)
+                    pass
                 finally:
                     line.close()
+            sleep(POLL_S if wait is None else min(POLL_S, wait))
+            wait = yield ""
 
     # -- how operations get to Redis
 

@@ -19,16 +19,16 @@ _MOST_PASSES: Final = 20
 class Reclaimer:
     """Sweeps one queue when a lease has ended, when a claim has none, and every 10 s.
 
-    After its own start, after a loss of Redis, and when Redis's clock has jumped, it waits for one renewal interval:
-    live workers then renew first, and only the dead lose their jobs.
+    After its own start, when Redis was away or slow, and when Redis's clock has jumped, it rests for one renewal
+    interval: live workers then renew first, and only the dead lose their jobs.
     """
 
     def __init__(self, settings: Settings, link: Link) -> None:
         self._settings = settings
         self._link = link
-        self._idle_until = monotonic() + settings.renewal_s
+        self._rested_from = monotonic()
         self._losses = link.outage.losses
-        self._last: tuple[int, float] | None = None
+        self._last: tuple[int, float, float] | None = None
         self._routine_at = monotonic()
         self._offset = -1
         self._shorten = False
@@ -37,44 +37,52 @@ class Reclaimer:
         """Go by other settings from now on."""
         self._settings = settings
 
+    def notice(self, now_ms: int, asked_at: float) -> None:
+        """Redis was asked at `asked_at`, and showed `now_ms` then or later: was it away or slow, did its clock jump?"""
+        answered_at = monotonic()
+        last, self._last = self._last, (now_ms, asked_at, answered_at)
+        if self._losses != self._link.outage.losses or answered_at - asked_at > self._settings.renewal_s:
+            self._losses = self._link.outage.losses
+            self._rested_from = answered_at
+        if last is None or self._settings.clock is not None:
+            return
+        passed_ms = now_ms - last[0]
+        # When exactly it was read is not known: what an answer waited for (a handler may block the loop) is no jump.
+        least_ms, most_ms = (asked_at - last[2]) * 1000, (answered_at - last[1]) * 1000
+        jump_ms = min(0.0, passed_ms - least_ms) + max(0.0, passed_ms - most_ms)
+        if abs(jump_ms) > _JUMP_MS:
+            log.warning("queue %s: Redis's clock jumped by %+.1f s", self._settings.name, jump_ms / 1000)
+            self._rested_from = answered_at
+            self._shorten = jump_ms < 0
+
     async def look(self, promotion: upkeep.Promotion) -> float | None:
         """Sweep if there is reason to; answers in how many seconds there will be one, or None."""
         now = monotonic()
-        self._notice(promotion.now_ms, now)
-        if now < self._idle_until:
-            return self._idle_until - now
+        rests_until = self._rested_from + self._settings.renewal_s
+        if now < rests_until:
+            return rests_until - now
         is_routine = now >= self._routine_at
         has_ended = promotion.first_lease_end_ms is not None and promotion.first_lease_end_ms <= promotion.now_ms
-        if has_ended or is_routine or promotion.unleased > 0 or self._shorten:
-            await self._sweep(is_routine=is_routine)
+        is_due = has_ended or is_routine or promotion.unleased > 0 or self._shorten
+        if is_due and await self._sweep(is_routine=is_routine):
+            return 0.0  # which lease ends next is not known
         if promotion.first_lease_end_ms is None or has_ended:
             return None
         return (promotion.first_lease_end_ms - promotion.now_ms) / 1000
 
-    async def _sweep(self, *, is_routine: bool) -> None:
+    async def _sweep(self, *, is_routine: bool) -> bool:
+        """Answers whether it took anything back."""
         if is_routine:
             self._routine_at = monotonic() + _ROUTINE_S
             self._offset = max(0, self._offset)
+        has_taken = False
         for _ in range(_MOST_PASSES):
             sweep = await self._link.drive(upkeep.sweep(self._settings, self._offset, shorten=self._shorten))
             self._offset = sweep.next_offset
             self._shorten = False
             for job_id in sweep.taken_back:
                 log.warning("job %s: lease ended, taken back", job_id)
+                has_taken = True
             if not sweep.has_more:
-                return
-
-    def _notice(self, now_ms: int, now: float) -> None:
-        """Compare Redis's clock with ours, and see whether Redis was away."""
-        if self._losses != self._link.outage.losses:
-            self._losses = self._link.outage.losses
-            self._idle_until = now + self._settings.renewal_s
-            self._last = None
-        last, self._last = self._last, (now_ms, now)
-        if last is None or self._settings.clock is not None:
-            return
-        jump_ms = (now_ms - last[0]) - (now - last[1]) * 1000
-        if abs(jump_ms) > _JUMP_MS:
-            log.warning("queue %s: Redis's clock jumped by %+.1f s", self._settings.name, jump_ms / 1000)
-            self._idle_until = now + self._settings.renewal_s
-            self._shorten = jump_ms < 0
+                break
+        return has_taken

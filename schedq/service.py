@@ -29,7 +29,16 @@ async def run_worker(worker: Worker) -> None:
         UsageError: Redis refuses for a reason that does not pass by itself.
     """
     _obey(worker.stop)
-    await worker.run()
+    try:
+        await worker.run()
+    finally:
+        for queue in worker.queues:
+            await cast(AsyncQueue, queue.aio).aclose()  # what handlers enqueued with
+        if worker.stuck:
+            # An event loop that ends waits for its tasks, and these would hold the process for ever.
+            log.warning("worker %s: leaves without %d handlers that do not end", worker.id, worker.stuck)
+            logging.shutdown()
+            os._exit(1 if sys.exc_info()[0] else 0)
 
 
 async def run_promoters(queues: Sequence[Application]) -> None:
@@ -66,7 +75,7 @@ class _Daemon:
         self._promoter = Promoter(queue, self._link, self._unknown)
 
     async def run(self) -> None:
-        await self._read_settings()
+        reading = asyncio.create_task(steadily(f"queue {self._queue.name}: settings", self._read_settings))
         promoting = asyncio.create_task(self._promoter.run())
         try:
             while not promoting.done():

@@ -106,18 +106,18 @@ class Settings:
 
     def with_fields(self, stored: Mapping[str, str]) -> Settings:
         """These settings with what the `settings` hash says; fields that make no sense are passed over."""
-        found: dict[str, Any] = {}
         kinds = {entry.name: entry.type for entry in fields(self)}
+        found = self
         for name in _STORED:
             try:
-                found[name] = (int if kinds[name] == "int" else float)(stored[name])
-                replace(self, **{name: found[name]})
+                value = (int if kinds[name] == "int" else float)(stored[name])
+                # Whoever keeps records for a shorter time has others re-send for a shorter time.
+                also = {"retry_for": min(found.retry_for, value)} if name == "min_keep" and value else {}
+                found = replace(found, **{name: value, **also})
             except (KeyError, ValueError):
-                found.pop(name, None)
+                continue
         plan = plans.from_text(stored.get("backoff", ""))
-        if plan is not None:
-            found["backoff"] = plan
-        return replace(self, **found)
+        return found if plan is None else replace(found, backoff=plan)
 
     @classmethod
     def unknown(cls, name: str, **given: Any) -> Settings:

@@ -24,7 +24,7 @@ import time
 from schedq import outcome, running
 from schedq.job import ClaimedJob
 from schedq.queue import Queue
-from schedq.task import Call, NoHandler
+from schedq.registry import Call, NoHandler
 
 
 def wall_clock() -> float:

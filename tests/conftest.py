@@ -72,6 +72,7 @@ def make_queue(door: str, server: Server, loop: Loop, request: pytest.FixtureReq
             if handle.server.is_running:
                 for law, complaints in handle.state().broken_laws().items():
                     broken.setdefault(law, []).extend(complaints)
+                handle.forget()
     finally:
         for handle in made:
             handle.close()

@@ -103,6 +103,16 @@ class Handle:
         finally:
             self._loop.run(found.aclose())
 
+    def start_iteration(self, items: Iterator[Any]) -> Future[Any]:
+        """Begin to wait for the next one."""
+        return in_thread(next, items)
+
+    def forget(self) -> None:
+        """Delete every key of the queue, whoever made it."""
+        names = self._client.keys(self.keys.prefix + "*")
+        for first in range(0, len(names), 1000):
+            self._client.unlink(*names[first : first + 1000])
+
     def close(self) -> None:
         """Close either door."""
         if isinstance(self.queue, Queue):
@@ -141,7 +151,7 @@ class Handle:
         (DUMP itself will not do: the order of a hash's fields changes while the server rehashes it.)
         """
         with self.server.client(decode_responses=False) as client:
-            names = sorted(client.scan_iter(self.keys.prefix + "*"))
+            names = sorted(client.keys(self.keys.prefix + "*"))
             return {name.decode(): (_content(client, name), client.pexpiretime(name)) for name in names}
 
 

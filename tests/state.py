@@ -108,8 +108,8 @@ class State:
         return fields
 
     def totals(self) -> dict[str, int]:
-        """The running totals that are not 0."""
-        return {name: int(value) for name, value in self.holds("stats", "hash").items()}
+        """The running totals that were ever counted."""
+        return {name: int(value) for name, value in self.holds("stats", "hash").items() if value.isdigit()}
 
     def broken_laws(self) -> dict[str, list[str]]:
         """What is wrong, by law; empty if all is well."""

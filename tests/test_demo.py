@@ -390,3 +390,39 @@ def test_a_reminder_arrives_and_is_known_by_its_job(app, monkeypatch):
         ("mail-1", "accepted"),
         ("mail-1", "duplicate"),
     ]
+
+
+def test_the_payload_example_greets_both(server):
+    greeted = subprocess.run(
+        [sys.executable, "payloads.py"],
+        cwd=EXAMPLES,
+        env={"SCHEDQ_REDIS_URL": server.url, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert greeted.stdout.splitlines() == ["hello ada (attempt 1)", "hello grace (attempt 1)", "2 done"]
+
+
+@pytest.mark.processes
+def test_the_quickstart_adds_with_a_worker(server):
+    environment = {"SCHEDQ_REDIS_URL": server.url, "PYTHONPATH": str(ROOT)}
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "schedq", "worker", "quickstart:queue"],
+        cwd=EXAMPLES,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        answer = subprocess.run(
+            [sys.executable, "quickstart.py"], cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=60
+        )
+    finally:
+        worker.terminate()
+        worker.wait(30)
+
+    assert answer.stdout.split() == ["3", "7"], answer.stderr

@@ -39,7 +39,9 @@ class Subscription:
         hearings.append(hearing)
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="schedq subscription")
-        elif len(hearings) == 1 and self._connection is not None:
+        elif self._connection is None:
+            return  # it is subscribed to, and told so, as soon as there is a connection
+        elif len(hearings) == 1:
             await self._tell("SUBSCRIBE", channel)
         else:
             hearing("")
@@ -55,7 +57,10 @@ class Subscription:
     async def aclose(self) -> None:
         """Stop listening."""
         task, self._task = self._task, None
+        listeners = [hearing for hearings in self._heard.values() for hearing in hearings]
         self._heard.clear()
+        for hearing in listeners:
+            hearing("")  # nothing comes any more; whoever waits for it looks around
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

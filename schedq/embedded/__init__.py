@@ -75,12 +75,14 @@ def stop_server(directory: str | Path) -> bool:
     with _start_lock(folder, fcntl.LOCK_EX):
         if _is_free(folder / watcher.SERVER_LOCK):
             return False
-        refusal = _shut_down(watcher.recorded_socket(folder))
         until = monotonic() + PATIENCE_S
+        refusal = ""
         while not (_is_free(folder / watcher.SERVER_LOCK) and _is_free(folder / watcher.WATCHER_LOCK)):
+            # Asked again: one whose start was interrupted may not listen yet.
+            refusal = _shut_down(watcher.recorded_socket(folder))
             if monotonic() > until:
                 raise StoreUnavailable(f"{_named(folder)} does not end: {refusal or 'it says nothing'}")
-            sleep(0.005)
+            sleep(0.01)
     return True
 
 

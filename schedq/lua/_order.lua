@@ -9,7 +9,8 @@ local function push_returned()
   if #returned == 0 then return end
   table.sort(returned, function(a, b)
     if a[2] ~= b[2] then return a[2] > b[2] end
-    return a[3] > b[3]
+    if a[3] ~= b[3] then return a[3] > b[3] end
+    return a[1] > b[1]
   end)
   local ids = {}
   for i, entry in ipairs(returned) do ids[i] = entry[1] end

@@ -21,3 +21,15 @@ local function trim(list, status, stamp, keep, min_keep, budget)
   end
   if gone > 0 then redis.call('LTRIM', list, 0, -gone - 1) end
 end
+
+-- Completed records expire by themselves, those of other programs too; their entries at the old end go after them.
+local function forget_expired(list, keep)
+  if keep < 0 or redis.call('LLEN', list) == 0 then return end
+  if redis.call('EXISTS', jobs .. redis.call('LINDEX', list, -1)) == 1 then return end
+  local ids, gone = redis.call('LRANGE', list, -200, -1), 0
+  for i = #ids, 1, -1 do
+    if redis.call('EXISTS', jobs .. ids[i]) == 1 then break end
+    gone = gone + 1
+  end
+  redis.call('LTRIM', list, 0, -gone - 1)
+end

@@ -36,7 +36,7 @@ open_memory(leases)
 local function taken_out()
   if redis.call('ZREM', delayed, id) == 1 then return true end
   if is_processing(id) then return false end
-  if redis.call('LLEN', pending) > MOST_SEARCHED then return job[1] == 'pending' end
+  if redis.call('LLEN', pending) > MOST_SEARCHED then return job[1] ~= 'delayed' and job[1] ~= 'processing' end
   return redis.call('LREM', pending, 0, id) > 0
 end
 

@@ -19,9 +19,10 @@ if bad then return bad end
 
 before = before or now
 if kind == 'notes' then
-  local length_before = redis.call('LLEN', place)
+  local notes = redis.call('LLEN', place)
   redis.call('DEL', place)
-  return {before, 0, length_before, 0}
+  tally('purged_total', notes)
+  return {before, 0, notes, 0}
 end
 local ids = kind == 'zset' and redis.call('ZRANGE', place, offset, offset + length - 1)
   or redis.call('LRANGE', place, -offset - length, -offset - 1)

@@ -22,7 +22,7 @@ local jobs, clock, events, log_size, due_channel = ARGV[1], ARGV[2], ARGV[3], to
 local limit, visibility, max_attempts = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local completed_history, failed_history, min_keep = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local offset, shorten = tonumber(ARGV[12]), ARGV[13] == '1'
-local PAGE = 200
+local PAGE, MOST_SEARCHED = 200, 10000
 local LAST_INSTANT = 253402300799999
 --@include _clock
 --@include _guard
@@ -46,9 +46,21 @@ for i = 14, #ARGV, 3 do waits[ARGV[i] .. ' ' .. ARGV[i + 1]] = tonumber(ARGV[i +
 local taken_back, undecided = {}, {}
 open_memory(leases)
 
+-- Second entries of one id are looked for only if there must be some, or a claim without a lease.
+local in_flight = redis.call('LLEN', processing)
+local entries = (in_flight > redis.call('ZCARD', leases) and in_flight <= MOST_SEARCHED) and 0 or -1
+
 local function drop(id)
   redis.call('ZREM', leases, id)
-  redis.call('LREM', processing, -1, id)
+  redis.call('LREM', processing, entries, id)
+end
+
+-- Whether an id that should run waits for its turn, so that its entry in `processing` is a second one.
+local function is_waiting(id, status)
+  if FINISHED[status] then return true end
+  if status == 'processing' then return false end
+  if status == 'delayed' then return redis.call('ZSCORE', delayed, id) end
+  return redis.call('LLEN', pending) <= MOST_SEARCHED and redis.call('LPOS', pending, id)
 end
 
 -- The lease ended and the job is not finished: back it goes, or it has failed, or it was asked to stop.
@@ -109,19 +121,17 @@ local function judge(id)
     to_broken(id, reason)
     return
   end
-  if job[13] and (job[8] or '') ~= job[13] then
+  local status = job[1]
+  if is_waiting(id, status) then
+    drop(id)
+  elseif status ~= 'processing' and not redis.call('LPOS', processing, id, 'RANK', -1) then
+    redis.call('ZREM', leases, id)
+  elseif job[13] and (job[8] or '') ~= job[13] then
     -- A foreign worker has claimed it anew since it was adopted.
     redis.call('HSET', key, 'adopted_token', job[8] or '')
     redis.call('ZADD', leases, now + visibility, id)
-    return
-  end
-  local status = job[1]
-  if FINISHED[status] or (status == 'delayed' and redis.call('ZSCORE', delayed, id)) then
-    drop(id)
-  elseif status == 'processing' or redis.call('LPOS', processing, id, 'RANK', -1) then
-    take_back(id, key, job)
   else
-    redis.call('ZREM', leases, id)
+    take_back(id, key, job)
   end
 end
 
@@ -138,7 +148,7 @@ local function adopt(id, seen)
   if not job then
     drop(id)
     to_broken(id, reason)
-  elseif FINISHED[job[1]] or (job[1] == 'delayed' and redis.call('ZSCORE', delayed, id)) then
+  elseif is_waiting(id, job[1]) then
     drop(id)
     tally('strays_total', 1)
   else
@@ -165,6 +175,8 @@ if offset >= 0 then
   offset = #page < PAGE and -1 or offset + PAGE
 end
 
+forget_expired(completed, completed_history)
+forget_expired(failed, failed_history)
 trim(completed, 'completed', 'completed_at_ms', completed_history, min_keep, 200)
 trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep, 200)
 trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep, 200)

@@ -6,7 +6,7 @@ The number of jobs taken per call sinks with the length of the two lists, which 
 KEYS  1 pending (list)  2 failed (list)  3 cancelled (list)  4 stats (hash)  5 wake (zset)  6 paused (string)
       7 log (stream)
 ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 request  6... ids
-Returns  per job: yes | no (it is in neither list); fewer answers than ids means "send the rest again"
+Returns  per job: yes | no (it is neither failed nor cancelled); fewer answers than ids means "send the rest again"
 ]]
 local pending, failed, cancelled, stats, wake, paused, log = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local jobs, clock, events, log_size, request = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
@@ -26,8 +26,8 @@ local answers, ids = {}, {}
 
 local function revive(id, job)
   local key = jobs .. id
-  -- From the right: what is requeued in bulk is the oldest.
-  if redis.call('LREM', job[1] == 'failed' and failed or cancelled, -1, id) == 0 then return 'no' end
+  -- From the right: what is requeued in bulk is the oldest. Another program may have trimmed the entry, not the job.
+  redis.call('LREM', job[1] == 'failed' and failed or cancelled, -1, id)
   redis.call('HDEL', key, 'crashes', 'released', 'stop', 'claim_token', 'settled_token', 'settled_move', 'adopted_token',
     'run_at_ms')
   redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes')

@@ -17,6 +17,7 @@ from schedq.settings import KEEP_ALL, Settings
 MOST_PROMOTED: Final = 100
 MOST_BYTES: Final = 1_048_576
 _PAGE: Final = 200
+_OVERLAP: Final = 50
 _LONGEST_BLOCK_S: Final = 2.0
 """One look and one block in two seconds: on average Redis is asked once a second."""
 
@@ -144,16 +145,17 @@ def refusal(job: ClaimedJob) -> Settlement:
 
 def recover(queue: Settings, request: str) -> Flow[list[ClaimedJob]]:
     """The jobs that an unanswered claim of `request` took and that are still held by it, oldest first."""
-    found: list[ClaimedJob] = []
+    found: dict[str, ClaimedJob] = {}
     offset = 0
     while offset >= 0:
         (answer,) = yield [_recover_page(queue, request, offset)]
         next_offset, jobs = firm(answer)
-        found += jobs
-        # One claim's jobs stand side by side, so a page without them after some means that was all.
-        offset = -1 if found and not jobs else next_offset
-    found.reverse()
-    return found
+        # Others claim and settle meanwhile, so pages overlap, and a job may be seen twice.
+        is_new = [job for job in jobs if job.id not in found]
+        found.update((job.id, job) for job in is_new)
+        # One claim's jobs stand side by side, so a page without more of them after some means that was all.
+        offset = -1 if found and not is_new else next_offset - _OVERLAP
+    return list(found.values())[::-1]
 
 
 def _recover_page(queue: Settings, request: str, offset: int) -> Operation[tuple[int, list[ClaimedJob]]]:

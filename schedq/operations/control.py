@@ -64,10 +64,15 @@ def reschedule(queue: Settings, job_id: str, mode: str, ms: int) -> Operation[bo
     )
 
 
-def requeue(queue: Settings, job_ids: Sequence[str]) -> Flow[list[bool]]:
-    """Give failed and cancelled jobs a new life; answers for each whether it was one."""
+def requeue(queue: Settings, job_id: str) -> Flow[bool]:
+    """Give a failed or cancelled job a new life; answers whether it was one."""
+    answers = yield from _requeue(queue, [checked_id(job_id)])
+    return answers[0]
+
+
+def _requeue(queue: Settings, job_ids: Sequence[str]) -> Flow[list[bool]]:
     request = new_request()
-    left = [checked_id(job_id) for job_id in job_ids]
+    left = list(job_ids)
     answers: list[bool] = []
     while left:
         (answer,) = yield [_requeue_some(queue, request, left[:_PAGE])]
@@ -93,7 +98,7 @@ def requeue_failed(queue: Settings, limit: int) -> Flow[int]:
     (answer,) = yield [
         Operation("requeue_failed", None, (), ("LRANGE", queue.keys.failed, -limit, -1), lambda reply: reply[::-1])
     ]
-    answers = yield from requeue(queue, firm(answer))
+    answers = yield from _requeue(queue, firm(answer))
     return sum(answers)
 
 
@@ -118,29 +123,35 @@ def resume(queue: Settings) -> Operation[bool]:
 def purge(queue: Settings) -> Flow[int]:
     """Delete every job that was there when this began; answers how many.
 
-    Places are emptied in the order in which jobs move, so that none slips past.
+    Places are emptied in the order in which jobs move, and those of live jobs again until they hold no more of them:
+    a job may have come back from where it ran.
     """
     keys = queue.keys
-    places = (
-        (keys.delayed, "zset"),
-        (keys.pending, "list"),
-        (keys.processing, "list"),
-        (keys.delayed, "zset"),
-        (keys.completed, "list"),
-        (keys.failed, "list"),
-        (keys.cancelled, "list"),
-        (keys.broken, "notes"),
-    )
-    began: int | str = ""
+    live = ((keys.delayed, "zset"), (keys.pending, "list"), (keys.processing, "list"))
+    ended = ((keys.completed, "list"), (keys.failed, "list"), (keys.cancelled, "list"), (keys.broken, "notes"))
+    began: Argument = ""
     total = 0
-    for place, kind in places:
-        offset, has_more = 0, True
-        while has_more:
-            (answer,) = yield [_purge_page(queue, place, kind, began, offset)]
-            began, offset, gone, more = firm(answer)
-            total += gone
-            has_more = bool(more)
+    is_live = True
+    for places in (live, live, live, ended):
+        if places is live and not is_live:
+            continue
+        found = 0
+        for place, kind in places:
+            began, gone = yield from _purge_place(queue, place, kind, began)
+            found += gone
+        is_live = found > 0
+        total += found
     return total
+
+
+def _purge_place(queue: Settings, place: str, kind: str, began: Argument) -> Flow[tuple[Argument, int]]:
+    offset, total, has_more = 0, 0, True
+    while has_more:
+        (answer,) = yield [_purge_page(queue, place, kind, began, offset)]
+        began, offset, gone, more = firm(answer)
+        total += gone
+        has_more = bool(more)
+    return began, total
 
 
 def _purge_page(queue: Settings, place: str, kind: str, began: Argument, offset: int) -> Operation[list[Any]]:

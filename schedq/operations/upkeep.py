@@ -18,6 +18,7 @@ HEARTBEAT_S: Final = 10
 PROMOTER_LEASE_MS: Final = 1500
 """How long a silent promoter is still the one; it looks every second at the least."""
 MOST_RECLAIMED: Final = 100
+_MOST_PAGES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,19 @@ def sweep(queue: Settings, offset: int = -1, *, shorten: bool = False) -> Flow[S
     (answer,) = yield [_reclaim(queue, -1, waits, shorten=False)]
     rest, _ = firm(answer)
     return Sweep(rest.now_ms, found.taken_back + rest.taken_back, found.has_more or rest.has_more, found.next_offset)
+
+
+def take_back(queue: Settings) -> Flow[list[str]]:
+    """One bounded pass for who has no reclaimer: a sweep, and the pages of `processing` if claims have no lease."""
+    taken_back: list[str] = []
+    offset = -1
+    for _ in range(_MOST_PAGES):
+        found = yield from sweep(queue, offset)
+        taken_back += found.taken_back
+        offset = found.next_offset
+        if offset < 0:
+            break
+    return taken_back
 
 
 def _reclaim(

@@ -24,6 +24,15 @@ def milliseconds(value: object) -> int:
     return value
 
 
+def event(text: str) -> dict[str, Any] | None:
+    """What a message on the `events` channel says; None if it is another program's and says nothing to us."""
+    try:
+        found = decode(text)
+    except UnreadablePayload:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def ended(job_id: str, standing: Standing) -> Any:
     """The result of a job that stands so.
 

@@ -11,9 +11,10 @@ from typing import Final
 
 from schedq.application import Application
 from schedq.clocks import wall
+from schedq.errors import SchedqError
 from schedq.job import new_request
 from schedq.link import Link, steadily
-from schedq.operations import upkeep
+from schedq.operations import firm, upkeep
 from schedq.worker.held import Held
 
 _MOST_NAMED: Final = 100
@@ -29,7 +30,7 @@ class Heartbeat:
     """Says every 10 s that the worker lives; also writes the queue's settings down for processes that lack them.
 
     Args:
-        stop: called once when somebody asked the worker to stop.
+        stop: called once, when somebody asked the worker to stop.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Heartbeat:
         self._name = name
         self._held = held
         self._stop = stop
+        self._was_asked = False
         self._announced_at = -1
         self._facts: dict[str, str | int] = {
             "host": socket.gethostname(),
@@ -60,17 +62,27 @@ class Heartbeat:
         await steadily(f"queue {self._settings.name}: heartbeat", self._beat)
 
     async def _beat(self) -> float:
+        beat = upkeep.beat(self._settings, self._name, self._facts | self._now())
         losses = self._link.outage.losses
-        if self._announced_at != losses:
+        is_asked, stored = await self._link.exchange([beat, upkeep.read_settings(self._settings)])
+        if is_asked is True and not self._was_asked:
+            self._was_asked = True
+            self._stop()
+        if stored == {} or (self._announced_at != losses and not isinstance(stored, SchedqError)):
             await self._link.ask(upkeep.announce(self._settings))
             self._announced_at = losses
-        if await self._link.ask(upkeep.beat(self._settings, self._name, self._facts | self._now())):
-            self._stop()
+        # What one key's damage prevents must not prevent the other; either is said, and tried again.
+        firm(stored)
+        firm(is_asked)
         return upkeep.HEARTBEAT_S
 
     async def leave(self, promoter_id: str) -> None:
-        """Go, in order."""
+        """Go, in order. The marker that a cancelled wait may have taken is put back, if jobs wait.
+
+        Two round trips: when the first is answered Redis has noticed that nobody waits on the old connection.
+        """
         await self._link.ask(upkeep.leave(self._settings, self._name, promoter_id))
+        await self._link.ask(upkeep.wake(self._settings))
 
     def _now(self) -> dict[str, str | int]:
         held = self._held.all()

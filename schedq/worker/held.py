@@ -18,7 +18,8 @@ class Attempt:
         job: what was claimed.
         name: of the task, for logs.
         current: what the handler can know of it.
-        task: runs the handler; None before it began.
+        task: runs the handler.
+        has_begun: the task is under way, so that cancelling it reaches the handler.
         is_lost: the lease is another's now; whatever the handler does, nothing is written.
         is_released: the worker goes; the job is given back.
         is_settled: how it ends has been decided.
@@ -28,6 +29,7 @@ class Attempt:
     name: str = ""
     current: CurrentJob | None = None
     task: asyncio.Task[None] | None = field(default=None)
+    has_begun: bool = False
     is_lost: bool = False
     is_released: bool = False
     is_settled: bool = False
@@ -38,10 +40,13 @@ class Attempt:
         return self.job.crashes >= 2
 
     def interrupt(self) -> None:
-        """Tell the handler to end: an async one is cancelled, a plain one can see it in `current_job()`."""
+        """Tell the handler to end: an async one is cancelled, a plain one can see it in `current_job()`.
+
+        A task that is cancelled before its first step never runs, and could not say how the attempt ended.
+        """
         if self.current is not None:
             self.current.cancel()
-        if self.task is not None:
+        if self.task is not None and self.has_begun:
             self.task.cancel()
 
 
@@ -56,11 +61,16 @@ class Held:
     def __len__(self) -> int:
         return len(self._attempts)
 
-    def add(self, attempt: Attempt) -> None:
-        """An attempt began."""
+    def __contains__(self, attempt: Attempt) -> bool:
+        return self._attempts.get(attempt.job.id) is attempt
+
+    def add(self, attempt: Attempt) -> Attempt | None:
+        """An attempt began. Answers an older one at the same job: its lease must have ended unnoticed."""
         with self._lock:
+            older = self._attempts.get(attempt.job.id)
             self._attempts[attempt.job.id] = attempt
             self.changed.set()
+            return older
 
     def remove(self, attempt: Attempt) -> None:
         """An attempt has been settled, or was lost."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any, Final
 
+from schedq import outcome
 from schedq.application import Application
 from schedq.errors import SchedqError, StoreUnavailable, UsageError
 from schedq.job import ClaimedJob, Settlement, new_request
@@ -17,11 +19,12 @@ from schedq.link import REFUSED_S, Complaint, Link
 from schedq.operations import Operation, attempts, upkeep
 from schedq.worker.held import Attempt, Held
 from schedq.worker.runner import Runner
-from schedq.worker.slots import Slots
+from schedq.worker.slots import Reservation, Slots
 from schedq.worker.threads import Threads
 
 log: Final = logging.getLogger("schedq")
 _MOST_CLAIMED: Final = 1000
+End = tuple[Attempt, Settlement]
 
 
 class Pump:
@@ -29,29 +32,38 @@ class Pump:
 
     Attributes:
         held: what the worker holds of this queue.
-        is_hungry: `pending` may hold jobs that were not looked for yet.
     """
 
     def __init__(self, queue: Application, link: Link, slots: Slots, threads: Threads, worker_id: str) -> None:
         self.held = Held()
-        self.is_hungry = True
         self._queue = queue
         self._settings = queue.settings
         self._link = link
         self._slots = slots
         self._worker_id = worker_id
         self._runner = Runner(queue, threads, self._ended, self._freed)
-        self._outgoing: list[tuple[Attempt, Settlement]] = []
+        self._outgoing: list[End] = []
         self._complaint = Complaint()
+        self._wants = True  # `pending` may hold jobs that were not looked for yet
+        self._wants_again = False  # and that was heard while a claim was on its way
+        self._is_away = False  # Redis does not answer
+        self._is_refused = False  # it has refused a claim a moment ago
+        self._is_behind = False  # ends could not be told; more jobs would only add to them
+        self._unanswered = 0  # claims in a row
         self._owes_marker = False
         self._is_closing = False
         self._stirred = asyncio.Event()
         slots.join(self)
 
     @property
+    def is_hungry(self) -> bool:
+        """`pending` may hold jobs, and they can be claimed now: the queues after this one wait."""
+        return self._wants and not (self._is_away or self._is_refused or self._is_behind or self._is_closing)
+
+    @property
     def is_idle(self) -> bool:
         """Nothing is held, nothing is to be sent, nothing is to be looked for."""
-        return not self.held and not self._outgoing and not self.is_hungry
+        return self.is_settled and not self._wants
 
     @property
     def is_settled(self) -> bool:
@@ -62,10 +74,15 @@ class Pump:
         """Something changed: look whether there is something to do."""
         self._stirred.set()
 
+    def look(self) -> None:
+        """The queue may hold jobs."""
+        self._wants = self._wants_again = True
+        self._slots.changed()
+
     def marker(self) -> None:
         """The wake marker was taken for this queue: a claim is owed."""
-        self.is_hungry = self._owes_marker = True
-        self._slots.changed()
+        self._owes_marker = True
+        self.look()
 
     def close(self) -> None:
         """Claim no more."""
@@ -73,7 +90,7 @@ class Pump:
         self.stir()
 
     def release(self) -> list[asyncio.Task[None]]:
-        """Give back all that still runs; answers the tasks of handlers that have yet to end."""
+        """Tell all that still runs to end, to be given back; answers the tasks of handlers that have yet to end."""
         running = []
         for attempt in self.held.all():
             if not attempt.is_settled:
@@ -83,14 +100,14 @@ class Pump:
                     running.append(attempt.task)
         return running
 
-    def abandon(self) -> None:
-        """Wait for no handler any more, not even for a plain one that can't be stopped."""
-        self._runner.abandon()
-
     def release_rest(self) -> None:
         """Give back also what did not end when it was told to."""
         for attempt in self.held.all():
-            self._runner.settle(attempt, Settlement("release", attempt.job.id, attempt.job.claim_token))
+            self._runner.settle(attempt, outcome.released(attempt.job))
+
+    def abandon(self) -> list[asyncio.Task[None]]:
+        """Wait for no handler any more, not even for a plain one that can't be stopped; answers their tasks."""
+        return self._runner.abandon()
 
     async def run(self) -> None:
         """Pump until cancelled.
@@ -100,61 +117,119 @@ class Pump:
         """
         while True:
             self._stirred.clear()
-            free = 0 if self._is_closing or not self.is_hungry else self._slots.reserve(self)
-            if self._outgoing or free or self._owes_marker:
-                await self._round(free)
+            reservation = self._slots.reserve(self) if self.is_hungry else None
+            # While claims are refused the debt waits for the next one: a marker put back would come again at once.
+            is_due = self._owes_marker and (self._is_closing or not self._is_refused)
+            if self._outgoing or reservation is not None or is_due:
+                await self._round(reservation)
             else:
                 await self._stirred.wait()
 
-    async def _round(self, free: int) -> None:
-        """One round trip: settle, and claim for `free` slots or put the marker back."""
+    async def _round(self, reservation: Reservation | None) -> None:
+        """One round trip: settle, and fill the reserved slots or put the marker back."""
         going, self._outgoing = self._outgoing, []
         owes, self._owes_marker = self._owes_marker, False
         batches = attempts.batches([settlement for _, settlement in going])
         operations: list[Operation[Any]] = [attempts.settle(self._settings, batch) for batch in batches]
-        request = new_request()
-        suspects = bool(free) and self._slots.take_suspect()
-        if free:
-            limit = min(free, _MOST_CLAIMED)
-            operations.append(attempts.claim(self._settings, request, limit, self._worker_id, suspects=suspects))
-        elif owes:
-            operations.append(upkeep.wake(self._settings))
-        try:
-            answers = await self._link.exchange(operations)
-            if free:
-                free -= self._begin(await self._claimed(answers.pop(), request))
-            await self._take_answers(going, batches, answers)
-        finally:
-            if suspects and not any(attempt.is_suspect for attempt in self.held.all()):
-                self._slots.give_back_suspect()
-            self._slots.give_back(free)
-
-    async def _claimed(self, answer: attempts.Claim | SchedqError, request: str) -> tuple[ClaimedJob, ...]:
-        """The jobs that a claim got; one that was not answered may have got some too."""
-        if isinstance(answer, StoreUnavailable):
-            return tuple(await self._link.drive(attempts.recover(self._settings, request)))
-        if isinstance(answer, UsageError):
-            raise answer
-        if isinstance(answer, SchedqError):
-            self._complaint.say(f"queue {self._settings.name}: claim", answer)
+        if reservation is None:
+            if owes:
+                operations.append(upkeep.wake(self._settings))
+            answers = await self._link.exchange(operations, self._lost)
+            self._is_away = False
+        else:
+            answers = await self._exchange_and_claim(operations, reservation)
+        refused = self._take_answers(going, batches, answers)
+        if refused is not None:
+            self._complaint.say(f"queue {self._settings.name}: the ends of jobs", refused)
             await asyncio.sleep(REFUSED_S)
-            return ()
-        self.is_hungry = answer.has_more
-        if not answer.has_more:
-            self._slots.changed()
-        return answer.jobs
 
-    def _begin(self, jobs: tuple[ClaimedJob, ...]) -> int:
+    async def _exchange_and_claim(self, operations: list[Operation[Any]], reservation: Reservation) -> list[Any]:
+        """Send operations and a claim together; begin what it got, and answer the other operations' answers."""
+        request = new_request()
+        limit, suspects = min(reservation.free, _MOST_CLAIMED), reservation.has_suspect
+        claim = attempts.claim(self._settings, request, limit, self._worker_id, suspects=suspects)
+
+        def lost() -> None:
+            self._lost()
+            reservation.let_go()
+
+        self._wants_again = False
+        try:
+            *answers, answer = await self._link.exchange([*operations, claim], lost)
+            if isinstance(answer, StoreUnavailable):
+                lost()
+                await self._recover(request, answer)
+            elif isinstance(answer, SchedqError):
+                self._refused(answer)
+            else:
+                self._unanswered = 0
+                self._wants = answer.has_more or self._wants_again
+                self._begin(answer.jobs, reservation)
+        finally:
+            reservation.let_go()
+        return answers
+
+    async def _recover(self, request: str, error: StoreUnavailable) -> None:
+        """A claim was not answered; it may have got jobs all the same."""
+        self._unanswered += 1
+        while True:
+            try:
+                jobs = await self._link.drive(attempts.recover(self._settings, request))
+                break
+            except UsageError:
+                raise
+            except SchedqError as problem:
+                self._complaint.say(f"queue {self._settings.name}: recover", problem)
+                await asyncio.sleep(REFUSED_S)
+        self._is_away = False
+        reservation = self._slots.take(len(jobs))
+        self._begin(jobs, reservation)
+        reservation.let_go()
+        if self._unanswered > 1:
+            self._refused(error)
+        self._slots.changed()
+
+    def _refused(self, error: SchedqError) -> None:
+        """Claims are refused: say so, and try again in a while.
+
+        Raises:
+            UsageError: it does not pass by itself.
+        """
+        if isinstance(error, UsageError):
+            raise error
+        self._complaint.say(f"queue {self._settings.name}: claim", error)
+        self._is_refused = True
+        asyncio.get_running_loop().call_later(REFUSED_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._is_refused = False
+        self.look()
+
+    def _lost(self) -> None:
+        """It may be a long time: other queues, perhaps on other servers, need not wait for this one's turn."""
+        self._is_away = True
+        self._slots.changed()
+
+    def _begin(self, jobs: Sequence[ClaimedJob], reservation: Reservation) -> None:
+        """Start jobs in reserved slots; what there is no slot for, or no time, goes back to be next in line."""
         for job in jobs:
-            self.held.add(self._runner.start(job))
-        return len(jobs)
+            attempt = Attempt(job)
+            older = self.held.add(attempt)
+            if older is not None and not older.is_settled:
+                older.is_lost = True
+                older.interrupt()
+            if self._is_closing or not reservation.fill(suspect=attempt.is_suspect):
+                attempt.is_settled = True
+                self._outgoing.append((attempt, outcome.released(job)))
+            else:
+                self._runner.start(attempt)
 
-    async def _take_answers(
-        self, going: list[tuple[Attempt, Settlement]], batches: list[list[Settlement]], answers: list[Any]
-    ) -> None:
-        """Forget what was settled; what was not looked at, or refused for now, goes out again."""
+    def _take_answers(
+        self, going: Sequence[End], batches: list[list[Settlement]], answers: list[Any]
+    ) -> SchedqError | None:
+        """Forget what was settled; what was not looked at, or refused for now, goes out again. Answers the refusal."""
         sent = iter(going)
-        again: list[tuple[Attempt, Settlement]] = []
+        again: list[End] = []
         refused: SchedqError | None = None
         for batch, answer in zip(batches, answers, strict=False):
             words = ["REFUSED"] * len(batch) if isinstance(answer, SchedqError) else answer
@@ -168,9 +243,10 @@ class Pump:
                 if word == "LOST":
                     log.warning("job %s: %s came too late, the job is another's", settlement.job_id, settlement.move)
         self._outgoing = again + self._outgoing
-        if refused is not None:
-            self._complaint.say(f"queue {self._settings.name}: the ends of jobs", refused)
-            await asyncio.sleep(REFUSED_S)
+        if self._is_behind != bool(again):
+            self._is_behind = bool(again)
+            self._slots.changed()
+        return refused
 
     def _ended(self, attempt: Attempt, settlement: Settlement | None) -> None:
         if settlement is None:
@@ -181,6 +257,5 @@ class Pump:
 
     def _freed(self, attempt: Attempt) -> None:
         if attempt.is_suspect:
-            self._slots.give_back_suspect()
-            self.is_hungry = True  # others may have been passed over
-        self._slots.give_back(1)
+            self._wants = self._wants_again = True  # others may have been passed over
+        self._slots.give_back(1, suspect=attempt.is_suspect)

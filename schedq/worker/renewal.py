@@ -8,12 +8,14 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from redis.exceptions import RedisError
+
 from schedq.application import Application
 from schedq.clocks import monotonic
-from schedq.connection import faults
 from schedq.connection.exchange import Exchange
 from schedq.connection.line import Line
 from schedq.errors import SchedqError
+from schedq.link import Complaint
 from schedq.operations import attempts
 from schedq.worker.held import Attempt, Held
 
@@ -31,6 +33,8 @@ class Renewal(threading.Thread):
         self._loop = loop
         self._stopping = threading.Event()
         self._line: Line | None = None
+        self._complaint = Complaint()
+        self._renewed_at = 0.0
 
     def stop(self) -> None:
         """Let the thread end."""
@@ -39,14 +43,13 @@ class Renewal(threading.Thread):
 
     def run(self) -> None:
         """Renew until stopped."""
-        interval = self._queue.settings.renewal_s
-        wait = interval
+        wait = interval = self._queue.settings.renewal_s
         while not self._stopping.is_set():
             if not self._held:
                 self._held.changed.clear()
-                if not self._held:
+                if not self._held and not self._stopping.is_set():
                     self._held.changed.wait()
-                wait = interval
+                wait, self._renewed_at = interval, monotonic()
             if self._stopping.wait(wait):
                 break
             began = monotonic()
@@ -62,14 +65,16 @@ class Renewal(threading.Thread):
             batch = held[start : start + _BATCH]
             try:
                 words = self._ask(batch)
-            except (SchedqError, *faults.BROKEN_LINE) as error:
-                log.debug("renewal of %d leases failed: %s", len(batch), error)
+            except (SchedqError, RedisError, OSError) as error:
+                if monotonic() - self._renewed_at > 2 * self._queue.settings.renewal_s:
+                    self._complaint.say(f"queue {self._queue.name}: leases can't be renewed", error)
                 return False
             for attempt, word in zip(batch, words, strict=True):
                 if word == "LOST":
                     self._call(self._lost, attempt)
                 elif word == "STOP":
                     self._call(self._stop_on_request, attempt)
+        self._renewed_at = monotonic()
         return True
 
     def _ask(self, batch: list[Attempt]) -> list[str]:
@@ -93,13 +98,13 @@ class Renewal(threading.Thread):
 
     def _lost(self, attempt: Attempt) -> None:
         """On the loop: the job is another's. One that has been settled meanwhile was not lost."""
-        if attempt in self._held.all() and not attempt.is_settled:
+        if attempt in self._held and not attempt.is_settled:
             attempt.is_lost = True
             attempt.interrupt()
 
     def _stop_on_request(self, attempt: Attempt) -> None:
         """On the loop: somebody cancelled the job."""
-        if attempt in self._held.all() and not attempt.is_settled:
+        if attempt in self._held and not attempt.is_settled:
             current = attempt.current
             if current is None or not current.is_cancelled:
                 log.info("job %s: asked to stop", attempt.job.id)

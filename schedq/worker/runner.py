@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
 from schedq import outcome, running
 from schedq.application import Application
-from schedq.clocks import wall
+from schedq.clocks import monotonic, wall
 from schedq.job import ClaimedJob, Settlement
 from schedq.operations.attempts import refusal
-from schedq.task import Call, NoHandler
+from schedq.payload import clean_text
+from schedq.registry import Call, NoHandler
 from schedq.worker.held import Attempt
 from schedq.worker.threads import Threads
 
@@ -42,18 +44,17 @@ class Runner:
         self._freed = freed
         self._live: set[Attempt] = set()
 
-    def start(self, job: ClaimedJob) -> Attempt:
+    def start(self, attempt: Attempt) -> None:
         """Begin an attempt; returns at once."""
-        attempt = Attempt(job)
         self._live.add(attempt)
         attempt.task = asyncio.get_running_loop().create_task(self._run(attempt))
-        return attempt
 
-    def abandon(self) -> None:
-        """Wait for no handler any more."""
+    def abandon(self) -> list[asyncio.Task[None]]:
+        """Wait for no handler any more; answers the tasks of those that have yet to end."""
         for attempt in self._live:
-            attempt.is_released = True
+            attempt.is_settled = attempt.is_released = True
             attempt.interrupt()
+        return [attempt.task for attempt in self._live if attempt.task is not None]
 
     def settle(self, attempt: Attempt, settlement: Settlement | None) -> None:
         """Decide how an attempt ends; the first decision counts."""
@@ -64,7 +65,11 @@ class Runner:
     async def _run(self, attempt: Attempt) -> None:
         job = attempt.job
         policy = outcome.Policy.of(self._settings, job)
+        attempt.has_begun = True
         try:
+            if attempt.is_lost or attempt.is_released:
+                self.settle(attempt, outcome.released(job))
+                return
             if job.problem:
                 log.error("job %s: its payload can't be read (%s); failed", job.id, job.problem)
                 self.settle(attempt, refusal(job))
@@ -75,10 +80,11 @@ class Runner:
             result = await self._call(attempt, call, policy)
             self.settle(attempt, outcome.succeeded(job, result, policy))
         except NoHandler as missing:
-            log.warning("job %s: %s; put back (is a deploy under way?)", job.id, missing)
-            self.settle(attempt, outcome.failed(job, str(missing), policy))
+            text = clean_text(str(missing), 500)
+            log.warning("job %s: %s; put back (is a deploy under way?)", job.id, text)
+            self.settle(attempt, outcome.failed(job, text, policy))
         except asyncio.CancelledError as error:
-            self._cancelled(attempt, error, policy)
+            self._interrupted(attempt, error, policy)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure, not ours
             self._failed(attempt, error, policy)
         finally:
@@ -95,95 +101,96 @@ class Runner:
             arenew=lambda: self._queue.aio.renew(attempt.job),
         )
         if call.is_async:
-            return await self._call_async(attempt, call, timeout_s)
-        return await self._call_plain(attempt, call, timeout_s, policy)
+            function = partial(call.function, *call.args, **call.kwargs)
+            return await _on_the_loop(attempt.current, function, timeout_s)
+        result = await self._in_a_thread(attempt, call, timeout_s, policy)
+        if inspect.isawaitable(result):  # a plain function around an async one
+            return await _on_the_loop(attempt.current, lambda: result, timeout_s)
+        return result
 
-    async def _call_async(self, attempt: Attempt, call: Call, timeout_s: float | None) -> Any:
-        assert attempt.current is not None
-        token = running.enter(attempt.current)
-        try:
-            async with asyncio.timeout(timeout_s) as limit:
-                return await call.function(*call.args, **call.kwargs)
-        except TimeoutError:
-            if limit.expired():
-                raise TimeoutError(f"timed out after {timeout_s:g} s") from None
-            raise
-        finally:
-            running.leave(token)
-
-    async def _call_plain(self, attempt: Attempt, call: Call, timeout_s: float | None, policy: outcome.Policy) -> Any:
-        assert attempt.current is not None
-        future = self._threads.run(partial(_in_thread, attempt.current, call))
-        over = asyncio.shield(future)
-        try:
-            async with asyncio.timeout(timeout_s) as limit:
-                return await over
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            # Nobody can stop a thread: the job has failed now, its slot is free when the thread is.
-            attempt.current.cancel()
-            error = TimeoutError(f"timed out after {timeout_s:g} s")
-            self._failed(attempt, error, policy)
-            log.warning("job %s: %s overran its timeout and still holds its thread", attempt.job.id, attempt.name)
-        except asyncio.CancelledError as error:
-            if future.done():
-                raise
-            self._cancelled(attempt, error, policy, is_over=False)
-        await _outlast(attempt, future)
+    async def _in_a_thread(
+        self, attempt: Attempt, call: Call, timeout_s: float | None, policy: outcome.Policy
+    ) -> Any:
+        """Call a plain function. Nobody can stop a thread, so this ends when the thread does, whatever interrupts."""
+        current = attempt.current
+        assert current is not None
+        future = self._threads.run(partial(_called, current, call))
+        deadline = None if timeout_s is None else monotonic() + timeout_s
+        while not future.done():
+            try:
+                await asyncio.wait([future], timeout=None if deadline is None else max(0.0, deadline - monotonic()))
+            except asyncio.CancelledError as error:
+                if attempt.is_released and attempt.is_settled:
+                    raise  # the worker has gone
+                self._interrupted(attempt, error, policy, is_over=False)
+            else:
+                if not future.done():
+                    deadline = None
+                    self._failed(attempt, TimeoutError(f"timed out after {timeout_s:g} s"), policy)
+                    log.warning("job %s: %s overran its timeout and still holds its thread", attempt.job.id, attempt.name)
+                    current.cancel()
         return None if attempt.is_settled else future.result()
 
-    def _cancelled(
+    def _interrupted(
         self, attempt: Attempt, error: BaseException, policy: outcome.Policy, *, is_over: bool = True
     ) -> None:
-        """The attempt was interrupted: by a lost lease, by the worker's end, by a request to stop, or by itself."""
+        """The attempt was interrupted: by a lost lease, by the worker's end, by a request to stop, or by itself.
+
+        A plain handler (`is_over` is False) can't be; but the job is no longer its own when the lease is lost.
+        """
+        if attempt.is_settled:
+            return
         job = attempt.job
         if attempt.is_lost:
             log.warning("job %s: %s lost its lease; what it does is dropped", job.id, attempt.name)
             self.settle(attempt, None)
-        elif attempt.is_released:
-            self.settle(attempt, outcome.released(job))
-        elif attempt.current is not None and attempt.current.is_cancelled:
+        elif attempt.is_released or (attempt.current is not None and attempt.current.is_cancelled):
             if is_over:
-                self.settle(attempt, outcome.failed(job, "stopped on request", policy))
+                self._failed(attempt, "stopped on request", policy)
         else:
             self._failed(attempt, error, policy)
 
-    def _failed(self, attempt: Attempt, error: BaseException, policy: outcome.Policy) -> None:
+    def _failed(self, attempt: Attempt, error: BaseException | str, policy: outcome.Policy) -> None:
         if attempt.is_settled:
             return
-        settlement = outcome.failed(attempt.job, error, policy)
-        job, text = attempt.job, settlement.note
-        if settlement.move == "retry":
-            wait = settlement.delay_ms / 1000
-            log.warning(
-                "job %s: %s failed, attempt %d: %s; again in %.1f s",
-                job.id,
-                attempt.name,
-                job.attempts,
-                text,
-                wait,
-            )
-        elif settlement.move == "fail":
-            log.error("job %s: %s failed for good, attempt %d: %s", job.id, attempt.name, job.attempts, text)
+        job = attempt.job
+        if attempt.is_released and not isinstance(error, (outcome.Retry, outcome.Discard, outcome.Snooze)):
+            # It was told to end before it was done, and that is what came of it.
+            self.settle(attempt, outcome.released(job))
+            return
+        settlement = outcome.failed(job, error, policy)
+        if not (attempt.is_lost or attempt.current is None or attempt.current.is_cancelled):
+            _say(attempt, settlement)
         self.settle(attempt, settlement)
 
 
-def _in_thread(current: running.CurrentJob, call: Call) -> Any:
+def _say(attempt: Attempt, settlement: Settlement) -> None:
+    job, text = attempt.job, settlement.note
+    if settlement.move == "retry":
+        wait = settlement.delay_ms / 1000
+        log.warning(
+            "job %s: %s failed, attempt %d: %s; again in %.1f s", job.id, attempt.name, job.attempts, text, wait
+        )
+    elif settlement.move == "fail":
+        log.error("job %s: %s failed for good, attempt %d: %s", job.id, attempt.name, job.attempts, text)
+
+
+async def _on_the_loop(current: running.CurrentJob, call: Callable[[], Awaitable[Any]], timeout_s: float | None) -> Any:
+    token = running.enter(current)
+    try:
+        async with asyncio.timeout(timeout_s) as limit:
+            return await call()
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(f"timed out after {timeout_s:g} s") from None
+        raise
+    finally:
+        running.leave(token)
+
+
+def _called(current: running.CurrentJob, call: Call) -> Any:
     token = running.enter(current)
     try:
         return call.function(*call.args, **call.kwargs)
     finally:
         running.leave(token)
-
-
-async def _outlast(attempt: Attempt, future: asyncio.Future[Any]) -> None:
-    """Wait for a thread, whatever interrupts but the worker's end: its slot must not be given away before."""
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError:
-            if attempt.is_released:
-                raise
-    if not future.cancelled():
-        future.exception()  # whoever needs it asks again

@@ -11,7 +11,7 @@ class Taker(Protocol):
 
     @property
     def is_hungry(self) -> bool:
-        """Its queue may hold jobs."""
+        """Its queue may hold jobs, and it can claim them now."""
         ...
 
     def stir(self) -> None:
@@ -30,7 +30,6 @@ class Slots:
 
     def __init__(self, size: int) -> None:
         self._free = size
-        self._size = size
         self._takers: list[Taker] = []
         self._suspect_is_out = False
         self._watchers: list[Callable[[], None]] = []
@@ -53,32 +52,30 @@ class Slots:
         """Call `watcher` whenever slots or hunger changed."""
         self._watchers.append(watcher)
 
-    def reserve(self, taker: Taker) -> int:
-        """Take all free slots for a claim, if it is this queue's turn; answers how many."""
+    def reserve(self, taker: Taker) -> Reservation | None:
+        """All free slots for a claim, if there are any and it is this queue's turn."""
         for other in self._takers:
             if other is taker:
                 break
             if other.is_hungry:
-                return 0
-        taken, self._free = self._free, 0
-        return taken
+                return None
+        return self.take(self._free) if self._free > 0 else None
 
-    def give_back(self, count: int) -> None:
-        """Slots are free again."""
-        if count:
+    def take(self, count: int) -> Reservation:
+        """Up to `count` free slots, whoever's turn it is."""
+        count = min(count, self._free)
+        self._free -= count
+        has_suspect = count > 0 and not self._suspect_is_out
+        self._suspect_is_out = self._suspect_is_out or has_suspect
+        return Reservation(self, count, has_suspect=has_suspect)
+
+    def give_back(self, count: int, *, suspect: bool) -> None:
+        """Slots are free again, and with `suspect` the right to hold one."""
+        if suspect:
+            self._suspect_is_out = False
+        if count or suspect:
             self._free += count
             self.changed()
-
-    def take_suspect(self) -> bool:
-        """The right to hold one suspect; False if it is out."""
-        if self._suspect_is_out:
-            return False
-        self._suspect_is_out = True
-        return True
-
-    def give_back_suspect(self) -> None:
-        """The right is free again."""
-        self._suspect_is_out = False
 
     def changed(self) -> None:
         """Tell everybody who may have waited for this."""
@@ -86,3 +83,32 @@ class Slots:
             taker.stir()
         for watcher in self._watchers:
             watcher()
+
+
+class Reservation:
+    """Slots that a claim on its way may fill, and perhaps the worker's one right to hold a suspect.
+
+    Attributes:
+        free: slots that are not filled yet.
+        has_suspect: a suspect may be among the jobs.
+    """
+
+    def __init__(self, slots: Slots, count: int, *, has_suspect: bool) -> None:
+        self.free = count
+        self.has_suspect = has_suspect
+        self._slots = slots
+
+    def fill(self, *, suspect: bool) -> bool:
+        """Put a job into a slot; False if there is none for it. Who fills it gives the slot back later."""
+        if self.free == 0 or (suspect and not self.has_suspect):
+            return False
+        self.free -= 1
+        if suspect:
+            self.has_suspect = False
+        return True
+
+    def let_go(self) -> None:
+        """Give back what was not filled; more than once does no harm."""
+        count, self.free = self.free, 0
+        suspect, self.has_suspect = self.has_suspect, False
+        self._slots.give_back(count, suspect=suspect)

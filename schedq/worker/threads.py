@@ -38,8 +38,10 @@ class Threads:
         for _ in range(self._started):
             self._work.put(None)
 
-    def _ended(self, _: asyncio.Future[Any]) -> None:
+    def _ended(self, future: asyncio.Future[Any]) -> None:
         self._busy -= 1
+        if not future.cancelled():
+            future.exception()  # perhaps nobody waits for it any more
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Mapping
 from typing import Final
 
+from redis.exceptions import RedisError
+
 from schedq.application import Application
 from schedq.clocks import monotonic
-from schedq.connection import faults
 from schedq.connection.aline import AsyncLine
 from schedq.errors import SchedqError
 from schedq.link import REFUSED_S, Complaint, Outage
@@ -16,6 +18,8 @@ from schedq.worker.pump import Pump
 from schedq.worker.slots import Slots
 
 _BLOCK_S: Final = 10
+_FIRST_WAIT_S: Final = 0.1
+_LONGEST_WAIT_S: Final = 2.0
 
 
 class Waker:
@@ -32,6 +36,7 @@ class Waker:
         self._slots = slots
         self._complaint = Complaint()
         self._pumps = pumps
+        self._wait_s = _FIRST_WAIT_S
         self._changed = asyncio.Event()
         slots.watch(self._changed.set)
 
@@ -39,13 +44,13 @@ class Waker:
         """Wait for markers until cancelled."""
         try:
             while True:
+                self._changed.clear()
                 if self._slots.free <= 0 or self._slots.is_any_hungry:
-                    self._changed.clear()
-                    if self._slots.free <= 0 or self._slots.is_any_hungry:
-                        await self._changed.wait()
-                    continue
-                await self._block()
+                    await self._changed.wait()
+                else:
+                    await self._block()
         finally:
+            self._outage.forget(self)
             await self._line.aclose()
 
     async def _block(self) -> None:
@@ -54,21 +59,24 @@ class Waker:
         try:
             # The server may never end the block (its clock may step): our own time is a little longer.
             (reply,) = await self._line.ask([command], reply_s=_BLOCK_S + 1)
-        except (SchedqError, *faults.BROKEN_LINE) as error:
-            if monotonic() - began < _BLOCK_S:
-                self._outage.lost(error)
-                await asyncio.sleep(0.2)
+        except (SchedqError, RedisError, OSError) as error:
             self._look_everywhere()
+            if monotonic() - began < _BLOCK_S:
+                self._outage.lost(self, error)
+                await asyncio.sleep(self._wait_s * random.uniform(0.5, 1))  # noqa: S311 - spreads load
+                self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s)
             return
+        self._outage.back(self)
+        self._wait_s = _FIRST_WAIT_S
         if isinstance(reply, list):
             self._pumps[reply[0]].marker()
         elif isinstance(reply, Exception):
             self._complaint.say("the wake marker can't be waited for", reply)
+            self._line.close()  # after a failover the address may lead to another server
             await asyncio.sleep(REFUSED_S)
             self._look_everywhere()
 
     def _look_everywhere(self) -> None:
         """A marker may have been lost with the connection: every queue is looked at once."""
         for pump in self._pumps.values():
-            pump.is_hungry = True
-        self._slots.changed()
+            pump.look()

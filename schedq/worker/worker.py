@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from schedq.application import Application
 from schedq.clocks import monotonic
+from schedq.connection.address import Address
 from schedq.errors import UsageError
-from schedq.link import Link, Outage
+from schedq.link import Link, Outage, steadily
 from schedq.operations import views
 from schedq.promoter import Promoter
 from schedq.worker.heartbeat import Heartbeat, worker_id
@@ -23,6 +25,8 @@ from schedq.worker.waker import Waker
 log: Final = logging.getLogger("schedq")
 _UNWIND_S: Final = 2.0
 """Seconds that a cancelled handler may take to end before its job is given back all the same."""
+_LAST_S: Final = 0.1
+"""The same when its job has been given back, or can't be."""
 _GOODBYE_S: Final = 5.0
 """Seconds that Redis may take to hear of the last ends; else the leases run out."""
 
@@ -32,12 +36,19 @@ class _Station:
 
     def __init__(self, queue: Application, outage: Outage, worker: Worker) -> None:
         self.queue = queue
+        self.outage = outage
         self.link = Link(queue, outage)
         self.pump = Pump(queue, self.link, worker.slots, worker.threads, worker.id)
         self.side_link = Link(queue, outage)
         self.promoter = Promoter(queue, self.side_link) if worker.promotes else None
         self.heartbeat = Heartbeat(queue, self.side_link, worker.id, self.pump.held, worker.concurrency, worker.stop)
         self.renewal = Renewal(queue, self.pump.held, asyncio.get_running_loop())
+        self.pumping: asyncio.Task[None] | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is left to be sent, or nobody is left to send it."""
+        return self.pump.is_settled or self.pumping is None or self.pumping.done()
 
 
 class Worker:
@@ -52,9 +63,10 @@ class Worker:
 
     Attributes:
         id: names the worker in Redis and in logs.
+        stuck: handlers that did not end when `run` did.
 
     Raises:
-        UsageError: no queue, a queue that can run nothing, or a number that makes no sense.
+        UsageError: no queue, one twice, one that can run nothing, or a number that makes no sense.
     """
 
     def __init__(
@@ -68,6 +80,8 @@ class Worker:
     ) -> None:
         if not queues:
             raise UsageError("a worker needs at least one queue")
+        if len({(queue.name, queue.address.label) for queue in queues}) < len(queues):
+            raise UsageError(f"a worker takes each queue once, got {', '.join(queue.name for queue in queues)}")
         for queue in queues:
             if queue.registry.is_empty:
                 raise UsageError(
@@ -78,6 +92,7 @@ class Worker:
         if not 0 <= grace <= 86_400:
             raise UsageError(f"grace must be 0 to 86,400 seconds, got {grace!r}")
         self.id = worker_id()
+        self.stuck = 0
         self.concurrency = concurrency
         self.promotes = promotes
         self.slots = Slots(concurrency)
@@ -96,39 +111,48 @@ class Worker:
             self._stop_asked.set()
 
     async def run(self) -> None:
-        """Work until stopped.
+        """Work until stopped, once. Cancelled, it gives back what runs at once.
 
         Raises:
             UsageError: Redis refuses for a reason that does not pass by itself.
         """
+        if self._stop_asked is not None:
+            raise UsageError("a worker runs once; make another")
         self._stop_asked = asyncio.Event()
         if self._stops:
             self._stop_asked.set()
-        outages: dict[str, Outage] = {}
+        outages: dict[Address, Outage] = {}
         for queue in self._queues:
-            outage = outages.setdefault(queue.address.label, Outage(queue.address.label))
+            outage = outages.setdefault(queue.address, Outage(queue.address.label))
             self._stations.append(_Station(queue, outage, self))
         names = ", ".join(queue.name for queue in self._queues)
         log.info("worker %s: ready for %s, %d at a time", self.id, names, self.concurrency)
-        pumps = [asyncio.create_task(station.pump.run()) for station in self._stations]
-        others = [asyncio.create_task(work) for work in self._background(outages)]
-        try:
-            await self._until_stopped(pumps + others)
-            await self._wind_down()
-        finally:
-            await self._close(pumps, others)
-
-    def _background(self, outages: dict[str, Outage]) -> list[Coroutine[Any, Any, None]]:
-        work: list[Coroutine[Any, Any, None]] = []
+        tasks = [asyncio.create_task(work) for work in self._background()]
         for station in self._stations:
             station.renewal.start()
+            station.pumping = asyncio.create_task(station.pump.run())
+            tasks.append(station.pumping)
+        try:
+            await self._until_stopped(tasks)
+            await self._wind_down()
+        except BaseException:
+            self._stops = 2
+            await self._wind_down()
+            raise
+        finally:
+            await self._close(tasks)
+
+    def _background(self) -> list[Coroutine[Any, Any, None]]:
+        """The work beside the pumps."""
+        work: list[Coroutine[Any, Any, None]] = []
+        for outage in {id(station.outage): station.outage for station in self._stations}.values():
+            here = [station for station in self._stations if station.outage is outage]
+            pumps = {station.queue.settings.keys.wake: station.pump for station in here}
+            work.append(Waker(here[0].queue, outage, self.slots, pumps).run())
+        for station in self._stations:
             work.append(station.heartbeat.run())
             if station.promoter is not None:
                 work.append(station.promoter.run())
-        for label, outage in outages.items():
-            here = [station for station in self._stations if station.queue.address.label == label]
-            pumps = {station.queue.settings.keys.wake: station.pump for station in here}
-            work.append(Waker(here[0].queue, outage, self.slots, pumps).run())
         if self._is_burst:
             work.append(self._watch_for_the_end())
         return work
@@ -137,19 +161,21 @@ class Worker:
         """Wait for a stop; a task that ends before is one that failed."""
         assert self._stop_asked is not None
         asked = asyncio.create_task(self._stop_asked.wait())
-        done, _ = await asyncio.wait([asked, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        asked.cancel()
-        for task in done:
-            if task is not asked and task.exception() is not None:
-                await task
+        try:
+            done, _ = await asyncio.wait([asked, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task is not asked and task.exception() is not None:
+                    await task
+        finally:
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
 
     async def _wind_down(self) -> None:
         """Claim no more, wait for what runs, give back the rest."""
-        assert self._stop_asked is not None
         for station in self._stations:
             station.pump.close()
         running = sum(len(station.pump.held) for station in self._stations)
-        if running and self._stops:
+        if running and self._stops == 1:
             log.info("worker %s: stopping; %d jobs have %g s to end", self.id, running, self._grace)
         deadline = monotonic() + self._grace
         while not self._is_settled() and self._stops < 2 and monotonic() < deadline:  # noqa: ASYNC110 - it ends soon
@@ -166,38 +192,56 @@ class Worker:
             await asyncio.sleep(0.01)
 
     def _is_settled(self) -> bool:
-        return all(station.pump.is_settled for station in self._stations)
+        return all(station.is_settled for station in self._stations)
 
-    async def _close(self, pumps: Sequence[asyncio.Task[None]], others: Sequence[asyncio.Task[None]]) -> None:
-        for task in (*others, *pumps):
+    async def _close(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        for task in tasks:
             task.cancel()
-        for station in self._stations:
-            station.pump.abandon()
-        await asyncio.gather(*others, *pumps, return_exceptions=True)
+        handlers = [task for station in self._stations for task in station.pump.abandon()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if handlers:
+            await asyncio.wait(handlers, timeout=_LAST_S)
+        self.stuck = sum(not task.done() for task in handlers)
         self.threads.close()
-        for station in self._stations:
-            station.renewal.stop()
-            goodbye = station.heartbeat.leave(station.promoter.id if station.promoter else "")
-            try:
-                await asyncio.wait_for(goodbye, 1)
-            except Exception as error:  # noqa: BLE001 - it goes all the same; its sign of life fades
-                log.debug("worker %s: could not say goodbye: %s", self.id, error)
-            await station.link.aclose()
-            await station.side_link.aclose()
+        await asyncio.gather(*(self._leave(station) for station in self._stations))
         log.info("worker %s: gone", self.id)
+
+    async def _leave(self, station: _Station) -> None:
+        station.renewal.stop()
+        goodbye = station.heartbeat.leave(station.promoter.id if station.promoter else "")
+        try:
+            await asyncio.wait_for(goodbye, 1)
+        except Exception as error:  # noqa: BLE001 - it goes all the same; its sign of life fades
+            log.debug("worker %s: could not say goodbye: %s", self.id, error)
+        await station.link.aclose()
+        await station.side_link.aclose()
+        deadline = monotonic() + 1
+        while station.renewal.is_alive() and monotonic() < deadline:  # noqa: ASYNC110 - it ends soon
+            await asyncio.sleep(0.005)
 
     async def _watch_for_the_end(self) -> None:
         """In a burst: stop when nothing is pending, delayed or running, here or elsewhere."""
-        while True:
-            await asyncio.sleep(0.1)
-            if all(station.pump.is_idle for station in self._stations) and await self._is_empty():
-                self.stop()
-                return
+        await steadily(f"worker {self.id}: burst", self._look_for_the_end)
 
-    async def _is_empty(self) -> bool:
+    async def _look_for_the_end(self) -> float:
+        if not self._is_idle():
+            return 0.1
+        # A job may have added one to a queue that was looked at before: only two equal looks are one instant.
+        once, twice = await self._totals(), await self._totals()
+        if once is None or once != twice or not self._is_idle():
+            return 0.5
+        self.stop()
+        return math.inf
+
+    def _is_idle(self) -> bool:
+        return all(station.pump.is_idle for station in self._stations)
+
+    async def _totals(self) -> list[int | None] | None:
+        """How many jobs each queue ever got; None if one of them has work."""
+        totals = []
         for station in self._stations:
             stats = await station.side_link.ask(views.stats(station.queue.settings))
             if stats["pending_depth"] or stats["delayed_depth"] or stats["processing_depth"]:
-                await asyncio.sleep(0.4)
-                return False
-        return True
+                return None
+            totals.append(stats["enqueued_total"])
+        return totals

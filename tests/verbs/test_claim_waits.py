@@ -42,9 +42,9 @@ def seconds_until(future: Future[ClaimedJob | None]) -> tuple[ClaimedJob | None,
 def test_nothing_to_do_takes_as_long_as_was_asked_and_no_longer(queue: Handle):
     began = time.monotonic()
 
-    assert queue.claim(300) is None
+    assert queue.claim(150) is None
 
-    assert 0.3 <= time.monotonic() - began < 0.6
+    assert 0.15 <= time.monotonic() - began < 0.45
 
 
 def test_zero_means_look_once(queue: Handle):
@@ -66,7 +66,6 @@ def test_a_new_job_from_another_connection_is_taken_at_once(make_queue: MakeQueu
 
     assert job.id == job_id
     assert seconds < AT_ONCE_S
-    queue.purge()
 
 
 @pytest.mark.parametrize("give", ["enqueue", "enqueue_many", "reschedule"])
@@ -75,18 +74,18 @@ def test_a_job_that_becomes_due_is_taken_at_once_and_never_early(make_queue: Mak
     future = waiting_claim(queue)
 
     if give == "enqueue":
-        queue.enqueue("soon", delay=0.25)
+        queue.enqueue("soon", delay=0.15)
     elif give == "enqueue_many":
-        queue.enqueue_many(["soon"], delay=0.25)
+        queue.enqueue_many(["soon"], delay=0.15)
     else:
-        queue.reschedule(queue.enqueue("soon", delay=900), delay=0.25)
+        queue.reschedule(queue.enqueue("soon", delay=900), delay=0.15)
     job = future.result(10)
 
     assert 0 <= job.claimed_at_ms - job.run_at_ms < 50
 
 
 def test_a_job_that_was_delayed_before_the_wait_is_taken_when_it_is_due(queue: Handle):
-    queue.enqueue("soon", delay=0.2)
+    queue.enqueue("soon", delay=0.15)
 
     job = queue.claim(5000)
 
@@ -119,8 +118,8 @@ def test_a_requeued_job_is_taken_at_once(queue: Handle, made: Callable[[Handle],
 
 
 def test_a_retry_from_another_connection_is_taken_when_it_is_due(make_queue: MakeQueue):
-    queue = make_queue("retry", backoff=Fixed(0.2))
-    other = make_queue("retry", backoff=Fixed(0.2))
+    queue = make_queue("retry", backoff=Fixed(0.15))
+    other = make_queue("retry", backoff=Fixed(0.15))
     job_id = other.enqueue("flaky")
     held = other.claim(0)
     queue.redis.delete(queue.keys.wake)
@@ -131,7 +130,6 @@ def test_a_retry_from_another_connection_is_taken_when_it_is_due(make_queue: Mak
 
     assert (job.id, job.attempts) == (job_id, 2)
     assert 0 <= job.claimed_at_ms - job.run_at_ms < 50
-    queue.purge()
 
 
 @pytest.mark.parametrize("give", ["release", "snooze", "run_now", "reclaim"])
@@ -176,7 +174,7 @@ def test_while_paused_a_waiting_claim_stays_empty_handed(queue: Handle):
     queue.pause()
     job_id = queue.enqueue(1)
 
-    assert queue.claim(200) is None
+    assert queue.claim(120) is None
 
     assert queue.places() == {"pending": [job_id]}
 
@@ -192,16 +190,22 @@ def test_each_of_many_jobs_wakes_one_of_many_waiters(make_queue: MakeQueue):
     queues[0].purge()
 
 
-def test_waiting_asks_redis_at_most_once_a_second(queue: Handle):
+@pytest.mark.breaks("totals", because="another program made the job")
+def test_waiting_asks_redis_once_a_second_and_so_finds_a_foreign_job_without_the_marker(queue: Handle):
     queue.enqueue("far away", delay=3600)
     queue.claim(50)  # has taken the marker
 
     with queue.server.requests() as sent:
-        assert queue.claim(2200) is None
+        future = waiting_claim(queue)
+        queue.redis.hset(queue.keys.job("theirs"), mapping={"payload": "[1]"})
+        queue.redis.lpush(queue.keys.pending, "theirs")
+        job, seconds = seconds_until(future)
 
     own = [request.name for request in sent if request.name in ("EVAL", "EVALSHA", "BZPOPMIN")]
-    # One look at first and one at the end; in between a block and a look every two seconds.
-    assert own == ["EVALSHA", "BZPOPMIN", "EVALSHA", "BZPOPMIN", "EVALSHA"]
+    # A look, a block of two seconds, a look: once a second on average.
+    assert own == ["EVALSHA", "BZPOPMIN", "EVALSHA"]
+    assert job.id == "theirs"
+    assert seconds < 2.5
 
 
 @pytest.mark.parametrize("score", ["{now}.5", "inf"])
@@ -212,7 +216,7 @@ def test_a_foreign_due_instant_with_a_fraction_or_infinite_does_not_make_a_claim
     queue.redis.zadd(queue.keys.delayed, {"theirs": score.format(now=now_ms + 60_000)})
 
     with queue.server.requests() as sent:
-        assert queue.claim(500) is None
+        assert queue.claim(150) is None
 
     assert len([request for request in sent if request.name == "BZPOPMIN"]) == 1
 
@@ -230,18 +234,6 @@ def test_a_foreign_job_is_taken_at_once_if_its_producer_sets_the_marker(queue: H
     assert seconds < AT_ONCE_S
 
 
-@pytest.mark.breaks("totals", because="another program made the job")
-def test_a_foreign_job_without_the_marker_is_noticed_within_two_seconds(queue: Handle):
-    future = waiting_claim(queue)
-
-    queue.redis.hset(queue.keys.job("theirs"), mapping={"payload": "[1]"})
-    queue.redis.lpush(queue.keys.pending, "theirs")
-    job, seconds = seconds_until(future)
-
-    assert job.id == "theirs"
-    assert seconds < 2.5
-
-
 @pytest.mark.breaks("layout", because="the string at `wake` is another program's")
 def test_a_damaged_marker_costs_time_but_not_a_storm_of_requests(queue: Handle):
     queue.redis.set(queue.keys.wake, "what is this")
@@ -249,7 +241,7 @@ def test_a_damaged_marker_costs_time_but_not_a_storm_of_requests(queue: Handle):
     queue.claim(0)
 
     with queue.server.requests() as sent:
-        assert queue.claim(900) is None
+        assert queue.claim(400) is None
 
     assert len([request for request in sent if request.name == "BZPOPMIN"]) == 1
 
@@ -259,7 +251,7 @@ def test_a_clock_of_ones_own_does_not_make_a_claim_spin(make_queue: MakeQueue, c
     job_id = queue.enqueue(1, delay=5)
 
     with queue.server.requests() as sent:
-        assert queue.claim(300) is None
+        assert queue.claim(150) is None
     clock.pass_time(5)
 
     # One finds the marker that the new instant set, one waits.

@@ -80,6 +80,7 @@ def _contact_sheet(pictures: int) -> Errand:
 
 
 def _webhooks(seconds: float) -> Iterator[Errand]:
+    """Twelve at once, a fourth of them refused three times and a fourth once; eight later, a fourth refused once."""
     dues = [None] * 12 + list(_spread(8, FIRST_DUE_S, seconds - 2))
     for number, due_s in enumerate(dues, start=1):
         refusals = {1: 3, 2: 1}.get(number % 4, 0) if due_s is None else int(number % 4 == 1)

@@ -104,8 +104,9 @@ def _built(exits: ExitStack, examples: Path, refusals: Mapping[str, int]) -> Sta
         "VISIBILITY_MS": str(VISIBILITY_MS),
         **_import_path(examples),
     }
-    exits.callback(embedded.stop_server, folder / "redis")
-    embedded.ensure_server(folder / "redis")
+    with _uninterrupted():
+        exits.callback(embedded.stop_server, folder / "redis")
+        embedded.ensure_server(folder / "redis")
 
     from app import queue  # reads the environment, so not earlier
 
@@ -146,7 +147,7 @@ def _import_path(examples: Path) -> dict[str, str]:
 
 def _started(exits: ExitStack, name: str, arguments: list[str], examples: Path, folder: Path) -> Child:
     log = folder / f"{name.replace(' ', '-')}.log"
-    with log.open("wb") as output:
+    with log.open("wb") as output, _uninterrupted():
         process = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-m", "schedq", *arguments],
             cwd=examples,
@@ -154,8 +155,22 @@ def _started(exits: ExitStack, name: str, arguments: list[str], examples: Path, 
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    exits.callback(_end, process)
+        exits.callback(_end, process)
     return Child(name, process, log)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back: what has been started, but not noted for the taking down, would be left behind."""
+    came: list[int] = []
+    before = {ending: signal.signal(ending, lambda number, _: came.append(number)) for ending in ENDINGS}
+    try:
+        yield
+    finally:
+        for ending, handler in before.items():
+            signal.signal(ending, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

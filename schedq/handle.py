@@ -1,0 +1,161 @@
+"""The handle on a job that was enqueued: how it stands, what it returned, a word to stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from schedq.errors import JobGone
+from schedq.instants import Duration
+from schedq.job import ClaimedJob, JobRecord
+from schedq.lifecycle import Cancellation
+
+R = TypeVar("R")
+
+
+class BlockingDoor(Protocol):
+    """What a task and a job need of the blocking queue."""
+
+    def enqueue_many(self, jobs: Sequence[Any], /) -> list[str]:
+        """Store jobs; their ids."""
+        ...
+
+    def get_job(self, job_id: str) -> JobRecord | None:
+        """All that is stored of a job."""
+        ...
+
+    def cancel(self, job_id: str) -> Cancellation:
+        """Cancel a job."""
+        ...
+
+    def renew(self, job: ClaimedJob) -> bool:
+        """Let a lease begin anew."""
+        ...
+
+    def result(self, job_id: str, timeout: Duration | None = None) -> Any:
+        """Wait for a job's result."""
+        ...
+
+    def wait(self, job_id: str, timeout: Duration | None = None) -> bool:
+        """Wait for a job's end."""
+        ...
+
+
+class AsyncDoor(Protocol):
+    """What a task and a job need of the asyncio queue."""
+
+    async def enqueue_many(self, jobs: Sequence[Any], /) -> list[str]:
+        """Store jobs; their ids."""
+        ...
+
+    async def get_job(self, job_id: str) -> JobRecord | None:
+        """All that is stored of a job."""
+        ...
+
+    async def cancel(self, job_id: str) -> Cancellation:
+        """Cancel a job."""
+        ...
+
+    async def renew(self, job: ClaimedJob) -> bool:
+        """Let a lease begin anew."""
+        ...
+
+    async def result(self, job_id: str, timeout: Duration | None = None) -> Any:
+        """Wait for a job's result."""
+        ...
+
+    async def wait(self, job_id: str, timeout: Duration | None = None) -> bool:
+        """Wait for a job's end."""
+        ...
+
+
+class Doors(Protocol):
+    """The two ways to one queue."""
+
+    @property
+    def blocking(self) -> BlockingDoor:
+        """The queue for threads."""
+        ...
+
+    @property
+    def aio(self) -> AsyncDoor:
+        """The queue for an event loop."""
+        ...
+
+
+class Job(Generic[R]):
+    """A handle on one job, with a twin that is awaited for every verb. Making one asks Redis nothing.
+
+    Attributes:
+        id: the job's id.
+    """
+
+    __slots__ = ("_doors", "id")
+
+    def __init__(self, job_id: str, doors: Doors) -> None:
+        self.id = job_id
+        self._doors = doors
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r})"
+
+    def record(self) -> JobRecord | None:
+        """All that is stored of it; None if nothing is."""
+        return self._doors.blocking.get_job(self.id)
+
+    def status(self) -> str:
+        """Where it is: one of `lifecycle.PLACES`.
+
+        Raises:
+            JobGone: nothing is stored of it.
+        """
+        return _status(self.id, self.record())
+
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Wait until it is completed, failed or cancelled; False when `timeout` (seconds) ran out first.
+
+        Raises:
+            JobGone: nothing is stored of it.
+        """
+        return self._doors.blocking.wait(self.id, timeout)
+
+    def result(self, timeout: Duration | None = None) -> R:
+        """Wait for what it returns, at most `timeout` seconds; None waits for ever.
+
+        Raises:
+            JobFailed, JobCancelled, JobGone: there will be no result.
+            TimeoutError: it is not finished yet.
+        """
+        found: R = self._doors.blocking.result(self.id, timeout)
+        return found
+
+    def cancel(self) -> Cancellation:
+        """Cancel it if it waits, ask it to stop if it runs: "cancelled", "asked", or "no" if it is finished."""
+        return self._doors.blocking.cancel(self.id)
+
+    async def arecord(self) -> JobRecord | None:
+        """Twin of `record`."""
+        return await self._doors.aio.get_job(self.id)
+
+    async def astatus(self) -> str:
+        """Twin of `status`."""
+        return _status(self.id, await self.arecord())
+
+    async def await_(self, timeout: Duration | None = None) -> bool:
+        """Twin of `wait`."""
+        return await self._doors.aio.wait(self.id, timeout)
+
+    async def aresult(self, timeout: Duration | None = None) -> R:
+        """Twin of `result`."""
+        found: R = await self._doors.aio.result(self.id, timeout)
+        return found
+
+    async def acancel(self) -> Cancellation:
+        """Twin of `cancel`."""
+        return await self._doors.aio.cancel(self.id)
+
+
+def _status(job_id: str, record: JobRecord | None) -> str:
+    if record is None:
+        raise JobGone(f"nothing is stored of job {job_id}: trimmed, purged, or never there")
+    return record.status

@@ -1,0 +1,151 @@
+"""The application whose workers the tests start, kill and freeze; its environment says how it is set.
+
+What really happened stands in an append-only file: a line before a handler does anything, one at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from schedq import Fixed, Queue, current_job
+
+NAME = "work"
+NOTES = "notes.jsonl"
+FOLDER = Path(os.environ.get("APP_FOLDER", "."))
+"""Where the notes go, and where gates are looked for."""
+
+
+def made(redis: str | None, settings: dict[str, Any]) -> Queue:
+    """The queue; its `backoff` is given in seconds."""
+    plan = Fixed(settings.get("backoff", 1))
+    return Queue(NAME, redis=redis, **settings | {"backoff": plan})
+
+
+if os.environ.get("APP_DIES") and "SCHEDQ_PARENT_FD" in os.environ:
+    os._exit(3)
+
+queue = made(os.environ.get("APP_REDIS"), json.loads(os.environ.get("APP_SETTINGS", "{}")))
+bare = Queue("bare")
+thing = {"not": "a queue"}
+
+
+def note(word: str) -> None:
+    """Write down what happens to the current job."""
+    job = current_job()
+    line = {"word": word, "id": job.id, "attempt": job.attempts, "pid": os.getpid(), "at_ms": time.time() * 1000}
+    file = os.open(FOLDER / NOTES, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(file, json.dumps(line).encode() + b"\n")  # one write: the lines of several processes do not mix
+    os.close(file)
+
+
+def is_first_run() -> bool:
+    """Whether no handler has run this job before, whatever has become of that; says so once."""
+    try:
+        os.close(os.open(FOLDER / f"run-{current_job().id}", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def is_open(gate: str) -> bool:
+    return (FOLDER / gate).exists()
+
+
+@queue.task
+async def brief() -> int:
+    note("start")
+    note("end")
+    return os.getpid()
+
+
+@queue.task
+async def nap(seconds: float) -> int:
+    note("start")
+    await asyncio.sleep(seconds)
+    note("end")
+    return os.getpid()
+
+
+@queue.task
+def doze(seconds: float) -> int:
+    """A nap in a thread."""
+    note("start")
+    time.sleep(seconds)
+    note("end")
+    return os.getpid()
+
+
+@queue.task
+async def gated(gate: str) -> int:
+    """Its first run ends when the gate is open; later ones do not wait."""
+    note("start")
+    waits = is_first_run()
+    while waits and not is_open(gate):
+        await asyncio.sleep(0.01)
+    note("end")
+    return os.getpid()
+
+
+@queue.task
+def gated_in_thread(gate: str) -> int:
+    """The same in a thread, which nobody can stop."""
+    note("start")
+    waits = is_first_run()
+    while waits and not is_open(gate):
+        time.sleep(0.01)
+    note("end")
+    return os.getpid()
+
+
+@queue.task
+def stuck() -> int:
+    """Its first run never ends, and cannot be stopped."""
+    note("start")
+    if is_first_run():
+        threading.Event().wait()
+    note("end")
+    return os.getpid()
+
+
+@queue.task
+async def stuck_in_executor() -> int:
+    """The same in a thread that asyncio started."""
+    note("start")
+    if is_first_run():
+        await asyncio.to_thread(threading.Event().wait)
+    note("end")
+    return os.getpid()
+
+
+@queue.task
+async def deaf() -> int:
+    """Its first run never ends, and hears of no cancellation."""
+    note("start")
+    waits = is_first_run()
+    while waits:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+    note("end")
+    return os.getpid()
+
+
+@queue.task
+def poison() -> None:
+    """Kills the process that runs it."""
+    note("start")
+    time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@queue.task
+def fails() -> None:
+    note("start")
+    raise RuntimeError("as it must be")

@@ -1,0 +1,122 @@
+"""A wire to a server that can be cut, or lose a reply after the server has done what was asked."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from tests.servers import Server
+
+
+class Proxy:
+    """Passes bytes on between clients and a server, on a loopback port of its own.
+
+    `lose_reply(word)`: the next request that holds the word is carried out, its reply thrown away, and the
+    connection closed. `lose_request(word)`: the same, but the server never sees it. `hold_reply(word)`: the reply
+    waits until `let_go()`.
+
+    Attributes:
+        faults: how many of them have happened.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._plan: tuple[str, bytes] | None = None
+        self._wires: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._is_open = threading.Event()
+        self._is_open.set()
+        self.faults = 0
+
+    def __enter__(self) -> Self:
+        self._start(self._accept)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_open.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+        for thread in self._threads:
+            thread.join(5)
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+
+    def lose_reply(self, word: str) -> None:
+        """Carry the next request with this word out, and lose its reply with the connection."""
+        self._plan = ("reply", word.encode())
+
+    def lose_request(self, word: str) -> None:
+        """Lose the next request with this word, and the connection."""
+        self._plan = ("request", word.encode())
+
+    def hold_reply(self, word: str) -> None:
+        """Carry the next request with this word out, and keep its reply until `let_go()`."""
+        self._is_open.clear()
+        self._plan = ("hold", word.encode())
+
+    def let_go(self) -> None:
+        """Pass on what was held."""
+        self._is_open.set()
+
+    def cut(self) -> None:
+        """Cut every connection."""
+        for wire in self._wires:
+            with suppress(OSError):
+                wire.shutdown(socket.SHUT_RDWR)
+
+    def _start(self, run: object, *args: object) -> None:
+        thread = threading.Thread(target=run, args=args, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                upstream = socket.create_connection(("127.0.0.1", self._server.port))
+                self._wires += (client, upstream)
+                self._start(self._carry, client, upstream)
+
+    def _carry(self, client: socket.socket, upstream: socket.socket) -> None:
+        with client, upstream, suppress(OSError):
+            while True:
+                ready, _, _ = select.select([client, upstream], [], [])
+                if upstream in ready:
+                    data = upstream.recv(1 << 20)
+                    if not data:
+                        return
+                    client.sendall(data)
+                if client in ready:
+                    data = client.recv(1 << 20)
+                    if not data or not self._pass_on(data, client, upstream):
+                        return
+
+    def _pass_on(self, data: bytes, client: socket.socket, upstream: socket.socket) -> bool:
+        fault, word = self._plan or ("", b"")
+        if not fault or word not in data:
+            upstream.sendall(data)
+            return True
+        self._plan = None
+        self.faults += 1
+        if fault == "request":
+            return False
+        upstream.sendall(data)
+        while upstream not in (ready := select.select([client, upstream], [], [], 5)[0]):
+            assert ready, "the server does not answer"
+            upstream.sendall(client.recv(1 << 20))  # the rest of a long request
+        if fault == "reply":
+            return False
+        self._is_open.wait(30)
+        return True

@@ -1,0 +1,300 @@
+"""What operators do: reschedule, run now, requeue, pause, resume."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from schedq import Discard, UsageError
+from tests.conftest import MakeQueue
+from tests.doors import Clock, Handle
+
+
+def failed_jobs(queue: Handle, count: int) -> list[str]:
+    ids: list[str] = queue.enqueue_many(range(count))
+    for _ in ids:
+        queue.fail(queue.claim(0), Discard("no use"))
+    return ids
+
+
+# -- reschedule
+
+
+@pytest.mark.parametrize(
+    ("when", "due_ms"),
+    [
+        ({"delay": 5}, 1_800_000_005_000),
+        ({"run_at": datetime(2030, 1, 1, tzinfo=UTC)}, 1_893_456_000_000),
+        ({"run_at": 1_893_456_000}, 1_893_456_000_000),
+    ],
+    ids=repr,
+)
+def test_a_delayed_job_gets_another_time(make_queue: MakeQueue, clock: Clock, when: Any, due_ms: int):
+    queue = make_queue(clock=clock)
+    job_id = queue.enqueue(1, delay=60)
+
+    assert queue.reschedule(job_id, **when) is True
+
+    assert queue.places() == {"delayed": [job_id]}
+    assert queue.state().holds("delayed", "zset") == {job_id: str(due_ms)}
+    assert queue.get_job(job_id).run_at_ms == due_ms
+
+
+@pytest.mark.parametrize("way", ["run_now", "past", "zero"])
+def test_a_time_that_is_past_is_now_and_next_in_line(make_queue: MakeQueue, clock: Clock, way: str):
+    queue = make_queue(clock=clock)
+    waiting = queue.enqueue("waiting")
+    job_id = queue.enqueue(1, delay=60)
+    queue.redis.delete(queue.keys.wake)
+
+    if way == "run_now":
+        assert queue.run_now(job_id)
+    else:
+        assert queue.reschedule(job_id, **({"run_at": 1} if way == "past" else {"delay": 0}))
+
+    assert queue.places() == {"pending": [job_id, waiting]}
+    assert queue.fields(job_id)["status"] == "pending"
+    assert queue.state().holds("wake", "zset")
+    assert queue.claim(0).id == job_id
+
+
+@pytest.mark.parametrize("place", ["pending", "processing", "completed", "gone"])
+def test_only_delayed_jobs_have_a_time(queue: Handle, place: str):
+    job_id = queue.enqueue(1)
+    if place == "gone":
+        queue.purge()
+    elif place != "pending":
+        job = queue.claim(0)
+        if place == "completed":
+            queue.complete(job)
+    before = queue.dump()
+
+    assert queue.reschedule(job_id, delay=5) is False
+    assert queue.run_now(job_id) is False
+
+    assert queue.dump() == before
+
+
+@pytest.mark.parametrize("when", [{}, {"delay": 1, "run_at": 1}, {"delay": -1}, {"run_at": datetime(2030, 1, 1)}], ids=repr)
+def test_a_time_that_makes_no_sense_is_refused(queue: Handle, when: Any):
+    job_id = queue.enqueue(1, delay=60)
+
+    with pytest.raises(UsageError):
+        queue.reschedule(job_id, **when)
+
+    assert queue.places() == {"delayed": [job_id]}
+
+
+def test_a_retry_that_waits_may_be_rescheduled(queue: Handle):
+    job_id = queue.enqueue(1)
+    queue.fail(queue.claim(0))
+
+    assert queue.run_now(job_id)
+
+    assert queue.claim(0).attempts == 2
+
+
+# -- requeue
+
+
+def test_a_failed_job_gets_a_new_life_with_all_its_attempts(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock, max_attempts=1)
+    job_id = queue.enqueue({"to": "ada"})
+    queue.fail(queue.claim(0), "down")
+    queue.redis.delete(queue.keys.wake)
+
+    assert queue.requeue(job_id) is True
+
+    record = queue.get_job(job_id)
+    assert queue.places() == {"pending": [job_id]}
+    assert (record.attempts, record.crashes, record.payload, record.last_error) == (0, 0, {"to": "ada"}, "down")
+    assert queue.state().holds("wake", "zset")
+    assert queue.claim(0).attempts == 1
+
+
+def test_a_job_that_lost_its_leases_starts_without_suspicion(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock, max_attempts=1)
+    job_id = queue.enqueue(1)
+    queue.claim(0)
+    clock.pass_time(11)
+    queue.reclaim_stuck()
+
+    assert queue.requeue(job_id)
+
+    assert queue.claim(0).crashes == 0
+
+
+def test_a_cancelled_job_gets_a_new_life_and_is_not_asked_to_stop_again(queue: Handle):
+    queue.enqueue(1)
+    job = queue.claim(0)
+    queue.cancel(job.id)
+    queue.fail(job)
+
+    assert queue.requeue(job.id)
+
+    again = queue.claim(0)
+    assert queue.fail(again, Discard())
+    assert queue.places() == {"failed": [job.id]}
+
+
+@pytest.mark.parametrize("place", ["pending", "delayed", "processing", "completed", "gone"])
+def test_only_failed_and_cancelled_jobs_are_requeued(queue: Handle, place: str):
+    job_id = queue.enqueue(1, delay=60 if place == "delayed" else None)
+    if place == "gone":
+        queue.purge()
+    elif place in ("processing", "completed"):
+        job = queue.claim(0)
+        if place == "completed":
+            queue.complete(job)
+    before = queue.dump()
+
+    assert queue.requeue(job_id) is False
+
+    assert queue.dump() == before
+
+
+def test_a_failed_job_whose_entry_another_program_trimmed_is_not_lost(queue: Handle):
+    (job_id,) = failed_jobs(queue, 1)
+    queue.redis.delete(queue.keys.failed)
+
+    assert queue.requeue(job_id) is True
+
+    assert queue.places() == {"pending": [job_id]}
+
+
+def test_failed_jobs_are_requeued_oldest_first_up_to_a_limit(queue: Handle):
+    ids = failed_jobs(queue, 7)
+    cancelled = queue.enqueue("cancelled")
+    queue.cancel(cancelled)
+
+    assert queue.requeue_failed(limit=3) == 3
+    assert queue.places() == {"pending": ids[:3], "failed": ids[3:], "cancelled": [cancelled]}
+    assert queue.requeue_failed() == 4
+    assert queue.requeue_failed() == 0
+    assert queue.state().ids("pending") == ids
+
+
+def test_many_failed_jobs_are_requeued_in_one_call(queue: Handle):
+    ids = failed_jobs(queue, 1500)
+
+    assert queue.requeue_failed() == 1000
+
+    assert queue.places() == {"pending": ids[:1000], "failed": ids[1000:]}
+
+
+@pytest.mark.breaks("totals", "status", because="entries of no job are put among the failed by hand")
+def test_entries_that_are_no_jobs_do_not_stop_the_others(queue: Handle):
+    (good,) = failed_jobs(queue, 1)
+    queue.redis.rpush(queue.keys.failed, "never-was", "a:b")
+
+    assert queue.requeue_failed() == 1
+
+    assert queue.state().ids("pending") == [good]
+
+
+@pytest.mark.parametrize("limit", [0, 1001, None, "all"])
+def test_a_limit_that_makes_no_sense_is_refused(queue: Handle, limit: Any):
+    with pytest.raises(UsageError, match="limit"):
+        queue.requeue_failed(limit)
+
+
+def test_requeued_jobs_have_no_expiry(queue: Handle):
+    (job_id,) = failed_jobs(queue, 1)
+    queue.redis.expire(queue.keys.job(job_id), 300)  # the guide's EXPIRE
+
+    queue.requeue(job_id)
+
+    assert queue.redis.ttl(queue.keys.job(job_id)) == -1
+
+
+# -- pause and resume
+
+
+def test_pausing_keeps_when_it_began_and_takes_the_marker_away(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock)
+    queue.enqueue(1)
+    began = clock.now_ms
+
+    assert queue.pause() is None
+    clock.pass_time(5)
+    queue.pause()
+
+    assert queue.stats()["paused_since_ms"] == began
+    assert "wake" not in queue.state().keys
+
+
+@pytest.mark.parametrize("verb", ["enqueue", "enqueue_many", "release", "requeue", "run_now", "promote_due"])
+def test_nothing_sets_the_marker_while_paused(make_queue: MakeQueue, clock: Clock, verb: str):
+    queue = make_queue(clock=clock)
+    (failed,) = failed_jobs(queue, 1)
+    later = queue.enqueue(1, delay=1)
+    queue.enqueue(2)
+    job = queue.claim(0)
+    queue.pause()
+    clock.pass_time(1)
+
+    argument = {"enqueue": 1, "enqueue_many": [1], "release": job, "requeue": failed, "run_now": later, "promote_due": 5}
+    getattr(queue, verb)(argument[verb])
+
+    assert queue.state().ids("pending")
+    assert "wake" not in queue.state().keys
+
+
+def test_what_runs_while_paused_runs_on(make_queue: MakeQueue):
+    queue = make_queue(max_attempts=1)
+    queue.enqueue_many(range(3))
+    jobs = [queue.claim(0) for _ in range(3)]
+
+    queue.pause()
+
+    assert queue.renew(jobs[0])
+    assert queue.complete(jobs[0])
+    assert queue.fail(jobs[1])
+    assert queue.release(jobs[2])
+
+
+def test_resume_says_whether_it_was_paused_and_wakes_a_worker(queue: Handle):
+    job_id = queue.enqueue(1)
+    queue.pause()
+
+    assert queue.resume() is True
+    assert queue.state().holds("wake", "zset")
+    assert queue.resume() is False
+    assert queue.claim(0).id == job_id
+
+
+def test_a_pause_survives_a_purge(queue: Handle):
+    queue.enqueue(1)
+    queue.pause()
+
+    queue.purge()
+
+    queue.enqueue(2)
+    assert queue.claim(0) is None
+
+
+@pytest.mark.breaks("layout", because="another program's list stands where `paused` should")
+def test_a_pause_of_the_wrong_type_is_still_a_pause(queue: Handle):
+    queue.enqueue(1)
+    queue.redis.delete(queue.keys.wake)
+    queue.redis.rpush(queue.keys.paused, "what is this")
+
+    assert queue.claim(0) is None
+    assert queue.stats()["paused_since_ms"] == 0
+
+
+def test_operators_actions_are_in_the_audit_stream(queue: Handle):
+    (failed,) = failed_jobs(queue, 1)
+    later = queue.enqueue(1, delay=60)
+    queue.redis.delete(queue.keys.log)
+
+    queue.pause()
+    queue.resume()
+    queue.reschedule(later, delay=70)
+    queue.requeue(failed)
+    queue.cancel(failed)
+
+    moves = [fields["move"] for _, fields in queue.redis.xrange(queue.keys.log)]
+    assert moves == ["pause", "resume", "reschedule", "requeue", "cancelled"]

@@ -1,0 +1,177 @@
+"""How long finished jobs are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from schedq import Discard
+from schedq.operations import upkeep
+from schedq.settings import Settings
+from tests.conftest import MakeQueue
+from tests.doors import Clock, Handle
+
+TRIMMED = pytest.mark.breaks("totals", because="histories were trimmed, what was counted was not")
+
+
+def finish(queue: Handle, count: int, end: str = "completed") -> list[str]:
+    ids: list[str] = queue.enqueue_many(range(count))
+    for job_id in ids:
+        if end == "cancelled":
+            queue.cancel(job_id)
+        else:
+            job = queue.claim(0)
+            assert queue.complete(job) if end == "completed" else queue.fail(job, Discard())
+    return ids
+
+
+def test_a_completed_record_expires_and_no_other_does(make_queue: MakeQueue):
+    queue = make_queue(completed_ttl=100)
+    (completed,) = finish(queue, 1)
+    (failed,) = finish(queue, 1, "failed")
+    (cancelled,) = finish(queue, 1, "cancelled")
+
+    assert 99_000 < queue.redis.pttl(queue.keys.job(completed)) <= 100_000
+    assert queue.redis.pttl(queue.keys.job(failed)) == -1
+    assert queue.redis.pttl(queue.keys.job(cancelled)) == -1
+
+
+def test_it_never_expires_before_min_keep(make_queue: MakeQueue):
+    queue = make_queue(completed_ttl=1, min_keep=30)
+    (job_id,) = finish(queue, 1)
+
+    assert 29_000 < queue.redis.pttl(queue.keys.job(job_id)) <= 30_000
+
+
+@TRIMMED
+@pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
+def test_the_newest_are_kept_and_older_ones_deleted(make_queue: MakeQueue, clock: Clock, end: str):
+    queue = make_queue(clock=clock, completed_history=3, failed_history=3)
+    old = finish(queue, 5, end)
+    clock.pass_time(31)
+    new = finish(queue, 2, end)
+
+    assert queue.places() == {end: [old[-1], *new]}
+    assert sorted(queue.state().jobs()) == sorted([old[-1], *new])
+
+
+@pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
+def test_what_has_just_finished_is_kept_whatever_the_caps(make_queue: MakeQueue, clock: Clock, end: str):
+    """A request that is sent again, up to `min_keep` later, must find what it did."""
+    queue = make_queue(clock=clock, completed_history=0, failed_history=0)
+
+    ids = finish(queue, 20, end)
+    clock.pass_time(29.999)
+    queue.reclaim_stuck()
+
+    assert queue.places() == {end: ids}
+
+
+@TRIMMED
+@pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
+def test_a_history_of_none_keeps_none_after_min_keep(make_queue: MakeQueue, clock: Clock, end: str):
+    queue = make_queue(clock=clock, completed_history=0, failed_history=0)
+    finish(queue, 20, end)
+    clock.pass_time(30)
+
+    queue.reclaim_stuck()
+
+    assert queue.places() == {}
+    assert queue.state().jobs() == {}
+
+
+@TRIMMED
+@pytest.mark.parametrize("end", ["completed", "failed"])
+def test_a_min_keep_of_none_keeps_none_at_once(make_queue: MakeQueue, end: str):
+    queue = make_queue(completed_history=0, failed_history=0, min_keep=0)
+
+    finish(queue, 3, end)
+
+    assert queue.places() == {}
+    assert queue.state().jobs() == {}
+
+
+@TRIMMED
+def test_a_ttl_of_none_keeps_none(make_queue: MakeQueue):
+    queue = make_queue(completed_ttl=0, min_keep=0)
+
+    finish(queue, 3)
+
+    assert queue.places() == {}
+
+
+@TRIMMED
+def test_many_more_than_the_cap_are_trimmed_in_small_steps(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock, completed_history=10)
+    ids = finish(queue, 600)
+    clock.pass_time(31)
+
+    queue.reclaim_stuck()
+    assert queue.redis.llen(queue.keys.completed) == 400
+    for _ in range(5):
+        queue.reclaim_stuck()
+
+    assert queue.places() == {"completed": ids[-10:]}
+
+
+@pytest.mark.parametrize("end", ["pending", "delayed", "processing", "failed"])
+def test_trimming_deletes_a_record_only_if_it_is_that_lists_own(make_queue: MakeQueue, clock: Clock, end: str):
+    """An id may stand in a history though its job lives: the job is not touched."""
+    queue = make_queue(clock=clock, completed_history=0)
+    job_id = queue.enqueue(1, delay=600 if end == "delayed" else None)
+    if end == "processing":
+        queue.claim(0)
+    elif end == "failed":
+        queue.fail(queue.claim(0), Discard())
+    queue.redis.lpush(queue.keys.completed, job_id)
+    before = queue.fields(job_id)
+
+    queue.reclaim_stuck()
+
+    assert queue.places() == {end: [job_id]}
+    assert queue.fields(job_id) == before
+
+
+@TRIMMED
+@pytest.mark.parametrize("end", ["completed", "failed"])
+def test_entries_of_records_that_have_expired_go_too(make_queue: MakeQueue, end: str):
+    queue = make_queue()
+    ids = finish(queue, 300, end)
+    queue.redis.delete(*[queue.keys.job(job_id) for job_id in ids[:250]])
+
+    queue.reclaim_stuck()
+    assert queue.state().ids(end) == ids[200:]
+    queue.reclaim_stuck()
+
+    assert queue.state().ids(end) == ids[250:]
+
+
+def test_a_process_that_does_not_know_the_settings_trims_nothing(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock)
+    ids = finish(queue, 1020)
+    clock.pass_time(3600)
+
+    queue._drive(upkeep.sweep(Settings.unknown(queue.name, clock=clock)))
+
+    assert queue.places() == {"completed": ids}
+
+
+def test_what_an_application_wrote_down_is_what_another_process_reads(make_queue: MakeQueue):
+    queue = make_queue(visibility_ms=7000, completed_history=5, failed_history=6, min_keep=8, completed_ttl=9.5)
+
+    queue._ask(upkeep.announce(queue.settings))
+    stored = queue._ask(upkeep.read_settings(queue.settings))
+    found = Settings.unknown(queue.name).with_fields(stored)
+
+    assert found == queue.settings
+
+
+def test_settings_that_make_no_sense_are_passed_over(make_queue: MakeQueue):
+    queue = make_queue()
+    queue.redis.hset(
+        queue.keys.settings,
+        mapping={"visibility_ms": "soon", "max_attempts": "0", "min_keep": "nan", "backoff": "{", "new_one": "1"},
+    )
+
+    stored = queue._ask(upkeep.read_settings(queue.settings))
+
+    assert Settings.unknown(queue.name).with_fields(stored) == Settings.unknown(queue.name)
