@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from schedq import backoff as plans
 from schedq import lifecycle, outcome
 from schedq.application import Application
 from schedq.clocks import monotonic
-from schedq.connection import faults
-from schedq.connection.aline import AsyncLine
-from schedq.connection.exchange import Exchange
-from schedq.connection.subscription import Subscription
-from schedq.errors import ClosedError, SchedqError
+from schedq.connection.asender import AsyncSender
+from schedq.errors import SchedqError
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, Options, Settlement
-from schedq.operations import Block, Flow, Operation, Round, attempts, control, enqueue, firm, upkeep, views
+from schedq.operations import attempts, control, enqueue, upkeep, views
 from schedq.operations.waiting import POLL_S, ended, event, milliseconds
-
-T = TypeVar("T")
 
 
 class AsyncQueue(Application, door="aio"):
@@ -33,13 +28,9 @@ class AsyncQueue(Application, door="aio"):
         return self
 
     def _open(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._line = AsyncLine(self.address, self.settings)
-        self._subscription = Subscription(self.address, f"schedq-{self.name}")
-        self._blocking_lines: list[AsyncLine] = []
-        self._blocked_lines: set[AsyncLine] = set()
+        self._sender = AsyncSender(self.address, self.settings)
+        self._ask, self._drive = self._sender.ask, self._sender.drive
         self._behind: set[asyncio.Task[None]] = set()
-        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -53,10 +44,7 @@ class AsyncQueue(Application, door="aio"):
         """Close the connections; every later call raises ClosedError."""
         if self._behind:
             await asyncio.gather(*self._behind, return_exceptions=True)
-        self._is_closed = True
-        await self._subscription.aclose()
-        for line in (self._line, *self._blocking_lines, *self._blocked_lines):
-            await line.aclose()
+        await self._sender.aclose()
 
     # -- new jobs
 
@@ -211,18 +199,18 @@ class AsyncQueue(Application, door="aio"):
         """As `Queue.events`."""
         silence = None if timeout is None else duration_ms(timeout, "timeout") / 1000
         heard: asyncio.Queue[str] = asyncio.Queue()
-        self._belongs()
-        await self._subscription.listen(self.settings.keys.events, heard.put_nowait)
+        self._sender.check()
+        await self._sender.listen(self.settings.keys.events, heard.put_nowait)
         try:
             while True:
                 text = await asyncio.wait_for(heard.get(), silence)
-                self._belongs()
+                self._sender.check()
                 if text and (found := event(text)) is not None:
                     yield found
         except TimeoutError:
             return
         finally:
-            await self._subscription.forget(self.settings.keys.events, heard.put_nowait)
+            await self._sender.forget(self.settings.keys.events, heard.put_nowait)
 
     async def wait(self, job_id: str, timeout: Duration | None = None) -> bool:
         """As `Queue.wait`."""
@@ -242,10 +230,10 @@ class AsyncQueue(Application, door="aio"):
         def hear(_: str) -> None:
             told.set()
 
-        self._belongs()
+        self._sender.check()
         try:
             if left_s != 0:
-                await self._subscription.listen(channel, hear)
+                await self._sender.listen(channel, hear)
                 await _told(told, POLL_S if left_s is None else min(POLL_S, left_s))  # subscribed
             while True:
                 standing = views.found(job_id, await self._ask(watch))
@@ -254,81 +242,11 @@ class AsyncQueue(Application, door="aio"):
                     return standing
                 await _told(told, left)
         finally:
-            await self._subscription.forget(channel, hear)
-
-    # -- how operations get to Redis
+            await self._sender.forget(channel, hear)
 
     async def settle(self, settlement: Settlement) -> bool:
         """As `Queue.settle`."""
         return (await self._ask(attempts.settle(self.settings, [settlement])))[0] != "LOST"
-
-    async def _ask(self, operation: Operation[T]) -> T:
-        answer: T = firm((await self._exchange([operation]))[0])
-        return answer
-
-    async def _exchange(self, operations: Round) -> list[Any]:
-        self._belongs()
-        exchange = Exchange(operations, self.address, self.settings.retry_for)
-        while not exchange.is_done:
-            try:
-                wait = exchange.take(await self._line.ask(exchange.commands()))
-            except SchedqError as error:
-                wait = exchange.failed(error)
-            except faults.BROKEN_LINE as error:
-                wait = exchange.failed(error)
-            if wait:
-                await asyncio.sleep(wait)
-        return exchange.answers
-
-    async def _drive(self, flow: Flow[T]) -> T:
-        try:
-            step = next(flow)
-            while True:
-                if isinstance(step, Block):
-                    await self._block(step)
-                    step = next(flow)
-                else:
-                    step = flow.send(await self._exchange(step))
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-
-    async def _block(self, block: Block) -> None:
-        """Wait for the wake marker. Whoever took it claims next, so it need not be given back."""
-        server_s = max(0.01, block.seconds + (1 if block.is_exact else 0))
-        began = monotonic()
-        line = self._blocking_lines.pop() if self._blocking_lines else AsyncLine(self.address, self.settings)
-        self._blocked_lines.add(line)
-        command = ("BZPOPMIN", self.settings.keys.wake, f"{server_s:.3f}")
-        pause_s = 0.0
-        try:
-            most_s = block.seconds if block.is_exact else block.seconds + 1
-            replies = await asyncio.wait_for(line.ask([command], reply_s=server_s + 2), most_s)
-            pause_s = POLL_S if isinstance(replies[0], Exception) else 0.0
-        except TimeoutError:
-            line.close()
-        except (*faults.BROKEN_LINE, SchedqError):
-            pause_s = 0.2
-        except asyncio.CancelledError:
-            line.close()
-            raise
-        finally:
-            self._blocked_lines.discard(line)
-            self._blocking_lines.append(line)
-        if pause_s and not self._is_closed:
-            await asyncio.sleep(max(0.0, min(pause_s, block.seconds - (monotonic() - began))))
-
-    def _belongs(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._is_closed:
-            raise ClosedError(f"queue {self.name} is closed")
-        if self._loop is None:
-            self._loop = loop
-        elif self._loop is not loop:
-            raise ClosedError(
-                f"this AsyncQueue of {self.name} belongs to the event loop that first used it; "
-                "make one per loop, or close this one first"
-            )
 
     def _do_behind(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

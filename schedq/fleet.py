@@ -14,6 +14,7 @@ from schedq.clocks import monotonic, sleep
 from schedq.service import PARENT_FD
 
 log: Final = logging.getLogger("schedq")
+_ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 _QUICK_S: Final = 10.0
 _LONGEST_WAIT_S: Final = 30.0
 _OVERTIME_S: Final = 15.0
@@ -21,26 +22,38 @@ _TICK_S: Final = 0.1
 
 
 class _Child:
-    """One worker process, now or again soon."""
+    """One worker process, now or again soon.
+
+    Attributes:
+        process: None while there is none.
+        start_at: when the next one may start, on the monotonic clock.
+        is_finished: it ended in order, so no other one takes its place.
+    """
 
     def __init__(self, command: Sequence[str], number: int) -> None:
         self._command = command
         self._number = number
         self._deaths = 0
         self._started_at = 0.0
-        self.start_at = 0.0
-        self.process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
-        self.has_ended_well = False
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start_at = 0.0
+        self.is_finished = False
 
     def start(self) -> None:
-        ear, self._pipe = os.pipe()
-        os.set_inheritable(ear, True)  # noqa: FBT003 - has no keyword
-        environment = {**os.environ, PARENT_FD: str(ear)}
-        self.process = subprocess.Popen(self._command, env=environment, pass_fds=(ear,))  # noqa: S603
-        os.close(ear)
+        """Start one; if the system can't, another attempt comes later."""
         self._started_at = monotonic()
-        log.info("worker process %d: started, pid %d", self._number, self.process.pid)
+        ear, self._pipe = os.pipe()
+        try:
+            environment = {**os.environ, PARENT_FD: str(ear)}
+            self.process = subprocess.Popen(self._command, env=environment, pass_fds=(ear,))  # noqa: S603
+        except OSError as error:
+            os.close(self._pipe)
+            self._wait_for_the_next(f"can't be started: {error}")
+        else:
+            log.info("worker process %d: started, pid %d", self._number, self.process.pid)
+        finally:
+            os.close(ear)
 
     def say_stop(self) -> None:
         """One stop; the second means at once."""
@@ -50,22 +63,32 @@ class _Child:
             except OSError:
                 return  # it is gone already
 
-    def look(self) -> None:
-        """Notice its end, and say when it starts again."""
-        if self.process is None or self.process.poll() is None:
-            return
-        code = self.process.returncode
+    def kill(self) -> None:
+        """End it by force."""
+        if self.process is not None:
+            log.error("worker process %d: does not end; killed", self._number)
+            self.process.kill()
+
+    def look(self) -> int:
+        """Notice its end, and when the next one may start; answers its exit code, 0 also if nothing happened."""
+        if self.process is None:
+            return 0
+        code = self.process.poll()
+        if code is None:
+            return 0
         os.close(self._pipe)
         self.process = None
-        self.has_ended_well = code == 0
-        if self.has_ended_well:
-            return
+        self.is_finished = code == 0
+        if code:
+            self._wait_for_the_next(f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}")
+        return code
+
+    def _wait_for_the_next(self, reason: str) -> None:
         quick = monotonic() - self._started_at < _QUICK_S
         self._deaths = self._deaths + 1 if quick else 1
         wait = min(_LONGEST_WAIT_S, 0.25 * 2.0 ** min(self._deaths - 1, 10))
         self.start_at = monotonic() + wait
-        how = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        log.error("worker process %d: %s; a new one starts in %.1f s", self._number, how, wait)
+        log.error("worker process %d: %s; a new one starts in %.2f s", self._number, reason, wait)
 
 
 class Fleet:
@@ -82,10 +105,11 @@ class Fleet:
         self._grace = grace
         self._stops = 0
         self._kill_at: float | None = None
+        self._code = 0
 
     def run(self) -> int:
-        """Start the children and mind them; answers the exit code: 0 if all ended well."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """Start the children and mind them; answers the exit code: 0 if all ended in order."""
+        for number in _ENDINGS:
             signal.signal(number, self._signalled)
         passed_on = 0
         while self._mind():
@@ -94,21 +118,25 @@ class Fleet:
                 for child in self._children:
                     child.say_stop()
             sleep(_TICK_S)
-        return 0 if all(child.has_ended_well for child in self._children) else 1
+        return self._code
 
     def _mind(self) -> bool:
         """Replace the dead; answers whether anything is left to mind."""
         now = monotonic()
         for child in self._children:
-            child.look()
-            if child.process is None and not child.has_ended_well and not self._stops and now >= child.start_at:
+            code = child.look()
+            # Before it hears its parent only, a child may have been ended by a signal to the whole group.
+            if self._stops and code and -code not in _ENDINGS:
+                self._code = 1
+            if child.process is None and not child.is_finished and not self._stops and now >= child.start_at:
                 child.start()
-            if child.process is not None and self._kill_at is not None and now >= self._kill_at:
-                log.error("worker process %d does not end; killed", child.process.pid)
-                child.process.kill()
-        waiting = not self._stops and any(not child.has_ended_well for child in self._children)
-        return waiting or any(child.process is not None for child in self._children)
+            if self._kill_at is not None and now >= self._kill_at:
+                child.kill()
+        if self._stops:
+            return any(child.process is not None for child in self._children)
+        return not all(child.is_finished for child in self._children)
 
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:
         self._stops += 1
-        self._kill_at = monotonic() + (self._grace if self._stops == 1 else 0) + _OVERTIME_S
+        if self._stops <= 2:
+            self._kill_at = monotonic() + (self._grace if self._stops == 1 else 0) + _OVERTIME_S

@@ -8,8 +8,6 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from redis.exceptions import ReadOnlyError, RedisError
-
 from schedq.application import Application
 from schedq.clocks import monotonic
 from schedq.connection import faults
@@ -146,7 +144,7 @@ class Link:
         while not exchange.is_done:
             try:
                 replies = await self._line.ask(exchange.commands())
-            except (SchedqError, RedisError, OSError) as error:
+            except (SchedqError, *faults.BROKEN_LINE) as error:
                 if faults.is_passing(error):
                     self.outage.lost(self, error)
                 wait = exchange.failed(error)
@@ -170,6 +168,6 @@ class Link:
         for reply in replies:
             if isinstance(reply, Exception) and faults.is_passing(reply):
                 self._complaint.say(f"{self._address.label} answers, and does not serve", reply)
-                if isinstance(reply, ReadOnlyError):
+                if faults.is_moved(reply):
                     self._line.close()
                 return

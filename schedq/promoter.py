@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from schedq.application import Application
@@ -26,17 +27,27 @@ class Promoter:
     Whoever holds the queue's promoter lease sleeps until the earliest due instant, hears of earlier ones on the `due`
     channel, and looks once a second at the least. The others look the more rarely the more of them are alive.
 
+    Args:
+        settings: to go by, if not the queue's.
+        refresh: awaited before anything is judged by the settings; it may call `use`.
+
     Attributes:
         id: names this process in the promoter lease.
         is_holder: it is the one.
     """
 
-    def __init__(self, queue: Application, link: Link, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        queue: Application,
+        link: Link,
+        settings: Settings | None = None,
+        refresh: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.id = new_request()
         self.is_holder = False
         self._settings = settings or queue.settings
         self._link = link
-        self._reclaimer = Reclaimer(self._settings, link)
+        self._reclaimer = Reclaimer(self._settings, link, refresh)
         self._subscription = Subscription(queue.address, f"schedq-{queue.name}-due")
         self._losses = link.outage.losses
         self._woken = asyncio.Event()

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Self, cast
 
 from schedq import backoff as plans
 from schedq import lifecycle, outcome
 from schedq.aio import AsyncQueue
 from schedq.application import Application
-from schedq.clocks import monotonic, sleep
-from schedq.connection import faults
-from schedq.connection.exchange import Exchange
-from schedq.connection.line import Pool
-from schedq.errors import SchedqError
+from schedq.clocks import monotonic
+from schedq.connection.sender import Sender
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, NewJob, Options, Settlement
-from schedq.operations import Block, Flow, Operation, Round, attempts, control, enqueue, firm, upkeep, views
+from schedq.operations import attempts, control, enqueue, upkeep, views
 from schedq.operations.waiting import POLL_S, ended, event, milliseconds
-
-T = TypeVar("T")
-_LONGEST_LISTEN_S: Final = 3600.0
 
 
 class Queue(Application, door="blocking"):
@@ -33,7 +27,8 @@ class Queue(Application, door="blocking"):
         return cast(AsyncQueue, self._twin("aio"))
 
     def _open(self) -> None:
-        self._pool = Pool(self.address, self.settings)
+        self._sender = Sender(self.address, self.settings)
+        self._ask, self._drive = self._sender.ask, self._sender.drive
 
     def __enter__(self) -> Self:
         return self
@@ -45,7 +40,7 @@ class Queue(Application, door="blocking"):
 
     def close(self) -> None:
         """Close the connections; every later call raises ClosedError."""
-        self._pool.close()
+        self._sender.close()
 
     # -- new jobs
 
@@ -231,7 +226,7 @@ class Queue(Application, door="blocking"):
         Listening begins when the first one is asked for. Events are hints: those of a time without connection are lost.
         """
         silence = None if timeout is None else duration_ms(timeout, "timeout") / 1000
-        messages = self._messages(self.settings.keys.events)
+        messages = self._sender.messages(self.settings.keys.events)
         text, heard_at, left = next(messages), monotonic(), silence
         while True:
             if text and (found := event(text)) is not None:
@@ -264,7 +259,7 @@ class Queue(Application, door="blocking"):
         watch = views.watch(self.settings, job_id)
         left_s = None if timeout is None else duration_ms(timeout, "timeout") / 1000
         deadline = None if left_s is None else monotonic() + left_s
-        messages = self._messages(self.settings.keys.waiter(job_id))
+        messages = self._sender.messages(self.settings.keys.waiter(job_id))
         try:
             if deadline is None or left_s:
                 next(messages)  # subscribed: what ends from now on is told
@@ -277,79 +272,9 @@ class Queue(Application, door="blocking"):
         finally:
             messages.close()
 
-    def _messages(self, channel: str) -> Generator[str | None, float | None, None]:
-        """Messages of a channel, and '' where some may have been missed: at first, and around a loss of the connection.
-
-        It is sent how many seconds the next one may take, None for any; None comes when they have passed.
-        """
-        wait: float | None = 0.0
-        while True:
-            with self._pool.line() as line:
-                try:
-                    line.ask([("SUBSCRIBE", channel)])
-                    wait = yield ""
-                    while True:
-                        message = line.listen(_LONGEST_LISTEN_S if wait is None else wait)
-                        wait = yield message[2] if message is not None else None
-                except faults.BROKEN_LINE:
-                    pass
-                finally:
-                    line.close()
-            sleep(POLL_S if wait is None else min(POLL_S, wait))
-            wait = yield ""
-
-    # -- how operations get to Redis
-
     def settle(self, settlement: Settlement) -> bool:
         """End an attempt as was decided; False if the job is no longer this claim's. Other verbs are made of it."""
         return self._ask(attempts.settle(self.settings, [settlement]))[0] != "LOST"
-
-    def _ask(self, operation: Operation[T]) -> T:
-        answer: T = firm(self._exchange([operation])[0])
-        return answer
-
-    def _exchange(self, operations: Round) -> list[Any]:
-        exchange = Exchange(operations, self.address, self.settings.retry_for)
-        while not exchange.is_done:
-            try:
-                with self._pool.line() as line:
-                    wait = exchange.take(line.ask(exchange.commands()))
-            except SchedqError as error:
-                wait = exchange.failed(error)
-            except faults.BROKEN_LINE as error:
-                wait = exchange.failed(error)
-            if wait:
-                sleep(wait)
-        return exchange.answers
-
-    def _drive(self, flow: Flow[T]) -> T:
-        try:
-            step = next(flow)
-            while True:
-                if isinstance(step, Block):
-                    self._block(step)
-                    step = next(flow)
-                else:
-                    step = flow.send(self._exchange(step))
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-
-    def _block(self, block: Block) -> None:
-        """Wait for the wake marker. Whoever took it claims next, so it need not be given back."""
-        server_s = max(0.01, block.seconds + (1 if block.is_exact else 0))
-        began, pause_s = monotonic(), POLL_S
-        try:
-            with self._pool.line() as line:
-                reply = line.wait(
-                    ("BZPOPMIN", self.settings.keys.wake, f"{server_s:.3f}"),
-                    block.seconds if block.is_exact else block.seconds + 1,
-                )
-        except (*faults.BROKEN_LINE, SchedqError) as error:
-            reply = error
-            pause_s = 0.2
-        if isinstance(reply, Exception):
-            sleep(max(0.0, min(pause_s, block.seconds - (monotonic() - began))))
 
 
 __all__ = ["NewJob", "Queue"]

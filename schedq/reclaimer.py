@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from schedq.clocks import monotonic
@@ -21,10 +22,14 @@ class Reclaimer:
 
     After its own start, when Redis was away or slow, and when Redis's clock has jumped, it rests for one renewal
     interval: live workers then renew first, and only the dead lose their jobs.
+
+    Args:
+        refresh: awaited before each sweep, for one whose settings may be old; it may call `use`.
     """
 
-    def __init__(self, settings: Settings, link: Link) -> None:
+    def __init__(self, settings: Settings, link: Link, refresh: Callable[[], Awaitable[None]] | None = None) -> None:
         self._settings = settings
+        self._refresh = refresh
         self._link = link
         self._rested_from = monotonic()
         self._losses = link.outage.losses
@@ -38,7 +43,7 @@ class Reclaimer:
         self._settings = settings
 
     def notice(self, now_ms: int, asked_at: float) -> None:
-        """Redis was asked at `asked_at`, and showed `now_ms` then or later: was it away or slow, did its clock jump?"""
+        """See whether Redis was away or slow, or its clock jumped; asked at `asked_at` it has just shown `now_ms`."""
         answered_at = monotonic()
         last, self._last = self._last, (now_ms, asked_at, answered_at)
         if self._losses != self._link.outage.losses or answered_at - asked_at > self._settings.renewal_s:
@@ -72,6 +77,8 @@ class Reclaimer:
 
     async def _sweep(self, *, is_routine: bool) -> bool:
         """Answers whether it took anything back."""
+        if self._refresh is not None:
+            await self._refresh()
         if is_routine:
             self._routine_at = monotonic() + _ROUTINE_S
             self._offset = max(0, self._offset)

@@ -6,11 +6,14 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
+from schedq.aio import AsyncQueue
 from schedq.application import Application
-from schedq.link import Link, Outage
+from schedq.errors import SchedqError, UsageError
+from schedq.link import Complaint, Link, Outage
 from schedq.operations import upkeep
 from schedq.promoter import Promoter
 from schedq.settings import Settings
@@ -19,7 +22,6 @@ from schedq.worker import Worker
 log: Final = logging.getLogger("schedq")
 PARENT_FD: Final = "SCHEDQ_PARENT_FD"
 """Environment variable of a child of `--processes`: the pipe on which its parent speaks."""
-_SETTINGS_S: Final = 10.0
 
 
 async def run_worker(worker: Worker) -> None:
@@ -71,30 +73,31 @@ class _Daemon:
     def __init__(self, queue: Application, outage: Outage) -> None:
         self._queue = queue
         self._link = Link(queue, outage)
-        self._unknown = Settings.unknown(queue.name, clock=queue.settings.clock)
-        self._promoter = Promoter(queue, self._link, self._unknown)
+        self._unknown = Settings.unknown(queue.name, clock=queue.settings.clock, retry_for=0)
+        self._promoter = Promoter(queue, self._link, self._unknown, self._read_settings)
+        self._complaint = Complaint()
 
     async def run(self) -> None:
-        reading = asyncio.create_task(steadily(f"queue {self._queue.name}: settings", self._read_settings))
-        promoting = asyncio.create_task(self._promoter.run())
-        try:
-            while not promoting.done():
-                await asyncio.wait([promoting], timeout=_SETTINGS_S)
-                await self._read_settings()
-            await promoting
-        finally:
-            promoting.cancel()
-            await asyncio.gather(promoting, return_exceptions=True)
+        await self._read_settings()
+        await self._promoter.run()
 
     async def leave(self) -> None:
         """Give up the promoter lease, so that another takes over at once."""
         promoter_id = self._promoter.id
-        await asyncio.wait_for(self._link.ask(upkeep.leave(self._queue.settings, promoter_id, promoter_id)), 1)
-        await self._link.aclose()
+        try:
+            await asyncio.wait_for(self._link.ask(upkeep.leave(self._queue.settings, promoter_id, promoter_id)), 1)
+        finally:
+            await self._link.aclose()
 
     async def _read_settings(self) -> None:
-        stored = await self._link.ask(upkeep.read_settings(self._queue.settings))
-        self._promoter.use(self._unknown.with_fields(stored))
+        try:
+            stored = await self._link.ask(upkeep.read_settings(self._queue.settings))
+        except UsageError:
+            raise
+        except SchedqError as error:
+            self._complaint.say(f"queue {self._queue.name}: settings", error)
+        else:
+            self._promoter.use(self._unknown.with_fields(stored))
 
 
 def _obey(stop: Callable[[], None]) -> None:
@@ -104,8 +107,9 @@ def _obey(stop: Callable[[], None]) -> None:
         if fd is None:
             loop.add_signal_handler(number, stop)
         else:
-            # The parent gets the signal too and passes it on, so that one to the whole group counts once.
-            signal.signal(number, signal.SIG_IGN)
+            # The parent gets the signal too and passes it on, so that one to the whole group counts once. (Ignored
+            # for good, as by SIG_IGN, it would be by the handlers' own processes as well.)
+            signal.signal(number, lambda _number, _frame: None)
     if fd is not None:
         loop.add_reader(int(fd), _hear_parent, int(fd), stop)
 

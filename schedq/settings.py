@@ -111,9 +111,11 @@ class Settings:
         for name in _STORED:
             try:
                 value = (int if kinds[name] == "int" else float)(stored[name])
-                # Whoever keeps records for a shorter time has others re-send for a shorter time.
-                also = {"retry_for": min(found.retry_for, value)} if name == "min_keep" and value else {}
-                found = replace(found, **{name: value, **also})
+                given: dict[str, Any] = {name: value}
+                if name == "min_keep" and value:
+                    # Whoever keeps records for a shorter time has others re-send for a shorter time.
+                    given["retry_for"] = min(found.retry_for, value)
+                found = replace(found, **given)
             except (KeyError, ValueError):
                 continue
         plan = plans.from_text(stored.get("backoff", ""))

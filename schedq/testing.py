@@ -18,10 +18,17 @@ The scripts are the real ones on a real Redis (`embedded://` will do); only the 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import time
+from collections.abc import Awaitable
+from typing import Any, Self, cast
 
 from schedq import outcome, running
+from schedq.aio import AsyncQueue
+from schedq.application import Application
+from schedq.clocks import monotonic, wall
+from schedq.errors import UsageError
 from schedq.job import ClaimedJob
 from schedq.queue import Queue
 from schedq.registry import Call, NoHandler
@@ -32,49 +39,106 @@ def wall_clock() -> float:
     return time.time()
 
 
-def run_due(queue: Queue, *, limit: int = 10_000) -> int:
+def run_due(queue: Application, *, limit: int = 10_000) -> int:
     """Run what is due now, in this thread, one job after the other, until nothing is or `limit` attempts were made.
 
-    Async handlers run in a loop of their own. Retries that are due at once are run too; later ones wait for the
-    clock. Timeouts of plain handlers are not enforced.
+    Async handlers run in one event loop, where time is real whatever the test's clock shows. Retries that are due at
+    once are run too; later ones wait for the clock. Timeouts of plain handlers are not enforced.
 
     Returns:
         How many attempts were made.
+
+    Raises:
+        UsageError: called in an event loop, which it would block; use `asyncio.to_thread` there.
     """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass  # as it should be
+    else:
+        raise UsageError("run_due would block this event loop; write: await asyncio.to_thread(run_due, queue)")
+    blocking = cast(Queue, queue.blocking)
     attempts = 0
-    while attempts < limit and (job := queue.claim(timeout_ms=0)) is not None:
-        attempts += 1
-        _attempt(queue, job)
+    with _Desk(blocking) as desk:
+        while attempts < limit and (job := blocking.claim(timeout_ms=0)) is not None:
+            attempts += 1
+            desk.attempt(job)
     return attempts
 
 
-def _attempt(queue: Queue, job: ClaimedJob) -> None:
-    policy = outcome.Policy.of(queue.settings, job)
-    current = running.CurrentJob(
-        job, deadline=None, renew=lambda: queue.renew(job), arenew=lambda: asyncio.to_thread(queue.renew, job)
-    )
-    token = running.enter(current)
-    try:
-        call = queue.registry.find(job.payload)
-        policy = outcome.Policy.of(queue.settings, job, call.max_attempts, call.backoff)
-        settlement = outcome.succeeded(job, _result(job, call), policy)
-    except NoHandler as missing:
-        settlement = outcome.failed(job, str(missing), policy)
-    except Exception as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
-        settlement = outcome.failed(job, error, policy)
-    finally:
-        running.leave(token)
-    queue.settle(settlement)
+class _Desk:
+    """Does what a worker does with a job; has an event loop for as long as it is open."""
 
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._runner = asyncio.Runner()
+        self._aio: Application | None = None
 
-def _result(job: ClaimedJob, call: Call) -> object:
-    result = call.function(*call.args, **call.kwargs)
-    if not inspect.isawaitable(result):
+    def __enter__(self) -> Self:
+        # What stands in for the clock would make the loop's timers stand still too.
+        self._runner.get_loop().time = monotonic  # type: ignore[method-assign]
+        # An AsyncQueue belongs to one loop, and this one will be gone: meanwhile handlers get another.
+        self._aio = self._queue._twins.pop("aio", None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        mine = self._queue._twins.pop("aio", None)
+        if self._aio is not None:
+            self._queue._twins["aio"] = self._aio
+        if mine is not None:
+            self._runner.run(cast(AsyncQueue, mine).aclose())
+        self._runner.close()
+
+    def attempt(self, job: ClaimedJob) -> None:
+        """Run one job and settle it."""
+        settings = self._queue.settings
+        policy = outcome.Policy.of(settings, job)
+        try:
+            call = self._queue.registry.find(job.payload)
+            policy = outcome.Policy.of(settings, job, call.max_attempts, call.backoff)
+            settlement = outcome.succeeded(job, self._result(job, call), policy)
+        except KeyboardInterrupt:
+            raise
+        except NoHandler as missing:
+            settlement = outcome.failed(job, str(missing), policy)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
+            settlement = outcome.failed(job, error, policy)
+        self._queue.settle(settlement)
+
+    def _result(self, job: ClaimedJob, call: Call) -> Any:
+        queue = self._queue
+        timeout_ms = job.timeout_ms or call.timeout_ms
+        timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        current = running.CurrentJob(
+            job,
+            deadline=None if timeout_s is None else (queue.settings.clock or wall)() + timeout_s,
+            renew=lambda: queue.renew(job),
+            arenew=lambda: queue.aio.renew(job),
+        )
+        token = running.enter(current)
+        try:
+            result = call.function(*call.args, **call.kwargs)
+            if not inspect.isawaitable(result):
+                return result
+            result, error = self._runner.run(_outcome(result, timeout_s), context=contextvars.copy_context())
+        finally:
+            running.leave(token)
+        if error is not None:
+            raise error
         return result
-    timeout_ms = job.timeout_ms or call.timeout_ms
 
-    async def wait() -> object:
-        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-            return await result
 
-    return asyncio.run(wait())
+async def _outcome(work: Awaitable[Any], timeout_s: float | None) -> tuple[Any, BaseException | None]:
+    """What it returned, or raised: a loop takes a SystemExit for its own."""
+    try:
+        async with asyncio.timeout(timeout_s) as limit:
+            return await work, None
+    except TimeoutError as error:
+        return None, TimeoutError(f"timed out after {timeout_s:g} s") if limit.expired() else error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise  # Ctrl-C
+        return None, error
+    except BaseException as error:  # noqa: BLE001
+        return None, error

@@ -78,6 +78,11 @@ class Handle:
             return found
         return lambda *args, **kwargs: self._loop.run(found(*args, **kwargs))
 
+    def exchange(self, operations: Any) -> list[Any]:
+        """The answers to one round of a flow that a test steps through."""
+        found = self.queue._sender.exchange(operations)
+        return self._loop.run(found) if inspect.isawaitable(found) else found
+
     def start(self, verb: str, *args: Any, **kwargs: Any) -> Future[Any]:
         """Begin a call that takes its time."""
         found = getattr(self.queue, verb)

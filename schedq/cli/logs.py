@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 
 class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """Local time, level, sentence; more lines only for a traceback."""
+        """Local time, level, sentence; more lines, set in, only for a traceback."""
         moment = datetime.fromtimestamp(record.created).astimezone()
-        line = f"{moment:%H:%M:%S}.{int(record.msecs):03d} {record.levelname:<7} {record.getMessage()}"
-        return line if record.exc_info is None else f"{line}\n{self.formatException(record.exc_info)}"
+        line = f"{moment:%H:%M:%S}.{int(record.msecs):03d} {record.levelname:<7} {_harmless(record.getMessage())}"
+        traced = "".join(f"\n    {_harmless(part)}" for part in _traceback(self, record).split("\n") if part)
+        return line + traced
 
 
 class _Json(logging.Formatter):
@@ -26,9 +27,9 @@ class _Json(logging.Formatter):
             "pid": record.process,
             "message": record.getMessage(),
         }
-        if record.exc_info is not None:
-            entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        if traced := _traceback(self, record):
+            entry["traceback"] = traced
+        return json.dumps(entry)
 
 
 def set_up(log_format: str, verbosity: int) -> None:
@@ -39,3 +40,14 @@ def set_up(log_format: str, verbosity: int) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if verbosity > 1 else logging.WARNING)
     logging.getLogger("schedq").setLevel(logging.DEBUG if verbosity else logging.INFO)
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    return formatter.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
+
+
+def _harmless(text: str) -> str:
+    """The text on one line, with an escape for whatever could steer a terminal or pass for another line."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -12,6 +12,7 @@ import click
 
 from schedq.application import Application
 from schedq.errors import UsageError
+from schedq.queue import Queue
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +33,18 @@ def log_options(function: F) -> F:
         function
     )
     return click.option("-v", "--verbose", count=True, help="Say more; twice: also what libraries say.")(function)
+
+
+def named_queue(name: str, redis_url: str | None) -> Queue:
+    """The queue of this name, without its application.
+
+    Raises:
+        click.UsageError: the name or the URL can't be one.
+    """
+    try:
+        return Queue(name, redis=redis_url)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def load_queue(path: str) -> Application:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
-from schedq.cli import logs
-from schedq.cli.options import log_options, redis_option
-from schedq.queue import Queue
+from schedq.cli import lasting, logs
+from schedq.cli.options import log_options, named_queue, redis_option
 from schedq.service import run_promoters
 
 
@@ -25,4 +22,6 @@ def promoter(names: tuple[str, ...], redis_url: str | None, log_format: str, ver
     one per queue is at work and the others stand by.
     """
     logs.set_up(log_format, verbose)
-    asyncio.run(run_promoters([Queue(name, redis=redis_url) for name in names]))
+    lasting.heed_signals()
+    queues = [named_queue(name, redis_url) for name in dict.fromkeys(names)]
+    lasting.run(run_promoters(queues))

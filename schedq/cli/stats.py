@@ -8,8 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from schedq.cli.options import redis_option
-from schedq.queue import Queue
+from schedq.cli.options import named_queue, redis_option
 
 
 @click.command(epilog="Example:  schedq stats emails --json", no_args_is_help=True)
@@ -18,7 +17,7 @@ from schedq.queue import Queue
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def stats(name: str, redis_url: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Depths and totals of the queue NAME at this instant."""
-    with Queue(name, redis=redis_url) as queue:
+    with named_queue(name, redis_url) as queue:
         found = queue.stats()
     if as_json:
         click.echo(json.dumps(found))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 
 import click
 
-from schedq.cli import logs
+from schedq.cli import lasting, logs
 from schedq.cli.options import load_queue, log_options
+from schedq.errors import UsageError
 from schedq.fleet import Fleet
 from schedq.service import PARENT_FD, run_worker
 from schedq.worker import Worker
@@ -59,11 +59,15 @@ def worker(
     in line elsewhere. A second signal gives back at once.
     """
     logs.set_up(log_format, verbose)
+    lasting.heed_signals()
     if redis_url is not None:
         os.environ["SCHEDQ_REDIS_URL"] = redis_url
     queues = [load_queue(app) for app in apps]
-    made = Worker(queues, concurrency=concurrency, grace=grace, burst=burst, promotes=not no_promoter)
+    try:
+        made = Worker(queues, concurrency=concurrency, grace=grace, burst=burst, promotes=not no_promoter)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
     if processes > 1 and PARENT_FD not in os.environ:
-        command = [sys.executable, "-m", "schedq", *sys.argv[1:]]
-        sys.exit(Fleet(command, processes, grace).run())
-    asyncio.run(run_worker(made))
+        # As this process was started, with all options of the interpreter.
+        sys.exit(Fleet([sys.executable, *sys.orig_argv[1:]], processes, grace).run())
+    lasting.run(run_worker(made))

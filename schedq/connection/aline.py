@@ -38,11 +38,15 @@ async def connected(address: Address, name: str) -> Connection:
 
     Raises:
         ConnectionError, TimeoutError, OSError: of the client library.
+        SchedqError: the server refuses.
     """
     if address.is_embedded:
         await asyncio.to_thread(address.start_server)
     connection = address.async_connection(name)
-    await connection.connect()
+    try:
+        await connection.connect()
+    except ResponseError as error:  # it may be refused at the door, as with protected mode
+        raise faults.named(error, "connect", address) from error
     return connection
 
 
@@ -133,7 +137,10 @@ class AsyncLine:
         except faults.BROKEN_LINE as error:
             if connection is self._connection:
                 self._break(error)
-        return await asked.future
+        replies = await asked.future
+        if any(map(faults.is_demoted, replies)) and connection is self._connection:
+            self._break(LineBroken("the server is no longer the primary"))
+        return replies
 
     async def _read(self, connection: Connection) -> None:
         asked = self._asked

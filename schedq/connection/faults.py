@@ -24,6 +24,8 @@ _PASSING: Final = (
     "UNBLOCKED",
 )
 
+_DEMOTED: Final = ("MASTERDOWN", "READONLY", "UNBLOCKED")
+
 
 def is_passing(error: Exception) -> bool:
     """Whether the same request may well succeed a little later, on a new connection."""
@@ -32,6 +34,16 @@ def is_passing(error: Exception) -> bool:
     if isinstance(error, StoreUnavailable):
         return True
     return isinstance(error, BROKEN_LINE) or _code(error) in _PASSING
+
+
+def is_moved(error: Exception) -> bool:
+    """Whether the server is the primary no more: by now the address may lead to another one."""
+    return _code(error) in ("READONLY", "UNBLOCKED")
+
+
+def is_demoted(reply: object) -> bool:
+    """Whether the server no longer is the primary: behind its name there may be another one by now."""
+    return isinstance(reply, exceptions.ResponseError) and _code(reply) in _DEMOTED
 
 
 def is_unknown_script(error: Exception) -> bool:

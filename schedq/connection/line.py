@@ -44,6 +44,8 @@ class Line:
         """
         try:
             self._connection.connect()
+        except ResponseError as error:  # refused at the door, as with protected mode
+            raise faults.named(error, "connect", self._address) from error
         except faults.BROKEN_LINE:
             if not self._address.is_embedded:
                 raise
@@ -52,7 +54,11 @@ class Line:
             self._connection.connect()
         if not self._is_greeted:
             info, _ = self.ask(greeting.commands(self._queue))
-            greeting.judge(info, self._queue, self._address)
+            try:
+                greeting.judge(info, self._queue, self._address)
+            except BaseException:
+                self.close()  # or the next request would find a connection, and not ask again
+                raise
             self._is_greeted = True
 
     def ask(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
@@ -66,10 +72,13 @@ class Line:
             self.connect()
         try:
             connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-            return [self._read() for _ in commands]
+            replies = [self._read() for _ in commands]
         except BaseException:
             self.close()
             raise
+        if any(map(faults.is_demoted, replies)):
+            self.close()
+        return replies
 
     def wait(self, command: tuple[Argument, ...], most_s: float) -> Any:
         """Send a command that blocks in Redis; its reply, or None after `most_s` seconds, the connection closed."""

@@ -49,6 +49,7 @@ class Pump:
         self._is_away = False  # Redis does not answer
         self._is_refused = False  # it has refused a claim a moment ago
         self._is_behind = False  # ends could not be told; more jobs would only add to them
+        self._is_claiming = False
         self._unanswered = 0  # claims in a row
         self._owes_marker = False
         self._is_closing = False
@@ -67,17 +68,21 @@ class Pump:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is left to be sent."""
-        return not self._outgoing and not self.held
+        """Nothing is left to be sent, and no claim is on its way that could bring jobs."""
+        return not (self._outgoing or self._is_claiming or self.held)
+
+    def want(self) -> None:
+        """The queue may hold jobs; who says so also sees to it that everybody is told."""
+        self._wants = self._wants_again = True
+
+    def look(self) -> None:
+        """The queue may hold jobs: look now."""
+        self.want()
+        self._slots.changed()
 
     def stir(self) -> None:
         """Something changed: look whether there is something to do."""
         self._stirred.set()
-
-    def look(self) -> None:
-        """The queue may hold jobs."""
-        self._wants = self._wants_again = True
-        self._slots.changed()
 
     def marker(self) -> None:
         """The wake marker was taken for this queue: a claim is owed."""
@@ -153,7 +158,7 @@ class Pump:
             self._lost()
             reservation.let_go()
 
-        self._wants_again = False
+        self._is_claiming, self._wants_again = True, False
         try:
             *answers, answer = await self._link.exchange([*operations, claim], lost)
             if isinstance(answer, StoreUnavailable):
@@ -166,6 +171,7 @@ class Pump:
                 self._wants = answer.has_more or self._wants_again
                 self._begin(answer.jobs, reservation)
         finally:
+            self._is_claiming = False
             reservation.let_go()
         return answers
 
@@ -257,5 +263,5 @@ class Pump:
 
     def _freed(self, attempt: Attempt) -> None:
         if attempt.is_suspect:
-            self._wants = self._wants_again = True  # others may have been passed over
-        self._slots.give_back(1, suspect=attempt.is_suspect)
+            self.want()  # others may have been passed over
+        self._slots.freed(suspect=attempt.is_suspect)

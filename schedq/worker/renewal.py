@@ -8,10 +8,9 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from redis.exceptions import RedisError
-
 from schedq.application import Application
 from schedq.clocks import monotonic
+from schedq.connection import faults
 from schedq.connection.exchange import Exchange
 from schedq.connection.line import Line
 from schedq.errors import SchedqError
@@ -65,7 +64,7 @@ class Renewal(threading.Thread):
             batch = held[start : start + _BATCH]
             try:
                 words = self._ask(batch)
-            except (SchedqError, RedisError, OSError) as error:
+            except (SchedqError, *faults.BROKEN_LINE) as error:
                 if monotonic() - self._renewed_at > 2 * self._queue.settings.renewal_s:
                     self._complaint.say(f"queue {self._queue.name}: leases can't be renewed", error)
                 return False

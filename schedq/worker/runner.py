@@ -12,7 +12,7 @@ from typing import Any, Final
 from schedq import outcome, running
 from schedq.application import Application
 from schedq.clocks import monotonic, wall
-from schedq.job import ClaimedJob, Settlement
+from schedq.job import Settlement
 from schedq.operations.attempts import refusal
 from schedq.payload import clean_text
 from schedq.registry import Call, NoHandler
@@ -108,9 +108,7 @@ class Runner:
             return await _on_the_loop(attempt.current, lambda: result, timeout_s)
         return result
 
-    async def _in_a_thread(
-        self, attempt: Attempt, call: Call, timeout_s: float | None, policy: outcome.Policy
-    ) -> Any:
+    async def _in_a_thread(self, attempt: Attempt, call: Call, timeout_s: float | None, policy: outcome.Policy) -> Any:
         """Call a plain function. Nobody can stop a thread, so this ends when the thread does, whatever interrupts."""
         current = attempt.current
         assert current is not None
@@ -127,7 +125,9 @@ class Runner:
                 if not future.done():
                     deadline = None
                     self._failed(attempt, TimeoutError(f"timed out after {timeout_s:g} s"), policy)
-                    log.warning("job %s: %s overran its timeout and still holds its thread", attempt.job.id, attempt.name)
+                    log.warning(
+                        "job %s: %s overran its timeout and still holds its thread", attempt.job.id, attempt.name
+                    )
                     current.cancel()
         return None if attempt.is_settled else future.result()
 

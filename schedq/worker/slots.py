@@ -14,6 +14,10 @@ class Taker(Protocol):
         """Its queue may hold jobs, and it can claim them now."""
         ...
 
+    def want(self) -> None:
+        """Its queue may hold jobs; `stir` follows."""
+        ...
+
     def stir(self) -> None:
         """Something changed: look whether there is something to do."""
         ...
@@ -68,6 +72,19 @@ class Slots:
         has_suspect = count > 0 and not self._suspect_is_out
         self._suspect_is_out = self._suspect_is_out or has_suspect
         return Reservation(self, count, has_suspect=has_suspect)
+
+    def freed(self, *, suspect: bool) -> None:
+        """A job has ended.
+
+        While all slots are taken, or a queue is hungry, nobody listens for the markers of the queues before it: those
+        are looked at before it gets the slot.
+        """
+        is_hungry = False
+        for taker in reversed(self._takers):
+            if is_hungry:
+                taker.want()
+            is_hungry = is_hungry or taker.is_hungry
+        self.give_back(1, suspect=suspect)
 
     def give_back(self, count: int, *, suspect: bool) -> None:
         """Slots are free again, and with `suspect` the right to hold one."""

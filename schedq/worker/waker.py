@@ -7,10 +7,9 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
-from redis.exceptions import RedisError
-
 from schedq.application import Application
 from schedq.clocks import monotonic
+from schedq.connection import faults
 from schedq.connection.aline import AsyncLine
 from schedq.errors import SchedqError
 from schedq.link import REFUSED_S, Complaint, Outage
@@ -57,16 +56,18 @@ class Waker:
         command: tuple[str | int, ...] = ("BZPOPMIN", *self._pumps, _BLOCK_S)
         began = monotonic()
         try:
+            if not self._line.is_connected:
+                await self._line.connect()
+                self._outage.back(self)  # the reply may be long in coming
             # The server may never end the block (its clock may step): our own time is a little longer.
             (reply,) = await self._line.ask([command], reply_s=_BLOCK_S + 1)
-        except (SchedqError, RedisError, OSError) as error:
+        except (SchedqError, *faults.BROKEN_LINE) as error:
             self._look_everywhere()
             if monotonic() - began < _BLOCK_S:
                 self._outage.lost(self, error)
                 await asyncio.sleep(self._wait_s * random.uniform(0.5, 1))  # noqa: S311 - spreads load
                 self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s)
             return
-        self._outage.back(self)
         self._wait_s = _FIRST_WAIT_S
         if isinstance(reply, list):
             self._pumps[reply[0]].marker()

@@ -63,6 +63,7 @@ class Worker:
 
     Attributes:
         id: names the worker in Redis and in logs.
+        queues: as given.
         stuck: handlers that did not end when `run` did.
 
     Raises:
@@ -97,7 +98,7 @@ class Worker:
         self.promotes = promotes
         self.slots = Slots(concurrency)
         self.threads = Threads(concurrency)
-        self._queues = tuple(queues)
+        self.queues = tuple(queues)
         self._grace = grace
         self._is_burst = burst
         self._stops = 0
@@ -122,10 +123,10 @@ class Worker:
         if self._stops:
             self._stop_asked.set()
         outages: dict[Address, Outage] = {}
-        for queue in self._queues:
+        for queue in self.queues:
             outage = outages.setdefault(queue.address, Outage(queue.address.label))
             self._stations.append(_Station(queue, outage, self))
-        names = ", ".join(queue.name for queue in self._queues)
+        names = ", ".join(queue.name for queue in self.queues)
         log.info("worker %s: ready for %s, %d at a time", self.id, names, self.concurrency)
         tasks = [asyncio.create_task(work) for work in self._background()]
         for station in self._stations:
@@ -178,7 +179,7 @@ class Worker:
         if running and self._stops == 1:
             log.info("worker %s: stopping; %d jobs have %g s to end", self.id, running, self._grace)
         deadline = monotonic() + self._grace
-        while not self._is_settled() and self._stops < 2 and monotonic() < deadline:  # noqa: ASYNC110 - it ends soon
+        while self._holds_jobs() and self._stops < 2 and monotonic() < deadline:  # noqa: ASYNC110 - it ends soon
             await asyncio.sleep(0.02)
         waiting = [task for station in self._stations for task in station.pump.release()]
         if waiting:
@@ -190,6 +191,9 @@ class Worker:
         deadline = monotonic() + _GOODBYE_S
         while not self._is_settled() and monotonic() < deadline:  # noqa: ASYNC110 - it ends soon
             await asyncio.sleep(0.01)
+
+    def _holds_jobs(self) -> bool:
+        return any(station.pump.held and not station.is_settled for station in self._stations)
 
     def _is_settled(self) -> bool:
         return all(station.is_settled for station in self._stations)

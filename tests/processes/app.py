@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from contextlib import suppress
@@ -149,3 +150,25 @@ def poison() -> None:
 def fails() -> None:
     note("start")
     raise RuntimeError("as it must be")
+
+
+@queue.task
+def ends_a_child() -> list[int]:
+    """The exit codes of processes that were sent SIGTERM and SIGINT."""
+    codes = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        child = subprocess.Popen(["sleep", "3600"])
+        child.send_signal(number)
+        try:
+            codes.append(child.wait(1))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            codes.append(child.wait())
+    return codes
+
+
+@queue.task(max_attempts=1)
+def rude() -> None:
+    """Its error is no single line of ASCII."""
+    note("start")
+    raise RuntimeError("two\nlines, \x1b[31mred\x1b[0m, ü and \u2028")

@@ -18,9 +18,10 @@ def test_idle_workers_leave_redis_and_the_processor_alone(make_scene: MakeScene,
     alone, crowd = make_scene(), make_scene()
     worker = alone.worker()
     ten = [crowd.worker() for _ in range(10)]
-    for scene, count in ((alone, 1), (crowd, 10)):
+    for scene in (alone, crowd):
         scene.add("brief", delay=3600)
-        scene.until(lambda scene=scene, count=count: scene.waiting() == count, within=30)
+    alone.until(lambda: alone.waiting() == 1, within=30)
+    crowd.until(lambda: crowd.waiting() == 10, within=30)
     time.sleep(2)  # the crowd finds out how many it is
 
     cpu_before = worker.cpu_s

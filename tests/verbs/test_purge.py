@@ -60,7 +60,7 @@ def test_jobs_enqueued_while_it_goes_on_stay(make_queue: MakeQueue, clock: Clock
 
     try:
         while True:
-            answers = queue._exchange(step)
+            answers = queue.exchange(step)
             clock.pass_time(0.001)
             fresh.append(queue.enqueue("fresh", **options))
             step = flow.send(answers)
@@ -79,7 +79,7 @@ def test_a_job_that_comes_back_from_its_worker_while_it_goes_on_does_not_escape(
 
     try:
         while True:
-            answers = queue._exchange(step)
+            answers = queue.exchange(step)
             if step[0].keys[0] == queue.keys.pending and jobs:
                 queue.release(jobs.pop())
             elif jobs:

@@ -1,0 +1,77 @@
+"""Commands that run until they are told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Coroutine
+from types import FrameType
+from typing import Any, Final
+
+import click
+
+from schedq.errors import SchedqError
+from schedq.service import PARENT_FD
+
+log: Final = logging.getLogger("schedq")
+_ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
+_LINGER_S: Final = 2.0
+"""Seconds that threads and tasks which the application started get to end after the work has."""
+
+
+def heed_signals() -> None:
+    """Until the work has begun there is nothing to end in order: SIGTERM and SIGINT end the process, with code 0.
+
+    A child of `--processes` leaves them to its parent from here on, so that one to the whole group counts once.
+    """
+    is_child = PARENT_FD in os.environ
+    for number in _ENDINGS:
+        # Not SIG_IGN: the handlers' own processes would inherit that, and could not be ended any more.
+        signal.signal(number, _pass_over if is_child else _leave)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Do the work, which minds the signals, to its end.
+
+    Raises:
+        SchedqError: it ended in that.
+    """
+    try:
+        asyncio.run(_to_the_end(work))
+    finally:
+        for number in _ENDINGS:
+            signal.signal(number, _pass_over)  # it is on its way out
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    error: SchedqError | None = None
+    try:
+        await work
+    except SchedqError as problem:
+        error = problem
+        raise
+    finally:
+        # From here on asyncio and the interpreter wait for what the application started; that may be for ever.
+        timer = threading.Timer(_LINGER_S, _leave_all_behind, (error,))
+        timer.daemon = True
+        timer.start()
+
+
+def _leave_all_behind(error: SchedqError | None) -> None:
+    log.warning("leaving without the threads that still run")
+    if error is not None:
+        click.echo(f"schedq: {error}", err=True)
+    logging.shutdown()
+    os._exit(0 if error is None else 1)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+def _pass_over(_number: int, _frame: FrameType | None) -> None:
+    pass

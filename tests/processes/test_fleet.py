@@ -1,0 +1,104 @@
+"""`--processes`: a parent that passes signals on, and replaces the dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.processes.conftest import MakeScene
+from tests.processes.scene import Process, Scene, each, living
+
+pytestmark = pytest.mark.processes
+
+
+def fleet(scene: Scene, count: int, *options: str) -> Process:
+    """A parent with its workers, all of which look for jobs."""
+    started = scene.worker("--processes", str(count), *options)
+    scene.until(lambda: scene.is_alive(started, count) and scene.waiting() == count, within=20)
+    assert len(started.children) == count
+    return started
+
+
+def is_gone(pid: int) -> bool:
+    return all(pid != other for other, _, _ in living())
+
+
+def test_a_signal_to_the_whole_group_of_a_fleet_counts_once(make_scene: MakeScene):
+    each([signal.SIGTERM, signal.SIGINT], lambda ending: signal_all(make_scene(), ending))
+
+
+def signal_all(scene: Scene, ending: signal.Signals) -> None:
+    parent = fleet(scene, 3, "--concurrency", "1", "--grace", "20")
+    ids = [scene.add(task, 1) for task in ("nap", "doze", "nap")]
+    scene.until(lambda: scene.has_started(*ids))
+
+    parent.send_group(ending)
+
+    assert parent.code() == 0
+    assert scene.is_completed(*ids)
+    assert scene.queue.stats()["released_total"] == 0
+
+
+def test_a_second_signal_to_a_fleet_gives_everything_back_at_once(scene: Scene):
+    parent = fleet(scene, 2, "--grace", "60")
+    ids = [scene.add("stuck"), scene.add("gated", "never")]
+    scene.until(lambda: scene.has_started(*ids))
+    parent.send(signal.SIGTERM)
+    scene.until(lambda: "stopping" in parent.log)
+
+    parent.send(signal.SIGTERM)
+
+    scene.until(lambda: sorted(scene.places().get("pending", ())) == sorted(ids), within=2)
+    assert parent.code(within=6) == 0
+
+
+def test_a_killed_parents_workers_stop_in_order(scene: Scene):
+    parent = fleet(scene, 2, "--grace", "20")
+    children = parent.children
+    job_id = scene.add("nap", 1)
+    scene.until(lambda: scene.has_started(job_id))
+
+    parent.kill()
+
+    scene.until(lambda: all(map(is_gone, children)))
+    assert scene.is_completed(job_id)
+    assert scene.client.zcard(scene.queue.settings.keys.workers) == 0
+
+
+def test_a_dead_child_is_replaced(scene: Scene):
+    parent = fleet(scene, 2)
+    job_id = scene.add("gated", "never")
+    scene.until(lambda: scene.has_started(job_id))
+    (victim,) = {note.pid for note in scene.notes()}
+
+    os.kill(victim, signal.SIGKILL)
+
+    scene.until(lambda: len(parent.children) == 2 and victim not in parent.children)
+    assert "killed by signal 9; a new one starts" in parent.log
+    scene.until(lambda: scene.is_completed(job_id))
+    scene.until(lambda: scene.is_alive(parent, 3))
+
+
+def test_a_child_that_dies_at_once_is_started_again_with_growing_waits(scene: Scene):
+    parent = scene.worker("--processes", "2", APP_DIES="yes")
+
+    def waits(child: int) -> list[float]:
+        lines = [line for line in parent.log.splitlines() if f"process {child}: ended with exit code 3;" in line]
+        return [float(line.split()[-2]) for line in lines]
+
+    scene.until(lambda: len(waits(1)) >= 3 and len(waits(2)) >= 3, within=20)
+
+    assert waits(1)[:3] == waits(2)[:3] == [0.25, 0.5, 1.0]
+    parent.send(signal.SIGTERM)
+    assert parent.code() == 0
+
+
+def test_a_handlers_own_processes_can_be_ended(scene: Scene):
+    scene.worker("--processes", "2")
+    job_id = scene.add("ends_a_child")
+
+    scene.until(lambda: scene.is_completed(job_id), within=20)
+
+    assert scene.job(job_id).result == [-signal.SIGTERM, -signal.SIGINT]

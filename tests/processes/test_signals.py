@@ -1,0 +1,108 @@
+"""SIGTERM and SIGINT: what runs may end, the rest is given back, and nothing keeps the process."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.processes.conftest import MakeScene
+from tests.processes.scene import Scene, each
+
+pytestmark = pytest.mark.processes
+
+ENDINGS = (signal.SIGTERM, signal.SIGINT)
+
+
+def test_a_worker_that_is_told_to_stop_lets_its_jobs_end_and_claims_no_more(make_scene: MakeScene):
+    each(ENDINGS, lambda ending: stop_in_order(make_scene(), ending))
+
+
+def stop_in_order(scene: Scene, ending: signal.Signals) -> None:
+    worker = scene.ready_worker("--concurrency", "2", "--grace", "20")
+    running = [scene.add("nap", 0.7), scene.add("doze", 0.7)]
+    scene.until(lambda: scene.has_started(*running))
+    waiting = [scene.add("brief"), scene.add("brief")]
+
+    worker.send(ending)
+
+    assert worker.code() == 0
+    assert scene.is_completed(*running)
+    assert scene.places()["pending"] == waiting
+    assert scene.queue.stats()["released_total"] == 0
+    assert scene.client.zcard(scene.queue.settings.keys.workers) == 0
+    assert scene.client.exists(scene.queue.settings.keys.promoter) == 0
+
+
+def test_what_does_not_end_in_time_is_next_in_line_elsewhere_and_keeps_its_attempts(make_scene: MakeScene):
+    each(ENDINGS, lambda ending: stop_short(make_scene(), ending))
+
+
+def stop_short(scene: Scene, ending: signal.Signals) -> None:
+    worker = scene.ready_worker("--concurrency", "4", "--grace", "0.3")
+    unending = [scene.add(task) for task in ("stuck", "stuck_in_executor", "deaf")]
+    unending.append(scene.add("gated", "never"))
+    scene.until(lambda: scene.has_started(*unending))
+    waiting = [scene.add("brief") for _ in range(3)]
+
+    worker.send(ending)
+    sent_at = time.monotonic()
+    scene.until(lambda: scene.queue.stats()["released_total"] == 4)
+
+    assert 0.25 <= time.monotonic() - sent_at <= 0.3 + 3
+    (line,) = scene.places().values()
+    assert (set(line[:4]), line[4:]) == (set(unending), waiting)
+    other = scene.worker("--concurrency", "1")
+    scene.until(lambda: scene.is_completed(*unending, *waiting))
+    assert worker.code() == 0
+    assert [note.id for note in scene.notes("start")][4:] == line
+    assert {(note.pid, note.attempt) for note in scene.notes("start")} == {(worker.pid, 1), (other.pid, 1)}
+    assert [entry["outcome"] for entry in scene.job(unending[0]).history] == ["released", "completed"]
+
+
+def test_a_second_signal_gives_everything_back_at_once(make_scene: MakeScene):
+    tasks = [("gated", "gated_in_thread"), ("stuck",), ("stuck_in_executor",), ("deaf",)]
+    pairs = [(one, other) for one in ENDINGS for other in ENDINGS]
+    each(zip(tasks, pairs, strict=True), lambda case: stop_twice(make_scene(), *case))
+
+
+def stop_twice(scene: Scene, tasks: tuple[str, ...], endings: tuple[signal.Signals, signal.Signals]) -> None:
+    worker = scene.ready_worker("--grace", "60")
+    ids = [scene.add(task, *(["never"] if task.startswith("gated") else [])) for task in tasks]
+    scene.until(lambda: scene.has_started(*ids))
+    worker.send(endings[0])
+    scene.until(lambda: "stopping" in worker.log)
+    assert scene.places() == {"processing": ids}
+
+    worker.send(endings[1])
+    sent_at = time.monotonic()
+    scene.until(lambda: sorted(scene.places().get("pending", ())) == ids, within=1)
+
+    assert worker.code(within=5) == 0
+    assert time.monotonic() - sent_at <= 4
+    assert [scene.job(job_id).attempts for job_id in ids] == [0] * len(ids)
+
+
+def test_an_idle_worker_and_an_idle_promoter_leave_at_once(scene: Scene):
+    worker, promoter = scene.ready_worker(), scene.start("promoter", "work")
+    scene.until(lambda: "ready" in promoter.log)
+
+    sent_at = time.monotonic()
+    for process in (worker, promoter):
+        process.send(signal.SIGTERM)
+
+    assert [worker.code(), promoter.code()] == [0, 0]
+    assert time.monotonic() - sent_at < 1.5
+
+
+def test_a_burst_ends_when_all_is_done_also_what_comes_later(scene: Scene):
+    ids = [scene.add("brief"), scene.add("nap", 0.2), scene.add("brief", delay=1.2), scene.add("fails")]
+    single, fleet = scene.worker("--burst"), scene.worker("--burst", "--processes", "2")
+
+    assert [single.code(within=20), fleet.code(within=20)] == [0, 0]
+
+    assert scene.is_completed(*ids[:3])
+    assert scene.job(ids[3]).status == "failed"
+    assert [note.attempt for note in scene.starts()[ids[3]]] == [1, 2, 3]
+    assert scene.places().keys() == {"completed", "failed"}

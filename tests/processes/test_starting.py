@@ -1,0 +1,93 @@
+"""How processes start: what they refuse in one line, where they find Redis, what they log."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+import pytest
+
+from schedq import embedded
+from tests.processes import app
+from tests.processes.conftest import MakeScene
+from tests.processes.scene import APP, Scene
+
+pytestmark = pytest.mark.processes
+
+MISTAKES = {
+    ("worker", "no_such_module:queue"): "there is no module 'no_such_module'",
+    ("worker", "tests.processes.app:nothing"): "has no 'nothing'",
+    ("worker", "tests.processes.app:thing"): "is a dict, not a Queue",
+    ("worker", "tests.processes.app"): "must be MODULE:QUEUE",
+    ("worker", "tests.processes.broken_app:queue"): "can't be imported: ZeroDivisionError: ",
+    ("worker", "tests.processes.app:bare"): "has no task and no handler",
+    ("worker", APP, APP): "each queue once",
+    ("worker", APP, "--no-such-option"): "No such option",
+    ("worker", APP, "--concurrency", "0"): "--concurrency",
+    ("worker", APP, "--grace", "nan"): "grace",
+    ("worker", APP, "--redis", "http://:s3cret@localhost"): "unknown Redis URL scheme",
+    ("promoter", "no:name"): "no:name",
+    ("promoter", app.NAME, "--redis", "redis://:s3cret@localhost:port"): "redis://localhost:port",
+    ("stats", "no:name"): "no:name",
+}
+
+
+def test_mistakes_of_usage_are_named_without_a_traceback(scene: Scene):
+    started = [(scene.start(*words), complaint) for words, complaint in MISTAKES.items()]
+    codes = [process.code() for process, _ in started]
+
+    assert codes == [2] * len(MISTAKES), started
+    for process, complaint in started:
+        assert process.log.startswith("Usage: "), process
+        assert complaint in process.log.splitlines()[-1], process
+        assert "s3cret" not in process.log, process
+        assert process.output == ""
+
+
+def test_a_wrong_password_ends_a_process_with_one_line_that_does_not_tell_it(make_scene: MakeScene):
+    scene = make_scene(server={"requirepass": "s3cret"})
+    place = f"127.0.0.1:{scene.server.port}/0"
+    roles = (("worker", APP), ("promoter", app.NAME), ("stats", app.NAME))
+    started = [
+        scene.start(*words, SCHEDQ_REDIS_URL=f"redis://{credentials}{place}")
+        for words in roles
+        for credentials in (":wr0ng@", "")
+    ]
+
+    for process in started:
+        assert process.code() == 1, process
+        (line,) = [line for line in process.log.splitlines() if " INFO " not in line]
+        assert line.startswith(f"schedq: redis://{place} refuses the user name or password"), process
+        assert "wr0ng" not in process.log, process
+
+
+def test_a_worker_can_bring_its_own_server(scene: Scene):
+    data = scene.folder / "data"
+    worker = scene.worker("--redis", f"embedded://{data}")
+    try:
+        with app.made(f"embedded://{data}", scene.settings) as queue:
+            job_id = queue.enqueue({"task": "brief"})
+            scene.until(lambda: (job := queue.get_job(job_id)) is not None and job.result == worker.pid)
+    finally:
+        embedded.stop_server(data)
+
+
+def test_a_log_of_objects_has_one_on_each_line(scene: Scene):
+    workers = [scene.worker("--log-format", "json", *more) for more in (["-v"], ["--processes", "2"])]
+    promoter = scene.start("promoter", app.NAME, "--log-format", "json")
+    scene.until(lambda: scene.client.zcard(scene.queue.settings.keys.workers) == 3)
+    ids = [scene.add("fails", max_attempts=1), scene.add("no_such_task", max_attempts=1), scene.add("rude")]
+    scene.until(lambda: all(scene.job(job_id).status == "failed" for job_id in ids))
+    scene.server.kill()
+    scene.until(lambda: all("lost (" in process.log for process in (*workers, promoter)))
+    scene.server.start()
+
+    for process in (*workers, promoter):
+        for line in process.log.splitlines():
+            entry = json.loads(line)
+            assert entry.keys() - {"traceback"} == {"time", "level", "logger", "pid", "message"}
+            assert datetime.fromisoformat(entry["time"]).utcoffset() is not None
+        assert process.output == ""
+    messages = [json.loads(line)["message"] for worker in workers for line in worker.log.splitlines()]
+    assert any("as it must be" in message for message in messages)
+    assert any("two\nlines" in message and "ü" in message for message in messages)

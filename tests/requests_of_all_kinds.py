@@ -1,0 +1,52 @@
+"""One or more requests of every kind, made as the doors and roles make them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from schedq.job import Options, Settlement
+from schedq.operations import Block, Operation, attempts, control, enqueue, upkeep, views
+from schedq.settings import Settings
+
+QUEUE: Final = Settings("mail")
+
+
+def _first(flow: Any) -> list[Operation[Any]]:
+    step = next(flow)
+    assert not isinstance(step, Block)
+    return list(step)
+
+
+def _some(count: int, **options: Any) -> list[enqueue.Prepared]:
+    return [enqueue.prepare(QUEUE, n, Options(**options)) for n in range(count)]
+
+
+OPERATIONS: Final[list[Operation[Any]]] = [
+    enqueue.enqueue(QUEUE, _some(1)[0]),
+    enqueue.enqueue(QUEUE, _some(1, delay=5, job_id="a", max_attempts=1, timeout=1)[0]),
+    *_first(enqueue.enqueue_many(QUEUE, _some(3))),
+    attempts.claim(QUEUE, "request"),
+    attempts.claim(QUEUE, "request", 10, "worker", suspects=False),
+    attempts.renew(QUEUE, [("a", "token"), ("b", "token")]),
+    attempts.settle(QUEUE, [Settlement("complete", "a", "token"), Settlement("retry", "b", "token", 5)]),
+    *_first(attempts.recover(QUEUE, "request")),
+    *_first(upkeep.sweep(QUEUE)),
+    upkeep.promote(QUEUE, 10),
+    upkeep.promote(QUEUE, 10, "me"),
+    upkeep.wake(QUEUE),
+    upkeep.beat(QUEUE, "worker", {"pid": 1}),
+    upkeep.leave(QUEUE, "worker", "me"),
+    upkeep.announce(QUEUE),
+    upkeep.read_settings(QUEUE),
+    control.cancel(QUEUE, "a"),
+    control.reschedule(QUEUE, "a", "in", 5),
+    *_first(control.requeue(QUEUE, "a")),
+    *_first(control.requeue_failed(QUEUE, 5)),
+    control.pause(QUEUE),
+    control.resume(QUEUE),
+    *_first(control.purge(QUEUE)),
+    views.stats(QUEUE),
+    views.page(QUEUE, QUEUE.keys.pending, "oldest", 0, 10),
+    views.get_job(QUEUE, "a"),
+    views.watch(QUEUE, "a"),
+]

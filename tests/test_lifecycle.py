@@ -1,0 +1,135 @@
+"""One table of a job's life: the code's, checked against the scripts and the README's picture."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from schedq import lua
+from schedq.lifecycle import (
+    BROKEN,
+    CANCELLED,
+    COMPLETED,
+    DELAYED,
+    FAILED,
+    FINISHED,
+    MOVES,
+    NOWHERE,
+    PENDING,
+    PLACES,
+    PROCESSING,
+)
+from tests.test_scripts import FRAGMENTS, SCRIPTS, body
+
+README = Path(__file__).parent.parent / "README.md"
+NO_MOVES = {
+    "announce": "writes settings",
+    "beat": "a worker lives",
+    "leave": "a worker goes",
+    "page": "looks",
+    "pause": "stops claims",
+    "resume": "allows claims",
+    "stats": "looks",
+    "wake": "sets the marker",
+    "watch": "looks, and notes that somebody waits",
+}
+STATUS = re.compile(r"'status', '(\w+)'")
+
+
+def whole_body(name: str) -> str:
+    """A script's body with its fragments."""
+    included = re.findall(r"^--@include (\w+)$", lua.text(name), re.MULTILINE)
+    return body(name) + "".join(body(fragment) for fragment in included)
+
+
+def test_the_table_names_every_place_and_no_other():
+    named = {place for move in MOVES for place in (*move.source, *move.target)} - {NOWHERE}
+
+    assert named == set(PLACES)
+    assert {COMPLETED, FAILED, CANCELLED} == FINISHED
+
+
+def test_every_place_can_be_reached_and_left():
+    """Whatever becomes of a job, it is trimmed or purged in the end."""
+    reached, left = {NOWHERE}, {NOWHERE}
+    for _ in PLACES:
+        reached |= {place for move in MOVES if reached & set(move.source) for place in move.target}
+        left |= {place for move in MOVES if left & set(move.target) for place in move.source}
+
+    assert reached == left == {NOWHERE, *PLACES}
+
+
+def test_moves_have_names_of_their_own():
+    assert len({move.name for move in MOVES}) == len(MOVES)
+
+
+def test_every_script_makes_a_move_or_is_known_to_make_none():
+    making = {script for move in MOVES for script in move.scripts}
+
+    assert making | NO_MOVES.keys() == set(SCRIPTS)
+    assert not making & NO_MOVES.keys()
+
+
+@pytest.mark.parametrize("name", sorted(set(SCRIPTS) - NO_MOVES.keys()))
+def test_a_script_writes_the_statuses_of_its_moves_and_no_other(name: str):
+    written = set(STATUS.findall(whole_body(name))) & set(PLACES)
+    if name == "enqueue":  # written as a choice of two
+        assert "'delayed' or 'pending'" in body(name)
+        written = {DELAYED, PENDING}
+    changed = {
+        place
+        for move in MOVES
+        if name in move.scripts
+        for place in move.target
+        if place not in (NOWHERE, BROKEN) and set(move.source) != set(move.target)
+    }
+
+    assert written == changed
+
+
+@pytest.mark.parametrize("name", sorted(NO_MOVES))
+def test_a_script_that_makes_no_move_touches_no_place(name: str):
+    pushes = re.findall(r"redis\.p?call\('(?:[LR]PUSH|[LR]POP|LREM|LTRIM|ZADD|ZREM)', (\w+)", body(name))
+
+    assert set(pushes) <= {"workers", "wake", "leases"}
+    assert "'status'," not in re.sub(r"read_job\(.*\)", "", body(name))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_ids_get_into_broken_only_where_the_table_says_so(name: str):
+    breaks = {script for move in MOVES if move.target == (BROKEN,) for script in move.scripts}
+
+    assert ("_broken" in re.findall(r"--@include (\w+)", lua.text(name))) == (name in breaks)
+
+
+def test_fragments_are_all_used():
+    used = {fragment for name in SCRIPTS for fragment in re.findall(r"^--@include (\w+)$", lua.text(name), re.MULTILINE)}
+
+    assert used == set(FRAGMENTS)
+
+
+def table_in_readme() -> list[tuple[str, str, str, str]]:
+    """The rows between the marks: move, from, to, scripts."""
+    text = README.read_text() if README.exists() else ""
+    marked = re.search(r"<!-- moves -->\n(.*?)<!-- /moves -->", text, re.DOTALL)
+    if marked is None:
+        pytest.skip("README has no table of moves")
+    rows = [line.strip().strip("|").split("|") for line in marked[1].splitlines() if line.startswith("|")]
+    return [tuple(cell.strip() for cell in row) for row in rows[2:]]  # type: ignore[misc]
+
+
+def test_readme_shows_the_same_moves():
+    def words(places: tuple[str, ...]) -> str:
+        return ", ".join(place or "–" for place in places)
+
+    wanted = {(move.name, words(move.source), words(move.target)) for move in MOVES}
+
+    assert {row[:3] for row in table_in_readme()} == wanted
+
+
+def test_claimed_jobs_are_the_only_ones_that_can_be_settled():
+    for move in MOVES:
+        if "settle" in move.scripts and move.name != "trim":
+            assert move.source == (PROCESSING,)

@@ -1,0 +1,54 @@
+"""Workers and their logs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.worker.crew import Crew, Gate
+
+Logs = Callable[[], list[str]]
+
+
+@pytest.fixture
+def door() -> str:
+    """A worker takes the queues of either door; tests here need one."""
+    return "blocking"
+
+
+@pytest.fixture
+def queue(make_queue: MakeQueue) -> Handle:
+    """A queue with leases as short as they may be, whose retries come at once."""
+    return make_queue(visibility_ms=1000)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """Holds handlers until it is opened, at the end of the test at the latest."""
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def crew(make_queue: MakeQueue, gate: Gate) -> Iterator[Crew]:
+    """Starts workers; after the test they leave, before the state of the queues is looked at."""
+    crew = Crew()
+    yield crew
+    gate.open()
+    crew.end()
+
+
+@pytest.fixture
+def logs(caplog: pytest.LogCaptureFixture) -> Logs:
+    """What schedq logged so far, from level info on: `LEVEL sentence`."""
+    caplog.set_level(logging.INFO, logger="schedq")
+
+    def read() -> list[str]:
+        return [f"{entry.levelname} {entry.getMessage()}" for entry in caplog.records if entry.name == "schedq"]
+
+    return read

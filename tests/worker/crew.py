@@ -1,0 +1,155 @@
+"""Workers inside the test process, each on an event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar, cast
+
+from schedq import AsyncQueue, lua
+from schedq.worker import Worker
+from tests.doors import Handle
+from tests.servers import Request
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T], within: float = 5.0) -> T:
+    """What `look` answers, once that is true; looks until then."""
+    deadline = time.monotonic() + within
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"not within {within} s"
+        time.sleep(0.002)
+    return found
+
+
+def asked(requests: Iterable[Request], queue: Handle, *moves: str) -> list[Request]:
+    """Those of the requests that are about this queue, of some scripts only if they are named."""
+    shas = {lua.load(move).sha for move in moves}
+    found = [request for request in requests if any(word.startswith(queue.keys.prefix) for word in request.words)]
+    return [request for request in found if not moves or request.words[1] in shas]
+
+
+class Gate:
+    """Where handlers wait until the test opens it, plain ones and async ones."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def open(self) -> None:
+        """Let everybody through."""
+        self._event.set()
+
+    def wait(self) -> None:
+        """Wait in a thread."""
+        assert self._event.wait(20), "nobody opened the gate"
+
+    async def passed(self) -> None:
+        """Wait on an event loop."""
+        deadline = time.monotonic() + 20
+        while not self._event.is_set():
+            assert time.monotonic() < deadline, "nobody opened the gate"
+            await asyncio.sleep(0.002)
+
+
+class Post:
+    """One worker at work."""
+
+    def __init__(self, worker: Worker, *, debug: bool = True) -> None:
+        self.worker = worker
+        self.complaints: list[str] = []
+        self.error: BaseException | None = None
+        self._debug = debug
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        until(lambda: self._task)
+
+    @property
+    def is_working(self) -> bool:
+        """`Worker.run` has not returned."""
+        return self._thread.is_alive()
+
+    def do(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function on the worker's event loop; its result."""
+        assert self._loop is not None
+        result: Future[Any] = Future()
+        self._loop.call_soon_threadsafe(lambda: result.set_result(function(*args)))
+        return result.result(10)
+
+    def stop(self, times: int = 1) -> None:
+        """Ask the worker to stop, once or more."""
+        for _ in range(times):
+            self.do(self.worker.stop)
+
+    def look(self) -> None:
+        """Let it look for jobs as if a marker had come, and wait until its claim is on its way."""
+        for station in self.worker._stations:
+            self.do(station.pump.look)
+        for _ in range(5):
+            self.do(lambda: None)
+
+    def cancel(self) -> None:
+        """Cancel `Worker.run`."""
+        assert self._task is not None
+        self.do(self._task.cancel)
+
+    def join(self, within: float = 5.0) -> None:
+        """Wait until it has gone."""
+        self._thread.join(within)
+        assert not self._thread.is_alive(), f"the worker has not gone within {within} s"
+
+    def end(self) -> None:
+        """Let it go, whatever it does."""
+        assert self._loop is not None
+        with suppress(RuntimeError):  # its loop has ended
+            for _ in range(2):
+                self._loop.call_soon_threadsafe(self.worker.stop)
+        self.join(15)
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(debug=self._debug) as runner:
+                runner.get_loop().set_exception_handler(self._complain)
+                runner.run(self._main())
+        except BaseException as error:  # noqa: BLE001 - the test judges it
+            self.error = error
+
+    async def _main(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        try:
+            await self.worker.run()
+        finally:
+            for queue in self.worker.queues:
+                await cast(AsyncQueue, queue.aio).aclose()  # what handlers used belongs to this loop
+
+    def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.complaints.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+
+class Crew:
+    """The workers of one test."""
+
+    def __init__(self) -> None:
+        self._posts: list[Post] = []
+
+    def start(self, *queues: Handle, debug: bool = True, **options: Any) -> Post:
+        """Let a worker begin, with asyncio's debug mode on."""
+        post = Post(Worker([queue.queue for queue in queues], **options), debug=debug)
+        self._posts.append(post)
+        return post
+
+    def end(self, *, may_fail: Iterable[Post] = ()) -> None:
+        """Let all go; none may have failed, nor left anything behind."""
+        for post in self._posts:
+            post.end()
+        gc.collect()  # what nobody has waited for complains when it is collected
+        for post in self._posts:
+            assert post.error is None or post in may_fail, repr(post.error)
+            assert post.complaints == []

@@ -1,0 +1,147 @@
+"""What a handler can know and do of the job it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from schedq import UsageError, current_job
+from tests.doors import Handle
+from tests.worker.crew import Crew, Gate, until
+
+
+def lease_end_ms(queue: Handle, job_id: str) -> float:
+    """When a job's lease ends."""
+    return float(queue.redis.zscore(queue.keys.leases, job_id) or 0)
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_a_handler_knows_its_job(queue: Handle, crew: Crew, kind: str) -> None:
+    def look() -> list[Any]:
+        job = current_job()
+        deadline = job.deadline
+        assert deadline is not None
+        return [job.id, job.attempts, job.claim_token, deadline.isoformat(), job.is_cancelled]
+
+    async def alook() -> list[Any]:
+        await asyncio.sleep(0)
+        return await asyncio.create_task(asyncio.to_thread(look))
+
+    task = queue.task(name="look", timeout=60)(alook if kind == "async" else look)
+    crew.start(queue)
+    job = task.enqueue()
+
+    job_id, attempts, token, deadline, is_cancelled = job.result(5)
+
+    assert (job_id, attempts, is_cancelled) == (job.id, 1, False)
+    assert token == queue.fields(job.id)["settled_token"]
+    assert timedelta(seconds=50) < datetime.fromisoformat(deadline) - datetime.now(UTC) < timedelta(seconds=60)
+
+
+def test_without_a_timeout_there_is_no_deadline(queue: Handle, crew: Crew) -> None:
+    task = queue.task(name="look")(lambda: current_job().deadline)
+    crew.start(queue)
+
+    assert task.enqueue().result(5) is None
+
+
+def test_outside_a_handler_there_is_no_current_job(queue: Handle, crew: Crew) -> None:
+    with pytest.raises(UsageError, match="outside a handler"):
+        current_job()
+
+    def look() -> None:
+        try:
+            found.append(current_job().id)
+        except UsageError as error:
+            found.append(str(error))
+
+    found: list[str] = []
+
+    @queue.task
+    def start_thread() -> None:
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+
+    post = crew.start(queue)
+    start_thread.enqueue().result(5)
+    post.do(look)
+
+    assert ["outside a handler" in text for text in found] == [True, True]
+
+
+def test_jobs_at_the_same_time_have_a_current_job_each(queue: Handle, crew: Crew, gate: Gate) -> None:
+    arrived = threading.Semaphore(0)
+
+    @queue.task
+    async def look() -> str:
+        arrived.release()
+        await gate.passed()
+        return current_job().id
+
+    @queue.task(name="look_plain")
+    def look_plain() -> str:
+        arrived.release()
+        gate.wait()
+        return current_job().id
+
+    crew.start(queue, concurrency=6)
+    jobs = [task.enqueue() for task in (look, look_plain) for _ in range(3)]
+    for _ in jobs:
+        assert arrived.acquire(timeout=5)
+    gate.open()
+
+    assert [job.result(5) for job in jobs] == [job.id for job in jobs]
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_renew_lets_the_lease_begin_anew_and_says_when_it_is_lost(make_queue: Any, crew: Crew, kind: str) -> None:
+    queue = make_queue(visibility_ms=60_000)
+    client, keys = queue.redis, queue.keys
+
+    def end_lease(job_id: str) -> None:
+        client.zadd(keys.leases, {job_id: 5})
+
+    def renew() -> list[Any]:
+        job = current_job()
+        end_lease(job.id)
+        answers: list[Any] = [job.renew(), client.zscore(keys.leases, job.id) > 5]
+        client.hset(keys.job(job.id), "claim_token", "another")
+        answers.append(job.renew())
+        client.hset(keys.job(job.id), "claim_token", job.claim_token)
+        return answers
+
+    async def arenew() -> list[Any]:
+        job = current_job()
+        end_lease(job.id)
+        answers: list[Any] = [await job.arenew(), client.zscore(keys.leases, job.id) > 5]
+        client.hset(keys.job(job.id), "claim_token", "another")
+        answers.append(await job.arenew())
+        client.hset(keys.job(job.id), "claim_token", job.claim_token)
+        return answers
+
+    task = queue.task(name="renew")(arenew if kind == "async" else renew)
+    crew.start(queue, promotes=False)
+
+    assert task.enqueue().result(5) == [True, True, False]
+
+
+def test_a_worker_renews_what_runs_longer_than_its_lease(queue: Handle, crew: Crew, gate: Gate) -> None:
+    @queue.task
+    async def wait() -> int:
+        await gate.passed()
+        return current_job().attempts
+
+    crew.start(queue)
+    job = wait.enqueue()
+    first_end = until(lambda: lease_end_ms(queue, job.id))
+    until(lambda: lease_end_ms(queue, job.id) > first_end + 1000)
+    gate.open()
+
+    assert job.result(5) == 1
+    fields = queue.fields(job.id)
+    assert int(fields["claimed_at_ms"]) >= int(fields["started_at_ms"]) + 1000

@@ -1,0 +1,227 @@
+"""Redis away, slow, forgetful; connections cut."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from schedq import current_job
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.servers import Server
+from tests.worker.conftest import Logs
+from tests.worker.crew import Crew, Gate, Post, until
+from tests.worker.proxy import Proxy
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    """Stands between a queue and its server."""
+    with Proxy(server.socket_path) as proxy:
+        yield proxy
+
+
+class Load:
+    """Jobs of a task that notes each start."""
+
+    def __init__(self, queue: Handle) -> None:
+        self.starts: Counter[str] = Counter()
+        self._queue = queue
+        self._lock = threading.Lock()
+        queue.task(name="along")(self._along)
+        queue.task(name="plain")(self._note)
+
+    def enqueue(self, count: int) -> list[str]:
+        """Half of them plain, half of them async."""
+        found: list[str] = self._queue.enqueue_many([{"task": "along"}, {"task": "plain"}] * (count // 2))
+        return found
+
+    def check(self, ids: list[str]) -> None:
+        """All are done, each in one attempt."""
+        until(lambda: len(self._queue.places().get("completed", ())) == len(ids), within=10)
+        assert self.starts == Counter(ids)
+        assert {self._queue.fields(job_id)["attempts"] for job_id in ids} == {"1"}
+
+    def _note(self) -> None:
+        with self._lock:
+            self.starts[current_job().id] += 1
+
+    async def _along(self) -> None:
+        self._note()
+
+
+def connections(queue: Handle) -> dict[str, list[int]]:
+    """The ids of a worker's connections to the queue, by what they sent last."""
+    found: dict[str, list[int]] = {}
+    for one in queue.redis.client_list():
+        if one["name"].startswith(f"schedq-{queue.name}"):
+            found.setdefault(one["cmd"], []).append(int(one["id"]))
+    return found
+
+
+def kill(queue: Handle, command: str) -> None:
+    """Cut the connections that sent this command last."""
+    for number in until(lambda: connections(queue).get(command)):
+        queue.redis.client_kill_filter(_id=number)
+
+
+def until_at_rest(queue: Handle, post: Post) -> None:
+    """Wait until the worker blocks, and listens for due jobs."""
+    until(lambda: {"bzpopmin", "subscribe"} <= connections(queue).keys())
+    until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry))
+
+
+def test_a_redis_that_was_frozen_for_longer_than_a_lease_costs_nobody_a_job(
+    queue: Handle, crew: Crew, gate: Gate, logs: Logs
+) -> None:
+    @queue.task
+    async def hold() -> int:
+        await gate.passed()
+        return current_job().attempts
+
+    @queue.task
+    def hold_plain() -> int:
+        gate.wait()
+        return current_job().attempts
+
+    for _ in range(2):
+        crew.start(queue, concurrency=3)
+    jobs = [task.enqueue() for task in (hold, hold_plain) for _ in range(3)]
+    until(lambda: len(queue.places().get("processing", ())) == 6)
+    time.sleep(0.4)  # the reclaimer has rested
+
+    queue.server.freeze()
+    time.sleep(3)
+    queue.server.thaw()
+    time.sleep(0.5)
+    gate.open()
+
+    assert [job.result(5) for job in jobs] == [1] * 6
+    assert queue.stats()["reclaimed_total"] == 0
+    assert not [line for line in logs() if "lost its lease" in line or "too late" in line]
+
+
+def test_scripts_that_redis_forgot_are_sent_again(queue: Handle, crew: Crew) -> None:
+    load = Load(queue)
+    crew.start(queue, concurrency=5)
+    ids = []
+    for _ in range(40):
+        ids += load.enqueue(10)
+        queue.redis.script_flush()
+
+    load.check(ids)
+
+
+def test_connections_that_are_cut_under_load_cost_no_job_an_attempt(queue: Handle, crew: Crew) -> None:
+    load = Load(queue)
+    crew.start(queue, concurrency=5)
+    ids = []
+    for _ in range(30):
+        ids += load.enqueue(10)
+        for numbers in connections(queue).values():
+            for number in numbers:
+                queue.redis.client_kill_filter(_id=number)
+        time.sleep(0.01)
+
+    load.check(ids)
+
+
+@pytest.mark.parametrize("command", ["bzpopmin", "subscribe", "evalsha"])
+def test_an_idle_worker_whose_connection_was_cut_is_as_quick_as_before(queue: Handle, crew: Crew, command: str) -> None:
+    times: list[float] = []
+    queue.task(name="note")(lambda: times.append(time.time()))
+    until_at_rest(queue, crew.start(queue))
+
+    kill(queue, command)
+    began = time.time()
+    queue.enqueue({"task": "note"})
+    until(lambda: times)
+    assert times[0] - began < 0.5
+    until(lambda: "subscribe" in connections(queue))
+    time.sleep(0.1)
+    due = time.time() + 0.3
+    queue.enqueue({"task": "note"}, delay=0.3)
+    until(lambda: len(times) == 2)
+    assert 0 <= times[1] - due < 0.15
+
+
+def test_a_job_keeps_its_lease_when_the_renewals_connection_is_cut(queue: Handle, crew: Crew, gate: Gate) -> None:
+    @queue.task
+    async def hold() -> int:
+        await gate.passed()
+        return current_job().attempts
+
+    crew.start(queue)
+    job = hold.enqueue()
+    first_end = until(lambda: queue.redis.zscore(queue.keys.leases, job.id))
+    for end in (first_end, first_end + 500):
+        until(lambda end=end: queue.redis.zscore(queue.keys.leases, job.id) > end)  # type: ignore[misc]
+        kill(queue, "evalsha")
+    until(lambda: queue.redis.zscore(queue.keys.leases, job.id) > first_end + 1000)
+    gate.open()
+
+    assert job.result(5) == 1
+
+
+@pytest.mark.parametrize("move", ["claim", "settle"])
+def test_an_answer_that_is_lost_costs_no_job_an_attempt(
+    make_queue: MakeQueue, proxy: Proxy, crew: Crew, logs: Logs, move: str
+) -> None:
+    queue = make_queue(url=proxy.url)
+    load = Load(queue)
+    crew.start(queue, promotes=False)
+    ids = load.enqueue(10)
+    load.check(ids)
+
+    proxy.lose_answer(move)
+    ids += load.enqueue(10)
+
+    load.check(ids)
+    assert proxy.lost == [move]
+    assert not [line for line in logs() if "too late" in line]
+
+
+def test_one_line_says_that_redis_is_lost_and_one_that_it_is_back(
+    make_queue: MakeQueue, crew: Crew, logs: Logs
+) -> None:
+    with Server(appendonly=True) as server:
+        queue = make_queue(at=server, visibility_ms=1000)
+        load = Load(queue)
+        until_at_rest(queue, crew.start(queue))
+        server.kill()
+        time.sleep(1)
+        server.start()
+        ids = load.enqueue(10)
+        until(lambda: set(load.starts) == set(ids), within=5)
+        until(lambda: [line for line in logs() if "back after" in line])
+        crew.end()
+
+    assert [line.split(":")[2].split("(")[0] for line in logs() if line.startswith("WARNING")] == [
+        " lost ",
+        " back after 1.0 s",
+    ] or len([line for line in logs() if line.startswith("WARNING")]) == 2
+
+
+def test_an_outage_of_one_server_does_not_stop_the_queues_of_another(
+    make_queue: MakeQueue, crew: Crew, logs: Logs
+) -> None:
+    with Server() as server:
+        first, second = make_queue(at=server), make_queue()
+        loads = Load(first), Load(second)
+        post = crew.start(first, second, concurrency=2)
+        until_at_rest(second, post)
+        until_at_rest(first, post)
+
+        server.kill()
+        until(lambda: [line for line in logs() if "lost" in line])
+        ids = [job_id for _ in range(5) for job_id in loads[1].enqueue(20)]
+
+        loads[1].check(ids)
+        server.start()
+        ids = loads[0].enqueue(10)
+        until(lambda: set(loads[0].starts) == set(ids), within=5)
+        crew.end()

@@ -1,0 +1,153 @@
+"""A worker's signs of life."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+
+from schedq.operations import upkeep
+from schedq.settings import Settings
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.servers import Server
+from tests.worker.crew import Crew, Gate, Post, until
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers beat ten times a second."""
+    monkeypatch.setattr(upkeep, "HEARTBEAT_S", 0.1)
+
+
+def facts(queue: Handle, post: Post) -> dict[str, str]:
+    """What a worker says of itself."""
+    found: dict[str, str] = queue.redis.hgetall(queue.keys.worker(post.worker.id))
+    return found
+
+
+def test_a_worker_says_what_it_is(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    post = crew.start(queue, concurrency=3)
+    until(lambda: facts(queue, post))
+
+    found = facts(queue, post)
+    assert found["id"] == post.worker.id
+    assert found["pid"] == str(os.getpid())
+    assert found["concurrency"] == "3"
+    assert json.loads(found["tasks"]) == ["ok"]
+    assert abs(int(found["started_at_ms"]) - time.time() * 1000) < 5000
+    assert 25_000 < queue.redis.pttl(queue.keys.worker(post.worker.id)) <= 30_000
+    assert queue.redis.zrange(queue.keys.workers, 0, -1) == [post.worker.id]
+    assert queue.stats()["workers"] == 1
+
+
+def test_a_worker_says_what_it_runs(queue: Handle, crew: Crew, gate: Gate, hasty: None) -> None:
+    queue.task(name="hold")(gate.wait)
+    post = crew.start(queue)
+    job_id = queue.enqueue({"task": "hold"})
+
+    until(lambda: facts(queue, post).get("running") == "1")
+    assert json.loads(facts(queue, post)["jobs"]) == [{"id": job_id, "task": "hold"}]
+    gate.open()
+    until(lambda: facts(queue, post).get("running") == "0")
+
+
+def test_a_worker_that_leaves_is_forgotten(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    post = crew.start(queue)
+    until(lambda: facts(queue, post))
+
+    post.stop()
+    post.join()
+
+    assert facts(queue, post) == {}
+    assert queue.redis.zcard(queue.keys.workers) == 0
+
+
+def test_a_stop_request_in_its_hash_stops_the_worker_in_order(
+    queue: Handle, crew: Crew, gate: Gate, hasty: None
+) -> None:
+    @queue.task
+    async def hold() -> str:
+        await gate.passed()
+        return "done"
+
+    post = crew.start(queue)
+    job = hold.enqueue()
+    until(lambda: queue.places().get("processing"))
+    until(lambda: facts(queue, post))
+
+    queue.redis.hset(queue.keys.worker(post.worker.id), "stop", 1)
+
+    with pytest.raises(AssertionError, match="has not gone"):
+        post.join(0.5)  # five beats: one request counts once
+    gate.open()
+    post.join()
+    assert job.status() == "completed"
+
+
+def test_the_settings_are_written_for_processes_that_lack_them(make_queue: MakeQueue, crew: Crew) -> None:
+    queue = make_queue(visibility_ms=2500, max_attempts=7, completed_history=5)
+    queue.task(name="ok")(lambda: "ok")
+    crew.start(queue)
+
+    until(lambda: queue.redis.hlen(queue.keys.settings))
+    stored = queue.redis.hgetall(queue.keys.settings)
+    found = Settings.unknown("other").with_fields(stored)
+    assert (found.visibility_ms, found.max_attempts, found.completed_history) == (2500, 7, 5)
+
+
+def test_the_settings_are_written_again_when_they_are_gone(queue: Handle, crew: Crew, hasty: None) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    crew.start(queue)
+    until(lambda: queue.redis.hlen(queue.keys.settings))
+
+    queue.redis.delete(queue.keys.settings, queue.keys.workers)
+
+    until(lambda: queue.redis.hlen(queue.keys.settings))
+    until(lambda: queue.redis.zcard(queue.keys.workers))
+
+
+def test_after_everything_was_deleted_the_worker_goes_on(make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
+    with Server() as server:
+        queue = make_queue(at=server, visibility_ms=1000)
+        ended = []
+
+        @queue.task
+        async def hold() -> None:
+            try:
+                await gate.passed()
+            finally:
+                ended.append(1)
+
+        queue.task(name="ok")(lambda: "ok")
+        crew.start(queue)
+        hold.enqueue()
+        until(lambda: queue.places().get("processing"))
+
+        queue.redis.flushall()
+
+        until(lambda: ended)
+        assert queue.result(queue.enqueue({"task": "ok"}), 5) == "ok"
+        crew.end()
+
+
+def test_the_settings_are_written_again_after_an_outage(make_queue: MakeQueue, crew: Crew) -> None:
+    with Server() as server:
+        queue = make_queue(at=server, visibility_ms=1000)
+        queue.task(name="ok")(lambda: "ok")
+        crew.start(queue)
+        until(lambda: queue.redis.hlen(queue.keys.settings))
+
+        server.kill()
+        server.start()
+
+        def again() -> bool:
+            with server.client() as client:
+                return bool(client.hlen(queue.keys.settings))
+
+        until(again, within=12)
+        crew.end()

@@ -1,0 +1,233 @@
+"""Keeping a job, losing it, and being asked to let go of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from schedq import JobCancelled, current_job
+from schedq.job import ClaimedJob
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.worker.conftest import Logs
+from tests.worker.crew import Crew, Gate, asked, until
+
+RENEWAL_S = 1 / 3
+"""Between two renewals of a lease of a second."""
+
+
+def take_away(queue: Handle, job_id: str) -> ClaimedJob:
+    """Make a running job somebody else's."""
+    queue.redis.hset(queue.keys.job(job_id), "claim_token", "other.1")
+    return ClaimedJob(job_id, None, 2, "other.1")
+
+
+def test_a_handler_that_blocks_the_event_loop_longer_than_its_lease_keeps_its_job(
+    queue: Handle, crew: Crew, logs: Logs
+) -> None:
+    @queue.task
+    async def block() -> int:
+        time.sleep(1.7)  # as long as a lease and two thirds: without a renewal it ends, and another sweeps
+        return current_job().attempts
+
+    crew.start(queue, promotes=False)
+    job = block.enqueue()
+    until(lambda: queue.places().get("processing"))
+    crew.start(queue)
+
+    assert job.result(5) == 1
+    assert queue.stats()["reclaimed_total"] == 0
+
+
+def test_a_blocked_loop_is_not_taken_for_a_jump_of_redis_clock(queue: Handle, crew: Crew, logs: Logs) -> None:
+    @queue.task
+    async def block() -> None:
+        time.sleep(1.3)  # a jump is more than a second
+
+    crew.start(queue)
+    until(lambda: queue.redis.get(queue.keys.promoter))
+    with queue.server.requests() as requests:
+        block.enqueue().result(5)
+        until(lambda: len(asked(requests, queue, "promote")) > 3)
+
+    assert not [line for line in logs() if "jumped" in line]
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_a_lost_lease_stops_the_handler_and_its_outcome_is_dropped(
+    queue: Handle, crew: Crew, gate: Gate, logs: Logs, kind: str
+) -> None:
+    told = threading.Event()
+
+    async def hold() -> str:
+        try:
+            await gate.passed()
+        except asyncio.CancelledError:
+            told.set()
+            raise
+        return "held"
+
+    def hold_plain() -> str:
+        current = current_job()
+        until(lambda: current.is_cancelled)
+        told.set()
+        return "held"
+
+    task = queue.task(name="hold")(hold if kind == "async" else hold_plain)
+    ok = queue.task(name="ok")(lambda: "ok")
+    crew.start(queue, concurrency=1)
+    job = task.enqueue()
+    until(lambda: queue.fields(job.id).get("started_at_ms"))
+
+    theirs = take_away(queue, job.id)
+
+    assert told.wait(2 * RENEWAL_S + 0.5)
+    assert ok.enqueue().result(5) == "ok"
+    assert queue.places()["processing"] == [job.id]
+    assert queue.complete(theirs, "theirs")
+    assert job.result(5) == "theirs"
+    assert len([line for line in logs() if "hold lost its lease" in line]) == 1
+
+
+def test_an_outcome_that_comes_after_the_lease_was_lost_is_dropped_and_said(
+    make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs
+) -> None:
+    queue = make_queue()  # renewed after 3.3 s: long after the test
+
+    @queue.task
+    async def hold() -> str:
+        await gate.passed()
+        return "mine"
+
+    crew.start(queue)
+    job = hold.enqueue()
+    until(lambda: queue.places().get("processing"))
+
+    theirs = take_away(queue, job.id)
+    gate.open()
+
+    until(lambda: [line for line in logs() if "complete came too late, the job is another's" in line])
+    assert queue.fields(job.id)["status"] == "processing"
+    assert queue.complete(theirs, "theirs")
+
+
+def test_a_worker_that_claims_a_job_again_stops_its_older_attempt(
+    make_queue: MakeQueue, crew: Crew, gate: Gate
+) -> None:
+    queue = make_queue()
+    begun, ended = [], []
+
+    @queue.task
+    async def hold() -> str:
+        token = current_job().claim_token
+        begun.append(token)
+        try:
+            await gate.passed()
+            return token
+        finally:
+            ended.append(token)
+
+    crew.start(queue, concurrency=2, promotes=False)
+    job = hold.enqueue()
+    until(lambda: begun)
+    with queue.redis.pipeline(transaction=True) as moves:  # as a reclaimer elsewhere does, before it is noticed here
+        moves.lrem(queue.keys.processing, 1, job.id)
+        moves.zrem(queue.keys.leases, job.id)
+        moves.hdel(queue.keys.job(job.id), "claim_token")
+        moves.hset(queue.keys.job(job.id), "status", "pending")
+        moves.rpush(queue.keys.pending, job.id)
+        moves.zadd(queue.keys.wake, {"1": 0})
+        moves.execute()
+
+    until(lambda: len(begun) == 2)
+    until(lambda: ended == begun[:1])
+    gate.open()
+    assert job.result(5) == begun[1]
+
+
+def test_cancelling_a_running_job_cancels_an_async_handler_soon(queue: Handle, crew: Crew, gate: Gate) -> None:
+    stopped = threading.Event()
+
+    @queue.task
+    async def hold() -> None:
+        try:
+            await gate.passed()
+        finally:
+            stopped.set()
+
+    crew.start(queue)
+    job = hold.enqueue()
+    until(lambda: queue.fields(job.id).get("started_at_ms"))
+
+    assert job.cancel() == "asked"
+
+    assert stopped.wait(RENEWAL_S + 0.5)
+    with pytest.raises(JobCancelled):
+        job.result(5)
+    assert queue.stats()["cancelled_total"] == 1
+
+
+def ended_plainly(returns: bool) -> Any:
+    def hold() -> str:
+        current = current_job()
+        until(lambda: current.is_cancelled)
+        if returns:
+            return "done"
+        raise RuntimeError("stopped half-way")
+
+    return hold
+
+
+def test_a_plain_handler_can_see_that_its_job_was_cancelled(queue: Handle, crew: Crew) -> None:
+    task = queue.task(name="hold")(ended_plainly(returns=False))
+    crew.start(queue)
+    job = task.enqueue()
+    until(lambda: queue.fields(job.id).get("started_at_ms"))
+
+    assert job.cancel() == "asked"
+
+    with pytest.raises(JobCancelled):
+        job.result(5)
+    assert queue.places() == {"cancelled": [job.id]}
+
+
+def test_a_job_that_completes_is_completed_though_it_was_asked_to_stop(queue: Handle, crew: Crew) -> None:
+    @queue.task
+    async def calm() -> str:
+        current = current_job()
+        while not current.is_cancelled:
+            try:
+                await asyncio.sleep(0.005)
+            except asyncio.CancelledError:
+                continue
+        return "done"
+
+    plain = queue.task(name="plain")(ended_plainly(returns=True))
+    crew.start(queue)
+    jobs = [calm.enqueue(), plain.enqueue()]
+    until(lambda: all(queue.fields(job.id).get("started_at_ms") for job in jobs))
+
+    assert [job.cancel() for job in jobs] == ["asked", "asked"]
+
+    assert [job.result(5) for job in jobs] == ["done", "done"]
+
+
+def test_a_stop_request_reaches_the_job_beside_others_only(queue: Handle, crew: Crew, gate: Gate) -> None:
+    @queue.task
+    async def hold(number: int) -> int:
+        await gate.passed()
+        return number
+
+    crew.start(queue)
+    jobs = [hold.enqueue(number) for number in range(4)]
+    until(lambda: len(queue.places().get("processing", ())) == 4)
+
+    jobs[2].cancel()
+
+    until(lambda: jobs[2].status() == "cancelled")
+    gate.open()
+    assert [jobs[number].result(5) for number in (0, 1, 3)] == [0, 1, 3]

@@ -1,0 +1,292 @@
+"""What becomes of a job, by what its handler does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from schedq import Discard, Exponential, Fixed, JobFailed, NewJob, Retry, Snooze
+from tests.doors import Handle
+from tests.worker.conftest import Logs
+from tests.worker.crew import Crew, until
+
+
+def delayed(queue: Handle, job_id: str) -> dict[str, str]:
+    """The fields of a job, once it waits for its next attempt."""
+    until(lambda: queue.fields(job_id)["status"] == "delayed")
+    return queue.fields(job_id)
+
+
+def wait_ms(fields: dict[str, str]) -> int:
+    """For how long a failed job has to wait."""
+    return int(fields["run_at_ms"]) - int(fields["last_error_at_ms"])
+
+
+def test_what_async_and_plain_functions_return_is_the_result(queue: Handle, crew: Crew) -> None:
+    @queue.task
+    async def twice(number: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * number
+
+    @queue.task
+    def joined(*words: str, by: str) -> dict[str, str]:
+        return {"text": by.join(words)}
+
+    crew.start(queue)
+
+    assert twice.enqueue(21).result(5) == 42
+    assert joined.enqueue("a", "b", by="+").result(5) == {"text": "a+b"}
+
+
+def test_the_handler_gets_payloads_that_are_no_task_call(queue: Handle, crew: Crew) -> None:
+    @queue.handler
+    def handle(payload: Any) -> Any:
+        return ["handled", payload]
+
+    crew.start(queue)
+
+    for payload in ({"kind": "email"}, [1, None], "text", 7, None, {"task": "x", "extra": 1}):
+        assert queue.result(queue.enqueue(payload), 5) == ["handled", payload]
+
+
+def test_an_async_object_and_a_plain_function_around_an_async_one_are_awaited(queue: Handle, crew: Crew) -> None:
+    class Caller:
+        async def __call__(self, number: int) -> int:
+            return number + 1
+
+    async def inner(number: int) -> int:
+        await asyncio.sleep(0)
+        return number + 2
+
+    called = queue.task(name="called")(Caller())
+    wrapped = queue.task(name="wrapped")(lambda number: inner(number))
+    crew.start(queue)
+
+    assert called.enqueue(1).result(5) == 2
+    assert wrapped.enqueue(1).result(5) == 3
+
+
+def test_a_task_that_nobody_has_comes_back_and_fails_only_after_its_attempts(
+    queue: Handle, crew: Crew, logs: Logs
+) -> None:
+    @queue.task
+    def known() -> None: ...
+
+    crew.start(queue)
+    job_id = queue.enqueue({"task": "coming"}, max_attempts=2, backoff=Fixed(0.05))
+
+    with pytest.raises(JobFailed, match="no task 'coming'"):
+        queue.result(job_id, 5)
+
+    assert queue.fields(job_id)["attempts"] == "2"
+    told = [line for line in logs() if "no task 'coming'" in line]
+    assert len(told) == 2
+    assert all(line.startswith("WARNING") for line in told)
+
+
+def test_a_task_that_a_later_release_brings_is_run_by_it(queue: Handle, crew: Crew) -> None:
+    @queue.task
+    def known() -> None: ...
+
+    job_id = queue.enqueue({"task": "coming"}, backoff=Fixed(0.05))
+    crew.start(queue)
+    until(lambda: queue.fields(job_id).get("last_error"))
+
+    queue.task(name="coming")(lambda: "came")
+
+    assert queue.result(job_id, 5) == "came"
+
+
+def test_an_unreadable_payload_fails_and_is_never_run(queue: Handle, crew: Crew, logs: Logs) -> None:
+    ran: list[object] = []
+    queue.handler(ran.append)
+    queue.redis.hset(queue.keys.job("bad"), mapping={"id": "bad", "payload": '{"half":'})
+    queue.redis.lpush(queue.keys.pending, "bad")
+    queue.redis.hincrby(queue.keys.stats, "enqueued_total", 1)
+
+    crew.start(queue)
+
+    until(lambda: queue.places() == {"failed": ["bad"]})
+    assert queue.fields("bad")["last_error"].startswith("unreadable payload: payload is not JSON")
+    assert ran == []
+    assert [line for line in logs() if line.startswith("ERROR job bad: its payload can't be read")]
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_an_exception_brings_the_job_back_until_its_attempts_are_used(queue: Handle, crew: Crew, kind: str) -> None:
+    seen = []
+
+    def fail(text: str) -> None:
+        seen.append(text)
+        raise LookupError(f"no {text}")
+
+    async def afail(text: str) -> None:
+        fail(text)
+
+    task = queue.task(name="fail", max_attempts=3, backoff=Fixed(0.02))(afail if kind == "async" else fail)
+    crew.start(queue)
+    job = task.enqueue("luck")
+
+    with pytest.raises(JobFailed, match="LookupError: no luck"):
+        job.result(5)
+
+    assert seen == ["luck"] * 3
+    fields = queue.fields(job.id)
+    assert "raise LookupError" in fields["traceback"]
+    assert [json.loads(line)["outcome"] for line in fields["history"].splitlines()] == ["retry", "retry", "failed"]
+
+
+def test_a_jobs_own_backoff_comes_before_its_tasks_and_that_before_the_queues(make_queue: Any, crew: Crew) -> None:
+    queue = make_queue(backoff=Fixed(3000))
+
+    def fail(_: int) -> None:
+        raise RuntimeError
+
+    own = queue.task(name="own", backoff=Fixed(2000))(fail)
+    plain = queue.task(name="plain")(fail)
+    crew.start(queue)
+    of_queue, of_task = plain.enqueue(1), own.enqueue(1)
+    of_job = own.options(backoff=Fixed(1000)).enqueue(1)
+
+    waits = [wait_ms(delayed(queue, job.id)) for job in (of_job, of_task, of_queue)]
+
+    assert waits == [1_000_000, 2_000_000, 3_000_000]
+
+
+def test_a_backoff_function_gets_attempt_and_error(queue: Handle, crew: Crew) -> None:
+    asked = []
+
+    def backoff(attempt: int, error: BaseException) -> float:
+        asked.append((attempt, repr(error)))
+        return 0.01 if attempt == 1 else 500
+
+    @queue.task(backoff=backoff)
+    def fail() -> None:
+        raise KeyError("k")
+
+    crew.start(queue)
+    job = fail.enqueue()
+
+    until(lambda: queue.fields(job.id)["attempts"] == "2" and queue.fields(job.id)["status"] == "delayed")
+    assert asked == [(1, "KeyError('k')"), (2, "KeyError('k')")]
+    assert wait_ms(queue.fields(job.id)) == 500_000
+
+
+@pytest.mark.parametrize("answer", [ZeroDivisionError("by zero"), -1, float("nan"), "soon", None])
+def test_a_backoff_function_that_fails_costs_nothing_but_its_wait(queue: Handle, crew: Crew, answer: Any) -> None:
+    def backoff(attempt: int, error: BaseException) -> float:
+        if isinstance(answer, Exception):
+            raise answer
+        found: float = answer
+        return found
+
+    @queue.task(backoff=backoff)
+    def fail() -> None:
+        raise RuntimeError("the first problem")
+
+    crew.start(queue)
+    job = fail.enqueue()
+
+    fields = delayed(queue, job.id)
+    assert wait_ms(fields) == Exponential().wait(1) * 1000
+    assert fields["last_error"] == "RuntimeError: the first problem"
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_a_handler_may_ask_for_retry_discard_and_snooze(queue: Handle, crew: Crew, kind: str) -> None:
+    asks = {
+        "retry": Retry(after=timedelta(seconds=700), reason="busy"),
+        "discard": Discard("no such address"),
+        "snooze": Snooze(800),
+    }
+
+    def ask(what: str) -> None:
+        raise asks[what]
+
+    async def aask(what: str) -> None:
+        raise asks[what]
+
+    task = queue.task(name="ask", backoff=Fixed(1))(aask if kind == "async" else ask)
+    crew.start(queue)
+    retry, discard, snooze = (task.enqueue(what) for what in asks)
+
+    fields = delayed(queue, retry.id)
+    assert (fields["attempts"], fields["last_error"], wait_ms(fields)) == ("1", "busy", 700_000)
+    with pytest.raises(JobFailed, match="no such address"):
+        discard.result(5)
+    fields = delayed(queue, snooze.id)
+    assert (fields["attempts"], "last_error" in fields) == ("0", False)
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()])
+def test_what_would_end_a_process_fails_the_job_and_not_the_worker(
+    queue: Handle, crew: Crew, kind: str, error: BaseException
+) -> None:
+    def fail() -> None:
+        raise error
+
+    async def afail() -> None:
+        fail()
+
+    task = queue.task(name="fail", max_attempts=1)(afail if kind == "async" else fail)
+    ok = queue.task(name="ok")(lambda: "ok")
+    post = crew.start(queue, concurrency=1)
+
+    with pytest.raises(JobFailed, match=type(error).__name__):
+        task.enqueue().result(5)
+
+    assert ok.enqueue().result(5) == "ok"
+    assert post.is_working
+
+
+def test_a_result_that_is_no_json_completes_the_job_and_says_so(queue: Handle, crew: Crew) -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            raise RuntimeError("not even that")
+
+    values = {
+        "set": {1},
+        "nan": float("nan"),
+        "surrogate": "\ud800",
+        "odd": Odd(),
+        "bytes": b"x",
+        "large": "x" * 300_000,
+    }
+    task = queue.task(name="give")(lambda what: values[what])
+    crew.start(queue)
+
+    for what in values:
+        job = task.enqueue(what)
+        assert isinstance(job.result(5), str)
+        record = job.record()
+        assert record.status == "completed"
+        assert "result" in record.result_error
+
+
+def test_huge_and_wild_error_texts_are_stored_tamed(queue: Handle, crew: Crew, logs: Logs) -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    wild = "\x1b[2Jgone\r\n2026-01-01 ERROR forged\x00\ud800" + "x" * 1_000_000
+    errors = {"wild": RuntimeError(wild), "mute": MuteError()}
+
+    @queue.handler
+    def fail(what: str) -> None:
+        raise errors[what]
+
+    crew.start(queue)
+    jobs = queue.enqueue_many([NewJob(what, max_attempts=1) for what in errors])
+
+    until(lambda: len(queue.places().get("failed", ())) == 2)
+    error, trace = (queue.fields(jobs[0])[field] for field in ("last_error", "traceback"))
+    assert len(error) <= 8192
+    assert len(trace) <= 8192
+    assert not {"\x1b", "\r", "\x00"} & set(error + trace)
+    assert "MuteError" in queue.fields(jobs[1])["last_error"]
+    assert max(map(len, logs())) < 1000

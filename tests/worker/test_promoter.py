@@ -1,0 +1,199 @@
+"""The sleeper: who of them wakes, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, TypeVar
+
+import pytest
+
+from schedq.link import Link, Outage
+from schedq.operations import Operation, upkeep
+from schedq.promoter import Promoter
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.worker.crew import Crew, Post, asked, until
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def times(queue: Handle) -> list[float]:
+    """When jobs of the task `note` ran."""
+    found: list[float] = []
+    queue.task(name="note")(lambda: found.append(time.time()))
+    return found
+
+
+def holds(queue: Handle, post: Post) -> bool:
+    """Whether this worker's promoter is the one."""
+    promoter = post.worker._stations[0].promoter
+    assert promoter is not None
+    return bool(queue.redis.get(queue.keys.promoter) == promoter.id)
+
+
+def foreign_job(queue: Handle, job_id: str) -> None:
+    """Store a job as another program does, without saying where it waits."""
+    queue.redis.hset(queue.keys.job(job_id), mapping={"id": job_id, "payload": '{"task":"note"}'})
+    queue.redis.hincrby(queue.keys.stats, "enqueued_total", 1)
+
+
+def test_an_earlier_job_cuts_the_sleep(queue: Handle, crew: Crew, times: list[float]) -> None:
+    post = crew.start(queue)
+    until(lambda: holds(queue, post))
+    for delay in (30, 0.8, 0.5, 0.3):
+        queue.enqueue({"task": "note"}, delay=delay)
+    began = time.time()
+
+    until(lambda: len(times) == 3)
+
+    for ran, delay in zip(times, (0.3, 0.5, 0.8), strict=True):
+        assert delay - 0.02 < ran - began < delay + 0.1
+
+
+def test_what_is_announced_while_it_looks_is_not_missed(make_queue: MakeQueue) -> None:
+    queue = make_queue()
+
+    class Late(Link):
+        """An announcement comes in just before the answer that does not know of it yet."""
+
+        async def ask(self, operation: Operation[T]) -> T:
+            answer = await super().ask(operation)
+            if isinstance(answer, upkeep.Promotion) and answer.moved == 1 and len(ids) == 1:
+                promoter._hear(str(answer.now_ms + 200))
+                ids.append(queue.enqueue({}, delay=0.2))
+            return answer
+
+    async def main() -> None:
+        task = asyncio.create_task(promoter.run())
+        while "delayed" in queue.places() or len(ids) < 2:
+            await asyncio.sleep(0.01)
+        moved_at.append(time.time() * 1000)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await link.aclose()
+
+    ids = [queue.enqueue({}, delay=0.3)]
+    moved_at: list[float] = []
+    link = Late(queue.queue, Outage("here"))
+    promoter = Promoter(queue.queue, link)
+    asyncio.run(asyncio.wait_for(main(), 5))
+
+    assert moved_at[0] - int(queue.fields(ids[1])["run_at_ms"]) < 150
+
+
+def test_a_job_that_another_program_scheduled_is_noticed_within_a_second(
+    queue: Handle, crew: Crew, times: list[float]
+) -> None:
+    post = crew.start(queue)
+    until(lambda: holds(queue, post))
+    foreign_job(queue, "theirs")
+    came = time.time()
+    queue.redis.zadd(queue.keys.delayed, {"theirs": int(came * 1000)})
+
+    until(lambda: times)
+    assert times[0] - came < 1.3
+
+
+def test_a_job_that_another_program_pushed_is_noticed_within_a_second(
+    queue: Handle, crew: Crew, times: list[float]
+) -> None:
+    post = crew.start(queue)
+    until(lambda: holds(queue, post))
+    foreign_job(queue, "theirs")
+    came = time.time()
+    queue.redis.lpush(queue.keys.pending, "theirs")
+
+    until(lambda: times)
+    assert times[0] - came < 1.3
+
+
+def test_one_of_several_promotes(queue: Handle, crew: Crew, times: list[float]) -> None:
+    posts = [crew.start(queue) for _ in range(3)]
+    until(lambda: any(holds(queue, post) for post in posts))
+    first = [holds(queue, post) for post in posts]
+    time.sleep(1.2)
+
+    assert [holds(queue, post) for post in posts] == first
+    listening = [one for one in queue.redis.client_list() if one["name"] == f"schedq-{queue.name}-due"]
+    assert len(listening) == 1
+
+
+def test_another_takes_over_when_the_holder_has_vanished(queue: Handle, crew: Crew, times: list[float]) -> None:
+    queue.redis.set(queue.keys.promoter, "vanished", px=600)
+    post = crew.start(queue)
+    queue.enqueue({"task": "note"}, delay=0.1)
+
+    until(lambda: holds(queue, post), within=2.5)
+    until(lambda: times, within=0.5)
+
+
+def test_another_takes_over_when_the_holder_leaves_in_order(queue: Handle, crew: Crew, times: list[float]) -> None:
+    first = crew.start(queue)
+    until(lambda: holds(queue, first))
+    second = crew.start(queue)
+    until(lambda: queue.redis.zcard(queue.keys.workers) == 2)
+
+    first.stop()
+    first.join()
+
+    assert queue.redis.get(queue.keys.promoter) is None
+    until(lambda: holds(queue, second), within=2.6)
+
+
+def test_a_holder_that_lost_its_lease_stands_by(queue: Handle, crew: Crew, times: list[float]) -> None:
+    post = crew.start(queue)
+    until(lambda: holds(queue, post))
+    promoter: Any = post.worker._stations[0].promoter
+    until(lambda: promoter.is_holder)
+
+    queue.redis.set(queue.keys.promoter, "another", px=60_000)
+
+    until(lambda: not promoter.is_holder, within=2)
+    assert queue.redis.get(queue.keys.promoter) == "another"
+    assert not [one for one in queue.redis.client_list() if one["name"] == f"schedq-{queue.name}-due"]
+
+
+@pytest.mark.parametrize(("alive", "least", "most"), [(0, 2, 4), (30, 0, 1)])
+def test_a_standby_looks_the_more_rarely_the_more_workers_there_are(
+    queue: Handle, crew: Crew, times: list[float], alive: int, least: int, most: int
+) -> None:
+    queue.redis.set(queue.keys.promoter, "another", px=60_000)
+    now = int(time.time() * 1000)
+    for number in range(alive):
+        queue.redis.zadd(queue.keys.workers, {f"w{number}": now})
+
+    with queue.server.requests() as requests:
+        crew.start(queue)
+        time.sleep(2.4)
+
+    assert least <= len(asked(requests, queue, "promote")) - 1 <= most
+
+
+def test_a_worker_without_a_promoter_never_promotes(queue: Handle, crew: Crew, times: list[float]) -> None:
+    with queue.server.requests() as requests:
+        crew.start(queue, promotes=False)
+        queue.result(queue.enqueue({"task": "note"}), 5)
+
+    assert not asked(requests, queue, "promote")
+    assert asked(requests, queue, "claim")
+
+
+def test_many_due_jobs_come_in_batches_one_after_the_other(queue: Handle) -> None:
+    async def main() -> None:
+        task = asyncio.create_task(promoter.run())
+        while "delayed" in queue.places():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await link.aclose()
+
+    queue.enqueue_many([{}] * 1000, delay=0.2)
+    link = Link(queue.queue, Outage("here"))
+    promoter = Promoter(queue.queue, link)
+    began = time.monotonic()
+    asyncio.run(asyncio.wait_for(main(), 5))
+
+    assert len(queue.places()["pending"]) == 1000
+    assert time.monotonic() - began < 1.5

@@ -1,0 +1,244 @@
+"""Waking, pausing, and several queues in one worker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from schedq import Fixed
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.worker.crew import Crew, Gate, asked, until
+
+
+def until_blocked(queue: Handle, workers: int = 1) -> None:
+    """Wait until that many workers block on the markers of this queue."""
+
+    def blocked() -> bool:
+        found = queue.redis.client_list()
+        return len([one for one in found if one["cmd"] == "bzpopmin" and queue.name in one["name"]]) == workers
+
+    until(blocked)
+
+
+@pytest.fixture
+def times(queue: Handle) -> list[float]:
+    """When jobs of the task `note` ran."""
+    found: list[float] = []
+    queue.task(name="note", backoff=Fixed(0.2))(lambda: found.append(time.time()))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["new", "due", "rescheduled", "requeued", "foreign"])
+def test_an_idle_worker_runs_a_job_at_once(queue: Handle, crew: Crew, times: list[float], kind: str) -> None:
+    crew.start(queue)
+    until(lambda: queue.redis.get(queue.keys.promoter))
+    until_blocked(queue)
+    came = time.time()
+    if kind == "new":
+        queue.enqueue({"task": "note"})
+    elif kind == "due":
+        queue.enqueue({"task": "note"}, delay=0.4)
+        came += 0.4
+    elif kind == "rescheduled":
+        job_id = queue.enqueue({"task": "note"}, delay=500)
+        queue.run_now(job_id)
+    elif kind == "requeued":
+        job_id = queue.enqueue({"task": "note"}, delay=500)
+        queue.cancel(job_id)
+        queue.requeue(job_id)
+    else:
+        queue.redis.hset(queue.keys.job("theirs"), mapping={"id": "theirs", "payload": '{"task":"note"}'})
+        queue.redis.hincrby(queue.keys.stats, "enqueued_total", 1)
+        queue.redis.lpush(queue.keys.pending, "theirs")
+        queue.redis.zadd(queue.keys.wake, {"1": 0})
+
+    until(lambda: times)
+    assert 0 <= times[0] - came < 0.1
+
+
+def test_a_retry_runs_when_it_is_due(queue: Handle, crew: Crew) -> None:
+    times: list[float] = []
+
+    @queue.task(backoff=Fixed(0.4))
+    def fail_once() -> None:
+        times.append(time.time())
+        if len(times) == 1:
+            raise RuntimeError
+
+    crew.start(queue)
+    job = fail_once.enqueue()
+    job.result(5)
+
+    due = int(queue.fields(job.id)["run_at_ms"]) / 1000
+    assert 0 <= times[1] - due < 0.1
+
+
+def test_paused_workers_claim_nothing_and_resume_wakes_them_at_once(
+    queue: Handle, crew: Crew, times: list[float]
+) -> None:
+    crew.start(queue)
+    until_blocked(queue)
+    queue.pause()
+    queue.enqueue({"task": "note"})
+
+    with queue.server.requests() as requests:
+        time.sleep(1.1)  # the promoter looks in the meantime
+    assert times == []
+    assert asked(requests, queue, "promote")
+    assert not asked(requests, queue, "claim")
+    resumed = time.time()
+    assert queue.resume()
+
+    until(lambda: times)
+    assert times[0] - resumed < 0.1
+
+
+def test_what_runs_when_a_queue_is_paused_runs_on(queue: Handle, crew: Crew, gate: Gate) -> None:
+    @queue.task
+    async def hold() -> str:
+        await gate.passed()
+        return "done"
+
+    crew.start(queue)
+    job = hold.enqueue()
+    until(lambda: queue.places().get("processing"))
+
+    queue.pause()
+    gate.open()
+
+    assert job.result(5) == "done"
+    queue.resume()
+
+
+def test_queues_are_served_in_strict_order(make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
+    first, second = make_queue(), make_queue()
+    ran: list[str] = []
+    for name, queue in (("first", first), ("second", second)):
+        queue.task(name="note")(lambda name=name: ran.append(name))
+    first.task(name="hold")(gate.wait)
+    first.enqueue({"task": "hold"})
+    crew.start(first, second, concurrency=1)
+    until(lambda: first.places().get("processing"))
+    for _ in range(3):
+        second.enqueue({"task": "note"})
+    for _ in range(3):
+        first.enqueue({"task": "note"})
+
+    gate.open()
+
+    until(lambda: len(ran) == 6)
+    assert ran == ["first"] * 3 + ["second"] * 3
+
+
+def test_a_backlog_of_a_later_queue_does_not_keep_an_earlier_one_waiting(
+    make_queue: MakeQueue, crew: Crew, gate: Gate
+) -> None:
+    first, second = make_queue(), make_queue()
+    ran: list[str] = []
+
+    def note_second() -> None:
+        gate.wait()
+        ran.append("second")
+
+    first.task(name="note")(lambda: ran.append("first"))
+    second.task(name="note")(note_second)
+    second.enqueue_many([{"task": "note"}] * 30)
+    crew.start(first, second, concurrency=2)
+    until(lambda: len(second.places().get("processing", ())) == 2)
+    first.enqueue_many([{"task": "note"}] * 3)
+
+    gate.open()
+
+    until(lambda: len(ran) == 33)
+    assert max(place for place, name in enumerate(ran) if name == "first") < 8
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_job_that_a_full_worker_cannot_take_is_taken_by_another_at_once(
+    make_queue: MakeQueue, crew: Crew, gate: Gate, which: int
+) -> None:
+    queues = [make_queue(), make_queue()]
+    ran = threading.Event()
+    for queue in queues:
+        queue.task(name="hold")(gate.wait)
+        queue.task(name="note")(ran.set)
+    queues[0].enqueue({"task": "hold"})
+    crew.start(*queues, concurrency=1, promotes=False)
+    until(lambda: queues[0].places().get("processing"))
+    crew.start(*queues, concurrency=1, promotes=False)
+    until_blocked(queues[0])
+
+    queues[which].enqueue({"task": "note"})
+
+    assert ran.wait(0.2)
+
+
+def test_a_marker_taken_for_a_queue_whose_turn_it_is_not_is_put_back(
+    make_queue: MakeQueue, crew: Crew, gate: Gate
+) -> None:
+    first, second = make_queue(), make_queue()
+    ran = threading.Event()
+    first.task(name="hold")(gate.wait)
+    second.task(name="note")(ran.set)
+    full = crew.start(first, second, concurrency=1, promotes=False)
+    until_blocked(first)
+    first.server.freeze()
+    first_job = first.start("enqueue", {"task": "hold"})
+    second_job = second.start("enqueue", {"task": "note"})
+    full.look()  # claims are on their way for the first queue when the marker of the second comes
+    first.server.thaw()
+    for future in (first_job, second_job):
+        future.result(5)
+    until(lambda: first.places().get("processing"))
+
+    crew.start(second, promotes=False)
+
+    assert ran.wait(1)
+    assert full.is_working
+
+
+@pytest.mark.parametrize("how", ["stop", "cancel"])
+def test_a_worker_that_goes_leaves_no_marker_behind_in_its_hands(
+    queue: Handle, crew: Crew, times: list[float], how: str
+) -> None:
+    post = crew.start(queue, promotes=False)
+    until_blocked(queue)
+    queue.server.freeze()
+    enqueued = queue.start("enqueue", {"task": "note"})  # its marker goes to the wait that is being given up
+    time.sleep(0.05)
+    stopping: Callable[[], None] = post.stop if how == "stop" else post.cancel
+    stopping()
+    time.sleep(0.05)
+    queue.server.thaw()
+    enqueued.result(5)
+    post.join(3)
+    post.error = None
+
+    assert queue.places() == {"pending": queue.state().ids("pending")}
+    assert times == []
+    assert queue.redis.zcard(queue.keys.wake) == 1
+
+
+def test_an_idle_worker_asks_for_little(queue: Handle, crew: Crew, times: list[float]) -> None:
+    queue.enqueue({"task": "note"}, delay=3600)
+    crew.start(queue)
+    until_blocked(queue)
+    until(lambda: queue.redis.get(queue.keys.promoter))
+    time.sleep(0.2)  # the promoter settles in
+
+    with queue.server.requests() as requests:
+        time.sleep(3)
+
+    assert 2 <= len(asked(requests, queue)) <= 6
+
+
+def test_a_busy_worker_needs_no_marker_to_go_on(queue: Handle, crew: Crew, times: list[float]) -> None:
+    crew.start(queue, concurrency=2, promotes=False)
+    until_blocked(queue)
+    queue.enqueue_many([{"task": "note"}] * 500)
+
+    until(lambda: len(times) == 500)

@@ -1,0 +1,204 @@
+"""Taking back what dead workers held, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from schedq.clocks import monotonic
+from schedq.link import Link, Outage
+from schedq.operations import upkeep
+from schedq.reclaimer import Reclaimer
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.worker.conftest import Logs
+from tests.worker.crew import Crew, asked, until
+
+RENEWAL_S = 1 / 3
+Steps = Callable[[Reclaimer, Outage], Awaitable[None]]
+
+
+def step(queue: Handle, steps: Steps) -> None:
+    """Drive a reclaimer of a queue by hand."""
+
+    async def main() -> None:
+        outage = Outage("here")
+        link = Link(queue.queue, outage)
+        try:
+            await steps(Reclaimer(queue.settings, link), outage)
+        finally:
+            await link.aclose()
+
+    asyncio.run(main())
+
+
+def seen(**found: Any) -> upkeep.Promotion:
+    """What a promoter learned: a lease has ended, unless it is said otherwise."""
+    now_ms = int(time.time() * 1000)
+    plain = upkeep.Promotion(
+        is_holder=True,
+        now_ms=now_ms,
+        moved=0,
+        has_more=False,
+        next_due_ms=None,
+        first_lease_end_ms=now_ms,
+        unleased=0,
+        workers=1,
+    )
+    return replace(plain, **found)
+
+
+def lost_job(queue: Handle) -> str:
+    """A job whose worker is dead and whose lease has ended."""
+    job_id: str = queue.enqueue({"task": "ok"})
+    assert queue.claim(timeout_ms=0)
+    queue.redis.zadd(queue.keys.leases, {job_id: 1})
+    return job_id
+
+
+async def rest(wait: float | None) -> None:
+    """Wait as long as a reclaimer says that it rests."""
+    assert wait is not None
+    assert 0.2 < wait <= RENEWAL_S
+    await asyncio.sleep(wait)
+
+
+def test_it_rests_for_a_renewal_interval_after_its_start(queue: Handle) -> None:
+    job_id = lost_job(queue)
+
+    async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
+        wait = await reclaimer.look(seen())
+        assert queue.places() == {"processing": [job_id]}
+        await rest(wait)
+        assert await reclaimer.look(seen()) == 0.0
+
+    step(queue, steps)
+
+    assert queue.places() == {"pending": [job_id]}
+
+
+@pytest.mark.parametrize("trouble", ["lost", "slow", "clock ahead", "clock back"])
+def test_it_rests_again_after_trouble(queue: Handle, logs: Logs, trouble: str) -> None:
+    async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
+        await rest(await reclaimer.look(seen()))
+        reclaimer.notice(seen().now_ms, monotonic())
+        job_id = lost_job(queue)
+        if trouble == "lost":
+            outage.lost("somebody", ConnectionError())
+            outage.back("somebody")
+            reclaimer.notice(seen().now_ms, monotonic())
+        elif trouble == "slow":
+            reclaimer.notice(seen().now_ms, monotonic() - 0.4)
+        else:
+            reclaimer.notice(seen().now_ms + (3_600_000 if trouble == "clock ahead" else -3_600_000), monotonic())
+        wait = await reclaimer.look(seen())
+        assert queue.places() == {"processing": [job_id]}
+        await rest(wait)
+        await reclaimer.look(seen())
+        assert queue.places() == {"pending": [job_id]}
+
+    step(queue, steps)
+
+    assert bool([line for line in logs() if "clock jumped by" in line]) == trouble.startswith("clock")
+
+
+def test_it_does_not_rest_while_all_is_well(queue: Handle, logs: Logs) -> None:
+    async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
+        await rest(await reclaimer.look(seen()))
+        for _ in range(3):
+            job_id = lost_job(queue)
+            asked_at = monotonic()
+            await asyncio.sleep(0.1)
+            reclaimer.notice(seen().now_ms, asked_at)
+            await reclaimer.look(seen())
+            assert queue.places()["pending"] == [job_id]
+            queue.purge()
+
+    step(queue, steps)
+    assert not [line for line in logs() if "jumped" in line]
+
+
+def test_after_the_clock_went_back_leases_are_shortened_to_a_full_one(queue: Handle) -> None:
+    job_id: str = queue.enqueue({})
+    queue.claim(timeout_ms=0)
+    ahead = int(time.time() * 1000) + 3_600_000
+    queue.redis.zadd(queue.keys.leases, {job_id: ahead + 1000})  # as it was given before the clock went back
+
+    async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
+        reclaimer.notice(ahead, monotonic())
+        await rest(await reclaimer.look(seen(first_lease_end_ms=ahead + 1000)))
+        reclaimer.notice(seen().now_ms, monotonic())
+        await rest(await reclaimer.look(seen(first_lease_end_ms=ahead + 1000)))
+        await reclaimer.look(seen(first_lease_end_ms=ahead + 1000))
+
+    step(queue, steps)
+
+    end = queue.redis.zscore(queue.keys.leases, job_id)
+    assert abs(end - (time.time() * 1000 + 1000)) < 500
+    assert queue.places() == {"processing": [job_id]}
+
+
+def test_it_says_when_the_next_lease_ends(queue: Handle) -> None:
+    async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
+        await rest(await reclaimer.look(seen(first_lease_end_ms=None)))
+        assert await reclaimer.look(seen(first_lease_end_ms=None)) is None
+        now_ms = seen().now_ms
+        assert await reclaimer.look(seen(now_ms=now_ms, first_lease_end_ms=now_ms + 700)) == 0.7
+
+    step(queue, steps)
+
+
+def test_other_settings_count_from_the_start(queue: Handle, make_queue: MakeQueue) -> None:
+    longer = make_queue(visibility_ms=60_000)
+
+    async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
+        reclaimer.use(longer.settings)
+        wait = await reclaimer.look(seen())
+        assert wait is not None
+        assert 19 < wait <= 20
+
+    step(queue, steps)
+
+
+def test_a_job_of_a_dead_worker_is_run_by_another_within_a_second_and_a_half_of_its_lease(
+    queue: Handle, crew: Crew
+) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    job_id = queue.enqueue({"task": "ok"})
+    began = time.monotonic()
+    assert queue.claim(timeout_ms=0)
+    crew.start(queue)
+
+    assert queue.result(job_id, 5) == "ok"
+    assert 1 <= time.monotonic() - began < 1 + 1.5
+    assert queue.fields(job_id)["attempts"] == "2"
+
+
+def test_a_sweep_comes_only_when_a_lease_ends(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    crew.start(queue)
+    with queue.server.requests() as requests:
+        until(lambda: asked(requests, queue, "reclaim"))  # the first after the start
+        queue.result(queue.enqueue({"task": "ok"}), 5)
+        time.sleep(1.2)
+
+    assert len(asked(requests, queue, "reclaim")) == 1
+
+
+def test_a_claim_of_another_program_is_adopted_and_taken_back_when_it_dies(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    job_id = queue.enqueue({"task": "ok"})
+    queue.redis.zrem(queue.keys.wake, "1")
+    assert queue.redis.lmove(queue.keys.pending, queue.keys.processing, "RIGHT", "LEFT") == job_id
+    queue.redis.hset(queue.keys.job(job_id), mapping={"status": "processing", "claim_token": "theirs"})
+    crew.start(queue)
+
+    until(lambda: queue.redis.zscore(queue.keys.leases, job_id), within=1.5)
+    assert queue.places() == {"processing": [job_id]}
+    assert queue.result(job_id, 4) == "ok"
+    assert queue.stats()["adopted_total"] == 1

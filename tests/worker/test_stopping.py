@@ -1,0 +1,317 @@
+"""How a worker goes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from schedq import Fixed, Snooze, UsageError, current_job
+from schedq.worker import Worker
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.worker.conftest import Logs
+from tests.worker.crew import Crew, Gate, until
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_stop_waits_for_what_runs_and_claims_no_more(queue: Handle, crew: Crew, gate: Gate, kind: str) -> None:
+    async def hold() -> str:
+        await gate.passed()
+        return "done"
+
+    def hold_plain() -> str:
+        gate.wait()
+        return "done"
+
+    task = queue.task(name="hold")(hold if kind == "async" else hold_plain)
+    post = crew.start(queue, concurrency=1)
+    running = task.enqueue()
+    until(lambda: queue.places().get("processing"))
+    waiting = task.enqueue()
+
+    post.stop()
+    gate.open()
+    post.join()
+
+    assert queue.places() == {"completed": [running.id], "pending": [waiting.id]}
+
+
+def test_what_runs_longer_than_the_grace_is_given_back_next_in_line(
+    queue: Handle, crew: Crew, gate: Gate, logs: Logs
+) -> None:
+    cleaned = []
+
+    @queue.task
+    async def hold(number: int) -> None:
+        try:
+            await gate.passed()
+        finally:
+            await asyncio.sleep(0.01)
+            cleaned.append(number)
+
+    jobs = [hold.enqueue(number) for number in range(5)]
+    post = crew.start(queue, concurrency=3, grace=0.1)
+    until(lambda: len(queue.places().get("processing", ())) == 3)
+
+    post.stop()
+    post.join(2)
+
+    assert queue.places() == {"pending": [job.id for job in jobs]}
+    assert sorted(cleaned) == [0, 1, 2]
+    for job in jobs:
+        assert queue.fields(job.id)["attempts"] == "0"
+    assert [line for line in logs() if "gives back 3 jobs that still run" in line]
+
+
+def test_a_second_stop_gives_back_at_once(queue: Handle, crew: Crew, gate: Gate) -> None:
+    @queue.task
+    async def hold() -> None:
+        await gate.passed()
+
+    post = crew.start(queue, grace=60)
+    job = hold.enqueue()
+    until(lambda: queue.places().get("processing"))
+
+    post.stop()
+    assert post.is_working
+    post.stop()
+    post.join(1)
+
+    assert queue.places() == {"pending": [job.id]}
+
+
+def test_a_cancelled_worker_gives_back_at_once(queue: Handle, crew: Crew, gate: Gate) -> None:
+    @queue.task
+    async def hold() -> None:
+        await gate.passed()
+
+    post = crew.start(queue, grace=60)
+    job = hold.enqueue()
+    until(lambda: queue.places().get("processing"))
+
+    post.cancel()
+    post.join(1)
+
+    assert queue.places() == {"pending": [job.id]}
+    assert isinstance(post.error, asyncio.CancelledError)
+    post.error = None
+
+
+def test_a_stuck_thread_does_not_hold_the_worker(queue: Handle, crew: Crew, gate: Gate) -> None:
+    @queue.task
+    def stuck() -> None:
+        gate.wait()
+
+    post = crew.start(queue, grace=0)
+    job = stuck.enqueue()
+    until(lambda: queue.places().get("processing"))
+
+    post.stop(2)
+    post.join(1)
+
+    assert queue.places() == {"pending": [job.id]}
+    assert post.worker.stuck == 0
+
+
+def test_an_async_handler_that_will_not_end_is_counted_and_left_behind(queue: Handle, crew: Crew, gate: Gate) -> None:
+    @queue.task
+    async def stuck() -> None:
+        while True:
+            try:
+                await gate.passed()
+                return
+            except asyncio.CancelledError:
+                continue
+
+    post = crew.start(queue, grace=0)
+    job = stuck.enqueue()
+    until(lambda: queue.places().get("processing"))
+
+    post.stop(2)
+    until(lambda: post.worker.stuck == 1, within=1)
+
+    assert queue.places() == {"pending": [job.id]}
+
+
+def test_a_plain_handler_gets_a_moment_to_see_that_the_worker_goes(queue: Handle, crew: Crew) -> None:
+    @queue.task
+    def polite(*, returns: bool) -> str:
+        current = current_job()
+        until(lambda: current.is_cancelled)
+        if returns:
+            return "done"
+        raise RuntimeError("half-way")
+
+    post = crew.start(queue, grace=0)
+    done, half = polite.enqueue(returns=True), polite.enqueue(returns=False)
+    until(lambda: len(queue.places().get("processing", ())) == 2)
+
+    post.stop()
+    post.join(1)
+
+    assert queue.places() == {"completed": [done.id], "pending": [half.id]}
+    assert queue.fields(half.id)["attempts"] == "0"
+
+
+def test_a_handler_that_says_what_is_to_become_of_its_job_is_obeyed_at_the_end_too(
+    queue: Handle, crew: Crew, gate: Gate
+) -> None:
+    @queue.task
+    async def snoozing() -> None:
+        try:
+            await gate.passed()
+        except asyncio.CancelledError:
+            raise Snooze(900) from None
+
+    post = crew.start(queue, grace=0)
+    job = snoozing.enqueue()
+    until(lambda: queue.places().get("processing"))
+
+    post.stop()
+    post.join(1)
+
+    assert queue.places() == {"delayed": [job.id]}
+
+
+def test_a_job_that_was_asked_to_stop_ends_cancelled_when_its_worker_goes(
+    make_queue: MakeQueue, crew: Crew, gate: Gate
+) -> None:
+    queue = make_queue()
+
+    @queue.task
+    async def hold() -> None:
+        await gate.passed()
+
+    post = crew.start(queue, grace=0)
+    job = hold.enqueue()
+    until(lambda: queue.places().get("processing"))
+
+    job.cancel()
+    post.stop()
+    post.join(1)
+
+    assert queue.places() == {"cancelled": [job.id]}
+
+
+def test_jobs_that_a_claim_brings_after_the_stop_are_given_back(queue: Handle, crew: Crew) -> None:
+    ran: list[int] = []
+    queue.task(name="run")(lambda: ran.append(1))
+    post = crew.start(queue, promotes=False)
+    until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry))
+    queue.pause()
+    job_id = queue.enqueue({"task": "run"})
+    queue.redis.delete(queue.keys.paused)
+
+    queue.server.freeze()
+    post.look()
+    post.stop()
+    until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry))
+    queue.server.thaw()
+    post.join(2)
+
+    assert queue.places() == {"pending": [job_id]}
+    assert queue.fields(job_id)["released"] == "1"
+    assert ran == []
+
+
+def test_a_worker_in_a_burst_leaves_when_everything_is_done(queue: Handle, crew: Crew) -> None:
+    @queue.task(backoff=Fixed(0.1))
+    def fails_once() -> str:
+        if current_job().attempts == 1:
+            raise RuntimeError
+        return "done"
+
+    jobs = [
+        fails_once.enqueue(),
+        fails_once.options(delay=0.3).enqueue(),
+    ]
+    post = crew.start(queue, burst=True)
+    post.join(5)
+
+    assert queue.places() == {"completed": [job.id for job in jobs]}
+
+
+def test_a_worker_in_a_burst_waits_for_jobs_that_others_run(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    queue.enqueue({"task": "ok"})
+    theirs = queue.claim()
+    post = crew.start(queue, burst=True)
+
+    with pytest.raises(AssertionError, match="has not gone"):
+        post.join(0.5)
+    queue.renew(theirs)
+    queue.complete(theirs)
+    post.join(5)
+
+    assert queue.fields(theirs.id)["worker"] == ""
+
+
+def test_a_worker_in_a_burst_leaves_an_empty_queue_at_once(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    began = time.monotonic()
+    post = crew.start(queue, burst=True)
+
+    post.join(2)
+
+    assert time.monotonic() - began < 1
+
+
+def test_a_burst_over_two_queues_ends_when_neither_adds_to_the_other(make_queue: MakeQueue, crew: Crew) -> None:
+    first, second = make_queue(), make_queue()
+
+    @first.task
+    def ping(left: int) -> None:
+        if left:
+            pong.enqueue(left - 1)
+
+    @second.task
+    def pong(left: int) -> None:
+        if left:
+            ping.enqueue(left - 1)
+
+    ping.enqueue(20)
+    crew.start(first, second, burst=True).join(5)
+
+    assert (first.stats()["completed_total"], second.stats()["completed_total"]) == (11, 10)
+
+
+def test_a_worker_runs_once(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    post = crew.start(queue)
+    post.stop()
+    post.join()
+
+    with pytest.raises(UsageError, match="runs once"):
+        asyncio.run(post.worker.run())
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"concurrency": 0}, "concurrency"),
+        ({"concurrency": True}, "concurrency"),
+        ({"concurrency": 10_001}, "concurrency"),
+        ({"concurrency": 1.5}, "concurrency"),
+        ({"grace": -1}, "grace"),
+        ({"grace": float("nan")}, "grace"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(queue: Handle, options: dict[str, float], problem: str) -> None:
+    queue.task(name="ok")(lambda: "ok")
+
+    with pytest.raises(UsageError, match=problem):
+        Worker([queue.queue], **options)  # type: ignore[arg-type]
+
+
+def test_queues_that_make_no_sense_are_refused(queue: Handle, make_queue: MakeQueue) -> None:
+    with pytest.raises(UsageError, match="at least one queue"):
+        Worker([])
+    with pytest.raises(UsageError, match=f"queue {queue.name} has no task and no handler"):
+        Worker([queue.queue])
+    queue.task(name="ok")(lambda: "ok")
+    twin = make_queue(queue.name)
+    twin.task(name="ok")(lambda: "ok")
+    with pytest.raises(UsageError, match="each queue once"):
+        Worker([queue.queue, twin.queue])

@@ -1,0 +1,127 @@
+"""Jobs that may kill their worker: one at a time per process, and nobody else waits for them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from schedq import Fixed
+from tests.doors import Handle
+from tests.worker.crew import Crew, Gate, asked, until
+
+
+class Cage:
+    """A task for suspects, which wait at a gate, and one for others."""
+
+    def __init__(self, queue: Handle, gate: Gate) -> None:
+        self.inside = self.most = 0
+        self._queue = queue
+        self._gate = gate
+        queue.task(name="suspect")(self._stay)
+        queue.task(name="good")(lambda: "good")
+
+    async def _stay(self) -> None:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        await self._gate.passed()
+        self.inside -= 1
+
+    def suspects(self, count: int) -> list[str]:
+        """Enqueue jobs that have lost two leases."""
+        self._queue.pause()
+        ids: list[str] = self._queue.enqueue_many([{"task": "suspect"}] * count)
+        for job_id in ids:
+            self._queue.redis.hset(self._queue.keys.job(job_id), "crashes", 2)
+        self._queue.resume()
+        return ids
+
+
+@pytest.fixture
+def cage(queue: Handle, gate: Gate) -> Cage:
+    return Cage(queue, gate)
+
+
+def test_a_process_holds_one_suspect_at_a_time_and_others_pass(
+    queue: Handle, crew: Crew, gate: Gate, cage: Cage
+) -> None:
+    suspects = cage.suspects(4)
+    good = queue.enqueue_many([{"task": "good"}] * 20)
+    crew.start(queue, concurrency=5)
+
+    assert all(queue.wait(job_id, 5) for job_id in good)
+    assert len(queue.places()["processing"]) == 1
+    gate.open()
+    assert all(queue.wait(job_id, 5) for job_id in suspects)
+    assert cage.most == 1
+
+
+def test_two_processes_hold_a_suspect_each(queue: Handle, crew: Crew, gate: Gate, cage: Cage) -> None:
+    suspects = cage.suspects(4)
+    crew.start(queue)
+    crew.start(queue)
+
+    until(lambda: cage.inside == 2)
+    gate.open()
+    assert all(queue.wait(job_id, 5) for job_id in suspects)
+    assert cage.most == 2
+
+
+@pytest.mark.parametrize("count", [3, 45])
+def test_suspects_that_nobody_may_have_are_not_asked_for_again_and_again(
+    queue: Handle, crew: Crew, gate: Gate, cage: Cage, count: int
+) -> None:
+    suspects = cage.suspects(count)
+    crew.start(queue)
+    until(lambda: cage.inside == 1)
+    time.sleep(0.1)
+
+    with queue.server.requests() as requests:
+        time.sleep(2.1)
+
+    assert len(asked(requests, queue, "claim")) <= 4
+    assert len([request for request in requests if request.name == "BZPOPMIN"]) <= 4
+    gate.open()
+    assert all(queue.wait(job_id, 10) for job_id in suspects)
+
+
+def test_others_behind_many_suspects_are_reached(queue: Handle, crew: Crew, gate: Gate, cage: Cage) -> None:
+    cage.suspects(30)
+    crew.start(queue, concurrency=2)
+    until(lambda: cage.inside == 1)
+
+    good = queue.enqueue({"task": "good"})
+
+    assert queue.wait(good, 2.5)
+
+
+def test_a_suspect_whose_end_is_refused_for_a_while_does_not_keep_the_next_one_out(
+    queue: Handle, crew: Crew, gate: Gate, cage: Cage
+) -> None:
+    (first,) = cage.suspects(1)
+    crew.start(queue)
+    until(lambda: cage.inside == 1)
+    queue.redis.set(queue.keys.completed, "not a list")
+    gate.open()
+    until(lambda: cage.inside == 0)
+    time.sleep(0.1)  # its end is refused
+    queue.redis.delete(queue.keys.completed)
+
+    assert queue.wait(first, 5)
+    (second,) = cage.suspects(1)
+    assert queue.wait(second, 5)
+
+
+def test_a_suspect_that_fails_gives_way_to_the_next(queue: Handle, crew: Crew, cage: Cage) -> None:
+    @queue.task(name="bad", backoff=Fixed(600))
+    def bad() -> None:
+        raise RuntimeError
+
+    queue.pause()
+    ids = queue.enqueue_many([{"task": "bad"}] * 5)
+    for job_id in ids:
+        queue.redis.hset(queue.keys.job(job_id), "crashes", 2)
+    queue.resume()
+    crew.start(queue)
+
+    until(lambda: len(queue.places().get("delayed", ())) == 5, within=2)
