@@ -15,6 +15,7 @@ from schedq.errors import (
 )
 from schedq.handle import Job
 from schedq.job import ClaimedJob, JobRecord, NewJob
+from schedq.operations.views import Stats
 from schedq.outcome import Discard, Retry, Snooze
 from schedq.queue import Queue
 from schedq.running import CurrentJob, current_job
@@ -43,6 +44,7 @@ __all__ = [
     "Retry",
     "SchedqError",
     "Snooze",
+    "Stats",
     "Steps",
     "StoreUnavailable",
     "Task",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -127,7 +127,7 @@ class AsyncQueue(Application, door="aio"):
 
     # -- looking
 
-    async def stats(self) -> dict[str, int | None]:
+    async def stats(self) -> views.Stats:
         """As `Queue.stats`."""
         return await self._ask(views.stats(self.settings))
 
@@ -195,7 +195,7 @@ class AsyncQueue(Application, door="aio"):
 
     # -- waiting
 
-    async def events(self, timeout: Duration | None = None) -> AsyncIterator[dict[str, Any]]:
+    async def events(self, timeout: Duration | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """As `Queue.events`."""
         silence = None if timeout is None else duration_ms(timeout, "timeout") / 1000
         heard: asyncio.Queue[str] = asyncio.Queue()

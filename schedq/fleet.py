@@ -25,6 +25,7 @@ class _Child:
     """One worker process, now or again soon.
 
     Attributes:
+        number: for logs.
         process: None while there is none.
         start_at: when the next one may start, on the monotonic clock.
         is_finished: it ended in order, so no other one takes its place.
@@ -32,7 +33,7 @@ class _Child:
 
     def __init__(self, command: Sequence[str], number: int) -> None:
         self._command = command
-        self._number = number
+        self.number = number
         self._deaths = 0
         self._started_at = 0.0
         self._pipe = -1
@@ -49,9 +50,9 @@ class _Child:
             self.process = subprocess.Popen(self._command, env=environment, pass_fds=(ear,))  # noqa: S603
         except OSError as error:
             os.close(self._pipe)
-            self._wait_for_the_next(f"can't be started: {error}")
+            self.wait_for_the_next(f"can't be started: {error}")
         else:
-            log.info("worker process %d: started, pid %d", self._number, self.process.pid)
+            log.info("worker process %d: started, pid %d", self.number, self.process.pid)
         finally:
             os.close(ear)
 
@@ -66,29 +67,25 @@ class _Child:
     def kill(self) -> None:
         """End it by force."""
         if self.process is not None:
-            log.error("worker process %d: does not end; killed", self._number)
+            log.error("worker process %d: does not end; killed", self.number)
             self.process.kill()
 
-    def look(self) -> int:
-        """Notice its end, and when the next one may start; answers its exit code, 0 also if nothing happened."""
-        if self.process is None:
-            return 0
-        code = self.process.poll()
-        if code is None:
-            return 0
-        os.close(self._pipe)
-        self.process = None
-        self.is_finished = code == 0
-        if code:
-            self._wait_for_the_next(f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}")
+    def look(self) -> int | None:
+        """Notice its end; answers its exit code then."""
+        code = None if self.process is None else self.process.poll()
+        if code is not None:
+            os.close(self._pipe)
+            self.process = None
+            self.is_finished = code == 0
         return code
 
-    def _wait_for_the_next(self, reason: str) -> None:
+    def wait_for_the_next(self, reason: str) -> None:
+        """Say why there is none, and when the next one may start: the later, the more die soon after their start."""
         quick = monotonic() - self._started_at < _QUICK_S
         self._deaths = self._deaths + 1 if quick else 1
         wait = min(_LONGEST_WAIT_S, 0.25 * 2.0 ** min(self._deaths - 1, 10))
         self.start_at = monotonic() + wait
-        log.error("worker process %d: %s; a new one starts in %.2f s", self._number, reason, wait)
+        log.error("worker process %d: %s; a new one starts in %.2f s", self.number, reason, wait)
 
 
 class Fleet:
@@ -124,10 +121,8 @@ class Fleet:
         """Replace the dead; answers whether anything is left to mind."""
         now = monotonic()
         for child in self._children:
-            code = child.look()
-            # Before it hears its parent only, a child may have been ended by a signal to the whole group.
-            if self._stops and code and -code not in _ENDINGS:
-                self._code = 1
+            if code := child.look():
+                self._died(child, code)
             if child.process is None and not child.is_finished and not self._stops and now >= child.start_at:
                 child.start()
             if self._kill_at is not None and now >= self._kill_at:
@@ -135,6 +130,14 @@ class Fleet:
         if self._stops:
             return any(child.process is not None for child in self._children)
         return not all(child.is_finished for child in self._children)
+
+    def _died(self, child: _Child, code: int) -> None:
+        reason = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        if not self._stops:
+            child.wait_for_the_next(reason)
+        elif -code not in _ENDINGS:  # which end a child that does not leave them to its parent yet
+            log.error("worker process %d: %s", child.number, reason)
+            self._code = 1
 
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:
         self._stops += 1

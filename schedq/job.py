@@ -237,7 +237,7 @@ class JobRecord:
 
 
 def whole(text: object) -> int:
-    """The count or instant that a stored field holds, whoever wrote it; 0 for anything that is none, as scripts read it."""
+    """The count or instant that a stored field holds; 0 for anything that is none, as scripts read it."""
     number = _number(text)
     return math.floor(number) if 0 <= number <= _LARGEST else 0
 

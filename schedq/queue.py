@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -148,7 +148,7 @@ class Queue(Application, door="blocking"):
 
     # -- looking
 
-    def stats(self) -> dict[str, int | None]:
+    def stats(self) -> views.Stats:
         """Depths and totals of one instant; README has the list of names."""
         return self._ask(views.stats(self.settings))
 
@@ -220,7 +220,7 @@ class Queue(Application, door="blocking"):
 
     # -- waiting
 
-    def events(self, timeout: Duration | None = None) -> Iterator[dict[str, Any]]:
+    def events(self, timeout: Duration | None = None) -> Generator[dict[str, Any], None, None]:
         """What happens, a dict per event (id, status, attempts, at_ms, …); ends after `timeout` of silence.
 
         Listening begins when the first one is asked for. Events are hints: those of a time without connection are lost.

@@ -21,9 +21,7 @@ hypothesis_settings.load_profile("schedq")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "breaks(*laws, because): leaves laws of tests/state.py broken, on purpose"
-    )
+    config.addinivalue_line("markers", "breaks(*laws, because): leaves laws of tests/state.py broken, on purpose")
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -94,7 +94,7 @@ class Handle:
         """Run a coroutine where the asyncio door lives."""
         return self._loop.run(coroutine)
 
-    def events(self, timeout: float | None = None) -> Iterator[dict[str, Any]]:
+    def events(self, timeout: float | None = None) -> Generator[dict[str, Any], None, None]:
         """The events of either door."""
         found: Any = self.queue.events(timeout)
         if isinstance(self.queue, Queue):
@@ -131,7 +131,8 @@ class Handle:
     @property
     def keys(self) -> QueueKeys:
         """Where the queue is in Redis."""
-        return self.settings.keys
+        keys: QueueKeys = self.settings.keys
+        return keys
 
     @property
     def redis(self) -> Any:

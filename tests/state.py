@@ -16,7 +16,7 @@ from schedq.lifecycle import BROKEN, CANCELLED, COMPLETED, FAILED, PENDING, PLAC
 
 LAWS: Final = ("places", "status", "leases", "tokens", "totals", "ttl", "layout", "caps", "paused")
 
-_LAYOUT: Final = {
+LAYOUT: Final = {
     "pending": "list",
     "processing": "list",
     "completed": "list",
@@ -92,7 +92,7 @@ class State:
         """Ids in a place: lists oldest first, `delayed` by due instant."""
         if place == BROKEN:
             return [json.loads(note)["id"] for note in self.holds(place, "list")]
-        return list(self.holds(place, _LAYOUT[place]))
+        return list(self.holds(place, LAYOUT[place]))
 
     def places(self) -> dict[str, list[str]]:
         """The ids in every place that holds any."""
@@ -187,7 +187,7 @@ class State:
     def _layout(self) -> Iterator[str]:
         """Every key is one of the documented ones, of its type."""
         for name, key in self.keys.items():
-            kind = next((kind for known, kind in _LAYOUT.items() if fnmatch.fnmatchcase(name, known)), None)
+            kind = next((kind for known, kind in LAYOUT.items() if fnmatch.fnmatchcase(name, known)), None)
             if kind != key.kind:
                 yield f"{name} is a {key.kind}, " + (f"not a {kind}" if kind else "which nobody knows")
 

@@ -1,4 +1,4 @@
-"""Every script says what it is, which keys and arguments it takes and what it answers; and keeps the laws of its kind."""
+"""Every script says what it is, which keys and arguments it takes and what it answers; and keeps to the laws."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import pytest
 from schedq import lua
 from schedq.settings import Settings
 from tests.requests_of_all_kinds import OPERATIONS
+from tests.state import LAYOUT
 
 NAMES = sorted(path.name.removesuffix(".lua") for path in files("schedq.lua").iterdir() if path.name.endswith(".lua"))
 SCRIPTS = [name for name in NAMES if not name.startswith("_")]
 FRAGMENTS = [name for name in NAMES if name.startswith("_")]
 HEADER = re.compile(
-    r"\A--\[\[\n(?P<what>.+?)\n\nKEYS {2}(?P<keys>.+?)\nARGV {2}(?P<argv>.+?)\nReturns {2}(?P<returns>.+?)\n\]\]\n", re.DOTALL
+    r"\A--\[\[\n(?P<what>.+?)\n\nKEYS {2}(?P<keys>.+?)\nARGV {2}(?P<argv>.+?)\nReturns {2}(?P<returns>.+?)\n\]\]\n",
+    re.DOTALL,
 )
-TYPES = r"list or zset|list|zset|hash|stream|string"
+TYPES = {"the place": "list or zset", "this worker": "hash"} | LAYOUT
+EXPLAINED_BY_USE = {"theirs", "order", "me", "before", "offset", "kind", "mode", "ms", "shorten"}
 
 
 def body(name: str) -> str:
@@ -61,7 +64,9 @@ def test_keys_are_numbered_from_one_and_have_a_type(name: str):
     keys = keys_of(name)
 
     assert [number for number, _ in keys] == [str(n + 1) for n in range(len(keys))]
-    assert all(re.fullmatch(rf"[a-z ]+ \(({TYPES})\)", what) for _, what in keys), keys
+    for _, what in keys:
+        word, _, kind = what.partition(" (")
+        assert kind.removesuffix(")") == TYPES[word]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -98,18 +103,25 @@ def test_every_argument_that_the_header_names_is_read(name: str):
         assert re.search(starts, body(name), re.MULTILINE), f"nothing starts at argument {first}"
 
 
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_argument_has_a_local_name_that_its_description_explains(name: str):
+    named = assigned(name, "ARGV")
+    for number, what in arguments_of(name):
+        if not number.endswith("..."):
+            local, words = named[int(number)], re.findall(r"[a-z]+", what.lower().replace("_", " "))
+            assert local in EXPLAINED_BY_USE or set(local.split("_")) & set(words), (number, what, local)
+
+
 def assigned(name: str, array: str) -> dict[int, str]:
     """Which local name each element of KEYS or ARGV gets."""
     found = {}
-    for names, values in re.findall(r"^local ([\w, ]+) =\s*((?:[^\n]*(?:KEYS|ARGV)\[[^\n]*))$", body(name), re.MULTILINE):
+    for names, values in re.findall(
+        r"^local ([\w, ]+) =\s*((?:[^\n]*(?:KEYS|ARGV)\[[^\n]*))$", body(name), re.MULTILINE
+    ):
         for local, value in zip(names.split(", "), re.split(r", (?=\w+[\[(])", values), strict=False):
             if number := re.search(rf"{array}\[(\d+)\]", value):
                 found[int(number[1])] = local
     return found
-
-
-def operations_of(name: str) -> list[object]:
-    return [operation for operation in OPERATIONS if operation.script and operation.script.name == name]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

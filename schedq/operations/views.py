@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict, cast
 
 from schedq import lua
 from schedq.errors import JobGone, UsageError
@@ -14,32 +14,45 @@ from schedq.operations import Operation
 from schedq.operations.upkeep import HEARTBEAT_S, pairs
 from schedq.settings import Settings
 
-_DEPTHS: Final = (
-    "pending_depth",
-    "processing_depth",
-    "completed_depth",
-    "failed_depth",
-    "cancelled_depth",
-    "broken_depth",
-    "delayed_depth",
-    "leases_depth",
-)
-TOTALS: Final = (
-    "enqueued_total",
-    "promoted_total",
-    "completed_total",
-    "failed_total",
-    "retried_total",
-    "snoozed_total",
-    "released_total",
-    "reclaimed_total",
-    "adopted_total",
-    "cancelled_total",
-    "requeued_total",
-    "purged_total",
-    "broken_total",
-    "strays_total",
-)
+
+class Stats(TypedDict):
+    """Depths and totals of one instant; instants are ms on Redis's clock.
+
+    Depths are lengths now; totals have counted since the queue began, inside the scripts. `workers` have shown life
+    in the last 30 s. `next_due_ms` is None when nothing is delayed, `paused_since_ms` when the queue is not paused.
+    """
+
+    enqueued_total: int
+    promoted_total: int
+    completed_total: int
+    failed_total: int
+    retried_total: int
+    snoozed_total: int
+    released_total: int
+    reclaimed_total: int
+    adopted_total: int
+    cancelled_total: int
+    requeued_total: int
+    purged_total: int
+    broken_total: int
+    strays_total: int
+    pending_depth: int
+    processing_depth: int
+    completed_depth: int
+    failed_depth: int
+    cancelled_depth: int
+    broken_depth: int
+    delayed_depth: int
+    leases_depth: int
+    next_due_ms: int | None
+    paused_since_ms: int | None
+    workers: int
+    visibility_ms: int
+    now_ms: int
+
+
+TOTALS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_total"))
+_DEPTHS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_depth"))
 MOST_LISTED: Final = 1000
 
 
@@ -75,14 +88,14 @@ def found(job_id: str, standing: Standing | None) -> Standing:
     return standing
 
 
-def stats(queue: Settings) -> Operation[dict[str, int | None]]:
+def stats(queue: Settings) -> Operation[Stats]:
     """Depths and totals of one instant."""
     keys = queue.keys
 
-    def read(reply: list[Any]) -> dict[str, int | None]:
+    def read(reply: list[Any]) -> Stats:
         now, due, paused, workers = reply[:4]
-        totals = {name: whole(value) for name, value in pairs(reply[12:]).items() if name.endswith("_total")}
-        return {
+        totals = {name: whole(value) for name, value in pairs(reply[12:]).items() if name in TOTALS}
+        facts: dict[str, int | None] = {
             **dict.fromkeys(TOTALS, 0),
             **totals,
             **dict(zip(_DEPTHS, reply[4:12], strict=True)),
@@ -92,6 +105,7 @@ def stats(queue: Settings) -> Operation[dict[str, int | None]]:
             "visibility_ms": queue.visibility_ms,
             "now_ms": int(now),
         }
+        return cast(Stats, facts)
 
     return Operation(
         "stats",

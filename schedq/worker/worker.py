@@ -240,7 +240,7 @@ class Worker:
     def _is_idle(self) -> bool:
         return all(station.pump.is_idle for station in self._stations)
 
-    async def _totals(self) -> list[int | None] | None:
+    async def _totals(self) -> list[int] | None:
         """How many jobs each queue ever got; None if one of them has work."""
         totals = []
         for station in self._stations:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 
 
-def claim_some(queue: Handle, limit: int, **options: object) -> attempts.Claim:
+def claim_some(queue: Handle, limit: int, **options: Any) -> attempts.Claim:
     found: attempts.Claim = queue._ask(attempts.claim(queue.settings, new_request(), limit, **options))
     return found
 

@@ -110,7 +110,9 @@ def test_fields_that_make_no_sense_do_not_stop_a_job(make_queue: MakeQueue, fiel
 
 
 @pytest.mark.breaks("totals", because=FOREIGN)
-@pytest.mark.parametrize("text", ["", "{", "undefined", "NaN", "[" * 100_000, '"\ud800"', "{}x"], ids=lambda text: text[:9])
+@pytest.mark.parametrize(
+    "text", ["", "{", "undefined", "NaN", "[" * 100_000, '"\ud800"', "{}x"], ids=lambda text: text[:9]
+)
 def test_an_unreadable_payload_is_never_run_and_ends_in_failed_with_the_reason(queue: Handle, text: str):
     fields = {"payload": text.encode("utf-8", "surrogatepass")}
     queue.redis.hset(queue.keys.job("bad"), mapping=fields)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from schedq import outcome
-from schedq import ClaimedJob, Discard, Exponential, Fixed, Linear, Retry, Snooze, Steps, UsageError
+from schedq import ClaimedJob, Discard, Exponential, Fixed, Linear, Retry, Snooze, Steps, UsageError, outcome
 from schedq.operations import attempts
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
@@ -45,7 +44,12 @@ class Rude:
 
 @pytest.mark.parametrize(
     ("result", "shown"),
-    [(object, "<class 'object'>"), (float("nan"), "nan"), (Rude(), "<Rude, whose repr raised RuntimeError>"), ("\ud800", "'\\ud800'")],
+    [
+        (object, "<class 'object'>"),
+        (float("nan"), "nan"),
+        (Rude(), "<Rude, whose repr raised RuntimeError>"),
+        ("\ud800", "'\\ud800'"),
+    ],
     ids=["type", "nan", "rude", "surrogate"],
 )
 def test_a_result_that_cannot_be_stored_does_not_undo_the_work(queue: Handle, result: object, shown: str):
@@ -336,7 +340,13 @@ def test_every_ended_attempt_leaves_a_line(make_queue: MakeQueue, clock: Clock):
             "error": 'bad "quotes"\n\ttwo lines',
         },
         {"attempt": 2, "worker": "", "started_at_ms": began + 2000, "ended_at_ms": began + 4000, "outcome": "released"},
-        {"attempt": 2, "worker": "", "started_at_ms": began + 4000, "ended_at_ms": began + 6000, "outcome": "completed"},
+        {
+            "attempt": 2,
+            "worker": "",
+            "started_at_ms": began + 4000,
+            "ended_at_ms": began + 6000,
+            "outcome": "completed",
+        },
     )
 
 

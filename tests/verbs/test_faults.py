@@ -165,7 +165,10 @@ def test_a_server_that_is_busy_or_loading_is_waited_for(make_queue: MakeQueue):
 
 
 def _hog(server: Server) -> bool:
-    script = "local t = redis.call('TIME') local til = t[1] + t[2] / 1e6 + 0.6 repeat local n = redis.call('TIME') until n[1] + n[2] / 1e6 > til"
+    script = (
+        "local t = redis.call('TIME') local til = t[1] + t[2] / 1e6 + 0.6 "
+        "repeat local n = redis.call('TIME') until n[1] + n[2] / 1e6 > til"
+    )
     with server.client() as client:
         client.execute_command("EVAL", script, 0)
     return True

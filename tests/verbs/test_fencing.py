@@ -219,9 +219,7 @@ def test_a_renewal_says_that_the_job_was_asked_to_stop(queue: Handle):
     queue.cancel(stopped.id)
     queue.release(lost)
 
-    answers = queue._ask(
-        attempts.renew(queue.settings, [(job.id, job.claim_token) for job in (mine, stopped, lost)])
-    )
+    answers = queue._ask(attempts.renew(queue.settings, [(job.id, job.claim_token) for job in (mine, stopped, lost)]))
 
     assert answers == ["OK", "STOP", "LOST"]
     assert queue.renew(stopped) is True

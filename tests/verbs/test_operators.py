@@ -77,7 +77,9 @@ def test_only_delayed_jobs_have_a_time(queue: Handle, place: str):
     assert queue.dump() == before
 
 
-@pytest.mark.parametrize("when", [{}, {"delay": 1, "run_at": 1}, {"delay": -1}, {"run_at": datetime(2030, 1, 1)}], ids=repr)
+@pytest.mark.parametrize(
+    "when", [{}, {"delay": 1, "run_at": 1}, {"delay": -1}, {"run_at": datetime(2030, 1, 1)}], ids=repr
+)
 def test_a_time_that_makes_no_sense_is_refused(queue: Handle, when: Any):
     job_id = queue.enqueue(1, delay=60)
 
@@ -235,7 +237,14 @@ def test_nothing_sets_the_marker_while_paused(make_queue: MakeQueue, clock: Cloc
     queue.pause()
     clock.pass_time(1)
 
-    argument = {"enqueue": 1, "enqueue_many": [1], "release": job, "requeue": failed, "run_now": later, "promote_due": 5}
+    argument = {
+        "enqueue": 1,
+        "enqueue_many": [1],
+        "release": job,
+        "requeue": failed,
+        "run_now": later,
+        "promote_due": 5,
+    }
     getattr(queue, verb)(argument[verb])
 
     assert queue.state().ids("pending")

@@ -163,7 +163,14 @@ def failed(queue: Handle) -> str:
     ],
 )
 def test_an_operators_request_is_answered_as_it_was_the_first_time(
-    queue: Handle, proxy: Proxy, way: str, script: str, made: Callable[[Handle], str], verb: str, answer: Any, place: str
+    queue: Handle,
+    proxy: Proxy,
+    way: str,
+    script: str,
+    made: Callable[[Handle], str],
+    verb: str,
+    answer: Any,
+    place: str,
 ):
     job_id = made(queue)
     lose(proxy, script, way)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -151,7 +152,7 @@ def test_parent_and_children_never_make_the_same_id(queue: Queue, server: Server
 # -- closed
 
 
-VERBS = {
+VERBS: dict[str, list[Any]] = {
     "enqueue": [1],
     "enqueue_many": [[1]],
     "claim": [0],

@@ -106,21 +106,21 @@ class Performance:
 
     def _look(self) -> Snapshot:
         stats = self._stage.queue.stats()
-        due_ms, now_ms = stats["next_due_ms"], stats["now_ms"] or 0
+        due_ms, now_ms = stats["next_due_ms"], stats["now_ms"]
         held: defaultdict[str, list[str]] = defaultdict(list)
         for record in self._stage.queue.list_processing():
             held[self._name(record.worker)].append(record.id)
         return Snapshot(
             elapsed_s=self._elapsed_s,
-            pending=stats["pending_depth"] or 0,
-            delayed=stats["delayed_depth"] or 0,
+            pending=stats["pending_depth"],
+            delayed=stats["delayed_depth"],
             next_due_ms=None if due_ms is None else due_ms - now_ms,
             hands=tuple(
                 Hand(child.name, tuple(held[child.name]), self._is_killed(child)) for child in self._stage.workers
             ),
-            done=stats["completed_total"] or 0,
-            retried=stats["retried_total"] or 0,
-            failed=stats["failed_total"] or 0,
+            done=stats["completed_total"],
+            retried=stats["retried_total"],
+            failed=stats["failed_total"],
         )
 
     def _is_killed(self, child: Child) -> bool:

@@ -76,7 +76,7 @@ class Stage:
 
     def now_ms(self) -> int:
         """Redis's clock."""
-        return self.queue.stats()["now_ms"] or 0
+        return self.queue.stats()["now_ms"]
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _await_ready(built: Stage) -> None:
     """Wait until the workers have reported, so that the first delayed jobs do not wait for them."""
     until = time.monotonic() + READY_WITHIN_S
-    while (built.queue.stats()["workers"] or 0) < len(built.workers):
+    while built.queue.stats()["workers"] < len(built.workers):
         check_alive((built.promoter, *built.workers))
         if time.monotonic() > until:
             raise Mishap(f"the workers did not start within {READY_WITHIN_S} s")
