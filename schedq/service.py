@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
@@ -36,11 +35,6 @@ async def run_worker(worker: Worker) -> None:
     finally:
         for queue in worker.queues:
             await cast(AsyncQueue, queue.aio).aclose()  # what handlers enqueued with
-        if worker.stuck:
-            # An event loop that ends waits for its tasks, and these would hold the process for ever.
-            log.warning("worker %s: leaves without %d handlers that do not end", worker.id, worker.stuck)
-            logging.shutdown()
-            os._exit(1 if sys.exc_info()[0] else 0)
 
 
 async def run_promoters(queues: Sequence[Application]) -> None:

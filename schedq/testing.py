@@ -21,7 +21,8 @@ import asyncio
 import contextvars
 import inspect
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self, cast
 
 from schedq import outcome, running
@@ -30,6 +31,7 @@ from schedq.application import Application
 from schedq.clocks import monotonic, wall
 from schedq.errors import UsageError
 from schedq.job import ClaimedJob
+from schedq.keys import checked_id
 from schedq.queue import Queue
 from schedq.registry import Call, NoHandler
 
@@ -64,6 +66,25 @@ def run_due(queue: Application, *, limit: int = 10_000) -> int:
             attempts += 1
             desk.attempt(job)
     return attempts
+
+
+@contextmanager
+def as_job(job_id: str = "test", *, attempts: int = 1) -> Iterator[running.CurrentJob]:
+    """Let `current_job()` work in this block, so that a task can be called as the plain function it is.
+
+    Its `renew` answers True; call `cancel()` on what this yields to see what the function does when asked to stop.
+    """
+
+    async def arenew() -> bool:
+        return True
+
+    job = ClaimedJob(checked_id(job_id), None, attempts, "test.1")
+    current = running.CurrentJob(job, deadline=None, renew=lambda: True, arenew=arenew)
+    token = running.enter(current)
+    try:
+        yield current
+    finally:
+        running.leave(token)
 
 
 class _Desk:

@@ -9,18 +9,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from schedq import running
 from schedq.cli.demo.programme import Errand, programme
 from schedq.cli.demo.show import Hand, Snapshot, line
 from schedq.cli.demo.verdict import Deliveries, Evidence, Kill, judge, percentile
-from schedq.job import ClaimedJob, JobRecord
+from schedq.job import JobRecord
+from schedq.testing import as_job
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -305,19 +304,6 @@ def app(monkeypatch, tmp_path) -> Iterator[ModuleType]:
         sys.modules.pop(name, None)
 
 
-@contextmanager
-def inside_job(job_id: str) -> Iterator[None]:
-    async def never() -> bool:
-        return False
-
-    job = running.CurrentJob(ClaimedJob(job_id, {}, 1, "token"), deadline=None, renew=lambda: False, arenew=never)
-    token = running.enter(job)
-    try:
-        yield
-    finally:
-        running.leave(token)
-
-
 def test_resize_writes_a_copy_of_that_width_and_nothing_else(app, tmp_path):
     from PIL import Image
 
@@ -345,7 +331,7 @@ def test_a_webhook_is_refused_then_accepted_once_then_known(app, monkeypatch):
     with WebhookReceiver("a secret", journal, refusals=lambda _: 1) as receiver:
         monkeypatch.setattr(app, "WEBHOOK_URL", receiver.url)
         monkeypatch.setattr(app, "WEBHOOK_SECRET", "a secret")
-        with inside_job("order-1"):
+        with as_job("order-1"):
             with pytest.raises(httpx.HTTPStatusError, match="503"):
                 asyncio.run(app.deliver_webhook({"order": 1}))
             assert asyncio.run(app.deliver_webhook({"order": 1})) == 200
@@ -381,7 +367,7 @@ def test_a_reminder_arrives_and_is_known_by_its_job(app, monkeypatch):
     from receivers import Journal, MailSink
 
     journal = Journal()
-    with MailSink(journal) as sink, inside_job("mail-1"):
+    with MailSink(journal) as sink, as_job("mail-1"):
         monkeypatch.setattr(app, "SMTP_PORT", sink.port)
         assert app.remind("ada@example.org", "Tea", "At four.") == "<mail-1@example.org>"
         app.remind("ada@example.org", "Tea", "At four.")

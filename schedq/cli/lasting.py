@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import signal
@@ -11,8 +12,6 @@ import threading
 from collections.abc import Coroutine
 from types import FrameType
 from typing import Any, Final
-
-import click
 
 from schedq.errors import SchedqError
 from schedq.service import PARENT_FD
@@ -35,38 +34,36 @@ def heed_signals() -> None:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Do the work, which minds the signals, to its end.
-
-    Raises:
-        SchedqError: it ended in that.
-    """
+    """Do the work, which minds the signals, to its end; what it can't go on with is logged, and the exit code is 1."""
     try:
         asyncio.run(_to_the_end(work))
+    except SchedqError:
+        sys.exit(1)  # it is in the log
     finally:
         for number in _ENDINGS:
             signal.signal(number, _pass_over)  # it is on its way out
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    error: SchedqError | None = None
+    code = 1
     try:
         await work
-    except SchedqError as problem:
-        error = problem
+        code = 0
+    except SchedqError as error:
+        log.error("%s", error)
         raise
     finally:
         # From here on asyncio and the interpreter wait for what the application started; that may be for ever.
-        timer = threading.Timer(_LINGER_S, _leave_all_behind, (error,))
+        timer = threading.Timer(_LINGER_S, _leave_all_behind, (code,))
         timer.daemon = True
         timer.start()
+        atexit.register(timer.cancel)  # no thread is left then, and who flushes something at exit may take its time
 
 
-def _leave_all_behind(error: SchedqError | None) -> None:
-    log.warning("leaving without the threads that still run")
-    if error is not None:
-        click.echo(f"schedq: {error}", err=True)
+def _leave_all_behind(code: int) -> None:
+    log.warning("leaving without the threads and tasks that do not end")
     logging.shutdown()
-    os._exit(0 if error is None else 1)
+    os._exit(code)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

@@ -17,6 +17,8 @@ def server(directory: str | None, stop: str | None) -> None:
     client.
     """
     if stop is not None:
+        if directory is not None:
+            raise click.UsageError(f"either start {directory} or stop {stop}")
         was_there = embedded.stop_server(stop)
         click.echo(f"{stop}: {'ended' if was_there else 'no server was running'}")
         return

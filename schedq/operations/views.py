@@ -94,7 +94,8 @@ def stats(queue: Settings) -> Operation[Stats]:
 
     def read(reply: list[Any]) -> Stats:
         now, due, paused, workers = reply[:4]
-        totals = {name: whole(value) for name, value in pairs(reply[12:]).items() if name in TOTALS}
+        # Also those of a newer release that shares the queue.
+        totals = {name: whole(value) for name, value in pairs(reply[12:]).items() if name.endswith("_total")}
         facts: dict[str, int | None] = {
             **dict.fromkeys(TOTALS, 0),
             **totals,

@@ -69,8 +69,7 @@ class Slots:
         """Up to `count` free slots, whoever's turn it is."""
         count = min(count, self._free)
         self._free -= count
-        has_suspect = count > 0 and not self._suspect_is_out
-        self._suspect_is_out = self._suspect_is_out or has_suspect
+        has_suspect, self._suspect_is_out = not self._suspect_is_out, True
         return Reservation(self, count, has_suspect=has_suspect)
 
     def freed(self, *, suspect: bool) -> None:

@@ -64,7 +64,6 @@ class Worker:
     Attributes:
         id: names the worker in Redis and in logs.
         queues: as given.
-        stuck: handlers that did not end when `run` did.
 
     Raises:
         UsageError: no queue, one twice, one that can run nothing, or a number that makes no sense.
@@ -93,7 +92,6 @@ class Worker:
         if not 0 <= grace <= 86_400:
             raise UsageError(f"grace must be 0 to 86,400 seconds, got {grace!r}")
         self.id = worker_id()
-        self.stuck = 0
         self.concurrency = concurrency
         self.promotes = promotes
         self.slots = Slots(concurrency)
@@ -205,7 +203,8 @@ class Worker:
         await asyncio.gather(*tasks, return_exceptions=True)
         if handlers:
             await asyncio.wait(handlers, timeout=_LAST_S)
-        self.stuck = sum(not task.done() for task in handlers)
+        if stuck := sum(not task.done() for task in handlers):
+            log.warning("worker %s: leaves without %d handlers that do not end", self.id, stuck)
         self.threads.close()
         await asyncio.gather(*(self._leave(station) for station in self._stations))
         log.info("worker %s: gone", self.id)

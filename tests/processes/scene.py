@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from tests.state import State
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.processes.app:queue"
-POLL_S = 0.005
+POLL_S = 0.01
 Case = TypeVar("Case")
 
 
@@ -43,14 +43,22 @@ class Note:
 class Process:
     """A `python -m schedq …` in a process group of its own; `log` is what it wrote."""
 
-    def __init__(self, arguments: tuple[str, ...], folder: Path, number: int, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        arguments: tuple[str, ...],
+        folder: Path,
+        number: int,
+        environment: dict[str, str],
+        command: Sequence[str] = (sys.executable, "-m", "schedq"),
+        cwd: Path = ROOT,
+    ) -> None:
         self.arguments = arguments
         self._file = folder / f"log-{number}"
         self._output = folder / f"output-{number}"
         with self._file.open("wb") as log, self._output.open("wb") as output:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "schedq", *arguments],
-                cwd=ROOT,
+                [*command, *arguments],
+                cwd=cwd,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -139,21 +147,21 @@ class Scene:
 
     # -- what goes on in it
 
-    def start(self, *arguments: str, **environment: str) -> Process:
-        """`schedq …`."""
+    def start(self, *arguments: str, how: Mapping[str, Any] | None = None, **environment: str) -> Process:
+        """`schedq …`; `how` may name another command than `python -m schedq`, and another folder than the checkout."""
         known = {key: value for key, value in os.environ.items() if not key.startswith(("APP_", "SCHEDQ_", "REDIS_"))}
         ours = {
             "APP_FOLDER": str(self.folder),
             "APP_SETTINGS": json.dumps(self.settings),
             "SCHEDQ_REDIS_URL": self.server.url,
         }
-        made = Process(arguments, self.folder, len(self.processes), known | ours | environment)
+        made = Process(arguments, self.folder, len(self.processes), known | ours | environment, **how or {})
         self.processes.append(made)
         return made
 
     def worker(self, *options: str, **environment: str) -> Process:
         """A worker; it need not be ready yet."""
-        return self.start("worker", APP, *options, **environment)
+        return self.start("worker", APP, *options, how=None, **environment)
 
     def ready_worker(self, *options: str, **environment: str) -> Process:
         """A worker that has looked for jobs, found none and waits."""

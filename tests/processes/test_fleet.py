@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 
-from tests.processes.conftest import MakeScene
-from tests.processes.scene import Process, Scene, each, living
+from tests.processes.scene import ROOT, Process, Scene, each, living
+from tests.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
+together = Together()
 
 
 def fleet(scene: Scene, count: int, *options: str) -> Process:
@@ -25,6 +27,7 @@ def is_gone(pid: int) -> bool:
     return all(pid != other for other, _, _ in living())
 
 
+@together()
 def test_a_signal_to_the_whole_group_of_a_fleet_counts_once(make_scene: MakeScene):
     each([signal.SIGTERM, signal.SIGINT], lambda ending: signal_all(make_scene(), ending))
 
@@ -41,6 +44,7 @@ def signal_all(scene: Scene, ending: signal.Signals) -> None:
     assert scene.queue.stats()["released_total"] == 0
 
 
+@together()
 def test_a_second_signal_to_a_fleet_gives_everything_back_at_once(scene: Scene):
     parent = fleet(scene, 2, "--grace", "60")
     ids = [scene.add("stuck"), scene.add("gated", "never")]
@@ -54,6 +58,7 @@ def test_a_second_signal_to_a_fleet_gives_everything_back_at_once(scene: Scene):
     assert parent.code(within=6) == 0
 
 
+@together()
 def test_a_killed_parents_workers_stop_in_order(scene: Scene):
     parent = fleet(scene, 2, "--grace", "20")
     children = parent.children
@@ -67,6 +72,7 @@ def test_a_killed_parents_workers_stop_in_order(scene: Scene):
     assert scene.client.zcard(scene.queue.settings.keys.workers) == 0
 
 
+@together()
 def test_a_dead_child_is_replaced(scene: Scene):
     parent = fleet(scene, 2)
     job_id = scene.add("gated", "never")
@@ -81,6 +87,7 @@ def test_a_dead_child_is_replaced(scene: Scene):
     scene.until(lambda: scene.is_alive(parent, 3))
 
 
+@together()
 def test_a_child_that_dies_at_once_is_started_again_with_growing_waits(scene: Scene):
     parent = scene.worker("--processes", "2", APP_DIES="yes")
 
@@ -95,6 +102,7 @@ def test_a_child_that_dies_at_once_is_started_again_with_growing_waits(scene: Sc
     assert parent.code() == 0
 
 
+@together()
 def test_a_handlers_own_processes_can_be_ended(scene: Scene):
     scene.worker("--processes", "2")
     job_id = scene.add("ends_a_child")
@@ -102,3 +110,26 @@ def test_a_handlers_own_processes_can_be_ended(scene: Scene):
     scene.until(lambda: scene.is_completed(job_id), within=20)
 
     assert scene.job(job_id).result == [-signal.SIGTERM, -signal.SIGINT]
+
+
+@together()
+def test_children_start_as_their_parent_did_whatever_the_applications_folder_holds(scene: Scene):
+    script = scene.folder / "bin" / "schedq"  # as an installer writes it
+    script.parent.mkdir()
+    script.write_text("from schedq.cli import main\nmain()\n")
+    (scene.folder / "queue.py").write_text("raise RuntimeError('this is not the standard library')\n")
+    (scene.folder / "shop.py").write_text("from tests.processes.app import queue\n")
+    job_id = scene.add("brief")
+
+    parent = scene.start(
+        "worker",
+        "shop:queue",
+        "--processes",
+        "2",
+        "--burst",
+        how={"command": (sys.executable, str(script)), "cwd": scene.folder},
+        PYTHONPATH=str(ROOT),
+    )
+
+    assert parent.code(within=20) == 0
+    assert scene.is_completed(job_id)

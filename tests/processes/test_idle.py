@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.processes.conftest import MakeScene
+from tests.processes.stage import MakeScene
 
 pytestmark = pytest.mark.processes
 

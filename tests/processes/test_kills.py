@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 
 import pytest
 
 from schedq import lua
-from tests.processes.conftest import MakeScene
-from tests.processes.scene import Scene, each
+from tests.processes.scene import Process, Scene, each
+from tests.processes.stage import MakeScene, Together
 from tests.processes.wire import Wire
 
 pytestmark = pytest.mark.processes
+together = Together()
 
 VISIBILITY_MS = 2000
 MARGIN_MS = 1500
+GOOD = 9
 
 
+@together()
 def test_a_killed_workers_job_is_finished_by_another_in_time(make_scene: MakeScene):
     each(
         [kill_a_worker, kill_the_holder_of_the_promoter_lease, kill_between_claim_and_start],
@@ -75,10 +79,17 @@ def kill_between_claim_and_start(scene: Scene) -> None:
     assert (job.attempts, [note.pid for note in scene.notes("start")]) == (2, [other.pid])
 
 
-def test_a_worker_gets_back_what_an_unanswered_claim_gave_it(scene: Scene):
+@together()
+def test_a_lost_reply_costs_no_attempt(make_scene: MakeScene):
+    each(["claim", "settle", "promote"], lambda move: lose_reply(make_scene(), move))
+
+
+def lose_reply(scene: Scene, move: str) -> None:
     with Wire(scene.server) as wire:
         worker = scene.ready_worker(SCHEDQ_REDIS_URL=wire.url)
-        wire.lose_reply_to(lua.load("claim").sha)
+        first = scene.add("brief", delay=0.01)  # the server gets to know the scripts
+        scene.until(lambda: scene.is_completed(first) and scene.waiting())
+        wire.lose_reply_to(lua.load(move).sha)
         job_id = scene.add("brief")
         assert wire.lost.wait(10)
 
@@ -87,10 +98,12 @@ def test_a_worker_gets_back_what_an_unanswered_claim_gave_it(scene: Scene):
         scene.until(lambda: scene.is_completed(job_id))
         worker.send(signal.SIGTERM)
         assert worker.code() == 0
-    assert [note.attempt for note in scene.notes("start")] == [1]
+    assert [note.attempt for note in scene.starts()[job_id]] == [1]
+    assert scene.queue.stats()["completed_total"] == 2
     assert (worker.log.count(": lost ("), worker.log.count(": back after ")) == (1, 1)
 
 
+@together()
 def test_a_frozen_worker_changes_nothing_of_what_is_anothers_and_goes_on_to_other_jobs(scene: Scene):
     frozen = scene.ready_worker()
     ids = [scene.add(task, "thaw") for task in ("gated", "gated_in_thread")]
@@ -117,6 +130,7 @@ def test_a_frozen_worker_changes_nothing_of_what_is_anothers_and_goes_on_to_othe
     assert scene.job(later).result == frozen.pid
 
 
+@together()
 def test_a_wake_marker_that_a_frozen_worker_took_is_put_back(make_scene: MakeScene):
     each([True, False], lambda is_holder: lose_marker(make_scene(), is_holder))
 
@@ -133,3 +147,43 @@ def lose_marker(scene: Scene, is_holder: bool) -> None:
     job = scene.job(job_id)
     assert job.started_at_ms - job.enqueued_at_ms <= (3500 if is_holder else 1500)
     assert (job.attempts, job.result) == (1, other.pid)
+
+
+@together()
+def test_a_job_that_kills_its_worker_fails_alone(make_scene: MakeScene):
+    each([fleet, pair], lambda start: run_poison(make_scene(visibility_ms=1000, backoff=0.2), start))
+
+
+def fleet(scene: Scene) -> list[Process]:
+    return [scene.worker("--processes", "2", "--concurrency", "10")]
+
+
+def pair(scene: Scene) -> list[Process]:
+    return [scene.worker("--concurrency", "10") for _ in range(2)]
+
+
+def run_poison(scene: Scene, start: Callable[[Scene], list[Process]]) -> None:
+    poison = scene.add("poison")
+    good = [scene.add("doze", 0.4) for _ in range(GOOD)]
+    running = start(scene)
+
+    def is_over() -> bool:
+        """Whoever supervises workers starts dead ones again."""
+        for n, worker in enumerate(running):
+            if not worker.is_running:
+                running[n] = scene.worker("--concurrency", "10")
+        return scene.job(poison).status == "failed" and scene.is_completed(*good)
+
+    scene.until(is_over, within=40)
+
+    starts = scene.starts()
+    assert [note.attempt for note in starts[poison]] == [1, 2, 3]
+    assert len({note.pid for note in starts[poison]}) == 3
+    job = scene.job(poison)
+    assert (job.attempts, job.crashes) == (3, 3)
+    assert "lease expired" in job.last_error
+    fates = [[entry["outcome"] for entry in scene.job(job_id).history] for job_id in good]
+    assert all(fate == ["lost"] * (len(fate) - 1) + ["completed"] for fate in fates)
+    assert all(len(fate) <= 3 for fate in fates)
+    assert all(len(starts[job_id]) == len(fate) for job_id, fate in zip(good, fates, strict=True))
+    assert sum(len(fate) > 1 for fate in fates) >= GOOD // 2, "they were not beside it"

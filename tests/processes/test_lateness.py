@@ -7,8 +7,8 @@ import random
 import pytest
 
 from schedq import NewJob
-from tests.processes.conftest import MakeScene
 from tests.processes.scene import call
+from tests.processes.stage import MakeScene
 
 pytestmark = pytest.mark.processes
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 from schedq import NewJob, QueueFull
 from tests.processes import app
-from tests.processes.conftest import MakeScene
 from tests.processes.scene import APP, Scene, call, each
+from tests.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
+together = Together()
 
 
+@together()
 def test_jobs_that_were_enqueued_while_redis_was_killed_are_all_done(make_scene: MakeScene):
     # A killed process loses nothing of what it has written; `everysec` may write a little later, `always` does not.
     scene = make_scene(server={"appendonly": True, "appendfsync": "always"}, visibility_ms=5000)
@@ -52,6 +56,7 @@ def assert_explained(scene: Scene, ids: list[str]) -> None:
         assert 1 <= len(starts[job_id]) <= 1 + len(lost), (scene.job(job_id), starts[job_id])
 
 
+@together()
 def test_a_full_redis_refuses_new_jobs_whole_and_lets_workers_do_the_rest(make_scene: MakeScene):
     scene = make_scene(visibility_ms=1500)
     queue = scene.queue
@@ -75,11 +80,11 @@ def test_a_full_redis_refuses_new_jobs_whole_and_lets_workers_do_the_rest(make_s
     ends = set()
 
     def is_over() -> bool:
-        ends.add(tuple(scene.state().holds("leases", "zset").values()))
+        ends.update(scene.state().holds("leases", "zset").items())
         return scene.is_completed(*long)
 
     scene.until(is_over)
-    assert len(ends) >= 3, "the leases were not renewed"
+    assert min(Counter(job_id for job_id, _ in ends).values()) >= 4, "they were not renewed three times"
     scene.until(lambda: queue.stats()["pending_depth"] == 5)
     assert not scene.has_started(*later)
     queue.resume()
@@ -93,8 +98,12 @@ def test_a_full_redis_refuses_new_jobs_whole_and_lets_workers_do_the_rest(make_s
         queue.enqueue(call("brief"))
 
 
-def test_processes_wait_for_redis_as_they_start_but_not_for_ever_as_they_stop(make_scene: MakeScene):
-    each([start_a_worker_early, start_a_promoter_early, stop_late], lambda act: act(make_scene()))
+@together()
+def test_processes_wait_for_redis_but_not_for_ever_as_they_stop(make_scene: MakeScene):
+    each(
+        [start_a_worker_early, start_a_promoter_early, stop_late, outlast_a_pause, outlast_an_end],
+        lambda act: act(make_scene(server={"appendonly": True, "appendfsync": "always"}, visibility_ms=2000)),
+    )
 
 
 def start_a_worker_early(scene: Scene) -> None:
@@ -118,6 +127,28 @@ def stop_late(scene: Scene) -> None:
     worker.send(signal.SIGTERM)
 
     assert worker.code(within=12) == 0
+
+
+def outlast_a_pause(scene: Scene) -> None:
+    outlast(scene, scene.server.freeze, scene.server.thaw)
+
+
+def outlast_an_end(scene: Scene) -> None:
+    outlast(scene, scene.server.kill, scene.server.start)
+
+
+def outlast(scene: Scene, end: Callable[[], None], begin: Callable[[], None]) -> None:
+    for _ in range(2):
+        scene.ready_worker("--concurrency", "2")
+    ids = [scene.add(task, 4.5) for task in ("nap", "doze", "nap", "doze")]
+    scene.until(lambda: scene.has_started(*ids))
+    end()
+    time.sleep(3)  # longer than the leases
+    begin()
+
+    scene.until(lambda: scene.is_completed(*ids))
+
+    assert [note.attempt for note in scene.notes("start")] == [1] * 4
 
 
 def start_early(scene: Scene, *command: str) -> None:

@@ -8,10 +8,11 @@ import time
 import pytest
 
 from tests.processes import app
-from tests.processes.conftest import MakeScene
 from tests.processes.scene import Process, Scene, call, each
+from tests.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
+together = Together()
 
 
 def ready_promoter(scene: Scene) -> Process:
@@ -21,6 +22,7 @@ def ready_promoter(scene: Scene) -> Process:
     return promoter
 
 
+@together()
 def test_a_promoter_without_the_application_feeds_workers_that_promote_nothing(scene: Scene):
     first = ready_promoter(scene)  # before any worker
     worker = scene.ready_worker("--no-promoter")
@@ -43,7 +45,7 @@ def test_a_promoter_without_the_application_feeds_workers_that_promote_nothing(s
     assert scene.client.exists(scene.queue.settings.keys.promoter) == 0
 
 
-@pytest.mark.breaks("totals", because="completed records are trimmed")
+@together("totals")  # completed records are trimmed
 def test_a_promoter_goes_by_what_the_workers_wrote_down(make_scene: MakeScene):
     settings = {"max_attempts": 2, "backoff": 7, "completed_history": 3, "min_keep": 0}
     each([written_before, written_after], lambda act: act(make_scene(visibility_ms=2500, **settings)))
@@ -92,6 +94,7 @@ def written_before(scene: Scene) -> None:
     scene.until(lambda: len(scene.state().ids("completed")) == 3)
 
 
+@together()
 def test_a_promoter_that_finds_no_settings_trims_nothing(make_scene: MakeScene):
     scene = make_scene(completed_history=2000)
     keys = scene.queue.settings.keys

@@ -7,14 +7,16 @@ import time
 
 import pytest
 
-from tests.processes.conftest import MakeScene
 from tests.processes.scene import Scene, each
+from tests.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
+together = Together()
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
 
 
+@together()
 def test_a_worker_that_is_told_to_stop_lets_its_jobs_end_and_claims_no_more(make_scene: MakeScene):
     each(ENDINGS, lambda ending: stop_in_order(make_scene(), ending))
 
@@ -35,6 +37,7 @@ def stop_in_order(scene: Scene, ending: signal.Signals) -> None:
     assert scene.client.exists(scene.queue.settings.keys.promoter) == 0
 
 
+@together()
 def test_what_does_not_end_in_time_is_next_in_line_elsewhere_and_keeps_its_attempts(make_scene: MakeScene):
     each(ENDINGS, lambda ending: stop_short(make_scene(), ending))
 
@@ -61,6 +64,7 @@ def stop_short(scene: Scene, ending: signal.Signals) -> None:
     assert [entry["outcome"] for entry in scene.job(unending[0]).history] == ["released", "completed"]
 
 
+@together()
 def test_a_second_signal_gives_everything_back_at_once(make_scene: MakeScene):
     tasks = [("gated", "gated_in_thread"), ("stuck",), ("stuck_in_executor",), ("deaf",)]
     pairs = [(one, other) for one in ENDINGS for other in ENDINGS]
@@ -84,6 +88,7 @@ def stop_twice(scene: Scene, tasks: tuple[str, ...], endings: tuple[signal.Signa
     assert [scene.job(job_id).attempts for job_id in ids] == [0] * len(ids)
 
 
+@together()
 def test_an_idle_worker_and_an_idle_promoter_leave_at_once(scene: Scene):
     worker, promoter = scene.ready_worker(), scene.start("promoter", "work")
     scene.until(lambda: "ready" in promoter.log)
@@ -96,6 +101,7 @@ def test_an_idle_worker_and_an_idle_promoter_leave_at_once(scene: Scene):
     assert time.monotonic() - sent_at < 1.5
 
 
+@together()
 def test_a_burst_ends_when_all_is_done_also_what_comes_later(scene: Scene):
     ids = [scene.add("brief"), scene.add("nap", 0.2), scene.add("brief", delay=1.2), scene.add("fails")]
     single, fleet = scene.worker("--burst"), scene.worker("--burst", "--processes", "2")

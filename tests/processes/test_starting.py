@@ -9,10 +9,11 @@ import pytest
 
 from schedq import embedded
 from tests.processes import app
-from tests.processes.conftest import MakeScene
 from tests.processes.scene import APP, Scene
+from tests.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
+together = Together()
 
 MISTAKES = {
     ("worker", "no_such_module:queue"): "there is no module 'no_such_module'",
@@ -29,9 +30,11 @@ MISTAKES = {
     ("promoter", "no:name"): "no:name",
     ("promoter", app.NAME, "--redis", "redis://:s3cret@localhost:port"): "redis://localhost:port",
     ("stats", "no:name"): "no:name",
+    ("server", "here", "--stop", "there"): "either start here or stop there",
 }
 
 
+@together()
 def test_mistakes_of_usage_are_named_without_a_traceback(scene: Scene):
     started = [(scene.start(*words), complaint) for words, complaint in MISTAKES.items()]
     codes = [process.code() for process, _ in started]
@@ -44,6 +47,7 @@ def test_mistakes_of_usage_are_named_without_a_traceback(scene: Scene):
         assert process.output == ""
 
 
+@together()
 def test_a_wrong_password_ends_a_process_with_one_line_that_does_not_tell_it(make_scene: MakeScene):
     scene = make_scene(server={"requirepass": "s3cret"})
     place = f"127.0.0.1:{scene.server.port}/0"
@@ -57,10 +61,11 @@ def test_a_wrong_password_ends_a_process_with_one_line_that_does_not_tell_it(mak
     for process in started:
         assert process.code() == 1, process
         (line,) = [line for line in process.log.splitlines() if " INFO " not in line]
-        assert line.startswith(f"schedq: redis://{place} refuses the user name or password"), process
+        assert f"redis://{place} refuses the user name or password" in line, process
         assert "wr0ng" not in process.log, process
 
 
+@together()
 def test_a_worker_can_bring_its_own_server(scene: Scene):
     data = scene.folder / "data"
     worker = scene.worker("--redis", f"embedded://{data}")
@@ -72,6 +77,7 @@ def test_a_worker_can_bring_its_own_server(scene: Scene):
         embedded.stop_server(data)
 
 
+@together()
 def test_a_log_of_objects_has_one_on_each_line(scene: Scene):
     workers = [scene.worker("--log-format", "json", *more) for more in (["-v"], ["--processes", "2"])]
     promoter = scene.start("promoter", app.NAME, "--log-format", "json")
@@ -82,7 +88,13 @@ def test_a_log_of_objects_has_one_on_each_line(scene: Scene):
     scene.until(lambda: all("lost (" in process.log for process in (*workers, promoter)))
     scene.server.start()
 
-    for process in (*workers, promoter):
+    unwelcome = [
+        scene.start(*words, "--log-format", "json", SCHEDQ_REDIS_URL=scene.server.url.replace("//", "//:wr0ng@"))
+        for words in (("worker", APP), ("promoter", app.NAME))
+    ]
+    assert [process.code() for process in unwelcome] == [1, 1]
+
+    for process in (*workers, promoter, *unwelcome):
         for line in process.log.splitlines():
             entry = json.loads(line)
             assert entry.keys() - {"traceback"} == {"time", "level", "logger", "pid", "message"}

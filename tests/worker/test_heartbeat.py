@@ -13,7 +13,7 @@ from schedq.settings import Settings
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.servers import Server
-from tests.worker.crew import Crew, Gate, Post, until
+from tests.worker.crew import Crew, Gate, Post, broken_laws, until
 
 
 @pytest.fixture
@@ -133,9 +133,10 @@ def test_after_everything_was_deleted_the_worker_goes_on(make_queue: MakeQueue, 
         until(lambda: ended)
         assert queue.result(queue.enqueue({"task": "ok"}), 5) == "ok"
         crew.end()
+        assert broken_laws(queue) == {}
 
 
-def test_the_settings_are_written_again_after_an_outage(make_queue: MakeQueue, crew: Crew) -> None:
+def test_the_settings_are_written_again_after_an_outage(make_queue: MakeQueue, crew: Crew, hasty: None) -> None:
     with Server() as server:
         queue = make_queue(at=server, visibility_ms=1000)
         queue.task(name="ok")(lambda: "ok")
@@ -149,5 +150,6 @@ def test_the_settings_are_written_again_after_an_outage(make_queue: MakeQueue, c
             with server.client() as client:
                 return bool(client.hlen(queue.keys.settings))
 
-        until(again, within=12)
+        until(again)
         crew.end()
+        assert broken_laws(queue) == {}

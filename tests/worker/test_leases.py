@@ -14,7 +14,7 @@ from schedq.job import ClaimedJob
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Gate, asked, until
+from tests.worker.crew import Crew, Gate, until
 
 RENEWAL_S = 1 / 3
 """Between two renewals of a lease of a second."""
@@ -41,20 +41,6 @@ def test_a_handler_that_blocks_the_event_loop_longer_than_its_lease_keeps_its_jo
 
     assert job.result(5) == 1
     assert queue.stats()["reclaimed_total"] == 0
-
-
-def test_a_blocked_loop_is_not_taken_for_a_jump_of_redis_clock(queue: Handle, crew: Crew, logs: Logs) -> None:
-    @queue.task
-    async def block() -> None:
-        time.sleep(1.3)  # a jump is more than a second
-
-    crew.start(queue)
-    until(lambda: queue.redis.get(queue.keys.promoter))
-    with queue.server.requests() as requests:
-        block.enqueue().result(5)
-        until(lambda: len(asked(requests, queue, "promote")) > 3)
-
-    assert not [line for line in logs() if "jumped" in line]
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])

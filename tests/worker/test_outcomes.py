@@ -223,7 +223,9 @@ def test_a_handler_may_ask_for_retry_discard_and_snooze(queue: Handle, crew: Cre
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()])
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit(), StopIteration()]
+)
 def test_what_would_end_a_process_fails_the_job_and_not_the_worker(
     queue: Handle, crew: Crew, kind: str, error: BaseException
 ) -> None:

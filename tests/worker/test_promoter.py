@@ -54,33 +54,37 @@ def test_an_earlier_job_cuts_the_sleep(queue: Handle, crew: Crew, times: list[fl
 
 def test_what_is_announced_while_it_looks_is_not_missed(make_queue: MakeQueue) -> None:
     queue = make_queue()
+    second_ms = 0
 
     class Late(Link):
-        """An announcement comes in just before the answer that does not know of it yet."""
+        """A job and its announcement come just before the answer that does not know of them."""
 
         async def ask(self, operation: Operation[T]) -> T:
+            nonlocal second_ms
             answer = await super().ask(operation)
-            if isinstance(answer, upkeep.Promotion) and answer.moved == 1 and len(ids) == 1:
-                promoter._hear(str(answer.now_ms + 200))
-                ids.append(queue.enqueue({}, delay=0.2))
+            if isinstance(answer, upkeep.Promotion) and answer.moved and not second_ms:
+                second_ms = answer.now_ms + 200
+                foreign_job(queue, "second")
+                queue.redis.zadd(queue.keys.delayed, {"second": second_ms})
+                promoter._hear(str(second_ms))
             return answer
 
     async def main() -> None:
         task = asyncio.create_task(promoter.run())
-        while "delayed" in queue.places() or len(ids) < 2:
+        while len(queue.places().get("pending", ())) < 2:
             await asyncio.sleep(0.01)
-        moved_at.append(time.time() * 1000)
+        late_ms.append(time.time() * 1000 - second_ms)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await link.aclose()
 
-    ids = [queue.enqueue({}, delay=0.3)]
-    moved_at: list[float] = []
+    queue.enqueue({}, delay=0.3)
+    late_ms: list[float] = []
     link = Late(queue.queue, Outage("here"))
     promoter = Promoter(queue.queue, link)
     asyncio.run(asyncio.wait_for(main(), 5))
 
-    assert moved_at[0] - int(queue.fields(ids[1])["run_at_ms"]) < 150
+    assert 0 <= late_ms[0] < 150
 
 
 def test_a_job_that_another_program_scheduled_is_noticed_within_a_second(
@@ -155,7 +159,7 @@ def test_a_holder_that_lost_its_lease_stands_by(queue: Handle, crew: Crew, times
     assert not [one for one in queue.redis.client_list() if one["name"] == f"schedq-{queue.name}-due"]
 
 
-@pytest.mark.parametrize(("alive", "least", "most"), [(0, 2, 4), (30, 0, 1)])
+@pytest.mark.parametrize(("alive", "least", "most"), [(0, 1, 2), (30, 0, 0)])
 def test_a_standby_looks_the_more_rarely_the_more_workers_there_are(
     queue: Handle, crew: Crew, times: list[float], alive: int, least: int, most: int
 ) -> None:
@@ -166,7 +170,7 @@ def test_a_standby_looks_the_more_rarely_the_more_workers_there_are(
 
     with queue.server.requests() as requests:
         crew.start(queue)
-        time.sleep(2.4)
+        time.sleep(1.3)
 
     assert least <= len(asked(requests, queue, "promote")) - 1 <= most
 

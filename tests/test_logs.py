@@ -1,0 +1,118 @@
+"""What a process that runs for ever writes to its log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+import pytest
+
+from schedq.cli import logs
+
+Lines = Callable[[], list[str]]
+
+
+@pytest.fixture
+def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Lines]:
+    """The lines that went to stderr; afterwards logging is as it was."""
+    root, ours = logging.getLogger(), logging.getLogger("schedq")
+    handlers, level, ours_level = root.handlers[:], root.level, ours.level
+    yield lambda: capsys.readouterr().err.splitlines()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    ours.setLevel(ours_level)
+
+
+def log_an_error() -> None:
+    try:
+        raise LookupError("no such\n00:00:00.000 INFO    forged")
+    except LookupError:
+        logging.getLogger("schedq").exception("job %s: failed", "j1")
+
+
+def test_text_is_a_line_with_time_level_and_sentence(written: Lines) -> None:
+    logs.set_up("text", 0)
+
+    logging.getLogger("schedq").warning("job %s: %s", "j1", "lease ended")
+
+    (line,) = written()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} WARNING job j1: lease ended", line)
+
+
+def test_json_is_an_object_per_line(written: Lines) -> None:
+    logs.set_up("json", 0)
+
+    logging.getLogger("schedq").error("job %s: größer\nund zwei", "j1")
+    log_an_error()
+
+    first, second = (json.loads(line) for line in written())
+    moment = datetime.fromisoformat(first.pop("time"))
+    assert abs((datetime.now(moment.tzinfo) - moment).total_seconds()) < 5
+    assert first == {"level": "error", "logger": "schedq", "pid": os.getpid(), "message": "job j1: größer\nund zwei"}
+    assert second["message"] == "job j1: failed"
+    assert "LookupError: no such\n" in second["traceback"]
+
+
+def test_no_text_can_pass_for_another_line_or_steer_a_terminal(written: Lines) -> None:
+    logs.set_up("text", 0)
+
+    logging.getLogger("schedq").info("job %s: %s", "j1", "bad\r\n00:00:00.000 ERROR   forged\x1b[2J\x9b\u202e\ud800")
+
+    (line,) = written()
+    assert line.endswith(r"INFO    job j1: bad\r\n00:00:00.000 ERROR   forged\x1b[2J\x9b\u202e\ud800")
+
+
+def test_no_json_can_steer_a_terminal(written: Lines) -> None:
+    logs.set_up("json", 0)
+
+    logging.getLogger("schedq").info("%s", "\x1b[2J\x9b\u202e\u2028\ud800")
+
+    (line,) = written()
+    assert line.isascii()
+    assert line.isprintable()
+    assert json.loads(line)["message"] == "\x1b[2J\x9b\u202e\u2028\ud800"
+
+
+def test_the_lines_of_a_traceback_are_set_in(written: Lines) -> None:
+    logs.set_up("text", 0)
+
+    log_an_error()
+
+    first, *rest = written()
+    assert first.endswith("ERROR   job j1: failed")
+    assert rest[0] == "    Traceback (most recent call last):"
+    assert "    00:00:00.000 INFO    forged" in rest
+    assert all(line.startswith("    ") for line in rest)
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "seen"),
+    [
+        (0, ["schedq INFO", "other WARNING"]),
+        (1, ["schedq DEBUG", "schedq INFO", "other WARNING"]),
+        (2, ["schedq DEBUG", "schedq INFO", "other DEBUG", "other INFO", "other WARNING"]),
+    ],
+)
+def test_v_says_more(written: Lines, verbosity: int, seen: list[str]) -> None:
+    logs.set_up("json", verbosity)
+
+    for level in (logging.DEBUG, logging.INFO):
+        logging.getLogger("schedq").log(level, "x")
+    for level in (logging.DEBUG, logging.INFO, logging.WARNING):
+        logging.getLogger("other").log(level, "x")
+
+    entries = [json.loads(line) for line in written()]
+    assert [f"{entry['logger']} {entry['level'].upper()}" for entry in entries] == seen
+
+
+def test_setting_up_twice_writes_each_line_once(written: Lines) -> None:
+    logs.set_up("text", 0)
+    logs.set_up("text", 0)
+
+    logging.getLogger("schedq").info("once")
+
+    assert len(written()) == 1

@@ -1,0 +1,261 @@
+"""Tests of an application: time that a test moves, and jobs that run when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from freezegun import freeze_time
+
+from schedq import AsyncQueue, Discard, Fixed, JobFailed, Queue, UsageError, clocks, current_job
+from schedq.testing import as_job, run_due, wall_clock
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.servers import Server
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def door() -> str:
+    """`run_due` takes the queues of either door; most tests here need one."""
+    return "blocking"
+
+
+@pytest.fixture
+def queue(make_queue: MakeQueue) -> Handle:
+    """A queue that goes by the test's clock."""
+    return make_queue(clock=wall_clock)
+
+
+def test_a_job_due_in_three_days_runs_after_the_clock_moved(queue: Handle) -> None:
+    ran = []
+
+    @queue.task
+    def remind(name: str) -> str:
+        ran.append(name)
+        return f"reminded {name}"
+
+    with freeze_time("2026-03-01") as frozen:
+        job = remind.options(delay=3 * DAY).enqueue("ada")
+        assert run_due(queue.queue) == 0
+        frozen.tick(3 * DAY - timedelta(milliseconds=1))
+        assert run_due(queue.queue) == 0
+        frozen.tick(timedelta(milliseconds=1))
+        assert run_due(queue.queue) == 1
+
+        assert ran == ["ada"]
+        assert job.result(0) == "reminded ada"
+
+
+def test_a_year_of_retries_in_a_second(queue: Handle) -> None:
+    days = []
+
+    @queue.task(max_attempts=365, backoff=Fixed(86_400))
+    def stubborn() -> str:
+        days.append(current_job().attempts)
+        if len(days) < 365:
+            raise ConnectionError("not yet")
+        return "at last"
+
+    began = clocks.monotonic()
+    with freeze_time("2026-01-01") as frozen:
+        job = stubborn.enqueue()
+        while run_due(queue.queue):
+            frozen.tick(DAY)
+        assert job.result(0) == "at last"
+
+    assert days == list(range(1, 366))
+    assert clocks.monotonic() - began < 3
+
+
+def test_async_handlers_run_and_time_passes_for_them(queue: Handle) -> None:
+    @queue.task
+    async def wait(name: str) -> str:
+        await asyncio.sleep(0.01)  # would last for ever by the frozen clock
+        return f"{name} {current_job().attempts}"
+
+    with freeze_time("2026-01-01"):
+        jobs = [wait.enqueue(name) for name in ("ada", "bob")]
+        assert run_due(queue.queue) == 2
+        assert [job.result(0) for job in jobs] == ["ada 1", "bob 1"]
+
+
+def test_async_handlers_may_use_the_queue_call_after_call(queue: Handle) -> None:
+    @queue.task
+    async def first(number: int) -> bool:
+        await second.aenqueue(number)
+        return await current_job().arenew()
+
+    seen: list[int] = []
+    second = queue.task(name="second")(seen.append)
+
+    for number in range(3):
+        jobs = [first.enqueue(number), first.enqueue(number)]
+        assert run_due(queue.queue) == 4
+        assert [job.result(0) for job in jobs] == [True, True]
+
+    assert seen == [0, 0, 1, 1, 2, 2]
+
+
+def test_the_tests_own_use_of_the_asyncio_door_is_left_alone(queue: Handle) -> None:
+    @queue.task
+    async def nothing() -> None: ...
+
+    async def main() -> str:
+        job = await nothing.aenqueue()
+        assert await asyncio.to_thread(run_due, queue.queue) == 1
+        status: str = await job.astatus()
+        await queue.queue.aio.aclose()
+        return status
+
+    assert asyncio.run(main()) == "completed"
+
+
+def test_in_an_event_loop_it_says_what_to_write(queue: Handle) -> None:
+    async def main() -> None:
+        run_due(queue.queue)
+
+    with pytest.raises(UsageError, match="asyncio.to_thread"):
+        asyncio.run(main())
+
+
+def test_the_queue_of_an_asyncio_application_is_taken_too(server: Server, queue: Handle) -> None:
+    async_queue = AsyncQueue(queue.name, redis=server.unix_url, clock=wall_clock)
+
+    @async_queue.task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    job = double.enqueue(21)
+
+    assert run_due(async_queue) == 1
+    assert job.result(0) == 42
+    blocking = async_queue.blocking
+    assert isinstance(blocking, Queue)
+    blocking.close()
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+@pytest.mark.parametrize("error", [ValueError("bad"), SystemExit(2), asyncio.CancelledError("gone"), Discard("bad")])
+def test_what_a_handler_raises_fails_its_job_only(queue: Handle, kind: str, error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    async def afail() -> None:
+        raise error
+
+    task = queue.task(name="fail", max_attempts=1)(afail if kind == "async" else fail)
+    jobs = [task.enqueue(), task.enqueue()]
+
+    assert run_due(queue.queue) == 2
+    for job in jobs:
+        with pytest.raises(JobFailed, match=type(error).__name__ if str(error) != "bad" else "bad"):
+            job.result(0)
+
+
+def test_ctrl_c_ends_the_test(queue: Handle) -> None:
+    task = queue.task(name="fail")(lambda: (_ for _ in ()).throw(KeyboardInterrupt()))
+    task.enqueue()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_due(queue.queue)
+
+
+def test_timeouts_of_async_handlers_are_kept_in_real_time(queue: Handle) -> None:
+    deadlines = []
+
+    @queue.task(timeout=0.05, max_attempts=1)
+    async def slow() -> None:
+        deadlines.append(current_job().deadline)
+        await asyncio.sleep(60)
+
+    with freeze_time("2026-01-01"):
+        job = slow.enqueue()
+        assert run_due(queue.queue) == 1
+        with pytest.raises(JobFailed, match=r"timed out after 0.05 s"):
+            job.result(0)
+
+    assert [str(deadline) for deadline in deadlines] == ["2026-01-01 00:00:00.050000+00:00"]
+
+
+def test_a_task_that_nobody_has_waits_for_its_backoff(queue: Handle) -> None:
+    job_id = queue.enqueue({"task": "unknown"})
+
+    assert run_due(queue.queue) == 1
+    assert queue.places() == {"delayed": [job_id]}
+
+
+def test_the_limit_ends_what_would_never_end(queue: Handle) -> None:
+    @queue.task(backoff=Fixed(0), max_attempts=1_000_000)
+    def again() -> None:
+        raise RuntimeError
+
+    again.enqueue()
+
+    assert run_due(queue.queue, limit=25) == 25
+
+
+def test_handlers_know_their_job_and_nobody_does_afterwards(queue: Handle) -> None:
+    ids: list[str] = []
+    task = queue.task(name="note")(lambda: ids.append(current_job().id))
+    job = task.enqueue()
+
+    run_due(queue.queue)
+
+    assert ids == [job.id]
+    with pytest.raises(UsageError):
+        current_job()
+
+
+def test_under_a_frozen_clock_calls_still_wait_and_time_out_in_real_time(queue: Handle) -> None:
+    with freeze_time("2026-01-01"):
+        began = clocks.monotonic()
+        assert queue.claim(timeout_ms=150) is None
+        job_id = queue.enqueue({})
+        assert not queue.wait(job_id, 0.15)
+        assert list(queue.events(timeout=0.1)) == []
+        took = clocks.monotonic() - began
+        assert time.monotonic() == time.monotonic()  # frozen, indeed
+
+    assert 0.4 <= took < 2
+
+
+def test_under_a_frozen_clock_a_worker_meets_its_timeouts(queue: Handle) -> None:
+    """A worker has no frozen time of its own to run in: freezegun's `real_asyncio` gives its loop the real one."""
+    from schedq.worker import Worker
+
+    @queue.task(timeout=0.05, max_attempts=1)
+    def stuck() -> None:
+        clocks.sleep(0.2)
+
+    @queue.task
+    def later() -> None: ...
+
+    async def work() -> list[Any]:
+        worker = Worker([queue.queue], burst=True)
+        await asyncio.wait_for(worker.run(), 10)
+        return [job.status() for job in jobs]
+
+    with freeze_time("2026-01-01", real_asyncio=True):
+        jobs = [stuck.enqueue(), later.enqueue()]
+        assert asyncio.run(work()) == ["failed", "completed"]
+
+
+def test_a_function_that_looks_at_its_job_can_be_called_as_the_plain_function_it_is():
+    def task() -> tuple[str, int, bool, bool]:
+        job = current_job()
+        return job.id, job.attempts, job.renew(), job.is_cancelled
+
+    with as_job("order-7", attempts=2) as job:
+        calm = task()
+        job.cancel()
+        asked_to_stop = task()
+
+    assert calm == ("order-7", 2, True, False)
+    assert asked_to_stop == ("order-7", 2, True, True)
+    with pytest.raises(UsageError):
+        task()

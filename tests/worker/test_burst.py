@@ -1,0 +1,73 @@
+"""Workers that leave when everything is done."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from schedq import Fixed, current_job
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.worker.crew import Crew
+
+
+def test_a_worker_in_a_burst_leaves_when_everything_is_done(queue: Handle, crew: Crew) -> None:
+    @queue.task(backoff=Fixed(0.1))
+    def fails_once() -> str:
+        if current_job().attempts == 1:
+            raise RuntimeError
+        return "done"
+
+    jobs = [
+        fails_once.enqueue(),
+        fails_once.options(delay=0.3).enqueue(),
+    ]
+    post = crew.start(queue, burst=True)
+    post.join(5)
+
+    assert queue.places() == {"completed": [job.id for job in jobs]}
+
+
+def test_a_worker_in_a_burst_waits_for_jobs_that_others_run(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    queue.enqueue({"task": "ok"})
+    theirs = queue.claim()
+    post = crew.start(queue, burst=True)
+
+    with pytest.raises(AssertionError, match="has not gone"):
+        post.join(0.5)
+    queue.renew(theirs)
+    queue.complete(theirs)
+    post.join(5)
+
+    assert queue.fields(theirs.id)["worker"] == ""
+
+
+def test_a_worker_in_a_burst_leaves_an_empty_queue_at_once(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    began = time.monotonic()
+    post = crew.start(queue, burst=True)
+
+    post.join(2)
+
+    assert time.monotonic() - began < 1
+
+
+def test_a_burst_over_two_queues_ends_when_neither_adds_to_the_other(make_queue: MakeQueue, crew: Crew) -> None:
+    first, second = make_queue(), make_queue()
+
+    @first.task
+    def ping(left: int) -> None:
+        if left:
+            pong.enqueue(left - 1)
+
+    @second.task
+    def pong(left: int) -> None:
+        if left:
+            ping.enqueue(left - 1)
+
+    ping.enqueue(20)
+    crew.start(first, second, burst=True).join(5)
+
+    assert (first.stats()["completed_total"], second.stats()["completed_total"]) == (11, 10)

@@ -1,0 +1,143 @@
+"""Connections that wait for Redis as long as it takes, and what they say meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from schedq import UsageError
+from schedq.errors import Conflict
+from schedq.link import Complaint, Link, Outage, steadily
+from schedq.operations import attempts, views
+from tests.conftest import MakeQueue
+from tests.servers import Server
+from tests.worker.conftest import Logs
+from tests.worker.crew import Crew, asked, broken_laws
+
+
+def test_an_outage_is_said_once_however_many_notice_it(logs: Logs) -> None:
+    outage = Outage("redis://here")
+
+    outage.lost("pump", ConnectionError("reset"))
+    outage.lost("waker", ConnectionError("refused"))
+    outage.lost("pump", ConnectionError("refused"))
+    outage.back("pump")
+    assert (outage.losses, len(logs())) == (1, 1)
+    outage.back("waker")
+    outage.back("waker")
+    outage.back("promoter")
+
+    assert outage.losses == 1
+    assert [line.split("(")[0] for line in logs()] == [
+        "WARNING redis://here: lost ",
+        "WARNING redis://here: back after 0.0 s",
+    ]
+
+
+def test_who_has_gone_does_not_keep_an_outage_up(logs: Logs) -> None:
+    outage = Outage("redis://here")
+    outage.lost("pump", ConnectionError())
+    outage.forget("pump")
+
+    outage.lost("waker", TimeoutError())
+
+    assert outage.losses == 2
+    assert "TimeoutError" in logs()[1]
+
+
+def test_two_complaints_that_alternate_are_said_once_each(logs: Logs) -> None:
+    complaint = Complaint()
+
+    for _ in range(50):
+        complaint.say("claim", Conflict("bad"))
+        complaint.say("ends", Conflict("bad"))
+
+    assert logs() == ["ERROR claim: bad", "ERROR ends: bad"]
+
+
+def test_complaints_that_are_never_the_same_are_no_flood(logs: Logs) -> None:
+    complaint = Complaint()
+
+    for number in range(500):
+        complaint.say("claim", Conflict(f"bad {number}"))
+
+    assert len(logs()) == 20
+
+
+def test_a_refused_step_is_tried_again_and_a_usage_error_ends_it(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("schedq.link.REFUSED_S", 0.01)
+    answers: Iterator[float | Exception] = iter([Conflict("bad"), Conflict("bad"), 0.0, UsageError("password")])
+
+    async def step() -> float:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with pytest.raises(UsageError, match="password"):
+        asyncio.run(steadily("looking", step))
+    assert logs() == ["ERROR looking: bad"]
+
+
+def test_a_link_waits_until_redis_is_there(make_queue: MakeQueue) -> None:
+    with Server() as server:
+        queue = make_queue(at=server)
+        server.kill()
+
+        async def main() -> int:
+            link = Link(queue.queue, Outage("here"))
+            asking = asyncio.create_task(link.ask(views.stats(queue.settings)))
+            await asyncio.sleep(0.2)
+            assert not asking.done()
+            await asyncio.to_thread(server.start)
+            stats = await asking
+            await link.aclose()
+            return stats["pending_depth"]
+
+        assert asyncio.run(asyncio.wait_for(main(), 10)) == 0
+
+
+def test_a_claim_that_was_not_answered_is_not_sent_again(make_queue: MakeQueue) -> None:
+    with Server() as server:
+        queue = make_queue(at=server)
+        queue.enqueue({})
+
+        async def main() -> list[object]:
+            link, failures = Link(queue.queue, Outage("here")), Counter[str]()
+            await link.ask(views.stats(queue.settings))
+            server.kill()
+            found = await link.exchange([attempts.claim(queue.settings, "r")], lambda: failures.update(["once"]))
+            await link.aclose()
+            return [*found, failures["once"]]
+
+        error, failures = asyncio.run(asyncio.wait_for(main(), 10))
+
+    assert "does not answer" in str(error)
+    assert failures == 1
+
+
+def test_a_server_that_was_demoted_is_waited_for_without_a_flood(make_queue: MakeQueue, crew: Crew, logs: Logs) -> None:
+    with Server() as server:
+        queue = make_queue(at=server)
+        queue.task(name="ok")(lambda: "ok")
+        crew.start(queue)
+        job_id = queue.enqueue({"task": "ok"})
+        assert queue.result(job_id, 5) == "ok"
+
+        with server.client() as client:
+            client.execute_command("REPLICAOF", "127.0.0.1", "1")
+            with server.requests() as requests:
+                time.sleep(1.5)
+            assert len(asked(requests, queue)) < 40
+            client.execute_command("REPLICAOF", "NO", "ONE")
+        assert queue.result(queue.enqueue({"task": "ok"}), 5) == "ok"
+        assert crew.all_are_working
+        crew.end()
+        assert broken_laws(queue) == {}
+
+    assert 1 <= len([line for line in logs() if "does not serve" in line]) <= 3
+    assert len(logs()) < 15
