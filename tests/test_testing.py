@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from datetime import timedelta
 from typing import Any
@@ -163,6 +164,34 @@ def test_ctrl_c_ends_the_test(queue: Handle) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_due(queue.queue)
+
+
+def test_ctrl_c_ends_the_test_in_an_async_handler_too(queue: Handle) -> None:
+    @queue.task
+    async def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(5)
+
+    interrupted.enqueue()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_due(queue.queue)
+
+
+def test_a_tasks_own_attempts_and_backoff_count_for_payloads_of_other_programs(queue: Handle) -> None:
+    @queue.task(max_attempts=2, backoff=lambda attempt, error: 700 * attempt)
+    def fail() -> None:
+        raise RuntimeError
+
+    with freeze_time("2026-01-01") as frozen:
+        job_id = queue.enqueue({"task": "fail"})
+        assert run_due(queue.queue) == 1
+        fields = queue.fields(job_id)
+        assert int(fields["run_at_ms"]) - int(fields["last_error_at_ms"]) == 700_000
+        frozen.tick(700)
+        assert run_due(queue.queue) == 1
+
+    assert queue.places() == {"failed": [job_id]}
 
 
 def test_timeouts_of_async_handlers_are_kept_in_real_time(queue: Handle) -> None:

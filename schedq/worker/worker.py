@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from schedq.application import Application
@@ -182,13 +182,20 @@ class Worker:
         waiting = [task for station in self._stations for task in station.pump.release()]
         if waiting:
             log.warning("worker %s: gives back %d jobs that still run", self.id, len(waiting))
-            await asyncio.wait(waiting, timeout=0 if self._stops > 1 else _UNWIND_S)
-            await asyncio.sleep(0)
+            await self._unwind(waiting)
         for station in self._stations:
             station.pump.release_rest()
         deadline = monotonic() + _GOODBYE_S
         while not self._is_settled() and monotonic() < deadline:  # noqa: ASYNC110 - it ends soon
             await asyncio.sleep(0.01)
+
+    async def _unwind(self, handlers: Iterable[asyncio.Task[None]]) -> None:
+        """Wait for handlers that were told to end: a while, or no more than a moment after a second stop."""
+        deadline = monotonic() + _UNWIND_S
+        is_over = False
+        while handlers and not is_over:
+            is_over = self._stops > 1 or monotonic() >= deadline
+            _, handlers = await asyncio.wait(handlers, timeout=0 if is_over else 0.02)
 
     def _holds_jobs(self) -> bool:
         return any(station.pump.held and not station.is_settled for station in self._stations)

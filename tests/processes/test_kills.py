@@ -10,7 +10,7 @@ import pytest
 from schedq import lua
 from tests.processes.scene import Process, Scene, each
 from tests.processes.stage import MakeScene, Together
-from tests.processes.wire import Wire
+from tests.proxy import Proxy
 
 pytestmark = pytest.mark.processes
 together = Together()
@@ -62,15 +62,15 @@ def kill_in_mid_job(scene: Scene, *options: str) -> None:
 
 
 def kill_between_claim_and_start(scene: Scene) -> None:
-    with Wire(scene.server) as wire:
-        killed = scene.ready_worker(SCHEDQ_REDIS_URL=wire.url)
-        wire.lose_reply_to(lua.load("claim").sha)
+    with Proxy(scene.server) as proxy:
+        killed = scene.ready_worker(SCHEDQ_REDIS_URL=proxy.url)
+        proxy.hold_reply(lua.load("claim").sha)
         job_id = scene.add("brief")
-        assert wire.lost.wait(10)
+        scene.until(lambda: scene.job(job_id).status == "processing")
 
         killed.kill()
         killed_at_ms = scene.now_ms()
-        assert (scene.job(job_id).status, scene.notes()) == ("processing", [])
+        assert scene.notes() == []
         other = scene.worker()
         scene.until(lambda: scene.is_completed(job_id))
 
@@ -85,22 +85,20 @@ def test_a_lost_reply_costs_no_attempt(make_scene: MakeScene):
 
 
 def lose_reply(scene: Scene, move: str) -> None:
-    with Wire(scene.server) as wire:
-        worker = scene.ready_worker(SCHEDQ_REDIS_URL=wire.url)
+    with Proxy(scene.server) as proxy:
+        worker = scene.ready_worker(SCHEDQ_REDIS_URL=proxy.url)
         first = scene.add("brief", delay=0.01)  # the server gets to know the scripts
         scene.until(lambda: scene.is_completed(first) and scene.waiting())
-        wire.lose_reply_to(lua.load(move).sha)
+        proxy.lose_reply(lua.load(move).sha)
+
         job_id = scene.add("brief")
-        assert wire.lost.wait(10)
 
-        wire.cut()
-
-        scene.until(lambda: scene.is_completed(job_id))
+        scene.until(lambda: scene.is_completed(job_id) and worker.log.count(": back after ") == 1)
         worker.send(signal.SIGTERM)
         assert worker.code() == 0
     assert [note.attempt for note in scene.starts()[job_id]] == [1]
     assert scene.queue.stats()["completed_total"] == 2
-    assert (worker.log.count(": lost ("), worker.log.count(": back after ")) == (1, 1)
+    assert (proxy.faults, worker.log.count(": lost ("), worker.log.count(": back after ")) == (1, 1, 1)
 
 
 @together()

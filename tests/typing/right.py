@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, reveal_type
 
 from schedq import AsyncQueue, ClaimedJob, Fixed, Job, NewJob, Queue, current_job
 

@@ -39,4 +39,4 @@ Queue("mail", backoff=Fixed)  # E: a class
 async def main() -> None:
     await send.aenqueue(7)  # E: wrong type
     await fetch.aenqueue()  # E: too few
-    text: str = await send.aenqueue("ada")  # E: a job
+    _text: str = await send.aenqueue("ada")  # E: a job

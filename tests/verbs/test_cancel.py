@@ -7,6 +7,7 @@ import pytest
 from schedq import Discard, JobCancelled, UsageError
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
+from tests.verbs.scenes import one_door
 
 
 def test_a_waiting_job_is_cancelled_and_never_run(make_queue: MakeQueue, clock: Clock):
@@ -73,6 +74,7 @@ def test_all_entries_of_a_waiting_job_go(queue: Handle):
     assert queue.places() == {"cancelled": [job_id]}
 
 
+@one_door
 def test_in_a_very_long_line_the_entry_stays_until_a_claim_meets_it(queue: Handle):
     ids = queue.enqueue_many(range(10_001))
 
@@ -85,6 +87,7 @@ def test_in_a_very_long_line_the_entry_stays_until_a_claim_meets_it(queue: Handl
     assert queue.stats()["strays_total"] == 1
 
 
+@one_door
 def test_in_a_very_long_line_a_cancelled_job_that_is_requeued_runs_once(queue: Handle):
     ids = queue.enqueue_many(range(10_001))
     queue.cancel(ids[0])
@@ -100,6 +103,7 @@ def test_in_a_very_long_line_a_cancelled_job_that_is_requeued_runs_once(queue: H
 
 
 @pytest.mark.breaks("totals", because="another program made the job")
+@one_door
 def test_a_foreign_job_without_a_status_is_cancelled_in_a_short_line_and_in_a_long_one(queue: Handle):
     for job_id in ("short", "long"):
         queue.redis.hset(queue.keys.job(job_id), mapping={"payload": "1"})

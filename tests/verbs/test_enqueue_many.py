@@ -9,6 +9,7 @@ import pytest
 from schedq import Conflict, Fixed, NewJob, QueueFull, UsageError
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
+from tests.verbs.scenes import one_door
 
 
 def scripts(requests: list) -> list[str]:
@@ -116,6 +117,7 @@ def test_a_conflict_names_the_job_and_all_others_are_stored(queue: Handle):
     assert queue.get_job("b").payload == "old"
 
 
+@one_door
 def test_the_same_batch_again_changes_nothing(queue: Handle):
     batch = [NewJob(n, job_id=f"job-{n}", delay=n % 2 and 60) for n in range(1200)]
     ids = queue.enqueue_many(batch)
@@ -134,6 +136,7 @@ def test_the_same_id_twice_in_a_batch_is_one_job(queue: Handle):
 
 
 @pytest.mark.breaks("totals", because="the records of the first completions are deleted by hand")
+@one_door
 def test_own_ids_are_looked_for_in_long_histories_in_small_steps(queue: Handle):
     ids = queue.enqueue_many([NewJob(n, job_id=f"job-{n}") for n in range(1200)])
     while job := queue.claim(0):

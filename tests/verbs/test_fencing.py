@@ -13,6 +13,7 @@ from schedq.job import Settlement
 from schedq.operations import attempts
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
+from tests.verbs.scenes import one_door
 
 Act = Callable[[Handle, ClaimedJob], bool]
 
@@ -176,6 +177,7 @@ def test_in_a_batch_each_job_has_its_own_answer(queue: Handle):
     assert queue.state().ids("broken") == [odd.id]
 
 
+@one_door
 def test_a_batch_in_a_long_list_is_settled_in_small_steps(queue: Handle):
     ids = queue.enqueue_many(range(3000))
     jobs = [job for _ in range(3) for job in queue._ask(attempts.claim(queue.settings, "0123456789abcdef", 1000)).jobs]

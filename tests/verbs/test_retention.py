@@ -9,6 +9,7 @@ from schedq.operations import upkeep
 from schedq.settings import Settings
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
+from tests.verbs.scenes import one_door
 
 TRIMMED = pytest.mark.breaks("totals", because="histories were trimmed, what was counted was not")
 
@@ -100,6 +101,7 @@ def test_a_ttl_of_none_keeps_none(make_queue: MakeQueue):
 
 
 @TRIMMED
+@one_door
 def test_many_more_than_the_cap_are_trimmed_in_small_steps(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock, completed_history=10)
     ids = finish(queue, 600)
@@ -145,6 +147,7 @@ def test_entries_of_records_that_have_expired_go_too(make_queue: MakeQueue, end:
     assert queue.state().ids(end) == ids[250:]
 
 
+@one_door
 def test_a_process_that_does_not_know_the_settings_trims_nothing(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     ids = finish(queue, 1020)

@@ -25,7 +25,7 @@ def until(look: Callable[[], T], within: float = 5.0) -> T:
     deadline = time.monotonic() + within
     while not (found := look()):
         assert time.monotonic() < deadline, f"not within {within} s"
-        time.sleep(0.002)
+        time.sleep(0.005)
     return found
 
 
@@ -111,9 +111,8 @@ class Post:
             self.do(self.worker.stop)
 
     def look(self) -> None:
-        """Let it look for jobs as if a marker had come, and wait until its claim is on its way."""
-        for station in self.worker._stations:
-            self.do(station.pump.look)
+        """Let it look for jobs of its first queue, as it does at first, and wait until its claim is on its way."""
+        self.do(self.worker._stations[0].pump.look)
         for _ in range(5):
             self.do(lambda: None)
 

@@ -49,7 +49,7 @@ def test_an_earlier_job_cuts_the_sleep(queue: Handle, crew: Crew, times: list[fl
     until(lambda: len(times) == 3)
 
     for ran, delay in zip(times, (0.3, 0.5, 0.8), strict=True):
-        assert delay - 0.02 < ran - began < delay + 0.1
+        assert delay - 0.02 < ran - began < delay + 0.15
 
 
 def test_what_is_announced_while_it_looks_is_not_missed(make_queue: MakeQueue) -> None:
@@ -84,7 +84,7 @@ def test_what_is_announced_while_it_looks_is_not_missed(make_queue: MakeQueue) -
     promoter = Promoter(queue.queue, link)
     asyncio.run(asyncio.wait_for(main(), 5))
 
-    assert 0 <= late_ms[0] < 150
+    assert 0 <= late_ms[0] < 400
 
 
 def test_a_job_that_another_program_scheduled_is_noticed_within_a_second(
@@ -129,8 +129,8 @@ def test_another_takes_over_when_the_holder_has_vanished(queue: Handle, crew: Cr
     post = crew.start(queue)
     queue.enqueue({"task": "note"}, delay=0.1)
 
-    until(lambda: holds(queue, post), within=2.5)
-    until(lambda: times, within=0.5)
+    until(lambda: holds(queue, post), within=3)
+    until(lambda: times, within=0.9)
 
 
 def test_another_takes_over_when_the_holder_leaves_in_order(queue: Handle, crew: Crew, times: list[float]) -> None:
@@ -143,7 +143,7 @@ def test_another_takes_over_when_the_holder_leaves_in_order(queue: Handle, crew:
     first.join()
 
     assert queue.redis.get(queue.keys.promoter) is None
-    until(lambda: holds(queue, second), within=2.6)
+    until(lambda: holds(queue, second), within=3)
 
 
 def test_a_holder_that_lost_its_lease_stands_by(queue: Handle, crew: Crew, times: list[float]) -> None:
@@ -156,7 +156,7 @@ def test_a_holder_that_lost_its_lease_stands_by(queue: Handle, crew: Crew, times
 
     until(lambda: not promoter.is_holder, within=2)
     assert queue.redis.get(queue.keys.promoter) == "another"
-    assert not [one for one in queue.redis.client_list() if one["name"] == f"schedq-{queue.name}-due"]
+    until(lambda: not [one for one in queue.redis.client_list() if one["name"] == f"schedq-{queue.name}-due"], within=2)
 
 
 @pytest.mark.parametrize(("alive", "least", "most"), [(0, 1, 2), (30, 0, 0)])

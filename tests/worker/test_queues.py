@@ -59,7 +59,7 @@ def test_an_idle_worker_runs_a_job_at_once(queue: Handle, crew: Crew, times: lis
         queue.redis.zadd(queue.keys.wake, {"1": 0})
 
     until(lambda: times)
-    assert 0 <= times[0] - came < 0.1
+    assert 0 <= times[0] - came < 0.4
 
 
 def test_a_retry_runs_when_it_is_due(queue: Handle, crew: Crew) -> None:
@@ -76,7 +76,7 @@ def test_a_retry_runs_when_it_is_due(queue: Handle, crew: Crew) -> None:
     job.result(5)
 
     due = int(queue.fields(job.id)["run_at_ms"]) / 1000
-    assert 0 <= times[1] - due < 0.1
+    assert 0 <= times[1] - due < 0.4
 
 
 def test_paused_workers_claim_nothing_and_resume_wakes_them_at_once(
@@ -96,7 +96,7 @@ def test_paused_workers_claim_nothing_and_resume_wakes_them_at_once(
     assert queue.resume()
 
     until(lambda: times)
-    assert times[0] - resumed < 0.1
+    assert times[0] - resumed < 0.4
 
 
 def test_what_runs_when_a_queue_is_paused_runs_on(queue: Handle, crew: Crew, gate: Gate) -> None:
@@ -196,10 +196,10 @@ def test_a_job_that_a_full_worker_cannot_take_is_taken_by_another_at_once(
 
     queues[which].enqueue({"task": "note"})
 
-    assert ran.wait(0.2)
+    assert ran.wait(2)
 
 
-def test_a_marker_taken_for_a_queue_whose_turn_it_is_not_is_put_back(
+def test_a_marker_that_a_worker_takes_as_it_gets_full_is_put_back(
     make_queue: MakeQueue, crew: Crew, gate: Gate
 ) -> None:
     first, second = make_queue(), make_queue()
@@ -208,18 +208,20 @@ def test_a_marker_taken_for_a_queue_whose_turn_it_is_not_is_put_back(
     second.task(name="note")(ran.set)
     full = crew.start(first, second, concurrency=1, promotes=False)
     until_blocked(first)
-    with frozen(first.server):  # claims are on their way for the first queue when the marker of the second comes
-        first_job = first.start("enqueue", {"task": "hold"})
-        second_job = second.start("enqueue", {"task": "note"})
-        full.look()
-    for future in (first_job, second_job):
-        future.result(5)
-    until(lambda: first.places().get("processing"))
-
     crew.start(second, promotes=False)
+    until_blocked(second)
+    first.pause()
+    held = first.enqueue({"task": "hold"})
+    first.redis.delete(first.keys.paused)  # unlike `resume` this wakes nobody
+
+    with frozen(first.server):  # it claims the only job it can hold, and gets the marker: it has waited for longer
+        full.look()
+        enqueued = second.start("enqueue", {"task": "note"})
+        time.sleep(0.05)
+    enqueued.result(5)
 
     assert ran.wait(1)
-    assert full.is_working
+    assert first.places() == {"processing": [held]}
 
 
 @pytest.mark.parametrize("how", ["stop", "cancel"])

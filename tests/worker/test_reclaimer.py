@@ -200,7 +200,7 @@ def test_a_claim_of_another_program_is_adopted_and_taken_back_when_it_dies(queue
     queue.redis.hset(queue.keys.job(job_id), mapping={"status": "processing", "claim_token": "theirs"})
     crew.start(queue)
 
-    until(lambda: queue.redis.zscore(queue.keys.leases, job_id), within=1.5)
+    until(lambda: queue.redis.zscore(queue.keys.leases, job_id), within=2)
     assert queue.places() == {"processing": [job_id]}
     assert queue.result(job_id, 4) == "ok"
     assert queue.stats()["adopted_total"] == 1

@@ -190,9 +190,38 @@ def test_many_jobs_need_fewer_requests_than_jobs(queue: Handle, crew: Crew) -> N
 
     found = asked(requests, queue)
     assert 20 <= len(found) < 250
-    assert (
-        len([request for request in found if request.name == "BZPOPMIN"]) <= 2
-    )  # while it is busy it waits for nothing
+    assert len([request for request in found if request.name == "BZPOPMIN"]) <= 2  # busy, it waits for nothing
+
+
+def test_ends_that_are_too_much_for_one_request_are_all_told(queue: Handle, crew: Crew, gate: Gate) -> None:
+    @queue.task
+    async def large(number: int) -> str:
+        await gate.passed()
+        return str(number) * 150_000
+
+    jobs = [large.enqueue(number) for number in range(10)]
+    crew.start(queue, concurrency=10)
+    until(lambda: len(queue.places().get("processing", ())) == 10)
+    gate.open()
+
+    for number, job in enumerate(jobs):
+        assert job.result(5) == str(number) * 150_000
+
+
+def test_ends_that_redis_takes_in_portions_are_all_told(queue: Handle, crew: Crew, gate: Gate) -> None:
+    @queue.task
+    async def wait() -> None:
+        await gate.passed()
+
+    queue.enqueue_many([{"task": "wait"}] * 150)
+    crew.start(queue, concurrency=50, promotes=False)
+    until(lambda: len(queue.places().get("processing", ())) == 50)
+    queue.redis.rpush(queue.keys.processing, *(f"other-{number}" for number in range(20_000)))  # 9 at a time then
+    gate.open()
+
+    until(lambda: int(queue.redis.hget(queue.keys.stats, "completed_total") or 0) == 150)
+    assert queue.redis.llen(queue.keys.processing) == 20_000
+    queue.redis.delete(queue.keys.processing)
 
 
 def test_a_lone_job_is_settled_at_once(queue: Handle, crew: Crew) -> None:
@@ -206,4 +235,4 @@ def test_a_lone_job_is_settled_at_once(queue: Handle, crew: Crew) -> None:
     job = note.enqueue()
     job.result(5)
 
-    assert int(queue.fields(job.id)["completed_at_ms"]) - ended[0] < 50
+    assert int(queue.fields(job.id)["completed_at_ms"]) - ended[0] < 250

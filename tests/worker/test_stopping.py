@@ -76,7 +76,7 @@ def test_a_second_stop_gives_back_at_once(queue: Handle, crew: Crew, gate: Gate)
     post.stop()
     assert post.is_working
     post.stop()
-    post.join(1)
+    post.join(1.5)
 
     assert queue.places() == {"pending": [job.id]}
 
@@ -91,7 +91,7 @@ def test_a_cancelled_worker_gives_back_at_once(queue: Handle, crew: Crew, gate: 
     until(lambda: queue.places().get("processing"))
 
     post.cancel()
-    post.join(1)
+    post.join(1.5)
 
     assert queue.places() == {"pending": [job.id]}
     assert isinstance(post.error, asyncio.CancelledError)
@@ -108,7 +108,7 @@ def test_a_stuck_thread_does_not_hold_the_worker(queue: Handle, crew: Crew, gate
     until(lambda: queue.places().get("processing"))
 
     post.stop(2)
-    post.join(1)
+    post.join(1.5)
 
     assert queue.places() == {"pending": [job.id]}
 
@@ -128,7 +128,7 @@ def test_an_async_handler_that_will_not_end_is_left_behind(queue: Handle, crew: 
     until(lambda: queue.places().get("processing"))
 
     post.stop(2)
-    until(lambda: post.has_run, within=1)
+    until(lambda: post.has_run, within=1.5)
 
     assert queue.places() == {"pending": [job.id]}
     assert [line for line in logs() if "leaves without 1 handlers that do not end" in line]
@@ -148,7 +148,7 @@ def test_a_plain_handler_gets_a_moment_to_see_that_the_worker_goes(queue: Handle
     until(lambda: len(queue.places().get("processing", ())) == 2)
 
     post.stop()
-    post.join(1)
+    post.join(1.5)
 
     assert queue.places() == {"completed": [done.id], "pending": [half.id]}
     assert queue.fields(half.id)["attempts"] == "0"
@@ -169,7 +169,7 @@ def test_a_handler_that_says_what_is_to_become_of_its_job_is_obeyed_at_the_end_t
     until(lambda: queue.places().get("processing"))
 
     post.stop()
-    post.join(1)
+    post.join(1.5)
 
     assert queue.places() == {"delayed": [job.id]}
 
@@ -189,7 +189,7 @@ def test_a_job_that_was_asked_to_stop_ends_cancelled_when_its_worker_goes(
 
     job.cancel()
     post.stop()
-    post.join(1)
+    post.join(1.5)
 
     assert queue.places() == {"cancelled": [job.id]}
 

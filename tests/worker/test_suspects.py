@@ -124,4 +124,4 @@ def test_a_suspect_that_fails_gives_way_to_the_next(queue: Handle, crew: Crew, c
     queue.resume()
     crew.start(queue)
 
-    until(lambda: len(queue.places().get("delayed", ())) == 5, within=2)
+    until(lambda: len(queue.places().get("delayed", ())) == 5, within=3)

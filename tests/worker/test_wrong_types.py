@@ -110,7 +110,7 @@ def test_a_queue_that_refuses_claims_does_not_keep_the_queues_after_it_waiting(
     assert first.result(first_job, 3) == "ok"
 
 
-def test_jobs_whose_ends_are_refused_are_not_followed_by_more(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_jobs_whose_ends_are_refused_are_not_followed_by_more(queue: Handle, crew: Crew, logs: Logs) -> None:
     started = []
     queue.task(name="note")(lambda: started.append(1))
     ids = queue.enqueue_many([{"task": "note"}] * 50)
@@ -119,6 +119,7 @@ def test_jobs_whose_ends_are_refused_are_not_followed_by_more(queue: Handle, cre
 
     time.sleep(1.2)
     assert 2 <= len(started) <= 6
+    assert len([line for line in logs() if f"{queue.name}: the ends of jobs: " in line and "WRONGTYPE" in line]) == 1
     queue.redis.delete(queue.keys.completed)
     assert all(queue.wait(job_id, 5) for job_id in ids)
     assert len(started) == 50

@@ -1,0 +1,185 @@
+"""What is sent again, what is not, and when it is given up: without any Redis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis import exceptions
+from redis._parsers import BaseParser
+
+from schedq import Conflict, QueueFull, StoreUnavailable, UsageError, lua
+from schedq.connection import faults
+from schedq.connection.address import Address
+from schedq.connection.exchange import Exchange
+from schedq.job import Options
+from schedq.operations import Block, Operation, enqueue
+from schedq.settings import Settings
+
+ADDRESS = Address("redis://:s3cret@example.org:6380/2")
+SCRIPT = lua.load("stats")
+
+
+def from_server(text: str) -> Exception:
+    """An error as the client library makes it from what a server says."""
+    made = BaseParser.parse_error(text)
+    assert isinstance(made, Exception)
+    return made
+
+
+def operation(name: str = "stats", **options: Any) -> Operation[Any]:
+    return Operation(name, SCRIPT, ("key",), ("argument",), lambda reply: f"read {reply}", **options)
+
+
+def exchange(*operations: Operation[Any], retry_for: float = 5) -> Exchange:
+    return Exchange(operations or [operation()], ADDRESS, retry_for)
+
+
+def test_a_reply_is_read_and_all_is_done():
+    one = exchange()
+
+    assert one.commands() == [("EVALSHA", SCRIPT.sha, 1, "key", "argument")]
+    assert one.take(["reply"]) == 0
+    assert one.is_done
+    assert one.answers == ["read reply"]
+
+
+def test_only_those_that_were_unknown_are_sent_again_with_their_source():
+    three = exchange(operation("a"), operation("b"), operation("c"))
+
+    assert three.take(["1", from_server("NOSCRIPT No matching script"), "3"]) == 0
+    assert three.commands() == [("EVAL", SCRIPT.source, 1, "key", "argument")]
+    three.take(["2"])
+
+    assert three.answers == ["read 1", "read 2", "read 3"]
+
+
+def test_a_server_that_never_learns_the_script_is_not_asked_for_ever():
+    one = exchange()
+    for _ in range(2):
+        one.take([from_server("NOSCRIPT No matching script")])
+
+    assert isinstance(one.answers[0], StoreUnavailable)
+
+
+@pytest.mark.parametrize(
+    "word", ["BUSY", "CLUSTERDOWN", "MISCONF", "NOREPLICAS", "READONLY", "TRYAGAIN", "UNBLOCKED", "LOADING"]
+)
+def test_what_passes_by_itself_is_waited_for(word: str):
+    two = exchange(operation("a"), operation("b"))
+
+    wait = two.take(["1", from_server(f"{word} not now")])
+
+    assert 0 < wait <= 0.05
+    assert len(two.commands()) == 1
+    assert two.take(["2"]) == 0
+    assert two.answers == ["read 1", "read 2"]
+
+
+def test_waits_grow_and_patience_ends(monkeypatch: pytest.MonkeyPatch):
+    now = 100.0
+    monkeypatch.setattr("schedq.connection.exchange.monotonic", lambda: now)
+    one = exchange(retry_for=5)
+    waits = []
+
+    while not one.is_done:
+        waits.append(one.failed(exceptions.ConnectionError("gone")))
+        now += waits[-1]
+
+    assert waits[:3] == pytest.approx([0.05, 0.1, 0.2], rel=0.5)
+    assert max(waits) <= 1
+    assert now - 100 == pytest.approx(5, abs=0.6)
+    assert isinstance(one.answers[0], StoreUnavailable)
+
+
+def test_without_patience_the_first_loss_is_the_answer():
+    one = exchange(retry_for=0)
+
+    assert one.failed(exceptions.ConnectionError("gone")) == 0
+    assert isinstance(one.answers[0], StoreUnavailable)
+
+
+def test_what_may_not_be_repeated_is_answered_at_once_and_the_rest_goes_on():
+    two = exchange(operation("claim", is_repeatable=False), operation("stats"))
+
+    assert two.failed(exceptions.ConnectionError("gone")) > 0
+    assert isinstance(two.answers[0], StoreUnavailable)
+    assert [command[0] for command in two.commands()] == ["EVALSHA"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "says"),
+    [
+        (from_server("OOM command not allowed when used memory > 'maxmemory'"), QueueFull, "memory"),
+        (from_server("ERR OOM command not allowed when used memory. script: x"), QueueFull, "memory"),
+        (from_server("WRONGTYPE queue:a:pending is a hash, not a list"), Conflict, "queue:a:pending"),
+        (from_server("ERR user_script:7: WRONGTYPE Operation against"), Conflict, "WRONGTYPE"),
+        (from_server("WRONGPASS invalid username-password pair"), UsageError, "password"),
+        (from_server("NOPERM this user has no permissions"), UsageError, "may not"),
+        (from_server("ERR unknown"), StoreUnavailable, "unknown"),
+        (OSError("no route"), StoreUnavailable, "does not answer"),
+        (exceptions.TimeoutError("slow"), StoreUnavailable, "does not answer"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_errors_have_our_names_and_never_the_password(error: Exception, kind: type[Exception], says: str):
+    found = faults.named(error, "enqueue", ADDRESS)
+
+    assert type(found) is kind
+    assert says in str(found)
+    assert "s3cret" not in str(found)
+
+
+def test_an_error_that_will_not_pass_is_not_waited_for():
+    for text in ("WRONGPASS no", "NOAUTH no", "OOM full", "ERR x", "WRONGTYPE x"):
+        one = exchange()
+        assert one.take([from_server(text)]) == 0
+        assert one.is_done
+
+
+def test_only_a_demoted_server_is_left_for_another():
+    assert faults.is_demoted(from_server("READONLY You can't write against a read only replica."))
+    assert faults.is_demoted(from_server("UNBLOCKED force unblock from blocking operation"))
+    assert not faults.is_demoted(from_server("BUSY Redis is busy"))
+    assert not faults.is_demoted("READONLY")
+
+
+# -- flows: how many round trips
+
+
+def rounds(jobs: list[Any], settings: Settings) -> list[list[Operation[Any]]]:
+    """The rounds of an enqueue_many whose every job is stored."""
+    prepared = [enqueue.prepare(settings, payload, Options()) for payload in jobs]
+    flow = enqueue.enqueue_many(settings, prepared)
+    found = []
+    try:
+        step = next(flow)
+        while True:
+            assert not isinstance(step, Block)
+            found.append(list(step))
+            counts = [(len(operation.args) - 6) // 5 for operation in step]
+            step = flow.send([enqueue.Stored(False, ("STORED",) * count) for count in counts])
+    except StopIteration:
+        return found
+
+
+def test_ten_thousand_jobs_are_two_round_trips():
+    sizes = [
+        [(len(operation.args) - 6) // 5 for operation in round_]
+        for round_ in rounds(list(range(10_000)), Settings("mail"))
+    ]
+
+    assert sizes == [[1000] * 9, [1000]]
+
+
+def test_a_hundred_megabytes_are_sent_in_rounds_of_a_few():
+    sizes = [len(round_) for round_ in rounds(["x" * 200_000] * 500, Settings("mail"))]
+
+    assert sum(sizes) == 100
+    assert max(sizes) <= 16
+
+
+def test_only_the_last_one_announces():
+    words = [operation.args[4] for round_ in rounds(list(range(3000)), Settings("mail")) for operation in round_]
+
+    assert words == ["no", "no", "new"]

@@ -1,0 +1,167 @@
+"""What a queue should do, in plain Python: the reference that the real one is compared with, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MAX_ATTEMPTS = 3
+BACKOFF_MS = 30_000
+LEASE_MS = 10_000
+FREE_RELEASES = 5
+
+
+@dataclass
+class ModelJob:
+    """One job as it should be."""
+
+    id: str
+    place: str
+    due_ms: int = 0
+    attempts: int = 0
+    crashes: int = 0
+    released: int = 0
+    token: str = ""
+    ended: tuple[str, str] = ("", "")
+    started_ms: int = 0
+    lease_ends_ms: int = 0
+    is_stopping: bool = False
+
+
+@dataclass
+class Model:
+    """A queue whose `pending` is in order, oldest first, like the lists of finished jobs."""
+
+    now_ms: int
+    jobs: dict[str, ModelJob] = field(default_factory=dict)
+    order: dict[str, list[str]] = field(default_factory=dict)
+    is_paused: bool = False
+
+    def places(self) -> dict[str, list[str]]:
+        """As `State.places` has it."""
+        delayed = sorted((job for job in self.jobs.values() if job.place == "delayed"), key=lambda j: (j.due_ms, j.id))
+        found = {place: list(ids) for place, ids in self.order.items() if ids}
+        return found | ({"delayed": [job.id for job in delayed]} if delayed else {})
+
+    def move(self, job: ModelJob, place: str, *, is_next: bool = False) -> None:
+        """Take it from where it is and put it last in another place, or first."""
+        if job.place in self.order and job.id in self.order[job.place]:
+            self.order[job.place].remove(job.id)
+        job.place = place
+        if place != "delayed":
+            self.order.setdefault(place, []).insert(0 if is_next else len(self.order.get(place, [])), job.id)
+
+    def enqueue(self, job_id: str, delay_ms: int) -> None:
+        job = self.jobs[job_id] = ModelJob(job_id, "", self.now_ms + delay_ms)
+        self.move(job, "delayed" if delay_ms else "pending")
+
+    def promote(self) -> int:
+        due = [job for job in self.jobs.values() if job.place == "delayed" and job.due_ms <= self.now_ms]
+        for job in sorted(due, key=lambda job: (job.due_ms, job.id)):
+            self.move(job, "pending")
+        return len(due)
+
+    def claim(self) -> ModelJob | None:
+        """The job that is taken; its token is to be filled in."""
+        if self.is_paused:
+            return None
+        self.promote()
+        if not self.order.get("pending"):
+            return None
+        job = self.jobs[self.order["pending"][0]]
+        self.move(job, "processing")
+        job.attempts += 1
+        job.started_ms, job.lease_ends_ms = self.now_ms, self.now_ms + LEASE_MS
+        return job
+
+    def holds(self, job_id: str, token: str) -> bool:
+        job = self.jobs.get(job_id)
+        return job is not None and job.place == "processing" and job.token == token
+
+    def end(self, move: str, job_id: str, token: str, delay_ms: int = 0) -> bool:
+        """End an attempt; whether it was the holder's, or has been ended so by this very token."""
+        job = self.jobs.get(job_id)
+        if job is None:
+            return False
+        if move == "fail" and job.attempts < MAX_ATTEMPTS:
+            move = "retry"
+        if not self.holds(job_id, token):
+            return job.ended == (token, move)
+        is_stopping, job.is_stopping = job.is_stopping and move != "complete", False
+        job.token, job.ended = "", (token, move)
+        if is_stopping:
+            self.move(job, "cancelled")
+        elif move == "complete":
+            self.move(job, "completed")
+        elif move == "fail":
+            self.move(job, "failed")
+        elif move in ("retry", "snooze"):
+            job.due_ms = self.now_ms + (BACKOFF_MS if move == "retry" else delay_ms)
+            job.attempts -= move == "snooze"
+            self.move(job, "delayed")
+        else:
+            job.attempts -= job.released < FREE_RELEASES
+            job.released += 1
+            self.move(job, "pending", is_next=True)
+        return True
+
+    def renew(self, job_id: str, token: str) -> bool:
+        if not self.holds(job_id, token):
+            return False
+        self.jobs[job_id].lease_ends_ms = self.now_ms + LEASE_MS
+        return True
+
+    def reclaim(self) -> list[str]:
+        """Take back what has expired; their ids, sorted."""
+        lost = [job for job in self.jobs.values() if job.place == "processing" and job.lease_ends_ms <= self.now_ms]
+        back = []
+        for job in sorted(lost, key=lambda job: (job.lease_ends_ms, job.id)):
+            job.ended, job.token = (job.token, "reclaim"), ""
+            job.crashes += 1
+            job.attempts = max(job.attempts, job.crashes)
+            is_stopping, job.is_stopping = job.is_stopping, False
+            if is_stopping:
+                self.move(job, "cancelled")
+            elif job.attempts >= MAX_ATTEMPTS:
+                self.move(job, "failed")
+            elif job.crashes >= 2:
+                job.due_ms = self.now_ms + BACKOFF_MS
+                self.move(job, "delayed")
+            else:
+                back.append(job)
+        for job in sorted(back, key=lambda job: (job.started_ms, job.id), reverse=True):
+            self.move(job, "pending", is_next=True)
+        return sorted(job.id for job in lost)
+
+    def cancel(self, job_id: str) -> str:
+        job = self.jobs.get(job_id)
+        if job is None or job.place in ("completed", "failed", "cancelled"):
+            return "no"
+        if job.place == "processing":
+            job.is_stopping = True
+            return "asked"
+        self.move(job, "cancelled")
+        return "cancelled"
+
+    def reschedule(self, job_id: str, delay_ms: int) -> bool:
+        job = self.jobs.get(job_id)
+        if job is None or job.place != "delayed":
+            return False
+        job.due_ms = self.now_ms + delay_ms
+        if not delay_ms:
+            self.move(job, "pending", is_next=True)
+        return True
+
+    def requeue(self, job_id: str) -> bool:
+        job = self.jobs.get(job_id)
+        if job is None or job.place not in ("failed", "cancelled"):
+            return False
+        job.attempts = job.crashes = job.released = 0
+        job.ended = ("", "")
+        self.move(job, "pending")
+        return True
+
+    def purge(self) -> int:
+        count = len(self.jobs)
+        self.jobs.clear()
+        self.order.clear()
+        return count
