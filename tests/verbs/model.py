@@ -34,7 +34,6 @@ class Model:
     now_ms: int
     jobs: dict[str, ModelJob] = field(default_factory=dict)
     order: dict[str, list[str]] = field(default_factory=dict)
-    is_paused: bool = False
 
     def places(self) -> dict[str, list[str]]:
         """As `State.places` has it."""
@@ -62,8 +61,6 @@ class Model:
 
     def claim(self) -> ModelJob | None:
         """The job that is taken; its token is to be filled in."""
-        if self.is_paused:
-            return None
         self.promote()
         if not self.order.get("pending"):
             return None
@@ -82,8 +79,6 @@ class Model:
         job = self.jobs.get(job_id)
         if job is None:
             return False
-        if move == "fail" and job.attempts < MAX_ATTEMPTS:
-            move = "retry"
         if not self.holds(job_id, token):
             return job.ended == (token, move)
         is_stopping, job.is_stopping = job.is_stopping and move != "complete", False

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from dataclasses import replace
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from schedq import ClaimedJob, Fixed, Queue
 from tests.doors import Clock, Handle, Loop
 from tests.servers import Server
 from tests.verbs.model import BACKOFF_MS, LEASE_MS, MAX_ATTEMPTS, Model
 
-SECONDS = st.sampled_from([0.001, 1, 5, 10, 31])
-DELAYS = st.sampled_from([0, 1, 5, 40])
+SECONDS = st.sampled_from([0, 0.001, 5, 10, 31])
+DELAYS = st.sampled_from([0, 1, 40])
+MOVES = st.sampled_from(["complete", "fail", "release", "snooze", "renew"])
+ANY = st.integers(0, 1000)
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """One queue, one clock, and a caller who does anything."""
+    """One queue, one clock, and callers who do anything."""
 
     server: Server
     loop: Loop
-    ids: Any = Bundle("ids")
-    claims: Any = Bundle("claims")
 
-    @initialize()
-    def open(self) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.clock = Clock()
         self.model = Model(self.clock.now_ms)
         queue = Queue(
@@ -40,46 +39,53 @@ class AnyOrder(RuleBasedStateMachine):
             backoff=Fixed(BACKOFF_MS / 1000),
         )
         self.queue = Handle(queue, self.server, self.loop)
+        self.ids: list[str] = []
+        self.claims: list[ClaimedJob] = []
 
     def teardown(self) -> None:
-        if hasattr(self, "queue"):
-            self.queue.forget()
-            self.queue.close()
+        self.queue.forget()
+        self.queue.close()
 
-    @rule(target=ids, delay=DELAYS)
-    def enqueue(self, delay: int) -> str:
-        job_id: str = self.queue.enqueue(delay, delay=delay)
-        self.model.enqueue(job_id, delay * 1000)
-        return job_id
+    def some_id(self, n: int) -> str:
+        """One of the ids that there ever were."""
+        return self.ids[n % len(self.ids)] if self.ids else "never-was"
 
-    @rule(job_id=ids)
-    def enqueue_again(self, job_id: str) -> None:
-        if record := self.queue.get_job(job_id):
+    @property
+    def held(self) -> list[ClaimedJob]:
+        """Claims that have not ended."""
+        return [job for job in self.claims if self.model.holds(job.id, job.claim_token)]
+
+    @rule(delay=DELAYS, count=st.integers(1, 3))
+    def enqueue(self, delay: int, count: int) -> None:
+        for job_id in self.queue.enqueue_many([delay] * count, delay=delay):
+            self.model.enqueue(job_id, delay * 1000)
+            self.ids.append(job_id)
+
+    @rule(n=ANY)
+    def enqueue_again(self, n: int) -> None:
+        if record := self.queue.get_job(self.some_id(n)):
             before = self.queue.dump()
-            assert self.queue.enqueue(record.payload, job_id=job_id) == job_id
+            assert self.queue.enqueue(record.payload, job_id=record.id) == record.id
             assert self.queue.dump() == before
 
-    @rule(target=claims)
-    def claim(self) -> ClaimedJob | None:
+    @rule()
+    def claim(self) -> None:
         wanted = self.model.claim()
         job: ClaimedJob | None = self.queue.claim(0)
         assert (job and job.id) == (wanted and wanted.id)
         if job is not None and wanted is not None:
             assert (job.attempts, job.crashes) == (wanted.attempts, wanted.crashes)
             wanted.token = job.claim_token
-        return job
+            self.claims.append(job)
 
-    @rule(job=claims, move=st.sampled_from(["complete", "fail", "release", "snooze", "renew"]), delay=DELAYS)
-    def act(self, job: ClaimedJob | None, move: str, delay: int) -> None:
-        """With the token of any claim, also of one that ended long ago."""
-        if job is None:
-            return
+    def do(self, move: str, job: ClaimedJob, delay: int) -> None:
+        """End or renew an attempt: answered as the model says, and not a byte is written for who has no right to."""
         before = self.queue.dump()
         is_held = self.model.holds(job.id, job.claim_token)
         if move == "renew":
             wanted, found = self.model.renew(job.id, job.claim_token), self.queue.renew(job)
         else:
-            # Whether a failure is the last is decided by what the caller claimed.
+            # Whether a failure is the last one is decided by what the caller claimed.
             kind = "retry" if move == "fail" and job.attempts < MAX_ATTEMPTS else move
             wanted = self.model.end(kind, job.id, job.claim_token, delay * 1000)
             found = self.queue.snooze(job, delay) if move == "snooze" else getattr(self.queue, move)(job)
@@ -87,39 +93,51 @@ class AnyOrder(RuleBasedStateMachine):
         if not is_held:
             assert self.queue.dump() == before
 
-    @rule(job=consumes(claims), token=st.sampled_from(["", "0123456789abcdef.1"]))
-    def act_without_right(self, job: ClaimedJob | None, token: str) -> None:
-        if job is not None:
-            before = self.queue.dump()
-            stranger = ClaimedJob(job.id, job.payload, job.attempts, token)
-            assert not self.queue.complete(stranger)
-            assert not self.queue.renew(stranger)
-            assert self.queue.dump() == before
+    @precondition(lambda self: self.held)
+    @rule(move=MOVES, n=ANY, delay=DELAYS)
+    def act(self, move: str, n: int, delay: int) -> None:
+        self.do(move, self.held[n % len(self.held)], delay)
+
+    @precondition(lambda self: self.claims)
+    @rule(move=MOVES, n=ANY, delay=DELAYS)
+    def act_late(self, move: str, n: int, delay: int) -> None:
+        """With the token of any claim that ever was."""
+        self.do(move, self.claims[n % len(self.claims)], delay)
+
+    @precondition(lambda self: self.claims)
+    @rule(move=MOVES, n=ANY, token=st.sampled_from(["", "0123456789abcdef.1"]))
+    def act_without_right(self, move: str, n: int, token: str) -> None:
+        job = self.claims[n % len(self.claims)]
+        self.do(move, replace(job, claim_token=token), 0)
 
     @rule(seconds=SECONDS)
     def pass_time(self, seconds: float) -> None:
         self.clock.pass_time(seconds)
         self.model.now_ms = self.clock.now_ms
 
-    @rule()
-    def reclaim(self) -> None:
+    @rule(seconds=SECONDS)
+    def reclaim(self, seconds: float) -> None:
+        """Whoever did not renew for so long has died."""
+        self.pass_time(seconds)
         assert sorted(self.queue.reclaim_stuck()) == self.model.reclaim()
 
-    @rule()
-    def promote(self) -> None:
+    @rule(seconds=SECONDS)
+    def promote(self, seconds: float) -> None:
+        self.pass_time(seconds)
         assert self.queue.promote_due() == self.model.promote()
 
-    @rule(job_id=ids)
-    def cancel(self, job_id: str) -> None:
-        assert self.queue.cancel(job_id) == self.model.cancel(job_id)
+    @rule(n=ANY)
+    def cancel(self, n: int) -> None:
+        assert self.queue.cancel(self.some_id(n)) == self.model.cancel(self.some_id(n))
 
-    @rule(job_id=ids, delay=DELAYS)
-    def reschedule(self, job_id: str, delay: int) -> None:
+    @rule(n=ANY, delay=DELAYS)
+    def reschedule(self, n: int, delay: int) -> None:
+        job_id = self.some_id(n)
         assert self.queue.reschedule(job_id, delay=delay) is self.model.reschedule(job_id, delay * 1000)
 
-    @rule(job_id=ids)
-    def requeue(self, job_id: str) -> None:
-        assert self.queue.requeue(job_id) is self.model.requeue(job_id)
+    @rule(n=ANY)
+    def requeue(self, n: int) -> None:
+        assert self.queue.requeue(self.some_id(n)) is self.model.requeue(self.some_id(n))
 
     @rule()
     def requeue_failed(self) -> None:
@@ -127,14 +145,12 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.queue.requeue_failed() == len([job_id for job_id in failed if self.model.requeue(job_id)])
 
     @rule()
-    def pause_or_resume(self) -> None:
-        if self.model.is_paused:
-            assert self.queue.resume() is True
-        else:
-            self.queue.pause()
-        self.model.is_paused = not self.model.is_paused
+    def pause_for_a_claim(self) -> None:
+        self.queue.pause()
+        assert self.queue.claim(0) is None
+        assert self.queue.resume() is True
 
-    @precondition(lambda self: len(self.model.jobs) > 5)
+    @precondition(lambda self: len(self.model.jobs) > 10)
     @rule()
     def purge(self) -> None:
         assert self.queue.purge() == self.model.purge()
@@ -145,21 +161,20 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def is_as_the_model_says(self) -> None:
-        if hasattr(self, "queue"):
-            state = self.queue.state()
-            assert state.places() == self.model.places()
-            assert state.broken_laws() == {}
-            for job_id, job in self.model.jobs.items():
-                fields = state.job(job_id)
-                assert int(fields["attempts"]) == job.attempts
-                assert int(fields.get("crashes", 0)) == job.crashes
-                assert ("stop" in fields) == job.is_stopping
+        state = self.queue.state()
+        assert state.places() == self.model.places()
+        assert state.broken_laws() == {}
+        for job_id, job in self.model.jobs.items():
+            fields = state.job(job_id)
+            assert int(fields["attempts"]) == job.attempts
+            assert int(fields.get("crashes", 0)) == job.crashes
+            assert ("stop" in fields) == job.is_stopping
 
 
-@pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
 def test_verbs_in_any_order_do_what_the_model_says(server: Server, loop: Loop):
     AnyOrder.server, AnyOrder.loop = server, loop
-    machine = AnyOrder.TestCase()
-    machine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
 
-    machine.runTest()
+    run_state_machine_as_test(
+        AnyOrder,
+        settings=settings(max_examples=100, stateful_step_count=50, deadline=None, derandomize=True),
+    )
