@@ -45,7 +45,7 @@ class Address:
         self._settings: dict[str, Any] = {}
         self._kind = "Connection"
         if place is None or isinstance(place, str):
-            self._read_url(place or DEFAULT_URL)
+            self._read_url(DEFAULT_URL if place is None else place)
         elif isinstance(place, (redis.Redis, redis.asyncio.Redis)):
             self._read_client(place)
         else:

@@ -44,9 +44,14 @@ async def connected(address: Address, name: str) -> Connection:
         await asyncio.to_thread(address.start_server)
     connection = address.async_connection(name)
     try:
-        await connection.connect()
+        # Its own timeout ends with the handshake of the network; a frozen server's kernel goes through that.
+        async with asyncio.timeout(REPLY_S):
+            await connection.connect()
     except ResponseError as error:  # it may be refused at the door, as with protected mode
         raise faults.named(error, "connect", address) from error
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
     return connection
 
 

@@ -106,6 +106,16 @@ def test_fields_that_make_no_sense_do_not_stop_a_job(make_queue: MakeQueue, fiel
     assert queue.places() == {"failed": ["theirs"]}
 
 
+def test_an_expiry_that_another_program_set_ends_with_the_claim(queue: Handle):
+    """The guide gives a failed job 300 s to live; whoever brings it back may forget to take that away."""
+    job_id = queue.enqueue(1)
+    queue.redis.expire(queue.keys.job(job_id), 300)
+
+    queue.claim(0)
+
+    assert queue.redis.ttl(queue.keys.job(job_id)) == -1
+
+
 # -- payloads that can't be read
 
 

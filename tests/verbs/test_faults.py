@@ -128,6 +128,28 @@ def test_events_go_on_after_a_restart(make_queue: MakeQueue, durable: Server):
     heard.close()
 
 
+def test_a_server_that_is_frozen_does_not_freeze_its_callers(make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch):
+    """Connections stay open and nobody answers: the caller's own clock ends the wait."""
+    monkeypatch.setattr("schedq.connection.address.REPLY_S", 0.3)
+    monkeypatch.setattr("schedq.connection.aline.REPLY_S", 0.3)
+    monkeypatch.setattr("schedq.connection.aline.AsyncLine.ask.__defaults__", (0.3,))
+    with Server() as frozen:
+        queue = make_queue(at=frozen, retry_for=0.2)
+        queue.enqueue("before", delay=60)
+        waiting = queue.start("claim", 300)
+        time.sleep(0.1)
+        frozen.freeze()
+        try:
+            with pytest.raises(StoreUnavailable):
+                queue.enqueue("meanwhile")
+            with pytest.raises(StoreUnavailable):
+                waiting.result(10)
+        finally:
+            frozen.thaw()
+
+        assert queue.stats()["delayed_depth"] == 1
+
+
 @pytest.mark.parametrize("verb", ["enqueue", "claim", "stats", "wait", "result"])
 def test_patience_has_an_end(make_queue: MakeQueue, verb: str):
     with Server() as away:
