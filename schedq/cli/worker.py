@@ -13,12 +13,22 @@ from schedq.errors import UsageError
 from schedq.fleet import Fleet
 from schedq.service import PARENT_FD, run_worker
 from schedq.worker import Worker
+from schedq.worker.order import ORDERS
 
 
 @click.command(
-    epilog="Example:  schedq worker app:emails app:reports --concurrency 20 --processes 2", no_args_is_help=True
+    epilog="Examples:  schedq worker app:emails app:reports --concurrency 20 --processes 2   |   "
+    "schedq worker 'app:emails*3' app:reports",
+    no_args_is_help=True,
 )
-@click.argument("apps", metavar="APP...", nargs=-1, required=True)
+@click.argument("apps", metavar="APP[*WEIGHT]...", nargs=-1, required=True)
+@click.option(
+    "--order",
+    type=click.Choice(ORDERS),
+    help="strict: a queue's jobs are taken when no queue before it has any (with weights: the heavier is before); "
+    "weighted: in proportion to the weights, so that none waits for ever.  [default: weighted if a weight is given, "
+    "else strict]",
+)
 @click.option("--redis", "redis_url", metavar="URL", help="Where Redis is, for queues that do not say so themselves.")
 @click.option(
     "-c", "--concurrency", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Jobs at a time."
@@ -44,6 +54,7 @@ from schedq.worker import Worker
 @log_options
 def worker(
     apps: tuple[str, ...],
+    order: str | None,
     redis_url: str | None,
     concurrency: int,
     processes: int,
@@ -53,7 +64,7 @@ def worker(
     log_format: str,
     verbose: int,
 ) -> None:
-    """Run the jobs of the queues that APP (module:object) names, in strict order of the arguments.
+    """Run the jobs of the queues that APP (module:object) names.
 
     SIGTERM and Ctrl-C stop it in order: no new claims, running jobs get the grace, the rest is given back and is next
     in line elsewhere. A second signal gives back at once.
@@ -62,12 +73,34 @@ def worker(
     lasting.heed_signals()
     if redis_url is not None:
         os.environ["SCHEDQ_REDIS_URL"] = redis_url
-    queues = [load_queue(app) for app in apps]
+    named = [_weighed(app) for app in apps]
+    queues = [load_queue(app) for app, _ in named]
+    if order is None:
+        order = "strict" if all(weight is None for _, weight in named) else "weighted"
+    weights = [1 if weight is None else weight for _, weight in named]
     try:
-        made = Worker(queues, concurrency=concurrency, grace=grace, burst=burst, promotes=not no_promoter)
+        made = Worker(
+            queues,
+            order=order,
+            weights=weights,
+            concurrency=concurrency,
+            grace=grace,
+            burst=burst,
+            promotes=not no_promoter,
+        )
     except UsageError as error:
         raise click.UsageError(str(error)) from error
     if processes > 1 and PARENT_FD not in os.environ:
         # As this process was started, with all options of the interpreter.
         sys.exit(Fleet([sys.executable, *sys.orig_argv[1:]], processes, grace).run())
     lasting.run(run_worker(made))
+
+
+def _weighed(app: str) -> tuple[str, int | None]:
+    """`app:queue*3` in its two parts."""
+    path, mark, weight = app.partition("*")
+    if not mark:
+        return path, None
+    if not (weight.isascii() and weight.isdigit()):
+        raise click.BadParameter(f"{app!r} must be MODULE:QUEUE*WEIGHT, the weight a whole number of at least 1")
+    return path, int(weight)

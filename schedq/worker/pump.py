@@ -188,7 +188,7 @@ class Pump:
                 self._complaint.say(f"queue {self._settings.name}: recover", problem)
                 await asyncio.sleep(REFUSED_S)
         self._is_away = False
-        reservation = self._slots.take(len(jobs))
+        reservation = self._slots.take(self, len(jobs))
         self._begin(jobs, reservation)
         reservation.let_go()
         if self._unanswered > 1:
@@ -264,4 +264,4 @@ class Pump:
     def _freed(self, attempt: Attempt) -> None:
         if attempt.is_suspect:
             self.want()  # others may have been passed over
-        self._slots.freed(suspect=attempt.is_suspect)
+        self._slots.freed(self, suspect=attempt.is_suspect)

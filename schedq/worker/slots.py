@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from schedq.worker.order import Order
+
 
 class Taker(Protocol):
     """A queue's pump, as the slots see it."""
@@ -26,15 +28,17 @@ class Taker(Protocol):
 class Slots:
     """The slots of one worker, shared by the pumps of its queues.
 
-    Order is strict: a queue may take when no queue before it is hungry.
-
     Args:
         size: jobs that may be held at a time.
+        order: whose turn it is; its queues are the pumps as they join.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, order: Order) -> None:
+        self._size = size
         self._free = size
+        self._order = order
         self._takers: list[Taker] = []
+        self._held: list[int] = []
         self._suspect_is_out = False
         self._watchers: list[Callable[[], None]] = []
 
@@ -51,47 +55,48 @@ class Slots:
     def join(self, taker: Taker) -> None:
         """A queue's pump, after those before it in order."""
         self._takers.append(taker)
+        self._held.append(0)
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` whenever slots or hunger changed."""
         self._watchers.append(watcher)
 
     def reserve(self, taker: Taker) -> Reservation | None:
-        """All free slots for a claim, if there are any and it is this queue's turn."""
-        for other in self._takers:
-            if other is taker:
-                break
-            if other.is_hungry:
-                return None
-        return self.take(self._free) if self._free > 0 else None
+        """Free slots for a claim of this hungry queue, if there are any and it is its turn."""
+        queue = self._takers.index(taker)
+        count = self._order.most(queue, self._hungry(), self._held, self._size) - self._held[queue]
+        if min(count, self._free) <= 0:
+            return None
+        reservation = self.take(taker, count)
+        if self._free:
+            self.changed()  # the rest is another's
+        return reservation
 
-    def take(self, count: int) -> Reservation:
+    def take(self, taker: Taker, count: int) -> Reservation:
         """Up to `count` free slots, whoever's turn it is."""
+        queue = self._takers.index(taker)
         count = min(count, self._free)
         self._free -= count
+        self._held[queue] += count
+        self._order.took(queue, count)
         has_suspect, self._suspect_is_out = not self._suspect_is_out, True
-        return Reservation(self, count, has_suspect=has_suspect)
+        return Reservation(self, queue, count, has_suspect=has_suspect)
 
-    def freed(self, *, suspect: bool) -> None:
+    def freed(self, taker: Taker, *, suspect: bool) -> None:
         """A job has ended.
 
-        While all slots are taken, or a queue is hungry, nobody listens for the markers of the queues before it: those
-        are looked at before it gets the slot.
+        While all slots are taken, or a queue is hungry, nobody listens for the markers of the others: those whose turn
+        it might be are looked at before another gets the slot.
         """
-        is_hungry = False
-        for taker in reversed(self._takers):
-            if is_hungry:
-                taker.want()
-            is_hungry = is_hungry or taker.is_hungry
-        self.give_back(1, suspect=suspect)
+        for queue in self._order.overlooked(self._hungry()):
+            self._takers[queue].want()
+        self._give_back(self._takers.index(taker), 1, suspect=suspect)
 
-    def give_back(self, count: int, *, suspect: bool) -> None:
-        """Slots are free again, and with `suspect` the right to hold one."""
-        if suspect:
-            self._suspect_is_out = False
-        if count or suspect:
-            self._free += count
-            self.changed()
+    def unused(self, queue: int, count: int, *, suspect: bool) -> None:
+        """Slots that a claim did not fill are free again, and with `suspect` the right to hold one."""
+        if count:
+            self._order.took(queue, -count)
+        self._give_back(queue, count, suspect=suspect)
 
     def changed(self) -> None:
         """Tell everybody who may have waited for this."""
@@ -99,6 +104,17 @@ class Slots:
             taker.stir()
         for watcher in self._watchers:
             watcher()
+
+    def _hungry(self) -> list[int]:
+        return [queue for queue, taker in enumerate(self._takers) if taker.is_hungry]
+
+    def _give_back(self, queue: int, count: int, *, suspect: bool) -> None:
+        if suspect:
+            self._suspect_is_out = False
+        if count or suspect:
+            self._free += count
+            self._held[queue] -= count
+            self.changed()
 
 
 class Reservation:
@@ -109,10 +125,11 @@ class Reservation:
         has_suspect: a suspect may be among the jobs.
     """
 
-    def __init__(self, slots: Slots, count: int, *, has_suspect: bool) -> None:
+    def __init__(self, slots: Slots, queue: int, count: int, *, has_suspect: bool) -> None:
         self.free = count
         self.has_suspect = has_suspect
         self._slots = slots
+        self._queue = queue
 
     def fill(self, *, suspect: bool) -> bool:
         """Put a job into a slot; False if there is none for it. Who fills it gives the slot back later."""
@@ -127,4 +144,4 @@ class Reservation:
         """Give back what was not filled; more than once does no harm."""
         count, self.free = self.free, 0
         suspect, self.has_suspect = self.has_suspect, False
-        self._slots.give_back(count, suspect=suspect)
+        self._slots.unused(self._queue, count, suspect=suspect)

@@ -16,6 +16,7 @@ from schedq.link import Link, Outage, steadily
 from schedq.operations import views
 from schedq.promoter import Promoter
 from schedq.worker.heartbeat import Heartbeat, worker_id
+from schedq.worker.order import order_of
 from schedq.worker.pump import Pump
 from schedq.worker.renewal import Renewal
 from schedq.worker.slots import Slots
@@ -55,7 +56,10 @@ class Worker:
     """Runs jobs until told to stop.
 
     Args:
-        queues: in strict order: a queue's jobs are taken when no queue before it has any.
+        queues: what it works for.
+        order: "strict": a queue's jobs are taken when no queue before it has any, the heavier being before; or
+            "weighted": in proportion to the weights.
+        weights: per queue, 1 to 1000; all 1 if not given.
         concurrency: jobs at a time; plain handlers run in as many threads.
         grace: seconds that running jobs get to end after `stop`.
         burst: leave when nothing is pending, delayed or running.
@@ -73,6 +77,8 @@ class Worker:
         self,
         queues: Sequence[Application],
         *,
+        order: str = "strict",
+        weights: Sequence[int] | None = None,
         concurrency: int = 10,
         grace: float = 30,
         burst: bool = False,
@@ -89,12 +95,15 @@ class Worker:
                 )
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= 10_000:
             raise UsageError(f"concurrency must be a whole number of 1 to 10,000, got {concurrency!r}")
+        weights = [1] * len(queues) if weights is None else list(weights)
+        if len(weights) != len(queues):
+            raise UsageError(f"a weight per queue: got {len(weights)} for {len(queues)} queues")
         if not 0 <= grace <= 86_400:
             raise UsageError(f"grace must be 0 to 86,400 seconds, got {grace!r}")
         self.id = worker_id()
         self.concurrency = concurrency
         self.promotes = promotes
-        self.slots = Slots(concurrency)
+        self.slots = Slots(concurrency, order_of(order, weights))
         self.threads = Threads(concurrency)
         self.queues = tuple(queues)
         self._grace = grace
