@@ -14,6 +14,7 @@ import pytest
 import schedq
 from schedq import Queue, embedded
 from schedq.lifecycle import MOVES, PLACES
+from tests.reference import GROUPS, reference, written
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -93,3 +94,11 @@ def test_the_two_commands_are_there() -> None:
 
     assert commands == ["scripts/demo", "scripts/test"]
     assert all(os.access(ROOT / command, os.X_OK) for command in commands)
+
+
+def test_every_public_name_is_there_with_its_signature() -> None:
+    """`python -m tests.reference` writes it anew."""
+    listed = {name for names in GROUPS.values() for name in names}
+
+    assert listed == set(schedq.__all__) - {"__version__"}
+    assert written() == reference()
