@@ -1,0 +1,144 @@
+// A job queue after the guide in the Redis documentation, with node-redis and nothing else.
+//
+// It knows no leases, no delayed jobs of its own and no wake marker: what it does is what any program does that was
+// written from the guide. It shares its queues with schedq, because both use the same keys and fields.
+
+'use strict';
+
+const { randomBytes } = require('node:crypto');
+const { readFileSync } = require('node:fs');
+const { join } = require('node:path');
+
+const script = (name) => readFileSync(join(__dirname, '..', 'lua', `${name}.lua`), 'utf8');
+const COMPLETE = script('complete');
+const FAIL = script('fail');
+const RECLAIM = script('reclaim');
+
+/** One queue, named as schedq names it. A claim is `{id, payload, attempts, token}`; the token proves whose it is. */
+class JobQueue {
+  /**
+   * @param client of node-redis, connected; a waiting claim occupies it, so others need one of their own
+   * @param {string} name of the queue
+   * @param {object} options
+   *   move: `blmove`, or `brpoplpush` as older servers and clients have it;
+   *   visibilityMs: age of a claim at which `reclaimStuck` takes it back;
+   *   maxAttempts: claims that a job gets;
+   *   keepS: seconds that the record of a finished job stays;
+   *   history: finished jobs that the lists keep
+   */
+  constructor(client, name, options = {}) {
+    this.client = client;
+    this.prefix = `queue:${name}:`;
+    this.options = { move: 'blmove', visibilityMs: 5000, maxAttempts: 3, keepS: 300, history: 50, ...options };
+  }
+
+  key(name) {
+    return this.prefix + name;
+  }
+
+  /**
+   * Store a job; answers its id. One with a delay waits for a schedq worker or promoter to bring it to `pending`.
+   * `wake` lets an idle schedq worker look at once; otherwise one looks within a second.
+   */
+  async enqueue(payload, delayMs = 0, wake = false) {
+    const id = randomBytes(8).toString('hex');
+    const now = Date.now();
+    const request = this.client.multi().hSet(this.key(`job:${id}`), {
+      id,
+      payload: JSON.stringify(payload),
+      status: delayMs ? 'delayed' : 'pending',
+      attempts: 0,
+      enqueued_at_ms: now,
+      claim_token: '',
+    });
+    if (delayMs) request.zAdd(this.key('delayed'), { value: id, score: now + delayMs });
+    else request.lPush(this.key('pending'), id);
+    request.hIncrBy(this.key('stats'), 'enqueued_total', 1);
+    if (wake) request.zAdd(this.key('wake'), { value: '1', score: 0 });
+    await request.exec();
+    return id;
+  }
+
+  /**
+   * The next job, waiting for it at most `waitS` seconds; null if there was none.
+   *
+   * Between the move and the note of the claim the job has no owner that anybody could see: whoever dies there is
+   * noticed by a reclaimer only.
+   */
+  async claim(waitS) {
+    const pending = this.key('pending');
+    const processing = this.key('processing');
+    const id = this.options.move === 'blmove'
+      ? await this.client.blMove(pending, processing, 'RIGHT', 'LEFT', waitS)
+      : await this.client.brPopLPush(pending, processing, waitS);
+    if (id === null) return null;
+    const key = this.key(`job:${id}`);
+    const token = randomBytes(8).toString('hex');
+    const [, attempts, fields] = await this.client.multi()
+      .hSet(key, { status: 'processing', claimed_at_ms: Date.now(), claim_token: token })
+      .hIncrBy(key, 'attempts', 1)
+      .hGetAll(key)
+      .exec();
+    return { id, payload: JSON.parse(fields.payload ?? '{}'), attempts: Number(attempts), token };
+  }
+
+  /** Report success; false if the job is another worker's by now. */
+  async complete(job, result) {
+    const { keepS, history } = this.options;
+    const isOurs = await this.run(COMPLETE, ['processing', 'completed', `job:${job.id}`],
+      [job.id, job.token, Date.now(), JSON.stringify(result), keepS, history]);
+    if (!isOurs) return false;
+    await this.tell(job, 'completed');
+    await this.client.hIncrBy(this.key('stats'), 'completed_total', 1);
+    return true;
+  }
+
+  /** Report failure: another attempt at once, if any are left. False if the job is another worker's by now. */
+  async fail(job, error) {
+    const { keepS, history, maxAttempts } = this.options;
+    const isLast = job.attempts >= maxAttempts;
+    const isOurs = await this.run(FAIL, ['processing', 'pending', 'failed', `job:${job.id}`],
+      [job.id, job.token, Date.now(), error, keepS, history, isLast ? 0 : 1]);
+    if (!isOurs) return false;
+    await this.tell(job, isLast ? 'failed' : 'retry');
+    if (isLast) await this.client.hIncrBy(this.key('stats'), 'failed_total', 1);
+    return true;
+  }
+
+  /** Take back what was claimed too long ago; answers the ids. Somebody has to call this now and then. */
+  async reclaimStuck() {
+    const found = await this.run(RECLAIM, ['processing', 'pending'],
+      [this.key('job:'), Date.now(), this.options.visibilityMs]);
+    if (found.length > 0) await this.client.hIncrBy(this.key('stats'), 'reclaimed_total', found.length);
+    return found;
+  }
+
+  /** How many jobs are where, and the totals that programs on this queue share. */
+  async stats() {
+    const places = ['pending', 'processing', 'completed', 'failed'];
+    const request = this.client.multi();
+    for (const place of places) request.lLen(this.key(place));
+    const replies = await request.hGetAll(this.key('stats')).exec();
+    const totals = replies.pop();
+    const counted = ['enqueued', 'completed', 'failed', 'reclaimed'].map((word) => `${word}_total`);
+    return {
+      ...Object.fromEntries(counted.map((name) => [name, Number(totals[name] ?? 0)])),
+      ...Object.fromEntries(places.map((place, i) => [`${place}_depth`, Number(replies[i])])),
+    };
+  }
+
+  /** Hand `hear` what becomes of jobs from now on, schedq's too: `id`, `status` and, from schedq, more. */
+  async events(hear) {
+    await this.client.subscribe(this.key('events'), (message) => hear(JSON.parse(message)));
+  }
+
+  tell(job, status) {
+    return this.client.publish(this.key('events'), JSON.stringify({ id: job.id, status }));
+  }
+
+  run(text, keys, values) {
+    return this.client.eval(text, { keys: keys.map((name) => this.key(name)), arguments: values.map(String) });
+  }
+}
+
+module.exports = { JobQueue };
