@@ -9,7 +9,7 @@ KEYS  1 pending (list)  2 processing (list)  3 leases (zset)  4 delayed (zset)  
       7 stats (hash)  8 wake (zset)  9 paused (string)  10 log (stream)
 ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 request  6 limit  7 visibility, ms  8 worker id or ''
       9 suspects allowed (0 or 1)  10 jobs to promote at most  11 bytes of payload at most  12 failed_history
-      13 min_keep, ms
+      13 min_keep, ms  14 due channel
 Returns  {OK | PAUSED, now, next due instant or '', whether others wait (1 or 0), job, ...}, a job as `_claimed` says
 ]]
 local pending, processing, leases, delayed, failed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -17,7 +17,7 @@ local broken, stats, wake, paused, log = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEY
 local jobs, clock, events, log_size, request = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local limit, visibility, worker = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local suspects, promote_limit, bytes = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
-local failed_history, min_keep = tonumber(ARGV[12]), tonumber(ARGV[13])
+local failed_history, min_keep, due_channel = tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14]
 local MOST_PASSED_OVER, MOST_DROPPED = 20, 200
 --@include _clock
 --@include _guard
@@ -105,4 +105,6 @@ if redis.call('LLEN', pending) > 0 and (#ids > 0 or #passed_over < MOST_PASSED_O
 end
 if #passed_over > 0 then redis.call('LPUSH', pending, unpack(passed_over)) end
 reply[3] = next_due()
+-- A marker without a job may be a foreign producer's, who scheduled one and told nobody when: the promoter has to know.
+if #ids == 0 and reply[3] ~= '' then redis.pcall('PUBLISH', due_channel, reply[3]) end
 return reply

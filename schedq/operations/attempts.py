@@ -75,6 +75,7 @@ def claim(
             MOST_BYTES,
             queue.failed_history,
             duration_ms(queue.min_keep, "min_keep"),
+            keys.due,
         ),
         _read_claim,
         is_repeatable=False,

@@ -52,6 +52,27 @@ def test_an_earlier_job_cuts_the_sleep(queue: Handle, crew: Crew, times: list[fl
         assert delay - 0.02 < ran - began < delay + 0.15
 
 
+def test_a_foreign_job_that_comes_with_the_wake_marker_cuts_the_sleep(
+    queue: Handle, crew: Crew, times: list[float]
+) -> None:
+    post = crew.start(queue)
+    until(lambda: holds(queue, post))
+
+    late = [late_s(queue, times, f"theirs-{number}") for number in range(4)]
+
+    assert all(-0.02 < seconds < 0.15 for seconds in late), late
+
+
+def late_s(queue: Handle, times: list[float], job_id: str) -> float:
+    """How much too late a job ran that another program scheduled, and set the marker."""
+    ran, due = len(times), time.time() + 0.1
+    foreign_job(queue, job_id)
+    queue.redis.zadd(queue.keys.delayed, {job_id: int(due * 1000)})
+    queue.redis.zadd(queue.keys.wake, {"1": 0})
+    until(lambda: len(times) > ran)
+    return times[-1] - due
+
+
 def test_what_is_announced_while_it_looks_is_not_missed(make_queue: MakeQueue) -> None:
     queue = make_queue()
     second_ms = 0
