@@ -78,3 +78,40 @@ def test_a_guide_worker_that_was_frozen_comes_too_late_and_changes_nothing(guide
     scene.until(lambda: scene.is_completed(*ids))
     assert [(job.result, job.attempts) for job in map(scene.job, ids)] == [(worker.pid, 2)] * 2
     assert totals(scene, ("completed_total", "failed_total")) == {"completed_total": 2, "failed_total": 0}
+
+
+@pytest.mark.breaks(
+    "places", because="the guide's complete adds a job to the history without looking whether it is there"
+)
+@pytest.mark.breaks("tokens", because="the guide's complete leaves its token in the hash")
+@matrix(EACH_LANGUAGE, visibility_ms=1000)
+def test_a_guide_worker_that_was_frozen_before_its_note_runs_the_job_again(guide: Guide):
+    """Nobody can tell it that the job is another's: its note of the claim asks nothing. So this is at least once."""
+    scene = guide.scene
+    done, running = scene.add("brief"), scene.add("gated", "never")
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Proxy(scene.server)) for _ in range(2)]
+        for wire in wires:
+            wire.hold_reply(guide.client.move.upper())
+        frozen = [guide.worker("--jobs", 1, redis=wire.url) for wire in wires]
+        scene.until(lambda: all(wire.faults for wire in wires), within=20)
+        ours = scene.worker()
+        scene.until(lambda: scene.is_completed(done) and scene.has_started(running), within=20)
+
+        for wire in wires:
+            wire.let_go()
+        assert [worker.code(20) for worker in frozen] == [0, 0]
+
+    assert sorted(did("completed", *frozen)) == sorted((done, running))
+    assert {note.id: note.pid for note in scene.notes("start")} == {done: ours.pid, running: ours.pid}
+    scene.until(lambda: "lost" in ours.log)  # a renewal has told our worker, which stopped the handler
+    assert [note.id for note in scene.notes("end")] == [done]
+    assert scene.state().ids("completed").count(done) == 2
+    assert scene.state().ids("completed").count(running) == 1
+    for job in map(scene.job, (done, running)):
+        assert (job.status, job.attempts, job.result["worker"] in {worker.pid for worker in frozen}) == (
+            "completed",
+            3,
+            True,
+        )
+    scene.until(lambda: not scene.state().holds("leases", "zset"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_schedq_producer_feeds_guide_workers_now_and_later_by_schedq_promoter(
     assert result == {"worker": worker.pid}
     assert did("started", worker) == [now, later, last]
     scene.until(lambda: did("completed", worker) == [now, later, last])
-    assert {line["id"]: line["payload"] for line in lines(worker) if line["did"] == "started"} == payloads
+    assert {line["id"]: json.loads(line["payload"]) for line in lines(worker) if line["did"] == "started"} == payloads
     for job in map(scene.job, payloads):
         assert (job.status, job.attempts) == ("completed", 1)
         assert job.claimed_at_ms >= job.run_at_ms

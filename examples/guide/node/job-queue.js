@@ -14,7 +14,12 @@ const COMPLETE = script('complete');
 const FAIL = script('fail');
 const RECLAIM = script('reclaim');
 
-/** One queue, named as schedq names it. A claim is `{id, payload, attempts, token}`; the token proves whose it is. */
+/**
+ * One queue, named as schedq names it.
+ *
+ * A claim is `{id, payload, attempts, token}`; the token proves whose it is. The payload is the text as stored: whoever
+ * does the job parses it, where an error can still fail the job.
+ */
 class JobQueue {
   /**
    * @param client of node-redis, connected; a waiting claim occupies it, so others need one of their own
@@ -79,7 +84,7 @@ class JobQueue {
       .hIncrBy(key, 'attempts', 1)
       .hGetAll(key)
       .exec();
-    return { id, payload: JSON.parse(fields.payload ?? '{}'), attempts: Number(attempts), token };
+    return { id, payload: fields.payload ?? '', attempts: Number(attempts), token };
   }
 
   /** Report success; false if the job is another worker's by now. */

@@ -23,10 +23,13 @@ _TOTALS: Final = ("enqueued_total", "completed_total", "failed_total", "reclaime
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """One attempt at a job; the token proves whose it is."""
+    """One attempt at a job; the token proves whose it is.
+
+    The payload is the text as stored: whoever does the job parses it, where an error can still fail the job.
+    """
 
     id: str
-    payload: Any
+    payload: str
     attempts: int
     token: str
 
@@ -115,7 +118,7 @@ class JobQueue:
             pipe.hincrby(key, "attempts", 1)
             pipe.hgetall(key)
             *_, fields = pipe.execute()
-        return Claimed(job_id, json.loads(fields.get("payload", "{}")), int(fields["attempts"]), token)
+        return Claimed(job_id, fields.get("payload", ""), int(fields["attempts"]), token)
 
     def complete(self, job: Claimed, result: object) -> bool:
         """Report success; False if the job is another worker's by now."""

@@ -115,9 +115,13 @@ def main() -> None:
     names = ("move", "max_attempts", "visibility_ms")
     options = {name: value for name, value in vars(given).items() if name in names}
     try:
-        with redis.Redis.from_url(given.redis, decode_responses=True) as client:
+        client = redis.Redis.from_url(given.redis, decode_responses=True)
+    except ValueError as error:
+        sys.exit(f"--redis: {error}")
+    try:
+        with client:
             act(JobQueue(client, given.queue, **options), given)
-    except (redis.RedisError, ValueError) as error:
+    except redis.RedisError as error:
         sys.exit(f"redis: {error}")
     except KeyboardInterrupt:
         pass  # the way out of `events`
