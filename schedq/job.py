@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from schedq import backoff as plans
 from schedq.clocks import wall_ns
-from schedq.instants import LAST_INSTANT_MS, Duration, Instant
+from schedq.instants import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant
 from schedq.payload import UnreadablePayload, decode
 
 _LARGEST: Final = 2**53 - 1
@@ -135,7 +135,7 @@ class ClaimedJob:
             token,
             (whole(most) or None) if most else None,
             plans.from_text(plan) if plan else None,
-            (whole(timeout) or None) if timeout else None,
+            (min(whole(timeout), LONGEST_MS) or None) if timeout else None,
             whole(crashes) if crashes else 0,
             whole(enqueued) if enqueued else 0,
             whole(due) if due else 0,

@@ -29,8 +29,10 @@ local ids = kind == 'zset' and redis.call('ZRANGE', place, offset, offset + leng
 local gone = 0
 for i = #ids, 1, -1 do
   local id = ids[i]
-  local enqueued = redis.pcall('HGET', jobs .. id, 'enqueued_at_ms')
-  if type(enqueued) == 'string' and whole(enqueued) > before then
+  local stored = redis.pcall('HGET', jobs .. id, 'enqueued_at_ms')
+  local enqueued = type(stored) == 'string' and whole(stored) or 0
+  -- What claims to come from the future was not enqueued since this began: it is damaged, or the clock went back.
+  if enqueued > before and enqueued <= now then
     offset = offset + 1
   else
     if kind == 'zset' then redis.call('ZREM', place, id) else redis.call('LREM', place, -1, id) end

@@ -52,7 +52,7 @@ local entries = (in_flight > redis.call('ZCARD', leases) and in_flight <= MOST_S
 
 local function drop(id)
   redis.call('ZREM', leases, id)
-  redis.call('LREM', processing, entries, id)
+  return redis.call('LREM', processing, entries, id)
 end
 
 -- Whether an id that should run waits for its turn, so that its entry in `processing` is a second one.
@@ -123,7 +123,7 @@ local function judge(id)
   end
   local status = job[1]
   if is_waiting(id, status) then
-    drop(id)
+    tally('strays_total', drop(id))
   elseif status ~= 'processing' and not redis.call('LPOS', processing, id, 'RANK', -1) then
     redis.call('ZREM', leases, id)
   elseif job[13] and (job[8] or '') ~= job[13] then

@@ -27,7 +27,10 @@ local answers, ids = {}, {}
 local function revive(id, job)
   local key = jobs .. id
   -- From the right: what is requeued in bulk is the oldest. Another program may have trimmed the entry, not the job.
-  redis.call('LREM', job[1] == 'failed' and failed or cancelled, -1, id)
+  local here, there = failed, cancelled
+  if job[1] == 'cancelled' then here, there = cancelled, failed end
+  -- A damaged status may name the wrong one of the two.
+  if redis.call('LREM', here, -1, id) == 0 then redis.call('LREM', there, -1, id) end
   redis.call('HDEL', key, 'crashes', 'released', 'stop', 'claim_token', 'settled_token', 'settled_move', 'adopted_token',
     'run_at_ms')
   redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes')

@@ -220,7 +220,8 @@ def announce(queue: Settings) -> Operation[bool]:
 
 def read_settings(queue: Settings) -> Operation[dict[str, str]]:
     """What the `settings` hash says; empty if no worker has written it."""
-    return Operation("settings", None, (), ("HGETALL", queue.keys.settings), pairs)
+    key = queue.keys.settings
+    return Operation(f"read {key}", None, (), ("HGETALL", key), pairs)
 
 
 def pairs(reply: Sequence[str]) -> dict[str, str]:

@@ -158,7 +158,8 @@ def get_job(queue: Settings, job_id: str) -> Operation[JobRecord | None]:
     def read(reply: list[str]) -> JobRecord | None:
         return JobRecord.from_fields(job_id, pairs(reply)) if reply else None
 
-    return Operation("get_job", None, (), ("HGETALL", queue.keys.job(checked_id(job_id))), read)
+    key = queue.keys.job(checked_id(job_id))
+    return Operation(f"read {key}", None, (), ("HGETALL", key), read)
 
 
 def watch(queue: Settings, job_id: str) -> Operation[Standing | None]:

@@ -72,7 +72,7 @@ class Waker:
         if isinstance(reply, list):
             self._pumps[reply[0]].marker()
         elif isinstance(reply, Exception):
-            self._complaint.say("the wake marker can't be waited for", reply)
+            self._complaint.say(f"{', '.join(self._pumps)}: can't be waited for", reply)
             self._line.close()  # after a failover the address may lead to another server
             await asyncio.sleep(REFUSED_S)
             self._look_everywhere()
