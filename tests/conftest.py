@@ -11,9 +11,12 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from schedq import AsyncQueue, Queue
+from tests.bad_input.tally import pytest_terminal_summary
 from tests.doors import Clock, Handle, Loop
 from tests.servers import Server
 from tests.state import LAWS
+
+__all__ = ["pytest_terminal_summary"]
 
 MakeQueue = Callable[..., Handle]
 
