@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,8 @@ from schedq.operations import Block, Flow, Operation, Round, firm
 T = TypeVar("T")
 REFUSED_S: Final = 1.0
 """Seconds until something that Redis refused is tried again."""
+_FIRST_WAIT_S: Final = 0.05
+_LONGEST_WAIT_S: Final = 1.0
 _AGAIN_S: Final = 60.0
 _MOST_SAID: Final = 20
 log: Final = logging.getLogger("schedq")
@@ -108,6 +111,30 @@ class Link:
         self._address = queue.address
         self._line = AsyncLine(queue.address, queue.settings)
         self._complaint = Complaint()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._line.is_connected
+
+    async def connect(self, failed: Callable[[], None]) -> None:
+        """Wait until there is a connection; nothing of any request is sent before. `failed` as in `exchange`.
+
+        Raises:
+            UsageError: Redis refuses for a reason that does not pass by itself.
+        """
+        wait = _FIRST_WAIT_S
+        while not self.is_connected:
+            try:
+                await self._line.connect()
+            except (SchedqError, *faults.BROKEN_LINE) as error:
+                if not faults.is_passing(error):
+                    raise faults.named(error, "connect", self._address) from error
+                self.outage.lost(self, error)
+                failed()
+                await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311 - spreads load
+                wait = min(_LONGEST_WAIT_S, 2 * wait)
+        self.outage.back(self)
 
     async def ask(self, operation: Operation[T]) -> T:
         """Send one operation until it is answered.

@@ -122,6 +122,10 @@ class Pump:
         """
         while True:
             self._stirred.clear()
+            if not self._link.is_connected:
+                # A claim is sent on a connection only: of one that fails before, no job can have come.
+                await self._link.connect(self._lost)
+                self._is_away = False
             reservation = self._slots.reserve(self) if self.is_hungry else None
             # While claims are refused the debt waits for the next one: a marker put back would come again at once.
             is_due = self._owes_marker and (self._is_closing or not self._is_refused)

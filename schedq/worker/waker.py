@@ -17,6 +17,7 @@ from schedq.worker.pump import Pump
 from schedq.worker.slots import Slots
 
 _BLOCK_S: Final = 10
+_NOTICED_S: Final = 0.02
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0
 
@@ -62,9 +63,14 @@ class Waker:
             # The server may never end the block (its clock may step): our own time is a little longer.
             (reply,) = await self._line.ask([command], reply_s=_BLOCK_S + 1)
         except (SchedqError, *faults.BROKEN_LINE) as error:
-            self._look_everywhere()
-            if monotonic() - began < _BLOCK_S:
+            is_early = monotonic() - began < _BLOCK_S
+            if is_early:
                 self._outage.lost(self, error)
+                # If the server has gone the other connections notice in a moment: a claim that is sent on one of them
+                # before that would have to be looked for until the server is back.
+                await asyncio.sleep(_NOTICED_S)
+            self._look_everywhere()
+            if is_early:
                 await asyncio.sleep(self._wait_s * random.uniform(0.5, 1))  # noqa: S311 - spreads load
                 self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s)
             return

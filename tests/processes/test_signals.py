@@ -102,6 +102,28 @@ def test_an_idle_worker_and_an_idle_promoter_leave_at_once(scene: Scene):
 
 
 @together()
+def test_without_redis_an_idle_worker_leaves_nearly_as_fast(make_scene: MakeScene):
+    each(("killed", "killed before the start"), lambda case: stop_without_redis(make_scene(), case))
+
+
+def stop_without_redis(scene: Scene, case: str) -> None:
+    if case == "killed":
+        worker = scene.ready_worker()
+        scene.server.kill()
+    else:
+        scene.server.kill()
+        worker = scene.worker()
+    scene.until(lambda: "lost (" in worker.log)
+    time.sleep(0.5)  # it tries again and again
+
+    sent_at = time.monotonic()
+    worker.send(signal.SIGTERM)
+
+    assert worker.code() == 0
+    assert time.monotonic() - sent_at < 3  # a second for saying goodbye; while a claim may be on its way it takes 6
+
+
+@together()
 def test_a_burst_ends_when_all_is_done_also_what_comes_later(scene: Scene):
     ids = [scene.add("brief"), scene.add("nap", 0.2), scene.add("brief", delay=1.2), scene.add("fails")]
     single, fleet = scene.worker("--burst"), scene.worker("--burst", "--processes", "2")
