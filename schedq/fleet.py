@@ -1,12 +1,18 @@
-"""The parent of `--processes`: starts workers as processes of their own and replaces the dead."""
+"""The parent of `--processes`: starts workers as processes of their own and replaces the dead.
+
+Parent and child have a socket between them: the parent says `s` for each stop, the child says as its last words that it
+ends in order, or what it can't go on with. An exit code does not tell: a handler may end its process with any.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Final
 
@@ -14,6 +20,11 @@ from schedq.clocks import monotonic, sleep
 from schedq.service import PARENT_FD
 
 log: Final = logging.getLogger("schedq")
+ENDED: Final = b"ended"
+"""A child's last word when it ends in order: none is to take its place."""
+REFUSED: Final = b"refused "
+"""What a child's last words begin with when it can't go on, nor could another one; the reason follows."""
+_MOST_WORDS: Final = 8192
 _ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 _QUICK_S: Final = 10.0
 _LONGEST_WAIT_S: Final = 30.0
@@ -29,6 +40,7 @@ class _Child:
         process: None while there is none.
         start_at: when the next one may start, on the monotonic clock.
         is_finished: it ended in order, so no other one takes its place.
+        complaint: what it could not go on with, nor could another one; '' if there was nothing.
     """
 
     def __init__(self, command: Sequence[str], number: int) -> None:
@@ -36,33 +48,32 @@ class _Child:
         self.number = number
         self._deaths = 0
         self._started_at = 0.0
-        self._pipe = -1
+        self._wire: socket.socket | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.start_at = 0.0
         self.is_finished = False
+        self.complaint = ""
 
     def start(self) -> None:
         """Start one; if the system can't, another attempt comes later."""
         self._started_at = monotonic()
-        ear, self._pipe = os.pipe()
+        self._wire, theirs = socket.socketpair()
         try:
-            environment = {**os.environ, PARENT_FD: str(ear)}
-            self.process = subprocess.Popen(self._command, env=environment, pass_fds=(ear,))  # noqa: S603
+            environment = {**os.environ, PARENT_FD: str(theirs.fileno())}
+            self.process = subprocess.Popen(self._command, env=environment, pass_fds=(theirs.fileno(),))  # noqa: S603
         except OSError as error:
-            os.close(self._pipe)
+            self._wire.close()
             self.wait_for_the_next(f"can't be started: {error}")
         else:
             log.info("worker process %d: started, pid %d", self.number, self.process.pid)
         finally:
-            os.close(ear)
+            theirs.close()
 
     def say_stop(self) -> None:
         """One stop; the second means at once."""
-        if self.process is not None:
-            try:
-                os.write(self._pipe, b"s")
-            except OSError:
-                return  # it is gone already
+        if self.process is not None and self._wire is not None:
+            with suppress(OSError):  # it is gone already
+                self._wire.send(b"s")
 
     def kill(self) -> None:
         """End it by force."""
@@ -74,10 +85,19 @@ class _Child:
         """Notice its end; answers its exit code then."""
         code = None if self.process is None else self.process.poll()
         if code is not None:
-            os.close(self._pipe)
+            words = self._last_words()
             self.process = None
-            self.is_finished = code == 0
+            self.is_finished = code == 0 and words == ENDED
+            self.complaint = words.removeprefix(REFUSED).decode(errors="replace") if words.startswith(REFUSED) else ""
         return code
+
+    def _last_words(self) -> bytes:
+        assert self._wire is not None
+        with self._wire:
+            with suppress(OSError):
+                # Not to the end of the stream: a process that it has forked may hold the other side.
+                return self._wire.recv(_MOST_WORDS, socket.MSG_DONTWAIT)
+            return b""
 
     def wait_for_the_next(self, reason: str) -> None:
         """Say why there is none, and when the next one may start: the later, the more die soon after their start."""
@@ -103,6 +123,7 @@ class Fleet:
         self._stops = 0
         self._kill_at: float | None = None
         self._code = 0
+        self._complaints: set[str] = set()
 
     def run(self) -> int:
         """Start the children and mind them; answers the exit code: 0 if all ended in order."""
@@ -121,7 +142,8 @@ class Fleet:
         """Replace the dead; answers whether anything is left to mind."""
         now = monotonic()
         for child in self._children:
-            if code := child.look():
+            code = child.look()
+            if code is not None and not child.is_finished:
                 self._died(child, code)
             if child.process is None and not child.is_finished and not self._stops and now >= child.start_at:
                 child.start()
@@ -133,13 +155,27 @@ class Fleet:
 
     def _died(self, child: _Child, code: int) -> None:
         reason = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        if not self._stops:
+        if child.complaint:
+            self._give_up(child.complaint)
+        elif not self._stops:
             child.wait_for_the_next(reason)
-        elif -code not in _ENDINGS:  # which end a child that does not leave them to its parent yet
+        elif code and -code not in _ENDINGS:  # which end a child that does not leave them to its parent yet
             log.error("worker process %d: %s", child.number, reason)
             self._code = 1
 
+    def _give_up(self, complaint: str) -> None:
+        """Another child could not go on either: stop them all, and say why once."""
+        if complaint not in self._complaints:
+            self._complaints.add(complaint)
+            log.error("%s", complaint)
+        self._code = 1
+        if not self._stops:
+            self._stop()
+
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         self._stops += 1
         if self._stops <= 2:
             self._kill_at = monotonic() + (self._grace if self._stops == 1 else 0) + _OVERTIME_S

@@ -20,7 +20,7 @@ from schedq.worker import Worker
 
 log: Final = logging.getLogger("schedq")
 PARENT_FD: Final = "SCHEDQ_PARENT_FD"
-"""Environment variable of a child of `--processes`: the pipe on which its parent speaks."""
+"""Environment variable of a child of `--processes`: the socket between it and its parent."""
 
 
 async def run_worker(worker: Worker) -> None:

@@ -14,10 +14,12 @@ from types import FrameType
 from typing import Any, Final
 
 from schedq.errors import SchedqError
+from schedq.fleet import ENDED, REFUSED
 from schedq.service import PARENT_FD
 
 log: Final = logging.getLogger("schedq")
 _ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
+_MOST_TOLD: Final = 4096
 _LINGER_S: Final = 2.0
 """Seconds that threads and tasks which the application started get to end after the work has."""
 
@@ -34,9 +36,13 @@ def heed_signals() -> None:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Do the work, which minds the signals, to its end; what it can't go on with is logged, and the exit code is 1."""
+    """Do the work, which minds the signals, to its end; what it can't go on with is logged, and the exit code is 1.
+
+    A child of `--processes` tells its parent instead, which logs it once for all.
+    """
+    fd = os.environ.get(PARENT_FD)
     try:
-        asyncio.run(_to_the_end(work))
+        asyncio.run(_to_the_end(work, None if fd is None else int(fd)))
     except SchedqError:
         sys.exit(1)  # it is in the log
     finally:
@@ -44,13 +50,15 @@ def run(work: Coroutine[Any, Any, None]) -> None:
             signal.signal(number, _pass_over)  # it is on its way out
 
 
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+async def _to_the_end(work: Coroutine[Any, Any, None], parent: int | None) -> None:
     code = 1
     try:
         await work
         code = 0
+        _tell(parent, ENDED)
     except SchedqError as error:
-        log.error("%s", error)
+        if not _tell(parent, REFUSED + str(error).encode(errors="replace")[:_MOST_TOLD]):
+            log.error("%s", error)
         raise
     finally:
         # From here on asyncio and the interpreter wait for what the application started; that may be for ever.
@@ -58,6 +66,17 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
         timer.daemon = True
         timer.start()
         atexit.register(timer.cancel)  # no thread is left then, and who flushes something at exit may take its time
+
+
+def _tell(parent: int | None, words: bytes) -> bool:
+    """Say the last words to the parent; answers whether there is one that can hear them."""
+    if parent is None:
+        return False
+    try:
+        os.write(parent, words)
+    except OSError:
+        return False  # it is gone
+    return True
 
 
 def _leave_all_behind(code: int) -> None:

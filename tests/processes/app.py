@@ -147,6 +147,15 @@ def poison() -> None:
 
 
 @queue.task
+def vanishes() -> int:
+    """Its first run ends the process that runs it, with the exit code of success."""
+    note("start")
+    if is_first_run():
+        os._exit(0)
+    return os.getpid()
+
+
+@queue.task
 def fails() -> None:
     note("start")
     raise RuntimeError("as it must be")

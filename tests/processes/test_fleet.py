@@ -88,6 +88,29 @@ def test_a_dead_child_is_replaced(scene: Scene):
 
 
 @together()
+def test_a_child_that_a_handler_ended_with_success_is_replaced(scene: Scene):
+    parent = fleet(scene, 2)
+
+    job_id = scene.add("vanishes")
+
+    scene.until(lambda: "ended with exit code 0; a new one starts" in parent.log)
+    scene.until(lambda: scene.is_completed(job_id))
+    scene.until(lambda: scene.is_alive(parent, 3))
+
+
+@together()
+def test_a_child_that_is_asked_to_leave_is_not_replaced(scene: Scene):
+    parent = fleet(scene, 2)
+    keys = scene.queue.settings.keys
+
+    for worker_id in scene.client.zrange(keys.workers, 0, -1):
+        scene.client.hset(keys.worker(str(worker_id)), "stop", "1")
+
+    assert parent.code(within=30) == 0
+    assert "a new one starts" not in parent.log
+
+
+@together()
 def test_a_child_that_dies_at_once_is_started_again_with_growing_waits(scene: Scene):
     parent = scene.worker("--processes", "2", APP_DIES="yes")
 

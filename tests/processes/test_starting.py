@@ -51,7 +51,7 @@ def test_mistakes_of_usage_are_named_without_a_traceback(scene: Scene):
 def test_a_wrong_password_ends_a_process_with_one_line_that_does_not_tell_it(make_scene: MakeScene):
     scene = make_scene(server={"requirepass": "s3cret"})
     place = f"127.0.0.1:{scene.server.port}/0"
-    roles = (("worker", APP), ("promoter", app.NAME), ("stats", app.NAME))
+    roles = (("worker", APP), ("worker", APP, "--processes", "3"), ("promoter", app.NAME), ("stats", app.NAME))
     started = [
         scene.start(*words, SCHEDQ_REDIS_URL=f"redis://{credentials}{place}")
         for words in roles
