@@ -24,12 +24,13 @@ _PASSING: Final = (
     "UNBLOCKED",
 )
 
+_NO_DATABASE: Final = "DB index is out of range"
 _DEMOTED: Final = ("MASTERDOWN", "READONLY", "UNBLOCKED")
 
 
 def is_passing(error: Exception) -> bool:
     """Whether the same request may well succeed a little later, on a new connection."""
-    if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError, QueueFull)):
+    if isinstance(error, QueueFull) or _is_refusal(_told(error)):
         return False
     if isinstance(error, StoreUnavailable):
         return True
@@ -53,11 +54,12 @@ def is_unknown_script(error: Exception) -> bool:
 
 def named(error: Exception, what: str, address: Address) -> SchedqError:
     """The error in our words; `what` is the operation that met it."""
+    error = _told(error)
     text = str(error)
     where = address.label
     if isinstance(error, SchedqError):
         return error
-    if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError)) or _code(error) == "NOAUTH":
+    if _is_stranger(error):
         return UsageError(f"{where} refuses the user name or password: {text}")
     if _code(error) == "NOPERM":
         return UsageError(f"{what}: the Redis user may not do this on {where}: {text}")
@@ -65,10 +67,33 @@ def named(error: Exception, what: str, address: Address) -> SchedqError:
         return QueueFull(f"{what}: the memory of {where} is full (maxmemory)")
     if "WRONGTYPE" in text:
         return Conflict(f"{what}: {text[text.index('WRONGTYPE') :]}; another program's data, or damaged data")
+    if _NO_DATABASE in text:
+        return UsageError(
+            f"{where} has no such database; the number at the URL's end must be below the server's `databases`"
+        )
     if isinstance(error, BROKEN_LINE):
         hint = "; without a server of your own, use embedded://" if address.is_default else ""
         return StoreUnavailable(f"{what}: {where} does not answer: {text}{hint}")
     return StoreUnavailable(f"{what}: {where} answers: {text}")
+
+
+def _told(error: Exception) -> Exception:
+    """What the server said: on a unix socket the asyncio client wraps a refusal in an error of the connection."""
+    cause = error.__cause__
+    if isinstance(error, exceptions.ConnectionError) and isinstance(cause, exceptions.RedisError):
+        return cause
+    return error
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the server will have nothing to do with us until somebody changes something."""
+    return _is_stranger(error) or _NO_DATABASE in str(error)
+
+
+def _is_stranger(error: Exception) -> bool:
+    """Whether the server does not know the user or the password."""
+    strange = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+    return isinstance(error, strange) or _code(error) == "NOAUTH"
 
 
 def _code(error: Exception) -> str:

@@ -116,6 +116,7 @@ def test_what_may_not_be_repeated_is_answered_at_once_and_the_rest_goes_on():
         (from_server("ERR user_script:7: WRONGTYPE Operation against"), Conflict, "WRONGTYPE"),
         (from_server("WRONGPASS invalid username-password pair"), UsageError, "password"),
         (from_server("NOPERM this user has no permissions"), UsageError, "may not"),
+        (from_server("ERR DB index is out of range"), UsageError, "no such database"),
         (from_server("ERR unknown"), StoreUnavailable, "unknown"),
         (OSError("no route"), StoreUnavailable, "does not answer"),
         (exceptions.TimeoutError("slow"), StoreUnavailable, "does not answer"),

@@ -66,6 +66,18 @@ def test_a_wrong_password_ends_a_process_with_one_line_that_does_not_tell_it(mak
 
 
 @together()
+def test_a_database_that_there_is_not_ends_a_process_with_one_line(scene: Scene):
+    url = scene.server.url.removesuffix("0") + "99"
+    roles = (("worker", APP), ("worker", APP, "--processes", "2"), ("promoter", app.NAME), ("stats", app.NAME))
+    started = [scene.start(*words, SCHEDQ_REDIS_URL=url) for words in roles]
+
+    for process in started:
+        assert process.code() == 1, process
+        (line,) = [line for line in process.log.splitlines() if " INFO " not in line]
+        assert f"{url} has no such database" in line, process
+
+
+@together()
 def test_a_worker_can_bring_its_own_server(scene: Scene):
     data = scene.folder / "data"
     worker = scene.worker("--redis", f"embedded://{data}")

@@ -229,9 +229,10 @@ def test_a_server_that_may_evict_keys_is_refused_however_often_it_is_asked(make_
         assert make_queue(at=lossy, allow_eviction=True).enqueue(1)
 
 
-def test_a_password_that_is_wrong_is_said_at_once_and_not_shown(make_queue: MakeQueue):
+@pytest.mark.parametrize("place", ["url", "unix_url"])
+def test_a_password_that_is_wrong_is_said_at_once_and_not_shown(make_queue: MakeQueue, place: str):
     with Server(requirepass="right") as guarded:
-        queue = make_queue(at=guarded, url=guarded.url.replace("right", "wr0ng"), retry_for=5)
+        queue = make_queue(at=guarded, url=getattr(guarded, place).replace("right", "wr0ng"), retry_for=5)
         began = time.monotonic()
 
         with pytest.raises(UsageError) as refused:
@@ -240,6 +241,19 @@ def test_a_password_that_is_wrong_is_said_at_once_and_not_shown(make_queue: Make
         assert time.monotonic() - began < 2
         assert "wr0ng" not in str(refused.value)
         assert make_queue(at=guarded).enqueue(1)
+
+
+@pytest.mark.parametrize("place", ["url", "unix_url"])
+def test_a_database_that_there_is_not_is_said_at_once(make_queue: MakeQueue, server: Server, place: str):
+    url = getattr(server, place).removesuffix("0") + "99"
+    queue = make_queue(url=url, retry_for=5)
+    began = time.monotonic()
+
+    for verb in (queue.stats, lambda: queue.enqueue(1), lambda: queue.claim(100), lambda: queue.wait("any-job", 1)):
+        with pytest.raises(UsageError, match="99.* has no such database"):
+            verb()
+
+    assert time.monotonic() - began < 3
 
 
 def test_a_cluster_node_is_refused(make_queue: MakeQueue):
