@@ -199,7 +199,7 @@ class AsyncQueue(Application, door="aio"):
         """As `Queue.events`."""
         silence = None if timeout is None else duration_ms(timeout, "timeout") / 1000
         heard: asyncio.Queue[str] = asyncio.Queue()
-        self._sender.check()
+        await self._ask(views.reach(self.settings))
         await self._sender.listen(self.settings.keys.events, heard.put_nowait)
         try:
             while True:

@@ -224,8 +224,12 @@ class Queue(Application, door="blocking"):
         """What happens, a dict per event (id, status, attempts, at_ms, …); ends after `timeout` of silence.
 
         Listening begins when the first one is asked for. Events are hints: those of a time without connection are lost.
+
+        Raises:
+            StoreUnavailable, UsageError: when listening was to begin, Redis did not answer, or refused.
         """
         silence = None if timeout is None else duration_ms(timeout, "timeout") / 1000
+        self._ask(views.reach(self.settings))
         messages = self._sender.messages(self.settings.keys.events)
         text, heard_at, left = next(messages), monotonic(), silence
         while True:

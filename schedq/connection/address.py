@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -109,7 +110,7 @@ class Address:
         scheme = url.partition("://")[0] if "://" in url else ""
         if scheme not in SCHEMES:
             raise UsageError(
-                f"unknown Redis URL scheme {scheme or _without_secret(url)!r}; use one of "
+                f"unknown Redis URL scheme in {_without_secret(url)!r}; use one of "
                 + ", ".join(f"{known}://" for known in SCHEMES)
             )
         if scheme == "embedded":
@@ -117,13 +118,13 @@ class Address:
             self._embedded_url = f"embedded://{embedded.data_directory(url)}"
             self._kind = "UnixDomainSocketConnection"
             return
-        try:
-            port = urlsplit(url).port  # says so when it is no number
-            given = connections.parse_url(url)
-        except ValueError as error:
+        read = _read(url)
+        if read is None:
             raise UsageError(
-                f"Redis URL {_without_secret(url)!r} can't be read: {_without_secret(str(error))}"
-            ) from None
+                f"Redis URL {_without_secret(url)!r} can't be read: the port and the database must be numbers, and "
+                "@ : / ? # in a user name or password be written as %40 %3A %2F %3F %23"
+            )
+        port, given = read
         self._kind = given.pop("connection_class", connections.Connection).__name__
         self._settings = {key: value for key, value in given.items() if key in _TAKEN or key.startswith("ssl_")}
         if self._kind == "UnixDomainSocketConnection":
@@ -160,9 +161,18 @@ def _no_retry() -> Retry:
     return Retry(NoBackoff(), 0)
 
 
+def _read(url: str) -> tuple[int | None, dict[str, Any]] | None:
+    """The port and all that the library finds in a URL; None if it makes no sense: the error may quote the password."""
+    try:
+        return urlsplit(url).port, connections.parse_url(url)  # the port says so when it is no number
+    except ValueError:
+        return None
+
+
 def _without_secret(url: str) -> str:
-    """The text with anything before an `@` left out: it may be a password."""
-    scheme, mark, rest = url.partition("://")
-    if not mark:
-        return url.rpartition("@")[2]
-    return f"{scheme}://{rest.rpartition('@')[2]}"
+    """Scheme and host of a URL that makes no sense; whatever else it holds may be a password, or a piece of one."""
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
+    if re.search("[/?#].*@", rest) or not re.fullmatch("[A-Za-z0-9+.-]*", scheme):
+        return "…"
+    host = re.split("[:/?#]", rest.rpartition("@")[2])[0]
+    return f"{scheme}{mark}{host}"

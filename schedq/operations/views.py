@@ -10,7 +10,7 @@ from schedq import lua
 from schedq.errors import JobGone, UsageError
 from schedq.job import JobRecord, score_ms, whole
 from schedq.keys import checked_id
-from schedq.operations import Operation
+from schedq.operations import Operation, same
 from schedq.operations.upkeep import HEARTBEAT_S, pairs
 from schedq.settings import Settings
 
@@ -86,6 +86,11 @@ def found(job_id: str, standing: Standing | None) -> Standing:
     if standing is None:
         raise JobGone(f"nothing is stored of job {job_id}: trimmed, purged, or never there")
     return standing
+
+
+def reach(queue: Settings) -> Operation[object]:
+    """Nothing but an answer, for who is about to listen: a listener hears nothing of a refusal."""
+    return Operation("listen", None, (), ("EXISTS", queue.keys.paused), same)
 
 
 def stats(queue: Settings) -> Operation[Stats]:

@@ -28,7 +28,7 @@ MISTAKES = {
     ("worker", APP, "--grace", "nan"): "grace",
     ("worker", APP, "--redis", "http://:s3cret@localhost"): "unknown Redis URL scheme",
     ("promoter", "no:name"): "no:name",
-    ("promoter", app.NAME, "--redis", "redis://:s3cret@localhost:port"): "redis://localhost:port",
+    ("promoter", app.NAME, "--redis", "redis://:s3cret@localhost:port"): "redis://localhost",
     ("stats", "no:name"): "no:name",
     ("server", "here", "--stop", "there"): "either start here or stop there",
 }
