@@ -65,12 +65,17 @@ def encode_result(value: object, limit: int) -> tuple[str, str]:
     """
     try:
         return encode(value, limit, "result"), ""
-    except UsageError as error:
-        try:
-            shown = repr(value)[:500]
-        except Exception as problem:  # noqa: BLE001 - a user's __repr__ may do anything
-            shown = f"<{type(value).__name__}, whose repr raised {type(problem).__name__}>"
-        return _encode(shown.encode(errors="replace").decode()), str(error).encode(errors="replace").decode()
+    except Exception as error:  # noqa: BLE001 - a user's object may do anything, also while it is looked at
+        problem = str(error) if isinstance(error, UsageError) else f"result is not JSON: {type(error).__name__}"
+        return _encode(clean_text(_shown(value, 500), 500)), clean_text(problem)
+
+
+def _shown(value: object, limit: int) -> str:
+    """What the value looks like, as far as it says so."""
+    try:
+        return repr(value)[:limit]
+    except Exception as problem:  # noqa: BLE001 - a user's __repr__ may do anything
+        return f"<{type(value).__name__}, whose repr raised {type(problem).__name__}>"
 
 
 def clean_text(text: str, limit: int = 8192) -> str:
@@ -87,11 +92,11 @@ def _refuse_constant(name: str) -> None:
 def _check(value: object, place: str, depth: int) -> None:
     if isinstance(value, (dict, list, tuple)):
         if depth == 0:
-            raise UsageError(f"payload is nested deeper than {DEEPEST} levels")
+            raise UsageError(f"{place.partition('[')[0]} is nested deeper than {DEEPEST} levels")
         if isinstance(value, dict):
             for key, item in value.items():
                 if not isinstance(key, str):
-                    raise UsageError(f"{place} has the key {key!r}; JSON keys are strings")
+                    raise UsageError(f"{place} has the key {_shown(key, 80)}; JSON keys are strings")
                 if isinstance(item, (dict, list, tuple)):
                     _check(item, f"{place}[{key!r}]", depth - 1)
         else:
