@@ -44,6 +44,12 @@ def crew(make_queue: MakeQueue, gate: Gate) -> Iterator[Crew]:
 
 
 @pytest.fixture
+def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promoters look once in half a minute: what comes sooner was told, or known."""
+    monkeypatch.setattr("schedq.promoter._LONGEST_SLEEP_S", 30)
+
+
+@pytest.fixture
 def logs(caplog: pytest.LogCaptureFixture) -> Logs:
     """What schedq logged so far, from level info on: `LEVEL sentence`."""
     caplog.set_level(logging.INFO, logger="schedq")

@@ -20,7 +20,7 @@ from tests.state import State
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], within: float = 5.0) -> T:
+def until(look: Callable[[], T], within: float = 10.0) -> T:
     """What `look` answers, once that is true; looks until then."""
     deadline = time.monotonic() + within
     while not (found := look()):
@@ -121,7 +121,7 @@ class Post:
         assert self._task is not None
         self.do(self._task.cancel)
 
-    def join(self, within: float = 5.0) -> None:
+    def join(self, within: float = 10.0) -> None:
         """Wait until it has gone."""
         self._thread.join(within)
         assert not self._thread.is_alive(), f"the worker has not gone within {within} s"

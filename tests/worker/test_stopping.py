@@ -14,6 +14,13 @@ from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate, frozen, until
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a worker waits for at most is longer than these tests wait: who leaves in time has not waited for that."""
+    monkeypatch.setattr("schedq.worker.worker._UNWIND_S", 60)
+    monkeypatch.setattr("schedq.worker.worker._GOODBYE_S", 60)
+
+
 @pytest.mark.parametrize("kind", ["async", "plain"])
 def test_stop_waits_for_what_runs_and_claims_no_more(queue: Handle, crew: Crew, gate: Gate, kind: str) -> None:
     async def hold() -> str:
@@ -55,7 +62,7 @@ def test_what_runs_longer_than_the_grace_is_given_back_next_in_line(
     until(lambda: len(queue.places().get("processing", ())) == 3)
 
     post.stop()
-    post.join(2)
+    post.join()
 
     assert queue.places() == {"pending": [job.id for job in jobs]}
     assert sorted(cleaned) == [0, 1, 2]
@@ -76,7 +83,7 @@ def test_a_second_stop_gives_back_at_once(queue: Handle, crew: Crew, gate: Gate)
     post.stop()
     assert post.is_working
     post.stop()
-    post.join(1.5)
+    post.join()
 
     assert queue.places() == {"pending": [job.id]}
 
@@ -91,7 +98,7 @@ def test_a_cancelled_worker_gives_back_at_once(queue: Handle, crew: Crew, gate: 
     until(lambda: queue.places().get("processing"))
 
     post.cancel()
-    post.join(1.5)
+    post.join()
 
     assert queue.places() == {"pending": [job.id]}
     assert isinstance(post.error, asyncio.CancelledError)
@@ -108,7 +115,7 @@ def test_a_stuck_thread_does_not_hold_the_worker(queue: Handle, crew: Crew, gate
     until(lambda: queue.places().get("processing"))
 
     post.stop(2)
-    post.join(1.5)
+    post.join()
 
     assert queue.places() == {"pending": [job.id]}
 
@@ -128,7 +135,7 @@ def test_an_async_handler_that_will_not_end_is_left_behind(queue: Handle, crew: 
     until(lambda: queue.places().get("processing"))
 
     post.stop(2)
-    until(lambda: post.has_run, within=1.5)
+    until(lambda: post.has_run)
 
     assert queue.places() == {"pending": [job.id]}
     assert [line for line in logs() if "leaves without 1 handlers that do not end" in line]
@@ -148,7 +155,7 @@ def test_a_plain_handler_gets_a_moment_to_see_that_the_worker_goes(queue: Handle
     until(lambda: len(queue.places().get("processing", ())) == 2)
 
     post.stop()
-    post.join(1.5)
+    post.join()
 
     assert queue.places() == {"completed": [done.id], "pending": [half.id]}
     assert queue.fields(half.id)["attempts"] == "0"
@@ -169,7 +176,7 @@ def test_a_handler_that_says_what_is_to_become_of_its_job_is_obeyed_at_the_end_t
     until(lambda: queue.places().get("processing"))
 
     post.stop()
-    post.join(1.5)
+    post.join()
 
     assert queue.places() == {"delayed": [job.id]}
 
@@ -189,7 +196,7 @@ def test_a_job_that_was_asked_to_stop_ends_cancelled_when_its_worker_goes(
 
     job.cancel()
     post.stop()
-    post.join(1.5)
+    post.join()
 
     assert queue.places() == {"cancelled": [job.id]}
 
@@ -207,7 +214,7 @@ def test_jobs_that_a_claim_brings_after_the_stop_are_given_back(queue: Handle, c
         post.look()
         post.stop()
         until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry))
-    post.join(2)
+    post.join()
 
     assert queue.places() == {"pending": [job_id]}
     assert queue.fields(job_id)["released"] == "1"

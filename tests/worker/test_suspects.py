@@ -74,7 +74,7 @@ def test_suspects_that_nobody_may_have_are_not_asked_for_again_and_again(
     suspects = cage.suspects(count)
     crew.start(queue)
     until(lambda: cage.inside == 1)
-    time.sleep(0.1)
+    time.sleep(0.3)
 
     with queue.server.requests() as requests:
         time.sleep(1.5)

@@ -7,7 +7,7 @@ import time
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew
+from tests.worker.crew import Crew, until
 
 
 def test_a_queue_that_refuses_claims_does_not_keep_the_queues_after_it_waiting(
@@ -34,6 +34,7 @@ def test_jobs_whose_ends_are_refused_are_not_followed_by_more(queue: Handle, cre
     queue.redis.set(queue.keys.completed, "not a list")
     crew.start(queue, concurrency=2)
 
+    until(lambda: len(started) >= 2)
     time.sleep(1.2)
     assert 2 <= len(started) <= 6
     assert len([line for line in logs() if f"{queue.name}: the ends of jobs: " in line and "WRONGTYPE" in line]) == 1
