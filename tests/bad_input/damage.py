@@ -89,14 +89,14 @@ class Case:
         if self.place == "completed":
             return LISTED
         if self.field == WHOLE:
-            return "refused by a verb" if self.place in ("failed", "cancelled") else "broken, with the reason"
+            return "refused by a verb" if self.place in ("failed", "cancelled") else "broken with the reason"
         judge: Callable[[Case], str] | None = _JUDGES.get(self.field)
         return judge(self) if judge else HARMLESS
 
 
 def _end_by_payload(case: Case) -> str:
     """A payload that was read already does no harm any more."""
-    return HARMLESS if case.place == "running" or _is_json(case.value) else "failed, with the reason"
+    return HARMLESS if case.place == "running" or _is_json(case.value) else "failed with the reason"
 
 
 def _end_by_status(case: Case) -> str:
@@ -113,7 +113,7 @@ def _end_by_stop(case: Case) -> str:
 def _end_by_count(case: Case) -> str:
     """The lease of what reads as the last attempt is lost."""
     last = {"max_attempts": ("fraction",), "attempts": ("far",), "crashes": ("far",)}[case.field]
-    return "failed, with the reason" if case.place == "lost" and case.how in last else HARMLESS
+    return "failed with the reason" if case.place == "lost" and case.how in last else HARMLESS
 
 
 _JUDGES: Final = {

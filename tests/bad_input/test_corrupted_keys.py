@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from schedq import Conflict
+from schedq.keys import QUEUES_KEY
 from tests.bad_input.damage import put
 from tests.bad_input.tally import PROPERTY
 from tests.conftest import MakeQueue
 from tests.doors import Handle
+from tests.servers import Server
 from tests.state import LAYOUT
 from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate, until
@@ -99,7 +101,7 @@ def all_serve(queues: list[Handle]) -> None:
     """A new job of each is run."""
     new = [(queue, queue.enqueue({"task": "ok"})) for queue in queues]
     for queue, job_id in new:
-        assert queue.result(job_id, 10) == "ok", queue.name
+        assert queue.result(job_id, 60) == "ok", queue.name
 
 
 @pytest.fixture
@@ -131,13 +133,13 @@ def test_a_key_of_another_type_stops_no_loop_and_no_neighbour(
         for case in here:
             case.key = case.key.replace("worker:*", f"worker:{post.worker.id}")
         cases += here
-    until(lambda: all(case.is_ready for case in cases), within=20)
+    until(lambda: all(case.is_ready for case in cases), within=60)
 
     for case in cases:
         case.damage()
 
     must_say = {case for case in cases if case.name in SAID}
-    until(lambda: not {case for case in must_say if not case.is_said(logs())}, within=20)
+    until(lambda: not {case for case in must_say if not case.is_said(logs())}, within=60)
     assert {repr(case): case.seen(logs()) for case in cases if case.seen(logs()) != SEEN[case.name]} == {}
     all_serve([*neighbours, *(case.queue for case in cases if case.name not in NEEDED | {"paused"})])
 
@@ -146,7 +148,7 @@ def test_a_key_of_another_type_stops_no_loop_and_no_neighbour(
     gate.open()
     all_serve([*neighbours, *(case.queue for case in cases)])
     for case in cases:
-        assert case.queue.result(case.held, 10) == "held", case
+        assert case.queue.result(case.held, 60) == "held", case
         assert case.queue.stats()["paused_since_ms"] is None, case
 
     assert crew.all_are_working
@@ -157,3 +159,17 @@ def test_a_key_of_another_type_stops_no_loop_and_no_neighbour(
         assert len([line for line in lines if case.key in line]) <= 5, lines
         case.queue.forget()
     record_property(PROPERTY, dict(Counter(SEEN[case.name] for case in cases)))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if kind != "set"])
+def test_queues_serve_without_the_list_of_queues(make_queue: MakeQueue, crew: Crew, kind: str) -> None:
+    with Server() as server:
+        with server.client() as client:
+            put(client, QUEUES_KEY, kind)
+        queue = make_queue(at=server)
+        queue.task(name="ok")(lambda: "ok")
+        crew.start(queue)
+
+        all_serve([queue])
+
+        crew.end()

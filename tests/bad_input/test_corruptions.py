@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from schedq import current_job
-from tests.bad_input.damage import FIELDS, GOOD, HARMLESS, LISTED, WHOLE, Case, Fields, cases, put, samples
+from schedq import Conflict, JobGone, current_job
+from tests.bad_input.damage import FIELDS, GOOD, HARMLESS, KINDS, LISTED, STOP, WHOLE, Case, Fields, cases, put, samples
 from tests.bad_input.tally import PROPERTY
 from tests.conftest import MakeQueue
 from tests.doors import Handle
@@ -76,9 +76,9 @@ def ends(state: State, ids: Iterable[str], refused: set[str], ran: Counter[str])
         elif place == "completed" and ran[job_id]:
             words[job_id] = HARMLESS
         elif place == "failed" and fields.get("last_error"):
-            words[job_id] = "failed, with the reason"
+            words[job_id] = "failed with the reason"
         elif place == "broken" and notes[job_id]:
-            words[job_id] = "broken, with the reason"
+            words[job_id] = "broken with the reason"
         elif place == "cancelled":
             words[job_id] = "cancelled"
         elif not place and not ran[job_id] and fields.get("status") in ("completed", "failed", "cancelled"):
@@ -104,16 +104,8 @@ def look_at_everything(queue: Handle) -> None:
             assert all(json.dumps(record.result) and json.dumps(record.history) for record in page)
 
 
-def requeue(queue: Handle, ids: Iterable[str]) -> set[str]:
-    """Ask for a new life for each; those that were refused."""
-    return {job_id for job_id in ids if not queue.requeue(job_id)}
-
-
-def test_a_damaged_job_ends_where_it_can_be_seen_and_disturbs_nobody(
-    make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs, caplog: pytest.LogCaptureFixture, record_property: Any
-) -> None:
-    settings = {"visibility_ms": 1000, "max_attempts": 20, "completed_history": 10_000}
-    queue, neighbour = make_queue(**settings), make_queue(visibility_ms=1000)
+def serve(queue: Handle, gate: Gate) -> Counter[str]:
+    """Let any payload run; answers how often each job ran to its end. Those of `running` wait for the gate."""
     ran: Counter[str] = Counter()
 
     async def run() -> None:
@@ -127,51 +119,75 @@ def test_a_damaged_job_ends_where_it_can_be_seen_and_disturbs_nobody(
 
     queue.task(name="ok")(run)
     queue.handler(handle)
+    return ran
+
+
+def let_run(queue: Handle, ids: list[str], fields: Fields) -> None:
+    """Let the worker claim these jobs as any others, and make their claims look adopted."""
+    write(queue, dict.fromkeys(ids, fields))
+    lay_out(queue, "pending", ids)
+    until(lambda: len(queue.places().get("processing", ())) == len(ids), within=60)
+    claimed = queue.state()
+    write(queue, {job_id: {"adopted_token": claimed.job(job_id)["claim_token"].encode()} for job_id in ids})
+
+
+def test_a_damaged_job_ends_where_it_can_be_seen_and_disturbs_nobody(
+    make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs, caplog: pytest.LogCaptureFixture, record_property: Any
+) -> None:
+    queue = make_queue(visibility_ms=1000, max_attempts=20, completed_history=10_000)
+    neighbour = make_queue(visibility_ms=1000)
+    ran = serve(queue, gate)
     neighbour.task(name="ok")(lambda: "ok")
     found = samples(queue)
     assert {field for fields in found.values() for field in fields} == FIELDS
-    damaged = list(cases(found))
+    # A job that is asked to stop shows that the others' damage has been noticed, so it comes last.
+    damaged = sorted(cases(found), key=lambda case: case.field == STOP)
     good = [Case(place, GOOD, str(number)) for place in found for number in range(10)]
     ids = {place: [case.id for case in (*damaged, *good) if case.place == place] for place in found}
 
-    # Those that are to run are claimed first, as any other.
-    write(queue, dict.fromkeys(ids["running"], found["pending"]))
-    lay_out(queue, "pending", ids["running"])
     crew.start(queue, neighbour, debug=False, concurrency=1000)
-    until(lambda: len(queue.places().get("processing", ())) == len(ids["running"]), within=20)
-    claimed = queue.state()
-    write(queue, {job_id: {"adopted_token": claimed.job(job_id)["claim_token"].encode()} for job_id in ids["running"]})
-    del ids["running"]
+    let_run(queue, ids.pop("running"), found["pending"])
     for place in ids:
         write(queue, dict.fromkeys(ids[place], found[place]))
     damage(queue, damaged)
     for place in ids:
         lay_out(queue, place, ids[place])
     look_at_everything(queue)
-    refused = requeue(queue, (*ids["failed"], *ids["cancelled"]))
-    assert neighbour.result(neighbour.enqueue({"task": "ok"}), 10) == "ok"
-    asked = {case.id for case in damaged if (case.place, case.field) == ("running", "stop")}
-    until(lambda: not asked & set(queue.places().get("processing", ())), within=20)
+    refused = {job_id for job_id in (*ids["failed"], *ids["cancelled"]) if not queue.requeue(job_id)}
+    assert neighbour.result(neighbour.enqueue({"task": "ok"}), 60) == "ok"
+    asked = {case.id for case in damaged if (case.place, case.field) == ("running", STOP)}
+    until(lambda: not asked & set(queue.places().get("processing", ())), within=60)
     gate.open()
-    until(lambda: not queue.places().keys() & {"pending", "delayed", "processing"}, within=30)
+    until(lambda: not queue.places().keys() & {"pending", "delayed", "processing"}, within=60)
 
     assert crew.all_are_working
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
-    state = queue.state()
-    ended = ends(state, [case.id for case in (*damaged, *good)], refused, ran)
-    assert {case.id: ended[case.id] for case in damaged if ended[case.id] != case.end} == {}
-    assert {
-        case.id: ended[case.id]
-        for case in good
-        if ended[case.id] != (LISTED if case.place == "completed" else HARMLESS)
-    } == {}
+    ended = ends(queue.state(), [case.id for case in (*damaged, *good)], refused, ran)
+    assert {case.id: ended[case.id] for case in (*damaged, *good) if ended[case.id] != case.end} == {}
     assert set(ran.values()) == {1}
-    strays = sum(end.startswith("dropped") for end in ended.values())
-    assert queue.stats()["strays_total"] == strays
-    assert neighbour.result(neighbour.enqueue({"task": "ok"}), 10) == "ok"
+    assert queue.stats()["strays_total"] == sum(end.startswith("dropped") for end in ended.values())
+    assert neighbour.result(neighbour.enqueue({"task": "ok"}), 60) == "ok"
+    record_property(PROPERTY, dict(Counter(case.end for case in damaged)))
 
     queue.purge()
     assert queue.places() == {}
-    assert queue.wait(queue.enqueue({"task": "ok"}), 10)
+    assert queue.wait(queue.enqueue({"task": "ok"}), 60)
     queue.forget()  # what no place names any more was destroyed with its hash, or its status
-    record_property(PROPERTY, dict(Counter(case.end for case in damaged)))
+
+
+def test_one_job_whose_key_is_of_another_type_is_named_by_who_asks_for_it(make_queue: MakeQueue) -> None:
+    queue = make_queue()
+    for kind in KINDS:
+        put(queue.redis, queue.keys.job("bad"), kind)
+
+        if kind == "gone":
+            assert queue.get_job("bad") is None
+        else:
+            with pytest.raises(Conflict, match=queue.keys.job("bad")):
+                queue.get_job("bad")
+        with pytest.raises(JobGone, match="bad"):
+            queue.wait("bad", 1)
+        assert queue.cancel("bad") == "no"
+        assert not queue.requeue("bad")
+        assert not queue.run_now("bad")
+    queue.forget()

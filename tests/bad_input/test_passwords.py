@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -67,26 +66,35 @@ def test_nothing_that_can_be_shown_shows_it(form: str) -> None:
     assert_silent(repr(address.async_connection("name")), repr({address: 1}))
 
 
+@pytest.fixture(scope="module")
+def away() -> Iterator[Server]:
+    """A server that does not run."""
+    server = Server()
+    yield server
+    server.stop()
+
+
 @pytest.mark.parametrize("form", PLACES)
-def test_no_error_tells_it_of_a_server_that_is_not_there(make_queue: MakeQueue, tmp_path: Path, form: str) -> None:
-    queue = make_queue(url=PLACES[form](CANARY, 1, str(tmp_path / "none.sock")), retry_for=0)
+def test_no_error_tells_it_of_a_server_that_is_not_there(make_queue: MakeQueue, away: Server, form: str) -> None:
+    queue = make_queue(url=PLACES[form](CANARY, 1, away.socket_path), at=away, retry_for=0)
 
     for verb in (queue.stats, lambda: queue.enqueue(1), lambda: queue.claim(0), lambda: next(queue.events(1))):
         with pytest.raises(StoreUnavailable) as refused:
             verb()
         assert_silent(told(refused.value))
-    queue.server = Server()  # none that runs: there is no state to look at
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Any:
+def guarded() -> Iterator[Server]:
     """A server with another password."""
     with Server(requirepass="right") as server:
         yield server
 
 
 @pytest.mark.parametrize("form", [form for form in PLACES if form != "TLS"])
-def test_no_error_tells_it_when_it_is_wrong(make_queue: MakeQueue, guarded: Server, caplog: Any, form: str) -> None:
+def test_no_error_tells_it_when_it_is_wrong(
+    make_queue: MakeQueue, guarded: Server, caplog: pytest.LogCaptureFixture, form: str
+) -> None:
     caplog.set_level(logging.DEBUG)
     queue = make_queue(url=PLACES[form](CANARY, guarded.port, guarded.socket_path), at=guarded, retry_for=5)
 
