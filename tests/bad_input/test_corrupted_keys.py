@@ -65,7 +65,9 @@ class Case:
     @property
     def is_ready(self) -> bool:
         """The job runs, and the worker has done all that comes with its start."""
-        return "processing" in self.queue.places() and bool(self.queue.redis.hlen(self.queue.keys.settings))
+        return bool(
+            self.queue.redis.llen(self.queue.keys.processing) and self.queue.redis.hlen(self.queue.keys.settings)
+        )
 
     def damage(self) -> None:
         """Put the key aside, and something else in its place."""
@@ -81,13 +83,9 @@ class Case:
                 self.queue.redis.rename(f"aside:{self.key}", self.key)
         self.queue.redis.delete(f"aside:{self.key}")
 
-    def is_said(self, logs: list[str]) -> bool:
-        """A line in the log names the key."""
-        return any(self.key in line for line in logs)
-
-    def seen(self, logs: list[str]) -> str:
-        """How anybody could know of the damage, in the words of `SEEN`."""
-        if self.is_said(logs):
+    def seen(self, logged: str) -> str:
+        """How anybody could know of the damage, in the words of `SEEN`; from the log, if a line names the key."""
+        if self.key in logged:
             return "said in the log"
         if self.queue.redis.type(self.key) != self.kind:
             return "taken over"
@@ -95,6 +93,12 @@ class Case:
             return "served without" if self.queue.stats()["paused_since_ms"] is None else "shown as a pause"
         except Conflict as conflict:
             return "refused by a verb" if self.key in str(conflict) else str(conflict)
+
+
+def all_named(lines: list[str], cases: set[Case]) -> bool:
+    """The log names the key of each."""
+    logged = "\n".join(lines)
+    return all(case.key in logged for case in cases)
 
 
 def all_serve(queues: list[Handle]) -> None:
@@ -139,8 +143,9 @@ def test_a_key_of_another_type_stops_no_loop_and_no_neighbour(
         case.damage()
 
     must_say = {case for case in cases if case.name in SAID}
-    until(lambda: not {case for case in must_say if not case.is_said(logs())}, within=60)
-    assert {repr(case): case.seen(logs()) for case in cases if case.seen(logs()) != SEEN[case.name]} == {}
+    until(lambda: all_named(logs(), must_say), within=60)
+    logged = "\n".join(logs())
+    assert {repr(case): case.seen(logged) for case in cases if case.seen(logged) != SEEN[case.name]} == {}
     all_serve([*neighbours, *(case.queue for case in cases if case.name not in NEEDED | {"paused"})])
 
     for case in cases:

@@ -204,7 +204,8 @@ class Scene:
     def notes(self, word: str = "") -> list[Note]:
         """What handlers wrote down, in order; `word` picks some."""
         with suppress(FileNotFoundError):
-            lines = (self.folder / app.NOTES).read_text().splitlines()
+            text = (self.folder / app.NOTES).read_text()
+            lines = text[: text.rfind("\n") + 1].splitlines()  # the last one may be being written
             return [note for note in (Note(**json.loads(line)) for line in lines) if word in ("", note.word)]
         return []
 
