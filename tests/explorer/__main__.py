@@ -1,0 +1,121 @@
+"""`scripts/explore`: search all scenarios, then the engine with each bug in turn; one JSON line at the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from multiprocessing import SimpleQueue
+from typing import Final
+
+from tests.explorer.bugs import BUGS, broken
+from tests.explorer.scenarios import SCENARIOS
+from tests.explorer.search import Report, Scenario, Search
+from tests.explorer.world import World
+from tests.servers import Server
+
+CI_SCHEDULES: Final = 6_500
+BUG_SCHEDULES: Final = 3_000
+_WORLDS: Final[list[World]] = []
+
+
+def main(argv: Sequence[str]) -> int:
+    """Search; 0 if the engine kept every law and every bug was noticed."""
+    options = _options(argv)
+    scenarios = [scenario for scenario in SCENARIOS if options.scenario in scenario.name]
+    if not scenarios:
+        sys.exit(
+            f"no scenario has {options.scenario!r} in its name; there are: " + ", ".join(s.name for s in SCENARIOS)
+        )
+    bugs = [bug for bug in BUGS if not options.scenario]
+    print(f"seed {options.seed}, {len(scenarios)} scenarios, at most {options.schedules:,} schedules each", flush=True)
+    began = time.perf_counter()
+    with ExitStack() as stack:
+        places: SimpleQueue[str] = SimpleQueue()
+        for _ in range(options.processes):
+            places.put(stack.enter_context(Server()).socket_path)
+        pool = stack.enter_context(ProcessPoolExecutor(options.processes, initializer=_begin, initargs=(places,)))
+        searches = [pool.submit(_search, scenario.name, options.seed, options.schedules) for scenario in scenarios]
+        hunts = [pool.submit(_hunt, number, options.seed) for number in range(len(bugs))]
+        reports = []
+        for search in searches:
+            report, seconds = search.result()
+            reports.append(report)
+            _tell(report, seconds)
+        caught = [hunt.result() for hunt in hunts]
+    for bug, said in zip(bugs, caught, strict=True):
+        print(f"{'noticed' if said else 'MISSED '}  {bug.script}: {bug.name}  {said}")
+    schedules = sum(report.schedules for report in reports)
+    violations = sum(len(report.violations) for report in reports)
+    seconds = time.perf_counter() - began
+    facts = {
+        "schedules": schedules,
+        "scenarios": len(reports),
+        "whole": sum(report.is_whole for report in reports),
+        "steps": sum((report.moves for report in reports), Counter()).total(),
+        "violations": violations,
+        "bugs": len(bugs),
+        "bugs_caught": sum(map(bool, caught)),
+        "seconds": round(seconds, 1),
+        "seed": options.seed,
+    }
+    print(json.dumps(facts))
+    return int(violations > 0 or not all(caught))
+
+
+def _options(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/explore", description=__doc__)
+    parser.add_argument("--ci", action="store_true", help="at least 100,000 schedules in a few minutes")
+    parser.add_argument("--schedules", type=int, default=50_000, help="most schedules of one scenario [50000]")
+    parser.add_argument("--scenario", default="", help="only those with this in their name, and no bugs")
+    parser.add_argument("--seed", type=int, default=None, help="which schedules, where a scenario has more than that")
+    parser.add_argument("--processes", type=int, default=2, help="searches side by side, a server each [2]")
+    options = parser.parse_args(argv)
+    if options.ci:
+        options.schedules = CI_SCHEDULES
+    if options.seed is None:
+        options.seed = random.randrange(10**6)
+    return options
+
+
+def _begin(places: SimpleQueue[str]) -> None:
+    """In a process of the pool: take a server."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    _WORLDS.append(World(places.get()))
+
+
+def _search(name: str, seed: int, most: int) -> tuple[Report, float]:
+    began = time.perf_counter()
+    return Search(_WORLDS[0], _named(name), seed=seed, most=most).run(), time.perf_counter() - began
+
+
+def _hunt(number: int, seed: int) -> str:
+    """What gives the bug away; empty if nothing does."""
+    bug = BUGS[number]
+    with broken(bug):
+        report = Search(_WORLDS[0], _named(bug.scenario), seed=seed, most=BUG_SCHEDULES).run()
+    return f"after {report.schedules} schedules: {report.violations[0][0]}" if report.violations else ""
+
+
+def _named(name: str) -> Scenario:
+    return next(scenario for scenario in SCENARIOS if scenario.name == name)
+
+
+def _tell(report: Report, seconds: float) -> None:
+    how_many = f"{report.schedules:,}" + (" (all)" if report.is_whole else "")
+    print(f"{report.scenario:50} {how_many:>14} schedules  {seconds:5.1f} s", flush=True)
+    for complaint, path in report.violations:
+        print(f"  VIOLATION: {complaint}")
+        for step in path:
+            print(f"    {step}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,201 @@
+"""The engine with one thing broken: the search must notice each of these, or it could not notice a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+from unittest.mock import patch
+
+from schedq import lua
+
+
+@dataclass(frozen=True)
+class Bug:
+    """What is broken, and where.
+
+    Attributes:
+        name: what it does wrong.
+        script: the move.
+        old: what stands there, as shipped (indentation and comments left out).
+        new: what stands there instead.
+        scenario: where it shows; the search looks there first.
+    """
+
+    name: str
+    script: str
+    old: str
+    new: str
+    scenario: str
+
+
+BUGS: Final = (
+    Bug(
+        "settle does not look at the token",
+        "settle",
+        "job[1] == 'processing' and job[2] == token",
+        "job[1] == 'processing'",
+        "complete ∥ reclaim",
+    ),
+    Bug(
+        "settle leaves the token in the hash",
+        "settle",
+        "redis.call('HDEL', key, 'claim_token', 'stop')",
+        "redis.call('HDEL', key, 'stop')",
+        "fail ∥ promote",
+    ),
+    Bug(
+        "settle does not know what it has settled",
+        "settle",
+        "job[3] == token and job[4] == move",
+        "false",
+        "complete ∥ reclaim",
+    ),
+    Bug(
+        "settle calls every other move of its token a repetition",
+        "settle",
+        "job[3] == token and job[4] == move",
+        "job[3] == token",
+        "complete ∥ fail ∥ renew",
+    ),
+    Bug("settle leaves the lease", "settle", "redis.call('ZREM', leases, unpack(gone))", "", "fail ∥ promote"),
+    Bug("settle leaves the entry", "settle", "take_claimed(id, whole(job[8]))", "", "fail ∥ promote"),
+    Bug(
+        "a release costs the attempt",
+        "settle",
+        "released < MOST_RELEASES and math.max(0, attempts - 1) or attempts",
+        "attempts",
+        "release ∥ reclaim",
+    ),
+    Bug(
+        "a job that was asked to stop is retried",
+        "settle",
+        "elseif job[5] then",
+        "elseif false then",
+        "cancel ∥ complete",
+    ),
+    Bug("tokens are not fresh", "claim", "request .. '.' .. (#ids + 1)", "'token'", "claim ∥ reclaim"),
+    Bug("a claim counts no attempt", "claim", "whole(job[3]) + 1", "math.max(1, whole(job[3]))", "fail ∥ promote"),
+    Bug("a paused queue is claimed from", "claim", "redis.call('EXISTS', paused) == 1", "false", "pause ∥ claim"),
+    Bug("who takes one of two jobs wakes nobody", "claim", "set_wake()\nreply[4] = 1", "reply[4] = 1", "a lost wake"),
+    Bug("a claim sets no lease", "claim", "redis.call('ZADD', leases, unpack(ends))", "", "claim ∥ reclaim"),
+    Bug("what is not due is promoted", "promote", "delayed, '-inf', now", "delayed, '-inf', '+inf'", "claim ∥ promote"),
+    Bug("what was promoted stays", "promote", "redis.call('ZREM', delayed, unpack(ids))", "", "claim ∥ promote"),
+    Bug(
+        "the promoter sets no marker",
+        "promote",
+        "set_wake()\nend\nlocal first_end",
+        "end\nlocal first_end",
+        "pause ∥ claim",
+    ),
+    Bug("who stands by promotes", "promote", "holder ~= me then", "false then", "two promoters"),
+    Bug(
+        "live leases are taken",
+        "reclaim",
+        "leases, '-inf', now, 'LIMIT'",
+        "leases, '-inf', '+inf', 'LIMIT'",
+        "complete ∥ reclaim",
+    ),
+    Bug("reclaim leaves the entry", "reclaim", "redis.call('LREM', processing, entries, id)", "", "complete ∥ reclaim"),
+    Bug(
+        "reclaim gives attempts without end",
+        "reclaim",
+        "elseif attempts >= most then",
+        "elseif false then",
+        "the last attempt ∥ reclaim",
+    ),
+    Bug(
+        "the second lost lease costs no wait",
+        "reclaim",
+        "crashes >= 2 and attempts < most and not job[7]",
+        "false",
+        "two reclaimers",
+    ),
+    Bug(
+        "a reclaim leaves the claim token",
+        "reclaim",
+        "'HDEL', key, 'claim_token', 'adopted_token'",
+        "'HDEL', key, 'adopted_token'",
+        "complete ∥ reclaim",
+    ),
+    Bug(
+        "renew does not look at the token",
+        "renew",
+        "job[1] == 'processing' and job[2] == token",
+        "job[1] == 'processing'",
+        "complete ∥ fail ∥ renew",
+    ),
+    Bug(
+        "recover gives away others' jobs",
+        "recover",
+        "string.sub(job[3], 1, #request + 1) == request .. '.'",
+        "true",
+        "two pumps ∥ reclaim",
+    ),
+    Bug("cancel leaves the entry", "cancel", "redis.call('LREM', pending, 0, id) > 0", "true", "cancel ∥ claim"),
+    Bug("cancel does not recognise itself", "cancel", "if before then return before end", "", "cancel ∥ complete"),
+    Bug(
+        "cancel tears running jobs away",
+        "cancel",
+        "if is_processing(id) then return false end",
+        "if is_processing(id) then return true end",
+        "cancel ∥ complete",
+    ),
+    Bug(
+        "requeue leaves the entry",
+        "requeue",
+        "redis.call('LREM', job[1] == 'failed' and failed or cancelled, -1, id)",
+        "",
+        "requeue ∥ claim",
+    ),
+    Bug(
+        "requeue does not recognise itself",
+        "requeue",
+        "local answer = job and answered(job[3], request)",
+        "local answer",
+        "requeue ∥ claim",
+    ),
+    Bug(
+        "enqueue does not look what is there",
+        "enqueue",
+        "local answer = existing(key, payload)",
+        "local answer",
+        "enqueue sent again ∥ claim",
+    ),
+    Bug(
+        "who puts the marker back does not",
+        "wake",
+        "open_memory(leases)\nset_wake()",
+        "open_memory(leases)",
+        "a swallowed wake",
+    ),
+    Bug(
+        "trim looks at no status",
+        "reclaim",
+        "not job.err and job[1] == status",
+        "not job.err",
+        "a job id used again by another program ∥ trim",
+    ),
+    Bug("purge takes what comes later", "purge", "whole(enqueued) > before", "false", "purge ∥ enqueue ∥ claim"),
+    Bug("a pause leaves the marker", "pause", "redis.call('DEL', wake)", "", "pause ∥ claim"),
+    Bug(
+        "a job that is put off stays where it was",
+        "reschedule",
+        "redis.call('ZADD', delayed, due, id)",
+        "redis.call('LPUSH', pending, id)",
+        "reschedule ∥ promote",
+    ),
+)
+
+
+@contextmanager
+def broken(bug: Bug) -> Iterator[None]:
+    """The engine has this bug for a while."""
+    whole = lua.load(bug.script).source
+    if bug.old not in whole:
+        raise LookupError(f"{bug.script}.lua has no {bug.old!r} any more; mend the bug {bug.name!r}")
+    script = lua.script(bug.script, whole.replace(bug.old, bug.new))
+    load = lua.load
+    with patch.object(lua, "load", lambda name: script if name == bug.script else load(name)):
+        yield

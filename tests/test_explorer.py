@@ -1,0 +1,70 @@
+"""The search of all interleavings, briefly: `scripts/explore --ci` is the long form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from schedq import lua
+from tests.explorer.bugs import BUGS, Bug, broken
+from tests.explorer.scenarios import SCENARIOS
+from tests.explorer.search import Scenario, Search
+from tests.explorer.world import World
+from tests.servers import Server
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with Server() as server:
+        world = World(server.socket_path)
+        yield world
+        world.close()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_no_schedule_breaks_a_law(world: World, scenario: Scenario) -> None:
+    report = Search(world, scenario, seed=1, most=100).run()
+
+    assert report.violations == []
+    assert report.schedules >= 20
+
+
+@pytest.mark.parametrize("bug", BUGS[::5], ids=lambda bug: bug.name)
+def test_a_bug_is_noticed(world: World, bug: Bug) -> None:
+    with broken(bug):
+        report = Search(world, next(s for s in SCENARIOS if s.name == bug.scenario), seed=1, most=1000).run()
+
+    assert report.violations
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_bug_is_one(bug: Bug) -> None:
+    with broken(bug):
+        assert lua.load(bug.script) is not None
+    assert bug.scenario in {scenario.name for scenario in SCENARIOS}
+
+
+def test_a_small_space_is_searched_whole(world: World) -> None:
+    """Two actors of two steps each, no faults: six orders."""
+    from tests.explorer.actors import enqueues, works
+    from tests.explorer.search import Actor
+
+    scenario = Scenario(
+        "two workers",
+        (enqueues("j1"), enqueues("j2")),
+        (Actor("one", works("w", "complete")), Actor("two", works("x", "complete"))),
+        faults=0,
+    )
+
+    report = Search(world, scenario).run()
+
+    assert (report.schedules, report.is_whole, report.violations) == (6, True, [])
+
+
+def test_the_same_seed_is_the_same_search(world: World) -> None:
+    scenario = SCENARIOS[0]
+
+    moves = [Search(world, scenario, seed=seed, most=50).run().moves for seed in (5, 5)]
+
+    assert moves[0] == moves[1]
