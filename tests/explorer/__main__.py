@@ -1,4 +1,4 @@
-"""`scripts/explore`: search all scenarios, then the engine with each bug in turn; one JSON line at the end."""
+"""`scripts/explore`: all scenarios, the engine with each bug in turn, the model; one JSON line at the end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from contextlib import ExitStack
 from multiprocessing import SimpleQueue
 from typing import Final
 
+from tests.doors import Loop
 from tests.explorer.bugs import BUGS, broken
 from tests.explorer.scenarios import SCENARIOS
 from tests.explorer.search import Report, Scenario, Search
 from tests.explorer.world import World
 from tests.servers import Server
+from tests.verbs.test_any_order import go
 
 CI_SCHEDULES: Final = 6_500
+CI_RUNS: Final = 450
 BUG_SCHEDULES: Final = 3_000
 _WORLDS: Final[list[World]] = []
 
@@ -43,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
             places.put(stack.enter_context(Server()).socket_path)
         pool = stack.enter_context(ProcessPoolExecutor(options.processes, initializer=_begin, initargs=(places,)))
         searches = [pool.submit(_search, scenario.name, options.seed, options.schedules) for scenario in scenarios]
+        walk = pool.submit(_walk, options.runs, options.seed) if options.runs else None
         hunts = [pool.submit(_hunt, number, options.seed) for number in range(len(bugs))]
         reports = []
         for search in searches:
@@ -50,6 +54,7 @@ def main(argv: Sequence[str]) -> int:
             reports.append(report)
             _tell(report, seconds)
         caught = [hunt.result() for hunt in hunts]
+        steps = walk.result() if walk is not None else 0
     for bug, said in zip(bugs, caught, strict=True):
         print(f"{'noticed' if said else 'MISSED '}  {bug.script}: {bug.name}  {said}")
     schedules = sum(report.schedules for report in reports)
@@ -59,8 +64,9 @@ def main(argv: Sequence[str]) -> int:
         "schedules": schedules,
         "scenarios": len(reports),
         "whole": sum(report.is_whole for report in reports),
-        "steps": sum((report.moves for report in reports), Counter()).total(),
+        "requests": sum((report.moves for report in reports), Counter()).total(),
         "violations": violations,
+        "model_steps": steps,
         "bugs": len(bugs),
         "bugs_caught": sum(map(bool, caught)),
         "seconds": round(seconds, 1),
@@ -74,12 +80,15 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/explore", description=__doc__)
     parser.add_argument("--ci", action="store_true", help="at least 100,000 schedules in a few minutes")
     parser.add_argument("--schedules", type=int, default=50_000, help="most schedules of one scenario [50000]")
+    parser.add_argument("--runs", type=int, default=1000, help="runs of the model, 50 steps each [1000]")
     parser.add_argument("--scenario", default="", help="only those with this in their name, and no bugs")
     parser.add_argument("--seed", type=int, default=None, help="which schedules, where a scenario has more than that")
     parser.add_argument("--processes", type=int, default=2, help="searches side by side, a server each [2]")
     options = parser.parse_args(argv)
     if options.ci:
-        options.schedules = CI_SCHEDULES
+        options.schedules, options.runs = CI_SCHEDULES, CI_RUNS
+    if options.scenario:
+        options.runs = 0
     if options.seed is None:
         options.seed = random.randrange(10**6)
     return options
@@ -102,6 +111,16 @@ def _hunt(number: int, seed: int) -> str:
     with broken(bug):
         report = Search(_WORLDS[0], _named(bug.scenario), seed=seed, most=BUG_SCHEDULES).run()
     return f"after {report.schedules} schedules: {report.violations[0][0]}" if report.violations else ""
+
+
+def _walk(runs: int, seed: int) -> int:
+    """Steps that the queue and the model went side by side."""
+    loop = Loop()
+    try:
+        with Server() as server:
+            return go(server, loop, runs=runs, seed=seed)
+    finally:
+        loop.close()
 
 
 def _named(name: str) -> Scenario:

@@ -129,7 +129,7 @@ class Model:
 
     def cancel(self, job_id: str) -> str:
         job = self.jobs.get(job_id)
-        if job is None or job.place in ("completed", "failed", "cancelled"):
+        if job is None or job.place in ("completed", "failed", "cancelled", "broken"):
             return "no"
         if job.place == "processing":
             job.is_stopping = True
