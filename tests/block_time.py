@@ -1,0 +1,251 @@
+"""How long schedq's scripts keep everybody else waiting: `scripts/blocktime`.
+
+A great many jobs are due at one instant while a great many are in flight, young and old ones mixed. Meanwhile another
+process sends PING as fast as it is answered. Redis does one thing at a time, so the longest PING is the longest that
+anybody waits. The server's own account, SLOWLOG, says which scripts took more than 5 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+import redis
+
+from schedq import Fixed, Queue, lua
+from schedq.job import ClaimedJob, new_request
+from schedq.operations import attempts
+from schedq.outcome import Policy, failed, succeeded
+from tests.doors import Clock
+from tests.servers import Server
+
+SLOW_MS: Final = 5
+MOST_PING_MS: Final = 25
+_LEASE_S: Final = 60
+_BATCH: Final = 1000
+
+
+@dataclass
+class Phase:
+    """What others saw while one kind of request was sent.
+
+    Attributes:
+        took_ms: per request, how long the caller waited for it.
+        pings_ms: how long each PING took, of another process.
+        slow: scripts of SLOWLOG above 5 ms, and their milliseconds.
+    """
+
+    name: str
+    jobs: int = 0
+    took_ms: list[float] = field(default_factory=list)
+    pings_ms: list[float] = field(default_factory=list)
+    slow: list[tuple[str, float]] = field(default_factory=list)
+
+    def line(self) -> str:
+        """For people."""
+        return (
+            f"{self.name:34} {self.jobs:8,} jobs {len(self.took_ms):6,} requests, median "
+            f"{statistics.median(self.took_ms):6.2f} ms   PING: p99.9 {_quantile(self.pings_ms, 0.999):5.1f}, "
+            f"longest {max(self.pings_ms):5.1f} ms   slow: {len(self.slow)}"
+            + (f", up to {max(ms for _, ms in self.slow):.1f} ms" if self.slow else "")
+        )
+
+
+class Yard:
+    """A queue with that many jobs due at one instant and in flight."""
+
+    def __init__(self, server: Server, due: int, in_flight: int, seed: int) -> None:
+        self.clock = Clock()
+        self.queue = Queue(
+            "blocktime",
+            redis=server.unix_url,
+            clock=self.clock,
+            visibility_ms=_LEASE_S * 1000,
+            backoff=Fixed(600),
+            max_pending=None,
+        )
+        self.phases: list[Phase] = []
+        self.held: list[ClaimedJob] = []
+        self._server = server
+        self._store = server.client()
+        self._store.config_set("slowlog-log-slower-than", SLOW_MS * 1000)
+        self._store.config_set("slowlog-max-len", 10_000)
+        self._names = {
+            lua.load(path).sha: path for path in ("claim", "settle", "promote", "reclaim", "cancel", "enqueue")
+        }
+        self._draw = random.Random(seed)
+        self._due, self._in_flight = due, in_flight
+
+    def run(self) -> None:
+        """All phases, one after the other."""
+        with self.phase("nothing") as phase:
+            for _ in range(200):
+                self.timed(phase, lambda: self._store.ping())
+                time.sleep(0.002)
+        with self.phase("enqueue_many, in flight later") as phase:
+            self.timed(phase, lambda: self.queue.enqueue_many(range(self._in_flight)))
+            phase.jobs = self._in_flight
+        with self.phase("claim a thousand at a time") as phase:
+            while len(self.held) < self._in_flight:
+                self.claim(phase, min(_BATCH, self._in_flight - len(self.held)))
+                self.clock.pass_time(_LEASE_S / 2 * _BATCH / self._in_flight)
+        with self.phase("enqueue_many, all for one instant") as phase:
+            due = self.clock.now + 1
+            self.timed(phase, lambda: self.queue.enqueue_many(range(self._due), run_at=due))
+            phase.jobs = self._due
+        self._draw.shuffle(self.held)  # young and old mixed
+        with self.phase("renew a thousand at a time") as phase:
+            self.renew(phase, self.held[: self._in_flight // 2])
+        self.clock.pass_time(1)
+        with self.phase("claim one, all being due") as phase:
+            for _ in range(200):
+                self.claim(phase, 1)
+        with self.phase("promote a thousand at a time") as phase:
+            while moved := self.timed(phase, lambda: self.queue.promote_due(1000)):
+                phase.jobs += moved
+        with self.phase("cancel, pending being long") as phase:
+            for record in self.queue.list_pending(offset=5000, limit=500):
+                self.timed(phase, lambda job_id=record.id: self.queue.cancel(job_id))  # type: ignore[misc]
+                phase.jobs += 1
+        with self.phase("complete one, young or old") as phase:
+            self.settle(phase, 500, 1)
+        with self.phase("complete a thousand at a time") as phase:
+            self.settle(phase, self._in_flight // 4, _BATCH)
+        with self.phase("fail a thousand at a time") as phase:
+            self.settle(phase, self._in_flight // 4, _BATCH, fails=True)
+        self.clock.pass_time(_LEASE_S + 1)
+        with self.phase("reclaim what has expired") as phase:
+            while taken := self.timed(phase, self.queue.reclaim_stuck):
+                phase.jobs += len(taken)
+
+    def big(self, count: int, size: int) -> None:
+        """Many large payloads in one call."""
+        with self.phase(f"enqueue_many of {size // 1024} KiB each") as phase:
+            self.timed(phase, lambda: self.queue.enqueue_many(["x" * (size - 2)] * count))
+            phase.jobs = count
+        with self.phase(f"claim a thousand of {size // 1024} KiB") as phase:
+            self.queue.purge()
+            self.queue.enqueue_many(["x" * (size - 2)] * 100)
+            while phase.jobs < 100:
+                self.claim(phase, _BATCH)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[Phase]:
+        """Count what happens inside."""
+        phase = Phase(name)
+        self._store.slowlog_reset()
+        ours, theirs = get_context("spawn").Pipe()
+        pinger = get_context("spawn").Process(target=_ping, args=(self._server.socket_path, theirs), daemon=True)
+        pinger.start()
+        assert ours.poll(60), "the process that sends PING does not start"
+        ours.recv()
+        try:
+            yield phase
+        finally:
+            ours.send("enough")
+            phase.pings_ms = ours.recv()
+            pinger.join(10)
+        for entry in self._store.slowlog_get(10_000):
+            words = entry["command"].split() if isinstance(entry["command"], str) else entry["command"].decode().split()
+            if words[0].upper() in ("EVALSHA", "EVAL"):
+                phase.slow.append((self._names.get(words[1], words[1][:8]), entry["duration"] / 1000))
+        self.phases.append(phase)
+        print(phase.line(), flush=True)
+
+    def timed(self, phase: Phase, call: Callable[[], Any]) -> Any:
+        """Call, and note how long that took."""
+        began = time.perf_counter()
+        answer = call()
+        phase.took_ms.append((time.perf_counter() - began) * 1000)
+        return answer
+
+    def claim(self, phase: Phase, count: int) -> None:
+        """Claim up to so many."""
+        found = self.timed(
+            phase, lambda: self.queue._ask(attempts.claim(self.queue.settings, new_request(), count, "blocktime"))
+        )
+        self.held += found.jobs
+        phase.jobs += len(found.jobs)
+
+    def renew(self, phase: Phase, held: Sequence[ClaimedJob]) -> None:
+        """Renew them, a thousand at a time."""
+        for first in range(0, len(held), _BATCH):
+            pairs = [(job.id, job.claim_token) for job in held[first : first + _BATCH]]
+            words = self.timed(phase, lambda: self.queue._ask(attempts.renew(self.queue.settings, pairs)))  # noqa: B023
+            phase.jobs += words.count("OK")
+
+    def settle(self, phase: Phase, count: int, batch: int, *, fails: bool = False) -> None:
+        """End so many of those in flight."""
+        policy = Policy(3, Fixed(600), 262_144)
+        while phase.jobs < count and self.held:
+            going = [self.held.pop() for _ in range(min(batch, count - phase.jobs, len(self.held)))]
+            items = [failed(job, "broke", policy) if fails else succeeded(job, "done", policy) for job in going]
+            words: list[str] = []
+            while items:
+                answers = self.timed(phase, lambda: self.queue._ask(attempts.settle(self.queue.settings, items)))  # noqa: B023
+                words += [word for word in answers if word != "AGAIN"]
+                items = [item for item, word in zip(items, answers, strict=True) if word == "AGAIN"]
+            assert set(words) == {"OK"}, set(words)
+            phase.jobs += len(words)
+
+
+def _ping(path: str, ours: Connection) -> None:
+    """In a process of its own: PING until told that it is enough; sends how long each took, ms."""
+    store = redis.Redis(unix_socket_path=path)
+    store.ping()
+    ours.send("ready")
+    found = []
+    while not found or not ours.poll():
+        began = time.perf_counter()
+        store.ping()
+        found.append((time.perf_counter() - began) * 1000)
+        time.sleep(0.0005)
+    ours.send(found)
+
+
+def _quantile(values: Sequence[float], part: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run all phases; 0 if nobody waited for too long."""
+    parser = argparse.ArgumentParser(prog="scripts/blocktime", description=__doc__)
+    parser.add_argument("--due", type=int, default=200_000, help="jobs due at one instant [200000]")
+    parser.add_argument("--in-flight", type=int, default=20_000, help="jobs that are held [20000]")
+    parser.add_argument("--big", type=int, default=1000, help="payloads of 256 KiB in one enqueue_many [1000]")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(argv)
+    print(f"seed {options.seed}")
+    with Server(maxmemory="4gb") as server:
+        yard = Yard(server, options.due, options.in_flight, options.seed)
+        yard.run()
+        yard.big(options.big, 262_144)
+        yard.queue.close()
+    idle, *busy = yard.phases
+    longest = max(max(phase.pings_ms) for phase in busy)
+    slow = sorted([entry for phase in busy for entry in phase.slow], key=lambda entry: -entry[1])
+    facts = {
+        "due": options.due,
+        "in_flight": options.in_flight,
+        "longest_ping_ms": round(longest, 1),
+        "idle_ping_ms": round(max(idle.pings_ms), 1),
+        "slow_scripts": len(slow),
+        "slowest": [f"{name} {ms:.1f} ms" for name, ms in slow[:5]],
+        "seed": options.seed,
+    }
+    print(json.dumps(facts))
+    return int(longest > MOST_PING_MS or bool(slow))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
