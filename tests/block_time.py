@@ -204,7 +204,7 @@ def _ping(path: str, ours: Connection) -> None:
     store = redis.Redis(unix_socket_path=path)
     store.ping()
     ours.send("ready")
-    found = []
+    found: list[float] = []
     while not found or not ours.poll():
         began = time.perf_counter()
         store.ping()

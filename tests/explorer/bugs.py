@@ -145,7 +145,7 @@ BUGS: Final = (
     Bug(
         "requeue leaves the entry",
         "requeue",
-        "redis.call('LREM', job[1] == 'failed' and failed or cancelled, -1, id)",
+        "if redis.call('LREM', here, -1, id) == 0 then redis.call('LREM', there, -1, id) end",
         "",
         "requeue ∥ claim",
     ),
@@ -177,7 +177,13 @@ BUGS: Final = (
         "not job.err",
         "a job id used again by another program ∥ trim",
     ),
-    Bug("purge takes what comes later", "purge", "whole(enqueued) > before", "false", "purge ∥ enqueue ∥ claim"),
+    Bug(
+        "purge takes what comes later",
+        "purge",
+        "enqueued > before and enqueued <= now",
+        "false",
+        "purge ∥ enqueue ∥ claim",
+    ),
     Bug("a pause leaves the marker", "pause", "redis.call('DEL', wake)", "", "pause ∥ claim"),
     Bug(
         "a job that is put off stays where it was",
