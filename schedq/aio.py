@@ -15,12 +15,14 @@ from schedq.connection.asender import AsyncSender
 from schedq.errors import SchedqError
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, Options, Settlement
-from schedq.operations import attempts, control, enqueue, upkeep, views
+from schedq.operations import attempts, control, directory, enqueue, upkeep, views
 from schedq.operations.waiting import POLL_S, ended, event, milliseconds
 
 
 class AsyncQueue(Application, door="aio"):
     """A queue whose verbs are awaited. It belongs to the loop that first used it. Arguments: see `Application`."""
+
+    _sender: AsyncSender
 
     @property
     def aio(self) -> AsyncQueue:
@@ -158,6 +160,22 @@ class AsyncQueue(Application, door="aio"):
     async def list_cancelled(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """As `Queue.list_cancelled`."""
         return await self._ask(views.page(self.settings, self.settings.keys.cancelled, "newest", offset, limit))
+
+    async def list_broken(self, offset: int = 0, limit: int = 100) -> list[views.BrokenNote]:
+        """As `Queue.list_broken`."""
+        return await self._ask(views.broken(self.settings, offset, limit))
+
+    async def list_workers(self) -> list[directory.WorkerRecord]:
+        """As `Queue.list_workers`."""
+        return await self._drive(directory.workers(self.settings))
+
+    async def list_queues(self, *, scan: bool = False) -> list[str]:
+        """As `Queue.list_queues`."""
+        return await self._drive(directory.names(self.settings, scan=scan))
+
+    async def learn_settings(self) -> None:
+        """As `Queue.learn_settings`."""
+        self._go_by(await self._ask(upkeep.read_settings(self.settings)))
 
     # -- acting on jobs that are not ours to run
 

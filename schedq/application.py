@@ -6,10 +6,13 @@ Both doors are one, and the two doors to one queue share what is here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, ParamSpec, TypeVar, cast, overload
+from dataclasses import replace
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar, cast, overload
 
 from schedq import backoff as plans
 from schedq.connection.address import Address
+from schedq.connection.asender import AsyncSender
+from schedq.connection.sender import Sender
 from schedq.handle import AsyncDoor, BlockingDoor, Job
 from schedq.instants import Duration
 from schedq.job import NewJob, Options, new_ids
@@ -52,6 +55,7 @@ class Application:
 
     _doors: ClassVar[dict[str, type[Application]]] = {}
     _door: ClassVar[str]
+    _sender: Sender | AsyncSender
 
     def __init_subclass__(cls, *, door: str, **rest: Any) -> None:
         super().__init_subclass__(**rest)
@@ -98,6 +102,21 @@ class Application:
         self._twins: dict[str, Application] = {self._door: self}
         self._open()
 
+    @classmethod
+    def visiting(cls, name: str, *, redis: object = None, retry_for: float = 5) -> Self:
+        """A queue for a process without the application's code, such as a tool for operators.
+
+        It trims nothing and does not put its name on the list of queues; `learn_settings` tells it the application's
+        settings.
+
+        Raises:
+            UsageError: an argument makes no sense.
+        """
+        made = cls(name, redis=redis, retry_for=retry_for)
+        made.settings = replace(made.settings.without_application(), listed=False)
+        made._open()
+        return made
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, redis={self.address.label!r})"
 
@@ -115,6 +134,13 @@ class Application:
     def aio(self) -> AsyncDoor:
         """The asyncio queue with the same settings and functions."""
         return cast(AsyncDoor, self._twin("aio"))
+
+    def _go_by(self, stored: dict[str, str]) -> None:
+        """Take over what the `settings` hash says, in both doors."""
+        settings = self.settings.with_fields(stored)
+        for twin in self._twins.values():
+            twin.settings = settings
+            twin._sender.use(settings)
 
     def _open(self) -> None:
         """Set up what only this door has; connect to nothing."""

@@ -14,12 +14,14 @@ from schedq.clocks import monotonic
 from schedq.connection.sender import Sender
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, NewJob, Options, Settlement
-from schedq.operations import attempts, control, enqueue, upkeep, views
+from schedq.operations import attempts, control, directory, enqueue, upkeep, views
 from schedq.operations.waiting import POLL_S, ended, event, milliseconds
 
 
 class Queue(Application, door="blocking"):
     """A queue whose verbs block. Threads may share one; it survives a fork. Arguments: see `Application`."""
+
+    _sender: Sender
 
     @property
     def aio(self) -> AsyncQueue:
@@ -179,6 +181,22 @@ class Queue(Application, door="blocking"):
     def list_cancelled(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """Cancelled jobs that are kept, newest first."""
         return self._ask(views.page(self.settings, self.settings.keys.cancelled, "newest", offset, limit))
+
+    def list_broken(self, offset: int = 0, limit: int = 100) -> list[views.BrokenNote]:
+        """Notes about ids that could not be run because their data is gone or damaged, newest first."""
+        return self._ask(views.broken(self.settings, offset, limit))
+
+    def list_workers(self) -> list[directory.WorkerRecord]:
+        """Live workers of this queue and what each runs, at most 1000, the one that spoke last first."""
+        return self._drive(directory.workers(self.settings))
+
+    def list_queues(self, *, scan: bool = False) -> list[str]:
+        """Names of the queues at this Redis; `scan` looks through all keys for those that only other programs use."""
+        return self._drive(directory.names(self.settings, scan=scan))
+
+    def learn_settings(self) -> None:
+        """Go by what the application's workers wrote down of the queue's settings, for who lacks its code."""
+        self._go_by(self._ask(upkeep.read_settings(self.settings)))
 
     # -- acting on jobs that are not ours to run
 

@@ -15,7 +15,6 @@ from schedq.errors import SchedqError, UsageError
 from schedq.link import Complaint, Link, Outage
 from schedq.operations import upkeep
 from schedq.promoter import Promoter
-from schedq.settings import Settings
 from schedq.worker import Worker
 
 log: Final = logging.getLogger("schedq")
@@ -67,7 +66,7 @@ class _Daemon:
     def __init__(self, queue: Application, outage: Outage) -> None:
         self._queue = queue
         self._link = Link(queue, outage)
-        self._unknown = Settings.unknown(queue.name, clock=queue.settings.clock, retry_for=0)
+        self._unknown = queue.settings.without_application()
         self._promoter = Promoter(queue, self._link, self._unknown, self._read_settings)
         self._complaint = Complaint()
 

@@ -46,6 +46,7 @@ class Settings:
         clock: Unix seconds, in place of Redis's own time; for tests.
         log_size: entries that the audit stream keeps, about; 0 writes none.
         tagged: hash-tagged keys, for Redis Cluster.
+        listed: who connects puts the name on the list of queues.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Settings:
     clock: Callable[[], float] | None = None
     log_size: int = 1000
     tagged: bool = False
+    listed: bool = True
 
     def __post_init__(self) -> None:
         QueueKeys(self.name)
@@ -121,10 +123,9 @@ class Settings:
         plan = plans.from_text(stored.get("backoff", ""))
         return found if plan is None else replace(found, backoff=plan)
 
-    @classmethod
-    def unknown(cls, name: str, **given: Any) -> Settings:
-        """Settings of a process that has not seen the application's: the defaults, and it trims nothing."""
-        return cls(name, completed_history=KEEP_ALL, failed_history=KEEP_ALL, **given)
+    def without_application(self) -> Settings:
+        """These settings for a process that does not know the application's: it trims nothing."""
+        return replace(self, completed_history=KEEP_ALL, failed_history=KEEP_ALL)
 
 
 def checked_attempts(value: object) -> int:

@@ -33,6 +33,10 @@ class AsyncSender:
         self._blocked_lines: set[AsyncLine] = set()
         self._is_closed = False
 
+    def use(self, queue: Settings) -> None:
+        """Go by other settings of the same queue from now on."""
+        self._queue = queue
+
     async def aclose(self) -> None:
         """Close the connections; every later call raises ClosedError."""
         self._is_closed = True

@@ -11,8 +11,11 @@ _OLDEST = (6, 2)
 
 
 def commands(queue: Settings) -> list[tuple[str, ...]]:
-    """What to send: the server's own account, and this queue's name for the list of queues."""
-    return [("INFO",), ("SADD", QUEUES_KEY, queue.name)]
+    """What to send: the server's own account, and this queue's name for the list of queues.
+
+    Who only looks leaves no name there: it may be a mistyped one.
+    """
+    return [("INFO",), ("SADD", QUEUES_KEY, queue.name) if queue.listed else ("PING",)]
 
 
 def judge(info: object, queue: Settings, address: Address) -> None:

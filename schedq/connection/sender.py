@@ -29,6 +29,10 @@ class Sender:
         self._queue = queue
         self._pool = Pool(address, queue)
 
+    def use(self, queue: Settings) -> None:
+        """Go by other settings of the same queue from now on."""
+        self._queue = queue
+
     def close(self) -> None:
         """Close the connections; every later call raises ClosedError."""
         self._pool.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict, cast
@@ -64,6 +65,21 @@ class Standing:
     result: str
     result_error: str
     last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenNote:
+    """A note about an id that could not be run.
+
+    Attributes:
+        id: as it stood in its place; '' if the note itself can't be read.
+        reason: what was wrong.
+        at_ms: when it was met, ms on Redis's clock.
+    """
+
+    id: str
+    reason: str
+    at_ms: int
 
 
 def checked_limit(value: object) -> int:
@@ -134,20 +150,44 @@ def stats(queue: Settings) -> Operation[Stats]:
     )
 
 
+def _check_page(offset: object, limit: object) -> None:
+    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        raise UsageError(f"offset must be a whole number of at least 0, got {offset!r}")
+    checked_limit(limit)
+
+
 def page(queue: Settings, place: str, order: str, offset: int, limit: int) -> Operation[list[JobRecord]]:
     """Jobs of one place; `order` is newest, oldest or due.
 
     Raises:
         UsageError: offset below 0, or limit not within 1 and 1000.
     """
-    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-        raise UsageError(f"offset must be a whole number of at least 0, got {offset!r}")
-    checked_limit(limit)
+    _check_page(offset, limit)
 
     def read(reply: list[list[str]]) -> list[JobRecord]:
         return [_listed(job_id, due, fields) for job_id, due, *fields in reply]
 
     return Operation("list", lua.load("page"), (place,), (queue.keys.jobs, order, offset, limit), read)
+
+
+def broken(queue: Settings, offset: int, limit: int) -> Operation[list[BrokenNote]]:
+    """Notes about ids that can't be run, newest first.
+
+    Raises:
+        UsageError: as `page`.
+    """
+    _check_page(offset, limit)
+    return Operation(
+        "list", None, (), ("LRANGE", queue.keys.broken, offset, offset + limit - 1), lambda reply: [*map(_note, reply)]
+    )
+
+
+def _note(text: str) -> BrokenNote:
+    try:
+        note = json.loads(text)
+        return BrokenNote(str(note["id"]), str(note["reason"]), whole(note["at_ms"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return BrokenNote("", text, 0)  # not ours, and still to be seen
 
 
 def _listed(job_id: str, due: str, flat: Sequence[str]) -> JobRecord:

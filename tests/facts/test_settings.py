@@ -92,21 +92,21 @@ SETTINGS = st.builds(
 
 @given(SETTINGS)
 def test_what_one_process_writes_down_another_reads(settings: Settings):
-    reader = Settings.unknown("mail", retry_for=0)
+    reader = Settings("mail", retry_for=0).without_application()
 
     assert reader.with_fields(settings.to_fields()) == settings
 
 
 @given(st.dictionaries(st.sampled_from(sorted(Settings("mail").to_fields())), st.text()))
 def test_whatever_is_stored_a_reader_gets_settings_that_make_sense(stored: dict[str, str]):
-    found = Settings.unknown("mail").with_fields(stored)
+    found = Settings("mail").without_application().with_fields(stored)
 
     assert found.visibility_ms >= 1000
     assert found.max_attempts >= 1
 
 
 def test_who_knows_no_settings_trims_nothing():
-    stranger = Settings.unknown("mail")
+    stranger = Settings("mail").without_application()
 
     assert (stranger.completed_history, stranger.failed_history) == (KEEP_ALL, KEEP_ALL)
     assert stranger.with_fields({}) == stranger
@@ -114,6 +114,6 @@ def test_who_knows_no_settings_trims_nothing():
 
 def test_a_process_re_sends_no_longer_than_the_records_are_kept():
     """The application keeps records for 2 s; whoever goes by its settings gives up by then."""
-    found = Settings.unknown("mail").with_fields(Settings("mail", min_keep=2, retry_for=1).to_fields())
+    found = Settings("mail").without_application().with_fields(Settings("mail", min_keep=2, retry_for=1).to_fields())
 
     assert (found.min_keep, found.retry_for) == (2, 2)

@@ -96,7 +96,7 @@ def test_the_settings_are_written_for_processes_that_lack_them(make_queue: MakeQ
 
     until(lambda: queue.redis.hlen(queue.keys.settings))
     stored = queue.redis.hgetall(queue.keys.settings)
-    found = Settings.unknown("other").with_fields(stored)
+    found = Settings("other").without_application().with_fields(stored)
     assert (found.visibility_ms, found.max_attempts, found.completed_history) == (2500, 7, 5)
 
 

@@ -1,0 +1,132 @@
+"""Who and what is there: the queues at one Redis, and the live workers of one queue."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schedq.errors import Conflict, UsageError
+from schedq.job import whole
+from schedq.keys import QUEUES_KEY, QueueKeys
+from schedq.operations import Flow, Operation, firm, same
+from schedq.operations.upkeep import pairs
+from schedq.settings import Settings
+
+MOST_WORKERS: Final = 1000
+_PAGE: Final = 1000
+_AT_ONCE: Final = 200
+# Few jobs' keys match it too; they are sorted out here.
+_PATTERN: Final = "queue:*:[pd]e[nl]*[gd]"
+_PLACE: Final = re.compile(r"queue:(?:\{([^{}:]+)\}|([^{}:]+)):(?:pending|delayed)")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """A live worker, as it said last; instants are ms since the epoch, on its own clock.
+
+    Attributes:
+        id: the worker.
+        host: where it runs.
+        pid: its process there.
+        started_at_ms: since when.
+        concurrency: jobs that it takes at a time.
+        running: jobs that it runs.
+        jobs: of these the first 100, a dict each: id, task.
+        tasks: names of the tasks that it knows.
+        is_stopping: it was asked to stop.
+    """
+
+    id: str
+    host: str
+    pid: int
+    started_at_ms: int
+    concurrency: int
+    running: int
+    jobs: tuple[dict[str, Any], ...]
+    tasks: tuple[str, ...]
+    is_stopping: bool
+
+    @classmethod
+    def from_fields(cls, worker_id: str, fields: Mapping[str, str]) -> WorkerRecord:
+        """Read a worker's hash; what makes no sense reads as nothing."""
+        return cls(
+            id=worker_id,
+            host=fields.get("host", ""),
+            pid=whole(fields.get("pid")),
+            started_at_ms=whole(fields.get("started_at_ms")),
+            concurrency=whole(fields.get("concurrency")),
+            running=whole(fields.get("running")),
+            jobs=tuple(job for job in _list(fields.get("jobs")) if isinstance(job, dict)),
+            tasks=tuple(task for task in _list(fields.get("tasks")) if isinstance(task, str)),
+            is_stopping="stop" in fields,
+        )
+
+
+def _list(text: str | None) -> list[Any]:
+    try:
+        found = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def workers(queue: Settings) -> Flow[list[WorkerRecord]]:
+    """The live workers of a queue, the one that spoke last first: a dead one's hash expires."""
+    keys = queue.keys
+    (answer,) = yield [Operation("workers", None, (), ("ZREVRANGE", keys.workers, 0, MOST_WORKERS - 1), same)]
+    ids: list[str] = firm(answer)
+    found: list[WorkerRecord] = []
+    for first in range(0, len(ids), _AT_ONCE):
+        some = ids[first : first + _AT_ONCE]
+        answers = yield [Operation("workers", None, (), ("HGETALL", keys.worker(name)), pairs) for name in some]
+        for name, fields in zip(some, answers, strict=True):
+            if fields and not isinstance(fields, Conflict):
+                found.append(WorkerRecord.from_fields(name, firm(fields)))
+    return found
+
+
+def names(queue: Settings, *, scan: bool) -> Flow[list[str]]:
+    """The names of the queues at the Redis of this one, in order; a name that was only ever looked at is none.
+
+    With `scan` also those of queues that only other programs use: all keys are looked through, by pages.
+    """
+    (answer,) = yield [Operation("queues", None, (), ("SMEMBERS", QUEUES_KEY), _fitting)]
+    listed = firm(answer)
+    found: set[str] = set()
+    # On a cluster other queues' keys are elsewhere.
+    if queue.tagged:
+        found.update(listed)
+    else:
+        for first in range(0, len(listed), _AT_ONCE):
+            some = listed[first : first + _AT_ONCE]
+            answers = yield [_is_there(name) for name in some]
+            found.update(name for name, there in zip(some, answers, strict=True) if firm(there))
+    cursor = "0" if scan else ""
+    while cursor:
+        command = ("SCAN", cursor, "MATCH", _PATTERN, "COUNT", _PAGE)
+        (answer,) = yield [Operation("queues", None, (), command, same)]
+        cursor, page = firm(answer)
+        cursor = "" if cursor == "0" else cursor
+        found.update(_fitting(match[1] or match[2] for key in page if (match := _PLACE.fullmatch(key))))
+    return sorted(found)
+
+
+def _is_there(name: str) -> Operation[bool]:
+    keys = QueueKeys(name)
+    held = (keys.stats, keys.settings, keys.pending, keys.delayed, keys.processing, keys.workers, keys.paused)
+    return Operation("queues", None, (), ("EXISTS", *held), bool)
+
+
+def _fitting(found: Any) -> list[str]:
+    """Those that may name a queue: others' data may be anything."""
+    fitting = []
+    for name in found:
+        try:
+            QueueKeys(name)
+        except UsageError:
+            continue
+        fitting.append(name)
+    return sorted(fitting)
