@@ -15,7 +15,8 @@ from schedq.errors import (
 )
 from schedq.handle import Job
 from schedq.job import ClaimedJob, JobRecord, NewJob
-from schedq.operations.views import Stats
+from schedq.operations.directory import WorkerRecord
+from schedq.operations.views import BrokenNote, Stats
 from schedq.outcome import Discard, Retry, Snooze
 from schedq.queue import Queue
 from schedq.running import CurrentJob, current_job
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncQueue",
+    "BrokenNote",
     "ClaimedJob",
     "ClosedError",
     "Conflict",
@@ -49,6 +51,7 @@ __all__ = [
     "StoreUnavailable",
     "Task",
     "UsageError",
+    "WorkerRecord",
     "__version__",
     "current_job",
 ]

@@ -7,13 +7,15 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+from schedq.cli.show import harmless
+
 
 class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Local time, level, sentence; more lines, set in, only for a traceback."""
         moment = datetime.fromtimestamp(record.created).astimezone()
-        line = f"{moment:%H:%M:%S}.{int(record.msecs):03d} {record.levelname:<7} {_harmless(record.getMessage())}"
-        traced = "".join(f"\n    {_harmless(part)}" for part in _traceback(self, record).split("\n") if part)
+        line = f"{moment:%H:%M:%S}.{int(record.msecs):03d} {record.levelname:<7} {harmless(record.getMessage())}"
+        traced = "".join(f"\n    {harmless(part)}" for part in _traceback(self, record).split("\n") if part)
         return line + traced
 
 
@@ -44,10 +46,3 @@ def set_up(log_format: str, verbosity: int) -> None:
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     return formatter.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
-
-
-def _harmless(text: str) -> str:
-    """The text on one line, with an escape for whatever could steer a terminal or pass for another line."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,4 +1,4 @@
-"""Options that several commands have, and how they find queues."""
+"""Options that several commands have, the question before what can't be undone, and `MODULE:QUEUE`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import click
 
 from schedq.application import Application
+from schedq.cli.show import harmless
+from schedq.cli.typed import DURATION, INSTANT, QUEUE_NAME
 from schedq.errors import UsageError
-from schedq.queue import Queue
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,16 +36,52 @@ def log_options(function: F) -> F:
     return click.option("-v", "--verbose", count=True, help="Say more; twice: also what libraries say.")(function)
 
 
-def named_queue(name: str, redis_url: str | None) -> Queue:
-    """The queue of this name, without its application.
+def json_option(function: F) -> F:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs; instants are ms.")(
+        function
+    )
+
+
+def queue_option(function: F) -> F:
+    """`--queue NAME`, for commands on jobs."""
+    return click.option(
+        "--queue",
+        "queue_name",
+        type=QUEUE_NAME,
+        metavar="NAME",
+        envvar="SCHEDQ_QUEUE",
+        help="The queue; else SCHEDQ_QUEUE, else the only queue there is.",
+    )(function)
+
+
+def yes_option(function: F) -> F:
+    """`--yes`."""
+    return click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")(function)
+
+
+def time_options(function: F) -> F:
+    """`--delay` and `--run-at`."""
+    function = click.option(
+        "--run-at", type=INSTANT, metavar="TIME", help="When: 2030-01-01T09:00 (local time) or with an offset, …+01:00."
+    )(function)
+    return click.option("--delay", type=DURATION, metavar="D", help="How long from now: 90 (seconds), 5m, 1d12h.")(
+        function
+    )
+
+
+def ask(question: str, *, is_sure: bool) -> None:
+    """Ask before something is done that can't be undone.
 
     Raises:
-        click.UsageError: the name or the URL can't be one.
+        click.ClickException: the answer is no, or there is nobody to ask.
     """
-    try:
-        return Queue(name, redis=redis_url)
-    except UsageError as error:
-        raise click.UsageError(str(error)) from error
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise click.ClickException("this asks before it acts, and there is no terminal: add --yes; nothing was done")
+    if not click.confirm(harmless(question), err=True):
+        raise click.ClickException("nothing was done")
 
 
 def load_queue(path: str) -> Application:
@@ -66,7 +103,7 @@ def load_queue(path: str) -> Application:
         raise click.BadParameter(f"{module_name} can't be imported: {error}") from error
     except UsageError as error:
         raise click.BadParameter(f"{module_name} can't be imported: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise click.BadParameter(f"{module_name} can't be imported: {type(error).__name__}: {error}") from error
     for part in name.split("."):
         if not hasattr(found, part):

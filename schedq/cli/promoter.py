@@ -5,14 +5,16 @@ from __future__ import annotations
 import click
 
 from schedq.cli import lasting, logs
-from schedq.cli.options import log_options, named_queue, redis_option
+from schedq.cli.options import log_options, redis_option
+from schedq.cli.queues import named_queue
+from schedq.cli.typed import QUEUE_NAME
 from schedq.service import run_promoters
 
 
 @click.command(
     epilog="Example:  schedq promoter emails reports --redis redis://redis.internal:6379/0", no_args_is_help=True
 )
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, type=QUEUE_NAME)
 @redis_option
 @log_options
 def promoter(names: tuple[str, ...], redis_url: str | None, log_format: str, verbose: int) -> None:

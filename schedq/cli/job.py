@@ -1,0 +1,114 @@
+"""`schedq job`: all that is stored of one job."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from schedq.cli import show
+from schedq.cli.options import json_option, queue_option, redis_option
+from schedq.cli.queues import queue_of_job
+from schedq.cli.typed import JOB_ID
+from schedq.job import JobRecord, whole
+from schedq.registry import is_task_call
+
+_TIMES: Final = {
+    "enqueued": "enqueued_at_ms",
+    "due": "run_at_ms",
+    "started": "started_at_ms",
+    "lease renewed": "claimed_at_ms",
+    "taken back": "reclaimed_at_ms",
+    "asked to stop": "stop",
+    "completed": "completed_at_ms",
+    "cancelled": "cancelled_at_ms",
+}
+_SHOWN: Final = {
+    *(
+        "id",
+        "status",
+        "payload",
+        "attempts",
+        "max_attempts",
+        "result",
+        "result_error",
+        "last_error",
+        "last_error_at_ms",
+    ),
+    *("worker", "crashes", "history", "traceback", "backoff", "timeout_ms", *_TIMES.values()),
+}
+
+
+@click.command(epilog="Example:  schedq job 0d4s3…k8 --queue emails", no_args_is_help=True)
+@click.argument("job_id", metavar="ID", type=JOB_ID)
+@queue_option
+@redis_option
+@json_option
+def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:  # noqa: FBT001 - click's way
+    """All that is stored of the job ID: state, times, payload, result, error, and the history of its attempts."""
+    with queue_of_job(queue_name, redis_url) as queue:
+        record, now = queue.get_job(job_id), queue.stats()["now_ms"]
+        name = queue.name
+    if record is None:
+        raise click.ClickException(
+            f"nothing is stored of job {job_id} in queue {name}: trimmed, purged, or never there"
+        )
+    if as_json:
+        show.out_json({"queue": name, **show.plain(record), "fields": dict(record.fields)})
+        return
+    show.out(show.facts(_facts(name, record, now)))
+    _block("payload", show.pretty(record.fields.get("payload", "")))
+    if "result" in record.fields:
+        _block("result", show.pretty(record.fields["result"]))
+    if record.last_error:
+        _block(f"last error, {show.moment(record.last_error_at_ms, now)}", show.harmless_lines(record.last_error))
+        if "traceback" in record.fields:
+            _block("traceback", show.harmless_lines(record.fields["traceback"].rstrip()))
+    if record.history:
+        show.out("", show.heading("attempts, the last 10"), _history(record, now))
+
+
+def _facts(name: str, record: JobRecord, now_ms: int) -> list[tuple[str, str]]:
+    fields = record.fields
+    most = record.max_attempts
+    pairs = [
+        ("job", record.id),
+        ("queue", name),
+        ("state", record.status or "none"),
+        ("task", record.payload["task"] if is_task_call(record.payload) else ""),
+        ("attempts", f"{record.attempts}" + (f" of {most}" if most else "")),
+        ("worker", record.worker),
+        ("leases lost", str(record.crashes) if record.crashes else ""),
+        *(
+            (what, show.moment(whole(fields[field]), now_ms))
+            for what, field in _TIMES.items()
+            if whole(fields.get(field))
+        ),
+        ("timeout", show.span(whole(fields["timeout_ms"])) if "timeout_ms" in fields else ""),
+        ("backoff", fields.get("backoff", "")),
+        ("result error", record.result_error),
+        *((field, text) for field, text in sorted(fields.items()) if field not in _SHOWN),
+    ]
+    return [(what, text) for what, text in pairs if text]
+
+
+def _block(title: str, text: str) -> None:
+    show.out("", show.heading(title))
+    click.echo(text)
+
+
+def _history(record: JobRecord, now_ms: int) -> Any:
+    rows = []
+    for entry in record.history:
+        started, ended = whole(entry.get("started_at_ms")), whole(entry.get("ended_at_ms"))
+        rows.append(
+            (
+                str(entry.get("attempt", "")),
+                str(entry.get("outcome", "")),
+                show.clock(started, now_ms),
+                show.span(ended - started) if 0 < started <= ended else show.NOTHING,
+                str(entry.get("worker", "")),
+                str(entry.get("error", "")),
+            )
+        )
+    return show.table(["", "outcome", "started", "took", "worker", "error"], rows)

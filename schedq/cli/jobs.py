@@ -1,0 +1,187 @@
+"""`schedq jobs`: the jobs of a queue, page by page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, cast
+
+import click
+
+from schedq.cli import show
+from schedq.cli.options import json_option, redis_option
+from schedq.cli.queues import visited, warn_if_nowhere
+from schedq.cli.typed import QUEUE_NAME
+from schedq.job import JobRecord, whole
+from schedq.lifecycle import BROKEN, PLACES
+from schedq.operations.views import BrokenNote
+from schedq.queue import Queue
+
+Column = tuple[str, Callable[[JobRecord, int], str]]
+
+
+def _attempts(record: JobRecord, _now: int) -> str:
+    return f"{record.attempts}" + (f" of {record.max_attempts}" if record.max_attempts else "")
+
+
+def _payload(record: JobRecord, _now: int) -> str:
+    return show.stored(record.fields, "payload")
+
+
+def _at(name: str) -> tuple[Column, Column]:
+    """Two columns: a local time, and how far away it is."""
+
+    def when(record: JobRecord) -> int:
+        return whole(getattr(record, name, 0) or record.fields.get(name))
+
+    return (
+        ("at", lambda record, now: show.clock(when(record), now)),
+        ("", lambda record, now: show.apart(when(record), now)),
+    )
+
+
+def _named(title: str, pair: tuple[Column, Column]) -> tuple[Column, Column]:
+    return (title, pair[0][1]), pair[1]
+
+
+COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
+    "pending": (*_named("enqueued", _at("enqueued_at_ms")), ("attempts", _attempts), ("payload", _payload)),
+    "delayed": (*_named("due", _at("run_at_ms")), ("attempts", _attempts), ("payload", _payload)),
+    "processing": (
+        *_named("since", _at("started_at_ms")),
+        ("attempts", _attempts),
+        ("worker", lambda record, _: record.worker or show.NOTHING),
+        ("payload", _payload),
+    ),
+    "completed": (
+        *_named("completed", _at("completed_at_ms")),
+        (
+            "result",
+            lambda record, _: show.stored(record.fields, "result") if record.fields else "its record has expired",
+        ),
+    ),
+    "failed": (
+        *_named("failed", _at("last_error_at_ms")),
+        ("attempts", _attempts),
+        ("error", lambda record, _: record.last_error.strip().partition("\n")[0] or show.NOTHING),
+    ),
+    "cancelled": (*_named("cancelled", _at("cancelled_at_ms")), ("attempts", _attempts), ("payload", _payload)),
+}
+"""What a table shows beside the id, fitted to the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some jobs of one state.
+
+    Attributes:
+        state: the place they are in.
+        rows: the jobs, or notes for `broken`.
+        total: how many are there.
+    """
+
+    state: str
+    rows: Sequence[JobRecord | BrokenNote]
+    total: int
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  schedq jobs emails
+  schedq jobs emails --state failed --limit 50""",
+    no_args_is_help=True,
+)
+@click.argument("name", type=QUEUE_NAME)
+@click.option("--state", "states", type=click.Choice(PLACES), multiple=True, help="Only these; may be given again.")
+@click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Jobs of each state to pass over.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N", help="Most per state."
+)
+@redis_option
+@json_option
+def jobs(
+    name: str,
+    states: tuple[str, ...],
+    offset: int,
+    limit: int,
+    redis_url: str | None,
+    as_json: bool,  # noqa: FBT001 - click passes flags by name
+) -> None:
+    """The jobs of the queue NAME, a page of each state: next to run first, finished ones newest first."""
+    with visited(name, redis_url) as queue:
+        found = queue.stats()
+        pages = [
+            _page(queue, state, cast("dict[str, int]", found)[f"{state}_depth"], offset, limit)
+            for state in dict.fromkeys(states or PLACES)
+        ]
+        if not any(page.total for page in pages):
+            warn_if_nowhere(queue, redis_url)
+    has_more = any(offset + limit < page.total for page in pages)
+    if as_json:
+        show.out_json(
+            {
+                "queue": name,
+                "jobs": [_plain(page.state, row) for page in pages for row in page.rows],
+                "totals": {page.state: page.total for page in pages},
+                "offset": offset,
+                "next_offset": offset + limit if has_more else None,
+            }
+        )
+        return
+    again = _again(name, redis_url, limit)
+    for page in pages:
+        if page.total or states:
+            _show(page, found["now_ms"], offset, limit, again)
+    if not states and not any(page.total for page in pages):
+        show.line(f"queue {name} holds no jobs")
+
+
+def _page(queue: Queue, state: str, total: int, offset: int, limit: int) -> Page:
+    """A page, in as many requests as its bytes need: one answers 1 MiB at the most."""
+    rows: list[Any] = []
+    read = getattr(queue, f"list_{state}")
+    while len(rows) < limit and offset + len(rows) < total:
+        some = read(offset=offset + len(rows), limit=limit - len(rows))
+        if not some:
+            break
+        rows += some
+    return Page(state, rows, total)
+
+
+def _plain(state: str, row: JobRecord | BrokenNote) -> dict[str, Any]:
+    return {"state": state, **(asdict(row) if isinstance(row, BrokenNote) else show.plain(row))}
+
+
+def _show(page: Page, now_ms: int, offset: int, limit: int, again: str) -> None:
+    show.out(show.heading(page.state))
+    if not page.rows:
+        show.line(
+            f"none{f' from {offset:,} on' if page.total else ''}; {show.count(page.total, 'job')} in all\n".strip()
+        )
+        show.out("")
+        return
+    show.out(_table(page, now_ms))
+    last = offset + len(page.rows)
+    show.line(f"{offset + 1:,} to {last:,} of {max(page.total, last):,}")
+    if offset + limit < page.total:
+        show.line(f"next page: {again} --state {page.state} --offset {offset + limit}")
+    show.out("")
+
+
+def _table(page: Page, now_ms: int) -> Any:
+    if page.state == BROKEN:
+        notes = [row for row in page.rows if isinstance(row, BrokenNote)]
+        rows = [(n.id, show.clock(n.at_ms, now_ms), show.apart(n.at_ms, now_ms), n.reason) for n in notes]
+        return show.table(["id", "met", "", "reason"], rows)
+    columns = COLUMNS[page.state]
+    records = [row for row in page.rows if isinstance(row, JobRecord)]
+    cells = [(record.id, *(text(record, now_ms) for _, text in columns)) for record in records]
+    return show.table(["id", *(title for title, _ in columns)], cells, right=["attempts"])
+
+
+def _again(name: str, redis_url: str | None, limit: int) -> str:
+    """The command as it was given; a URL that may hold a password is not repeated."""
+    where = "" if redis_url is None else f" --redis {'URL' if '@' in redis_url else shlex.quote(redis_url)}"
+    return f"schedq jobs {name}{where} --limit {limit}"

@@ -1,0 +1,43 @@
+"""`schedq pause` and `schedq resume`."""
+
+from __future__ import annotations
+
+import click
+
+from schedq.cli import show
+from schedq.cli.options import json_option, redis_option
+from schedq.cli.queues import used, visited
+from schedq.cli.typed import QUEUE_NAME
+
+
+@click.command(epilog="Example:  schedq pause emails", no_args_is_help=True)
+@click.argument("name", type=QUEUE_NAME)
+@redis_option
+@json_option
+def pause(name: str, redis_url: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
+    """Let no worker take jobs of the queue NAME. What runs, runs on; new jobs are taken in; `resume` ends it."""
+    with used(name, redis_url) as queue:
+        before = queue.stats()["paused_since_ms"]
+        queue.pause()
+        found = queue.stats()
+    if as_json:
+        show.out_json({"queue": name, "was_paused": before is not None, "paused_since_ms": found["paused_since_ms"]})
+        return
+    since = show.moment(found["paused_since_ms"] or 0, found["now_ms"])
+    said = f"is paused since {since} already" if before is not None else "is paused"
+    show.line(f"queue {name} {said}; {found['processing_depth']:,} running, {found['pending_depth']:,} waiting")
+
+
+@click.command(epilog="Example:  schedq resume emails", no_args_is_help=True)
+@click.argument("name", type=QUEUE_NAME)
+@redis_option
+@json_option
+def resume(name: str, redis_url: str | None, as_json: bool) -> None:  # noqa: FBT001
+    """Let workers take jobs of the queue NAME again."""
+    with visited(name, redis_url) as queue:
+        was_paused = queue.resume()
+        waiting = queue.stats()["pending_depth"]
+    if as_json:
+        show.out_json({"queue": name, "was_paused": was_paused})
+    else:
+        show.line(f"queue {name} {'goes on' if was_paused else 'was not paused'}; {waiting:,} waiting")

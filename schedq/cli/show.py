@@ -1,0 +1,197 @@
+"""How things are shown: tables and texts for people, JSON for programs, local times with how far away they are.
+
+What comes from Redis may hold anything, so it is escaped here and never read as markup.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import click
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from schedq.payload import UnreadablePayload, decode
+from schedq.registry import is_task_call
+
+NOTHING: Final = "–"
+_PIPE_WIDTH: Final = 120
+_MOST_BRIEF: Final = 200
+
+
+def out(*things: RenderableType) -> None:
+    """Print for people: in a terminal as wide as it is and in colour, elsewhere plain, `COLUMNS` or 120 wide."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(highlight=False, markup=False, emoji=False, width=_PIPE_WIDTH)
+    for thing in things:
+        console.print(thing)
+
+
+def line(text: str) -> None:
+    """Print one line for people, however long: what is in it can be copied."""
+    click.echo(harmless(text))
+
+
+def out_json(value: object) -> None:
+    """Print for programs, in one line of ASCII."""
+    click.echo(json.dumps(value, separators=(",", ":")))
+
+
+# -- texts
+
+
+def harmless(text: str) -> str:
+    """The text on one line, with an escape for whatever could steer a terminal or pass for another line."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def harmless_lines(text: str) -> str:
+    """The same with the lines that it has."""
+    return "\n".join(harmless(line.expandtabs(4)) for line in text.split("\n"))
+
+
+def brief(payload: object) -> str:
+    """A payload in a few words: a task call as it reads in Python, anything else as JSON."""
+    if isinstance(payload, dict) and is_task_call(payload):
+        args = [_compact(value) for value in payload.get("args", [])]
+        args += [f"{name}={_compact(value)}" for name, value in payload.get("kwargs", {}).items()]
+        return f"{payload['task']}({', '.join(args)})"[:_MOST_BRIEF]
+    return _compact(payload)[:_MOST_BRIEF]
+
+
+def stored(fields: Mapping[str, str], name: str) -> str:
+    """A JSON field of a job, in a few words; as it is stored if it is no JSON."""
+    text = fields.get(name)
+    if text is None:
+        return NOTHING
+    try:
+        return brief(decode(text))
+    except UnreadablePayload:
+        return text[:_MOST_BRIEF]
+
+
+def pretty(text: str) -> str:
+    """Stored JSON text set out over lines; as it is stored if it is no JSON."""
+    try:
+        return harmless_lines(json.dumps(decode(text), indent=2, ensure_ascii=False))
+    except UnreadablePayload:
+        return harmless_lines(text)
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 job`, `1,234 jobs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+# -- tables
+
+
+def cell(text: str, style: str = "") -> Text:
+    """One line of a table; what does not fit is cut, and shown to be."""
+    return Text(harmless(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, whole: int = 0, right: Sequence[str] = ()) -> Table:
+    """A table without lines. Column number `whole` is never cut: it holds what people copy."""
+    cells = [list(row) for row in rows]
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, title in enumerate(titles):
+        width = max([len(title), *(len(row[number]) for row in cells)])
+        made.add_column(
+            title,
+            justify="right" if title in right else "left",
+            overflow="fold" if number == whole else "ellipsis",
+            min_width=width if number == whole else None,
+        )
+    for row in cells:
+        made.add_row(*(Text(harmless(text)) if number == whole else cell(text) for number, text in enumerate(row)))
+    return made
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Table:
+    """Names and values, one pair a line."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="bold")
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        grid.add_row(name, Text(harmless_lines(value), overflow="fold"))
+    return grid
+
+
+def heading(text: str) -> Text:
+    """A line above a table."""
+    return Text(harmless(text), style="bold underline")
+
+
+# -- times
+
+
+def span(ms: int) -> str:
+    """A duration as people say it: `340 ms`, `12 s`, `4 min 5 s`, `3 h 12 min`, `5 d 3 h`."""
+    if ms < 1000:
+        return f"{ms} ms"
+    for least, large, large_ms, small, small_ms in _SCALE:
+        if ms >= least:
+            rest = ms % large_ms // small_ms
+            return f"{ms // large_ms} {large}" + (f" {rest} {small}" if rest else "")
+    return f"{ms / 1000:.1f} s" if ms < 10_000 else f"{ms // 1000} s"
+
+
+_SCALE: Final = (
+    (48 * 3_600_000, "d", 86_400_000, "h", 3_600_000),
+    (3_600_000, "h", 3_600_000, "min", 60_000),
+    (60_000, "min", 60_000, "s", 1000),
+)
+
+
+def apart(ms: int, now_ms: int) -> str:
+    """`in 4 min`, `4 min ago`."""
+    if not ms:
+        return NOTHING
+    return f"in {span(ms - now_ms)}" if ms > now_ms else f"{span(now_ms - ms)} ago"
+
+
+def clock(ms: int, now_ms: int) -> str:
+    """A local time, with the day if that is another one; for tables."""
+    local, today = _local(ms), _local(now_ms)
+    if local is None or today is None:
+        return NOTHING if not ms else "never"
+    return f"{local:%H:%M:%S}" if local.date() == today.date() else f"{local:%Y-%m-%d %H:%M}"
+
+
+def moment(ms: int, now_ms: int) -> str:
+    """A local time in full, and how far away it is."""
+    local = _local(ms)
+    if local is None:
+        return NOTHING if not ms else "never"
+    return f"{local:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} {local:%z} ({apart(ms, now_ms)})"
+
+
+def _local(ms: int) -> datetime | None:
+    if not ms:
+        return None
+    try:
+        return datetime.fromtimestamp(ms // 1000).astimezone()
+    except (OverflowError, ValueError, OSError):
+        return None  # the last hours of the year 9999 are in 10000 here
+
+
+def plain(record: Any) -> dict[str, Any]:
+    """A job for programs: what is stored, decoded; instants in ms. `payload_text` only if the payload can't be read."""
+    found = {name: getattr(record, name) for name in record.__slots__ if name != "fields"}
+    text = record.fields.get("payload")
+    if record.payload is None and text not in (None, "null"):
+        found["payload_text"] = text
+    return found
