@@ -32,7 +32,7 @@ def for_each(
             refused.append(job_id)
             answers.append({"id": job_id, "answer": "no", "state": state})
             if not as_json:
-                click.echo(f"schedq: {_why(queue, job_id, state)}; {wish}", err=True)
+                click.echo(f"schedq: {show.harmless(_why(queue, job_id, state, wish))}", err=True)
         else:
             answers.append({"id": job_id, "answer": done})
             if not as_json:
@@ -43,7 +43,7 @@ def for_each(
         raise click.exceptions.Exit(1)
 
 
-def _why(queue: Queue, job_id: str, state: str) -> str:
+def _why(queue: Queue, job_id: str, state: str, wish: str) -> str:
     if state == "gone":
         return f"nothing is stored of job {job_id} in queue {queue.name}"
-    return f"job {job_id} is {state}"
+    return f"job {job_id} is {state}; {wish}"

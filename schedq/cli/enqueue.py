@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
@@ -118,7 +119,7 @@ def _call(task: str, args: list[Any] | None, kwargs: dict[str, Any] | None) -> d
 
 def _standard_input() -> io.TextIOBase:
     # Bytes that are no UTF-8 are refused as such, by the payload's line.
-    return io.TextIOWrapper(click.get_binary_stream("stdin"), encoding="utf-8", errors="surrogateescape")
+    return io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="surrogateescape")
 
 
 def _enqueue_lines(name: str, redis_url: str | None, options: dict[str, Any], *, as_json: bool) -> None:

@@ -35,6 +35,8 @@ _SHOWN: Final = {
         "last_error",
         "last_error_at_ms",
     ),
+    # Nobody needs these but the scripts; --json has them.
+    *("settled_move", "settled_token", "claim_token", "adopted_token", "request", "waiter", "released"),
     *("worker", "crashes", "history", "traceback", "backoff", "timeout_ms", *_TIMES.values()),
 }
 
@@ -79,17 +81,21 @@ def _facts(name: str, record: JobRecord, now_ms: int) -> list[tuple[str, str]]:
         ("attempts", f"{record.attempts}" + (f" of {most}" if most else "")),
         ("worker", record.worker),
         ("leases lost", str(record.crashes) if record.crashes else ""),
-        *(
-            (what, show.moment(whole(fields[field]), now_ms))
-            for what, field in _TIMES.items()
-            if whole(fields.get(field))
-        ),
+        *((what, show.moment(whole(fields[field]), now_ms)) for what, field in _times(record).items()),
         ("timeout", show.span(whole(fields["timeout_ms"])) if "timeout_ms" in fields else ""),
         ("backoff", fields.get("backoff", "")),
         ("result error", record.result_error),
         *((field, text) for field, text in sorted(fields.items()) if field not in _SHOWN),
     ]
     return [(what, text) for what, text in pairs if text]
+
+
+def _times(record: JobRecord) -> dict[str, str]:
+    """The instants that say something of a job in its state."""
+    passed_over = set() if record.status == "processing" else {"lease renewed"}
+    return {
+        what: field for what, field in _TIMES.items() if whole(record.fields.get(field)) and what not in passed_over
+    }
 
 
 def _block(title: str, text: str) -> None:

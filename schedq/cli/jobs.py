@@ -37,7 +37,7 @@ def _at(name: str) -> tuple[Column, Column]:
 
     return (
         ("at", lambda record, now: show.clock(when(record), now)),
-        ("", lambda record, now: show.apart(when(record), now)),
+        ("", lambda record, now: show.roughly(when(record), now)),
     )
 
 
@@ -49,7 +49,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
     "pending": (*_named("enqueued", _at("enqueued_at_ms")), ("attempts", _attempts), ("payload", _payload)),
     "delayed": (*_named("due", _at("run_at_ms")), ("attempts", _attempts), ("payload", _payload)),
     "processing": (
-        *_named("since", _at("started_at_ms")),
+        ("since", _at("started_at_ms")[1][1]),
         ("attempts", _attempts),
         ("worker", lambda record, _: record.worker or show.NOTHING),
         ("payload", _payload),
@@ -173,7 +173,7 @@ def _show(page: Page, now_ms: int, offset: int, limit: int, again: str) -> None:
 def _table(page: Page, now_ms: int) -> Any:
     if page.state == BROKEN:
         notes = [row for row in page.rows if isinstance(row, BrokenNote)]
-        rows = [(n.id, show.clock(n.at_ms, now_ms), show.apart(n.at_ms, now_ms), n.reason) for n in notes]
+        rows = [(n.id, show.clock(n.at_ms, now_ms), show.roughly(n.at_ms, now_ms), n.reason) for n in notes]
         return show.table(["id", "met", "", "reason"], rows)
     columns = COLUMNS[page.state]
     records = [row for row in page.rows if isinstance(row, JobRecord)]

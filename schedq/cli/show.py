@@ -28,9 +28,12 @@ def out(*things: RenderableType) -> None:
     """Print for people: in a terminal as wide as it is and in colour, elsewhere plain, `COLUMNS` or 120 wide."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(highlight=False, markup=False, emoji=False, width=_PIPE_WIDTH)
-    for thing in things:
-        console.print(thing)
+        console.width = _PIPE_WIDTH
+    with console.capture() as shown:
+        for thing in things:
+            console.print(thing)
+    # Without the blanks that fill the last column, which a pipe would carry and a narrow terminal wrap.
+    click.echo("\n".join(line.rstrip(" ") for line in shown.get().split("\n")), nl=False, color=True)
 
 
 def line(text: str) -> None:
@@ -157,10 +160,18 @@ _SCALE: Final = (
 
 
 def apart(ms: int, now_ms: int) -> str:
-    """`in 4 min`, `4 min ago`."""
+    """`in 4 min 5 s`, `4 min 5 s ago`."""
     if not ms:
         return NOTHING
     return f"in {span(ms - now_ms)}" if ms > now_ms else f"{span(now_ms - ms)} ago"
+
+
+def roughly(ms: int, now_ms: int) -> str:
+    """`in 4 min`, `4 min ago`; for tables."""
+    if not ms:
+        return NOTHING
+    number, unit = span(abs(ms - now_ms)).split()[:2]
+    return f"in {number} {unit}" if ms > now_ms else f"{number} {unit} ago"
 
 
 def clock(ms: int, now_ms: int) -> str:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any, cast
 
 import click
+from rich.table import Table
 
 from schedq.cli import show
 from schedq.cli.options import json_option, redis_option
@@ -53,23 +54,27 @@ def _depths(found: Stats) -> dict[str, int]:
 
 
 def _show(queue: Queue, found: Stats, workers: list[WorkerRecord]) -> None:
-    now = found["now_ms"]
-    show.out(show.heading(f"queue {queue.name} at {queue.address.label}"))
-    if found["paused_since_ms"] is not None:
-        show.out(show.facts([("paused", f"since {show.moment(found['paused_since_ms'], now)}")]))
-    notes = {"delayed": f"next one due {show.moment(found['next_due_ms'] or 0, now)}" if found["next_due_ms"] else ""}
+    now, depths = found["now_ms"], _depths(found)
+    facts = [
+        ("paused", "no" if found["paused_since_ms"] is None else f"since {show.moment(found['paused_since_ms'], now)}"),
+        ("next due", show.moment(found["next_due_ms"] or 0, now)),
+        ("visibility", show.span(found["visibility_ms"])),
+        ("workers", f"{found['workers']:,}"),
+    ]
     if found["leases_depth"] != found["processing_depth"]:
-        notes["processing"] = f"with a lease: {found['leases_depth']:,}"
-    rows = [(place, f"{depth:,}", notes.get(place, "")) for place, depth in _depths(found).items()]
-    show.out(show.table(["jobs now", "", " "], rows, right=[""]))
+        facts.append(("leases", f"{found['leases_depth']:,} for {found['processing_depth']:,} running jobs"))
     totals = [(what[:-6], value) for what, value in cast("dict[str, int]", found).items() if what.endswith("_total")]
-    rows = [(what, f"{value:,}", "") for what, value in totals]
-    show.out("", show.table(["jobs so far", "", " "], rows, right=[""]))
-    show.out("", show.facts([("visibility", show.span(found["visibility_ms"]))]), "")
-    if not workers:
-        show.out("no live workers")
-        return
-    show.out(show.heading(show.count(len(workers), "live worker")), _crew(workers, now))
+    half = (len(totals) + 1) // 2
+    blocks = [("now", list(depths.items())), ("so far", totals[:half]), ("", totals[half:])]
+    grid = Table.grid(padding=(0, 6, 0, 0))
+    grid.add_row(*(_numbers(title, numbers) for title, numbers in blocks))
+    show.out(show.heading(f"queue {queue.name} at {queue.address.label}"), show.facts(facts), "", grid)
+    if workers:
+        show.out("", show.heading("live workers, as they said in the last 10 seconds"), _crew(workers, now))
+
+
+def _numbers(title: str, numbers: list[tuple[str, int]]) -> Table:
+    return show.table([title, " "], [(what, f"{value:,}") for what, value in numbers], right=[" "])
 
 
 def _crew(workers: list[WorkerRecord], now_ms: int) -> Any:
@@ -78,7 +83,7 @@ def _crew(workers: list[WorkerRecord], now_ms: int) -> Any:
         jobs = [f"{job.get('id', '?')} {job.get('task', '')}" for job in worker.jobs[:_MOST_JOBS]]
         if worker.running > len(jobs):
             jobs.append(f"and {worker.running - len(jobs)} more")
-        since = f"{show.clock(worker.started_at_ms, now_ms)}, {show.apart(worker.started_at_ms, now_ms)}"
+        since = f"{show.clock(worker.started_at_ms, now_ms)}, {show.roughly(worker.started_at_ms, now_ms)}"
         busy = f"{worker.running} of {worker.concurrency}" + (", stopping" if worker.is_stopping else "")
         first = (worker.host, str(worker.pid), since, busy)
         rows += [(*(first if n == 0 else ("",) * 4), job) for n, job in enumerate(jobs or [show.NOTHING])]
@@ -111,7 +116,7 @@ def _overview(found: dict[str, Stats]) -> Any:
     for name, stats in found.items():
         now, paused = stats["now_ms"], stats["paused_since_ms"]
         numbers = [f"{_depths(stats)[place]:,}" for place in depths]
-        due = show.apart(stats["next_due_ms"] or 0, now)
-        rows.append((name, *numbers, str(stats["workers"]), due, "" if paused is None else show.apart(paused, now)))
+        due = show.roughly(stats["next_due_ms"] or 0, now)
+        rows.append((name, *numbers, str(stats["workers"]), due, "" if paused is None else show.roughly(paused, now)))
     titles = ["queue", "pending", "delayed", "running", "failed", "workers", "next due", "paused"]
     return show.table(titles, rows, right=titles[1:6])

@@ -33,8 +33,8 @@ class _QueueName(click.ParamType[str]):
     def shell_complete(
         self,
         ctx: click.Context,
-        param: click.Parameter,
-        incomplete: str,  # noqa: ARG002 - click's signature
+        param: click.Parameter,  # noqa: ARG002 - click's signature
+        incomplete: str,
     ) -> list[CompletionItem]:
         names = queues.names_at_once(ctx.params.get("redis_url"))
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]

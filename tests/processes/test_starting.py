@@ -41,8 +41,9 @@ def test_mistakes_of_usage_are_named_without_a_traceback(scene: Scene):
 
     assert codes == [2] * len(MISTAKES), started
     for process, complaint in started:
-        assert process.log.startswith("Usage: "), process
-        assert complaint in process.log.splitlines()[-1], process
+        (line,) = process.log.splitlines()
+        assert line.startswith(f"schedq {process.arguments[0]}: "), process
+        assert complaint in line, process
         assert "s3cret" not in process.log, process
         assert process.output == ""
 
