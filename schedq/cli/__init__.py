@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _leave(f"schedq: {error.format_message()}", 1)
     except click.Abort:
         _leave("schedq: interrupted", 1)
-    except SchedqError as error:
+    except (SchedqError, OSError) as error:  # OSError: such as a full disk behind standard output
         _leave(f"schedq: {error}", 1)
     sys.exit(code)
 

@@ -14,7 +14,11 @@ from schedq.cli.typed import JOB_ID
 _SAID: Final = {"cancelled": "cancelled", "asked": "asked to stop", "no": None}
 
 
-@click.command(epilog="Example:  schedq cancel 0d4s3…k8 --queue emails", no_args_is_help=True)
+@click.command(
+    short_help="Cancel jobs that wait; ask running ones to stop.",
+    epilog="Example:  schedq cancel 0d4s3…k8 --queue emails",
+    no_args_is_help=True,
+)
 @click.argument("job_ids", metavar="ID...", nargs=-1, required=True, type=JOB_ID)
 @queue_option
 @yes_option

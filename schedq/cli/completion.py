@@ -12,6 +12,7 @@ _SHELLS: Final = ("bash", "zsh", "fish")
 
 
 @click.command(
+    short_help="Print a shell's completion script.",
     epilog="""\b
 Examples, for the shell's start-up file:
   bash   ~/.bashrc   eval "$(schedq completion bash)"

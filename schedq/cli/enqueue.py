@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import click
 
@@ -24,6 +24,7 @@ _BATCH: Final = 1000
 
 
 @click.command(
+    short_help="Store jobs, to run now or later.",
     epilog="""\b
 Examples:
   schedq enqueue emails '{"to": "ada@example.org"}' --delay 5m
@@ -117,9 +118,13 @@ def _call(task: str, args: list[Any] | None, kwargs: dict[str, Any] | None) -> d
     return call
 
 
-def _standard_input() -> io.TextIOBase:
-    # Bytes that are no UTF-8 are refused as such, by the payload's line.
-    return io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="surrogateescape")
+def _standard_input() -> TextIO:
+    if sys.stdin is None:
+        raise click.UsageError("standard input is closed")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        # Bytes that are no UTF-8 come through, to be refused as such with the number of their line.
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    return sys.stdin
 
 
 def _enqueue_lines(name: str, redis_url: str | None, options: dict[str, Any], *, as_json: bool) -> None:
@@ -162,7 +167,7 @@ def _said(error: Exception) -> str:
     return error.format_message() if isinstance(error, click.ClickException) else str(error)
 
 
-def _parsed(lines: io.TextIOBase) -> Iterator[Any]:
+def _parsed(lines: TextIO) -> Iterator[Any]:
     for number, text in enumerate(lines, 1):
         if text.strip():
             try:

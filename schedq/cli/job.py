@@ -41,7 +41,11 @@ _SHOWN: Final = {
 }
 
 
-@click.command(epilog="Example:  schedq job 0d4s3…k8 --queue emails", no_args_is_help=True)
+@click.command(
+    short_help="Show all that is stored of one job.",
+    epilog="Example:  schedq job 0d4s3…k8 --queue emails",
+    no_args_is_help=True,
+)
 @click.argument("job_id", metavar="ID", type=JOB_ID)
 @queue_option
 @redis_option

@@ -87,6 +87,7 @@ class Page:
 
 
 @click.command(
+    short_help="List the jobs of a queue, by state, page by page.",
     epilog="""\b
 Examples:
   schedq jobs emails
@@ -94,7 +95,14 @@ Examples:
     no_args_is_help=True,
 )
 @click.argument("name", type=QUEUE_NAME)
-@click.option("--state", "states", type=click.Choice(PLACES), multiple=True, help="Only these; may be given again.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(PLACES),
+    multiple=True,
+    metavar="STATE",
+    help=f"One of {', '.join(PLACES)}; may be given again.",
+)
 @click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Jobs of each state to pass over.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N", help="Most per state."

@@ -78,7 +78,7 @@ def ask(question: str, *, is_sure: bool) -> None:
     """
     if is_sure:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise click.ClickException("this asks before it acts, and there is no terminal: add --yes; nothing was done")
     if not click.confirm(harmless(question), err=True):
         raise click.ClickException("nothing was done")

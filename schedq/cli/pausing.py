@@ -10,7 +10,9 @@ from schedq.cli.queues import used, visited
 from schedq.cli.typed import QUEUE_NAME
 
 
-@click.command(epilog="Example:  schedq pause emails", no_args_is_help=True)
+@click.command(
+    short_help="Let no worker take jobs of a queue.", epilog="Example:  schedq pause emails", no_args_is_help=True
+)
 @click.argument("name", type=QUEUE_NAME)
 @redis_option
 @json_option
@@ -28,7 +30,7 @@ def pause(name: str, redis_url: str | None, as_json: bool) -> None:  # noqa: FBT
     show.line(f"queue {name} {said}; {found['processing_depth']:,} running, {found['pending_depth']:,} waiting")
 
 
-@click.command(epilog="Example:  schedq resume emails", no_args_is_help=True)
+@click.command(short_help="Let workers take jobs again.", epilog="Example:  schedq resume emails", no_args_is_help=True)
 @click.argument("name", type=QUEUE_NAME)
 @redis_option
 @json_option

@@ -12,7 +12,9 @@ from schedq.service import run_promoters
 
 
 @click.command(
-    epilog="Example:  schedq promoter emails reports --redis redis://redis.internal:6379/0", no_args_is_help=True
+    short_help="Wake due jobs and take back those of dead workers, without application code.",
+    epilog="Example:  schedq promoter emails reports --redis redis://redis.internal:6379/0",
+    no_args_is_help=True,
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, type=QUEUE_NAME)
 @redis_option

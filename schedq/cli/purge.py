@@ -13,7 +13,9 @@ from schedq.cli.typed import QUEUE_NAME
 from schedq.lifecycle import PLACES
 
 
-@click.command(epilog="Example:  schedq purge emails --yes", no_args_is_help=True)
+@click.command(
+    short_help="Delete every job of a queue.", epilog="Example:  schedq purge emails --yes", no_args_is_help=True
+)
 @click.argument("name", type=QUEUE_NAME)
 @yes_option
 @redis_option

@@ -17,6 +17,7 @@ _BATCH: Final = 1000
 
 
 @click.command(
+    short_help="Give failed or cancelled jobs a new life.",
     epilog="""\b
 Examples:
   schedq requeue 0d4s3…k8

@@ -14,6 +14,7 @@ from schedq.cli.typed import JOB_ID
 
 
 @click.command(
+    short_help="Give delayed jobs another time.",
     epilog="""\b
 Examples:
   schedq reschedule 0d4s3…k8 --now

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from schedq import embedded
+from schedq.cli import show
+from schedq.cli.options import json_option
 
 
-@click.command(epilog="Example:  schedq server --stop ./data")
+@click.command(
+    short_help="Start the embedded server of a folder, or end it.", epilog="Example:  schedq server --stop ./data"
+)
 @click.argument("directory", required=False)
 @click.option("--stop", metavar="DIR", help="End the server of this folder; its data stays.")
-def server(directory: str | None, stop: str | None) -> None:
+@json_option
+def server(directory: str | None, stop: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Start the embedded server of DIRECTORY (or of your data folder), or end one.
 
     It is the server behind embedded:// URLs: one per folder, shared by all that name it, gone 60 s after its last
@@ -20,7 +27,14 @@ def server(directory: str | None, stop: str | None) -> None:
         if directory is not None:
             raise click.UsageError(f"either start {directory} or stop {stop}")
         was_there = embedded.stop_server(stop)
-        click.echo(f"{stop}: {'ended' if was_there else 'no server was running'}")
+        if as_json:
+            show.out_json({"directory": str(Path(stop).absolute()), "was_running": was_there})
+        else:
+            show.line(f"{stop}: {'ended' if was_there else 'no server was running'}")
         return
     url = f"embedded://{directory or ''}"
-    click.echo(f"{embedded.data_directory(url)}: unix://{embedded.ensure_server(url)}")
+    folder, place = embedded.data_directory(url), f"unix://{embedded.ensure_server(url)}"
+    if as_json:
+        show.out_json({"directory": str(folder), "url": place})
+    else:
+        show.line(f"{folder}: {place}")

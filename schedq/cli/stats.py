@@ -22,10 +22,11 @@ _MOST_JOBS = 5
 
 
 @click.command(
+    short_help="Depths, totals and live workers; of all queues, or of one.",
     epilog="""\b
 Examples:
   schedq stats
-  schedq stats emails --json"""
+  schedq stats emails --json""",
 )
 @click.argument("name", required=False, type=QUEUE_NAME)
 @click.option("--scan", is_flag=True, help="Also find queues that only other programs use: looks through all keys.")

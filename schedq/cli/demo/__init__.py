@@ -22,7 +22,7 @@ SHORTEST_S: Final = 8
 NEEDED: Final = {"PIL": "Pillow", "httpx": "httpx", "aiosmtpd": "aiosmtpd"}
 
 
-@click.command
+@click.command(epilog="Example:  schedq demo --seconds 30")
 @click.option("--seconds", default=20.0, show_default=True, metavar="N", help="How long the work is spread over.")
 def demo(seconds: float) -> None:
     """Watch schedq work: pictures now, mail later, webhooks that fail at first, and a worker that is killed.

@@ -1,0 +1,203 @@
+"""Mistakes: one line that names what is wrong and the way out, exit code 1 or 2, and nothing done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from schedq import Queue
+from tests.cli.conftest import Run
+from tests.servers import Server
+
+USAGE = {
+    ("tpyo",): "No such command 'tpyo'",
+    ("enqueue", "mail", "{}", "--dely", "5"): "--delay",
+    ("stats", "no:name"): "no:name",
+    ("stats", "a", "b"): "unexpected extra argument",
+    ("stats", "mail", "--scan"): "leave NAME out",
+    ("stats", "--redis", "http://localhost"): "unknown Redis URL scheme 'http'",
+    ("stats", "mail", "--redis", "redis://:s3cret@localhost:port"): "redis://localhost:port",
+    ("stats", "mail", "--redis", "redis"): "unknown Redis URL scheme",
+    ("jobs",): "",
+    ("jobs", "mail", "--state", "lost"): "'lost' is not one of 'pending'",
+    ("jobs", "mail", "--offset", "-1"): "--offset",
+    ("jobs", "mail", "--limit", "0"): "--limit",
+    ("jobs", "mail", "--limit", "ten"): "--limit",
+    ("job", "no:id"): "job id 'no:id'",
+    ("job", "a", "--queue", "no:name"): "no:name",
+    ("job", "a"): "there is no queue here; name one with --queue",
+    ("cancel", "a", "b c"): "job id 'b c'",
+    ("requeue",): "",
+    ("requeue", "--yes"): "give ids, or --failed",
+    ("requeue", "a", "--failed"): "not both",
+    ("reschedule", "a"): "give one of --delay, --run-at and --now",
+    ("reschedule", "a", "--now", "--delay", "5"): "give one of",
+    ("reschedule", "a", "--delay", "soon"): "'soon' is no duration; write 90 (seconds), 5m, 1d12h",
+    ("reschedule", "a", "--run-at", "tomorrow"): "'tomorrow' is no time; write 2030-01-01T09:00",
+    ("pause", "*"): "queue name '*'",
+    ("resume", ""): "queue name ''",
+    ("purge", "a b"): "queue name 'a b'",
+    ("promoter", "mail", "a:b"): "a:b",
+    ("enqueue", "mail"): "give PAYLOAD, --lines or --task",
+    ("enqueue", "mail", "{}", "--task", "t"): "not PAYLOAD and --task",
+    ("enqueue", "mail", "--lines", "--task", "t"): "not --lines and --task",
+    ("enqueue", "mail", "hello"): "a text needs quotes: '\"hello\"'",
+    ("enqueue", "mail", '{"a": NaN}'): "NaN is not JSON",
+    ("enqueue", "mail", "{" * 5000): "not JSON",
+    ("enqueue", "mail", "-"): "not JSON",
+    ("enqueue", "mail", "{}", "--delay", "5", "--run-at", "2030-01-01"): "give --delay or --run-at, not both",
+    ("enqueue", "mail", "{}", "--delay", "-5"): "'-5' is no duration",
+    ("enqueue", "mail", "{}", "--delay", "nan"): "'nan' is no duration",
+    ("enqueue", "mail", "{}", "--delay", "101w5"): "no duration",
+    ("enqueue", "mail", "{}", "--delay", "99999999d"): "at most 100 years",
+    ("enqueue", "mail", "{}", "--delay", "9" * 400): "at most 100 years",
+    ("enqueue", "mail", "{}", "--run-at", "9999-12-31T23:59:59-23:00"): "is no time",
+    ("enqueue", "mail", "{}", "--run-at", "2030-02-30T09:00"): "is no time",
+    ("enqueue", "mail", "{}", "--id", "a:b"): "job id 'a:b'",
+    ("enqueue", "mail", "--lines", "--id", "a"): "--id is for one job",
+    ("enqueue", "mail", "{}", "--args", "[]"): "--args and --kwargs are for --task",
+    ("enqueue", "mail", "--task", "t", "--args", "{}"): "no JSON array",
+    ("enqueue", "mail", "--task", "t", "--kwargs", "[1]"): "no JSON object",
+    ("enqueue", "mail", "--task", "t", "--kwargs", "{"): "not JSON",
+    ("enqueue", "mail", "{}", "--max-attempts", "0"): "--max-attempts",
+    ("enqueue", "mail", "{}", "--timeout", "0"): "more than 0",
+    ("enqueue", "mail", "{}", "--backoff", "1,,2"): "'' is no duration",
+    ("server", "here", "--stop", "there"): "either start here or stop there",
+    ("completion", "tcsh"): "'tcsh' is not one of",
+    ("completion",): "",
+    ("worker", "no_such_module:queue"): "there is no module 'no_such_module'",
+    ("worker", "tests.processes.app:thing"): "is a dict, not a Queue",
+}
+
+
+@pytest.mark.parametrize("words", USAGE, ids=lambda words: " ".join(words)[:60])
+def test_a_mistake_of_usage_is_one_line_and_exit_code_2(words: tuple[str, ...], run: Run, desk: Server):
+    said = run(*words)
+
+    assert said.code == 2
+    assert said.out == ""
+    if USAGE[words]:
+        assert USAGE[words] in said.complaint
+        assert said.complaint.startswith(f"schedq{'' if words == ('tpyo',) else f' {words[0]}'}: ")
+        assert said.complaint.endswith("--help)")
+        assert "s3cret" not in said.err
+    else:
+        assert said.err.startswith("Usage: schedq ")  # nothing was said at all: help
+    with desk.client() as client:
+        assert client.keys() == []
+
+
+REFUSED = {
+    ("job", "never-was"): "nothing is stored of job never-was in queue mail",
+    ("cancel", "never-was"): "nothing is stored of job never-was in queue mail",
+    ("requeue", "never-was"): "nothing is stored of job never-was in queue mail",
+    ("requeue", "a"): "job a is pending; only a failed or cancelled one can be requeued",
+    ("reschedule", "a", "--now"): "job a is pending; only a delayed one can be rescheduled",
+    ("cancel", "a", "b"): "add --yes; nothing was done",
+    ("purge", "mail"): "add --yes; nothing was done",
+    ("enqueue", "mail", "[2]", "--id", "a"): "job a of queue mail exists with another payload",
+    ("enqueue", "mail", f'"{"x" * 300_000}"'): "more than max_payload=262,144",
+    ("enqueue", "mail", "[" * 101 + "]" * 101): "deeper than 100",
+    ("enqueue", "mail", r'"\ud800"'): "lone surrogate",
+    ("stats", "--redis", "redis://:wr0ng@127.0.0.1:{port}"): "refuses the user name or password",
+    ("stats", "--redis", "redis://127.0.0.1:{port}/9999"): "DB index",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=lambda words: " ".join(words)[:60])
+def test_what_is_refused_is_one_line_and_exit_code_1(words: tuple[str, ...], run: Run, queue: Queue, desk: Server):
+    queue.enqueue([1], job_id="a")
+
+    said = run(*(word.replace("{port}", str(desk.port)) for word in words))
+
+    assert said.code == 1
+    assert said.out == ""
+    assert REFUSED[words] in said.complaint
+    assert said.complaint.startswith("schedq: ")
+    assert "wr0ng" not in said.err
+    assert [record.id for record in queue.list_pending()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stats",),
+        ("stats", "mail"),
+        ("jobs", "mail"),
+        ("job", "a"),
+        ("job", "a", "--queue", "mail"),
+        ("enqueue", "mail", "{}"),
+        ("enqueue", "mail", "--lines"),
+        ("requeue", "a", "--queue", "mail"),
+        ("cancel", "a", "--queue", "mail"),
+        ("reschedule", "a", "--now", "--queue", "mail"),
+        ("pause", "mail"),
+        ("resume", "mail"),
+        ("purge", "mail", "--yes"),
+    ],
+    ids=" ".join,
+)
+def test_redis_that_is_down_is_one_line(words: tuple[str, ...], run: Run):
+    said = run(*words, "--redis", "redis://127.0.0.1:1")
+
+    assert (said.code, said.out) == (1, "")
+    assert "redis://127.0.0.1:1/0 does not answer" in said.complaint
+
+
+def test_a_redis_that_nobody_named_is_said_to_be_optional(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("SCHEDQ_REDIS_URL")
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.setattr("schedq.connection.address.DEFAULT_URL", "redis://127.0.0.1:1/0")
+
+    assert "use embedded://" in run("stats").complaint
+
+
+def test_a_module_that_ends_the_process_when_imported_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "leaves_at_once.py").write_text("import sys\nsys.exit('no\\nconfiguration')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    said = run("worker", "leaves_at_once:queue")
+
+    assert said.code == 2
+    assert "leaves_at_once can't be imported: SystemExit: no configuration" in said.complaint
+
+
+def test_a_name_that_steers_a_terminal_is_shown_harmless(run: Run):
+    said = run("stats", "\x1b[31mred\nsecond line")
+
+    assert "\x1b" not in said.complaint
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["a", "b"], "there are 2 queues here: a, b; name one with --queue NAME or SCHEDQ_QUEUE"),
+        ([f"q{n:02}" for n in range(25)], "q19 and 5 more; name one"),
+    ],
+    ids=["two", "many"],
+)
+def test_a_job_of_some_queue_among_several_needs_the_queue_named(
+    names: list[str], said: str, run: Run, make_queue: Callable[..., Queue]
+):
+    for name in names:
+        make_queue(name).enqueue(1, job_id="x")
+
+    found = run("job", "x")
+
+    assert found.code == 2
+    assert said in found.complaint
+
+
+def test_a_mistyped_name_is_not_remembered(run: Run, queue: Queue, desk: Server):
+    queue.enqueue(1)
+
+    for words in (["stats", "mial"], ["jobs", "mial"], ["resume", "mial"], ["purge", "mial", "--yes"]):
+        run(*words)
+
+    with desk.client() as client:
+        assert client.smembers("schedq:queues") == {"mail"}
+    assert run("stats", "mial").complaint == "schedq: nothing is stored of queue mial; there is 1 queue here: mail"
