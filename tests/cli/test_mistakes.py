@@ -139,7 +139,9 @@ def test_what_is_refused_is_one_line_and_exit_code_1(words: tuple[str, ...], run
     ],
     ids=" ".join,
 )
-def test_redis_that_is_down_is_one_line(words: tuple[str, ...], run: Run):
+def test_redis_that_is_down_is_one_line(words: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("schedq.cli.queues.RETRY_S", 0.1)
+
     said = run(*words, "--redis", "redis://127.0.0.1:1")
 
     assert (said.code, said.out) == (1, "")

@@ -1,0 +1,208 @@
+"""requeue, cancel, reschedule, pause, resume, purge: what they do, and what they say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from schedq import Queue
+from schedq.operations import upkeep
+from tests.cli.conftest import Run
+from tests.cli.scenes import failed_jobs, one_of_each
+from tests.state import State
+
+Look = Callable[[], State]
+
+# -- requeue
+
+
+def test_failed_and_cancelled_jobs_are_requeued_by_id(run: Run, queue: Queue, state: Look):
+    one_of_each(queue)
+
+    assert run("requeue", "failed", "cancelled").lines == ["failed: requeued", "cancelled: requeued"]
+
+    assert state().ids("pending") == ["pending", "failed", "cancelled"]
+
+
+def test_one_that_refuses_does_not_stop_the_others(run: Run, queue: Queue, state: Look):
+    one_of_each(queue)
+
+    said = run("requeue", "completed", "failed", "--json")
+
+    assert said.code == 1
+    assert said.json == {
+        "queue": "mail",
+        "jobs": [{"id": "completed", "answer": "no", "state": "completed"}, {"id": "failed", "answer": "requeued"}],
+    }
+
+
+def test_all_failed_jobs_are_requeued_oldest_first_in_batches(run: Run, queue: Queue, state: Look):
+    ids = failed_jobs(queue, 1100)
+
+    assert run("requeue", "--failed", "--yes").lines == ["queue mail: 1,100 jobs requeued"]
+
+    assert state().places() == {"pending": ids}
+
+
+def test_nothing_is_requeued_unasked(run: Run, queue: Queue, state: Look):
+    ids = failed_jobs(queue, 3)
+
+    said = run("requeue", "--failed")
+
+    assert said.code == 1
+    assert "add --yes; nothing was done" in said.complaint
+    assert state().places() == {"failed": ids}
+
+
+def test_no_failed_jobs_are_none_to_ask_about(run: Run, queue: Queue):
+    queue.enqueue(1)
+
+    assert run("requeue", "--failed", "--json").json == {"queue": "mail", "requeued": 0}
+
+
+# -- cancel
+
+
+def test_cancel_says_what_became_of_each(run: Run, queue: Queue, state: Look):
+    one_of_each(queue)
+
+    said = run("cancel", "pending", "delayed", "processing", "completed", "--yes")
+
+    assert said.code == 1
+    assert said.out.splitlines() == ["pending: cancelled", "delayed: cancelled", "processing: asked to stop"]
+    assert said.complaint == "schedq: job completed is completed; only one that waits or runs can be cancelled"
+    assert state().ids("cancelled") == ["cancelled", "pending", "delayed"]
+
+
+def test_one_job_is_cancelled_at_once_and_several_are_asked_about(run: Run, queue: Queue, state: Look):
+    one_of_each(queue)
+
+    assert run("cancel", "pending", "delayed").code == 1
+    assert run("cancel", "pending").lines == ["pending: cancelled"]
+
+    assert state().ids("cancelled") == ["cancelled", "pending"]
+
+
+def test_nothing_is_trimmed_that_the_application_keeps(run: Run, make_queue: Callable[..., Queue]):
+    """The library's defaults would keep 10,000; this application keeps 3 for no time at all."""
+    ours = make_queue(failed_history=3, min_keep=0)
+    ours._ask(upkeep.announce(ours.settings))
+    for job_id in ours.enqueue_many(range(5)):
+        run("cancel", job_id)
+    theirs = make_queue("strangers", failed_history=3, min_keep=0)
+    for job_id in theirs.enqueue_many(range(5)):
+        run("cancel", job_id, "--queue", "strangers")
+
+    assert ours.stats()["cancelled_depth"] == 3
+    assert theirs.stats()["cancelled_depth"] == 5
+
+
+# -- reschedule
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--delay", "1h"], "(in 59 min 59 s)"),
+        (["--run-at", "2040-01-01T09:00"], "due 2040-01-01 09:00:00.000 +0100 (in "),
+    ],
+    ids=["delay", "run-at"],
+)
+def test_a_delayed_job_gets_another_time(words: list[str], says: str, run: Run, queue: Queue, state: Look):
+    one_of_each(queue)
+
+    (line,) = run("reschedule", "delayed", *words).lines
+
+    assert line.startswith("delayed: due 20")
+    assert says in line
+    assert state().ids("delayed") == ["delayed"]
+
+
+def test_a_delayed_job_is_brought_forward_to_now(run: Run, queue: Queue, state: Look):
+    one_of_each(queue)
+
+    assert run("reschedule", "delayed", "--now").lines == ["delayed: runs now"]
+
+    assert state().ids("pending") == ["delayed", "pending"]
+
+
+# -- pause, resume
+
+
+def test_a_queue_is_paused_and_goes_on(run: Run, queue: Queue, state: Look):
+    one_of_each(queue)
+
+    assert run("pause", "mail").lines == ["queue mail is paused; 1 running, 1 waiting"]
+    assert queue.claim(0) is None
+    (again,) = run("pause", "mail").lines
+    assert again.startswith("queue mail is paused since 20")
+    assert again.endswith(" ago) already; 1 running, 1 waiting")
+    assert run("resume", "mail").lines == ["queue mail goes on; 1 waiting"]
+    assert run("resume", "mail").lines == ["queue mail was not paused; 1 waiting"]
+
+    assert queue.claim(0).id == "pending"
+
+
+def test_pausing_for_programs(run: Run, queue: Queue, state: Look):
+    first = run("pause", "mail", "--json").json
+
+    assert first == {
+        "queue": "mail",
+        "was_paused": False,
+        "paused_since_ms": queue.stats()["paused_since_ms"],
+    }
+    assert run("pause", "mail", "--json").json == first | {"was_paused": True}
+    assert run("resume", "mail", "--json").json == {"queue": "mail", "was_paused": True}
+
+
+def test_a_queue_may_be_paused_before_its_first_job(run: Run, queue: Queue):
+    run("pause", "mail")
+
+    assert run("stats", "--json").json["queues"][0]["paused_since_ms"]
+
+
+# -- purge
+
+
+def test_a_purge_leaves_no_job_and_keeps_a_pause(run: Run, queue: Queue, state: Look):
+    one_of_each(queue)
+    queue.pause()
+
+    assert run("purge", "mail", "--yes").lines == ["queue mail: 6 jobs deleted"]
+
+    assert state().jobs() == {}
+    assert queue.stats()["paused_since_ms"]
+    assert run("purge", "mail").lines == ["queue mail holds no jobs"]
+
+
+def test_nothing_is_purged_unasked(run: Run, queue: Queue, state: Look):
+    one_of_each(queue)
+    before = state().places()
+
+    said = run("purge", "mail", "--json")
+
+    assert (said.code, said.out) == (1, "")
+    assert state().places() == before
+
+
+def test_a_purge_for_programs(run: Run, queue: Queue):
+    queue.enqueue_many(range(1500))
+
+    assert run("purge", "mail", "--yes", "--json").json == {"queue": "mail", "purged": 1500}
+
+
+# -- server
+
+
+def test_the_embedded_server_is_started_and_ended(run: Run, tmp_path: object):
+    folder = f"{tmp_path}/data"
+
+    started = run("server", folder, "--json").json
+    try:
+        assert started["directory"] == folder
+        run("enqueue", "mail", "1", "--redis", started["url"])
+        assert run("stats", "mail", "--json", "--redis", f"embedded://{folder}").json["pending_depth"] == 1
+    finally:
+        assert run("server", "--stop", folder).lines == [f"{folder}: ended"]
+    assert run("server", "--stop", folder, "--json").json == {"directory": folder, "was_running": False}

@@ -1,0 +1,135 @@
+"""Jobs from the shell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from schedq import Fixed, Queue, Steps
+from tests.cli.conftest import Run
+from tests.servers import Server
+from tests.state import State
+
+Look = Callable[[], State]
+
+
+def test_a_payload_is_stored_and_its_id_printed(run: Run, queue: Queue, state: Look):
+    (job_id,) = run("enqueue", "mail", '{"to": "ada", "n": [1, 2.5, null, "ü"]}').lines
+
+    assert state().places() == {"pending": [job_id]}
+    assert queue.claim(0).payload == {"to": "ada", "n": [1, 2.5, None, "ü"]}
+
+
+def test_json_output_is_one_object(run: Run, queue: Queue, state: Look):
+    found = run("enqueue", "mail", "1", "--json").json
+
+    assert found == {"queue": "mail", "id": state().ids("pending")[0]}
+
+
+def test_a_payload_may_come_from_standard_input(run: Run, queue: Queue):
+    run("enqueue", "mail", "-", stdin='{\n  "to":\n  "ädä"}\n')
+
+    assert queue.claim(0).payload == {"to": "ädä"}
+
+
+@pytest.mark.parametrize(
+    ("words", "payload"),
+    [
+        (["--task", "send"], {"task": "send"}),
+        (
+            ["--task", "send", "--args", '["ada", 1]', "--kwargs", '{"cc": null}'],
+            {"task": "send", "args": ["ada", 1], "kwargs": {"cc": None}},
+        ),
+    ],
+    ids=["bare", "arguments"],
+)
+def test_a_task_is_called_by_name(words: list[str], payload: object, run: Run, queue: Queue):
+    run("enqueue", "mail", *words)
+
+    assert queue.claim(0).payload == payload
+
+
+def test_a_job_may_wait(run: Run, queue: Queue):
+    run("enqueue", "mail", "1", "--delay", "1d12h", "--id", "delay")
+    run("enqueue", "mail", "2", "--run-at", "2040-01-01T09:00", "--id", "local")
+    run("enqueue", "mail", "3", "--run-at", "2040-01-01T09:00+05:00", "--id", "offset")
+
+    due = {record.id: record.run_at_ms for record in queue.list_delayed()}
+
+    assert due["delay"] == queue.get_job("delay").enqueued_at_ms + 36 * 3_600_000
+    assert due["local"] == datetime.fromisoformat("2040-01-01T08:00:00+00:00").timestamp() * 1000
+    assert due["offset"] == datetime.fromisoformat("2040-01-01T04:00:00+00:00").timestamp() * 1000
+
+
+def test_options_are_stored_with_the_job(run: Run, queue: Queue):
+    run("enqueue", "mail", "1", "--max-attempts", "7", "--backoff", "1,10s,1m", "--timeout", "2m")
+    run("enqueue", "mail", "2", "--backoff", "5")
+
+    first, second = queue.claim(0), queue.claim(0)
+    assert (first.max_attempts, first.backoff, first.timeout_ms) == (7, Steps([1, 10, 60]), 120_000)
+    assert second.backoff.wait(9) == Fixed(5).wait(9)
+
+
+def test_an_id_of_ones_own_is_stored_once(run: Run, queue: Queue, state: Look):
+    for _ in range(2):
+        assert run("enqueue", "mail", "1", "--id", "welcome-17").lines == ["welcome-17"]
+
+    assert state().places() == {"pending": ["welcome-17"]}
+
+
+def test_lines_become_jobs_in_order(run: Run, queue: Queue, state: Look):
+    text = "".join(f'{{"n": {n}}}\n\n' for n in range(2500))
+
+    ids = run("enqueue", "mail", "--lines", stdin=text).lines
+
+    assert state().places() == {"pending": ids}
+    assert len(ids) == 2500
+    assert [record.payload["n"] for record in queue.list_pending(offset=1995, limit=10)] == [*range(1995, 2005)]
+
+
+def test_lines_with_json_output_are_one_object(run: Run, queue: Queue, state: Look):
+    found = run("enqueue", "mail", "--lines", "--json", "--delay", "5", stdin="1\n2").json
+
+    assert found == {"queue": "mail", "ids": state().ids("delayed")}
+
+
+def test_no_lines_are_no_jobs(run: Run):
+    assert run("enqueue", "mail", "--lines").lines == []
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["lines", "json"])
+def test_a_bad_line_is_named_and_what_was_stored_before_is_told(as_json: bool, run: Run, queue: Queue, state: Look):
+    text = "".join(f"{n}\n" for n in range(1999)) + "{oops\n2000\n"
+
+    said = run("enqueue", "mail", "--lines", *(["--json"] if as_json else []), stdin=text)
+
+    assert said.code == 1
+    assert said.complaint.startswith("schedq: line 2000: payload is not JSON: ")
+    assert said.complaint.endswith("; 1,000 jobs before it stored")
+    ids = json.loads(said.out)["ids"] if as_json else said.out.splitlines()
+    assert state().places() == {"pending": ids}
+    assert len(ids) == 1000
+
+
+def test_a_line_that_is_no_text_is_named(run: Run):
+    said = run("enqueue", "mail", "--lines", stdin=b'"fine"\n"\xff\xfe"\n')
+
+    assert said.code == 1
+    assert "line 2: payload is not JSON" in said.complaint
+    assert said.out == ""
+
+
+def test_a_full_redis_tells_what_it_took(run: Run):
+    with Server(maxmemory="4mb") as small:
+        said = run("enqueue", "mail", "--lines", "--redis", small.unix_url, stdin=f'"{"x" * 50_000}"\n' * 300)
+
+        with small.client() as client:
+            stored = client.lrange("queue:mail:pending", 0, -1)
+
+    assert said.code == 1
+    assert "is full" in said.complaint
+    assert said.out.splitlines() == stored[::-1]
+    assert 0 < len(stored) < 300

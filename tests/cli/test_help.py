@@ -1,0 +1,111 @@
+"""Every command explains itself, and shells can complete it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+import pytest
+
+from schedq import Queue
+from schedq.cli import COMMANDS, cli
+from schedq.cli.completion import VARIABLE
+from tests.cli.conftest import Run
+
+NAMES = [str(command.name) for command in COMMANDS]
+WITHOUT_REDIS = {"server", "completion", "demo"}
+PRINTS_DATA = set(NAMES) - {"worker", "promoter", "completion", "demo"}
+
+
+def test_the_commands_are_those_of_the_design():
+    design = "worker promoter enqueue stats jobs job requeue cancel reschedule pause resume purge server demo"
+
+    assert set(design.split()) <= set(NAMES)
+    assert list(cli.commands) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_with_an_example(name: str, run: Run):
+    said = run(name, "--help")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith(f"Usage: schedq {name} ")
+    assert "Example" in said.out.partition("Options:")[2]
+    assert ("--redis URL" in said.out) == (name not in WITHOUT_REDIS)
+    assert ("--json" in said.out) == (name in PRINTS_DATA)
+    assert run(name, "-h") == said
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command.name))
+def test_every_option_says_what_it_is_for(command: click.Command):
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    told = {option.name: option.help for option in options}
+
+    assert not [name for name, text in told.items() if not text and name != "log_format"]
+
+
+def test_the_examples_are_command_lines(run: Run):
+    for command in COMMANDS:
+        for line in (command.epilog or "").splitlines():
+            words = line.removeprefix("Example:").split()
+            if words[:1] == ["schedq"]:
+                assert words[1] in NAMES, line
+
+
+def test_all_commands_are_listed_with_a_line_each(run: Run):
+    said = run()
+
+    assert said.code == 2
+    for name in NAMES:
+        assert f"\n  {name} " in said.err
+
+
+def test_the_version_is_told(run: Run):
+    assert run("--version").lines[0].startswith("schedq, version ")
+
+
+# -- completion
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_script(shell: str, run: Run):
+    said = run("completion", shell)
+
+    assert VARIABLE in said.out
+    assert "schedq" in said.out
+
+
+@pytest.fixture
+def complete(monkeypatch: pytest.MonkeyPatch, run: Run) -> Callable[[str], set[str]]:
+    """What a shell is offered at the end of a command line."""
+
+    def complete(line: str) -> set[str]:
+        words = line.split(" ")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+        monkeypatch.setenv(VARIABLE, "bash_complete")
+        said = run()
+        monkeypatch.delenv(VARIABLE)
+        assert said.err == ""
+        return {offer.partition(",")[2] for offer in said.out.splitlines() if offer}
+
+    return complete
+
+
+def test_queues_states_and_shells_are_completed(complete: Callable[[str], set[str]], make_queue: Callable[..., Queue]):
+    for name in ("mail", "mail-bulk", "reports"):
+        make_queue(name).enqueue(1)
+
+    assert complete("schedq stats ") == {"mail", "mail-bulk", "reports"}
+    assert complete("schedq pause mail") == {"mail", "mail-bulk"}
+    assert complete("schedq job 1 --queue r") == {"reports"}
+    assert complete("schedq jobs mail --state c") == {"completed", "cancelled"}
+    assert complete("schedq completion z") == {"zsh"}
+    assert {"requeue", "reschedule", "resume"} == complete("schedq re")
+
+
+def test_a_redis_that_does_not_answer_completes_to_nothing(
+    complete: Callable[[str], set[str]], monkeypatch: pytest.MonkeyPatch
+):
+    assert complete("schedq stats --redis redis://127.0.0.1:1 ") == set()
+    assert complete("schedq stats --redis no-url ") == set()
