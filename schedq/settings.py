@@ -22,6 +22,7 @@ _STORED: Final = (
     "completed_history",
     "failed_history",
     "min_keep",
+    "max_payload",
     "log_size",
 )
 

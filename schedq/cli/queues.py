@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from schedq.errors import SchedqError, UsageError
+from schedq.errors import Conflict, SchedqError, UsageError
 from schedq.queue import Queue
 
 RETRY_S: Final = 1.0
@@ -40,7 +40,7 @@ def visited(name: str, redis_url: str | None) -> Iterator[Queue]:
         click.UsageError: the name or the URL can't be one.
     """
     with _visiting(name, redis_url) as queue:
-        queue.learn_settings()
+        _learn(queue)
         yield queue
 
 
@@ -56,7 +56,7 @@ def used(name: str, redis_url: str | None) -> Iterator[Queue]:
     except UsageError as error:
         raise click.UsageError(str(error)) from error
     with queue:
-        queue.learn_settings()
+        _learn(queue)
         yield queue
 
 
@@ -114,6 +114,14 @@ def names_at_once(redis_url: str | None) -> list[str]:
     thread.start()
     thread.join(_COMPLETION_S)
     return list(found)
+
+
+def _learn(queue: Queue) -> None:
+    """Learn the settings; damage to them must not keep an operator from the queue."""
+    try:
+        queue.learn_settings()
+    except Conflict as error:
+        click.echo(f"schedq: {error}; going on by the library's own settings, and trimming nothing", err=True)
 
 
 def _visiting(name: str, redis_url: str | None) -> Queue:

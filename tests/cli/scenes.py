@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import time
 
-from schedq import Discard, Queue
+from schedq import ClaimedJob, Discard, Queue
 from schedq.operations import upkeep
 
 
 def one_of_each(queue: Queue) -> None:
     """A job in each state, its id the state's name; `broken` has a note about an id without data."""
     queue.enqueue({"n": 1}, job_id="completed")
-    queue.complete(queue.claim(0), {"sent": True})
+    queue.complete(claimed(queue), {"sent": True})
     queue.enqueue({"task": "send", "args": ["ada"]}, job_id="failed")
-    job = queue.claim(0)
-    queue.fail(job, Discard("no [bold]such[/bold]\x1b[31m user\nsecond line"))
+    queue.fail(claimed(queue), Discard("no [bold]such[/bold]\x1b[31m user\nsecond line"))
     queue.enqueue({"n": 3}, job_id="cancelled")
     queue.cancel("cancelled")
     queue.enqueue({"n": 4}, job_id="processing")
     queue.claim(0)
     queue.enqueue({"n": 5}, job_id="pending")
-    queue.enqueue({"n": 6}, job_id="delayed", delay=300)
+    queue.enqueue({"n": 6}, job_id="delayed", delay=290)
+
+
+def claimed(queue: Queue) -> ClaimedJob:
+    """The next job."""
+    job = queue.claim(0)
+    assert job is not None
+    return job
 
 
 def failed_jobs(queue: Queue, count: int) -> list[str]:
     """Failed jobs, oldest first."""
     ids = queue.enqueue_many(range(count))
     for _ in ids:
-        queue.fail(queue.claim(0), Discard("no use"))
+        queue.fail(claimed(queue), Discard("no use"))
     return ids
 
 

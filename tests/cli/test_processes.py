@@ -84,7 +84,7 @@ def test_redis_that_is_down_is_known_within_seconds():
     said = schedq("stats", "mail", "--redis", "redis://127.0.0.1:1")
 
     assert (said.returncode, said.stdout, len(said.stderr.splitlines())) == (1, "", 1)
-    assert time.monotonic() - began < 10  # about 1.5 s on a machine that has nothing else to do
+    assert time.monotonic() - began < 20  # about 1.5 s on a machine that has nothing else to do
 
 
 def test_a_reader_that_leaves_early_is_no_mistake(queue: Queue):

@@ -37,14 +37,19 @@ def test_a_visitor_knows_no_settings_and_trims_nothing(visit: Any):
 
 
 def test_a_visitor_learns_what_the_workers_wrote_down(make_queue: MakeQueue, visit: Any):
-    queue = make_queue(visibility_ms=77_000, failed_history=7, min_keep=0.5, retry_for=0.5)
+    queue = make_queue(visibility_ms=77_000, failed_history=7, max_payload=9, min_keep=0.5, retry_for=0.5)
     queue._ask(upkeep.announce(queue.settings))
     visitor = visit(queue.name)
 
     visitor.learn_settings()
 
     found = visitor.settings
-    assert (found.visibility_ms, found.failed_history, found.completed_history) == (77_000, 7, 1000)
+    assert (found.visibility_ms, found.failed_history, found.completed_history, found.max_payload) == (
+        77_000,
+        7,
+        1000,
+        9,
+    )
     assert visitor._sender._queue.retry_for == 0.5  # or a request could be sent again that is not recognised
     assert not found.listed
     assert visitor.queue.aio.settings == found
@@ -90,7 +95,14 @@ def test_a_scan_finds_queues_of_other_programs(queue: Handle, visit: Any):
 def test_live_workers_say_what_they_run(make_queue: MakeQueue):
     queue = make_queue()
     jobs = [{"id": "a", "task": "send"}]
-    facts = {"host": "vm", "pid": 7, "started_at_ms": 5, "concurrency": 10, "running": 1, "jobs": json.dumps(jobs)}
+    facts: dict[str, str | int] = {
+        "host": "vm",
+        "pid": 7,
+        "started_at_ms": 5,
+        "concurrency": 10,
+        "running": 1,
+        "jobs": json.dumps(jobs),
+    }
     queue._ask(upkeep.beat(queue.settings, "w-1", facts | {"tasks": '["send","nap"]'}))
     queue._ask(upkeep.beat(queue.settings, "w-2", {"jobs": "{", "tasks": "[1]", "pid": "x"}))
     queue._ask(upkeep.beat(queue.settings, "w-3", {"pid": 1}))
