@@ -63,12 +63,7 @@ class AsyncQueue(Application, door="aio"):
     ) -> str:
         """As `Queue.enqueue`."""
         options = Options(
-            delay=delay,
-            run_at=run_at,
-            job_id=job_id,
-            max_attempts=max_attempts,
-            backoff=backoff,
-            timeout=timeout,
+            delay=delay, run_at=run_at, job_id=job_id, max_attempts=max_attempts, backoff=backoff, timeout=timeout
         )
         return await self._ask(enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options)))
 

@@ -71,12 +71,7 @@ class Queue(Application, door="blocking"):
             StoreUnavailable: no answer for `retry_for` seconds.
         """
         options = Options(
-            delay=delay,
-            run_at=run_at,
-            job_id=job_id,
-            max_attempts=max_attempts,
-            backoff=backoff,
-            timeout=timeout,
+            delay=delay, run_at=run_at, job_id=job_id, max_attempts=max_attempts, backoff=backoff, timeout=timeout
         )
         return self._ask(enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options)))
 
