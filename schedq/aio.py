@@ -166,7 +166,9 @@ class AsyncQueue(Application, door="aio"):
 
     async def list_queues(self, *, scan: bool = False) -> list[str]:
         """As `Queue.list_queues`."""
-        return await self._drive(directory.names(self.settings, scan=scan))
+        if self.address.is_cluster:
+            return await asyncio.to_thread(self.address.queues, scan=scan)
+        return await self._drive(directory.names(scan=scan))
 
     async def learn_settings(self) -> None:
         """As `Queue.learn_settings`."""

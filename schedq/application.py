@@ -33,8 +33,9 @@ class Application:
 
     Args:
         name: 1 to 64 of `A-Z a-z 0-9 _ . -`, the first a letter or digit.
-        redis: a URL (redis, rediss, unix, embedded), or a redis-py client, which is taken for its connection
-            settings only. None: `SCHEDQ_REDIS_URL`, else `REDIS_URL`, else redis://localhost:6379/0.
+        redis: a URL (redis, rediss, unix, redis+cluster, redis+sentinel, embedded), or a redis-py client, which is
+            taken for its connection settings only. None: `SCHEDQ_REDIS_URL`, else `REDIS_URL`, else
+            redis://localhost:6379/0.
         visibility_ms: length of a lease. Workers renew theirs, so it need not cover the longest job.
         max_attempts: claims a job gets.
         backoff: waits between attempts.
@@ -81,6 +82,7 @@ class Application:
         clock: Callable[[], float] | None = None,
         log_size: int = 1000,
     ) -> None:
+        self.address = Address(redis)
         self.settings = Settings(
             name,
             visibility_ms=visibility_ms,
@@ -96,8 +98,8 @@ class Application:
             retry_for=retry_for,
             clock=clock,
             log_size=log_size,
+            tagged=self.address.is_cluster,
         )
-        self.address = Address(redis)
         self.registry = Registry(name)
         self._twins: dict[str, Application] = {self._door: self}
         self._open()

@@ -143,6 +143,16 @@ class QueueKeys:
         return self._key("paused")
 
     @cached_property
+    def never(self) -> str:
+        """Nothing, ever. On a cluster every script names it as its last key.
+
+        While a slot migrates its keys move one by one, and a script that builds the keys of jobs would find some of
+        them gone, after its first writes. As long as that lasts Redis refuses a script up front if a key that it names
+        is not there: so this one has every script wait for the end of it.
+        """
+        return self._key("never")
+
+    @cached_property
     def events(self) -> str:
         """Channel of JSON events."""
         return self._key("events")

@@ -70,14 +70,14 @@ class Complaint:
     def __init__(self) -> None:
         self._said: dict[str, float] = {}
 
-    def say(self, what: str, error: Exception) -> None:
+    def say(self, what: str, error: Exception, level: int = logging.ERROR) -> None:
         """Log it, if that was not done a moment ago, nor much else."""
         text = f"{what}: {error}"
         now = monotonic()
         self._said = {said: at for said, at in self._said.items() if now - at < _AGAIN_S}
         if text not in self._said and len(self._said) < _MOST_SAID:
             self._said[text] = now
-            log.error("%s", text)
+            log.log(level, "%s", text)
 
 
 async def steadily(what: str, step: Callable[[], Awaitable[float]]) -> None:
@@ -109,6 +109,7 @@ class Link:
     def __init__(self, queue: Application, outage: Outage) -> None:
         self.outage = outage
         self._address = queue.address
+        self._queue = queue.settings
         self._line = AsyncLine(queue.address, queue.settings)
         self._complaint = Complaint()
 
@@ -167,7 +168,7 @@ class Link:
             operations: what to send.
             failed: called after each sending that was not answered; the next one may be long in coming.
         """
-        exchange = Exchange(operations, self._address, math.inf)
+        exchange = Exchange(operations, self._address, self._queue, math.inf)
         while not exchange.is_done:
             try:
                 replies = await self._line.ask(exchange.commands())
@@ -194,7 +195,8 @@ class Link:
         """Say what Redis answers instead of serving; after a failover the address may lead to another server."""
         for reply in replies:
             if isinstance(reply, Exception) and faults.is_passing(reply):
-                self._complaint.say(f"{self._address.label} answers, and does not serve", reply)
                 if faults.is_moved(reply):
-                    self._line.close()
+                    self._complaint.say(f"queue {self._queue.name} has moved to another node", reply, logging.INFO)
+                else:
+                    self._complaint.say(f"{self._address.label} answers, and does not serve", reply)
                 return

@@ -48,7 +48,7 @@ class Promoter:
         self._settings = settings or queue.settings
         self._link = link
         self._reclaimer = Reclaimer(self._settings, link, refresh)
-        self._subscription = Subscription(queue.address, f"schedq-{queue.name}-due")
+        self._subscription = Subscription(queue.address, queue.settings, "-due")
         self._losses = link.outage.losses
         self._woken = asyncio.Event()
         self._seen_ms = 0

@@ -187,7 +187,9 @@ class Queue(Application, door="blocking"):
 
     def list_queues(self, *, scan: bool = False) -> list[str]:
         """Names of the queues at this Redis; `scan` looks through all keys for those that only other programs use."""
-        return self._drive(directory.names(self.settings, scan=scan))
+        if self.address.is_cluster:
+            return self.address.queues(scan=scan)
+        return self._drive(directory.names(scan=scan))
 
     def learn_settings(self) -> None:
         """Go by what the application's workers wrote down of the queue's settings, for who lacks its code."""

@@ -35,12 +35,16 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._start(self._accept)
+        if self._server.is_cluster:  # whoever asks where a slot is, is sent here
+            self._announce(self._port)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_open.set()
+        if self._server.is_cluster and self._server.is_running:
+            self._announce(0)
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -51,7 +55,20 @@ class Proxy:
     @property
     def url(self) -> str:
         """Where clients find it."""
-        return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+        return (
+            f"redis+cluster://127.0.0.1:{self._port}"
+            if self._server.is_cluster
+            else f"redis://127.0.0.1:{self._port}/0"
+        )
+
+    @property
+    def _port(self) -> int:
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def _announce(self, port: int) -> None:
+        with self._server.client() as client:
+            client.config_set("cluster-announce-port", port)
 
     def lose_reply(self, word: str) -> None:
         """Carry the next request with this word out, and lose its reply with the connection."""

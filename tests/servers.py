@@ -18,13 +18,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Final, Self
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from schedq.embedded import server_binary
+
+TOPOLOGY: Final = os.environ.get("SCHEDQ_TEST_TOPOLOGY", "single")
+"""What a server is unless a test says otherwise: `single`, or `cluster`, of one node."""
 
 
 class Server:
@@ -33,9 +36,16 @@ class Server:
     Options are those of redis.conf, with `_` for `-` and True and False for yes and no:
     `Server(maxmemory="50mb", appendonly=True)`. It stores nothing on disk unless told to, and keeps folder
     and port over `kill()` and `start()`.
+
+    With `topology="cluster"` it is a cluster of one node; without one, `SCHEDQ_TEST_TOPOLOGY` says which.
     """
 
-    def __init__(self, binary: str | os.PathLike[str] | None = None, **options: object) -> None:
+    def __init__(
+        self, binary: str | os.PathLike[str] | None = None, *, topology: str | None = None, **options: object
+    ) -> None:
+        self.is_cluster = (topology or TOPOLOGY) == "cluster"
+        if self.is_cluster:
+            options = {"cluster_enabled": True} | options
         self.binary = Path(binary) if binary else server_binary()
         self.folder = Path(tempfile.mkdtemp(prefix="schedq-", dir="/tmp"))
         self.socket_path = str(self.folder / "server.sock")
@@ -66,11 +76,15 @@ class Server:
     @property
     def url(self) -> str:
         """Over TCP, with the password if it has one."""
+        if self.is_cluster:
+            return f"redis+cluster://{self._credentials}127.0.0.1:{self.port}"
         return f"redis://{self._credentials}127.0.0.1:{self.port}/0"
 
     @property
     def unix_url(self) -> str:
-        """Over the unix socket."""
+        """Over the unix socket; a cluster is found over TCP only."""
+        if self.is_cluster:
+            return self.url
         return f"unix://{self._credentials}{self.socket_path}?db=0"
 
     @property
@@ -85,10 +99,12 @@ class Server:
             port = self.port or _free_port()
             if self._comes_up(port):
                 self.port = port
+                if self.is_cluster:
+                    self._take_all_slots()
                 return
         raise AssertionError(f"{self.binary} does not start:\n{self.log()}")
 
-    def _comes_up(self, port: int) -> bool:
+    def _command(self, port: int) -> list[str]:
         options = {
             "port": str(port),
             "bind": "127.0.0.1",
@@ -97,9 +113,12 @@ class Server:
             "save": "",
             "appendonly": "no",
         } | self.options
+        return [str(self.binary), *(word for name, value in options.items() for word in (f"--{name}", value))]
+
+    def _comes_up(self, port: int) -> bool:
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self.binary, *(word for name, value in options.items() for word in (f"--{name}", value))],
+                self._command(port),
                 env=os.environ | {"LC_ALL": "C"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -113,6 +132,15 @@ class Server:
             time.sleep(0.002)
         self.kill()
         return False
+
+    def _take_all_slots(self) -> None:
+        with self.client() as client:
+            if not client.execute_command("CLUSTER SLOTS"):
+                client.execute_command("CLUSTER ADDSLOTS", *range(16384))
+            until = time.monotonic() + 30  # it lets two seconds pass before it serves
+            while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+                assert time.monotonic() < until, self.log()
+                time.sleep(0.02)
 
     def stop(self) -> None:
         """End it and remove its folder; more than once does no harm."""
@@ -137,7 +165,7 @@ class Server:
     def client(self, **options: Any) -> redis.Redis:
         """A plain client that sends each command once."""
         given = {"decode_responses": True, "retry": Retry(NoBackoff(), 0), "socket_timeout": 30} | options
-        return redis.Redis.from_url(self.url, **given)
+        return redis.Redis.from_url(f"redis://{self._credentials}127.0.0.1:{self.port}/0", **given)
 
     def log(self) -> str:
         """The end of what it wrote."""
@@ -151,6 +179,9 @@ class Server:
 
         A script is one request: what it calls is left out.
         """
+        for thread in threading.enumerate():
+            if thread.name == "schedq-enlist":  # who has connected before, and is not of interest
+                thread.join(10)
         found: list[Request] = []
         mark = uuid.uuid4().hex
         with self._wire() as monitor, monitor.makefile("rb") as lines, self._wire() as other:

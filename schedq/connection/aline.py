@@ -17,7 +17,8 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as NoReply
 
 from schedq.connection import faults, greeting
-from schedq.connection.address import REPLY_S, Address
+from schedq.connection.address import Address
+from schedq.connection.place import REPLY_S, Place
 from schedq.operations import Argument
 from schedq.settings import Settings
 
@@ -33,16 +34,15 @@ class _Asked:
         self.deadline = deadline
 
 
-async def connected(address: Address, name: str) -> Connection:
-    """A connection that is connected; an embedded server is started for it.
+async def connected(address: Address, key: str, name: str) -> tuple[Connection, Place]:
+    """A connection to the server that holds `key` now, and which that is. `name` is shown by CLIENT LIST.
 
     Raises:
         ConnectionError, TimeoutError, OSError: of the client library.
         SchedqError: the server refuses.
     """
-    if address.is_embedded:
-        await asyncio.to_thread(address.start_server)
-    connection = address.async_connection(name)
+    place = await asyncio.to_thread(address.find, key) if address.is_found_by_asking else address.find(key)
+    connection = place.async_connection(name)
     try:
         # Its own timeout ends with the handshake of the network; a frozen server's kernel goes through that.
         async with asyncio.timeout(REPLY_S):
@@ -52,7 +52,7 @@ async def connected(address: Address, name: str) -> Connection:
     except BaseException:
         await connection.disconnect(nowait=True)
         raise
-    return connection
+    return connection, place
 
 
 class AsyncLine:
@@ -67,7 +67,7 @@ class AsyncLine:
         self._timer: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
-        self._is_greeted = False
+        self._known: Place | None = None
 
     @property
     def is_connected(self) -> bool:
@@ -75,7 +75,9 @@ class AsyncLine:
         return self._reader is not None
 
     async def connect(self) -> None:
-        """Connect, and look once whether the server can be trusted; callers at the same time share one attempt.
+        """Find the server that holds the queue now, connect, and look whether it can be trusted.
+
+        Callers at the same time share one attempt.
 
         Raises:
             SchedqError: it can't; see `greeting.judge`.
@@ -110,17 +112,19 @@ class AsyncLine:
 
     async def _connect(self) -> None:
         self.close()
-        connection = await connected(self._address, f"schedq-{self._queue.name}")
+        connection, place = await connected(self._address, self._queue.keys.prefix, f"schedq-{self._queue.name}")
         self._connection = connection
         self._reader = asyncio.create_task(self._read(connection), name="schedq replies")
-        if not self._is_greeted:
-            info, _ = await self._send(greeting.commands(self._queue))
+        asked = greeting.commands(self._queue, place, is_known=place == self._known)
+        if asked:
             try:
-                greeting.judge(info, self._queue, self._address)
+                greeting.judge(asked, await self._send(asked), self._queue, place)
             except BaseException:
                 self.close()
                 raise
-            self._is_greeted = True
+        self._known = place
+        if self._queue.listed:
+            self._address.enlist(self._queue.name)
 
     def _connect_ended(self, task: asyncio.Task[None]) -> None:
         self._connecting = None

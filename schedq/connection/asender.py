@@ -28,7 +28,7 @@ class AsyncSender:
         self._queue = queue
         self._loop: asyncio.AbstractEventLoop | None = None
         self._line = AsyncLine(address, queue)
-        self._subscription = Subscription(address, f"schedq-{queue.name}")
+        self._subscription = Subscription(address, queue)
         self._idle_lines: list[AsyncLine] = []
         self._blocked_lines: set[AsyncLine] = set()
         self._is_closed = False
@@ -73,7 +73,7 @@ class AsyncSender:
     async def exchange(self, operations: Round) -> list[Any]:
         """Send operations together; for each its answer, or the SchedqError it ended in."""
         self.check()
-        exchange = Exchange(operations, self._address, self._queue.retry_for)
+        exchange = Exchange(operations, self._address, self._queue, self._queue.retry_for)
         while not exchange.is_done:
             try:
                 wait = exchange.take(await self._line.ask(exchange.commands()))

@@ -15,6 +15,7 @@ from schedq.connection import faults
 from schedq.connection.address import Address
 from schedq.errors import SchedqError
 from schedq.operations import Argument, Operation
+from schedq.settings import Settings
 
 _FIRST_WAIT_S: Final = 0.05
 _LONGEST_WAIT_S: Final = 1.0
@@ -23,14 +24,23 @@ _LONGEST_WAIT_S: Final = 1.0
 class Exchange:
     """Operations that are sent together and answered one by one.
 
+    Args:
+        operations: what to send.
+        address: for errors.
+        queue: the one that they are about.
+        retry_for: seconds until trouble is no longer waited out.
+
     Attributes:
         answers: per operation, its answer or the SchedqError it ended in; complete when `is_done`.
     """
 
-    def __init__(self, operations: Sequence[Operation[Any]], address: Address, retry_for: float) -> None:
+    def __init__(
+        self, operations: Sequence[Operation[Any]], address: Address, queue: Settings, retry_for: float
+    ) -> None:
         self.answers: list[Any] = [None] * len(operations)
         self._operations = operations
         self._address = address
+        self._guard = (queue.keys.never,) if queue.tagged else ()
         self._left = list(range(len(operations)))
         self._with_source: set[int] = set()
         self._patience_s = retry_for
@@ -44,7 +54,7 @@ class Exchange:
 
     def commands(self) -> list[tuple[Argument, ...]]:
         """What to send now."""
-        return [self._operations[n].command(with_source=n in self._with_source) for n in self._left]
+        return [self._operations[n].command(self._guard, with_source=n in self._with_source) for n in self._left]
 
     def take(self, replies: Sequence[Any]) -> float:
         """Read the replies to `commands()`; answers how many seconds to wait before sending the rest (0 mostly)."""

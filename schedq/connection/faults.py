@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from redis import exceptions
 
-from schedq.connection.address import Address
 from schedq.errors import Conflict, QueueFull, SchedqError, StoreUnavailable, UsageError
 
 BROKEN_LINE: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
 """The connection is of no more use, and whether the request was carried out is not known."""
 
 _PASSING: Final = (
+    "ASK",
     "BUSY",
     "CLUSTERDOWN",
     "LOADING",
     "MASTERDOWN",
     "MISCONF",
+    "MOVED",
     "NOREPLICAS",
     "READONLY",
     "TRYAGAIN",
@@ -25,7 +27,21 @@ _PASSING: Final = (
 )
 
 _NO_DATABASE: Final = "DB index is out of range"
-_DEMOTED: Final = ("MASTERDOWN", "READONLY", "UNBLOCKED")
+_DEMOTED: Final = ("CLUSTERDOWN", "MASTERDOWN", "MOVED", "NOREPLICAS", "READONLY", "UNBLOCKED")
+
+
+class Where(Protocol):
+    """What answered, or did not.
+
+    Attributes:
+        label: for messages; never holds a password.
+        is_default: nobody named it.
+    """
+
+    @property
+    def label(self) -> str: ...  # noqa: D102 - see above
+    @property
+    def is_default(self) -> bool: ...  # noqa: D102
 
 
 def is_passing(error: Exception) -> bool:
@@ -38,12 +54,15 @@ def is_passing(error: Exception) -> bool:
 
 
 def is_moved(error: Exception) -> bool:
-    """Whether the server is the primary no more: by now the address may lead to another one."""
-    return _code(error) in ("READONLY", "UNBLOCKED")
+    """Whether a cluster says that the queue is on another node by now, as happens in the best of clusters."""
+    return _code(error) == "MOVED"
 
 
 def is_demoted(reply: object) -> bool:
-    """Whether the server no longer is the primary: behind its name there may be another one by now."""
+    """Whether the server may not hold the queue any more: by now the address may lead to another one.
+
+    A primary without replicas (NOREPLICAS) may be one that Sentinels have replaced: it is told seconds later.
+    """
     return isinstance(reply, exceptions.ResponseError) and _code(reply) in _DEMOTED
 
 
@@ -52,11 +71,11 @@ def is_unknown_script(error: Exception) -> bool:
     return isinstance(error, exceptions.NoScriptError)
 
 
-def named(error: Exception, what: str, address: Address) -> SchedqError:
+def named(error: Exception, what: str, at: Where) -> SchedqError:
     """The error in our words; `what` is the operation that met it."""
     error = _told(error)
     text = str(error)
-    where = address.label
+    where = at.label
     if isinstance(error, SchedqError):
         return error
     if _is_stranger(error):
@@ -72,9 +91,15 @@ def named(error: Exception, what: str, address: Address) -> SchedqError:
             f"{where} has no such database; the number at the URL's end must be below the server's `databases`"
         )
     if isinstance(error, BROKEN_LINE):
-        hint = "; without a server of your own, use embedded://" if address.is_default else ""
+        hint = "; without a server of your own, use embedded://" if at.is_default else ""
         return StoreUnavailable(f"{what}: {where} does not answer: {text}{hint}")
-    return StoreUnavailable(f"{what}: {where} answers: {text}")
+    code = f"{_code(error)} " if _code(error) in _PASSING and not text.startswith(_code(error)) else ""
+    return StoreUnavailable(f"{what}: {where} answers: {code}{text}")
+
+
+def likeliest_to_pass(problems: Sequence[SchedqError]) -> SchedqError:
+    """The error of all that several servers ended in: one that may pass by itself, if any may."""
+    return next((problem for problem in problems if isinstance(problem, StoreUnavailable)), problems[0])
 
 
 def _told(error: Exception) -> Exception:

@@ -8,10 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from redis.connection import Connection
+from redis.exceptions import ConnectionError as LineBroken
 from redis.exceptions import ResponseError
 
 from schedq.connection import faults, greeting
 from schedq.connection.address import Address
+from schedq.connection.place import Place
 from schedq.errors import ClosedError
 from schedq.operations import Argument
 from schedq.settings import Settings
@@ -26,40 +29,36 @@ class Line:
     def __init__(self, address: Address, queue: Settings) -> None:
         self._address = address
         self._queue = queue
-        if address.is_embedded:
-            address.start_server()
-        self._connection = address.connection(f"schedq-{queue.name}")
-        self._is_greeted = False
+        self._connection: Connection | None = None
+        self._known: Place | None = None
 
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection, as far as is known."""
-        return bool(self._connection.is_connected)
+        return self._connection is not None and bool(self._connection.is_connected)
 
     def connect(self) -> None:
-        """Connect, and look once whether the server can be trusted.
+        """Find the server that holds the queue now, connect, and look whether it can be trusted.
 
         Raises:
             SchedqError: it can't; see `greeting.judge`.
         """
+        self.close()
+        place = self._address.find(self._queue.keys.prefix)
+        self._connection = place.connection(f"schedq-{self._queue.name}")
         try:
             self._connection.connect()
+            asked = greeting.commands(self._queue, place, is_known=place == self._known)
+            greeting.judge(asked, self._exchange(self._connection, asked), self._queue, place)
         except ResponseError as error:  # refused at the door, as with protected mode
+            self.close()
             raise faults.named(error, "connect", self._address) from error
-        except faults.BROKEN_LINE:
-            if not self._address.is_embedded:
-                raise
-            # It ends itself when nobody uses it, and is started again for who comes back.
-            self._address.start_server()
-            self._connection.connect()
-        if not self._is_greeted:
-            info, _ = self.ask(greeting.commands(self._queue))
-            try:
-                greeting.judge(info, self._queue, self._address)
-            except BaseException:
-                self.close()  # or the next request would find a connection, and not ask again
-                raise
-            self._is_greeted = True
+        except BaseException:
+            self.close()  # or the next request would find a connection, and not ask again
+            raise
+        self._known = place
+        if self._queue.listed:
+            self._address.enlist(self._queue.name)
 
     def ask(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         """Send commands together; their replies, errors as values.
@@ -67,12 +66,9 @@ class Line:
         Raises:
             ConnectionError, TimeoutError, OSError: of the client library; the connection is closed.
         """
-        connection = self._connection
-        if not connection.is_connected:
-            self.connect()
+        connection = self._connected()
         try:
-            connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-            replies = [self._read() for _ in commands]
+            replies = self._exchange(connection, commands)
         except BaseException:
             self.close()
             raise
@@ -82,36 +78,54 @@ class Line:
 
     def wait(self, command: tuple[Argument, ...], most_s: float) -> Any:
         """Send a command that blocks in Redis; its reply, or None after `most_s` seconds, the connection closed."""
-        connection = self._connection
-        if not connection.is_connected:
-            self.connect()
+        connection = self._connected()
+        reply = None
         try:
             connection.send_packed_command(connection.pack_command(*command), check_health=False)
-            if connection.can_read(most_s):
-                return self._read()
+            is_answered = connection.can_read(most_s)
+            if is_answered:
+                reply = _read(connection)
         except BaseException:
             self.close()
             raise
-        self.close()
-        return None
+        if not is_answered or faults.is_demoted(reply):
+            self.close()
+        return reply
 
     def listen(self, most_s: float) -> Any:
         """The next message of a subscribed connection, or None after `most_s` seconds."""
+        connection = self._connection
         try:
-            return self._read() if self._connection.can_read(most_s) else None
+            if connection is None or not connection.is_connected:
+                raise LineBroken("the connection was closed")  # a new one would hear nothing
+            return _read(connection) if connection.can_read(most_s) else None
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """Close the connection; the next request opens it again."""
-        self._connection.disconnect()
+        if self._connection is not None:
+            self._connection.disconnect()
 
-    def _read(self) -> Any:
-        try:
-            return self._connection.read_response(disconnect_on_error=False)
-        except ResponseError as error:
-            return error
+    def _connected(self) -> Connection:
+        if not self.is_connected:
+            self.connect()
+        assert self._connection is not None
+        return self._connection
+
+    @staticmethod
+    def _exchange(connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
+        if commands:
+            connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        return [_read(connection) for _ in commands]
+
+
+def _read(connection: Connection) -> Any:
+    try:
+        return connection.read_response(disconnect_on_error=False)
+    except ResponseError as error:
+        return error
 
 
 class Pool:

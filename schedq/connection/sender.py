@@ -48,7 +48,7 @@ class Sender:
 
     def exchange(self, operations: Round) -> list[Any]:
         """Send operations together; for each its answer, or the SchedqError it ended in."""
-        exchange = Exchange(operations, self._address, self._queue.retry_for)
+        exchange = Exchange(operations, self._address, self._queue, self._queue.retry_for)
         while not exchange.is_done:
             try:
                 with self._pool.line() as line:

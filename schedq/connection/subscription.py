@@ -15,6 +15,7 @@ from schedq.connection import faults
 from schedq.connection.address import Address
 from schedq.connection.aline import connected
 from schedq.errors import SchedqError
+from schedq.settings import Settings
 
 _LONGEST_WAIT_S: Final = 2.0
 Hearing = Callable[[str], None]
@@ -24,11 +25,17 @@ class Subscription:
     """Calls a function for each message of a channel.
 
     It also calls it with '' whenever it has (re)subscribed, because messages may have been missed until then.
+
+    Args:
+        address: where Redis is.
+        queue: the queue whose channels are heard: on the server that holds it.
+        purpose: follows the queue's name in the name that CLIENT LIST shows.
     """
 
-    def __init__(self, address: Address, name: str) -> None:
+    def __init__(self, address: Address, queue: Settings, purpose: str = "") -> None:
         self._address = address
-        self._name = name
+        self._key = queue.keys.prefix
+        self._name = f"schedq-{queue.name}{purpose}"
         self._heard: dict[str, list[Hearing]] = {}
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
@@ -76,7 +83,7 @@ class Subscription:
         wait = 0.05
         while True:
             try:
-                self._connection = await connected(self._address, self._name)
+                self._connection, _ = await connected(self._address, self._key, self._name)
                 if self._heard:
                     await self._connection.send_command("SUBSCRIBE", *self._heard, check_health=False)
                 wait = 0.05

@@ -38,12 +38,16 @@ class Operation(Generic[T]):
     read: Callable[[Any], T]
     is_repeatable: bool = True
 
-    def command(self, *, with_source: bool = False) -> tuple[Argument, ...]:
-        """The words to send; with the script's source for a server that does not know it yet."""
+    def command(self, guard: tuple[str, ...] = (), *, with_source: bool = False) -> tuple[Argument, ...]:
+        """The words to send; with the script's source for a server that does not know it yet.
+
+        Keys of `guard` are named behind the script's own; see `QueueKeys.never`.
+        """
         if self.script is None:
             return self.args
+        keys = (*self.keys, *guard)
         name, text = ("EVAL", self.script.source) if with_source else ("EVALSHA", self.script.sha)
-        return (name, text, len(self.keys), *self.keys, *self.args)
+        return (name, text, len(keys), *keys, *self.args)
 
 
 @dataclass(frozen=True, slots=True)

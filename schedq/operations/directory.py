@@ -88,28 +88,36 @@ def workers(queue: Settings) -> Flow[list[WorkerRecord]]:
     return found
 
 
-def names(queue: Settings, *, scan: bool) -> Flow[list[str]]:
-    """The names of the queues at the Redis of this one, in order; a name that was only ever looked at is none.
+def names(*, scan: bool) -> Flow[list[str]]:
+    """The names of the queues at one Redis, in order; a name that was only ever looked at is none.
 
     With `scan` also those of queues that only other programs use: all keys are looked through, by pages.
     """
-    (answer,) = yield [Operation("queues", None, (), ("SMEMBERS", QUEUES_KEY), _fitting)]
-    listed = firm(answer)
+    enlisted = yield from listed()
     found: set[str] = set()
-    # On a cluster other queues' keys are elsewhere.
-    if queue.tagged:
-        found.update(listed)
-    else:
-        for first in range(0, len(listed), _AT_ONCE):
-            some = listed[first : first + _AT_ONCE]
-            answers = yield [_is_there(name) for name in some]
-            found.update(name for name, there in zip(some, answers, strict=True) if firm(there))
-    cursor = "0" if scan else ""
-    while cursor:
-        command = ("SCAN", cursor, "MATCH", _PATTERN, "COUNT", _PAGE)
+    for first in range(0, len(enlisted), _AT_ONCE):
+        some = enlisted[first : first + _AT_ONCE]
+        answers = yield [_is_there(name) for name in some]
+        found.update(name for name, there in zip(some, answers, strict=True) if firm(there))
+    if scan:
+        found.update((yield from scanned()))
+    return sorted(found)
+
+
+def listed() -> Flow[list[str]]:
+    """The names that schedq clients have enlisted; of some there may be nothing left."""
+    (answer,) = yield [Operation("queues", None, (), ("SMEMBERS", QUEUES_KEY), _fitting)]
+    return firm(answer)
+
+
+def scanned() -> Flow[list[str]]:
+    """The names of queues in which jobs wait, whoever put them there."""
+    found: set[str] = set()
+    cursor = ""
+    while cursor != "0":
+        command = ("SCAN", cursor or "0", "MATCH", _PATTERN, "COUNT", _PAGE)
         (answer,) = yield [Operation("queues", None, (), command, same)]
         cursor, page = firm(answer)
-        cursor = "" if cursor == "0" else cursor
         found.update(_fitting(match[1] or match[2] for key in page if (match := _PLACE.fullmatch(key))))
     return sorted(found)
 

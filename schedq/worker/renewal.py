@@ -78,9 +78,10 @@ class Renewal(threading.Thread):
 
     def _ask(self, batch: list[Attempt]) -> list[str]:
         pairs = [(attempt.job.id, attempt.job.claim_token) for attempt in batch]
-        exchange = Exchange([attempts.renew(self._queue.settings, pairs)], self._queue.address, 0)
+        queue = self._queue
+        exchange = Exchange([attempts.renew(queue.settings, pairs)], queue.address, queue.settings, 0)
         if self._line is None:
-            self._line = Line(self._queue.address, self._queue.settings)
+            self._line = Line(queue.address, queue.settings)
         while not exchange.is_done:
             exchange.take(self._line.ask(exchange.commands()))
         answer = exchange.answers[0]

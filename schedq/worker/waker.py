@@ -1,4 +1,4 @@
-"""The idle wait: one connection per server blocks on the wake markers of all its queues."""
+"""The idle wait: one connection per server blocks on the wake markers of all its queues (on a cluster, of one)."""
 
 from __future__ import annotations
 
@@ -78,9 +78,10 @@ class Waker:
         if isinstance(reply, list):
             self._pumps[reply[0]].marker()
         elif isinstance(reply, Exception):
-            self._complaint.say(f"{', '.join(self._pumps)}: can't be waited for", reply)
-            self._line.close()  # after a failover the address may lead to another server
-            await asyncio.sleep(REFUSED_S)
+            if not faults.is_moved(reply):
+                self._complaint.say(f"{', '.join(self._pumps)}: can't be waited for", reply)
+                self._line.close()  # after a failover the address may lead to another server
+                await asyncio.sleep(REFUSED_S)
             self._look_everywhere()
 
     def _look_everywhere(self) -> None:

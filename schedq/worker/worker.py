@@ -153,10 +153,9 @@ class Worker:
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         """The work beside the pumps."""
         work: list[Coroutine[Any, Any, None]] = []
-        for outage in {id(station.outage): station.outage for station in self._stations}.values():
-            here = [station for station in self._stations if station.outage is outage]
+        for here in self._neighbours():
             pumps = {station.queue.settings.keys.wake: station.pump for station in here}
-            work.append(Waker(here[0].queue, outage, self.slots, pumps).run())
+            work.append(Waker(here[0].queue, here[0].outage, self.slots, pumps).run())
         for station in self._stations:
             work.append(station.heartbeat.run())
             if station.promoter is not None:
@@ -164,6 +163,17 @@ class Worker:
         if self._is_burst:
             work.append(self._watch_for_the_end())
         return work
+
+    def _neighbours(self) -> list[list[_Station]]:
+        """The stations by where their queues are: one connection can wait for those of one place.
+
+        On a cluster each is alone: one command can't name keys of two slots, not even of one node.
+        """
+        found: dict[object, list[_Station]] = {}
+        for station in self._stations:
+            address = station.queue.address
+            found.setdefault(station if address.is_cluster else address, []).append(station)
+        return list(found.values())
 
     async def _until_stopped(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Wait for a stop; a task that ends before is one that failed."""

@@ -66,7 +66,7 @@ class World:
             Settings(name, visibility_ms=LEASE_S * 1000, backoff=Fixed(BACKOFF_S), log_size=0, clock=self._clock)
             for name in names
         ]
-        self._wire = Address(f"unix://{socket_path}").connection("explorer")
+        self._wire = Address(f"unix://{socket_path}").find("").connection("explorer")
         self._wire.connect()
         self._known: set[str] = set()
 

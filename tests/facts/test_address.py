@@ -22,7 +22,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def connects_to(place: object) -> dict[str, Any]:
     """What a connection is made with, of the settings that say where."""
-    made = Address(place).connection("name")
+    made = Address(place).find("").connection("name")
     where = ("host", "port", "path", "db", "username", "password")
     return {name: value for name in where if (value := getattr(made, name, None)) not in (None, "")}
 
@@ -74,12 +74,76 @@ def test_a_client_is_taken_for_where_it_connects_only(kind: Any, url: str):
     client = kind.from_url(url, socket_timeout=0.1, decode_responses=False, protocol=3, retry_on_error=[OSError])
 
     address = Address(client)
-    made = address.connection("name")
+    made = address.find("").connection("name")
 
     assert address.label == Address(url).label
     assert connects_to(client) == connects_to(url)
     assert made.socket_timeout == 5.0
     assert made.retry.get_retries() == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "label", "way"),
+    [
+        ("redis+cluster://h", "redis+cluster://h:6379", {}),
+        ("redis+cluster://a:1,b:2,[::1]:3/0", "redis+cluster://a:1,b:2,[::1]:3", {}),
+        ("rediss+cluster://ada:p%40ss@a:1,b", "rediss+cluster://a:1,b:6379", {"username": "ada", "password": "p@ss"}),
+        (
+            "rediss+cluster://h?ssl_cert_reqs=none&socket_timeout=1",
+            "rediss+cluster://h:6379",
+            {"ssl_cert_reqs": "none"},
+        ),
+        ("redis+sentinel://a/main", "redis+sentinel://a:26379/main", {"db": 0}),
+        ("redis+sentinel://:pw@a:1,b:2/main/3", "redis+sentinel://a:1,b:2/main/3", {"password": "pw", "db": 3}),
+        ("redis+sentinel://a/main?db=3", "redis+sentinel://a:26379/main/3", {"db": 3}),
+        ("rediss+sentinel://a/my%20main", "rediss+sentinel://a:26379/my main", {"db": 0}),
+    ],
+)
+def test_a_url_may_name_a_cluster_or_sentinels(url: str, label: str, way: dict[str, Any]):
+    address = Address(url)
+
+    assert address.label == label
+    assert address.is_cluster == ("cluster" in url)
+    assert address._where.way.settings == way
+
+
+def test_sentinels_have_a_user_of_their_own():
+    address = Address("redis+sentinel://ada:one@h/main?sentinel_username=sam&sentinel_password=two")
+
+    (sentinel,) = address._where.sentinels
+    assert sentinel.settings == {"host": "h", "port": 26379, "username": "sam", "password": "two"}
+    (sentinel,) = Address("redis+sentinel://ada:one@h/main")._where.sentinels
+    assert sentinel.settings == {"host": "h", "port": 26379}
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis+cluster://h/3", "a cluster has database 0 only, not 3"),
+        ("redis+cluster://h?db=3", "a cluster has database 0 only, not 3"),
+        ("redis+cluster://", "a host is missing"),
+        ("redis+cluster://a:1,,b:2", "a host is missing"),
+        ("redis+cluster://a:port", "can't be read"),
+        ("redis+cluster://a:99999", "can't be read"),
+        ("redis+sentinel://a:1,b:2", "names no service; write redis\\+sentinel://HOST:26379/SERVICE"),
+        ("rediss+sentinel://a/", "names no service; write rediss\\+sentinel://HOST:26379/SERVICE"),
+        ("redis+sentinel://a/main/x", "must be a number, not 'x'"),
+        ("redis+sentinel:///main", "a host is missing"),
+        ("unix+cluster:///tmp/s", "unknown Redis URL scheme in 'unix\\+cluster:"),
+    ],
+)
+def test_a_url_of_several_hosts_that_makes_no_sense_is_refused(url: str, reason: str):
+    with pytest.raises(UsageError, match=reason):
+        Address(url)
+
+
+@pytest.mark.parametrize("kind", ["sentinel", "cluster"])
+def test_a_queue_knows_by_its_url_whether_its_keys_share_a_slot(kind: str):
+    queue = Queue("mail", redis=f"redis+{kind}://h/0")
+
+    assert queue.settings.tagged == (kind == "cluster")
+    assert queue.aio.settings is queue.settings
+    assert queue.settings.keys.pending == ("queue:{mail}:pending" if kind == "cluster" else "queue:mail:pending")
 
 
 SECRETS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=6, max_size=20).map("zq".__add__)
@@ -88,7 +152,18 @@ SECRETS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=
 @given(
     SECRETS,
     st.sampled_from(
-        ["redis://u:{}@h:port/0", "redis://:{}@h:99999", "http://u:{}@h", "{}@h:x", "redis//u:{}@h", "unix://u:{}@"]
+        [
+            *(
+                "redis://u:{}@h:port/0",
+                "redis://:{}@h:99999",
+                "http://u:{}@h",
+                "{}@h:x",
+                "redis//u:{}@h",
+                "unix://u:{}@",
+            ),
+            *("redis+cluster://u:{}@h:1,i:port", "redis+cluster://u:{}@h/3", "redis+sentinel://u:{}@h"),
+            *("redis+sentinel://h?sentinel_password={}", "redis+sentinel://h:port/s?sentinel_password={}"),
+        ]
     ),
 )
 def test_an_error_about_a_url_never_shows_its_password(secret: str, url: str):
@@ -99,11 +174,14 @@ def test_an_error_about_a_url_never_shows_its_password(secret: str, url: str):
     assert refused.value.__cause__ is None
 
 
-@given(SECRETS)
-def test_nothing_that_is_shown_has_the_password(secret: str):
-    queue = Queue("mail", redis=f"redis://ada:{secret}@example.org/0")
+@pytest.mark.parametrize(
+    "url", ["redis://ada:{}@h/0", "redis+cluster://:{}@h", "redis+sentinel://a:{0}@h/main?sentinel_password={0}"]
+)
+@given(secret=SECRETS)
+def test_nothing_that_is_shown_has_the_password(url: str, secret: str):
+    queue = Queue("mail", redis=url.format(secret))
 
-    assert secret not in repr(queue) + repr(queue.address) + queue.address.label
+    assert secret not in repr(queue) + repr(queue.address) + queue.address.label + repr(queue.address._where)
 
 
 def test_equal_places_are_equal():

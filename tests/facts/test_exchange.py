@@ -32,7 +32,7 @@ def operation(name: str = "stats", **options: Any) -> Operation[Any]:
 
 
 def exchange(*operations: Operation[Any], retry_for: float = 5) -> Exchange:
-    return Exchange(operations or [operation()], ADDRESS, retry_for)
+    return Exchange(operations or [operation()], ADDRESS, Settings("mail"), retry_for)
 
 
 def test_a_reply_is_read_and_all_is_done():
@@ -42,6 +42,16 @@ def test_a_reply_is_read_and_all_is_done():
     assert one.take(["reply"]) == 0
     assert one.is_done
     assert one.answers == ["read reply"]
+
+
+def test_on_a_cluster_scripts_name_a_key_that_never_exists_and_commands_do_not():
+    queue = Settings("mail", tagged=True)
+    plain = Operation("get_job", None, (), ("HGETALL", "key"), dict)
+
+    assert Exchange([operation(), plain], ADDRESS, queue, 5).commands() == [
+        ("EVALSHA", SCRIPT.sha, 2, "key", "queue:{mail}:never", "argument"),
+        ("HGETALL", "key"),
+    ]
 
 
 def test_only_those_that_were_unknown_are_sent_again_with_their_source():
@@ -63,12 +73,17 @@ def test_a_server_that_never_learns_the_script_is_not_asked_for_ever():
 
 
 @pytest.mark.parametrize(
-    "word", ["BUSY", "CLUSTERDOWN", "MISCONF", "NOREPLICAS", "READONLY", "TRYAGAIN", "UNBLOCKED", "LOADING"]
+    "text",
+    [
+        *("BUSY not now", "CLUSTERDOWN not now", "MISCONF not now", "NOREPLICAS not now", "READONLY not now"),
+        *("TRYAGAIN not now", "UNBLOCKED not now", "LOADING not now"),
+        *("MOVED 5 127.0.0.1:7002", "MOVED 5 :7002", "ASK 5 127.0.0.1:7002"),
+    ],
 )
-def test_what_passes_by_itself_is_waited_for(word: str):
+def test_what_passes_by_itself_is_waited_for(text: str):
     two = exchange(operation("a"), operation("b"))
 
-    wait = two.take(["1", from_server(f"{word} not now")])
+    wait = two.take(["1", from_server(text)])
 
     assert 0 < wait <= 0.05
     assert len(two.commands()) == 1
@@ -140,6 +155,9 @@ def test_an_error_that_will_not_pass_is_not_waited_for():
 
 def test_only_a_demoted_server_is_left_for_another():
     assert faults.is_demoted(from_server("READONLY You can't write against a read only replica."))
+    assert faults.is_demoted(from_server("MOVED 5 127.0.0.1:7002"))
+    assert faults.is_demoted(from_server("CLUSTERDOWN The cluster is down"))
+    assert not faults.is_demoted(from_server("ASK 5 127.0.0.1:7002"))
     assert faults.is_demoted(from_server("UNBLOCKED force unblock from blocking operation"))
     assert not faults.is_demoted(from_server("BUSY Redis is busy"))
     assert not faults.is_demoted("READONLY")

@@ -253,11 +253,11 @@ def test_what_waits_while_the_queue_is_closed_ends_soon_and_leaves_nothing(serve
         with pytest.raises(ClosedError):
             await asyncio.wait_for(waiting, 1.5)
         assert len(asyncio.all_tasks()) == 1
+        with server.client() as client:
+            assert f"schedq-{name}" not in [entry["name"] for entry in client.client_list()]
+            client.unlink(*client.keys(queue.settings.keys.prefix + "*"))
 
     asyncio.run(main())
-    with server.client() as client:
-        assert f"schedq-{name}" not in [entry["name"] for entry in client.client_list()]
-        client.unlink(*client.keys(f"queue:{name}:*"))
 
 
 def test_the_twin_of_a_blocking_queue_has_its_settings(server: Server):

@@ -130,7 +130,7 @@ def test_events_go_on_after_a_restart(make_queue: MakeQueue, durable: Server):
 
 def test_a_server_that_is_frozen_does_not_freeze_its_callers(make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch):
     """Connections stay open and nobody answers: the caller's own clock ends the wait."""
-    monkeypatch.setattr("schedq.connection.address.REPLY_S", 0.3)
+    monkeypatch.setattr("schedq.connection.place.REPLY_S", 0.3)
     monkeypatch.setattr("schedq.connection.aline.REPLY_S", 0.3)
     monkeypatch.setattr("schedq.connection.aline.AsyncLine.ask.__defaults__", (0.3,))
     with Server() as frozen:
@@ -198,7 +198,7 @@ def _hog(server: Server) -> bool:
 
 def test_a_primary_that_becomes_a_replica_is_left_for_a_new_connection(make_queue: MakeQueue):
     """Behind its name there may be another server by then."""
-    with Server() as primary:
+    with Server(topology="single") as primary:
         queue = make_queue(at=primary, retry_for=5)
         queue.enqueue("known")
         before = {client["id"] for client in queue.redis.client_list() if client["name"].startswith("schedq")}
@@ -257,10 +257,10 @@ def test_a_database_that_there_is_not_is_said_at_once(make_queue: MakeQueue, ser
 
 
 def test_a_cluster_node_is_refused(make_queue: MakeQueue):
-    with Server(cluster_enabled=True) as node:
-        queue = make_queue(at=node)
+    with Server(topology="single", cluster_enabled=True) as node:
+        queue = make_queue(url=node.url)
 
-        with pytest.raises(UsageError, match="cluster"):
+        with pytest.raises(UsageError, match=rf"write redis\+cluster://127\.0\.0\.1:{node.port}$"):
             queue.stats()
 
 

@@ -153,7 +153,7 @@ def test_a_process_that_does_not_know_the_settings_trims_nothing(make_queue: Mak
     ids = finish(queue, 1020)
     clock.pass_time(3600)
 
-    queue._drive(upkeep.sweep(Settings(queue.name, clock=clock).without_application()))
+    queue._drive(upkeep.sweep(queue.settings.without_application()))
 
     assert queue.places() == {"completed": ids}
 
@@ -163,7 +163,7 @@ def test_what_an_application_wrote_down_is_what_another_process_reads(make_queue
 
     queue._ask(upkeep.announce(queue.settings))
     stored = queue._ask(upkeep.read_settings(queue.settings))
-    found = Settings(queue.name).without_application().with_fields(stored)
+    found = Settings(queue.name, tagged=queue.settings.tagged).without_application().with_fields(stored)
 
     assert found == queue.settings
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from schedq import AsyncQueue, lua
 from schedq.worker import Worker
@@ -154,13 +154,19 @@ class Post:
         self.complaints.append(f"{context.get('message')}: {context.get('exception')!r}")
 
 
+class HasQueue(Protocol):
+    """What wraps a queue: a `Handle`, for one."""
+
+    queue: Any
+
+
 class Crew:
     """The workers of one test."""
 
     def __init__(self) -> None:
         self._posts: list[Post] = []
 
-    def start(self, *queues: Handle, debug: bool = True, **options: Any) -> Post:
+    def start(self, *queues: HasQueue, debug: bool = True, **options: Any) -> Post:
         """Let a worker begin, with asyncio's debug mode on."""
         post = Post(Worker([queue.queue for queue in queues], **options), debug=debug)
         self._posts.append(post)

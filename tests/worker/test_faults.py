@@ -235,8 +235,8 @@ def test_one_line_says_that_redis_is_lost_and_one_that_it_is_back(
         assert broken_laws(queue) == {}
 
     lost, back = (line for line in logs() if line.startswith("WARNING"))
-    assert f"unix://{server.socket_path}: lost" in lost
-    assert f"unix://{server.socket_path}: back after" in back
+    assert f"{queue.address.label}: lost" in lost
+    assert f"{queue.address.label}: back after" in back
 
 
 def test_an_outage_of_one_server_does_not_stop_the_queues_of_another(

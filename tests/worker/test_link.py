@@ -122,7 +122,7 @@ def test_a_claim_that_was_not_answered_is_not_sent_again(make_queue: MakeQueue) 
 
 
 def test_a_server_that_was_demoted_is_waited_for_without_a_flood(make_queue: MakeQueue, crew: Crew, logs: Logs) -> None:
-    with Server() as server:
+    with Server(topology="single") as server:
         queue = make_queue(at=server)
         queue.task(name="ok")(lambda: "ok")
         crew.start(queue)
