@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,6 +33,9 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell script's background is without Ctrl-C, and so would be all processes that tests start and interrupt.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "breaks(*laws, because): leaves laws of tests/state.py broken, on purpose")
 
 

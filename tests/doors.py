@@ -9,6 +9,8 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from typing import Any
 
+from redis.exceptions import ResponseError
+
 from schedq import AsyncQueue, Queue
 from schedq.keys import QueueKeys
 from tests.servers import Server
@@ -158,7 +160,24 @@ class Handle:
         """
         with self.server.client(decode_responses=False) as client:
             names = sorted(client.keys(self.keys.prefix + "*"))
-            return {name.decode(): (_content(client, name), client.pexpiretime(name)) for name in names}
+            return {name.decode(): (_content(client, name), _expires_at_ms(client, name)) for name in names}
+
+
+def _expires_at_ms(client: Any, name: bytes) -> int:
+    """The instant at which a key expires; -1 for never."""
+    try:
+        at: int = client.pexpiretime(name)
+    except ResponseError:  # Redis 6.2 does not know the command, and its clock goes on in a script
+        script = """
+            local function ms() local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000) end
+            local before, left, after
+            repeat
+              before, left, after = ms(), redis.call('PTTL', KEYS[1]), ms()
+            until before == after
+            return left < 0 and left or before + left
+        """
+        at = client.execute_command("EVAL", script, 1, name)
+    return at
 
 
 def _content(client: Any, name: bytes) -> Any:

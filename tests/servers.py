@@ -35,7 +35,8 @@ class Server:
 
     Options are those of redis.conf, with `_` for `-` and True and False for yes and no:
     `Server(maxmemory="50mb", appendonly=True)`. It stores nothing on disk unless told to, and keeps folder
-    and port over `kill()` and `start()`.
+    and port over `kill()` and `start()`. The program is the one that SCHEDQ_TEST_SERVER names, else the one that
+    `embedded://` runs.
 
     With `topology="cluster"` it is a cluster of one node; without one, `SCHEDQ_TEST_TOPOLOGY` says which.
     """
@@ -46,7 +47,7 @@ class Server:
         self.is_cluster = (topology or TOPOLOGY) == "cluster"
         if self.is_cluster:
             options = {"cluster_enabled": True} | options
-        self.binary = Path(binary) if binary else server_binary()
+        self.binary = Path(binary or os.environ.get("SCHEDQ_TEST_SERVER") or server_binary())
         self.folder = Path(tempfile.mkdtemp(prefix="schedq-", dir="/tmp"))
         self.socket_path = str(self.folder / "server.sock")
         self.port = 0

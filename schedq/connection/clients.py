@@ -38,7 +38,7 @@ def _single(pool: Any, where: frozenset[str] = WHERE) -> Place:
     kind = pool.connection_class
     for name in ("UnixDomainSocketConnection", "SSLConnection", "Connection"):
         if issubclass(kind, (getattr(connections, name), getattr(async_connections, name))):
-            return Place(name, _given(pool.connection_kwargs, WHO | where))
+            return Place(name, taken(pool.connection_kwargs, WHO | where))
     raise UsageError(f"the client's connections are of an unknown class, {kind.__name__}; pass a URL instead")
 
 
@@ -60,8 +60,4 @@ def _cluster(client: Any) -> Cluster:
         (connections.SSLConnection, async_connections.SSLConnection),
     )
     seeds = [(str(node.host), int(node.port or REDIS_PORT)) for node in client.startup_nodes]
-    return Cluster(Place("SSLConnection" if is_tls else "Connection", _given(given, WHO)), tuple(seeds))
-
-
-def _given(settings: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
-    return {name: value for name, value in taken(settings, names).items() if value is not None}
+    return Cluster(Place("SSLConnection" if is_tls else "Connection", taken(given, WHO)), tuple(seeds))

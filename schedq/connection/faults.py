@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -9,7 +10,7 @@ from redis import exceptions
 
 from schedq.errors import Conflict, QueueFull, SchedqError, StoreUnavailable, UsageError
 
-BROKEN_LINE: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
+BROKEN_LINE: Final = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError)
 """The connection is of no more use, and whether the request was carried out is not known."""
 
 _PASSING: Final = (
@@ -28,6 +29,17 @@ _PASSING: Final = (
 
 _NO_DATABASE: Final = "DB index is out of range"
 _DEMOTED: Final = ("CLUSTERDOWN", "MASTERDOWN", "MOVED", "NOREPLICAS", "READONLY", "UNBLOCKED")
+
+_IN_SCRIPT: Final = re.compile(
+    r"Error running script .*@user_script: ?\d+: -?(?P<error>(?P<code>[A-Z]+) .*)", re.DOTALL
+)
+"""What Redis 6.2 wraps around the error of a command in a script; later ones leave the code at its head."""
+
+_DENIED_IN_SCRIPT: Final = ("ACL failure in script", "The user executing the script can't")
+"""How servers of different age say NOPERM there."""
+
+_BAD_CERTIFICATE: Final = re.compile(r"certificate verify failed: (?P<why>.*?)\.? \(_ssl")
+"""How Python's ssl module says that it does not trust the other side."""
 
 
 class Where(Protocol):
@@ -74,13 +86,13 @@ def is_unknown_script(error: Exception) -> bool:
 def named(error: Exception, what: str, at: Where) -> SchedqError:
     """The error in our words; `what` is the operation that met it."""
     error = _told(error)
-    text = str(error)
+    text = _text(error)
     where = at.label
     if isinstance(error, SchedqError):
         return error
     if _is_stranger(error):
         return UsageError(f"{where} refuses the user name or password: {text}")
-    if _code(error) == "NOPERM":
+    if _code(error) == "NOPERM" or any(words in text for words in _DENIED_IN_SCRIPT):
         return UsageError(f"{what}: the Redis user may not do this on {where}: {text}")
     if _code(error) == "OOM" or "OOM command not allowed" in text:
         return QueueFull(f"{what}: the memory of {where} is full (maxmemory)")
@@ -90,7 +102,15 @@ def named(error: Exception, what: str, at: Where) -> SchedqError:
         return UsageError(
             f"{where} has no such database; the number at the URL's end must be below the server's `databases`"
         )
+    if bad := _BAD_CERTIFICATE.search(text):
+        hint = "; a CA of your own is named in the URL, ?ssl_ca_certs=FILE" if "issuer" in text else ""
+        return StoreUnavailable(f"{what}: the certificate of {where} is refused: {bad['why']}{hint}")
+    if isinstance(error, exceptions.BusyLoadingError):
+        return StoreUnavailable(f"{what}: {where} is still loading its data")
+    if isinstance(error, exceptions.InvalidResponse):
+        return StoreUnavailable(f"{what}: {where} does not answer as Redis does (with TLS, it is rediss://): {text}")
     if isinstance(error, BROKEN_LINE):
+        text = text or "it takes too long"
         hint = "; without a server of your own, use embedded://" if at.is_default else ""
         return StoreUnavailable(f"{what}: {where} does not answer: {text}{hint}")
     code = f"{_code(error)} " if _code(error) in _PASSING and not text.startswith(_code(error)) else ""
@@ -121,7 +141,14 @@ def _is_stranger(error: Exception) -> bool:
     return isinstance(error, strange) or _code(error) == "NOAUTH"
 
 
+def _text(error: Exception) -> str:
+    wrapped = _IN_SCRIPT.search(str(error))
+    return wrapped["error"] if wrapped else str(error)
+
+
 def _code(error: Exception) -> str:
     """The error's first word, which the client library takes out of the text for the codes it knows."""
+    if wrapped := _IN_SCRIPT.search(str(error)):
+        return wrapped["code"]
     code = getattr(error, "status_code", None)
     return code if isinstance(code, str) else str(error).partition(" ")[0]

@@ -60,7 +60,7 @@ def judge_info(info: object, queue: Settings, place: Place) -> None:
 
     Raises:
         UsageError: too old, may evict keys, or a cluster node.
-        StoreUnavailable: a read-only replica, or still loading.
+        StoreUnavailable: a read-only replica.
     """
     if not isinstance(info, str):
         return
@@ -77,8 +77,6 @@ def judge_info(info: object, queue: Settings, place: Place) -> None:
             f"{where} may evict keys (maxmemory-policy {policy}), and jobs with them; "
             "set it to noeviction, or pass allow_eviction=True if you can bear that"
         )
-    if facts.get("loading", "0") != "0":
-        raise StoreUnavailable(f"{where} is still loading its data")
     if facts.get("role") == "slave":
         raise StoreUnavailable(f"{where} is a read-only replica; use the primary's address")
 

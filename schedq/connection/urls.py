@@ -64,8 +64,17 @@ def read(url: str) -> Place | OwnServer | Cluster | Sentinels:
 
 
 def taken(given: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
-    """The settings of these names, and those about TLS."""
-    return {name: value for name, value in given.items() if name in names or name.startswith("ssl_")}
+    """The settings of these names, and those about TLS.
+
+    Raises:
+        UsageError: certificates are to be checked by OCSP.
+    """
+    ocsp = {name for name in given if "_ocsp" in name}
+    if any(given[name] for name in ocsp):
+        # Only blocking connections can; to leave the check out would trust whom the user does not.
+        raise UsageError(f"{', '.join(sorted(ocsp))}: schedq can't check certificates by OCSP")
+    wanted = {name for name in given if name in names or name.startswith("ssl_")} - ocsp
+    return {name: given[name] for name in given if name in wanted and given[name] is not None}
 
 
 def without_secret(url: str) -> str:

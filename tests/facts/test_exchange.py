@@ -91,6 +91,25 @@ def test_what_passes_by_itself_is_waited_for(text: str):
     assert two.answers == ["read 1", "read 2"]
 
 
+IN_SCRIPT_OF_6_2 = "ERR Error running script (call to f_0e3454310bb8a0b3de740e2719a969f9807e209c): @user_script:{}: "
+
+
+@pytest.mark.parametrize("word", ["MISCONF", "NOREPLICAS", "READONLY"])
+def test_what_passes_is_found_inside_the_text_that_redis_6_2_puts_around_it(word: str):
+    error = from_server(IN_SCRIPT_OF_6_2.format(65) + f"@user_script: 65: -{word} Not now. Ask again.")
+
+    assert faults.is_passing(error)
+    assert faults.is_demoted(error) == (word != "MISCONF")
+    assert str(faults.named(error, "claim", ADDRESS)).endswith(f"answers: {word} Not now. Ask again.")
+
+
+def test_an_error_of_a_script_itself_is_told_as_it_is():
+    error = from_server(IN_SCRIPT_OF_6_2.format(7) + "user_script:7: attempt to index a nil value")
+
+    assert not faults.is_passing(error)
+    assert "attempt to index a nil value" in str(faults.named(error, "claim", ADDRESS))
+
+
 def test_waits_grow_and_patience_ends(monkeypatch: pytest.MonkeyPatch):
     now = 100.0
     monkeypatch.setattr("schedq.connection.exchange.monotonic", lambda: now)

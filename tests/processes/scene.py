@@ -111,7 +111,7 @@ class Process:
         self.send(signal.SIGKILL)
         self._popen.wait(10)
 
-    def code(self, within: float = 10) -> int:
+    def code(self, within: float = 30) -> int:
         """Its exit code, when it has ended."""
         try:
             return self._popen.wait(within)
@@ -186,7 +186,7 @@ class Scene:
         """Enqueue a call; its id."""
         return self.queue.enqueue(call(task, *args), **options)
 
-    def until(self, condition: Callable[[], object], within: float = 10) -> None:
+    def until(self, condition: Callable[[], object], within: float = 30) -> None:
         """Wait for it."""
         deadline = time.monotonic() + within
         while not condition():

@@ -118,7 +118,7 @@ def test_a_child_that_dies_at_once_is_started_again_with_growing_waits(scene: Sc
         lines = [line for line in parent.log.splitlines() if f"process {child}: ended with exit code 3;" in line]
         return [float(line.split()[-2]) for line in lines]
 
-    scene.until(lambda: len(waits(1)) >= 3 and len(waits(2)) >= 3, within=20)
+    scene.until(lambda: len(waits(1)) >= 3 and len(waits(2)) >= 3, within=90)
 
     assert waits(1)[:3] == waits(2)[:3] == [0.25, 0.5, 1.0]
     parent.send(signal.SIGTERM)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.processes
 together = Together()
 
 VISIBILITY_MS = 2000
-MARGIN_MS = 1500
+MARGIN_MS = 5000
 GOOD = 9
 
 

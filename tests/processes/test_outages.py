@@ -62,7 +62,7 @@ def test_a_full_redis_refuses_new_jobs_whole_and_lets_workers_do_the_rest(make_s
     queue = scene.queue
     backlog = queue.enqueue_many([call("brief")] * 300)
     long = [scene.add("nap", 2.5), scene.add("doze", 2.5)]
-    later = queue.enqueue_many([NewJob(call("brief"), delay=4)] * 5)
+    later = queue.enqueue_many([NewJob(call("brief"), delay=600)] * 5)
 
     scene.client.config_set("maxmemory", scene.client.info("memory")["used_memory"])
     before = scene.state()
@@ -77,6 +77,7 @@ def test_a_full_redis_refuses_new_jobs_whole_and_lets_workers_do_the_rest(make_s
     worker = scene.worker()
     scene.until(lambda: scene.has_started(*long) and queue.stats()["completed_total"] == 300)
     queue.pause()
+    assert all(queue.reschedule(job_id, delay=1) for job_id in later)
     ends = set()
 
     def is_over() -> bool:

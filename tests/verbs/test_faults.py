@@ -174,7 +174,7 @@ def test_a_server_that_was_never_there_is_named_without_its_password(make_queue:
 
 
 def test_a_server_that_is_busy_or_loading_is_waited_for(make_queue: MakeQueue):
-    with Server(busy_reply_threshold=50) as slow:
+    with Server(lua_time_limit=50) as slow:
         queue = make_queue(at=slow, retry_for=5)
         queue.enqueue("known")
         busy = in_thread(_hog, slow)

@@ -28,9 +28,9 @@ def times(queue: Handle) -> list[float]:
 
 def holds(queue: Handle, post: Post) -> bool:
     """Whether this worker's promoter is the one."""
-    promoter = post.worker._stations[0].promoter
-    assert promoter is not None
-    return bool(queue.redis.get(queue.keys.promoter) == promoter.id)
+    stations = post.worker._stations  # none yet, just after its start
+    promoter = stations[0].promoter if stations else None
+    return promoter is not None and bool(queue.redis.get(queue.keys.promoter) == promoter.id)
 
 
 def foreign_job(queue: Handle, job_id: str) -> None:

@@ -1,0 +1,59 @@
+"""Wires to the server under test, in both protocols, and keys that no other test uses."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.conformance.wires import Wire
+from tests.servers import Server
+from tests.worker.crew import until
+
+MakeWire = Callable[..., Wire]
+Blocked = Callable[[int], None]
+
+
+@pytest.fixture(params=[2, 3], ids=["RESP 2", "RESP 3"])
+def protocol(request: pytest.FixtureRequest) -> int:
+    """Each fact is looked at in both."""
+    found: int = request.param
+    return found
+
+
+@pytest.fixture
+def make_wire(server: Server, protocol: int) -> Iterator[MakeWire]:
+    """Makes connections of their own, closed after the test."""
+    made: list[Wire] = []
+
+    def make(at: Server = server) -> Wire:
+        made.append(Wire(at, protocol))
+        return made[-1]
+
+    yield make
+    for wire in made:
+        wire.close()
+
+
+@pytest.fixture
+def wire(make_wire: MakeWire) -> Wire:
+    """The connection that most facts need."""
+    return make_wire()
+
+
+@pytest.fixture
+def key() -> str:
+    """A key that holds nothing."""
+    return f"fact:{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def blocked(wire: Wire) -> Blocked:
+    """Waits until so many clients of the server are blocked; none is when a test begins."""
+
+    def wait(count: int) -> None:
+        until(lambda: f"blocked_clients:{count}\r\n" in wire.ask("INFO", "clients"), within=20)
+
+    wait(0)
+    return wait

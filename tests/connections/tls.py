@@ -1,0 +1,85 @@
+"""A front that speaks TLS before a server that does not, and who vouches for it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import trustme
+
+from tests.doors import Loop
+from tests.servers import Server
+
+
+class Front:
+    """Takes TLS connections on a loopback port and passes what they say on to a server.
+
+    Attributes:
+        port: where it listens; on 127.0.0.1, whatever names its certificate bears.
+        knocks: how many connections were begun, also those that broke off at the certificate.
+    """
+
+    def __init__(self, server: Server, certificate: trustme.LeafCert) -> None:
+        self.port = 0
+        self.knocks = 0
+        self._server = server
+        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        certificate.configure_cert(self._context)
+        self._loop = Loop()
+        self._carriers: set[asyncio.Task[None]] = set()
+
+    def __enter__(self) -> Self:
+        self._loop.run(self._open())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.run(self._close())
+        self._loop.close()
+
+    def present(self, certificate: trustme.LeafCert) -> None:
+        """Show another certificate from now on, as after it was renewed."""
+        certificate.configure_cert(self._context)
+
+    async def _open(self) -> None:
+        self._listener = await asyncio.start_server(self._knocked, "127.0.0.1", 0)
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        self._listener.close()
+        for carrier in self._carriers:
+            carrier.cancel()
+        await asyncio.gather(*self._carriers, return_exceptions=True)
+        await self._listener.wait_closed()
+
+    async def _knocked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.knocks += 1
+        task = asyncio.current_task()
+        assert task
+        self._carriers.add(task)
+        task.add_done_callback(self._carriers.discard)
+        with suppress(OSError, asyncio.CancelledError):
+            await self._carry(reader, writer)
+        writer.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await writer.start_tls(self._context)
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._server.port)
+        ways = [asyncio.create_task(_pour(reader, up_writer)), asyncio.create_task(_pour(up_reader, writer))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            up_writer.transport.abort()
+
+
+async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
