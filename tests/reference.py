@@ -23,7 +23,7 @@ GROUPS = {
     "Tasks and jobs": ["Task", "Job"],
     "In a handler": ["current_job", "CurrentJob", "Retry", "Discard", "Snooze"],
     "Backoff": ["Exponential", "Linear", "Fixed", "Steps"],
-    "Data": ["NewJob", "ClaimedJob", "JobRecord", "Stats"],
+    "Data": ["NewJob", "ClaimedJob", "JobRecord", "WorkerRecord", "BrokenNote", "Stats"],
     "Errors": [
         "SchedqError",
         "UsageError",
