@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
@@ -83,13 +83,25 @@ class Watched:
         named: set[int] = {int(ask(one, "SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)[1]) for one in self.sentinels}
         return named == {server.port} and role(server) == "master"
 
-    def hands_over(self) -> bool:
-        """Have the primary hand over to its replica, without a moment of two primaries; False if it can't (Redis)."""
-        try:
-            ask(self.sentinels[0], "SENTINEL FAILOVER", SERVICE, "COORDINATED")
-        except redis.ResponseError:
-            return False
-        return True
+    def hand_over(self, new: Server) -> bool:
+        """Make the replica the primary, without a moment of two primaries; False if they can't do that (Redis)."""
+        return self._fail_over(new, "COORDINATED")
+
+    def replace_primary(self, new: Server) -> None:
+        """Make the replica the primary; the old one is told some ten seconds later."""
+        assert self._fail_over(new)
+
+    def _fail_over(self, new: Server, *how: str) -> bool:
+        for _ in range(10):
+            try:
+                ask(self.sentinels[0], "SENTINEL FAILOVER", SERVICE, *how)
+            except redis.ResponseError as error:
+                if not any(word in str(error) for word in ("INPROG", "NOGOOD", "already in progress")):
+                    return False
+            # The others vote within the failover's timeout, or it is over and may be asked for again.
+            with suppress(AssertionError):
+                return until(lambda: self.agree_on(new), within=4)
+        raise AssertionError("the Sentinels elect nobody")
 
     def _sees_all(self, sentinel: Server) -> bool:
         facts = ask(sentinel, "SENTINEL MASTER", SERVICE)
