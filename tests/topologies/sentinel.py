@@ -115,5 +115,8 @@ def url_of(*sentinels: Server, db: int = 0) -> str:
 
 
 def role(server: Server) -> str:
-    """What a server says that it is: master or slave."""
-    return str(info(server, "replication")["role"])
+    """What a server says that it is: master or slave; nothing while a Sentinel cuts its connections."""
+    try:
+        return str(info(server, "replication")["role"])
+    except redis.ConnectionError:
+        return ""
