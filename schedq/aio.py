@@ -116,7 +116,7 @@ class AsyncQueue(Application, door="aio"):
 
     async def promote_due(self, limit: int = 1000) -> int:
         """As `Queue.promote_due`."""
-        return (await self._ask(upkeep.promote(self.settings, views.checked_limit(limit)))).moved
+        return await self._drive(upkeep.promote_due(self.settings, views.checked_limit(limit)))
 
     async def reclaim_stuck(self) -> list[str]:
         """As `Queue.reclaim_stuck`."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from schedq import backoff as plans
@@ -17,6 +19,7 @@ from schedq.settings import Settings
 BackoffFunction = Callable[[int, BaseException], float]
 """(attempt, error) → seconds to wait."""
 
+_OURS: Final = f"{Path(__file__).parent}{os.sep}"
 _BRIEF: Final = 500
 
 
@@ -117,8 +120,13 @@ def described(error: BaseException | str) -> str:
 
 
 def _trace(error: BaseException) -> str:
+    """The traceback from where the handler begins: how it came to be called says nothing of it."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OURS):
+        frames = frames.tb_next
     try:
-        return clean_text("".join(traceback.format_exception(error))[-8000:])
+        lines = traceback.format_exception(type(error), error, frames or error.__traceback__)
+        return clean_text("".join(lines)[-8000:])
     except Exception:  # noqa: BLE001 - a user's exception may do anything
         return ""
 

@@ -18,7 +18,6 @@ from schedq.settings import Settings
 
 _LONGEST_SLEEP_S: Final = 1.0
 _LONGEST_STANDBY_S: Final = 30.0
-_BATCH: Final = 200
 
 
 class Promoter:
@@ -83,7 +82,7 @@ class Promoter:
         self._woken.clear()
         self._silence()
         asked_at = monotonic()
-        promotion = await self._link.ask(upkeep.promote(self._settings, _BATCH, self.id))
+        promotion = await self._link.ask(upkeep.promote(self._settings, upkeep.MOST_PROMOTED, self.id))
         self._seen_ms, self._seen_at = promotion.now_ms, monotonic()
         self._reclaimer.notice(promotion.now_ms, asked_at)
         if not promotion.is_holder:

@@ -137,7 +137,7 @@ class Queue(Application, door="blocking"):
 
     def promote_due(self, limit: int = 1000) -> int:
         """Move up to `limit` (1 to 1000) due jobs to `pending`; returns how many came there."""
-        return self._ask(upkeep.promote(self.settings, views.checked_limit(limit))).moved
+        return self._drive(upkeep.promote_due(self.settings, views.checked_limit(limit)))
 
     def reclaim_stuck(self) -> list[str]:
         """Take back jobs whose lease has ended, in one bounded pass; returns their ids."""

@@ -15,7 +15,7 @@ from schedq.operations import Argument, Flow, Operation, firm
 from schedq.operations.enqueue import when
 from schedq.settings import Settings
 
-_PAGE: Final = 500
+_PAGE: Final = 250
 
 
 def _said(queue: Settings) -> tuple[Argument, ...]:

@@ -19,7 +19,7 @@ from schedq.operations import attempts
 from schedq.worker.held import Attempt, Held
 
 log: Final = logging.getLogger("schedq")
-_BATCH: Final = 1000
+_BATCH: Final = 250
 
 
 class Renewal(threading.Thread):

@@ -42,6 +42,23 @@ def test_what_async_and_plain_functions_return_is_the_result(queue: Handle, crew
     assert joined.enqueue("a", "b", by="+").result(5) == {"text": "a+b"}
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_traceback_begins_at_the_handler(queue: Handle, crew: Crew, is_async: bool) -> None:
+    def fail() -> None:
+        raise ValueError("no such mailbox")
+
+    async def fail_later() -> None:
+        fail()
+
+    task = queue.task(name="fail", max_attempts=1)(fail_later if is_async else fail)
+    crew.start(queue)
+    job = task.enqueue()
+    assert queue.wait(job.id, 5)
+
+    files = [line for line in queue.fields(job.id)["traceback"].splitlines() if line.startswith("  File")]
+    assert [line.rpartition(" in ")[2] for line in files] == (["fail_later", "fail"] if is_async else ["fail"])
+
+
 def test_the_handler_gets_payloads_that_are_no_task_call(queue: Handle, crew: Crew) -> None:
     @queue.handler
     def handle(payload: Any) -> Any:
