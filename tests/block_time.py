@@ -26,13 +26,14 @@ from schedq import Fixed, Queue, lua
 from schedq.job import ClaimedJob, new_request
 from schedq.operations import attempts
 from schedq.outcome import Policy, failed, succeeded
+from schedq.worker.pump import MOST_CLAIMED
+from schedq.worker.renewal import MOST_RENEWED
 from tests.doors import Clock
 from tests.servers import Server
 
 SLOW_MS: Final = 5
 MOST_PING_MS: Final = 25
 _LEASE_S: Final = 60
-_BATCH: Final = 1000
 
 
 @dataclass
@@ -81,7 +82,8 @@ class Yard:
         self._store.config_set("slowlog-log-slower-than", SLOW_MS * 1000)
         self._store.config_set("slowlog-max-len", 10_000)
         self._names = {
-            lua.load(path).sha: path for path in ("claim", "settle", "promote", "reclaim", "cancel", "enqueue")
+            lua.load(path).sha: path
+            for path in ("claim", "settle", "promote", "reclaim", "cancel", "enqueue", "renew", "purge")
         }
         self._draw = random.Random(seed)
         self._due, self._in_flight = due, in_flight
@@ -95,22 +97,22 @@ class Yard:
         with self.phase("enqueue_many, in flight later") as phase:
             self.timed(phase, lambda: self.queue.enqueue_many(range(self._in_flight)))
             phase.jobs = self._in_flight
-        with self.phase("claim a thousand at a time") as phase:
+        with self.phase("claim a batch at a time") as phase:
             while len(self.held) < self._in_flight:
-                self.claim(phase, min(_BATCH, self._in_flight - len(self.held)))
-                self.clock.pass_time(_LEASE_S / 2 * _BATCH / self._in_flight)
+                self.claim(phase, min(MOST_CLAIMED, self._in_flight - len(self.held)))
+                self.clock.pass_time(_LEASE_S / 2 * MOST_CLAIMED / self._in_flight)
         with self.phase("enqueue_many, all for one instant") as phase:
             due = self.clock.now + 1
             self.timed(phase, lambda: self.queue.enqueue_many(range(self._due), run_at=due))
             phase.jobs = self._due
         self._draw.shuffle(self.held)  # young and old mixed
-        with self.phase("renew a thousand at a time") as phase:
+        with self.phase("renew a batch at a time") as phase:
             self.renew(phase, self.held[: self._in_flight // 2])
-        self.clock.pass_time(1)
+        self.clock.pass_time(2)
         with self.phase("claim one, all being due") as phase:
             for _ in range(200):
                 self.claim(phase, 1)
-        with self.phase("promote a thousand at a time") as phase:
+        with self.phase("promote, a thousand wanted") as phase:
             while moved := self.timed(phase, lambda: self.queue.promote_due(1000)):
                 phase.jobs += moved
         with self.phase("cancel, pending being long") as phase:
@@ -119,10 +121,10 @@ class Yard:
                 phase.jobs += 1
         with self.phase("complete one, young or old") as phase:
             self.settle(phase, 500, 1)
-        with self.phase("complete a thousand at a time") as phase:
-            self.settle(phase, self._in_flight // 4, _BATCH)
-        with self.phase("fail a thousand at a time") as phase:
-            self.settle(phase, self._in_flight // 4, _BATCH, fails=True)
+        with self.phase("complete a batch at a time") as phase:
+            self.settle(phase, self._in_flight // 4, attempts.MOST_SETTLED)
+        with self.phase("fail a batch at a time") as phase:
+            self.settle(phase, self._in_flight // 4, attempts.MOST_SETTLED, fails=True)
         self.clock.pass_time(_LEASE_S + 1)
         with self.phase("reclaim what has expired") as phase:
             while taken := self.timed(phase, self.queue.reclaim_stuck):
@@ -133,11 +135,11 @@ class Yard:
         with self.phase(f"enqueue_many of {size // 1024} KiB each") as phase:
             self.timed(phase, lambda: self.queue.enqueue_many(["x" * (size - 2)] * count))
             phase.jobs = count
-        with self.phase(f"claim a thousand of {size // 1024} KiB") as phase:
+        with self.phase(f"purge, claim of {size // 1024} KiB each") as phase:
             self.queue.purge()
             self.queue.enqueue_many(["x" * (size - 2)] * 100)
             while phase.jobs < 100:
-                self.claim(phase, _BATCH)
+                self.claim(phase, MOST_CLAIMED)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[Phase]:
@@ -178,9 +180,9 @@ class Yard:
         phase.jobs += len(found.jobs)
 
     def renew(self, phase: Phase, held: Sequence[ClaimedJob]) -> None:
-        """Renew them, a thousand at a time."""
-        for first in range(0, len(held), _BATCH):
-            pairs = [(job.id, job.claim_token) for job in held[first : first + _BATCH]]
+        """Renew them, as a worker does."""
+        for first in range(0, len(held), MOST_RENEWED):
+            pairs = [(job.id, job.claim_token) for job in held[first : first + MOST_RENEWED]]
             words = self.timed(phase, lambda: self.queue._ask(attempts.renew(self.queue.settings, pairs)))  # noqa: B023
             phase.jobs += words.count("OK")
 

@@ -10,6 +10,7 @@ Returns  {the instant, how many entries to pass over next, deleted, whether ther
 ]]
 local place, leases, stats = KEYS[1], KEYS[2], KEYS[3]
 local jobs, clock, before, offset, length, kind = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local MOST_FREED = 1048576  -- bytes of payloads: giving memory back takes its time
 --@include _clock
 --@include _guard
 --@include _job
@@ -26,8 +27,11 @@ if kind == 'notes' then
 end
 local ids = kind == 'zset' and redis.call('ZRANGE', place, offset, offset + length - 1)
   or redis.call('LRANGE', place, -offset - length, -offset - 1)
-local gone = 0
-for i = #ids, 1, -1 do
+local gone, freed, more = 0, 0, #ids == length
+local first, last, step = #ids, 1, -1
+if kind == 'zset' then first, last, step = 1, #ids, 1 end
+for i = first, last, step do
+  if freed > MOST_FREED then more = true break end
   local id = ids[i]
   local stored = redis.pcall('HGET', jobs .. id, 'enqueued_at_ms')
   local enqueued = type(stored) == 'string' and whole(stored) or 0
@@ -37,9 +41,11 @@ for i = #ids, 1, -1 do
   else
     if kind == 'zset' then redis.call('ZREM', place, id) else redis.call('LREM', place, -1, id) end
     redis.call('ZREM', leases, id)
+    local bytes = redis.pcall('HSTRLEN', jobs .. id, 'payload')
+    freed = freed + (type(bytes) == 'number' and bytes or 0)
     redis.call('UNLINK', jobs .. id)
     gone = gone + 1
   end
 end
 tally('purged_total', gone)
-return {before, offset, gone, #ids == length and 1 or 0}
+return {before, offset, gone, more and 1 or 0}

@@ -19,7 +19,7 @@ PROMOTER_LEASE_MS: Final = 1500
 """How long a silent promoter is still the one; it looks every second at the least."""
 MOST_PROMOTED: Final = 250
 """Jobs that one script promotes: it keeps everybody else waiting, for about 7 µs a job."""
-MOST_RECLAIMED: Final = 100
+MOST_RECLAIMED: Final = 50
 _MOST_PAGES: Final = 20
 
 

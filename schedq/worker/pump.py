@@ -23,7 +23,7 @@ from schedq.worker.slots import Reservation, Slots
 from schedq.worker.threads import Threads
 
 log: Final = logging.getLogger("schedq")
-_MOST_CLAIMED: Final = 100
+MOST_CLAIMED: Final = 100
 """Jobs in one claim, which keeps everybody else waiting, for about 20 µs a job."""
 End = tuple[Attempt, Settlement]
 
@@ -156,7 +156,7 @@ class Pump:
     async def _exchange_and_claim(self, operations: list[Operation[Any]], reservation: Reservation) -> list[Any]:
         """Send operations and a claim together; begin what it got, and answer the other operations' answers."""
         request = new_request()
-        limit, suspects = min(reservation.free, _MOST_CLAIMED), reservation.has_suspect
+        limit, suspects = min(reservation.free, MOST_CLAIMED), reservation.has_suspect
         claim = attempts.claim(self._settings, request, limit, self._worker_id, suspects=suspects)
 
         def lost() -> None:

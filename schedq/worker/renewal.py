@@ -19,7 +19,7 @@ from schedq.operations import attempts
 from schedq.worker.held import Attempt, Held
 
 log: Final = logging.getLogger("schedq")
-_BATCH: Final = 250
+MOST_RENEWED: Final = 250
 
 
 class Renewal(threading.Thread):
@@ -60,8 +60,8 @@ class Renewal(threading.Thread):
     def _renew(self) -> bool:
         """One round; answers whether Redis answered."""
         held = [attempt for attempt in self._held.all() if not attempt.is_lost]
-        for start in range(0, len(held), _BATCH):
-            batch = held[start : start + _BATCH]
+        for start in range(0, len(held), MOST_RENEWED):
+            batch = held[start : start + MOST_RENEWED]
             try:
                 words = self._ask(batch)
             except (SchedqError, *faults.BROKEN_LINE) as error:
