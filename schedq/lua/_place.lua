@@ -1,6 +1,7 @@
 -- Whether `processing` holds an id: by its lease, else by looking (a guide's worker has none).
 local function is_processing(id)
-  return redis.call('ZSCORE', leases, id) or redis.call('LPOS', processing, id)
+  local lease = redis.call('ZSCORE', leases, id)
+  return (lease and tonumber(lease) > 0) or redis.call('LPOS', processing, id)
 end
 
 -- Take one entry of an id out of `processing`, from the end where it is likelier: the list is in order of claims,

@@ -3,8 +3,10 @@
 local function promote_due(limit)
   local ids = redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, limit)
   if #ids == 0 then return 0, 0 end
-  redis.call('ZREM', delayed, unpack(ids))
   local moved = {}
+  -- An error in here must leave no job nowhere: they are added first, and removed last. One that is in both places
+  -- meanwhile is due still, and its second entry in `pending` is a stray.
+  open_memory(delayed)
   for _, id in ipairs(ids) do
     local job, reason = read_job(id, 'status', 'payload')
     if not job then
@@ -12,14 +14,15 @@ local function promote_due(limit)
     elseif FINISHED[job[1]] or (job[1] == 'processing' and is_processing(id)) then
       tally('strays_total', 1)
     else
-      redis.call('HSET', jobs .. id, 'status', 'pending')
       moved[#moved + 1] = id
     end
   end
   if #moved > 0 then
     redis.call('LPUSH', pending, unpack(moved))
+    for _, id in ipairs(moved) do redis.call('HSET', jobs .. id, 'status', 'pending') end
     tally('promoted_total', #moved)
   end
+  redis.call('ZREM', delayed, unpack(ids))
   return #ids, #moved
 end
 

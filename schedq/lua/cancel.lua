@@ -16,6 +16,7 @@ local failed_history, min_keep = tonumber(ARGV[7]), tonumber(ARGV[8])
 local MOST_SEARCHED = 10000
 --@include _clock
 --@include _guard
+--@include _mark
 --@include _job
 --@include _tally
 --@include _tell
@@ -33,25 +34,33 @@ if before then return before end
 if FINISHED[job[1]] then return 'no' end
 open_memory(leases)
 
+-- An error ended this very move before: the job may be nowhere.
+local was_marked = tonumber(redis.call('ZSCORE', leases, id) or 1) == 0
+
 local function taken_out()
   if redis.call('ZREM', delayed, id) == 1 then return true end
   if is_processing(id) then return false end
   if redis.call('LLEN', pending) > MOST_SEARCHED then return job[1] ~= 'delayed' and job[1] ~= 'processing' end
-  return redis.call('LREM', pending, 0, id) > 0
+  return redis.call('LREM', pending, 0, id) > 0 or was_marked
 end
+
+local runs = is_processing(id)
+if not runs then mark(id) end
 
 if taken_out() then
   redis.call('HSET', key, 'status', 'cancelled', 'cancelled_at_ms', now, 'request', request .. ' cancelled')
   redis.call('HDEL', key, 'claim_token', 'waiter')
   redis.call('PERSIST', key)
   redis.call('LPUSH', cancelled, id)
+  unmark(id)
   tally('cancelled_total', 1)
   tell(id, 'cancelled', whole(job[4]), job[5])
   to_log('cancelled', id, whole(job[4]))
   trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep, 20)
   return 'cancelled'
 end
-if job[1] == 'processing' or is_processing(id) then
+if not runs then unmark(id) end
+if job[1] == 'processing' or runs then
   redis.call('HSET', key, 'stop', now, 'request', request .. ' asked')
   to_log('stop', id, whole(job[4]))
   return 'asked'

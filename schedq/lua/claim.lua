@@ -39,14 +39,17 @@ promote_due(promote_limit)
 -- Only a job that is nowhere else may run: absent and unknown words are a foreign producer's.
 local function is_stray(id, status)
   if FINISHED[status] then return true end
-  if status == 'processing' then return is_processing(id) end
+  if status == 'processing' then
+    -- The first entry is the one at hand.
+    return redis.call('ZSCORE', leases, id) or redis.call('LPOS', processing, id, 'RANK', 2)
+  end
   if status == 'delayed' then return redis.call('ZSCORE', delayed, id) end
   return false
 end
 
 local function refuse(id, job)
   local text = 'unreadable payload: there is none'
-  redis.call('HSET', jobs .. id, 'status', 'failed', 'last_error', text, 'last_error_at_ms', now)
+  redis.call('HSET', jobs .. id, 'status', 'failed', 'settled_move', 'refuse', 'last_error', text, 'last_error_at_ms', now)
   redis.call('HDEL', jobs .. id, 'claim_token')
   redis.call('LPUSH', failed, id)
   tally('failed_total', 1)
@@ -69,20 +72,28 @@ local function take(id, job)
   reply[#reply + 1] = claimed(id, job[2], attempts, token, job[4], job[5], job[6], job[7], job[8], job[11])
 end
 
+-- Each entry goes to `processing` before it is looked at, so that an error in here leaves none nowhere: an entry
+-- without a lease is adopted.
+open_memory(leases)
+local function drop_taken() redis.call('LPOP', processing) end
+
 while #ids < limit and #passed_over < MOST_PASSED_OVER and looked_at < limit + MOST_DROPPED do
-  local id = redis.call('RPOP', pending)
+  local id = redis.call('LMOVE', pending, processing, 'RIGHT', 'LEFT')
   if not id then break end
   looked_at = looked_at + 1
   local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
     'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms')
   if not job then
     to_broken(id, reason)
+    drop_taken()
   elseif seen[id] or is_stray(id, job[1]) then
+    drop_taken()
     tally('strays_total', 1)
   elseif not job[2] then
     refuse(id, job)
+    drop_taken()
   elseif taken + #job[2] > bytes and #ids > 0 then
-    redis.call('RPUSH', pending, id)
+    redis.call('LMOVE', processing, pending, 'LEFT', 'RIGHT')
     break
   elseif whole(job[7]) >= 2 and suspects == 0 then
     passed_over[#passed_over + 1] = id
@@ -94,16 +105,14 @@ while #ids < limit and #passed_over < MOST_PASSED_OVER and looked_at < limit + M
   seen[id] = true
 end
 
-if #ids > 0 then
-  redis.call('LPUSH', processing, unpack(ids))
-  redis.call('ZADD', leases, unpack(ends))
-end
+if #ids > 0 then redis.call('ZADD', leases, unpack(ends)) end
 -- Suspects alone wake nobody, or processes that may not have them would wake each other for ever.
 if redis.call('LLEN', pending) > 0 and (#ids > 0 or #passed_over < MOST_PASSED_OVER) then
   set_wake()
   reply[4] = 1
 end
 if #passed_over > 0 then redis.call('LPUSH', pending, unpack(passed_over)) end
+for _, id in ipairs(passed_over) do redis.call('LREM', processing, 1, id) end
 reply[3] = next_due()
 -- A marker without a job may be a foreign producer's, who scheduled one and told nobody when: the promoter has to know.
 if #ids == 0 and reply[3] ~= '' then redis.pcall('PUBLISH', due_channel, reply[3]) end

@@ -40,30 +40,23 @@ local function existing(key, payload)
   return (stored or redis.call('EXISTS', key) == 1) and 'CONFLICT' or nil
 end
 
-local function store(key, id, payload, status, due, first, last)
-  local fields = {'id', id, 'payload', payload, 'status', status, 'attempts', 0, 'enqueued_at_ms', now}
-  if due then
-    fields[11], fields[12] = 'run_at_ms', due
-  end
-  for i = first, last do fields[#fields + 1] = ARGV[i] end
-  redis.call('HSET', key, unpack(fields))
-  if theirs and searched > 0 then
-    redis.call('LREM', completed, 1, id)
-    redis.call('LREM', failed, 1, id)
-    redis.call('LREM', cancelled, 1, id)
-  end
-end
-
 local answers, now_ids, later, earliest, i = {0}, {}, {}, LAST_INSTANT + 1, 7
+local new, payloads = {}, {}  -- what to store; its payloads by id
 while i <= #ARGV and #answers <= allowance do
   local id, payload, mode, ms, options = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
   local key = jobs .. id
   local due = math.min(mode == 'in' and now + ms or ms, LAST_INSTANT)
   local answer = existing(key, payload)
+  if not answer and payloads[id] then answer = payloads[id] == payload and 'EXISTS' or 'CONFLICT' end
   if not answer and due <= now and max_pending and waiting >= max_pending then answer = 'FULL' end
   if not answer then
-    store(key, id, payload, due > now and 'delayed' or 'pending', (due > now or mode == 'at') and due or nil,
-      i + 5, i + 4 + options)
+    local fields = {'id', id, 'payload', payload, 'status', due > now and 'delayed' or 'pending', 'attempts', 0,
+      'enqueued_at_ms', now}
+    if due > now or mode == 'at' then
+      fields[11], fields[12] = 'run_at_ms', due
+    end
+    for n = i + 5, i + 4 + options do fields[#fields + 1] = ARGV[n] end
+    new[#new + 1], payloads[id] = fields, payload
     if due > now then
       later[#later + 1], later[#later + 2] = due, id
       earliest = math.min(earliest, due)
@@ -77,12 +70,20 @@ while i <= #ARGV and #answers <= allowance do
   i = i + 5 + options
 end
 
-tally('enqueued_total', #now_ids + #later / 2)
-if #now_ids > 0 then
-  redis.call('LPUSH', pending, unpack(now_ids))
-  set_wake()
-end
+-- Its place first, then the job: an error in between leaves an id that has no data, for which a note is kept, and not a
+-- job in no place, of which its producer would hear, when it sends it again, that it is there.
+if #now_ids > 0 then redis.call('LPUSH', pending, unpack(now_ids)) end
 if #later > 0 then redis.call('ZADD', delayed, unpack(later)) end
+for _, fields in ipairs(new) do
+  if theirs and searched > 0 then
+    redis.call('LREM', completed, 1, fields[2])
+    redis.call('LREM', failed, 1, fields[2])
+    redis.call('LREM', cancelled, 1, fields[2])
+  end
+  redis.call('HSET', jobs .. fields[2], unpack(fields))
+end
+tally('enqueued_total', #new)
+if #now_ids > 0 then set_wake() end
 if earliest < head then answers[1] = 1 end
 if announce == 'yes' or (announce == 'new' and earliest < head) then
   announce_due(math.min(earliest, head))

@@ -39,11 +39,12 @@ for i = first, last, step do
   if enqueued > before and enqueued <= now then
     offset = offset + 1
   else
-    if kind == 'zset' then redis.call('ZREM', place, id) else redis.call('LREM', place, -1, id) end
-    redis.call('ZREM', leases, id)
     local bytes = redis.pcall('HSTRLEN', jobs .. id, 'payload')
     freed = freed + (type(bytes) == 'number' and bytes or 0)
+    -- Its entry goes last: what an error left of it is found again by that.
     redis.call('UNLINK', jobs .. id)
+    redis.call('ZREM', leases, id)
+    if kind == 'zset' then redis.call('ZREM', place, id) else redis.call('LREM', place, -1, id) end
     gone = gone + 1
   end
 end

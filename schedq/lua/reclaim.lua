@@ -50,9 +50,44 @@ open_memory(leases)
 local in_flight = redis.call('LLEN', processing)
 local entries = (in_flight > redis.call('ZCARD', leases) and in_flight <= MOST_SEARCHED) and 0 or -1
 
+local gone = {}  -- ids whose leases go when all else is done: a job with a lease that is in no place is put back
+local HISTORIES = {completed = completed, failed = failed, cancelled = cancelled}
+local HOUR = 3600000
+local RETURNS = {release = true, reclaim = true}  -- moves of ours that end in `pending`
+
 local function drop(id)
+  local dropped = redis.call('LREM', processing, entries, id)
   redis.call('ZREM', leases, id)
-  return redis.call('LREM', processing, entries, id)
+  return dropped
+end
+
+-- A finished job stands in no history if an error cut our own move short; another program's may have been trimmed.
+local function keep(id, job)
+  local history = HISTORIES[job[1]]
+  if job[1] ~= 'cancelled' and not job[14] then return end
+  if redis.call('LLEN', history) > MOST_SEARCHED or redis.call('LPOS', history, id) then return end
+  redis.call('HDEL', jobs .. id, 'claim_token', 'stop', 'waiter')
+  if job[1] == 'completed' then redis.call('PEXPIRE', jobs .. id, HOUR) else redis.call('PERSIST', jobs .. id) end
+  redis.call('LPUSH', history, id)
+end
+
+-- No entry anywhere, though its status says that it waits: it goes where it should be, and loses no attempt. Where
+-- `pending` is too long to be searched, that is known only of our own moves; at worst a claim drops a second entry.
+local function put_back(id, job)
+  local key = jobs .. id
+  if redis.call('ZSCORE', delayed, id) then return end
+  if job[1] == 'delayed' then
+    local due = whole(job[15])
+    redis.call('ZADD', delayed, due, id)
+    earliest = math.min(earliest, due)
+  elseif redis.call('LLEN', pending) <= MOST_SEARCHED or RETURNS[job[14]] or redis.call('ZSCORE', leases, id) == '0' then
+    redis.call('HSET', key, 'status', 'pending')
+    give_back(id, whole(job[9]), job[16])
+  else
+    return
+  end
+  redis.call('HDEL', key, 'claim_token', 'adopted_token', 'stop')
+  redis.call('PERSIST', key)
 end
 
 -- Whether an id that should run waits for its turn, so that its entry in `processing` is a second one.
@@ -75,34 +110,40 @@ local function take_back(id, key, job)
       return
     end
   end
-  drop(id)
+  local becomes = {'status', 'pending'}
+  if job[7] then
+    becomes = {'status', 'cancelled', 'cancelled_at_ms', now}
+  elseif attempts >= most then
+    becomes = {'status', 'failed'}
+  elseif crashes >= 2 then
+    becomes = {'status', 'delayed', 'run_at_ms', now + wait}
+  end
+  local status = becomes[2]
+  redis.call('LREM', processing, entries, id)
   local text = 'lease expired ' .. digits(crashes) .. (crashes == 1 and ' time' or ' times')
+  redis.call('HSET', key, 'settled_token', job[8] or '', 'settled_move', 'reclaim', 'crashes', crashes,
+    'attempts', attempts, 'reclaimed_at_ms', now, 'last_error', text, 'last_error_at_ms', now, 'history',
+    with_attempt(job[11], attempts, job[12], whole(job[9]), 'lost', text), unpack(becomes))
   redis.call('HDEL', key, 'claim_token', 'adopted_token', 'stop')
   redis.call('PERSIST', key)
-  redis.call('HSET', key, 'settled_token', job[8] or '', 'settled_move', 'reclaim', 'crashes', crashes, 'attempts', attempts,
-    'reclaimed_at_ms', now, 'last_error', text, 'last_error_at_ms', now, 'history',
-    with_attempt(job[11], attempts, job[12], whole(job[9]), 'lost', text))
   tally('reclaimed_total', 1)
   taken_back[#taken_back + 1] = id
-  if job[7] then
-    redis.call('HSET', key, 'status', 'cancelled', 'cancelled_at_ms', now)
+  gone[#gone + 1] = id
+  if status == 'cancelled' then
     redis.call('LPUSH', cancelled, id)
     tally('cancelled_total', 1)
     tell(id, 'cancelled', attempts, job[10])
     to_log('cancelled', id, attempts)
-  elseif attempts >= most then
-    redis.call('HSET', key, 'status', 'failed')
+  elseif status == 'failed' then
     redis.call('LPUSH', failed, id)
     tally('failed_total', 1)
     tell(id, 'failed', attempts, job[10], ',"error":' .. cjson.encode(text))
     to_log('failed', id, attempts)
-  elseif crashes >= 2 then
-    redis.call('HSET', key, 'status', 'delayed', 'run_at_ms', now + wait)
+  elseif status == 'delayed' then
     redis.call('ZADD', delayed, now + wait, id)
     earliest = math.min(earliest, now + wait)
     tell(id, 'reclaimed', attempts)
   else
-    redis.call('HSET', key, 'status', 'pending')
     give_back(id, whole(job[9]), job[8])
     tell(id, 'reclaimed', attempts)
   end
@@ -110,22 +151,24 @@ end
 
 local function read(id)
   return read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'crashes', 'backoff', 'stop', 'claim_token',
-    'started_at_ms', 'waiter', 'history', 'worker', 'adopted_token')
+    'started_at_ms', 'waiter', 'history', 'worker', 'adopted_token', 'settled_move', 'run_at_ms', 'settled_token')
 end
 
 local function judge(id)
   local key = jobs .. id
   local job, reason = read(id)
   if not job then
-    drop(id)
     to_broken(id, reason)
+    drop(id)
     return
   end
   local status = job[1]
   if is_waiting(id, status) then
+    if FINISHED[status] then keep(id, job) end
     tally('strays_total', drop(id))
   elseif status ~= 'processing' and not redis.call('LPOS', processing, id, 'RANK', -1) then
-    redis.call('ZREM', leases, id)
+    put_back(id, job)
+    gone[#gone + 1] = id
   elseif job[13] and (job[8] or '') ~= job[13] then
     -- A foreign worker has claimed it anew since it was adopted.
     redis.call('HSET', key, 'adopted_token', job[8] or '')
@@ -146,9 +189,10 @@ local function adopt(id, seen)
   if redis.call('ZSCORE', leases, id) then return end
   local job, reason = read(id)
   if not job then
-    drop(id)
     to_broken(id, reason)
+    drop(id)
   elseif is_waiting(id, job[1]) then
+    if FINISHED[job[1]] then keep(id, job) end
     drop(id)
     tally('strays_total', 1)
   else
@@ -167,6 +211,7 @@ end
 local expired = redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, limit)
 for _, id in ipairs(expired) do judge(id) end
 push_returned()
+if #gone > 0 then redis.call('ZREM', leases, unpack(gone)) end
 
 if offset < 0 and redis.call('LLEN', processing) > redis.call('ZCARD', leases) then offset = 0 end
 if offset >= 0 then

@@ -4,36 +4,40 @@ Give failed and cancelled jobs a new life: back to `pending`, attempts from 0.
 The number of jobs taken per call sinks with the length of the two lists, which are searched for each.
 
 KEYS  1 pending (list)  2 failed (list)  3 cancelled (list)  4 stats (hash)  5 wake (zset)  6 paused (string)
-      7 log (stream)
+      7 log (stream)  8 leases (zset)
 ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 request  6... ids
 Returns  per job: yes | no (it is neither failed nor cancelled); fewer answers than ids means "send the rest again"
 ]]
 local pending, failed, cancelled, stats, wake, paused, log = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local leases = KEYS[8]
 local jobs, clock, events, log_size, request = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 --@include _clock
 --@include _guard
+--@include _mark
 --@include _job
 --@include _tally
 --@include _wake
 --@include _tell
 --@include _once
-local bad = misfit('list', pending, failed, cancelled)
+local bad = misfit('list', pending, failed, cancelled) or misfit('zset', leases)
 if bad then return bad end
 
 local searched = redis.call('LLEN', failed) + redis.call('LLEN', cancelled)
 local allowance = math.max(1, math.floor(200000 / (searched + 200)))
 local answers, ids = {}, {}
+open_memory(leases)
 
 local function revive(id, job)
   local key = jobs .. id
+  mark(id)
   -- From the right: what is requeued in bulk is the oldest. Another program may have trimmed the entry, not the job.
   local here, there = failed, cancelled
   if job[1] == 'cancelled' then here, there = cancelled, failed end
   -- A damaged status may name the wrong one of the two.
   if redis.call('LREM', here, -1, id) == 0 then redis.call('LREM', there, -1, id) end
+  redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes')
   redis.call('HDEL', key, 'crashes', 'released', 'stop', 'claim_token', 'settled_token', 'settled_move', 'adopted_token',
     'run_at_ms')
-  redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes')
   redis.call('PERSIST', key)
   ids[#ids + 1] = id
   to_log('requeue', id, whole(job[4]))
@@ -51,6 +55,7 @@ for i = 6, #ARGV do
 end
 if #ids > 0 then
   redis.call('LPUSH', pending, unpack(ids))
+  unmark(unpack(ids))
   tally('requeued_total', #ids)
   set_wake()
 end

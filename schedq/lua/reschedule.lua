@@ -27,18 +27,20 @@ local job = read_job(id, 'status', 'payload', 'request', 'attempts')
 if not job then return 'no' end
 local before = answered(job[3], request)
 if before then return before end
-if redis.call('ZREM', delayed, id) == 0 then return 'no' end
+if not redis.call('ZSCORE', delayed, id) then return 'no' end
 
 local due = math.min(mode == 'in' and now + ms or ms, LAST_INSTANT)
-redis.call('HSET', key, 'run_at_ms', due, 'request', request .. ' yes')
+open_memory(delayed)
 if due <= now then
-  redis.call('HSET', key, 'status', 'pending')
+  -- Added before it is removed, so that an error in between leaves it somewhere.
   redis.call('RPUSH', pending, id)
+  redis.call('HSET', key, 'run_at_ms', due, 'request', request .. ' yes', 'status', 'pending')
+  redis.call('ZREM', delayed, id)
   tally('promoted_total', 1)
   set_wake()
 else
   local head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
-  redis.call('HSET', key, 'status', 'delayed')
+  redis.call('HSET', key, 'run_at_ms', due, 'request', request .. ' yes', 'status', 'delayed')
   redis.call('ZADD', delayed, due, id)
   if due < head then announce_due(due) end
 end

@@ -51,9 +51,9 @@ local function arrive(place, id, outcome)
 end
 
 local function write(key, move, token, outcome, note, ...)
-  redis.call('HDEL', key, 'claim_token', 'stop')
   redis.call('HSET', key, 'settled_token', token, 'settled_move', move, 'history',
     with_attempt(job[10], whole(job[6]), job[11], whole(job[8]), outcome, note), ...)
+  redis.call('HDEL', key, 'claim_token', 'stop')
 end
 
 local function finish(id, key, place, attempts, note)
@@ -130,20 +130,16 @@ for i = 10, #ARGV, 7 do
 end
 if #gone == 0 then return answers end
 
-redis.call('ZREM', leases, unpack(gone))
-if ended.completed then
-  redis.call('LPUSH', completed, unpack(ended.completed))
-  trim(completed, 'completed', 'completed_at_ms', completed_history, min_keep, 2 * #gone + 10)
-end
-if ended.failed then
-  redis.call('LPUSH', failed, unpack(ended.failed))
-  trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep, 2 * #gone + 10)
-end
-if ended.cancelled then
-  redis.call('LPUSH', cancelled, unpack(ended.cancelled))
-  trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep, 2 * #gone + 10)
-end
+if ended.completed then redis.call('LPUSH', completed, unpack(ended.completed)) end
+if ended.failed then redis.call('LPUSH', failed, unpack(ended.failed)) end
+if ended.cancelled then redis.call('LPUSH', cancelled, unpack(ended.cancelled)) end
 push_returned()
+-- Last, since a job with a lease that is in no place is put back: by the reclaimer, if an error ended this before.
+redis.call('ZREM', leases, unpack(gone))
+local budget = 2 * #gone + 10
+if ended.completed then trim(completed, 'completed', 'completed_at_ms', completed_history, min_keep, budget) end
+if ended.failed then trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep, budget) end
+if ended.cancelled then trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep, budget) end
 for outcome, count in pairs(counts) do tally(outcome .. '_total', count) end
 if earliest < head then announce_due(earliest) end
 return answers

@@ -87,7 +87,7 @@ def _requeue_some(queue: Settings, request: str, job_ids: Sequence[str]) -> Oper
     return Operation(
         "requeue",
         lua.load("requeue"),
-        (keys.pending, keys.failed, keys.cancelled, keys.stats, keys.wake, keys.paused, keys.log),
+        (keys.pending, keys.failed, keys.cancelled, keys.stats, keys.wake, keys.paused, keys.log, keys.leases),
         (*_said(queue), request, *job_ids),
         list,
     )

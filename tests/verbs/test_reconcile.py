@@ -8,7 +8,7 @@ from schedq import Conflict, Fixed
 from schedq.operations import upkeep
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
-from tests.verbs.scenes import lose
+from tests.verbs.scenes import lose, one_door
 
 
 @pytest.fixture
@@ -188,3 +188,27 @@ def test_a_place_of_the_wrong_type_stops_a_sweep_before_it_has_changed_anything(
         queue.reclaim_stuck()
 
     assert queue.dump() == before
+
+
+# -- a move of ours that an error cut short; every point of every script is tested in tests/crashes
+
+
+@one_door
+@pytest.mark.parametrize("move", ["release", None])
+def test_a_job_in_no_place_is_put_back_also_where_pending_is_too_long_to_be_searched(
+    queue: Handle, clock: Clock, move: str | None
+):
+    """`release` had come as far as the hash; an operator's move has marked the job by a lease that ended at 0."""
+    queue.enqueue(1)
+    job = queue.claim(0)
+    queue.release(job)
+    queue.redis.rpop(queue.keys.pending)
+    queue.redis.zadd(queue.keys.leases, {job.id: 0 if move is None else clock.now_ms})
+    if move is None:
+        queue.redis.hdel(queue.keys.job(job.id), "settled_move")
+    others = queue.enqueue_many(range(10_001))
+
+    queue.reclaim_stuck()
+
+    assert queue.places() == {"pending": [job.id, *others]}
+    assert queue.fields(job.id)["attempts"] == "0"
