@@ -1,0 +1,1 @@
+"""Crash points: between two requests, inside the scripts, at the lines of workers and promoters."""

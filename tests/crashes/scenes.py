@@ -1,0 +1,407 @@
+"""A scene for each way that each script can take: what is in Redis, and the request that is then cut short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from schedq import ClaimedJob, Discard, Queue
+from schedq.job import Options, Settlement
+from schedq.operations import Operation, attempts, control, enqueue, upkeep, views
+from tests.doors import Clock
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A scene that has been set.
+
+    Attributes:
+        operation: what is to be cut.
+        accepted: ids of jobs that were accepted before; each must end.
+        accepts: ids that the operation adds to them once it is answered.
+        may_go: ids that it may delete, or, new ones, leave a note of in `broken`.
+        answer: what it answers when it is sent again; None for anything.
+        goes_on: whoever sends it sends the like of it all the time, so it is never the last one.
+    """
+
+    operation: Operation[Any]
+    accepted: Sequence[str] = ()
+    accepts: Sequence[str] = ()
+    may_go: Sequence[str] = ()
+    answer: Any = None
+    goes_on: bool = False
+
+
+@dataclass(frozen=True)
+class Scene:
+    """How a move finds things.
+
+    Attributes:
+        name: the move, and after a comma how it stood.
+        stage: sets it, in an empty queue.
+        settings: of the queue.
+    """
+
+    name: str
+    stage: Callable[[Queue, Clock], Staged]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def _command(queue: Queue, *words: str | int) -> Any:
+    return queue._ask(Operation("a test's own", None, (), words, lambda reply: reply))
+
+
+def _held(queue: Queue, **options: Any) -> ClaimedJob:
+    queue.enqueue("work", **options)
+    job = queue.claim(0)
+    assert job is not None
+    return job
+
+
+def _failed(queue: Queue) -> str:
+    job = _held(queue)
+    queue.fail(job, Discard())
+    return job.id
+
+
+def _mark(queue: Queue, job_id: str, *pairs: str | int) -> None:
+    _command(queue, "HSET", queue.settings.keys.job(job_id), *pairs)
+
+
+def _wipe(queue: Queue, job_id: str) -> None:
+    _command(queue, "DEL", queue.settings.keys.job(job_id))
+
+
+# -- new jobs
+
+
+def _enqueue(*options: Options) -> Callable[[Queue, Clock], Staged]:
+    def stage(queue: Queue, clock: Clock) -> Staged:
+        old = queue.enqueue("old")
+        new = [enqueue.prepare(queue.settings, n, given) for n, given in enumerate(options)]
+        stored = tuple("STORED" for _ in new)
+        operation = enqueue._store(queue.settings, new, "new", lambda reply: tuple(reply[1:]))
+        operation = replace(operation, read=lambda reply: len(reply[1:]) == len(stored))
+        return Staged(operation, [old], [job.job_id for job in new], answer=True)
+
+    return stage
+
+
+def _enqueue_once_more(queue: Queue, clock: Clock) -> Staged:
+    """The id of a job that was completed, whose record has expired."""
+    queue.complete(_held(queue, job_id="mine"))
+    _wipe(queue, "mine")
+    new = enqueue.prepare(queue.settings, "again", Options(job_id="mine"))
+    return Staged(enqueue.enqueue(queue.settings, new), accepts=["mine"], answer="mine")
+
+
+# -- attempts
+
+
+def _claim(*, suspects: bool = True, **changes: Any) -> Callable[[Queue, Clock], Staged]:
+    """Jobs that can be run, and every kind of entry that cannot."""
+
+    def stage(queue: Queue, clock: Clock) -> Staged:
+        due, gone_due = queue.enqueue_many(["due", "due and gone"], delay=1)
+        first, suspect, gone, unreadable, runs, twice, other, last = (queue.enqueue(n) for n in range(8))
+        _mark(queue, suspect, "crashes", 2)
+        _mark(queue, other, "crashes", 3)
+        _wipe(queue, gone)
+        _wipe(queue, gone_due)
+        _command(queue, "HDEL", queue.settings.keys.job(unreadable), "payload")
+        _command(queue, "LPUSH", queue.settings.keys.pending, twice)
+        # A job that runs, with a second entry in `pending`.
+        _mark(
+            queue, runs, "status", "processing", "attempts", 1, "claim_token", "theirs", "started_at_ms", clock.now_ms
+        )
+        _command(queue, "LPUSH", queue.settings.keys.processing, runs)
+        _command(queue, "ZADD", queue.settings.keys.leases, clock.now_ms + 10_000, runs)
+        clock.pass_time(2)
+        operation = attempts.claim(queue.settings, "request", 20, "worker", suspects=suspects)
+        accepted = [due, first, suspect, unreadable, runs, twice, other, last]
+        return Staged(operation, accepted, may_go=[gone, gone_due])
+
+    return stage
+
+
+def _claim_large(queue: Queue, clock: Clock) -> Staged:
+    """The second job is too much for one answer."""
+    ids = queue.enqueue_many(["x" * 100, "y" * 100])
+    operation = attempts.claim(queue.settings, "request", 20)
+    args = (*operation.args[:10], 150, *operation.args[11:])
+    return Staged(replace(operation, args=args), ids)
+
+
+def _claim_paused(queue: Queue, clock: Clock) -> Staged:
+    job_id = queue.enqueue(1)
+    queue.pause()
+    return Staged(attempts.claim(queue.settings, "request"), [job_id])
+
+
+def _settle(*moves: str, asked: bool = False, **options: Any) -> Callable[[Queue, Clock], Staged]:
+    def stage(queue: Queue, clock: Clock) -> Staged:
+        held = [_held(queue) for _ in moves]
+        ends = [
+            Settlement(move, job.id, job.claim_token, 5000, text='"done"', note="no use", traceback="line 1")
+            for move, job in zip(moves, held, strict=True)
+        ]
+        if asked:
+            for job in held:
+                queue.cancel(job.id)
+        for job in held:
+            views_of = views.watch(queue.settings, job.id)
+            queue._ask(views_of)
+        return Staged(attempts.settle(queue.settings, ends), [job.id for job in held])
+
+    return stage
+
+
+def _settle_with_trim(queue: Queue, clock: Clock) -> Staged:
+    old = _held(queue)
+    queue.complete(old)
+    clock.pass_time(100)
+    job = _held(queue)
+    end = Settlement("complete", job.id, job.claim_token, text='"done"')
+    return Staged(attempts.settle(queue.settings, [end]), [job.id], may_go=[old.id, job.id])
+
+
+def _renew(queue: Queue, clock: Clock) -> Staged:
+    held = [_held(queue) for _ in range(3)]
+    queue.cancel(held[1].id)
+    shown = [(job.id, job.claim_token) for job in held]
+    clock.pass_time(1)
+    return Staged(attempts.renew(queue.settings, shown), [job.id for job in held], answer=["OK", "STOP", "OK"])
+
+
+def _recover(queue: Queue, clock: Clock) -> Staged:
+    ids = queue.enqueue_many(range(3))
+    queue._ask(attempts.claim(queue.settings, "request", 2))
+    (operation,) = next(attempts.recover(queue.settings, "request"))  # type: ignore[misc]
+    return Staged(operation, ids)
+
+
+# -- upkeep
+
+
+def _promote(holder: str) -> Callable[[Queue, Clock], Staged]:
+    def stage(queue: Queue, clock: Clock) -> Staged:
+        done = _held(queue)
+        queue.complete(done)
+        first, gone, second, third = queue.enqueue_many(range(4), delay=1)
+        _wipe(queue, gone)
+        _command(queue, "ZADD", queue.settings.keys.delayed, clock.now_ms + 1000, done.id)
+        clock.pass_time(2)
+        return Staged(upkeep.promote(queue.settings, 100, holder), [first, second, third, done.id], may_go=[gone])
+
+    return stage
+
+
+def _reclaim(queue: Queue, clock: Clock) -> Staged:
+    """Leases that have ended, and all that may be amiss with them."""
+    held = [_held(queue) for _ in range(9)]
+    lost_once, stopped, last, undecided, gone, done, anew, entry_gone, put_off = held
+    queue.cancel(stopped.id)
+    _mark(queue, last.id, "attempts", 3, "crashes", 1)
+    _mark(queue, undecided.id, "attempts", 2, "crashes", 1, "max_attempts", 9)
+    _wipe(queue, gone.id)
+    _mark(queue, anew.id, "adopted_token", "another")
+    _command(queue, "LREM", queue.settings.keys.processing, 0, entry_gone.id)
+    # Other programs' ends leave a lease behind.
+    for job, place in ((done, queue.settings.keys.completed),):
+        _command(queue, "LREM", queue.settings.keys.processing, 0, job.id)
+        _command(queue, "LPUSH", place, job.id)
+        _mark(queue, job.id, "status", "completed", "completed_at_ms", clock.now_ms)
+        _command(queue, "HDEL", queue.settings.keys.job(job.id), "claim_token")
+        _command(queue, "EXPIRE", queue.settings.keys.job(job.id), 3600)
+    _command(queue, "LREM", queue.settings.keys.processing, 0, put_off.id)
+    _command(queue, "HDEL", queue.settings.keys.job(put_off.id), "claim_token")
+    _mark(queue, put_off.id, "status", "delayed")
+    _command(queue, "ZADD", queue.settings.keys.delayed, clock.now_ms + 20_000, put_off.id)
+    clock.pass_time(11)
+    (operation,) = next(upkeep.sweep(queue.settings, 0))  # type: ignore[misc]
+    return Staged(operation, [job.id for job in held if job is not gone], may_go=[gone.id])
+
+
+def _reclaim_with_waits(queue: Queue, clock: Clock) -> Staged:
+    held = [_held(queue) for _ in range(2)]
+    waits: list[str | int] = []
+    for job in held:
+        _mark(queue, job.id, "attempts", 2, "crashes", 1, "max_attempts", 9)
+        waits += [job.id, 2, 4000]
+    clock.pass_time(11)
+    return Staged(upkeep._reclaim(queue.settings, -1, waits, shorten=False), [job.id for job in held])
+
+
+def _adopt(queue: Queue, clock: Clock) -> Staged:
+    """Claims without a lease: one that runs, one twice, one of a job that is gone, and what was left behind."""
+    held = [_held(queue) for _ in range(4)]
+    runs, twice, gone, done = held
+    for job in held:
+        _command(queue, "ZREM", queue.settings.keys.leases, job.id)
+    _command(queue, "LPUSH", queue.settings.keys.processing, twice.id)
+    _wipe(queue, gone.id)
+    queue.complete(done)
+    _command(queue, "LPUSH", queue.settings.keys.processing, done.id)
+    (operation,) = next(upkeep.sweep(queue.settings, 0))  # type: ignore[misc]
+    return Staged(operation, [runs.id, twice.id, done.id], may_go=[gone.id])
+
+
+def _reclaim_trims(queue: Queue, clock: Clock) -> Staged:
+    """Histories that are too long, with records that have expired, and a lease that ends too late."""
+    ended = [_held(queue) for _ in range(4)]
+    for job in ended[:3]:
+        queue.complete(job)
+    queue.fail(ended[3], Discard())
+    _failed(queue)
+    _wipe(queue, ended[0].id)
+    clock.pass_time(100)
+    held = _held(queue)
+    clock.pass_time(-50)
+    operation = upkeep._reclaim(queue.settings, -1, (), shorten=True)
+    return Staged(operation, [held.id], may_go=[job.id for job in ended] + [held.id] + _failed_ids(queue))
+
+
+def _failed_ids(queue: Queue) -> list[str]:
+    """Ids of failed jobs."""
+    return [job.id for job in queue.list_failed()]
+
+
+# -- operators
+
+
+def _cancel(place: str) -> Callable[[Queue, Clock], Staged]:
+    def stage(queue: Queue, clock: Clock) -> Staged:
+        if place == "processing":
+            job_id = _held(queue).id
+        else:
+            job_id = queue.enqueue(1, delay=60 if place == "delayed" else None)
+        answer = "asked" if place == "processing" else "cancelled"
+        return Staged(control.cancel(queue.settings, job_id), [job_id], answer=answer)
+
+    return stage
+
+
+def _reschedule(mode: str, ms: int) -> Callable[[Queue, Clock], Staged]:
+    def stage(queue: Queue, clock: Clock) -> Staged:
+        first, second = queue.enqueue(1, delay=60), queue.enqueue(2, delay=90)
+        return Staged(control.reschedule(queue.settings, second, mode, ms), [first, second], answer=True)
+
+    return stage
+
+
+def _requeue(queue: Queue, clock: Clock) -> Staged:
+    failed, other, cancelled = _failed(queue), _failed(queue), queue.enqueue(1)
+    queue.cancel(cancelled)
+    operation = control._requeue_some(queue.settings, "request", [failed, cancelled])
+    return Staged(operation, [failed, other, cancelled], answer=["yes", "yes"])
+
+
+def _pause(queue: Queue, clock: Clock) -> Staged:
+    return Staged(control.pause(queue.settings), [queue.enqueue(1)])
+
+
+def _resume(queue: Queue, clock: Clock) -> Staged:
+    job_id = queue.enqueue(1)
+    queue.pause()
+    return Staged(control.resume(queue.settings), [job_id])
+
+
+def _purge(place: str, kind: str) -> Callable[[Queue, Clock], Staged]:
+    def stage(queue: Queue, clock: Clock) -> Staged:
+        ids = {
+            "pending": lambda: queue.enqueue_many(range(3)),
+            "delayed": lambda: queue.enqueue_many(range(3), delay=5),
+            "processing": lambda: [_held(queue).id for _ in range(3)],
+            "failed": lambda: [_failed(queue) for _ in range(3)],
+        }[place]()
+        clock.pass_time(1)
+        later = queue.enqueue("later")
+        key = getattr(queue.settings.keys, place)
+        operation = control._purge_page(queue.settings, key, kind, "", 0)
+        return Staged(operation, [later], may_go=[*ids, later] if place == "pending" else ids)
+
+    return stage
+
+
+def _wake(queue: Queue, clock: Clock) -> Staged:
+    return Staged(upkeep.wake(queue.settings), [queue.enqueue(1)], answer=True)
+
+
+def _beat(queue: Queue, clock: Clock) -> Staged:
+    return Staged(upkeep.beat(queue.settings, "w-1", {"pid": 7}), [queue.enqueue(1)], answer=False, goes_on=True)
+
+
+def _leave(queue: Queue, clock: Clock) -> Staged:
+    queue._ask(upkeep.beat(queue.settings, "w-1", {"pid": 7}))
+    queue._ask(upkeep.promote(queue.settings, 10, "me"))
+    return Staged(upkeep.leave(queue.settings, "w-1", "me"), [queue.enqueue(1)], answer=True)
+
+
+def _announce(queue: Queue, clock: Clock) -> Staged:
+    return Staged(upkeep.announce(queue.settings), [queue.enqueue(1)], answer=True)
+
+
+def _watch(queue: Queue, clock: Clock) -> Staged:
+    job_id = queue.enqueue(1)
+    return Staged(views.watch(queue.settings, job_id), [job_id])
+
+
+def _stats(queue: Queue, clock: Clock) -> Staged:
+    return Staged(views.stats(queue.settings), [queue.enqueue(1)])
+
+
+def _page(queue: Queue, clock: Clock) -> Staged:
+    ids = queue.enqueue_many(range(2))
+    return Staged(views.page(queue.settings, queue.settings.keys.pending, "oldest", 0, 10), ids)
+
+
+_FORGETFUL: Final = {"completed_history": 0, "failed_history": 0, "min_keep": 0}
+
+SCENES: Final = (
+    Scene("enqueue, now", _enqueue(Options())),
+    Scene("enqueue, later", _enqueue(Options(delay=5, max_attempts=2))),
+    Scene("enqueue, many", _enqueue(Options(), Options(delay=5), Options(job_id="mine"), Options(delay=3))),
+    Scene("enqueue, an id again", _enqueue_once_more),
+    Scene("claim, all kinds of entries", _claim()),
+    Scene("claim, no suspects", _claim(suspects=False)),
+    Scene("claim, too large", _claim_large),
+    Scene("claim, paused", _claim_paused),
+    Scene("recover", _recover),
+    Scene("renew", _renew),
+    Scene("complete", _settle("complete")),
+    Scene("fail, attempts left", _settle("retry")),
+    Scene("fail, none left", _settle("fail")),
+    Scene("snooze", _settle("snooze")),
+    Scene("release", _settle("release")),
+    Scene("stop", _settle("retry", "release", asked=True)),
+    Scene("settle, all kinds", _settle("complete", "retry", "fail", "snooze", "release", "complete")),
+    Scene("complete, with trim", _settle_with_trim, _FORGETFUL),
+    Scene("promote, by hand", _promote("")),
+    Scene("promote, by a promoter", _promote("me")),
+    Scene("reclaim, ended leases", _reclaim),
+    Scene("reclaim, with waits", _reclaim_with_waits),
+    Scene("reclaim, adopt", _adopt),
+    Scene("reclaim, trim", _reclaim_trims, _FORGETFUL),
+    Scene("cancel, pending", _cancel("pending")),
+    Scene("cancel, delayed", _cancel("delayed")),
+    Scene("cancel, running", _cancel("processing")),
+    Scene("reschedule, later", _reschedule("in", 120_000)),
+    Scene("reschedule, sooner", _reschedule("in", 30_000)),
+    Scene("run now", _reschedule("in", 0)),
+    Scene("requeue", _requeue),
+    Scene("pause", _pause),
+    Scene("resume", _resume),
+    Scene("purge, pending", _purge("pending", "list")),
+    Scene("purge, delayed", _purge("delayed", "zset")),
+    Scene("purge, processing", _purge("processing", "list")),
+    Scene("purge, failed", _purge("failed", "list")),
+    Scene("wake", _wake),
+    Scene("beat", _beat),
+    Scene("leave", _leave),
+    Scene("announce", _announce),
+    Scene("watch", _watch),
+    Scene("stats", _stats),
+    Scene("list", _page),
+)
+"""Every script, and every way that it can take."""

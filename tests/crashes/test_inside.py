@@ -1,0 +1,77 @@
+"""A script that ends by an error at any of its calls of Redis leaves nothing that is not put right by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import pytest
+
+from schedq import lua
+from tests.crashes import matrix
+from tests.crashes.inside import Stage
+from tests.crashes.scenes import SCENES, Scene
+from tests.servers import Server
+from tests.test_scripts import SCRIPTS
+
+ZREM = "redis.call('ZREM', leases, id)\n"
+UNLINK = "redis.call('UNLINK', jobs .. id)"
+HSET = "for _, new_one in ipairs(new) do redis.call('HSET', jobs .. new_one[2], unpack(new_one)) end\n"
+BUGS = [
+    # scene, script, what stands there, what stands there instead
+    ("claim, all kinds of entries", "claim", "'LMOVE', pending, processing, 'RIGHT', 'LEFT'", "'RPOP', pending"),
+    ("promote, by hand", "promote", "open_memory(delayed)", "redis.call('ZREM', delayed, unpack(ids))"),
+    ("enqueue, now", "enqueue", "if #now_ids > 0 then redis", f"{HSET}if #now_ids > 0 then redis"),
+    ("complete", "settle", "if ended.completed", "redis.call('ZREM', leases, unpack(gone))\nif ended.completed"),
+    ("fail, attempts left", "settle", "take_claimed(id, whole(job[8]))", f"{ZREM}take_claimed(id, whole(job[8]))"),
+    ("reclaim, ended leases", "reclaim", "local text = 'lease expired '", f"{ZREM}local text = 'lease expired '"),
+    ("release", "reclaim", "give_back(id, whole(job[9]), job[16])", ""),
+    ("fail, none left", "reclaim", "redis.call('LPUSH', history, id)", ""),
+    ("complete", "reclaim", "redis.call('PEXPIRE', jobs .. id, HOUR)", ""),
+    ("cancel, pending", "cancel", "if not runs then mark(id) end", ""),
+    ("cancel, delayed", "cancel", "or was_marked", ""),
+    ("requeue", "requeue", "mark(id)\n", "\n"),
+    ("run now", "reschedule", "open_memory(delayed)", "redis.call('ZREM', delayed, id)"),
+    ("purge, pending", "purge", UNLINK, f"redis.call('LREM', place, -1, id)\n{UNLINK}"),
+]
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with Server() as server:  # of its own: its memory gets full
+        stage = Stage(server, "crash-inside")
+        yield stage
+        stage.close()
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_an_error_at_any_call_is_put_right(stage: Stage, scene: Scene):
+    points = list(stage.points(scene))
+
+    print(f"{len(points)} points")
+    assert points
+    assert [str(point) for point in points if point.wrong] == []
+    assert matrix.of_points(points) == matrix.known()["inside"][scene.name]
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_a_key_of_the_wrong_type_and_a_full_memory_are_no_half_way(stage: Stage, scene: Scene):
+    types, memory = matrix.of_types(stage.wrong_types(scene)), matrix.of_memory(stage.full_memory(scene))
+
+    assert types == matrix.known()["types"][scene.name] != "partly done"
+    assert memory == matrix.known()["memory"][scene.name] != "partly done"
+
+
+def test_every_script_is_cut(stage: Stage):
+    assert {stage.script_of(scene) for scene in SCENES} == set(SCRIPTS)
+
+
+@pytest.mark.parametrize(("name", "script", "old", "new"), BUGS, ids=[f"{bug[0]}: {bug[2][:30]}" for bug in BUGS])
+def test_a_wrong_order_of_writes_is_noticed(stage: Stage, name: str, script: str, old: str, new: str):
+    scene = next(scene for scene in SCENES if scene.name == name)
+    shipped = lua.load(script).source
+    assert old in shipped
+    wrong, load = lua.script(script, shipped.replace(old, new, 1)), lua.load
+
+    with patch.object(lua, "load", lambda asked: wrong if asked == script else load(asked)):
+        assert any(point.wrong for point in stage.points(scene))
