@@ -6,8 +6,8 @@ death of a server is no such point: a script's effects go to the append-only fil
 transaction, all or nothing. What was written before the error stays, so this is the harshest cut there is, and
 the order of writes must be such that what was left half done is found and mended.
 
-Each point is looked at twice: the request is sent again, whole, as our connections do; and it is not, since its
-caller is gone.
+Each point is looked at twice: the request is sent again, whole, by a caller who was told of the error (connections do
+not do that by themselves: it is no error that passes); and it is not, since its caller is gone.
 """
 
 from __future__ import annotations
