@@ -62,13 +62,15 @@ local function drop(id)
 end
 
 -- A finished job stands in no history if an error cut our own move short; another program's may have been trimmed.
+-- Whether its entry was its last one, and no stray.
 local function keep(id, job)
   local history = HISTORIES[job[1]]
-  if job[1] ~= 'cancelled' and not job[14] then return end
-  if redis.call('LLEN', history) > MOST_SEARCHED or redis.call('LPOS', history, id) then return end
+  if not history or (job[1] ~= 'cancelled' and not job[14]) then return false end
+  if redis.call('LLEN', history) > MOST_SEARCHED or redis.call('LPOS', history, id) then return false end
   redis.call('HDEL', jobs .. id, 'claim_token', 'stop', 'waiter')
   if job[1] == 'completed' then redis.call('PEXPIRE', jobs .. id, HOUR) else redis.call('PERSIST', jobs .. id) end
   redis.call('LPUSH', history, id)
+  return true
 end
 
 -- No entry anywhere, though its status says that it waits: it goes where it should be, and loses no attempt. Where
@@ -164,8 +166,9 @@ local function judge(id)
   end
   local status = job[1]
   if is_waiting(id, status) then
-    if FINISHED[status] then keep(id, job) end
-    tally('strays_total', drop(id))
+    local kept = keep(id, job)
+    local dropped = drop(id)
+    if not kept then tally('strays_total', dropped) end
   elseif status ~= 'processing' and not redis.call('LPOS', processing, id, 'RANK', -1) then
     put_back(id, job)
     gone[#gone + 1] = id
@@ -192,9 +195,9 @@ local function adopt(id, seen)
     to_broken(id, reason)
     drop(id)
   elseif is_waiting(id, job[1]) then
-    if FINISHED[job[1]] then keep(id, job) end
+    local kept = keep(id, job)
     drop(id)
-    tally('strays_total', 1)
+    if not kept then tally('strays_total', 1) end
   else
     redis.call('HSET', jobs .. id, 'adopted_token', job[8] or '')
     redis.call('ZADD', leases, now + visibility, id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
 from typing import Final
 
 from schedq.application import Application
@@ -68,11 +67,9 @@ class Renewal(threading.Thread):
                 if monotonic() - self._renewed_at > 2 * self._queue.settings.renewal_s:
                     self._complaint.say(f"queue {self._queue.name}: leases can't be renewed", error)
                 return False
-            for attempt, word in zip(batch, words, strict=True):
-                if word == "LOST":
-                    self._call(self._lost, attempt)
-                elif word == "STOP":
-                    self._call(self._stop_on_request, attempt)
+            told = [(attempt, word) for attempt, word in zip(batch, words, strict=True) if word != "OK"]
+            if told:
+                self._call(told)  # together: a busy loop lets this thread go on only after milliseconds, each time
         self._renewed_at = monotonic()
         return True
 
@@ -90,20 +87,28 @@ class Renewal(threading.Thread):
         words: list[str] = answer
         return words
 
-    def _call(self, function: Callable[[Attempt], None], attempt: Attempt) -> None:
+    def _call(self, told: list[tuple[Attempt, str]]) -> None:
         try:
-            self._loop.call_soon_threadsafe(function, attempt)
+            self._loop.call_soon_threadsafe(self._hear, told)
         except RuntimeError:
             self._stopping.set()  # the loop is closed
 
+    def _hear(self, told: list[tuple[Attempt, str]]) -> None:
+        """On the loop: what Redis said of leases that are not simply renewed."""
+        for attempt, word in told:
+            if word == "LOST":
+                self._lost(attempt)
+            elif word == "STOP":
+                self._stop_on_request(attempt)
+
     def _lost(self, attempt: Attempt) -> None:
-        """On the loop: the job is another's. One that has been settled meanwhile was not lost."""
+        """The job is another's. One that has been settled meanwhile was not lost."""
         if attempt in self._held and not attempt.is_settled:
             attempt.is_lost = True
             attempt.interrupt()
 
     def _stop_on_request(self, attempt: Attempt) -> None:
-        """On the loop: somebody cancelled the job."""
+        """Somebody cancelled the job."""
         if attempt in self._held and not attempt.is_settled:
             current = attempt.current
             if current is None or not current.is_cancelled:

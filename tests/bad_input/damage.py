@@ -100,10 +100,13 @@ def _end_by_payload(case: Case) -> str:
 
 
 def _end_by_status(case: Case) -> str:
-    finished = case.how in ("completed", "failed", "cancelled")
+    finished = {"completed": LISTED, "failed": "failed with the reason", "cancelled": "cancelled"}
     if case.place in ("failed", "cancelled"):
         return HARMLESS if case.how in ("failed", "cancelled") else "refused by a verb"
-    return "dropped and counted as a stray" if finished else HARMLESS
+    if case.how not in finished:
+        return HARMLESS
+    # A claim can't tell a damaged word from a stray entry; when a lease ends the job is put where the word says.
+    return finished[case.how] if case.place in ("running", "lost") else "dropped and counted as a stray"
 
 
 def _end_by_stop(case: Case) -> str:

@@ -73,8 +73,8 @@ def ends(state: State, ids: Iterable[str], refused: set[str], ran: Counter[str])
             words[job_id] = "refused by a verb" if not ran[job_id] else "refused, and run"
         elif job_id.startswith("completed-"):
             words[job_id] = LISTED if place == "completed" and not ran[job_id] else f"in {place}"
-        elif place == "completed" and ran[job_id]:
-            words[job_id] = HARMLESS
+        elif place == "completed":
+            words[job_id] = HARMLESS if ran[job_id] else LISTED
         elif place == "failed" and fields.get("last_error"):
             words[job_id] = "failed with the reason"
         elif place == "broken" and notes[job_id]:
@@ -134,7 +134,7 @@ def let_run(queue: Handle, ids: list[str], fields: Fields) -> None:
 def test_a_damaged_job_ends_where_it_can_be_seen_and_disturbs_nobody(
     make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs, caplog: pytest.LogCaptureFixture, record_property: Any
 ) -> None:
-    queue = make_queue(visibility_ms=1000, max_attempts=20, completed_history=10_000)
+    queue = make_queue(visibility_ms=5000, max_attempts=20, completed_history=10_000)
     neighbour = make_queue(visibility_ms=1000)
     ran = serve(queue, gate)
     neighbour.task(name="ok")(lambda: "ok")

@@ -153,6 +153,10 @@ WITHOUT_ROUND_TRIPS_OF_THEIR_OWN: Final = {
     "list_completed",
     "list_failed",
     "list_cancelled",
+    "list_broken",
+    "list_workers",  # plain reads, as `get job`
+    "list_queues",
+    "learn_settings",
 }
 
 

@@ -135,8 +135,9 @@ def test_bad_data_never_stops_a_sweep(queue: Handle, clock: Clock):
     assert places == {}
 
 
-def test_a_sweep_takes_back_at_most_a_hundred_and_says_that_there_are_more(queue: Handle, clock: Clock):
-    ids = queue.enqueue_many(range(250))
+def test_a_sweep_takes_back_a_bounded_number_and_says_that_there_are_more(queue: Handle, clock: Clock):
+    most = upkeep.MOST_RECLAIMED
+    ids = queue.enqueue_many(range(2 * most + most // 2))
     while queue.claim(0):
         pass
     clock.pass_time(11)
@@ -144,16 +145,16 @@ def test_a_sweep_takes_back_at_most_a_hundred_and_says_that_there_are_more(queue
     sweeps = [queue._drive(upkeep.sweep(queue.settings)) for _ in range(4)]
 
     assert [(len(sweep.taken_back), sweep.has_more) for sweep in sweeps] == [
-        (100, True),
-        (100, True),
-        (50, False),
+        (most, True),
+        (most, True),
+        (most // 2, False),
         (0, False),
     ]
     assert sorted(queue.state().ids("pending")) == ids
 
 
 def test_many_that_need_a_wait_are_taken_back_in_one_pass(queue: Handle, clock: Clock):
-    ids = queue.enqueue_many(range(120))
+    ids = queue.enqueue_many(range(upkeep.MOST_RECLAIMED + 20))
     while queue.claim(0):
         pass
     for job_id in ids:
@@ -162,7 +163,11 @@ def test_many_that_need_a_wait_are_taken_back_in_one_pass(queue: Handle, clock: 
 
     first, second = (queue._drive(upkeep.sweep(queue.settings)) for _ in range(2))
 
-    assert (len(first.taken_back), first.has_more, len(second.taken_back)) == (100, True, 20)
+    assert (len(first.taken_back), first.has_more, len(second.taken_back)) == (
+        upkeep.MOST_RECLAIMED,
+        True,
+        20,
+    )
     assert sorted(queue.state().ids("delayed")) == ids
 
 
