@@ -124,7 +124,7 @@ def run(server: Found, arguments: list[str]) -> Report:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder, "results.xml")
-        command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", *ignored, *arguments]
+        command = [sys.executable, "-m", "pytest", "-n", "3", "--dist", "loadfile", *ignored, *arguments]
         # A test that notes figures does not go with the newer family of the format.
         done = subprocess.run(
             [*command, f"--junitxml={results}", "-o", "junit_family=xunit1"],

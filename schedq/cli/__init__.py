@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -65,9 +67,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _leave(f"schedq: {error.format_message()}", 1)
     except click.Abort:
         _leave("schedq: interrupted", 1)
-    except (SchedqError, OSError) as error:  # OSError: such as a full disk behind standard output
+    except SchedqError as error:
+        _leave(f"schedq: {error}", 1)
+    except OSError as error:  # such as a full disk behind standard output
+        _drop_output()
         _leave(f"schedq: {error}", 1)
     sys.exit(code)
+
+
+def _drop_output() -> None:
+    """What could not be written would be tried again as we end, and that failure decide the exit code."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _leave(text: str, code: int) -> None:

@@ -71,9 +71,10 @@ class Case:
 
     def damage(self) -> None:
         """Put the key aside, and something else in its place."""
-        if self.queue.redis.exists(self.key):
-            self.queue.redis.rename(self.key, f"aside:{self.key}")
-        put(self.queue.redis, self.key, self.kind)
+        with self.queue.redis.pipeline() as together:  # the worker may make it anew at any time
+            together.copy(self.key, f"aside:{self.key}")
+            put(together, self.key, self.kind)
+            together.execute()
 
     def mend(self, way: str) -> None:
         """Delete the key, or put it back; what came meanwhile, if the damage is gone already, is kept."""
