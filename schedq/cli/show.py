@@ -142,12 +142,13 @@ def heading(text: str) -> Text:
 
 
 def span(ms: int) -> str:
-    """A duration as people say it: `340 ms`, `12 s`, `4 min 5 s`, `3 h 12 min`, `5 d 3 h`."""
+    """A duration as people say it, rounded: `340 ms`, `12 s`, `4 min 5 s`, `3 h 12 min`, `5 d 3 h`."""
     if ms < 1000:
         return f"{ms} ms"
     for least, large, large_ms, small, small_ms in _SCALE:
-        if ms >= least:
-            rest = ms % large_ms // small_ms
+        near = round(ms / small_ms) * small_ms
+        if near >= least:
+            ms, rest = near, near % large_ms // small_ms
             return f"{ms // large_ms} {large}" + (f" {rest} {small}" if rest else "")
     return f"{ms / 1000:.1f} s" if ms < 10_000 else f"{ms // 1000} s"
 
