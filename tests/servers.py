@@ -114,7 +114,8 @@ class Server:
             "save": "",
             "appendonly": "no",
         } | self.options
-        return [str(self.binary), *(word for name, value in options.items() for word in (f"--{name}", value))]
+        words = (word for name, value in options.items() for word in (f"--{name}", *(value.split() or [""])))
+        return [str(self.binary), *words]
 
     def _comes_up(self, port: int) -> bool:
         with (self.folder / "server.log").open("ab") as log:

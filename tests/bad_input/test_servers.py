@@ -1,7 +1,8 @@
 """Servers that can't be used, now or at all: what the doors and the processes say.
 
 Through the doors an eviction policy, a wrong password, a database that there is not, a cluster node and a server that
-is busy are in tests/verbs/test_faults.py; processes with a wrong password in tests/processes/test_starting.py.
+is busy are in tests/verbs/test_faults.py, one that loads in tests/connections/test_greeting.py; processes with a wrong
+password in tests/processes/test_starting.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import pytest
 
 from schedq import StoreUnavailable
 from tests.conftest import MakeQueue
-from tests.doors import in_thread
 from tests.processes import app
 from tests.processes.scene import APP, Scene
 from tests.processes.stage import play
@@ -52,32 +52,6 @@ def test_a_worker_waits_until_a_replica_is_the_primary(make_queue: MakeQueue, cr
         assert queue.result(queue.enqueue({"task": "ok"}), 20) == "ok"
         crew.end()
         assert len([line for line in logs() if "read-only replica" in line]) <= 3
-
-
-def test_a_server_that_is_loading_is_named_and_waited_for(make_queue: MakeQueue) -> None:
-    # A hidden setting of both kinds of server, for tests: microseconds per key.
-    with Server(rdbcompression=False) as server:
-        with server.client() as client:
-            client.mset({f"key-{number}": "x" * 200 for number in range(500)})
-            client.save()
-        server.kill()
-        server.options |= {"key-load-delay": "4000", "loading-process-events-interval-bytes": "1024"}
-        impatient, patient = make_queue(at=server, retry_for=0), make_queue(at=server, retry_for=20)
-        starting = in_thread(server.start)
-        waiting = patient.start("enqueue", 1)
-
-        said = until(lambda: _refusal(impatient), within=10)
-        assert "loading" in said
-        starting.result(30)
-        assert waiting.result(20)
-
-
-def _refusal(queue: Any) -> str:
-    try:
-        queue.stats()
-    except StoreUnavailable as error:
-        return str(error) if "oad" in str(error) else ""
-    raise AssertionError("it has loaded everything, and never said that it was loading")
 
 
 def test_a_process_ends_with_one_line_where_keys_may_be_evicted() -> None:
