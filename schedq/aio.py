@@ -12,6 +12,7 @@ from schedq import lifecycle, outcome
 from schedq.application import Application
 from schedq.clocks import monotonic
 from schedq.connection.asender import AsyncSender
+from schedq.durability import Durability
 from schedq.errors import SchedqError
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, Options, Settlement
@@ -60,11 +61,10 @@ class AsyncQueue(Application, door="aio"):
         max_attempts: int | None = None,
         backoff: plans.Plan | None = None,
         timeout: Duration | None = None,
+        durability: Durability | None = None,
     ) -> str:
         """As `Queue.enqueue`."""
-        options = Options(
-            delay=delay, run_at=run_at, job_id=job_id, max_attempts=max_attempts, backoff=backoff, timeout=timeout
-        )
+        options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability)
         return await self._ask(enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options)))
 
     async def enqueue_many(
@@ -76,9 +76,10 @@ class AsyncQueue(Application, door="aio"):
         max_attempts: int | None = None,
         backoff: plans.Plan | None = None,
         timeout: Duration | None = None,
+        durability: Durability | None = None,
     ) -> list[str]:
         """As `Queue.enqueue_many`."""
-        options = Options(delay=delay, run_at=run_at, max_attempts=max_attempts, backoff=backoff, timeout=timeout)
+        options = Options(delay, run_at, None, max_attempts, backoff, timeout, durability)
         return await self._drive(enqueue.enqueue_many(self.settings, self._prepare_many(jobs, options)))
 
     # -- attempts by hand

@@ -13,6 +13,7 @@ from schedq import backoff as plans
 from schedq.connection.address import Address
 from schedq.connection.asender import AsyncSender
 from schedq.connection.sender import Sender
+from schedq.durability import Durability
 from schedq.handle import AsyncDoor, BlockingDoor, Job
 from schedq.instants import Duration
 from schedq.job import NewJob, Options, new_ids
@@ -49,6 +50,9 @@ class Application:
         retry_for: seconds for which a call re-sends when Redis does not answer.
         clock: Unix seconds in place of Redis's time, called anew each time; for tests.
         log_size: entries that the audit stream keeps, about; 0 writes none.
+        durability: what has a new job before `enqueue` returns: "memory" (the primary), "replicated" (so many
+            replicas too) or "fsync" (the primary's disk).
+        replicas: how many, for "replicated".
 
     Raises:
         UsageError: an argument makes no sense; the message names it.
@@ -81,6 +85,8 @@ class Application:
         retry_for: float = 5,
         clock: Callable[[], float] | None = None,
         log_size: int = 1000,
+        durability: Durability = "memory",
+        replicas: int = 1,
     ) -> None:
         self.address = Address(redis)
         self.settings = Settings(
@@ -98,6 +104,8 @@ class Application:
             retry_for=retry_for,
             clock=clock,
             log_size=log_size,
+            durability=durability,
+            replicas=replicas,
             tagged=self.address.is_cluster,
         )
         self.registry = Registry(name)
@@ -167,6 +175,7 @@ class Application:
         max_attempts: int | None = None,
         backoff: plans.Plan | BackoffFunction | None = None,
         timeout: Duration | None = None,
+        durability: Durability | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc] # the overloads name the options
         """Register a function, plain or async, that jobs can ask for by name. Bare, or with options.
@@ -174,7 +183,7 @@ class Application:
         Args:
             function: when used bare.
             options: name (the function's own, if not given), max_attempts, backoff (a plan, or a function
-                (attempt, error) → seconds), timeout (seconds or a timedelta for one attempt).
+                (attempt, error) → seconds), timeout (seconds or a timedelta for one attempt), durability.
 
         Raises:
             UsageError: the name is taken by another function, or an option makes no sense.
@@ -227,4 +236,5 @@ def _merged(own: Options, common: Options) -> Options:
         max_attempts=own.max_attempts if own.max_attempts is not None else common.max_attempts,
         backoff=own.backoff if own.backoff is not None else common.backoff,
         timeout=own.timeout if own.timeout is not None else common.timeout,
+        durability=own.durability if own.durability is not None else common.durability,
     )

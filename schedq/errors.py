@@ -5,7 +5,8 @@
     │   └── ClosedError                  the queue was closed, or belongs to another event loop
     ├── Conflict                         decide: what is stored contradicts what was asked
     ├── StoreUnavailable                 try later: Redis did not answer, or not usefully
-    │   └── QueueFull                    memory, or `max_pending`; nothing of the refused job is left behind
+    │   ├── QueueFull                    memory, or `max_pending`; nothing of the refused job is left behind
+    │   └── NotAcknowledged              stored on the primary, not known to be as sure as was asked for
     ├── JobFailed                        the job awaited has failed for good
     ├── JobCancelled                     the job awaited was cancelled
     └── JobGone                          the job awaited was trimmed, purged, or never there
@@ -43,6 +44,21 @@ class QueueFull(StoreUnavailable):
 
     Attributes:
         stored: ids of an `enqueue_many` that were accepted before the queue was full; empty for one job.
+    """
+
+    def __init__(self, message: str, stored: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.stored: tuple[str, ...] = tuple(stored)
+
+
+class NotAcknowledged(StoreUnavailable):
+    """New jobs are stored on the primary, and replicas or the disk did not confirm them in time.
+
+    They will run, unless the primary is lost before it has passed them on. To have them confirmed, enqueue them again
+    with the ids in `stored`: nothing changes then but that it is waited for anew.
+
+    Attributes:
+        stored: ids of the jobs that are stored.
     """
 
     def __init__(self, message: str, stored: Sequence[str] = ()) -> None:

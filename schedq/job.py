@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from schedq import backoff as plans
 from schedq.clocks import wall_ns
+from schedq.durability import Durability
 from schedq.instants import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant
 from schedq.payload import UnreadablePayload, decode
 
@@ -41,7 +42,7 @@ def _base32(number: int, digits: int) -> str:
     return "".join([_ALPHABET[(number >> shift) & 31] for shift in range(5 * digits - 5, -5, -5)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Options:
     """What may be said of one job beside its payload; None means: as the queue is set."""
 
@@ -51,6 +52,7 @@ class Options:
     max_attempts: int | None = None
     backoff: plans.Plan | None = None
     timeout: Duration | None = None
+    durability: Durability | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class NewJob:
         max_attempts: claims it gets.
         backoff: waits between attempts.
         timeout: seconds or a timedelta that one attempt may run.
+        durability: what must have it before `enqueue_many` returns.
     """
 
     payload: Any
@@ -74,6 +77,7 @@ class NewJob:
     max_attempts: int | None = field(default=None, kw_only=True)
     backoff: plans.Plan | None = field(default=None, kw_only=True)
     timeout: Duration | None = field(default=None, kw_only=True)
+    durability: Durability | None = field(default=None, kw_only=True)
 
     def options(self) -> Options:
         """The options without the payload."""
@@ -84,6 +88,7 @@ class NewJob:
             max_attempts=self.max_attempts,
             backoff=self.backoff,
             timeout=self.timeout,
+            durability=self.durability,
         )
 
 

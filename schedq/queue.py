@@ -12,6 +12,7 @@ from schedq.aio import AsyncQueue
 from schedq.application import Application
 from schedq.clocks import monotonic
 from schedq.connection.sender import Sender
+from schedq.durability import Durability
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, NewJob, Options, Settlement
 from schedq.operations import attempts, control, directory, enqueue, upkeep, views
@@ -56,6 +57,7 @@ class Queue(Application, door="blocking"):
         max_attempts: int | None = None,
         backoff: plans.Plan | None = None,
         timeout: Duration | None = None,
+        durability: Durability | None = None,
     ) -> str:
         """Store one job: to run now, after `delay` (seconds, timedelta) or at `run_at` (aware datetime, Unix seconds).
 
@@ -68,11 +70,10 @@ class Queue(Application, door="blocking"):
             UsageError: the payload is not JSON or too large, or an option makes no sense.
             Conflict: a job of this id exists with another payload.
             QueueFull: `max_pending` jobs wait, or Redis's memory is full; nothing is left behind.
-            StoreUnavailable: no answer for `retry_for` seconds.
+            NotAcknowledged: it is stored, with the id in `stored`; `durability` was not confirmed in time.
+            StoreUnavailable: no answer for `retry_for` seconds, or too few replicas for "replicated".
         """
-        options = Options(
-            delay=delay, run_at=run_at, job_id=job_id, max_attempts=max_attempts, backoff=backoff, timeout=timeout
-        )
+        options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability)
         return self._ask(enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options)))
 
     def enqueue_many(
@@ -84,20 +85,19 @@ class Queue(Application, door="blocking"):
         max_attempts: int | None = None,
         backoff: plans.Plan | None = None,
         timeout: Duration | None = None,
+        durability: Durability | None = None,
     ) -> list[str]:
-        """Store many jobs in a few round trips: payloads, or `NewJob`s with options of their own.
-
-        Everything is checked before anything is sent.
+        """Store many jobs in a few round trips, all checked first: payloads, or `NewJob`s with options of their own.
 
         Returns:
             Their ids, in order.
 
         Raises:
-            QueueFull: with `stored`, the ids of those that were accepted.
             Conflict: jobs of some of the ids exist with other payloads; all others are stored.
+            QueueFull, NotAcknowledged: with `stored`, the ids of those that are stored.
             UsageError, StoreUnavailable: as `enqueue`.
         """
-        options = Options(delay=delay, run_at=run_at, max_attempts=max_attempts, backoff=backoff, timeout=timeout)
+        options = Options(delay, run_at, None, max_attempts, backoff, timeout, durability)
         return self._drive(enqueue.enqueue_many(self.settings, self._prepare_many(jobs, options)))
 
     # -- attempts by hand

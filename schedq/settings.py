@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from schedq import backoff as plans
+from schedq.durability import LEVELS, Durability, checked_durability
 from schedq.errors import UsageError
 from schedq.instants import duration_ms
 from schedq.keys import QueueKeys
@@ -24,6 +25,7 @@ _STORED: Final = (
     "min_keep",
     "max_payload",
     "log_size",
+    "replicas",
 )
 
 
@@ -46,6 +48,8 @@ class Settings:
         retry_for: seconds for which a call re-sends when Redis does not answer; at most `min_keep`, unless that is 0.
         clock: Unix seconds, in place of Redis's own time; for tests.
         log_size: entries that the audit stream keeps, about; 0 writes none.
+        durability: what has a new job when its producer is answered: `memory`, `replicated` or `fsync`.
+        replicas: how many replicas have it, if `replicated`.
         tagged: hash-tagged keys, for Redis Cluster.
         listed: who connects puts the name on the list of queues.
     """
@@ -64,6 +68,8 @@ class Settings:
     retry_for: float = 5
     clock: Callable[[], float] | None = None
     log_size: int = 1000
+    durability: Durability = "memory"
+    replicas: int = 1
     tagged: bool = False
     listed: bool = True
 
@@ -76,6 +82,8 @@ class Settings:
         _whole("failed_history", self.failed_history, least=KEEP_ALL)
         _whole("max_payload", self.max_payload, least=1)
         _whole("log_size", self.log_size, least=0)
+        checked_durability(self.durability)
+        _whole("replicas", self.replicas, least=1)
         if self.max_pending is not None:
             _whole("max_pending", self.max_pending, least=1)
         for what in ("completed_ttl", "min_keep", "retry_for"):
@@ -105,7 +113,7 @@ class Settings:
     def to_fields(self) -> dict[str, str]:
         """The settings that other processes need, as the `settings` hash has them."""
         stored = {name: str(getattr(self, name)) for name in _STORED}
-        return {**stored, "backoff": plans.to_text(self.backoff)}
+        return {**stored, "backoff": plans.to_text(self.backoff), "durability": self.durability}
 
     def with_fields(self, stored: Mapping[str, str]) -> Settings:
         """These settings with what the `settings` hash says; fields that make no sense are passed over."""
@@ -121,6 +129,9 @@ class Settings:
                 found = replace(found, **given)
             except (KeyError, ValueError):
                 continue
+        for level in LEVELS:
+            if stored.get("durability") == level:
+                found = replace(found, durability=level)
         plan = plans.from_text(stored.get("backoff", ""))
         return found if plan is None else replace(found, backoff=plan)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from schedq import backoff as plans
+from schedq.durability import Durability, checked_durability
 from schedq.errors import UsageError
 from schedq.handle import Doors, Job
 from schedq.instants import Duration, Instant, duration_ms
@@ -30,6 +31,7 @@ class Task(Generic[P, R]):
         max_attempts: claims that its jobs get; None for the queue's.
         backoff: a plan, or a function (attempt, error) → seconds; None for the queue's.
         timeout_ms: what one attempt may take; None for no limit.
+        durability: what must have its jobs before `enqueue` returns; None for the queue's.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Task(Generic[P, R]):
         max_attempts: int | None = None,
         backoff: plans.Plan | BackoffFunction | None = None,
         timeout: Duration | None = None,
+        durability: Durability | None = None,
     ) -> None:
         if not callable(function):
             raise UsageError(f"a task must be a function, got {function!r}")
@@ -51,11 +54,13 @@ class Task(Generic[P, R]):
         self.max_attempts = None if max_attempts is None else checked_attempts(max_attempts)
         self.backoff = backoff if backoff is None or callable(backoff) else plans.checked_plan(backoff)
         self.timeout_ms = None if timeout is None else duration_ms(timeout, "timeout") or None
+        self.durability = None if durability is None else checked_durability(durability)
         self._doors = doors
         self._options = Options(
             max_attempts=self.max_attempts,
             backoff=None if callable(self.backoff) else self.backoff,
             timeout=None if self.timeout_ms is None else self.timeout_ms / 1000,
+            durability=self.durability,
         )
         self.__name__ = self.name
         self.__doc__ = function.__doc__
@@ -77,6 +82,7 @@ class Task(Generic[P, R]):
         max_attempts: int | None = None,
         backoff: plans.Plan | None = None,
         timeout: Duration | None = None,
+        durability: Durability | None = None,
     ) -> Task[P, R]:
         """The same task with options for the jobs that are enqueued through it; those not given stay as they are."""
         given: dict[str, Any] = {
@@ -86,6 +92,7 @@ class Task(Generic[P, R]):
             "max_attempts": max_attempts,
             "backoff": backoff,
             "timeout": timeout,
+            "durability": durability,
         }
         twin: Task[P, R] = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
@@ -101,7 +108,7 @@ class Task(Generic[P, R]):
 
         Raises:
             UsageError: the arguments are not JSON.
-            Conflict, QueueFull, StoreUnavailable: as `Queue.enqueue`.
+            Conflict, QueueFull, NotAcknowledged, StoreUnavailable: as `Queue.enqueue`.
         """
         (job_id,) = self._doors.blocking.enqueue_many([self._new_job(args, kwargs)])
         return Job(job_id, self._doors)
@@ -152,4 +159,5 @@ class Task(Generic[P, R]):
             max_attempts=options.max_attempts,
             backoff=options.backoff,
             timeout=options.timeout,
+            durability=options.durability,
         )

@@ -31,6 +31,7 @@ GROUPS = {
         "Conflict",
         "StoreUnavailable",
         "QueueFull",
+        "NotAcknowledged",
         "JobFailed",
         "JobCancelled",
         "JobGone",

@@ -17,7 +17,8 @@ from schedq.cli import show
 from schedq.cli.options import json_option, redis_option, time_options
 from schedq.cli.queues import used
 from schedq.cli.typed import DURATION, DURATIONS, JOB_ID, QUEUE_NAME, Json, from_json
-from schedq.errors import QueueFull, SchedqError
+from schedq.durability import LEVELS, Durability
+from schedq.errors import NotAcknowledged, QueueFull, SchedqError
 from schedq.queue import Queue
 
 _BATCH: Final = 1000
@@ -43,6 +44,7 @@ Examples:
 @click.option("--max-attempts", type=click.IntRange(1, 1_000_000), metavar="N", help="Attempts it gets.")
 @click.option("--backoff", type=DURATIONS, metavar="D[,D...]", help="Waits between attempts; the last one repeats.")
 @click.option("--timeout", type=DURATION, metavar="D", help="What one attempt may take.")
+@click.option("--durability", type=click.Choice(LEVELS), help="What must have it before this returns.")
 @redis_option
 @json_option
 def enqueue(
@@ -58,6 +60,7 @@ def enqueue(
     max_attempts: int | None,
     backoff: tuple[float, ...] | None,
     timeout: timedelta | None,
+    durability: Durability | None,
     redis_url: str | None,
     as_json: bool,  # noqa: FBT001
 ) -> None:
@@ -82,6 +85,7 @@ def enqueue(
         "max_attempts": max_attempts,
         "backoff": plan,
         "timeout": timeout,
+        "durability": durability,
     }
     if lines:
         _enqueue_lines(name, redis_url, options, as_json=as_json)
@@ -154,7 +158,7 @@ def _store(queue: Queue, options: dict[str, Any], stored: Callable[[list[str]], 
             if not batch:
                 return
             some = queue.enqueue_many(batch, **options)
-        except QueueFull as error:
+        except (QueueFull, NotAcknowledged) as error:
             stored(list(error.stored))
             raise
         except (SchedqError, click.ClickException) as error:

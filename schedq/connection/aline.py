@@ -19,6 +19,7 @@ from redis.exceptions import TimeoutError as NoReply
 from schedq.connection import faults, greeting
 from schedq.connection.address import Address
 from schedq.connection.place import REPLY_S, Place
+from schedq.durability import Wait
 from schedq.operations import Argument
 from schedq.settings import Settings
 
@@ -68,6 +69,7 @@ class AsyncLine:
         self._connecting: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._known: Place | None = None
+        self._sure: set[Wait] = set()
 
     @property
     def is_connected(self) -> bool:
@@ -87,15 +89,33 @@ class AsyncLine:
             self._connecting.add_done_callback(self._connect_ended)
         await asyncio.shield(self._connecting)
 
-    async def ask(self, commands: Sequence[tuple[Argument, ...]], reply_s: float = REPLY_S) -> list[Any]:
-        """Send commands together; their replies, errors as values. `reply_s`: seconds that the replies may take.
+    async def ask(
+        self, commands: Sequence[tuple[Argument, ...]], reply_s: float = REPLY_S, *, waits: Sequence[Wait] = ()
+    ) -> list[Any]:
+        """Send commands together, and what is to be waited for behind them; the replies to all, errors as values.
+
+        Waits hold up whoever else uses the line; `reply_s`: seconds that the replies may take beside them.
 
         Raises:
             ConnectionError, TimeoutError, OSError: of the client library; the connection is closed.
+            UsageError, StoreUnavailable: the server can't keep such waits; nothing was sent.
         """
         if self._reader is None or self._connecting is not None:
             await self.connect()
-        return await self._send(commands, reply_s)
+        if not waits:
+            return await self._send(commands, reply_s)
+        await self._try([wait for wait in waits if wait not in self._sure])
+        most_s = sum(wait.most_s for wait in waits)
+        replies = await self._send([*commands, *(wait.command for wait in waits)], reply_s + most_s)
+        self._sure -= greeting.not_kept(waits, replies)
+        return replies
+
+    async def _try(self, waits: Sequence[Wait]) -> None:
+        """Look whether the server can keep waits that this connection has not seen kept."""
+        if waits:
+            assert self._known is not None
+            greeting.judge_waits(waits, await self._send(greeting.trials(waits)), self._known)
+            self._sure.update(waits)
 
     def close(self) -> None:
         """Close the connection; the next request opens it again."""
@@ -123,6 +143,7 @@ class AsyncLine:
                 self.close()
                 raise
         self._known = place
+        self._sure = set()
         if self._queue.listed:
             self._address.enlist(self._queue.name)
 

@@ -9,6 +9,7 @@ from schedq.clocks import monotonic
 from schedq.connection import faults
 from schedq.connection.address import Address
 from schedq.connection.aline import AsyncLine
+from schedq.connection.convoy import Convoy
 from schedq.connection.exchange import Exchange
 from schedq.connection.sender import TROUBLE_S
 from schedq.connection.subscription import Hearing, Subscription
@@ -28,6 +29,7 @@ class AsyncSender:
         self._queue = queue
         self._loop: asyncio.AbstractEventLoop | None = None
         self._line = AsyncLine(address, queue)
+        self._convoy = Convoy(address, queue)
         self._subscription = Subscription(address, queue)
         self._idle_lines: list[AsyncLine] = []
         self._blocked_lines: set[AsyncLine] = set()
@@ -41,6 +43,7 @@ class AsyncSender:
         """Close the connections; every later call raises ClosedError."""
         self._is_closed = True
         await self._subscription.aclose()
+        await self._convoy.aclose()
         for line in (self._line, *self._idle_lines, *self._blocked_lines):
             await line.aclose()
 
@@ -76,7 +79,11 @@ class AsyncSender:
         exchange = Exchange(operations, self._address, self._queue, self._queue.retry_for)
         while not exchange.is_done:
             try:
-                wait = exchange.take(await self._line.ask(exchange.commands()))
+                if waits := exchange.waits():
+                    replies = await self._convoy.ask(exchange.commands(), waits)
+                else:
+                    replies = await self._line.ask(exchange.commands())
+                wait = exchange.take(replies)
             except SchedqError as error:
                 wait = exchange.failed(error)
             except faults.BROKEN_LINE as error:

@@ -7,12 +7,13 @@ that got lost, a server that was loading, a script that was unknown), which an a
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from schedq.clocks import monotonic
 from schedq.connection import faults
 from schedq.connection.address import Address
+from schedq.durability import Wait
 from schedq.errors import SchedqError
 from schedq.operations import Argument, Operation
 from schedq.settings import Settings
@@ -56,14 +57,27 @@ class Exchange:
         """What to send now."""
         return [self._operations[n].command(self._guard, with_source=n in self._with_source) for n in self._left]
 
+    def waits(self) -> tuple[Wait, ...]:
+        """What to ask behind the commands, on the same connection: each once, whatever it covers."""
+        return tuple(dict.fromkeys(wait for n in self._left for wait in self._operations[n].waits))
+
     def take(self, replies: Sequence[Any]) -> float:
-        """Read the replies to `commands()`; answers how many seconds to wait before sending the rest (0 mostly)."""
+        """Read the replies to `commands()`, and behind them those to `waits()`.
+
+        Answers how many seconds to wait before sending the rest (0 mostly).
+        """
         again: list[int] = []
         passing: Exception | None = None
-        for number, reply in zip(self._left, replies, strict=True):
+        count = len(self._left)
+        kept = dict(zip(self.waits(), replies[count:], strict=True))
+        for number, reply in zip(self._left, replies[:count], strict=True):
             operation = self._operations[number]
-            if not isinstance(reply, Exception):
-                self.answers[number] = _read(operation, reply)
+            broken_off = next((kept[wait] for wait in operation.waits if _is_broken_off(kept[wait])), None)
+            if not isinstance(reply, Exception) and broken_off is not None:
+                passing = broken_off
+                again.append(number)
+            elif not isinstance(reply, Exception):
+                self.answers[number] = self._confirmed(operation, _read(operation, reply), kept)
             elif faults.is_unknown_script(reply) and number not in self._with_source:
                 self._with_source.add(number)
                 again.append(number)
@@ -97,6 +111,23 @@ class Exchange:
         wait = min(self._wait_s, max(0.0, self._trouble_since + self._patience_s - now))
         self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s)
         return wait * random.uniform(0.5, 1)  # noqa: S311 - spreads load, guards nothing
+
+    def _confirmed(self, operation: Operation[Any], answer: Any, kept: Mapping[Wait, Any]) -> Any:
+        """The answer, if its waits were kept."""
+        for wait in operation.waits:
+            reply = kept[wait]
+            if isinstance(reply, Exception):
+                missing = str(faults.named(reply, wait.durability, self._address))
+            else:
+                missing = wait.shortfall(reply)
+            if missing and not isinstance(answer, SchedqError):
+                return operation.unconfirmed(answer, missing)
+        return answer
+
+
+def _is_broken_off(reply: Any) -> bool:
+    """Whether a wait ended because the server can't be waited for at the moment: it is no primary any more."""
+    return isinstance(reply, Exception) and faults.is_passing(reply)
 
 
 def _read(operation: Operation[Any], reply: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from schedq.connection import faults
 from schedq.connection.place import Place, joined
+from schedq.durability import Wait
 from schedq.errors import StoreUnavailable, UsageError
 from schedq.keys import QUEUES_KEY
 from schedq.settings import Settings
@@ -64,7 +65,7 @@ def judge_info(info: object, queue: Settings, place: Place) -> None:
     """
     if not isinstance(info, str):
         return
-    facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+    facts = _facts(info)
     where = place.label
     version = facts.get("valkey_version") or facts.get("redis_version", "")
     if "valkey_version" not in facts and _parts(version) < _OLDEST:
@@ -79,6 +80,50 @@ def judge_info(info: object, queue: Settings, place: Place) -> None:
         )
     if facts.get("role") == "slave":
         raise StoreUnavailable(f"{where} is a read-only replica; use the primary's address")
+
+
+def trials(waits: Sequence[Wait]) -> list[tuple[str | int, ...]]:
+    """What to ask before the first write that is to be waited for."""
+    return [("INFO",), ("CONFIG", "GET", "appendfsync"), *(wait.trial for wait in waits)] if waits else []
+
+
+def judge_waits(waits: Sequence[Wait], replies: Sequence[Any], place: Place) -> None:
+    """Refuse a server that can't keep these waits; nothing was sent to it so far.
+
+    Raises:
+        UsageError: it does not know the command, the user may not send it, or nothing goes to a disk there.
+        StoreUnavailable: too few replicas.
+    """
+    if not waits:
+        return
+    info, policy, *tried = replies
+    facts = _facts(info)
+    if isinstance(policy, list) and len(policy) == 2:
+        facts["appendfsync"] = policy[1]
+    for wait, reply in zip(waits, tried, strict=True):
+        what = f"durability={wait.durability!r}"
+        if isinstance(reply, Exception) and "unknown command" in str(reply).lower():
+            raise UsageError(
+                f"{what}: {place.label} has no WAITAOF, which Redis 7.2 and Valkey have; nothing was stored: use "
+                "durability='replicated', or 'memory' and appendfsync always there"
+            )
+        if isinstance(reply, Exception):
+            raise faults.named(reply, what, place)
+        wait.judge(facts, place.label)
+
+
+def not_kept(waits: Sequence[Wait], replies: Sequence[Any]) -> set[Wait]:
+    """The waits that were not kept, by the replies that end in theirs: the server is to be looked at anew."""
+    ended = replies[len(replies) - len(waits) :]
+    return {
+        wait for wait, reply in zip(waits, ended, strict=True) if isinstance(reply, Exception) or wait.shortfall(reply)
+    }
+
+
+def _facts(info: object) -> dict[str, str]:
+    """An INFO by its lines; nothing of one that was refused."""
+    lines = info.splitlines() if isinstance(info, str) else []
+    return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
 def _as_cluster(place: Place) -> str:

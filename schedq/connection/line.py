@@ -11,10 +11,12 @@ from typing import Any, Final
 from redis.connection import Connection
 from redis.exceptions import ConnectionError as LineBroken
 from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as NoReply
 
 from schedq.connection import faults, greeting
 from schedq.connection.address import Address
-from schedq.connection.place import Place
+from schedq.connection.place import REPLY_S, Place
+from schedq.durability import Wait
 from schedq.errors import ClosedError
 from schedq.operations import Argument
 from schedq.settings import Settings
@@ -31,6 +33,7 @@ class Line:
         self._queue = queue
         self._connection: Connection | None = None
         self._known: Place | None = None
+        self._sure: set[Wait] = set()
 
     @property
     def is_connected(self) -> bool:
@@ -57,23 +60,27 @@ class Line:
             self.close()  # or the next request would find a connection, and not ask again
             raise
         self._known = place
+        self._sure = set()
         if self._queue.listed:
             self._address.enlist(self._queue.name)
 
-    def ask(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-        """Send commands together; their replies, errors as values.
+    def ask(self, commands: Sequence[tuple[Argument, ...]], waits: Sequence[Wait] = ()) -> list[Any]:
+        """Send commands together, and what is to be waited for behind them; the replies to all, errors as values.
 
         Raises:
             ConnectionError, TimeoutError, OSError: of the client library; the connection is closed.
+            UsageError, StoreUnavailable: the server can't keep such waits; nothing was sent.
         """
         connection = self._connected()
         try:
-            replies = self._exchange(connection, commands)
+            self._try(connection, [wait for wait in waits if wait not in self._sure])
+            replies = self._exchange(connection, [*commands, *(wait.command for wait in waits)], waits)
         except BaseException:
             self.close()
             raise
         if any(map(faults.is_demoted, replies)):
             self.close()
+        self._sure -= greeting.not_kept(waits, replies)
         return replies
 
     def wait(self, command: tuple[Argument, ...], most_s: float) -> Any:
@@ -114,11 +121,25 @@ class Line:
         assert self._connection is not None
         return self._connection
 
+    def _try(self, connection: Connection, waits: Sequence[Wait]) -> None:
+        """Look whether the server can keep waits that this connection has not seen kept."""
+        assert self._known is not None
+        greeting.judge_waits(waits, self._exchange(connection, greeting.trials(waits)), self._known)
+        self._sure.update(waits)
+
     @staticmethod
-    def _exchange(connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
+    def _exchange(
+        connection: Connection, commands: Sequence[tuple[Argument, ...]], waits: Sequence[Wait] = ()
+    ) -> list[Any]:
+        """The replies; the last ones are to `waits`, and may take their time."""
         if commands:
             connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-        return [_read(connection) for _ in commands]
+        replies = [_read(connection) for _ in range(len(commands) - len(waits))]
+        for wait in waits:
+            if not connection.can_read(wait.most_s + REPLY_S):
+                raise NoReply("no answer in time")
+            replies.append(_read(connection))
+        return replies
 
 
 def _read(connection: Connection) -> Any:

@@ -52,7 +52,7 @@ class Sender:
         while not exchange.is_done:
             try:
                 with self._pool.line() as line:
-                    wait = exchange.take(line.ask(exchange.commands()))
+                    wait = exchange.take(line.ask(exchange.commands(), exchange.waits()))
             except SchedqError as error:
                 wait = exchange.failed(error)
             except faults.BROKEN_LINE as error:

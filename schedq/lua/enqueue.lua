@@ -4,7 +4,9 @@ Store new jobs and put each into `pending`, or into `delayed` when it is due lat
 The first write is one that Redis refuses when memory is full, so the whole batch fails then and leaves no trace.
 Own ids are fresh; a caller's id may have been here before: then the same payload changes nothing and another one is a
 conflict. A caller's id may also stand in a history whose record has expired, so it is searched for there; the number
-of jobs taken per call sinks with the length of the histories.
+of jobs taken per call sinks with the length of the histories. A call that stores nothing new writes what is there
+once more, because WAIT and WAITAOF speak of what their own connection has written: who sends a job again must hear
+of the replicas and the disk, and on a new connection a server may answer at once for one that only read.
 
 KEYS  1 pending (list)  2 delayed (zset)  3 completed (list)  4 failed (list)  5 cancelled (list)  6 stats (hash)
       7 wake (zset)  8 paused (string)  9 promoter (string)
@@ -41,12 +43,13 @@ local function existing(key, payload)
 end
 
 local answers, now_ids, later, earliest, i = {0}, {}, {}, LAST_INSTANT + 1, 7
-local new, payloads = {}, {}  -- what to store; its payloads by id
+local new, payloads, there = {}, {}, nil  -- what to store; its payloads by id; an id that is there already
 while i <= #ARGV and #answers <= allowance do
   local id, payload, mode, ms, options = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
   local key = jobs .. id
   local due = math.min(mode == 'in' and now + ms or ms, LAST_INSTANT)
   local answer = existing(key, payload)
+  if answer == 'EXISTS' then there = id end
   if not answer and payloads[id] then answer = payloads[id] == payload and 'EXISTS' or 'CONFLICT' end
   if not answer and due <= now and max_pending and waiting >= max_pending then answer = 'FULL' end
   if not answer then
@@ -81,6 +84,10 @@ for _, fields in ipairs(new) do
     redis.call('LREM', cancelled, 1, fields[2])
   end
   redis.call('HSET', jobs .. fields[2], unpack(fields))
+end
+if #new == 0 and there then
+  open_memory(delayed)
+  redis.call('HSET', jobs .. there, 'id', there)
 end
 tally('enqueued_total', #new)
 if #now_ids > 0 then set_wake() end

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from schedq.durability import Wait
 from schedq.errors import SchedqError
 from schedq.lua import Script
 
@@ -29,6 +30,8 @@ class Operation(Generic[T]):
         args: the script's arguments, or the command's words.
         read: turns Redis's reply into the answer; raises a SchedqError where the answer is one.
         is_repeatable: sending it again after a lost reply changes nothing more. A claim is not: it would take more.
+        waits: what must hold of what it wrote before it is answered.
+        unconfirmed: turns the answer, and what is missing, into the answer of one whose waits were not kept.
     """
 
     name: str
@@ -37,6 +40,8 @@ class Operation(Generic[T]):
     args: tuple[Argument, ...]
     read: Callable[[Any], T]
     is_repeatable: bool = True
+    waits: tuple[Wait, ...] = ()
+    unconfirmed: Callable[[T, str], T | SchedqError] = lambda answer, _: answer
 
     def command(self, guard: tuple[str, ...] = (), *, with_source: bool = False) -> tuple[Argument, ...]:
         """The words to send; with the script's source for a server that does not know it yet.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from schedq import backoff as plans
 from schedq import lua
-from schedq.errors import Conflict, QueueFull, SchedqError, UsageError
+from schedq.durability import Durability, Wait, checked_durability
+from schedq.errors import Conflict, NotAcknowledged, QueueFull, SchedqError, UsageError
 from schedq.instants import duration_ms, instant_ms
 from schedq.job import Options, new_ids
 from schedq.keys import checked_id
@@ -20,6 +21,7 @@ MOST_IDS: Final = 250
 """Jobs in one script: it keeps everybody else waiting, for about 10 µs a job."""
 MOST_BYTES: Final = 1_048_576
 _ROUND_BYTES: Final = 8 * MOST_BYTES
+_ACCEPTED: Final = ("STORED", "EXISTS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Prepared:
     ms: int
     fields: tuple[Argument, ...]
     is_callers_id: bool
+    durability: Durability
 
     def size(self) -> int:
         """Bytes that it takes in a request, roughly."""
@@ -49,10 +52,12 @@ class Stored:
     Attributes:
         is_earliest: `delayed` has a new earliest instant by it.
         answers: one word per job, in order; fewer than jobs means that the rest was not looked at.
+        missing: what was not confirmed in time of what was to be; '' if all was.
     """
 
     is_earliest: bool
     answers: tuple[str, ...]
+    missing: str = ""
 
 
 def prepare(queue: Settings, payload: Any, options: Options, job_id: str | None = None) -> Prepared:
@@ -63,9 +68,10 @@ def prepare(queue: Settings, payload: Any, options: Options, job_id: str | None 
     """
     text = encode(payload, queue.max_payload)
     mode, ms = when(options.delay, options.run_at)
-    if options.job_id is not None:
-        return Prepared(checked_id(options.job_id), text, mode, ms, _fields(options), is_callers_id=True)
-    return Prepared(job_id or new_ids()[0], text, mode, ms, _fields(options), is_callers_id=False)
+    is_callers_id = options.job_id is not None
+    found = checked_id(options.job_id) if is_callers_id else job_id or new_ids()[0]
+    durability = queue.durability if options.durability is None else checked_durability(options.durability)
+    return Prepared(found, text, mode, ms, _fields(options), is_callers_id, durability)
 
 
 def when(delay: object, run_at: object) -> tuple[str, int]:
@@ -103,8 +109,13 @@ def enqueue(queue: Settings, job: Prepared) -> Operation[str]:
     Raises (when read):
         Conflict: another payload is stored under this id, or something that is no job.
         QueueFull: `max_pending` jobs wait.
+        NotAcknowledged: it is stored; its durability was not confirmed in time.
     """
-    return _store(queue, [job], "new", lambda reply: _id_or_error(queue, job, reply[1]))
+    return replace(
+        _store(queue, [job], "new", lambda reply: _id_or_error(queue, job, reply[1])),
+        waits=_waits(queue, [job]),
+        unconfirmed=lambda job_id, missing: _unconfirmed(queue, [job_id], 1, missing),
+    )
 
 
 def enqueue_many(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
@@ -114,36 +125,45 @@ def enqueue_many(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
     whether `delayed` has a new earliest instant.
 
     Raises:
-        QueueFull: with the ids that were stored.
+        QueueFull, NotAcknowledged: with the ids that were stored.
         Conflict: naming the ids; all others are stored.
     """
     stored: list[str] = []
     errors: list[SchedqError] = []
-    is_earliest = False
+    is_earliest, missing = False, ""
+    waits = _waits(queue, jobs)
     batches = _batches(jobs)
     while batches:
         round_, batches = _next_round(batches)
         last = "no" if batches else ("yes" if is_earliest else "new")
-        requests = [_store(queue, batch, last, _read_stored) for batch in round_]
+        requests = [_store_some(queue, batch, last, waits) for batch in round_]
         left: list[list[Prepared]] = []
         for batch, answer in zip(round_, (yield requests), strict=True):
             if isinstance(answer, SchedqError):
                 errors.append(answer)
                 continue
             is_earliest = is_earliest or answer.is_earliest
-            for job, word in zip(batch, answer.answers, strict=False):
-                if word in ("STORED", "EXISTS"):
-                    stored.append(job.job_id)
-                else:
-                    errors.append(_refusal(queue, job, word))
+            missing = missing or answer.missing
+            accepted, refused = _sorted(queue, batch, answer)
+            stored += accepted
+            errors += refused
             if len(answer.answers) < len(batch):
                 left.append(list(batch[len(answer.answers) :]))
-        if any(not isinstance(error, Conflict) for error in errors):
+        if missing or any(not isinstance(error, Conflict) for error in errors):
             break
         batches = left + batches
+    if missing and stored:
+        raise _unconfirmed(queue, stored, len(jobs), missing) from (errors[0] if errors else None)
     if errors:
         raise _worst(errors, stored)
     return [job.job_id for job in jobs]
+
+
+def _sorted(queue: Settings, batch: Sequence[Prepared], answer: Stored) -> tuple[list[str], list[Conflict | QueueFull]]:
+    """The ids of a batch that are stored, and why others are not."""
+    pairs = list(zip(batch, answer.answers, strict=False))
+    accepted = [job.job_id for job, word in pairs if word in _ACCEPTED]
+    return accepted, [_refusal(queue, job, word) for job, word in pairs if word not in _ACCEPTED]
 
 
 def _batches(jobs: Sequence[Prepared]) -> list[list[Prepared]]:
@@ -201,17 +221,40 @@ def _store(queue: Settings, batch: Sequence[Prepared], announce: str, read: Any)
     )
 
 
+def _store_some(queue: Settings, batch: Sequence[Prepared], announce: str, waits: tuple[Wait, ...]) -> Operation[Any]:
+    return replace(
+        _store(queue, batch, announce, _read_stored),
+        waits=waits,
+        unconfirmed=lambda answer, missing: replace(answer, missing=missing),
+    )
+
+
+def _waits(queue: Settings, jobs: Sequence[Prepared]) -> tuple[Wait, ...]:
+    """What to wait for behind these jobs: all that any of them asks for."""
+    asked = dict.fromkeys(job.durability for job in jobs)
+    return tuple(Wait.of(each, queue.replicas, queue.retry_for) for each in asked if each != "memory")
+
+
+def _unconfirmed(queue: Settings, stored: Sequence[str], count: int, missing: str) -> NotAcknowledged:
+    what = f"job {stored[0]} is" if count == 1 else f"{len(stored)} of {count} jobs are"
+    again = f"job_id={stored[0]!r}" if count == 1 else "the ids in `stored`"
+    return NotAcknowledged(
+        f"queue {queue.name}: {what} stored on the primary, but {missing}; enqueue again with {again} to wait anew",
+        stored,
+    )
+
+
 def _read_stored(reply: list[Any]) -> Stored:
     return Stored(bool(reply[0]), tuple(reply[1:]))
 
 
 def _id_or_error(queue: Settings, job: Prepared, word: str) -> str:
-    if word in ("STORED", "EXISTS"):
+    if word in _ACCEPTED:
         return job.job_id
     raise _refusal(queue, job, word)
 
 
-def _refusal(queue: Settings, job: Prepared, word: str) -> SchedqError:
+def _refusal(queue: Settings, job: Prepared, word: str) -> Conflict | QueueFull:
     if word == "FULL":
         return QueueFull(f"queue {queue.name}: max_pending={queue.max_pending} jobs wait already")
     if word == "WRONGTYPE":

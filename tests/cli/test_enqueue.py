@@ -9,6 +9,7 @@ from datetime import datetime
 import pytest
 
 from schedq import Fixed, Queue, Steps
+from schedq.operations import upkeep
 from tests.cli.conftest import Run
 from tests.servers import Server
 from tests.state import State
@@ -133,3 +134,19 @@ def test_a_full_redis_tells_what_it_took(run: Run):
     assert "is full" in said.complaint
     assert said.out.splitlines() == stored[::-1]
     assert 0 < len(stored) < 300
+
+
+def test_a_job_waits_for_what_it_is_told_to_and_else_for_what_the_queue_says(
+    run: Run, make_queue: Callable[..., Queue], state: Look
+):
+    application = make_queue(durability="replicated")
+    application._ask(upkeep.announce(application.settings))  # as its workers do
+
+    for words in ((), ("--durability", "replicated")):
+        said = run("enqueue", "mail", "1", *words)
+        assert said.code == 1
+        assert "has 0 of 1 replicas; nothing was stored" in said.complaint
+    assert state().places() == {}
+
+    (job_id,) = run("enqueue", "mail", "1", "--durability", "memory").lines
+    assert state().places() == {"pending": [job_id]}

@@ -96,6 +96,13 @@ def _enqueue_once_more(queue: Queue, clock: Clock) -> Staged:
     return Staged(enqueue.enqueue(queue.settings, new), accepts=["mine"], answer="mine")
 
 
+def _enqueue_what_is_there(queue: Queue, clock: Clock) -> Staged:
+    """A job that is sent again: it is written once more, for those who wait for replicas or the disk."""
+    there = queue.enqueue("same", job_id="mine")
+    new = enqueue.prepare(queue.settings, "same", Options(job_id="mine"))
+    return Staged(enqueue.enqueue(queue.settings, new), accepted=[there], answer="mine")
+
+
 # -- attempts
 
 
@@ -363,6 +370,7 @@ SCENES: Final = (
     Scene("enqueue, later", _enqueue(Options(delay=5, max_attempts=2))),
     Scene("enqueue, many", _enqueue(Options(), Options(delay=5), Options(job_id="mine"), Options(delay=3))),
     Scene("enqueue, an id again", _enqueue_once_more),
+    Scene("enqueue, what is there", _enqueue_what_is_there),
     Scene("claim, all kinds of entries", _claim()),
     Scene("claim, no suspects", _claim(suspects=False)),
     Scene("claim, too large", _claim_large),

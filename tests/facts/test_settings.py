@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedq import Exponential, Fixed, Queue, UsageError
+from schedq.durability import LEVELS
 from schedq.settings import KEEP_ALL, Settings
 
 
@@ -29,6 +30,8 @@ def test_a_queue_has_the_settings_of_the_design_by_itself():
         allow_eviction=False,
         retry_for=5,
         clock=None,
+        durability="memory",
+        replicas=1,
     )
 
 
@@ -57,6 +60,8 @@ def test_a_queue_has_the_settings_of_the_design_by_itself():
         {"min_keep": 2},
         {"clock": 5},
         {"log_size": -1},
+        {"durability": "disk"},
+        {"replicas": 0},
     ],
     ids=repr,
 )
@@ -87,6 +92,8 @@ SETTINGS = st.builds(
     min_keep=st.floats(0.001, 1000),
     retry_for=st.just(0),
     log_size=st.integers(0, 10**6),
+    durability=st.sampled_from(LEVELS),
+    replicas=st.integers(1, 10),
 )
 
 

@@ -14,7 +14,7 @@ def send(to: str, subject: str = "hi") -> int:
     return len(to + subject)
 
 
-@queue.task(name="fetch", max_attempts=5, timeout=30)
+@queue.task(name="fetch", max_attempts=5, timeout=30, durability="memory")
 async def fetch(url: str) -> bytes:
     return url.encode()
 
@@ -49,6 +49,8 @@ cancellation: Literal["cancelled", "asked", "no"] = job.cancel()
 
 reveal_type(queue.enqueue({"kind": "email"}, delay=timedelta(minutes=5)))  # R: str
 reveal_type(queue.enqueue_many([{"n": 1}, NewJob({"n": 2}, job_id="two")]))  # R: list[str]
+reveal_type(queue.enqueue(1, durability="fsync"))  # R: str
+reveal_type(send.options(durability="replicated").enqueue("ada"))  # R: Job[int]
 claimed = queue.claim(timeout_ms=0)
 reveal_type(claimed)  # R: ClaimedJob | None
 if claimed is not None:

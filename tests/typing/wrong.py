@@ -29,10 +29,12 @@ wrong_result: Job[str] = send.enqueue("ada")  # E: its result is an int
 wrong_async: Job[int] = fetch.enqueue("a")  # E: its result is bytes
 queue.enqueue(1, 60)  # E: by name only
 queue.enqueue(1, backoff=5)  # E: no plan
+queue.enqueue(1, durability="disk")  # E: no such durability
 queue.claim("1000")  # E: no number
 queue.complete(None)  # E: no claim
 queue.task(max_attempts="3")  # E: no number
 Queue("mail", visibility=5)  # E: misspelt
+Queue("mail", durability=True)  # E: no such durability
 Queue("mail", backoff=Fixed)  # E: a class
 
 

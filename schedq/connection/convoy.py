@@ -1,0 +1,92 @@
+"""Requests of one event loop that are answered only when replicas or a disk have what they wrote.
+
+They have a connection of their own, since a wait holds up whatever comes behind it. While one is under way the
+requests of other coroutines gather, and go together behind the next: thousands share what one of them would wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schedq.connection.address import Address
+from schedq.connection.aline import AsyncLine
+from schedq.durability import Wait
+from schedq.operations import Argument
+from schedq.settings import Settings
+
+_MOST_TOGETHER: Final = 250
+
+
+@dataclass(frozen=True, slots=True)
+class _Passenger:
+    """A request that waits for the next convoy."""
+
+    commands: Sequence[tuple[Argument, ...]]
+    waits: tuple[Wait, ...]
+    replies: asyncio.Future[list[Any]]
+
+
+class Convoy:
+    """Sends requests that wait for the same together, one convoy at a time."""
+
+    def __init__(self, address: Address, queue: Settings) -> None:
+        self._line = AsyncLine(address, queue)
+        self._gathered: deque[_Passenger] = deque()
+        self._under_way: asyncio.Task[None] | None = None
+
+    async def ask(self, commands: Sequence[tuple[Argument, ...]], waits: tuple[Wait, ...]) -> list[Any]:
+        """The replies to the commands, and behind them those to the waits.
+
+        Raises:
+            ConnectionError, TimeoutError, OSError, SchedqError: as `AsyncLine.ask`.
+        """
+        passenger = _Passenger(commands, waits, asyncio.get_running_loop().create_future())
+        self._gathered.append(passenger)
+        if self._under_way is None:
+            self._under_way = asyncio.create_task(self._go(), name="schedq convoy")
+        return await passenger.replies
+
+    async def aclose(self) -> None:
+        """Close the connection; whoever waits hears that it was closed."""
+        await self._line.aclose()
+        if self._under_way is not None:
+            await asyncio.gather(self._under_way, return_exceptions=True)
+
+    async def _go(self) -> None:
+        try:
+            while some := self._next():
+                await self._send(some)
+        finally:
+            self._under_way = None
+
+    def _next(self) -> list[_Passenger]:
+        """Those that go together; a caller who was cancelled has nothing sent."""
+        some: list[_Passenger] = []
+        while self._gathered and len(some) < _MOST_TOGETHER:
+            if some and self._gathered[0].waits != some[0].waits:
+                break
+            passenger = self._gathered.popleft()
+            if not passenger.replies.done():
+                some.append(passenger)
+        return some
+
+    async def _send(self, some: Sequence[_Passenger]) -> None:
+        waits = some[0].waits
+        commands = [command for passenger in some for command in passenger.commands]
+        try:
+            replies = await self._line.ask(commands, waits=waits)
+        except Exception as error:  # noqa: BLE001 - it is its callers'
+            for passenger in some:
+                if not passenger.replies.done():
+                    passenger.replies.set_exception(error)
+            return
+        first, kept = 0, replies[len(commands) :]
+        for passenger in some:
+            end = first + len(passenger.commands)
+            if not passenger.replies.done():
+                passenger.replies.set_result([*replies[first:end], *kept])
+            first = end

