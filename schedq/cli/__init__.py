@@ -13,6 +13,7 @@ import click
 from schedq import __version__
 from schedq.cli.cancel import cancel
 from schedq.cli.completion import VARIABLE, completion
+from schedq.cli.cron import cron
 from schedq.cli.demo import demo
 from schedq.cli.enqueue import enqueue
 from schedq.cli.job import job
@@ -30,7 +31,7 @@ from schedq.errors import SchedqError
 
 COMMANDS = (
     *(worker, promoter, enqueue, stats, jobs, job, requeue, cancel, reschedule, pause, resume, purge),
-    *(server, completion, demo),
+    *(cron, server, completion, demo),
 )
 
 

@@ -13,12 +13,12 @@ from schedq.cli.completion import VARIABLE
 from tests.cli.conftest import Run
 
 NAMES = [str(command.name) for command in COMMANDS]
-WITHOUT_REDIS = {"server", "completion", "demo"}
+WITHOUT_REDIS = {"cron", "server", "completion", "demo"}
 PRINTS_DATA = set(NAMES) - {"worker", "promoter", "completion", "demo"}
 
 
 def test_the_commands_are_those_of_the_design():
-    design = "worker promoter enqueue stats jobs job requeue cancel reschedule pause resume purge server demo"
+    design = "worker promoter enqueue stats jobs job requeue cancel reschedule pause resume purge cron server demo"
 
     assert set(design.split()) <= set(NAMES)
     assert list(cli.commands) == NAMES
