@@ -17,6 +17,13 @@ DEEPEST: Final = 100
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode  # `json.loads` would make one for each text
+
+
 class UnreadablePayload(ValueError):  # noqa: N818 - a fact about data, handled, never raised to users
     """Stored text is not JSON; the job is not run."""
 
@@ -30,7 +37,7 @@ def encode(value: object, limit: int, what: str = "payload") -> str:
     _check(value, what, DEEPEST)
     try:
         text = _encode(value)
-        size = len(text) if text.isascii() else len(text.encode())
+        size = size_of(text)
     except UnicodeEncodeError as error:
         raise UsageError(f"{what} has a lone surrogate, which is no text: {error.reason}") from error
     except (TypeError, ValueError, RecursionError) as error:
@@ -43,6 +50,11 @@ def encode(value: object, limit: int, what: str = "payload") -> str:
     return text
 
 
+def size_of(text: str) -> int:
+    """Bytes of `text` as UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def decode(text: str) -> Any:
     """The value that `text` holds.
 
@@ -52,7 +64,7 @@ def decode(text: str) -> Any:
     try:
         if not text.isascii():
             text.encode()  # bytes that were no UTF-8 arrive as lone surrogates
-        return json.loads(text, parse_constant=_refuse_constant)
+        return _decode(text)
     except (ValueError, RecursionError) as error:
         raise UnreadablePayload(f"payload is not JSON: {error}") from error
 
@@ -63,6 +75,8 @@ def encode_result(value: object, limit: int) -> tuple[str, str]:
     The work is done whatever it returned, so a result that can't be stored never fails the job (W29): its `repr`
     is stored instead, and the reason beside it.
     """
+    if value is None:
+        return "null", ""
     try:
         return encode(value, limit, "result"), ""
     except Exception as error:  # noqa: BLE001 - a user's object may do anything, also while it is looked at
@@ -83,10 +97,6 @@ def clean_text(text: str, limit: int = 8192) -> str:
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     kept = cut if cut.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "�" for c in cut)
     return kept if kept.isascii() else kept.encode(errors="replace").decode()
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _check(value: object, place: str, depth: int) -> None:

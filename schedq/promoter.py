@@ -52,6 +52,7 @@ class Promoter:
         self._woken = asyncio.Event()
         self._seen_ms = 0
         self._seen_at = 0.0
+        self._due_at = monotonic()
         self._wakes_at_ms: int | None = None
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -84,7 +85,7 @@ class Promoter:
         asked_at = monotonic()
         promotion = await self._link.ask(upkeep.promote(self._settings, upkeep.MOST_PROMOTED, self.id))
         self._seen_ms, self._seen_at = promotion.now_ms, monotonic()
-        self._reclaimer.notice(promotion.now_ms, asked_at)
+        self._reclaimer.notice(promotion.now_ms, asked_at, asked_at - self._due_at)
         if not promotion.is_holder:
             await self._stand_by()
             others = promotion.workers - 1  # that stand by as well: all together look about twice a second
@@ -138,6 +139,7 @@ class Promoter:
             self._alarm = None
 
     async def _sleep(self, seconds: float) -> None:
+        self._due_at = monotonic() + max(0.0, seconds)
         if seconds <= 0 or self._woken.is_set():
             await asyncio.sleep(0)
             return

@@ -15,13 +15,15 @@ log: Final = logging.getLogger("schedq")
 _JUMP_MS: Final = 1000
 _ROUTINE_S: Final = 10
 _MOST_PASSES: Final = 20
+_LATE: Final = 0.75
+"""Renewal intervals by which a look may be late."""
 
 
 class Reclaimer:
     """Sweeps one queue when a lease has ended, when a claim has none, and every 10 s.
 
-    After its own start, when Redis was away or slow, and when Redis's clock has jumped, it rests for one renewal
-    interval: live workers then renew first, and only the dead lose their jobs.
+    After its own start, when Redis was away or slow, when its own process stood still, and when Redis's clock has
+    jumped, it rests for one renewal interval: live workers then renew first, and only the dead lose their jobs.
 
     Args:
         refresh: awaited before each sweep, for one whose settings may be old; it may call `use`.
@@ -42,11 +44,18 @@ class Reclaimer:
         """Go by other settings from now on."""
         self._settings = settings
 
-    def notice(self, now_ms: int, asked_at: float) -> None:
-        """See whether Redis was away or slow, or its clock jumped; asked at `asked_at` it has just shown `now_ms`."""
+    def notice(self, now_ms: int, asked_at: float, late_s: float = 0.0) -> None:
+        """See whether Redis was away or slow, its clock jumped, or this process stood still.
+
+        Args:
+            now_ms: what Redis's clock has just shown.
+            asked_at: when it was asked, on our monotonic clock.
+            late_s: seconds that this was after the time at which it was to be asked.
+        """
         answered_at = monotonic()
         last, self._last = self._last, (now_ms, asked_at, answered_at)
-        if self._losses != self._link.outage.losses or answered_at - asked_at > self._settings.renewal_s:
+        stood_still = self._stood_still(late_s, 0.0 if last is None else asked_at - last[2])
+        if stood_still or self._losses != self._link.outage.losses or answered_at - asked_at > self._settings.renewal_s:
             self._losses = self._link.outage.losses
             self._rested_from = answered_at
         if last is None or self._settings.clock is not None:
@@ -59,6 +68,15 @@ class Reclaimer:
             log.warning("queue %s: Redis's clock jumped by %+.1f s", self._settings.name, jump_ms / 1000)
             self._rested_from = answered_at
             self._shorten = jump_ms < 0
+
+    def _stood_still(self, late_s: float, gap_s: float) -> bool:
+        """Whether this process stood still for so long, since it last looked, that a lease may have ended.
+
+        Who renewed on time and then stood still until a lease ended has lost two thirds of it: with leases that are
+        longer than looks are apart, that makes a look late; with others, only the gap between two looks shows it.
+        """
+        renewal_s = self._settings.renewal_s
+        return late_s > _LATE * renewal_s or (renewal_s < 1 and gap_s > 2 * _LATE * renewal_s)
 
     async def look(self, promotion: upkeep.Promotion) -> float | None:
         """Sweep if there is reason to; answers in how many seconds there will be one, or None."""

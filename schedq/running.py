@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
@@ -35,7 +34,7 @@ class CurrentJob:
         self.deadline = None if deadline is None else datetime.fromtimestamp(deadline, UTC)
         self._renew = renew
         self._arenew = arenew
-        self._cancelled = threading.Event()
+        self._is_cancelled = False
 
     def __repr__(self) -> str:
         return f"CurrentJob({self.id!r}, attempts={self.attempts})"
@@ -43,11 +42,11 @@ class CurrentJob:
     @property
     def is_cancelled(self) -> bool:
         """The job was asked to stop, its lease is lost, or its timeout has struck: the handler should end soon."""
-        return self._cancelled.is_set()
+        return self._is_cancelled
 
     def cancel(self) -> None:
         """Let `is_cancelled` be true; the worker calls this."""
-        self._cancelled.set()
+        self._is_cancelled = True
 
     def renew(self) -> bool:
         """Let the lease begin anew, now; False if it is lost. Workers do so by themselves; blocks for a round trip."""

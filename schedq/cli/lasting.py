@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import importlib
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any, Final
 
@@ -42,12 +43,22 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     """
     fd = os.environ.get(PARENT_FD)
     try:
-        asyncio.run(_to_the_end(work, None if fd is None else int(fd)))
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_to_the_end(work, None if fd is None else int(fd)))
     except SchedqError:
         sys.exit(1)  # it is in the log
     finally:
         for number in _ENDINGS:
             signal.signal(number, _pass_over)  # it is on its way out
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the event loop: uvloop, where that is installed; None is asyncio's own."""
+    try:
+        made: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        return None
+    return made
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None], parent: int | None) -> None:

@@ -6,10 +6,9 @@ A caller that is cancelled leaves its place in the order behind, so its reply ca
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from redis.asyncio.connection import Connection
 from redis.exceptions import ConnectionError as LineBroken
@@ -19,6 +18,7 @@ from redis.exceptions import TimeoutError as NoReply
 from schedq.connection import faults, greeting
 from schedq.connection.address import Address
 from schedq.connection.place import REPLY_S, Place
+from schedq.connection.resp import NOTHING, checked, packed, reader
 from schedq.durability import Wait
 from schedq.operations import Argument
 from schedq.settings import Settings
@@ -33,6 +33,39 @@ class _Asked:
         self.future = future
         self.count = count
         self.deadline = deadline
+
+
+class _Replies(asyncio.Protocol):
+    """Deals replies, as they come, to those who asked, in the order in which they asked.
+
+    Args:
+        broke: called once, when the connection has ended or makes no sense.
+    """
+
+    def __init__(self, broke: Callable[[Exception], None]) -> None:
+        self.asked: deque[_Asked] = deque()
+        self._reader = reader()
+        self._taken: list[Any] = []
+        self._broke = broke
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes came."""
+        take, asked = self._reader.gets, self.asked
+        self._reader.feed(data)
+        try:
+            while (reply := take()) is not NOTHING:
+                self._taken.append(checked(reply))
+                if len(self._taken) == asked[0].count:
+                    replies, self._taken = self._taken, []
+                    future = asked.popleft().future
+                    if not future.done():
+                        future.set_result(replies)
+        except (*faults.BROKEN_LINE, IndexError) as error:  # a reply to nobody: what comes next would be another's
+            self._broke(error if isinstance(error, faults.BROKEN_LINE) else LineBroken("a reply that nobody asked for"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._broke(exc or LineBroken("the server closed the connection"))
 
 
 async def connected(address: Address, key: str, name: str) -> tuple[Connection, Place]:
@@ -63,8 +96,8 @@ class AsyncLine:
         self._address = address
         self._queue = queue
         self._connection: Connection | None = None
+        self._transport: asyncio.Transport | None = None
         self._asked: deque[_Asked] = deque()
-        self._reader: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -74,7 +107,7 @@ class AsyncLine:
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection, as far as is known."""
-        return self._reader is not None
+        return self._transport is not None
 
     async def connect(self) -> None:
         """Find the server that holds the queue now, connect, and look whether it can be trusted.
@@ -100,7 +133,7 @@ class AsyncLine:
             ConnectionError, TimeoutError, OSError: of the client library; the connection is closed.
             UsageError, StoreUnavailable: the server can't keep such waits; nothing was sent.
         """
-        if self._reader is None or self._connecting is not None:
+        if self._transport is None or self._connecting is not None:
             await self.connect()
         if not waits:
             return await self._send(commands, reply_s)
@@ -123,18 +156,17 @@ class AsyncLine:
 
     async def aclose(self) -> None:
         """Close the connection and wait until everything about it has ended."""
-        reader, connecting = self._reader, self._connecting
+        connecting = self._connecting
         if connecting is not None:
             connecting.cancel()
         self.close()
-        tasks = [task for task in (reader, connecting, *self._closing) if task is not None]
+        tasks = [task for task in (connecting, *self._closing) if task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _connect(self) -> None:
         self.close()
         connection, place = await connected(self._address, self._queue.keys.prefix, f"schedq-{self._queue.name}")
-        self._connection = connection
-        self._reader = asyncio.create_task(self._read(connection), name="schedq replies")
+        self._take_over(connection)
         asked = greeting.commands(self._queue, place, is_known=place == self._known)
         if asked:
             try:
@@ -152,45 +184,34 @@ class AsyncLine:
         if not task.cancelled():
             task.exception()  # whoever waits has it; perhaps nobody does
 
+    def _take_over(self, connection: Connection) -> None:
+        """Read and write the connection without the client library from here on; nothing is under way on it."""
+
+        def broke(error: Exception) -> None:
+            if connection is self._connection:
+                self._break(error)
+
+        replies = _Replies(broke)
+        assert connection._writer is not None
+        transport = cast(asyncio.Transport, connection._writer.transport)
+        transport.set_protocol(replies)
+        self._connection, self._transport, self._asked = connection, transport, replies.asked
+
     async def _send(self, commands: Sequence[tuple[Argument, ...]], reply_s: float = REPLY_S) -> list[Any]:
-        connection = self._connection
-        if connection is None:
+        connection, transport = self._connection, self._transport
+        if transport is None or transport.is_closing():
             raise LineBroken("the connection is closed")
         loop = asyncio.get_running_loop()
-        packed = connection.pack_commands(commands)
         asked = _Asked(loop.create_future(), len(commands), loop.time() + reply_s)
+        words = packed(commands)
         self._asked.append(asked)
         if self._timer is None:
             self._timer = loop.call_at(asked.deadline, self._check)
-        try:
-            await connection.send_packed_command(packed, check_health=False)
-        except faults.BROKEN_LINE as error:
-            if connection is self._connection:
-                self._break(error)
+        transport.write(words)
         replies = await asked.future
         if any(map(faults.is_demoted, replies)) and connection is self._connection:
             self._break(LineBroken("the server is no longer the primary"))
         return replies
-
-    async def _read(self, connection: Connection) -> None:
-        asked = self._asked
-        replies: list[Any] = []
-        try:
-            while True:
-                try:
-                    reply = await connection.read_response(timeout=math.inf, disconnect_on_error=False)
-                except ResponseError as error:
-                    reply = error
-                replies.append(reply)
-                if len(replies) == asked[0].count:
-                    future = asked.popleft().future
-                    if not future.done():
-                        future.set_result(replies)
-                    replies = []
-        except faults.BROKEN_LINE as error:
-            if connection is self._connection:
-                self._reader = None
-                self._break(error)
 
     def _check(self) -> None:
         """Give the connection up when a request has waited too long."""
@@ -205,9 +226,7 @@ class AsyncLine:
             self._timer = loop.call_at(deadline, self._check)
 
     def _break(self, error: Exception) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.cancel()
+        self._transport = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -216,8 +235,7 @@ class AsyncLine:
             closing = asyncio.create_task(connection.disconnect(nowait=True), name="schedq disconnect")
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
-        asked = list(self._asked)
-        self._asked.clear()
+        asked, self._asked = self._asked, deque()
         for one in asked:
             if not one.future.done():
                 one.future.set_exception(error)

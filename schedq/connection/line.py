@@ -16,6 +16,8 @@ from redis.exceptions import TimeoutError as NoReply
 from schedq.connection import faults, greeting
 from schedq.connection.address import Address
 from schedq.connection.place import REPLY_S, Place
+from schedq.connection.resp import NOTHING
+from schedq.connection.wire import Wire
 from schedq.durability import Wait
 from schedq.errors import ClosedError
 from schedq.operations import Argument
@@ -32,13 +34,14 @@ class Line:
         self._address = address
         self._queue = queue
         self._connection: Connection | None = None
+        self._wire: Wire | None = None
         self._known: Place | None = None
         self._sure: set[Wait] = set()
 
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection, as far as is known."""
-        return self._connection is not None and bool(self._connection.is_connected)
+        return self._wire is not None
 
     def connect(self) -> None:
         """Find the server that holds the queue now, connect, and look whether it can be trusted.
@@ -51,8 +54,9 @@ class Line:
         self._connection = place.connection(f"schedq-{self._queue.name}")
         try:
             self._connection.connect()
+            self._wire = Wire(self._connection)
             asked = greeting.commands(self._queue, place, is_known=place == self._known)
-            greeting.judge(asked, self._exchange(self._connection, asked), self._queue, place)
+            greeting.judge(asked, self._exchange(self._wire, asked) if asked else [], self._queue, place)
         except ResponseError as error:  # refused at the door, as with protected mode
             self.close()
             raise faults.named(error, "connect", self._address) from error
@@ -71,82 +75,76 @@ class Line:
             ConnectionError, TimeoutError, OSError: of the client library; the connection is closed.
             UsageError, StoreUnavailable: the server can't keep such waits; nothing was sent.
         """
-        connection = self._connected()
+        wire = self._wire or self._connected()
         try:
-            self._try(connection, [wait for wait in waits if wait not in self._sure])
-            replies = self._exchange(connection, [*commands, *(wait.command for wait in waits)], waits)
+            if not waits:
+                replies = self._exchange(wire, commands)
+            else:
+                self._try(wire, [wait for wait in waits if wait not in self._sure])
+                replies = self._exchange(wire, commands, waits)
+                self._sure -= greeting.not_kept(waits, replies)
         except BaseException:
             self.close()
             raise
         if any(map(faults.is_demoted, replies)):
             self.close()
-        self._sure -= greeting.not_kept(waits, replies)
         return replies
 
     def wait(self, command: tuple[Argument, ...], most_s: float) -> Any:
         """Send a command that blocks in Redis; its reply, or None after `most_s` seconds, the connection closed."""
-        connection = self._connected()
-        reply = None
+        wire = self._wire or self._connected()
         try:
-            connection.send_packed_command(connection.pack_command(*command), check_health=False)
-            is_answered = connection.can_read(most_s)
-            if is_answered:
-                reply = _read(connection)
+            wire.send([command])
+            reply = wire.reply_within(most_s)
         except BaseException:
             self.close()
             raise
-        if not is_answered or faults.is_demoted(reply):
+        if reply is NOTHING or faults.is_demoted(reply):
             self.close()
-        return reply
+        return None if reply is NOTHING else reply
 
     def listen(self, most_s: float) -> Any:
         """The next message of a subscribed connection, or None after `most_s` seconds."""
-        connection = self._connection
         try:
-            if connection is None or not connection.is_connected:
+            if self._wire is None:
                 raise LineBroken("the connection was closed")  # a new one would hear nothing
-            return _read(connection) if connection.can_read(most_s) else None
+            message = self._wire.reply_within(most_s)
         except BaseException:
             self.close()
             raise
+        return None if message is NOTHING else message
 
     def close(self) -> None:
         """Close the connection; the next request opens it again."""
+        self._wire = None
         if self._connection is not None:
             self._connection.disconnect()
+            self._connection = None
 
-    def _connected(self) -> Connection:
-        if not self.is_connected:
+    def _connected(self) -> Wire:
+        if self._wire is None:
             self.connect()
-        assert self._connection is not None
-        return self._connection
+        assert self._wire is not None
+        return self._wire
 
-    def _try(self, connection: Connection, waits: Sequence[Wait]) -> None:
+    def _try(self, wire: Wire, waits: Sequence[Wait]) -> None:
         """Look whether the server can keep waits that this connection has not seen kept."""
-        assert self._known is not None
-        greeting.judge_waits(waits, self._exchange(connection, greeting.trials(waits)), self._known)
-        self._sure.update(waits)
+        if waits:
+            assert self._known is not None
+            greeting.judge_waits(waits, self._exchange(wire, greeting.trials(waits)), self._known)
+            self._sure.update(waits)
 
     @staticmethod
-    def _exchange(
-        connection: Connection, commands: Sequence[tuple[Argument, ...]], waits: Sequence[Wait] = ()
-    ) -> list[Any]:
-        """The replies; the last ones are to `waits`, and may take their time."""
-        if commands:
-            connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-        replies = [_read(connection) for _ in range(len(commands) - len(waits))]
+    def _exchange(wire: Wire, commands: Sequence[tuple[Argument, ...]], waits: Sequence[Wait] = ()) -> list[Any]:
+        """The replies to the commands, and to `waits`, which may take their time."""
+        wire.send([*commands, *(wait.command for wait in waits)] if waits else commands)
+        replies = wire.replies(len(commands))
         for wait in waits:
-            if not connection.can_read(wait.most_s + REPLY_S):
+            reply = wire.reply_within(wait.most_s + REPLY_S)
+            if reply is NOTHING:
                 raise NoReply("no answer in time")
-            replies.append(_read(connection))
+            replies.append(reply)
         return replies
-
-
-def _read(connection: Connection) -> Any:
-    try:
-        return connection.read_response(disconnect_on_error=False)
-    except ResponseError as error:
-        return error
 
 
 class Pool:
@@ -167,11 +165,11 @@ class Pool:
         Raises:
             ClosedError: the queue was closed.
         """
-        line = self._take()
+        line = self.take()
         try:
             yield line
         finally:
-            self._give_back(line)
+            self.give_back(line)
 
     def close(self) -> None:
         """Close what is idle; what is out is closed when it comes back."""
@@ -181,7 +179,12 @@ class Pool:
         for line in idle:
             line.close()
 
-    def _take(self) -> Line:
+    def take(self) -> Line:
+        """A connection for one caller, who gives it back.
+
+        Raises:
+            ClosedError: the queue was closed.
+        """
         if self._pid != os.getpid():
             # The parent's sockets are not ours to use, nor to close.
             self._lock, self._idle, self._pid = threading.Lock(), [], os.getpid()
@@ -192,7 +195,8 @@ class Pool:
                 return self._idle.pop()
         return Line(self._address, self._queue)
 
-    def _give_back(self, line: Line) -> None:
+    def give_back(self, line: Line) -> None:
+        """The end of what `take` began."""
         with self._lock:
             if not self._is_closed and line.is_connected and len(self._idle) < _MOST_IDLE:
                 self._idle.append(line)

@@ -51,12 +51,17 @@ class Sender:
         exchange = Exchange(operations, self._address, self._queue, self._queue.retry_for)
         while not exchange.is_done:
             try:
-                with self._pool.line() as line:
-                    wait = exchange.take(line.ask(exchange.commands(), exchange.waits()))
+                line = self._pool.take()
+                try:
+                    replies = line.ask(exchange.commands(), exchange.waits())
+                finally:
+                    self._pool.give_back(line)
             except SchedqError as error:
                 wait = exchange.failed(error)
             except faults.BROKEN_LINE as error:
                 wait = exchange.failed(error)
+            else:
+                wait = exchange.take(replies)
             if wait:
                 sleep(wait)
         return exchange.answers

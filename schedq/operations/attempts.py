@@ -12,6 +12,7 @@ from schedq.errors import SchedqError, StoreUnavailable
 from schedq.instants import duration_ms
 from schedq.job import ClaimedJob, Settlement, new_request, score_ms
 from schedq.operations import Argument, Block, Flow, Operation, firm
+from schedq.payload import size_of
 from schedq.settings import KEEP_ALL, Settings
 
 MOST_PROMOTED: Final = 100
@@ -229,7 +230,7 @@ def batches(items: Sequence[Settlement]) -> list[list[Settlement]]:
     cut: list[list[Settlement]] = []
     room = ids = 0
     for item in items:
-        size = len(item.text.encode()) + len(item.traceback.encode()) + 1024
+        size = size_of(item.text) + size_of(item.traceback) + 1024
         if size > room or ids == 0:
             cut.append([])
             room, ids = MOST_BYTES, MOST_SETTLED

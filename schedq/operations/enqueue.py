@@ -14,7 +14,7 @@ from schedq.instants import duration_ms, instant_ms
 from schedq.job import Options, new_ids
 from schedq.keys import checked_id
 from schedq.operations import Argument, Flow, Operation
-from schedq.payload import encode
+from schedq.payload import encode, size_of
 from schedq.settings import Settings, checked_attempts
 
 MOST_IDS: Final = 250
@@ -38,7 +38,7 @@ class Prepared:
 
     def size(self) -> int:
         """Bytes that it takes in a request, roughly."""
-        return len(self.text.encode()) + 128
+        return size_of(self.text) + 128
 
     def args(self) -> tuple[Argument, ...]:
         """Its part of `enqueue.lua`'s arguments."""

@@ -69,7 +69,8 @@ class Held:
         with self._lock:
             older = self._attempts.get(attempt.job.id)
             self._attempts[attempt.job.id] = attempt
-            self.changed.set()
+            if not self.changed.is_set():
+                self.changed.set()
             return older
 
     def remove(self, attempt: Attempt) -> None:

@@ -29,11 +29,7 @@ End = tuple[Attempt, Settlement]
 
 
 class Pump:
-    """Brings jobs of one queue in and their ends out.
-
-    Attributes:
-        held: what the worker holds of this queue.
-    """
+    """Brings jobs of one queue in and their ends out; `held` is what the worker holds of this queue."""
 
     def __init__(self, queue: Application, link: Link, slots: Slots, threads: Threads, worker_id: str) -> None:
         self.held = Held()
@@ -50,11 +46,12 @@ class Pump:
         self._is_away = False  # Redis does not answer
         self._is_refused = False  # it has refused a claim a moment ago
         self._is_behind = False  # ends could not be told; more jobs would only add to them
-        self._is_claiming = False
+        self._claims = 0  # on their way
         self._unanswered = 0  # claims in a row
         self._owes_marker = False
         self._is_closing = False
         self._stirred = asyncio.Event()
+        self._flooded = asyncio.Event()  # the last claim left jobs behind
         slots.join(self)
 
     @property
@@ -70,7 +67,7 @@ class Pump:
     @property
     def is_settled(self) -> bool:
         """Nothing is left to be sent, and no claim is on its way that could bring jobs."""
-        return not (self._outgoing or self._is_claiming or self.held)
+        return not (self._outgoing or self._claims or self.held)
 
     def want(self) -> None:
         """The queue may hold jobs; who says so also sees to it that everybody is told."""
@@ -121,19 +118,47 @@ class Pump:
         Raises:
             UsageError: Redis refuses for a reason that does not pass by itself.
         """
+        second = asyncio.create_task(self._second_lane())
+        try:
+            await self._lane()
+        finally:
+            second.cancel()
+            await asyncio.gather(second, return_exceptions=True)
+
+    async def _second_lane(self) -> None:
+        """While more jobs wait than are claimed: a round trip of its own, so that Redis works while these jobs run.
+
+        What ends it for good ends the first lane as well.
+        """
+        while True:
+            await self._flooded.wait()
+            self._stirred.clear()
+            reservation = self._reserve() if self._link.is_connected else None
+            if reservation is None:
+                await self._stirred.wait()
+            else:
+                await self._round(reservation)
+
+    async def _lane(self) -> None:
         while True:
             self._stirred.clear()
             if not self._link.is_connected:
                 # A claim is sent on a connection only: of one that fails before, no job can have come.
                 await self._link.connect(self._lost)
                 self._is_away = False
-            reservation = self._slots.reserve(self) if self.is_hungry else None
+            reservation = self._reserve()
             # While claims are refused the debt waits for the next one: a marker put back would come again at once.
             is_due = self._owes_marker and (self._is_closing or not self._is_refused)
             if self._outgoing or reservation is not None or is_due:
                 await self._round(reservation)
             else:
                 await self._stirred.wait()
+
+    def _reserve(self) -> Reservation | None:
+        """Slots for a claim; half of all at most while both lanes are in use."""
+        if not self.is_hungry:
+            return None
+        return self._slots.reserve(self, share=0.5 if self._flooded.is_set() else 1.0)
 
     async def _round(self, reservation: Reservation | None) -> None:
         """One round trip: settle, and fill the reserved slots or put the marker back."""
@@ -163,7 +188,7 @@ class Pump:
             self._lost()
             reservation.let_go()
 
-        self._is_claiming, self._wants_again = True, False
+        self._claims, self._wants_again = self._claims + 1, False
         try:
             *answers, answer = await self._link.exchange([*operations, claim], lost)
             if isinstance(answer, StoreUnavailable):
@@ -174,9 +199,11 @@ class Pump:
             else:
                 self._unanswered = 0
                 self._wants = answer.has_more or self._wants_again
+                is_flooded = answer.has_more and len(answer.jobs) == limit
+                self._flooded.set() if is_flooded else self._flooded.clear()
                 self._begin(answer.jobs, reservation)
         finally:
-            self._is_claiming = False
+            self._claims -= 1
             reservation.let_go()
         return answers
 
@@ -193,6 +220,7 @@ class Pump:
                 self._complaint.say(f"queue {self._settings.name}: recover", problem)
                 await asyncio.sleep(REFUSED_S)
         self._is_away = False
+        self._wants = True
         reservation = self._slots.take(self, len(jobs))
         self._begin(jobs, reservation)
         reservation.let_go()

@@ -116,7 +116,7 @@ class Runner:
         deadline = None if timeout_s is None else monotonic() + timeout_s
         while not future.done():
             try:
-                await asyncio.wait([future], timeout=None if deadline is None else max(0.0, deadline - monotonic()))
+                await _ended(future, deadline)
             except asyncio.CancelledError as error:
                 if attempt.is_released and attempt.is_settled:
                     raise  # the worker has gone
@@ -178,6 +178,8 @@ def _say(attempt: Attempt, settlement: Settlement) -> None:
 async def _on_the_loop(current: running.CurrentJob, call: Callable[[], Awaitable[Any]], timeout_s: float | None) -> Any:
     token = running.enter(current)
     try:
+        if timeout_s is None:
+            return await call()
         async with asyncio.timeout(timeout_s) as limit:
             return await call()
     except TimeoutError:
@@ -186,6 +188,21 @@ async def _on_the_loop(current: running.CurrentJob, call: Callable[[], Awaitable
         raise
     finally:
         running.leave(token)
+
+
+async def _ended(future: asyncio.Future[Any], deadline: float | None) -> None:
+    """Wait for a future, until `deadline` at most. Who is cancelled meanwhile leaves it as it is."""
+    if deadline is not None:
+        await asyncio.wait([future], timeout=max(0.0, deadline - monotonic()))
+        return
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell(_: asyncio.Future[Any]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    future.add_done_callback(tell)
+    await waiter  # as `asyncio.wait` does it, at a fraction of the cost
 
 
 def _called(current: running.CurrentJob, call: Call) -> Any:

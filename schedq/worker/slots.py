@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -61,13 +62,18 @@ class Slots:
         """Call `watcher` whenever slots or hunger changed."""
         self._watchers.append(watcher)
 
-    def reserve(self, taker: Taker) -> Reservation | None:
-        """Free slots for a claim of this hungry queue, if there are any and it is its turn."""
+    def reserve(self, taker: Taker, share: float = 1.0) -> Reservation | None:
+        """Free slots for a claim of this hungry queue, if there are any and it is its turn.
+
+        Args:
+            taker: the queue's pump.
+            share: of all slots, that it takes at most.
+        """
         queue = self._takers.index(taker)
         count = self._order.most(queue, self._hungry(), self._held, self._size) - self._held[queue]
         if min(count, self._free) <= 0:
             return None
-        reservation = self.take(taker, count)
+        reservation = self.take(taker, min(count, math.ceil(self._size * share)))
         if self._free:
             self.changed()  # the rest is another's
         return reservation
@@ -88,8 +94,9 @@ class Slots:
         While all slots are taken, or a queue is hungry, nobody listens for the markers of the others: those whose turn
         it might be are looked at before another gets the slot.
         """
-        for queue in self._order.overlooked(self._hungry()):
-            self._takers[queue].want()
+        if len(self._takers) > 1:
+            for queue in self._order.overlooked(self._hungry()):
+                self._takers[queue].want()
         self._give_back(self._takers.index(taker), 1, suspect=suspect)
 
     def unused(self, queue: int, count: int, *, suspect: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,8 @@ class Threads:
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
         self._started = 0
         self._busy = 0
+        self._done: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._is_told = False
 
     def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """Run `function` in a thread; the future belongs to the running loop."""
@@ -52,11 +55,22 @@ class Threads:
                 result = function()
             except BaseException as problem:  # noqa: BLE001 - SystemExit of a handler is the handler's failure
                 error = problem
-            try:
-                future.get_loop().call_soon_threadsafe(_settle, future, result, error)
-            except RuntimeError:
-                return  # the loop is closed: the worker has gone
+            loop = future.get_loop()
+            self._done.append((future, result, error))
             del function, future, result, error, work
+            # Waking the loop costs more than many a handler: what ends until it looks is told together.
+            if not self._is_told:
+                self._is_told = True
+                try:
+                    loop.call_soon_threadsafe(self._deal)
+                except RuntimeError:
+                    return  # the loop is closed: the worker has gone
+
+    def _deal(self) -> None:
+        """On the loop: what has ended since it last looked. Whoever ends after the first line tells it again."""
+        self._is_told = False
+        while self._done:
+            _settle(*self._done.popleft())
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

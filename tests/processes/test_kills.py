@@ -129,6 +129,28 @@ def test_a_frozen_worker_changes_nothing_of_what_is_anothers_and_goes_on_to_othe
 
 
 @together()
+def test_a_worker_that_stood_still_for_longer_than_a_lease_does_not_take_its_own_jobs_back(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=3000)
+    worker = scene.ready_worker()
+    ids = [scene.add(task, "thaw") for task in ("gated", "gated_in_thread")]
+    scene.until(lambda: scene.has_started(*ids))
+
+    def ends_ms() -> list[float]:
+        return [float(end) for end in scene.state().holds("leases", "zset").values()]
+
+    worker.send(signal.SIGSTOP)
+    scene.until(lambda: scene.now_ms() > max(ends_ms()) + 500)
+    worker.send(signal.SIGCONT)
+    scene.until(lambda: min(ends_ms()) > scene.now_ms(), within=60)
+    scene.open("thaw")
+    scene.until(lambda: scene.is_completed(*ids), within=60)
+
+    starts = scene.starts()
+    assert [[note.attempt for note in starts[job_id]] for job_id in ids] == [[1], [1]]
+    assert scene.queue.stats()["reclaimed_total"] == 0
+
+
+@together()
 def test_a_wake_marker_that_a_frozen_worker_took_is_put_back(make_scene: MakeScene):
     each([True, False], lambda is_holder: lose_marker(make_scene(), is_holder))
 

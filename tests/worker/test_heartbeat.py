@@ -8,10 +8,12 @@ import time
 
 import pytest
 
+from schedq import lua
 from schedq.operations import upkeep
 from schedq.settings import Settings
 from tests.conftest import MakeQueue
 from tests.doors import Handle
+from tests.proxy import Proxy
 from tests.servers import Server
 from tests.worker.crew import Crew, Gate, Post, broken_laws, until
 
@@ -53,6 +55,30 @@ def test_a_worker_says_what_it_runs(queue: Handle, crew: Crew, gate: Gate, hasty
     assert json.loads(facts(queue, post)["jobs"]) == [{"id": job_id, "task": "hold"}]
     gate.open()
     until(lambda: facts(queue, post).get("running") == "0")
+
+
+def test_a_claim_on_its_way_counts_as_no_running_job(
+    make_queue: MakeQueue, crew: Crew, gate: Gate, hasty: None, server: Server
+) -> None:
+    with Proxy(server) as proxy:
+        queue = make_queue(url=proxy.url, visibility_ms=5000)
+        queue.task(name="hold")(gate.wait)
+        post = crew.start(queue, concurrency=4)
+        until(lambda: facts(queue, post), within=60)
+        until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry), within=60)
+        proxy.hold_reply(lua.load("claim").sha)
+        queue.enqueue_many([{"task": "hold"}] * 9)
+        until(lambda: proxy.faults == 1, within=60)
+
+        beat = queue.redis.zscore(queue.keys.workers, post.worker.id)
+        until(lambda: queue.redis.zscore(queue.keys.workers, post.worker.id) > beat + 200, within=60)
+
+        assert post.do(lambda: post.worker.slots.free) == 0
+        assert facts(queue, post)["running"] == "0"
+        proxy.let_go()
+        until(lambda: facts(queue, post)["running"] == "4", within=60)
+        gate.open()
+        crew.end()
 
 
 def test_a_worker_that_leaves_is_forgotten(queue: Handle, crew: Crew) -> None:

@@ -88,7 +88,7 @@ def test_it_rests_for_a_renewal_interval_after_its_start(queue: Handle) -> None:
     assert queue.places() == {"pending": [job_id]}
 
 
-@pytest.mark.parametrize("trouble", ["lost", "slow", "clock ahead", "clock back"])
+@pytest.mark.parametrize("trouble", ["lost", "slow", "late", "clock ahead", "clock back"])
 def test_it_rests_again_after_trouble(queue: Handle, logs: Logs, trouble: str) -> None:
     async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
         await rest(await reclaimer.look(seen()))
@@ -98,6 +98,9 @@ def test_it_rests_again_after_trouble(queue: Handle, logs: Logs, trouble: str) -
             outage.lost("somebody", ConnectionError())
             outage.back("somebody")
             reclaimer.notice(seen().now_ms, monotonic())
+        elif trouble == "late":
+            # As when the process stood still for most of a lease, and its renewals with it.
+            reclaimer.notice(seen().now_ms, monotonic(), late_s=2 * RENEWAL_S)
         elif trouble == "slow":
             # Shown long before the answer was read, as when a handler blocks the loop: that is no jump.
             reclaimer.notice(seen().now_ms - 1500, monotonic() - 1.6)
@@ -122,7 +125,7 @@ def test_it_does_not_rest_while_all_is_well(queue: Handle, logs: Logs) -> None:
             job_id = lost_job(queue)
             asked_at = monotonic()
             await asyncio.sleep(0.1)
-            reclaimer.notice(seen().now_ms, asked_at)
+            reclaimer.notice(seen().now_ms, asked_at, late_s=RENEWAL_S / 10)
             await reclaimer.look(seen())
             assert queue.places()["pending"] == [job_id]
             queue.purge()

@@ -1,0 +1,52 @@
+"""Two round trips at a time while more jobs wait than are claimed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from schedq import current_job
+from tests.conftest import MakeQueue
+from tests.worker.crew import Crew, asked, until
+
+LIMIT = 18
+"""Where a claim says how many jobs it takes at most: behind the script, ten keys and five arguments."""
+
+
+def test_while_jobs_wait_each_round_trip_is_for_half_of_the_slots(make_queue: MakeQueue, crew: Crew) -> None:
+    queue = make_queue(visibility_ms=5000)
+    starts: Counter[str] = Counter()
+    running, most = 0, 0
+
+    @queue.task
+    async def brief() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        starts[current_job().id] += 1
+        await asyncio.sleep(0)
+        running -= 1
+
+    ids = queue.enqueue_many([{"task": "brief"}] * 200)
+    with queue.server.requests() as requests:
+        crew.start(queue, concurrency=10)
+        until(lambda: queue.stats()["completed_total"] == len(ids), within=60)
+
+    limits = [int(request.words[LIMIT]) for request in asked(requests, queue, "claim")]
+    assert limits[0] == 10
+    assert all(1 <= limit <= 5 for limit in limits[1:20]), limits
+    assert starts == Counter(ids)
+    assert most <= 10
+
+
+def test_a_few_jobs_are_fetched_by_one_round_trip(make_queue: MakeQueue, crew: Crew) -> None:
+    queue = make_queue(visibility_ms=5000)
+    queue.task(name="ok")(lambda: None)
+    post = crew.start(queue, concurrency=10, promotes=False)
+    until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry), within=60)
+
+    with queue.server.requests() as requests:
+        queue.enqueue({"task": "ok"})
+        until(lambda: queue.stats()["completed_total"] == 1, within=60)
+
+    assert [request.words[LIMIT] for request in asked(requests, queue, "claim")] == ["10"]
