@@ -135,27 +135,27 @@ class AsyncQueue(Application, door="aio"):
 
     async def list_pending(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """As `Queue.list_pending`."""
-        return await self._ask(views.page(self.settings, self.settings.keys.pending, "oldest", offset, limit))
+        return await self._drive(views.page(self.settings, self.settings.keys.pending, "oldest", offset, limit))
 
     async def list_delayed(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """As `Queue.list_delayed`."""
-        return await self._ask(views.page(self.settings, self.settings.keys.delayed, "due", offset, limit))
+        return await self._drive(views.page(self.settings, self.settings.keys.delayed, "due", offset, limit))
 
     async def list_processing(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """As `Queue.list_processing`."""
-        return await self._ask(views.page(self.settings, self.settings.keys.processing, "newest", offset, limit))
+        return await self._drive(views.page(self.settings, self.settings.keys.processing, "newest", offset, limit))
 
     async def list_completed(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """As `Queue.list_completed`."""
-        return await self._ask(views.page(self.settings, self.settings.keys.completed, "newest", offset, limit))
+        return await self._drive(views.page(self.settings, self.settings.keys.completed, "newest", offset, limit))
 
     async def list_failed(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """As `Queue.list_failed`."""
-        return await self._ask(views.page(self.settings, self.settings.keys.failed, "newest", offset, limit))
+        return await self._drive(views.page(self.settings, self.settings.keys.failed, "newest", offset, limit))
 
     async def list_cancelled(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """As `Queue.list_cancelled`."""
-        return await self._ask(views.page(self.settings, self.settings.keys.cancelled, "newest", offset, limit))
+        return await self._drive(views.page(self.settings, self.settings.keys.cancelled, "newest", offset, limit))
 
     async def list_broken(self, offset: int = 0, limit: int = 100) -> list[views.BrokenNote]:
         """As `Queue.list_broken`."""

@@ -250,7 +250,7 @@ class JobRecord:
             last_error_at_ms=whole(fields.get("last_error_at_ms")),
             worker=fields.get("worker", ""),
             crashes=whole(fields.get("crashes")),
-            history=_history(fields.get("history", "")),
+            history=_history(fields),
             fields=dict(fields),
         )
 
@@ -289,7 +289,10 @@ def _decoded(text: str | None) -> Any:
         return None
 
 
-def _history(lines: str) -> tuple[dict[str, Any], ...]:
+def _history(fields: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
+    lines = fields.get("history", "")
+    if not lines and fields.get("settled_move") == "complete":
+        return (_only_attempt(fields),)
     entries = []
     for line in lines.splitlines():
         try:
@@ -299,3 +302,14 @@ def _history(lines: str) -> tuple[dict[str, Any], ...]:
         if isinstance(entry, dict):
             entries.append(entry)
     return tuple(entries)
+
+
+def _only_attempt(fields: Mapping[str, str]) -> dict[str, Any]:
+    """The history of a job that completed and had none before; `settle.lua` does not write that down."""
+    return {
+        "attempt": whole(fields.get("attempts")),
+        "worker": fields.get("worker", ""),
+        "started_at_ms": whole(fields.get("started_at_ms")),
+        "ended_at_ms": whole(fields.get("completed_at_ms")),
+        "outcome": "completed",
+    }

@@ -155,27 +155,27 @@ class Queue(Application, door="blocking"):
 
     def list_pending(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """Jobs that wait for a worker, next one first; a page of at most 1000 jobs and 1 MiB."""
-        return self._ask(views.page(self.settings, self.settings.keys.pending, "oldest", offset, limit))
+        return self._drive(views.page(self.settings, self.settings.keys.pending, "oldest", offset, limit))
 
     def list_delayed(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """Jobs that wait for their time, earliest first; `run_at_ms` is when."""
-        return self._ask(views.page(self.settings, self.settings.keys.delayed, "due", offset, limit))
+        return self._drive(views.page(self.settings, self.settings.keys.delayed, "due", offset, limit))
 
     def list_processing(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """Jobs that run, newest claim first."""
-        return self._ask(views.page(self.settings, self.settings.keys.processing, "newest", offset, limit))
+        return self._drive(views.page(self.settings, self.settings.keys.processing, "newest", offset, limit))
 
     def list_completed(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """Completed jobs that are kept, newest first."""
-        return self._ask(views.page(self.settings, self.settings.keys.completed, "newest", offset, limit))
+        return self._drive(views.page(self.settings, self.settings.keys.completed, "newest", offset, limit))
 
     def list_failed(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """Failed jobs that are kept, newest first."""
-        return self._ask(views.page(self.settings, self.settings.keys.failed, "newest", offset, limit))
+        return self._drive(views.page(self.settings, self.settings.keys.failed, "newest", offset, limit))
 
     def list_cancelled(self, offset: int = 0, limit: int = 100) -> list[JobRecord]:
         """Cancelled jobs that are kept, newest first."""
-        return self._ask(views.page(self.settings, self.settings.keys.cancelled, "newest", offset, limit))
+        return self._drive(views.page(self.settings, self.settings.keys.cancelled, "newest", offset, limit))
 
     def list_broken(self, offset: int = 0, limit: int = 100) -> list[views.BrokenNote]:
         """Notes about ids that could not be run because their data is gone or damaged, newest first."""

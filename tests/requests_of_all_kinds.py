@@ -46,7 +46,7 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     control.resume(QUEUE),
     *_first(control.purge(QUEUE)),
     views.stats(QUEUE),
-    views.page(QUEUE, QUEUE.keys.pending, "oldest", 0, 10),
+    *_first(views.page(QUEUE, QUEUE.keys.pending, "oldest", 0, 10)),
     views.get_job(QUEUE, "a"),
     views.watch(QUEUE, "a"),
 ]

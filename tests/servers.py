@@ -24,7 +24,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from schedq.embedded import server_binary
+from schedq.embedded import SERVER_ENVIRONMENT, server_binary
 
 TOPOLOGY: Final = os.environ.get("SCHEDQ_TEST_TOPOLOGY", "single")
 """What a server is unless a test says otherwise: `single`, or `cluster`, of one node."""
@@ -121,7 +121,7 @@ class Server:
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command(port),
-                env=os.environ | {"LC_ALL": "C"},
+                env=os.environ | SERVER_ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -21,7 +21,7 @@ from schedq.embedded.binary import server_binary
 from schedq.embedded.places import data_directory, prepared, socket_path
 from schedq.errors import StoreUnavailable, UsageError
 
-__all__ = ["data_directory", "ensure_server", "server_binary", "stop_server"]
+__all__ = ["SERVER_ENVIRONMENT", "data_directory", "ensure_server", "server_binary", "stop_server"]
 
 PATIENCE_S = 15.0
 
@@ -35,6 +35,14 @@ OPTIONS = (
     *("--aof-use-rdb-preamble", "no"),
     *("--maxmemory-policy", "noeviction"),
 )
+
+SERVER_ENVIRONMENT = {
+    # Redis 7.2 and later refuse to start under a locale that is not installed.
+    "LC_ALL": "C",
+    # A server that uses glibc's allocator gives large values back one by one, and not hundreds of megabytes at once
+    # when the last of them goes, which holds up everybody for tens of milliseconds.
+    "MALLOC_MMAP_THRESHOLD_": "131072",
+}
 
 
 def ensure_server(url: str | Path) -> str:
@@ -158,8 +166,7 @@ def _spawn(command: list[str], folder: Path) -> int:
         return subprocess.run(  # noqa: S603 - our own command
             command,
             cwd=folder,
-            # Redis 7.2 and later refuse to start under a locale that is not installed.
-            env=os.environ | {"LC_ALL": "C"},
+            env=os.environ | SERVER_ENVIRONMENT,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

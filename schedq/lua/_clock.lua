@@ -1,7 +1,9 @@
--- The one reading of the time: Redis's own, unless the caller was given a clock. Sets `now`.
+-- The one reading of the time: Redis's own, unless the caller was given a clock. Sets `stamp`, ms as text (Redis is slow
+-- to write numbers of Lua's), and `now`, the same as a number.
 local function read_clock(given)
-  if given ~= '' then return tonumber(given) end
+  if given ~= '' then return given end
   local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  return time[1] .. string.format('%03d', math.floor(time[2] / 1000))
 end
-local now = read_clock(clock)
+local stamp = read_clock(clock)
+local now = tonumber(stamp)

@@ -1,9 +1,10 @@
+local COUNT = {list = 'LLEN', zset = 'ZCARD', hash = 'HLEN'}
+
 -- Lua does not roll back: a key of another type is found before the first write, not by it.
 local function misfit(kind, ...)
   for _, key in ipairs({...}) do
-    local is = redis.call('TYPE', key).ok
-    if is ~= kind and is ~= 'none' then
-      return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. is .. ', not a ' .. kind)
+    if type(redis.pcall(COUNT[kind], key)) ~= 'number' then
+      return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. redis.call('TYPE', key).ok .. ', not a ' .. kind)
     end
   end
 end

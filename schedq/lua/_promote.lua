@@ -1,7 +1,17 @@
+local head  -- of `delayed`, once it was read
+
+-- The earliest due instant, or ''.
+local function next_due()
+  head = head or redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or ''
+  return head
+end
+
 -- Move what is due from `delayed` to `pending`, earliest first, at most `limit`; returns how many were due and how
 -- many came to `pending`. Also the first step of every claim.
 local function promote_due(limit)
-  local ids = redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, limit)
+  local latest = now
+  if (tonumber(next_due()) or math.huge) > latest then return 0, 0 end
+  local ids = redis.call('ZRANGEBYSCORE', delayed, '-inf', latest, 'LIMIT', 0, limit)
   if #ids == 0 then return 0, 0 end
   local moved = {}
   -- An error in here must leave no job nowhere: they are added first, and removed last. One that is in both places
@@ -23,10 +33,6 @@ local function promote_due(limit)
     tally('promoted_total', #moved)
   end
   redis.call('ZREM', delayed, unpack(ids))
+  head = nil
   return #ids, #moved
-end
-
--- The earliest due instant, or ''.
-local function next_due()
-  return redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or ''
 end

@@ -1,13 +1,13 @@
 -- Tell the world of a move: subscribers now, the audit stream for later. Hints, so they never stop a move.
 local function tell(id, status, attempts, waiter, note)
   local text = '{"id":' .. cjson.encode(id) .. ',"status":"' .. status .. '","attempts":' .. digits(attempts)
-    .. ',"at_ms":' .. digits(now) .. (note or '') .. '}'
+    .. ',"at_ms":' .. stamp .. (note or '') .. '}'
   redis.pcall('PUBLISH', events, text)
   if waiter and waiter ~= '' then redis.pcall('PUBLISH', waiter, text) end
 end
 
 local function to_log(move, id, attempts)
-  if log_size > 0 then
-    redis.pcall('XADD', log, 'MAXLEN', '~', log_size, '*', 'move', move, 'id', id, 'attempts', attempts, 'at_ms', now)
+  if log_size ~= '0' then
+    redis.pcall('XADD', log, 'MAXLEN', '~', log_size, '*', 'move', move, 'id', id, 'attempts', attempts, 'at_ms', stamp)
   end
 end

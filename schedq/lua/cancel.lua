@@ -11,7 +11,7 @@ Returns  cancelled | asked | no
 ]]
 local pending, delayed, processing, leases, cancelled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local stats, log = KEYS[6], KEYS[7]
-local jobs, clock, events, log_size, request, id = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local jobs, clock, events, log_size, request, id = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local failed_history, min_keep = tonumber(ARGV[7]), tonumber(ARGV[8])
 local MOST_SEARCHED = 10000
 --@include _clock

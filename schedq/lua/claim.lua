@@ -14,7 +14,7 @@ Returns  {OK | PAUSED, now, next due instant or '', whether others wait (1 or 0)
 ]]
 local pending, processing, leases, delayed, failed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local broken, stats, wake, paused, log = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local jobs, clock, events, log_size, request = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local jobs, clock, events, log_size, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit, visibility, worker = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local suspects, promote_limit, bytes = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local failed_history, min_keep, due_channel = tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14]
@@ -33,86 +33,99 @@ local MOST_PASSED_OVER, MOST_DROPPED = 20, 200
 local bad = misfit('list', pending, processing, failed, broken) or misfit('zset', leases, delayed)
 if bad then return bad end
 
-if redis.call('EXISTS', paused) == 1 then return {'PAUSED', now, '', 0} end
+if redis.call('EXISTS', paused) == 1 then return {'PAUSED', stamp, '', 0} end
 promote_due(promote_limit)
 
 -- Only a job that is nowhere else may run: absent and unknown words are a foreign producer's.
 local function is_stray(id, status)
   if FINISHED[status] then return true end
-  if status == 'processing' then
-    -- The first entry is the one at hand.
-    return redis.call('ZSCORE', leases, id) or redis.call('LPOS', processing, id, 'RANK', 2)
-  end
+  if status == 'processing' then return is_processing(id) end
   if status == 'delayed' then return redis.call('ZSCORE', delayed, id) end
   return false
 end
 
 local function refuse(id, job)
   local text = 'unreadable payload: there is none'
-  redis.call('HSET', jobs .. id, 'status', 'failed', 'settled_move', 'refuse', 'last_error', text, 'last_error_at_ms', now)
+  redis.call('LPUSH', processing, id)  -- there an error that ends this is put right
+  redis.call('HSET', jobs .. id, 'status', 'failed', 'settled_move', 'refuse', 'last_error', text, 'last_error_at_ms', stamp)
   redis.call('HDEL', jobs .. id, 'claim_token')
   redis.call('LPUSH', failed, id)
+  redis.call('LREM', processing, 1, id)
   tally('failed_total', 1)
   tell(id, 'failed', whole(job[3]), job[10])
   to_log('refuse', id, whole(job[3]))
   trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep, 20)
 end
 
-local reply, ids, ends, passed_over, taken = {'OK', now, '', 0}, {}, {}, {}, 0
-local seen, looked_at = {}, 0
-local function take(id, job)
-  local attempts = whole(job[3]) + 1
-  local token = request .. '.' .. (#ids + 1)
-  redis.call('HSET', jobs .. id, 'status', 'processing', 'attempts', attempts, 'claim_token', token,
-    'claimed_at_ms', now, 'started_at_ms', now, 'worker', worker)
-  redis.call('PERSIST', jobs .. id)
-  if job[9] then redis.call('HDEL', jobs .. id, 'adopted_token') end
-  ids[#ids + 1] = id
-  ends[#ends + 1], ends[#ends + 2] = now + visibility, id
-  reply[#reply + 1] = claimed(id, job[2], attempts, token, job[4], job[5], job[6], job[7], job[8], job[11])
-end
+local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, 0  -- ids to take, and their jobs; what is not taken
+local seen, bytes_taken, looked_at = {}, 0, 0
 
--- Each entry goes to `processing` before it is looked at, so that an error in here leaves none nowhere: an entry
--- without a lease is adopted.
-open_memory(leases)
-local function drop_taken() redis.call('LPOP', processing) end
-
-while #ids < limit and #passed_over < MOST_PASSED_OVER and looked_at < limit + MOST_DROPPED do
-  local id = redis.call('LMOVE', pending, processing, 'RIGHT', 'LEFT')
-  if not id then break end
-  looked_at = looked_at + 1
+-- Look at the oldest entry that was not looked at; answers whether there is room for it.
+local function look(id)
   local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
     'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms')
   if not job then
-    to_broken(id, reason)
-    drop_taken()
+    unfit[#unfit + 1] = {id, nil, reason}
   elseif seen[id] or is_stray(id, job[1]) then
-    drop_taken()
-    tally('strays_total', 1)
+    strays = strays + 1
   elseif not job[2] then
-    refuse(id, job)
-    drop_taken()
-  elseif taken + #job[2] > bytes and #ids > 0 then
-    redis.call('LMOVE', processing, pending, 'LEFT', 'RIGHT')
-    break
-  elseif whole(job[7]) >= 2 and suspects == 0 then
+    unfit[#unfit + 1] = {id, job}
+  elseif bytes_taken + #job[2] > bytes and #ids > 0 then
+    return false
+  elseif job[7] and whole(job[7]) >= 2 and suspects == 0 then
     passed_over[#passed_over + 1] = id
   else
-    if whole(job[7]) >= 2 then suspects = 0 end
-    taken = taken + #job[2]
-    take(id, job)
+    if job[7] and whole(job[7]) >= 2 then suspects = 0 end
+    bytes_taken = bytes_taken + #job[2]
+    ids[#ids + 1], taken[#taken + 1] = id, job
   end
   seen[id] = true
+  looked_at = looked_at + 1
+  return true
 end
 
+local function look_at_page()
+  local page = redis.call('LRANGE', pending, -looked_at - limit + #ids, -looked_at - 1)
+  for n = #page, 1, -1 do
+    if #passed_over >= MOST_PASSED_OVER or not look(page[n]) then return false end
+  end
+  return #page > 0 and #ids < limit and looked_at < limit + MOST_DROPPED
+end
+while look_at_page() do end
+
+-- An entry is removed when it stands elsewhere, so that an error in here leaves none nowhere: one that stands in
+-- `pending` twice is a stray, one without a lease in `processing` is adopted.
+open_memory(leases)
+for _, entry in ipairs(unfit) do
+  if entry[2] then refuse(entry[1], entry[2]) else to_broken(entry[1], entry[3]) end
+end
+if #passed_over > 0 then redis.call('LPUSH', pending, unpack(passed_over)) end
+if looked_at == 1 and #ids == 1 then
+  redis.call('LMOVE', pending, processing, 'RIGHT', 'LEFT')
+elseif looked_at > 0 then
+  if #ids > 0 then redis.call('LPUSH', processing, unpack(ids)) end
+  redis.call('RPOP', pending, looked_at)
+end
+tally('strays_total', strays)
+
+local reply, ends, lease_end = {'OK', stamp, '', 0}, {}, digits(now + visibility)
+for n, id in ipairs(ids) do
+  local job, key, token = taken[n], jobs .. id, request .. '.' .. n
+  local attempts = job[3] == '0' and '1' or digits(whole(job[3]) + 1)
+  redis.call('HSET', key, 'status', 'processing', 'attempts', attempts, 'claim_token', token, 'claimed_at_ms', stamp,
+    'started_at_ms', stamp, 'worker', worker)
+  redis.call('PERSIST', key)
+  if job[9] then redis.call('HDEL', key, 'adopted_token') end
+  ends[n * 2 - 1], ends[n * 2] = lease_end, id
+  reply[n + 4] = claimed(id, job[2], attempts, token, job[4], job[5], job[6], job[7], job[8], job[11])
+end
 if #ids > 0 then redis.call('ZADD', leases, unpack(ends)) end
+
 -- Suspects alone wake nobody, or processes that may not have them would wake each other for ever.
-if redis.call('LLEN', pending) > 0 and (#ids > 0 or #passed_over < MOST_PASSED_OVER) then
+if redis.call('LLEN', pending) > #passed_over and (#ids > 0 or #passed_over < MOST_PASSED_OVER) then
   set_wake()
   reply[4] = 1
 end
-if #passed_over > 0 then redis.call('LPUSH', pending, unpack(passed_over)) end
-for _, id in ipairs(passed_over) do redis.call('LREM', processing, 1, id) end
 reply[3] = next_due()
 -- A marker without a job may be a foreign producer's, who scheduled one and told nobody when: the promoter has to know.
 if #ids == 0 and reply[3] ~= '' then redis.pcall('PUBLISH', due_channel, reply[3]) end

@@ -23,45 +23,59 @@ local max_pending = tonumber(ARGV[4])
 local LAST_INSTANT = 253402300799999
 --@include _clock
 --@include _guard
---@include _job
 --@include _tally
 --@include _wake
+
+-- One fresh job for now is what most calls bring: it needs nothing of what follows.
+local i = 7
+if not theirs and not max_pending and ARGV[i + 2] == 'in' and ARGV[i + 3] == '0' and #ARGV == i + 4 + ARGV[i + 4] then
+  local id, key = ARGV[i], jobs .. ARGV[i]
+  if redis.call('EXISTS', key) == 0 then
+    local length = redis.pcall('LPUSH', pending, id)
+    if type(length) == 'table' then return misfit('list', pending) or length end
+    redis.call('HSET', key, 'id', id, 'payload', ARGV[i + 1], 'status', 'pending', 'attempts', '0', 'enqueued_at_ms',
+      stamp, unpack(ARGV, i + 5))
+    tally('enqueued_total', 1)
+    set_wake()
+    return {0, 'STORED'}
+  end
+end
+--@include _job
 --@include _due
-local bad = misfit('list', pending, completed, failed, cancelled) or misfit('zset', delayed)
+local bad = misfit('list', pending) or misfit('zset', delayed)
+  or (theirs and misfit('list', completed, failed, cancelled) or nil)
 if bad then return bad end
 
-local waiting = redis.call('LLEN', pending)
-local searched = redis.call('LLEN', completed) + redis.call('LLEN', failed) + redis.call('LLEN', cancelled)
+local waiting, searched = redis.call('LLEN', pending), 0
+if theirs then searched = redis.call('LLEN', completed) + redis.call('LLEN', failed) + redis.call('LLEN', cancelled) end
 local allowance = theirs and math.max(1, math.floor(100000 / (searched + 100))) or 1000
-local head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
 
 local function existing(key, payload)
+  if redis.call('EXISTS', key) == 0 then return nil end
   local stored = redis.pcall('HGET', key, 'payload')
   if type(stored) == 'table' then return 'WRONGTYPE' end
-  if stored == payload then return 'EXISTS' end
-  return (stored or redis.call('EXISTS', key) == 1) and 'CONFLICT' or nil
+  return stored == payload and 'EXISTS' or 'CONFLICT'
 end
 
-local answers, now_ids, later, earliest, i = {0}, {}, {}, LAST_INSTANT + 1, 7
+local answers, now_ids, later, earliest = {0}, {}, {}, LAST_INSTANT + 1
 local new, payloads, there = {}, {}, nil  -- what to store; its payloads by id; an id that is there already
 while i <= #ARGV and #answers <= allowance do
   local id, payload, mode, ms, options = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
   local key = jobs .. id
   local due = math.min(mode == 'in' and now + ms or ms, LAST_INSTANT)
+  local is_later = due > now
   local answer = existing(key, payload)
   if answer == 'EXISTS' then there = id end
   if not answer and payloads[id] then answer = payloads[id] == payload and 'EXISTS' or 'CONFLICT' end
-  if not answer and due <= now and max_pending and waiting >= max_pending then answer = 'FULL' end
+  if not answer and not is_later and max_pending and waiting >= max_pending then answer = 'FULL' end
   if not answer then
-    local fields = {'id', id, 'payload', payload, 'status', due > now and 'delayed' or 'pending', 'attempts', 0,
-      'enqueued_at_ms', now}
-    if due > now or mode == 'at' then
-      fields[11], fields[12] = 'run_at_ms', due
-    end
+    local fields = {'id', id, 'payload', payload, 'status', is_later and 'delayed' or 'pending', 'attempts', '0',
+      'enqueued_at_ms', stamp}
+    if is_later or mode == 'at' then fields[11], fields[12] = 'run_at_ms', digits(due) end
     for n = i + 5, i + 4 + options do fields[#fields + 1] = ARGV[n] end
     new[#new + 1], payloads[id] = fields, payload
-    if due > now then
-      later[#later + 1], later[#later + 2] = due, id
+    if is_later then
+      later[#later + 1], later[#later + 2] = fields[12], id
       earliest = math.min(earliest, due)
     else
       now_ids[#now_ids + 1] = id
@@ -71,6 +85,11 @@ while i <= #ARGV and #answers <= allowance do
   end
   answers[#answers + 1] = answer
   i = i + 5 + options
+end
+
+local head = LAST_INSTANT + 1
+if #later > 0 or announce == 'yes' then
+  head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or head)
 end
 
 -- Its place first, then the job: an error in between leaves an id that has no data, for which a note is kept, and not a

@@ -4,7 +4,7 @@ One page of a place, each job with all its fields; at most 1 MiB, so a page may 
 KEYS  1 the place (list or zset)
 ARGV  1 jobs prefix  2 'newest' (from the left of a list) | 'oldest' (from its right) | 'due' (of a zset)  3 offset
       4 limit
-Returns  per job: {id, due instant or '', field, value, ...}; no fields if nothing is stored for an id, or no job
+Returns  per job: {id, due instant or '', {field, value, ...}}; no fields if nothing is stored for an id, or no job
 ]]
 local place = KEYS[1]
 local jobs, order, offset, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -28,9 +28,8 @@ local reply, bytes = {}, 0
 for i, id in ipairs(ids) do
   local count, fields = redis.pcall('HLEN', jobs .. id), {}
   if type(count) == 'number' and count <= MOST_FIELDS then fields = redis.call('HGETALL', jobs .. id) end
-  for _, value in ipairs(fields) do bytes = bytes + #value end
+  for n = 1, #fields do bytes = bytes + #fields[n] end
   if bytes > MOST_BYTES and i > 1 then break end
-  reply[i] = {id, dues[i] or ''}
-  for _, value in ipairs(fields) do table.insert(reply[i], value) end
+  reply[i] = {id, dues[i] or '', fields}
 end
 return reply

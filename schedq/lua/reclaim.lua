@@ -18,7 +18,7 @@ Returns  {now, whether more have expired (1 or 0), next offset or -1, how many w
 local processing, leases, pending, delayed, completed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local failed, cancelled, broken, stats, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local paused, promoter, log = KEYS[11], KEYS[12], KEYS[13]
-local jobs, clock, events, log_size, due_channel = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local jobs, clock, events, log_size, due_channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit, visibility, max_attempts = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local completed_history, failed_history, min_keep = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local offset, shorten = tonumber(ARGV[12]), ARGV[13] == '1'

@@ -10,7 +10,7 @@ Returns  per job: yes | no (it is neither failed nor cancelled); fewer answers t
 ]]
 local pending, failed, cancelled, stats, wake, paused, log = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local leases = KEYS[8]
-local jobs, clock, events, log_size, request = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local jobs, clock, events, log_size, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 --@include _clock
 --@include _guard
 --@include _mark

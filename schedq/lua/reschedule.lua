@@ -8,7 +8,7 @@ ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 due channel  6 req
 Returns  yes | no (it is not in `delayed`)
 ]]
 local pending, delayed, stats, wake, paused, promoter, log = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local jobs, clock, events, log_size, due_channel = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local jobs, clock, events, log_size, due_channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local request, id, mode, ms = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9])
 local LAST_INSTANT = 253402300799999
 --@include _clock

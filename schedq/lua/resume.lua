@@ -6,7 +6,7 @@ ARGV  1 jobs prefix  2 clock  3 events channel  4 log size
 Returns  1 if the queue was paused, else 0
 ]]
 local paused, pending, wake, stats, log = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local jobs, clock, events, log_size = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local jobs, clock, events, log_size = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 --@include _clock
 --@include _guard
 --@include _job

@@ -17,8 +17,8 @@ Returns  per job: OK | DUPLICATE (this token has ended this job by this move) | 
 local processing, leases, pending, delayed, completed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local failed, cancelled, stats, wake, paused = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local promoter, log = KEYS[11], KEYS[12]
-local jobs, clock, events, log_size, due_channel = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
-local completed_ttl, completed_history = tonumber(ARGV[6]), tonumber(ARGV[7])
+local jobs, clock, events, log_size, due_channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local completed_ttl, completed_history = ARGV[6], tonumber(ARGV[7])
 local failed_history, min_keep = tonumber(ARGV[8]), tonumber(ARGV[9])
 local MOST_RELEASES = 5
 local LAST_INSTANT = 253402300799999
@@ -36,13 +36,10 @@ local LAST_INSTANT = 253402300799999
 local bad = misfit('list', processing, pending, completed, failed, cancelled) or misfit('zset', leases, delayed)
 if bad then return bad end
 
-local head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
 local earliest = LAST_INSTANT + 1
 local ended = {}  -- place -> ids
 local counts = {}
 local job  -- fields of the job at hand, as read below
-local FIELDS = {'status', 'claim_token', 'settled_token', 'settled_move', 'stop', 'attempts', 'released',
-  'started_at_ms', 'waiter', 'history', 'worker'}
 
 local function arrive(place, id, outcome)
   ended[place] = ended[place] or {}
@@ -50,44 +47,52 @@ local function arrive(place, id, outcome)
   counts[outcome] = (counts[outcome] or 0) + 1
 end
 
+-- Of a job that completed at once the record itself says what its line of history would; and a value as long as that
+-- would make Redis keep the hash in the form that costs three times the memory.
 local function write(key, move, token, outcome, note, ...)
-  redis.call('HSET', key, 'settled_token', token, 'settled_move', move, 'history',
-    with_attempt(job[10], whole(job[6]), job[11], whole(job[8]), outcome, note), ...)
+  local fields = {'settled_token', token, 'settled_move', move, ...}
+  if job[7] or move ~= 'complete' then
+    local history = with_attempt(job[7], whole(job[4]), job[8], whole(job[5]), outcome, note)
+    fields[#fields + 1], fields[#fields + 2] = 'history', history
+  end
+  redis.call('HSET', key, unpack(fields))
   redis.call('HDEL', key, 'claim_token', 'stop')
 end
 
 local function finish(id, key, place, attempts, note)
-  if job[9] then redis.call('HDEL', key, 'waiter') end
-  tell(id, place, attempts, job[9], note)
+  if job[6] then redis.call('HDEL', key, 'waiter') end
+  tell(id, place, attempts, job[6], note)
   to_log(place, id, attempts)
 end
 
+local head  -- of `delayed`, before this
 local function delay_until(due, id)
+  head = head or tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
   redis.call('ZADD', delayed, due, id)
   earliest = math.min(earliest, due)
 end
 
 local function settle(move, id, token, delay, text, note, traceback)
-  local key, attempts = jobs .. id, whole(job[6])
+  local key, attempts = jobs .. id, whole(job[4])
   local due = math.min(now + delay, LAST_INSTANT)
-  take_claimed(id, whole(job[8]))
+  take_claimed(id, whole(job[5]))
   if traceback ~= '' then redis.call('HSET', key, 'traceback', traceback) end
   if move == 'complete' then
-    write(key, move, token, 'completed', '', 'status', 'completed', 'completed_at_ms', now, 'result', text)
+    write(key, move, token, 'completed', '', 'status', 'completed', 'completed_at_ms', stamp, 'result', text)
     if note ~= '' then redis.call('HSET', key, 'result_error', note) end
     redis.call('PEXPIRE', key, completed_ttl)
     arrive('completed', id, 'completed')
     finish(id, key, 'completed', attempts)
-  elseif job[5] then
-    write(key, move, token, 'cancelled', note, 'status', 'cancelled', 'cancelled_at_ms', now)
+  elseif job[3] then
+    write(key, move, token, 'cancelled', note, 'status', 'cancelled', 'cancelled_at_ms', stamp)
     arrive('cancelled', id, 'cancelled')
     finish(id, key, 'cancelled', attempts)
   elseif move == 'fail' then
-    write(key, move, token, 'failed', note, 'status', 'failed', 'last_error', text, 'last_error_at_ms', now)
+    write(key, move, token, 'failed', note, 'status', 'failed', 'last_error', text, 'last_error_at_ms', stamp)
     arrive('failed', id, 'failed')
     finish(id, key, 'failed', attempts, ',"error":' .. cjson.encode(note))
   elseif move == 'retry' then
-    write(key, move, token, 'retry', note, 'status', 'delayed', 'last_error', text, 'last_error_at_ms', now,
+    write(key, move, token, 'retry', note, 'status', 'delayed', 'last_error', text, 'last_error_at_ms', stamp,
       'run_at_ms', due)
     delay_until(due, id)
     arrive('delayed', id, 'retried')
@@ -98,10 +103,10 @@ local function settle(move, id, token, delay, text, note, traceback)
     arrive('delayed', id, 'snoozed')
     tell(id, 'snoozed', attempts - 1, nil, ',"run_at_ms":' .. digits(due))
   else
-    local released = whole(job[7])
+    local released = whole(redis.call('HGET', key, 'released'))
     local given_back = released < MOST_RELEASES and math.max(0, attempts - 1) or attempts
     write(key, move, token, 'released', '', 'status', 'pending', 'attempts', given_back, 'released', released + 1)
-    give_back(id, whole(job[8]), token)
+    give_back(id, whole(job[5]), token)
     counts.released = (counts.released or 0) + 1
     tell(id, 'released', given_back)
   end
@@ -115,15 +120,15 @@ for i = 10, #ARGV, 7 do
   if #gone >= allowance then
     answer = 'AGAIN'
   elseif token ~= '' then
-    job = redis.pcall('HMGET', jobs .. id, unpack(FIELDS))
-    if job.err then
-      answer = 'LOST'
-    elseif job[1] == 'processing' and job[2] == token then
+    job = redis.pcall('HMGET', jobs .. id, 'status', 'claim_token', 'stop', 'attempts', 'started_at_ms', 'waiter',
+      'history', 'worker')
+    if not job.err and job[1] == 'processing' and job[2] == token then
       settle(move, id, token, tonumber(ARGV[i + 3]), ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])
       gone[#gone + 1] = id
       answer = 'OK'
-    elseif job[3] == token and job[4] == move then
-      answer = 'DUPLICATE'
+    elseif not job.err then
+      local settled = redis.call('HMGET', jobs .. id, 'settled_token', 'settled_move')
+      if settled[1] == token and settled[2] == move then answer = 'DUPLICATE' end
     end
   end
   answers[#answers + 1] = answer
@@ -141,5 +146,5 @@ if ended.completed then trim(completed, 'completed', 'completed_at_ms', complete
 if ended.failed then trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep, budget) end
 if ended.cancelled then trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep, budget) end
 for outcome, count in pairs(counts) do tally(outcome .. '_total', count) end
-if earliest < head then announce_due(earliest) end
+if head and earliest < head then announce_due(earliest) end
 return answers

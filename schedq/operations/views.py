@@ -11,7 +11,7 @@ from schedq import lua
 from schedq.errors import JobGone, UsageError
 from schedq.job import JobRecord, score_ms, whole
 from schedq.keys import checked_id
-from schedq.operations import Operation, same
+from schedq.operations import Flow, Operation, firm, same
 from schedq.operations.upkeep import HEARTBEAT_S, pairs
 from schedq.settings import Settings
 
@@ -55,6 +55,8 @@ class Stats(TypedDict):
 TOTALS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_total"))
 _DEPTHS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_depth"))
 MOST_LISTED: Final = 1000
+MOST_PAGED: Final = 200
+"""Records that one script reads: it keeps everybody else waiting, for about 8 µs each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +158,30 @@ def _check_page(offset: object, limit: object) -> None:
     checked_limit(limit)
 
 
-def page(queue: Settings, place: str, order: str, offset: int, limit: int) -> Operation[list[JobRecord]]:
-    """Jobs of one place; `order` is newest, oldest or due.
+def page(queue: Settings, place: str, order: str, offset: int, limit: int) -> Flow[list[JobRecord]]:
+    """Jobs of one place; `order` is newest, oldest or due. Large ones end it early.
 
     Raises:
         UsageError: offset below 0, or limit not within 1 and 1000.
     """
     _check_page(offset, limit)
+    found: list[JobRecord] = []
+    seen: set[str] = set()
+    while limit > 0:
+        count = min(limit, MOST_PAGED)
+        (answer,) = yield [_part(queue, place, order, offset, count)]
+        part: list[JobRecord] = firm(answer)
+        # Jobs come and go meanwhile, so one may stand in two parts.
+        found += [job for job in part if job.id not in seen]
+        seen.update([job.id for job in part])
+        offset += count
+        limit = limit - count if len(part) == count else 0
+    return found
 
-    def read(reply: list[list[str]]) -> list[JobRecord]:
-        return [_listed(job_id, due, fields) for job_id, due, *fields in reply]
+
+def _part(queue: Settings, place: str, order: str, offset: int, limit: int) -> Operation[list[JobRecord]]:
+    def read(reply: list[tuple[str, str, list[str]]]) -> list[JobRecord]:
+        return [_listed(job_id, due, fields) for job_id, due, fields in reply]
 
     return Operation("list", lua.load("page"), (place,), (queue.keys.jobs, order, offset, limit), read)
 

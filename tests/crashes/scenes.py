@@ -360,7 +360,7 @@ def _stats(queue: Queue, clock: Clock) -> Staged:
 
 def _page(queue: Queue, clock: Clock) -> Staged:
     ids = queue.enqueue_many(range(2))
-    return Staged(views.page(queue.settings, queue.settings.keys.pending, "oldest", 0, 10), ids)
+    return Staged(views._part(queue.settings, queue.settings.keys.pending, "oldest", 0, 10), ids)
 
 
 _FORGETFUL: Final = {"completed_history": 0, "failed_history": 0, "min_keep": 0}

@@ -44,7 +44,7 @@ def test_every_verb_is_cut_off():
 @pytest.mark.parametrize(
     ("verb", "script", "old", "new"),
     [
-        ("complete", "settle", "job[3] == token and job[4] == move", "false"),
+        ("complete", "settle", "settled[1] == token and settled[2] == move", "false"),
         ("requeue", "requeue", "local answer = job and answered(job[3], request)", "local answer"),
         ("enqueue", "enqueue", "local answer = existing(key, payload)", "local answer"),
         ("claim", "recover", "if job and job[1]", "if false and job[1]"),

@@ -16,14 +16,17 @@ from tests.test_scripts import SCRIPTS
 
 ZREM = "redis.call('ZREM', leases, id)\n"
 UNLINK = "redis.call('UNLINK', jobs .. id)"
+TAKE = "if #ids > 0 then redis.call('LPUSH', processing"
+HSET_ONE = "redis.call('HSET', key, 'id', id, 'payload', ARGV[i + 1], 'status', 'pending')\n"
 HSET = "for _, new_one in ipairs(new) do redis.call('HSET', jobs .. new_one[2], unpack(new_one)) end\n"
 BUGS = [
     # scene, script, what stands there, what stands there instead
-    ("claim, all kinds of entries", "claim", "'LMOVE', pending, processing, 'RIGHT', 'LEFT'", "'RPOP', pending"),
+    ("claim, all kinds of entries", "claim", TAKE, f"redis.call('RPOP', pending, looked_at)\n{TAKE}"),
     ("promote, by hand", "promote", "open_memory(delayed)", "redis.call('ZREM', delayed, unpack(ids))"),
-    ("enqueue, now", "enqueue", "if #now_ids > 0 then redis", f"{HSET}if #now_ids > 0 then redis"),
+    ("enqueue, now", "enqueue", "local length = redis", f"{HSET_ONE}local length = redis"),
+    ("enqueue, many", "enqueue", "if #now_ids > 0 then redis", f"{HSET}if #now_ids > 0 then redis"),
     ("complete", "settle", "if ended.completed", "redis.call('ZREM', leases, unpack(gone))\nif ended.completed"),
-    ("fail, attempts left", "settle", "take_claimed(id, whole(job[8]))", f"{ZREM}take_claimed(id, whole(job[8]))"),
+    ("fail, attempts left", "settle", "take_claimed(id, whole(job[5]))", f"{ZREM}take_claimed(id, whole(job[5]))"),
     ("reclaim, ended leases", "reclaim", "local text = 'lease expired '", f"{ZREM}local text = 'lease expired '"),
     ("release", "reclaim", "give_back(id, whole(job[9]), job[16])", ""),
     ("fail, none left", "reclaim", "redis.call('LPUSH', history, id)", ""),

@@ -28,11 +28,12 @@ class Pause:
     seconds: float
 
 
-def enqueues(job_id: str, delay: float | None = None, payload: object = "work") -> Plan:
-    """Somebody enqueues one job under an id."""
+def enqueues(job_id: str, delay: float | None = None, payload: object = "work", *, is_fresh: bool = False) -> Plan:
+    """Somebody enqueues one job under an id, the caller's own or a fresh one."""
 
     def steps(queue: Settings) -> Steps:
-        yield [enqueue(queue, prepare(queue, payload, Options(delay=delay, job_id=job_id)))]
+        options = Options(delay=delay, job_id=None if is_fresh else job_id)
+        yield [enqueue(queue, prepare(queue, payload, options, job_id))]
 
     return steps
 

@@ -122,6 +122,16 @@ SCENARIOS: Final = (
         faults=2,
     ),
     Scenario(
+        "enqueue of a fresh job sent again ∥ claim",
+        (),
+        (
+            Actor("producer", enqueues("j1", is_fresh=True)),
+            Actor("twin", enqueues("j1", is_fresh=True)),
+            Actor("worker", works("w", "complete")),
+        ),
+        faults=2,
+    ),
+    Scenario(
         "claim sent again ∥ reclaim",
         (JOB, SECOND),
         (

@@ -22,7 +22,7 @@ def test_ten_thousand_jobs_take_a_few_round_trips_and_keep_their_order(queue: Ha
     with queue.server.requests() as sent:
         ids = queue.enqueue_many({"n": n} for n in range(10_000))
 
-    assert len(scripts(sent)) == len(sent) == 40
+    assert len(scripts(sent)) == len(sent) == 67
     assert queue.places() == {"pending": [first, *ids]}
     assert ids == sorted(ids)
     assert queue.state().totals() == {"enqueued_total": 10_001}

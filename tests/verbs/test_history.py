@@ -68,3 +68,17 @@ def test_an_audit_stream_of_no_size_is_not_written(make_queue: MakeQueue):
     queue.complete(held(queue))
 
     assert not queue.redis.exists(queue.keys.log)
+
+
+def test_a_job_that_completes_at_once_has_its_line_and_stays_small(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock)
+    job_id = queue.enqueue(1)
+    job = queue.claim(0)
+    clock.pass_time(2)
+
+    queue.complete(job, "done")
+
+    (line,) = queue.get_job(job_id).history
+    assert (line["attempt"], line["outcome"]) == (1, "completed")
+    assert line["ended_at_ms"] - line["started_at_ms"] == 2000
+    assert queue.redis.object("encoding", queue.keys.job(job_id)) in ("listpack", "ziplist")  # and no hashtable

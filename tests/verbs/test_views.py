@@ -152,6 +152,16 @@ def test_a_page_is_at_most_a_megabyte_but_at_least_one_job(make_queue: MakeQueue
     assert [record.payload[0] for record in queue.list_pending(offset=1)] == ["y", "z"]
 
 
+def test_a_long_page_is_read_in_parts_that_hold_nobody_up(queue: Handle):
+    ids = queue.enqueue_many(range(500))
+
+    with queue.server.requests() as sent:
+        page = queue.list_pending(offset=10, limit=450)
+
+    assert [record.id for record in page] == ids[10:460]
+    assert len(sent) == 3
+
+
 @pytest.mark.breaks("layout", "status", because="some data is deleted and replaced by hand")
 def test_a_page_shows_what_can_be_shown(queue: Handle):
     gone, odd, huge, good = queue.enqueue_many(range(4))
