@@ -87,14 +87,14 @@ class Reclaimer:
         is_routine = now >= self._routine_at
         has_ended = promotion.first_lease_end_ms is not None and promotion.first_lease_end_ms <= promotion.now_ms
         is_due = has_ended or is_routine or promotion.unleased > 0 or self._shorten
-        if is_due and await self._sweep(is_routine=is_routine):
+        if is_due and await self._sweep(promotion.now_ms, is_routine=is_routine):
             return 0.0  # which lease ends next is not known
         if promotion.first_lease_end_ms is None or has_ended:
             return None
         return (promotion.first_lease_end_ms - promotion.now_ms) / 1000
 
-    async def _sweep(self, *, is_routine: bool) -> bool:
-        """Answers whether it took anything back."""
+    async def _sweep(self, now_ms: int, *, is_routine: bool) -> bool:
+        """Judge what had ended by `now_ms`; answers whether it took anything back."""
         if self._refresh is not None:
             await self._refresh()
         if is_routine:
@@ -102,7 +102,8 @@ class Reclaimer:
             self._offset = max(0, self._offset)
         has_taken = False
         for _ in range(_MOST_PASSES):
-            sweep = await self._link.drive(upkeep.sweep(self._settings, self._offset, shorten=self._shorten))
+            flow = upkeep.sweep(self._settings, self._offset, shorten=self._shorten, looked_at_ms=now_ms)
+            sweep = await self._link.drive(flow)
             self._offset = sweep.next_offset
             self._shorten = False
             for job_id in sweep.taken_back:

@@ -39,6 +39,9 @@ class Server:
     `embedded://` runs.
 
     With `topology="cluster"` it is a cluster of one node; without one, `SCHEDQ_TEST_TOPOLOGY` says which.
+
+    Attributes:
+        environment: variables that the program gets beside those of this process, at the next `start()`.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Server:
         self.socket_path = str(self.folder / "server.sock")
         self.port = 0
         self.options = {name.replace("_", "-"): _spelt(value) for name, value in options.items()}
+        self.environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -121,7 +125,7 @@ class Server:
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command(port),
-                env=os.environ | SERVER_ENVIRONMENT,
+                env=os.environ | SERVER_ENVIRONMENT | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,7 +1,8 @@
 local MOST_FINISHED = 100000
 
 -- Forget the oldest of a history beyond `keep`, sparing what finished less than `min_keep` ago, at most `budget`
--- of them. keep = -1: the caller does not know the application's caps, so it forgets nothing.
+-- of them. What finished far ahead of now did so before the clock went back, and spares nobody until then.
+-- keep = -1: the caller does not know the application's caps, so it forgets nothing.
 local function trim(list, status, stamp, keep, min_keep, budget)
   if keep < 0 then return end
   local length = redis.call('LLEN', list)
@@ -13,7 +14,7 @@ local function trim(list, status, stamp, keep, min_keep, budget)
     for i = #ids, 1, -1 do
       local job = redis.pcall('HMGET', jobs .. ids[i], 'status', stamp)
       if not job.err and job[1] == status then
-        if length - gone <= MOST_FINISHED and whole(job[2]) > now - min_keep then spared = true break end
+        if length - gone <= MOST_FINISHED and math.abs(now - whole(job[2])) < min_keep then spared = true break end
         redis.call('UNLINK', jobs .. ids[i])
       end
       gone = gone + 1

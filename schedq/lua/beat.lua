@@ -14,6 +14,7 @@ if bad then return bad end
 
 -- A removal comes first: it is allowed when memory is full, and opens the way for the rest.
 redis.call('ZREMRANGEBYSCORE', workers, '-inf', now - 10 * ttl)
+redis.call('ZREMRANGEBYSCORE', workers, now + 10 * ttl, '+inf')  -- from before the clock went back
 redis.call('ZADD', workers, now, id)
 redis.call('HSET', me, 'id', id, unpack(ARGV, 4))
 redis.call('PEXPIRE', me, ttl)

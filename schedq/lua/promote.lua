@@ -28,9 +28,11 @@ if bad then return bad end
 local answer, alive = 'HELD', 0
 if me ~= '' then
   local holder = redis.pcall('GET', promoter)
-  alive = redis.pcall('ZCOUNT', workers, now - silence_ms, '+inf')
+  alive = redis.pcall('ZCOUNT', workers, now - silence_ms, now + silence_ms)
   if type(alive) == 'table' then alive = 0 end
-  if type(holder) == 'string' and holder ~= me then
+  -- A lease that lasts longer than any is given was set before the clock went back, or by hand: nobody may be left.
+  local left = type(holder) == 'string' and redis.call('PTTL', promoter) or 0
+  if type(holder) == 'string' and holder ~= me and left >= 0 and left <= tonumber(lease_ms) then
     return {'STANDBY', now, 0, 0, '', '', 0, alive}
   end
   open_memory(leases)

@@ -11,7 +11,9 @@ ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 due channel  6 lim
       9 completed_history  10 failed_history  11 min_keep, ms
       12 page of `processing` to look at for claims without a lease: its offset, or -1 for "only if there are any"
       13 whether leases that end later than now + visibility are shortened (1, after the clock went back, or 0)
-      14... per job: id, attempts, wait in ms
+      14 instant after which leases that end are not judged, ms, or '': that of the caller's last look at the clock,
+      which may have jumped since
+      15... per job: id, attempts, wait in ms
 Returns  {now, whether more have expired (1 or 0), next offset or -1, how many were taken back, id, ...,
          then per job that needs a wait: id, attempts, backoff or ''}
 ]]
@@ -22,6 +24,7 @@ local jobs, clock, events, log_size, due_channel = ARGV[1], ARGV[2], ARGV[3], AR
 local limit, visibility, max_attempts = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local completed_history, failed_history, min_keep = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local offset, shorten = tonumber(ARGV[12]), ARGV[13] == '1'
+local looked_at = tonumber(ARGV[14])
 local PAGE, MOST_SEARCHED = 200, 10000
 local LAST_INSTANT = 253402300799999
 --@include _clock
@@ -42,7 +45,7 @@ if bad then return bad end
 local head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
 local earliest = LAST_INSTANT + 1
 local waits = {}
-for i = 14, #ARGV, 3 do waits[ARGV[i] .. ' ' .. ARGV[i + 1]] = tonumber(ARGV[i + 2]) end
+for i = 15, #ARGV, 3 do waits[ARGV[i] .. ' ' .. ARGV[i + 1]] = tonumber(ARGV[i + 2]) end
 local taken_back, undecided = {}, {}
 open_memory(leases)
 
@@ -211,7 +214,8 @@ if shorten then
   end
 end
 
-local expired = redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, limit)
+local ended_by = math.min(now, looked_at or now)
+local expired = redis.call('ZRANGEBYSCORE', leases, '-inf', ended_by, 'LIMIT', 0, limit)
 for _, id in ipairs(expired) do judge(id) end
 push_returned()
 if #gone > 0 then redis.call('ZREM', leases, unpack(gone)) end

@@ -17,7 +17,7 @@ if bad then return bad end
 
 local due = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or ''
 local since = redis.call('EXISTS', paused) == 1 and redis.pcall('GET', paused) or ''
-local reply = {now, due, type(since) == 'string' and since or '0', redis.call('ZCOUNT', workers, now - silence_ms, '+inf')}
+local reply = {now, due, type(since) == 'string' and since or '0', redis.call('ZCOUNT', workers, now - silence_ms, now + silence_ms)}
 for i = 1, 6 do reply[4 + i] = redis.call('LLEN', KEYS[i]) end
 reply[11], reply[12] = redis.call('ZCARD', KEYS[7]), redis.call('ZCARD', KEYS[8])
 for _, value in ipairs(redis.call('HGETALL', stats)) do reply[#reply + 1] = value end

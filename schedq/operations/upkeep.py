@@ -114,13 +114,16 @@ def _read_promotion(reply: list[Any]) -> Promotion:
     )
 
 
-def sweep(queue: Settings, offset: int = -1, *, shorten: bool = False) -> Flow[Sweep]:
+def sweep(queue: Settings, offset: int = -1, *, shorten: bool = False, looked_at_ms: int | None = None) -> Flow[Sweep]:
     """One bounded pass: take back what has expired, adopt what has no lease, trim.
+
+    Who has looked at Redis's clock says what it showed: leases that end later are left to the next look, which
+    notices if the clock has jumped in between.
 
     The script names the jobs that come back with a wait; the waits are drawn here and sent in a second round.
     """
     found: Sweep
-    (answer,) = yield [_reclaim(queue, offset, (), shorten=shorten)]
+    (answer,) = yield [_reclaim(queue, offset, (), shorten=shorten, looked_at_ms=looked_at_ms)]
     found, undecided = firm(answer)
     if not undecided:
         return found
@@ -128,7 +131,7 @@ def sweep(queue: Settings, offset: int = -1, *, shorten: bool = False) -> Flow[S
     for job_id, attempts, plan in undecided:
         wait = plans.delay_ms(plans.from_text(plan) or queue.backoff, attempts)
         waits += (job_id, attempts, wait)
-    (answer,) = yield [_reclaim(queue, -1, waits, shorten=False)]
+    (answer,) = yield [_reclaim(queue, -1, waits, shorten=False, looked_at_ms=looked_at_ms)]
     rest, _ = firm(answer)
     return Sweep(rest.now_ms, found.taken_back + rest.taken_back, found.has_more or rest.has_more, found.next_offset)
 
@@ -147,7 +150,7 @@ def take_back(queue: Settings) -> Flow[list[str]]:
 
 
 def _reclaim(
-    queue: Settings, offset: int, waits: Sequence[Argument], *, shorten: bool
+    queue: Settings, offset: int, waits: Sequence[Argument], *, shorten: bool, looked_at_ms: int | None = None
 ) -> Operation[tuple[Sweep, list[tuple[str, int, str]]]]:
     keys = queue.keys
     return Operation(
@@ -182,6 +185,7 @@ def _reclaim(
             duration_ms(queue.min_keep, "min_keep"),
             offset,
             int(shorten),
+            "" if looked_at_ms is None else looked_at_ms,
             *waits,
         ),
         _read_sweep,

@@ -89,11 +89,11 @@ BUGS: Final = (
         "end\nlocal first_end",
         "pause ∥ claim",
     ),
-    Bug("who stands by promotes", "promote", "holder ~= me then", "false then", "two promoters"),
+    Bug("who stands by promotes", "promote", "holder ~= me and left", "false and left", "two promoters"),
     Bug(
         "live leases are taken",
         "reclaim",
-        "leases, '-inf', now, 'LIMIT'",
+        "leases, '-inf', ended_by, 'LIMIT'",
         "leases, '-inf', '+inf', 'LIMIT'",
         "complete ∥ reclaim",
     ),

@@ -191,6 +191,27 @@ def test_the_promoter_that_stands_by_moves_nothing(make_queue: MakeQueue, clock:
     assert queue._ask(upkeep.promote(queue.settings, 200, "a")).moved == 1
 
 
+@pytest.mark.parametrize("how", [{"px": 3_600_000 + upkeep.PROMOTER_LEASE_MS}, {}])
+def test_a_promoter_lease_longer_than_any_that_is_given_binds_nobody(queue: Handle, how: dict[str, int]):
+    # Its holder died, and Redis's clock was set back by an hour, or somebody wrote it by hand.
+    queue.redis.set(queue.keys.promoter, "dead", **how)
+
+    assert queue._ask(upkeep.promote(queue.settings, 200, "b")).is_holder
+    assert not queue._ask(upkeep.promote(queue.settings, 200, "c")).is_holder
+
+
+def test_workers_that_spoke_last_before_the_clock_went_back_do_not_count(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock)
+    clock.pass_time(3600)
+    queue._ask(upkeep.beat(queue.settings, "w-1", {"pid": 7}))
+    clock.pass_time(-3600)
+
+    assert queue._ask(upkeep.promote(queue.settings, 200, "a")).workers == 0
+    assert queue.stats()["workers"] == 0
+    queue._ask(upkeep.beat(queue.settings, "w-2", {"pid": 8}))
+    assert queue.redis.zrange(queue.keys.workers, 0, -1) == ["w-2"]
+
+
 def test_with_a_promoter_a_new_earliest_instant_wakes_no_worker(queue: Handle):
     queue._ask(upkeep.promote(queue.settings, 200, "a"))
 

@@ -182,6 +182,22 @@ def test_after_the_clock_went_back_leases_that_end_too_late_are_shortened(queue:
     assert queue.places() == {"processing": [job_id]}
 
 
+def test_leases_that_ended_since_the_clock_was_looked_at_are_left_to_the_next_look(queue: Handle, clock: Clock):
+    first = queue.enqueue(1)
+    queue.claim(0)
+    clock.pass_time(5)
+    second = queue.enqueue(2)
+    queue.claim(0)
+    clock.pass_time(5)
+    looked_at_ms = clock.now_ms
+    clock.pass_time(3600)
+
+    found = queue._drive(upkeep.sweep(queue.settings, looked_at_ms=looked_at_ms))
+
+    assert found.taken_back == (first,)
+    assert queue.places() == {"pending": [first], "processing": [second]}
+
+
 @pytest.mark.breaks("layout", because="the string at `failed` is another program's")
 def test_a_place_of_the_wrong_type_stops_a_sweep_before_it_has_changed_anything(queue: Handle, clock: Clock):
     queue.enqueue(1)

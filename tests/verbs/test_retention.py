@@ -44,6 +44,23 @@ def test_it_never_expires_before_min_keep(make_queue: MakeQueue):
 
 
 @TRIMMED
+def test_what_finished_before_the_clock_went_back_an_hour_does_not_stay_for_that_hour(
+    make_queue: MakeQueue, clock: Clock
+):
+    queue = make_queue(clock=clock, completed_history=3)
+    clock.pass_time(3600)
+    finish(queue, 5)
+    clock.pass_time(-3600)
+    finish(queue, 1)
+    clock.pass_time(31)
+    newest = finish(queue, 2)
+
+    kept = queue.places()["completed"]
+
+    assert (len(kept), kept[-2:]) == (3, newest)
+
+
+@TRIMMED
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
 def test_the_newest_are_kept_and_older_ones_deleted(make_queue: MakeQueue, clock: Clock, end: str):
     queue = make_queue(clock=clock, completed_history=3, failed_history=3)

@@ -1,0 +1,137 @@
+"""The application whose workers are killed: two queues, and handlers that write down what really happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from schedq import Discard, Fixed, Queue, Snooze, current_job
+from tests.chaos.record import Recorder, now
+from tests.chaos.witness import Witness
+
+VISIBILITY_MS: Final = 4000
+MAX_ATTEMPTS: Final = 10
+NAMES: Final = ("first", "second")
+SPARED: Final = ("worker-0", "promoter-0")
+"""Processes that nobody kills: their memory is looked at for growth."""
+
+
+def made(name: str, redis: str | None) -> Queue:
+    """A queue of the run; what it keeps is little, so that a long run does not grow, and outlasts what is re-sent."""
+    return Queue(
+        name,
+        redis=redis,
+        visibility_ms=VISIBILITY_MS,
+        max_attempts=MAX_ATTEMPTS,
+        backoff=Fixed(0.3),
+        completed_ttl=7200,
+        completed_history=4000,
+        failed_history=400,
+        min_keep=30,
+        log_size=20_000,
+    )
+
+
+first = made("first", os.environ.get("CHAOS_REDIS"))
+second = made("second", os.environ.get("CHAOS_REDIS"))
+
+recorder: Recorder | None = None
+if "CHAOS_FOLDER" in os.environ:  # in a process of a run, not in one that only wants the names
+    recorder = Recorder(Path(os.environ["CHAOS_FOLDER"]), os.environ["CHAOS_NAME"])
+    recorder.watch_for_gaps()
+    Witness(recorder).attend()
+
+
+@contextmanager
+def noted(tag: str) -> Iterator[None]:
+    """Write the job's start and its end down, before and after anything else."""
+    assert recorder is not None
+    job = current_job()
+    recorder.write("start", now(), job.id, job.attempts, job.claim_token, tag, round(time.time(), 3))
+    how = "done"
+    try:
+        yield
+    except Snooze:
+        how = "snoozed"
+        raise
+    except Exception:
+        how = "raised"
+        raise
+    except BaseException:
+        how = "stopped"
+        raise
+    finally:
+        recorder.write("end", now(), job.id, job.attempts, job.claim_token, how)
+
+
+async def brief(tag: str) -> None:
+    """Nothing, on the loop."""
+    with noted(tag):
+        pass
+
+
+def quick(tag: str) -> None:
+    """Nothing, in a thread."""
+    with noted(tag):
+        pass
+
+
+async def nap(tag: str, seconds: float) -> None:
+    """A while on the loop; longer than a lease, maybe."""
+    with noted(tag):
+        await asyncio.sleep(seconds)
+
+
+def doze(tag: str, seconds: float) -> None:
+    """The same in a thread."""
+    with noted(tag):
+        time.sleep(seconds)
+
+
+async def fails(tag: str, times: int) -> None:
+    """Fails so many times before it succeeds."""
+    with noted(tag):
+        if current_job().attempts <= times:
+            raise RuntimeError("not yet")
+
+
+def hopeless(tag: str) -> None:
+    """Never succeeds."""
+    with noted(tag):
+        raise RuntimeError("as it must be")
+
+
+async def refused(tag: str) -> None:
+    """Fails for good at once."""
+    with noted(tag):
+        raise Discard("not this one")
+
+
+async def sleepy(tag: str) -> None:
+    """Snoozes, with luck not for ever."""
+    with noted(tag):
+        if random.random() < 0.5:
+            raise Snooze(random.choice((0.1, 0.4)))
+
+
+def poison(tag: str) -> None:
+    """Kills its worker, unless that one is spared."""
+    with noted(tag):
+        if os.environ["CHAOS_NAME"] in SPARED:
+            raise RuntimeError("not here")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+HANDLERS: Final[tuple[Callable[..., Any], ...]] = (
+    brief, quick, nap, doze, fails, hopeless, refused, sleepy, poison,
+)  # fmt: skip
+for queue in (first, second):
+    for handler in HANDLERS:
+        queue.task(handler)

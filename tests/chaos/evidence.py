@@ -1,0 +1,72 @@
+"""What is known of a run, and what is said of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.chaos.book import Book
+from tests.chaos.cover import Cover
+from tests.chaos.faults import Fault
+from tests.chaos.servertime import ServerTime
+
+GONE: Final = "gone"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that is known of a run.
+
+    Attributes:
+        final: job id → its place in Redis in the end, GONE if nothing is stored of it.
+        told: job id → moves in Redis's audit log.
+    """
+
+    book: Book
+    cover: Cover
+    time: ServerTime
+    faults: Sequence[Fault]
+    final: Mapping[str, str]
+    told: Mapping[str, Sequence[str]]
+    ended: float
+
+
+@dataclass
+class Verdict:
+    """Counts; those of MUST_BE_ZERO must be.
+
+    Attributes:
+        undecided: histories too long to be judged.
+        refused_ends: what processes said of jobs that were no longer theirs.
+        again: what explains how many second starts.
+        complaints: a sentence for each thing that must not be.
+    """
+
+    jobs: int = 0
+    starts: int = 0
+    lost: int = 0
+    early: int = 0
+    after_completion: int = 0
+    twice_explained: int = 0
+    twice_unexplained: int = 0
+    unfounded: int = 0
+    illegal: int = 0
+    undecided: int = 0
+    refused_ends: int = 0
+    recovered: int = 0
+    recovery_max_ms: int = 0
+    recovered_late: int = 0
+    again: Counter[str] = field(default_factory=Counter)
+    complaints: list[str] = field(default_factory=list)
+
+    def say(self, kind: str, text: str) -> None:
+        """Count what must not be."""
+        setattr(self, kind, getattr(self, kind) + 1)
+        self.complaints.append(f"{kind}: {text}")
+
+
+MUST_BE_ZERO: Final = (
+    "lost", "early", "after_completion", "twice_unexplained", "unfounded", "illegal", "recovered_late",
+)  # fmt: skip

@@ -1,0 +1,198 @@
+"""The network between the processes of a run and their server: a gate per process, which can be cut, closed or slowed.
+
+`tests/proxy.py` is the one for tests of single requests; here are hundreds of connections, and faults last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Self, TypeVar
+
+T = TypeVar("T")
+_RESET: Final = struct.pack("ii", 1, 0)
+_SIZE: Final = 1 << 16
+SCRIPT: Final = b"EVAL"
+"""What a request has in it that changes something."""
+
+
+class _Wire:
+    """One connection of a client, and ours to the server on its behalf."""
+
+    def __init__(self, gate: Gate, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self._gate = gate
+        self._ends = (client, server)
+        self.is_mute = False
+
+    async def carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, is_request: bool) -> None:
+        """Pass bytes on in one direction until either side ends."""
+        gate = self._gate
+        with suppress(OSError):
+            while data := await source.read(_SIZE):
+                await gate.opened.wait()
+                if is_request and gate.replies_to_lose and SCRIPT in data:
+                    gate.replies_to_lose -= 1
+                    gate.lost += 1
+                    self.is_mute = True
+                    target.write(data)
+                    continue
+                if self.is_mute and not is_request:
+                    break  # the server has done it, and nobody will hear of it
+                if gate.delay_s:
+                    await self._crawl(data, target)
+                else:
+                    target.write(data)
+                    await target.drain()
+        self.reset()
+
+    async def _crawl(self, data: bytes, target: asyncio.StreamWriter) -> None:
+        """Late, and in pieces."""
+        await asyncio.sleep(self._gate.delay_s)
+        cut = random.randrange(len(data))
+        for piece in (data[:cut], data[cut:]):
+            if piece:
+                target.write(piece)
+                await target.drain()
+                await asyncio.sleep(0.001)
+
+    def reset(self) -> None:
+        """End both connections at once, as a cut does."""
+        for end in self._ends:
+            with suppress(OSError):
+                end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            end.transport.abort()
+
+
+class Gate:
+    """Where one process connects to.
+
+    Attributes:
+        opened: cleared while nothing passes, in either direction; what was sent then arrives late.
+        replies_to_lose: of so many requests that change something the reply is thrown away, with the connection.
+        lost: how many have been.
+        delay_s: every piece of data comes so late, and broken in two.
+    """
+
+    def __init__(self, server_port: int) -> None:
+        self._server_port = server_port
+        self._wires: set[_Wire] = set()
+        self.opened = asyncio.Event()
+        self.opened.set()
+        self.replies_to_lose = 0
+        self.lost = 0
+        self.delay_s = 0.0
+
+    async def open(self, port: int = 0) -> int:
+        """Listen; answers the port."""
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", port)
+        bound: int = self._listener.sockets[0].getsockname()[1]
+        return bound
+
+    def cut(self) -> None:
+        """Reset every connection."""
+        for wire in list(self._wires):
+            wire.reset()
+
+    def close(self) -> None:
+        """For good."""
+        self._listener.close()
+        self.opened.set()
+        self.cut()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            back, forth = await asyncio.open_connection("127.0.0.1", self._server_port)
+        except OSError:
+            writer.transport.abort()
+            return
+        wire = _Wire(self, writer, forth)
+        self._wires.add(wire)
+        try:
+            await asyncio.gather(wire.carry(reader, forth, is_request=True), wire.carry(back, writer, is_request=False))
+        finally:
+            self._wires.discard(wire)
+            wire.reset()
+
+
+class Network:
+    """The gates, on an event loop in a thread of their own; its methods may be called from any other."""
+
+    def __init__(self, server_port: int) -> None:
+        self._server_port = server_port
+        self._gates: dict[str, Gate] = {}
+        self._ports: dict[str, int] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="chaos-network", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._do(self._close_all)
+        self._await(asyncio.sleep(0.05))
+        self._await(_finish())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def url(self, name: str) -> str:
+        """Where the process `name` finds the server; the same as long as this lives."""
+        if name not in self._ports:
+            self._gates[name] = gate = self._do(lambda: Gate(self._server_port))
+            self._ports[name] = self._await(gate.open())
+        return f"redis://127.0.0.1:{self._ports[name]}/0"
+
+    def cut(self, name: str) -> None:
+        """Reset all connections of a process."""
+        self._do(self._gates[name].cut)
+
+    def close(self, name: str) -> None:
+        """A black hole: nothing passes any more."""
+        self._do(self._gates[name].opened.clear)
+
+    def open(self, name: str, *, keeps: bool = True) -> None:
+        """The end of it; what was sent meanwhile arrives now, or (`keeps` is False) the connections are reset."""
+        gate = self._gates[name]
+        if not keeps:
+            self._do(gate.cut)
+        self._do(gate.opened.set)
+
+    def slow(self, name: str, delay_s: float) -> None:
+        """Everything comes later from now on, and in pieces; 0 ends that."""
+        self._do(lambda: setattr(self._gates[name], "delay_s", delay_s))
+
+    def lose_replies(self, name: str, count: int = 1) -> None:
+        """Of the next requests that change something the replies are lost."""
+        self._do(lambda: setattr(self._gates[name], "replies_to_lose", count))
+
+    def lost(self) -> int:
+        """How many replies were."""
+        return sum(gate.lost for gate in self._gates.values())
+
+    def _close_all(self) -> None:
+        for gate in self._gates.values():
+            gate.close()
+
+    def _do(self, action: Callable[[], T]) -> T:
+        async def act() -> T:
+            return action()
+
+        done: T = self._await(act())
+        return done
+
+    def _await(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+
+
+async def _finish() -> None:
+    """Let what still runs end."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)

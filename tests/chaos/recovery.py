@@ -1,0 +1,53 @@
+"""How soon the jobs of workers that were killed, while nothing else was wrong, began elsewhere."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.book import Claim, Job
+from tests.chaos.evidence import Evidence, Verdict
+from tests.chaos.faults import LEASE_S
+
+RECLAIM_S: Final = LEASE_S + 1.5
+
+
+def look(verdict: Verdict, evidence: Evidence) -> None:
+    """Measure and judge that for every job that they held."""
+    deaths = {fault.target: fault.since for fault in evidence.faults if fault.is_calm}
+    if not deaths:
+        return
+    lateness = {died: _lateness(evidence, died, died + RECLAIM_S) for died in deaths.values()}
+    for job in evidence.book.jobs.values():
+        for claim in job.claims.values():
+            if (died := deaths.get(claim.process)) is None or not _is_held(job, claim, died):
+                continue
+            later = [s.at for s in job.starts if s.token in job.claims and job.claims[s.token].began > claim.began]
+            if later and claim.crashes == 0:
+                _recovered(verdict, evidence, job, died, min(later), lateness[died])
+
+
+def _is_held(job: Job, claim: Claim, died: float) -> bool:
+    return claim.ended < died and not any(op.verb == "settle" and op.token == claim.token for op in job.ops)
+
+
+def _recovered(verdict: Verdict, evidence: Evidence, job: Job, died: float, began: float, late: float) -> None:
+    verdict.recovered += 1
+    verdict.recovery_max_ms = max(verdict.recovery_max_ms, round((began - died) * 1000))
+    allowed = RECLAIM_S + evidence.cover.of_anyone(died, began) + late
+    if began - died > allowed:
+        verdict.say(
+            "recovered_late", f"{job.id} began {began - died:.1f} s after its worker's death; {allowed:.1f} s are"
+        )
+
+
+def _lateness(evidence: Evidence, since: float, until: float) -> float:
+    """How late the machine is just now: by what delayed jobs that were due meanwhile began too late."""
+    late = 0.0
+    for job in evidence.book.jobs.values():
+        put = next((op for op in job.ops if op.verb == "enqueue"), None)
+        if put is None or not put.delay_ms or not job.starts or any(op.verb == "reschedule" for op in job.ops):
+            continue
+        due = put.ended + put.delay_ms / 1000
+        if since <= due <= until:
+            late = max(late, min(start.at for start in job.starts) - due)
+    return late

@@ -1,0 +1,82 @@
+"""What a long run has found, as README's table: fault × outcome.
+
+The result stands in `soak.json`, as `scripts/chaos --seconds 3600 --record tests/chaos/soak.json` writes it; the table
+is made of nothing else, and a test compares README with it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from tests.chaos.app import VISIBILITY_MS
+from tests.chaos.faults import KINDS
+
+SOAK: Final = Path(__file__).with_name("soak.json")
+README: Final = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- chaos -->\n", "<!-- /chaos -->"
+Result = dict[str, Any]
+
+NAMES: Final = {
+    "worker_kill": "a worker is killed (SIGKILL)",
+    "poison_kill": "a job kills its worker",
+    "promoter_kill": "a promoter is killed",
+    "redis_kill": "Redis is killed and starts again (`appendfsync always`)",
+    "worker_stop": "a worker or promoter stands still for longer than a lease (SIGSTOP)",
+    "worker_restart": "a worker is told to stop (SIGTERM, 1 s of grace)",
+    "cut": "all connections of a process are reset",
+    "black_hole": "nothing passes for up to 1.4 leases; then it comes late, or never",
+    "lost_reply": "Redis does what it was asked, and the reply is lost",
+    "slow_wire": "everything comes late and in pieces",
+    "client_kill": "CLIENT KILL of all clients",
+    "script_flush": "SCRIPT FLUSH",
+    "memory_squeeze": "memory is full: new jobs are refused",
+    "server_slow": "Redis stands still for up to 2.5 s",
+    "clock_step": "Redis's clock steps by an hour, forward or back",
+    "client_skew": "a worker whose clock is an hour ahead or behind, a promoter a day ahead",
+}
+_HEADS: Final = ("fault", "times", "jobs lost", "early", "begun after they had completed", "begun again because of it")
+
+
+def recorded() -> Result:
+    """The result of the soak."""
+    found: Result = json.loads(SOAK.read_text())
+    return found
+
+
+def text(result: Result) -> str:
+    """What README says of it."""
+    lines = [f"| {' | '.join(_HEADS)} |", f"|{'---|' * len(_HEADS)}"]
+    outcomes = [f"{result[name]:,}" for name in ("lost", "early", "after_completion")]
+    for kind in KINDS:
+        times = "not tested here" if kind in result["left_out"] else f"{result['faults'][kind]:,}"
+        again = f"{result['again'].get(kind, 0):,}"
+        lines.append(f"| {' | '.join([NAMES[kind], times, *outcomes, again])} |")
+    return f"{_summary(result)}\n\n" + "\n".join(lines) + "\n"
+
+
+def _summary(result: Result) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items() if name != "server")
+    again, unexplained = result["twice_explained"], result["twice_unexplained"]
+    return (
+        f"`scripts/chaos --seconds {result['seconds']} --seed {result['seed']}` of {result['date']} "
+        f"({versions}, {result['versions']['server']}):\n"
+        f"{result['jobs']:,} jobs, {result['kills']:,} kills, {result['network_faults']:,} faults of the network. "
+        f"{result['lost']} jobs were lost; {again:,} attempts began again because a\n"
+        f"fault had kept their worker from renewing the lease, {unexplained} without such a fault; {result['illegal']} "
+        "jobs have a history that no legal order explains.\n"
+        f"With leases of {VISIBILITY_MS / 1000:g} s the jobs of a killed worker began elsewhere "
+        f"{result['recovery_max_ms'] / 1000:.1f} s after its death at the latest, when nothing else was wrong."
+    )
+
+
+def written() -> str:
+    """What README has there now."""
+    return README.read_text().partition(BEGIN)[2].partition(END)[0]
+
+
+def write(result: Result) -> None:
+    """Write it to README."""
+    found = README.read_text()
+    README.write_text(found.replace(BEGIN + written() + END, BEGIN + text(result) + END))

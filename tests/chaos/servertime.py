@@ -1,0 +1,58 @@
+"""What the server's clock showed, at any instant of a run: the machine's, and what we had made of it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+TOLERANCE_MS: Final = 20.0
+"""How well a reading is known: the machine's clock is compared twice a second, and it may be slewed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The server's clock was set off by `offset_ms` in all: it may show it from `asked` on, and does from `seen` on."""
+
+    asked: float
+    seen: float
+    offset_ms: float
+
+
+class ServerTime:
+    """Bounds of what the server's clock showed.
+
+    Args:
+        samples: instants of the monotonic clock, each with the machine's Unix time in ms.
+        steps: in order.
+    """
+
+    def __init__(self, samples: Sequence[tuple[float, float]], steps: Sequence[Step] = ()) -> None:
+        self._instants = [instant for instant, _ in samples]
+        self._bases = [unix_ms - instant * 1000 for instant, unix_ms in samples]
+        begins = [float("-inf"), *(step.asked for step in steps)]
+        ends = [*(step.seen for step in steps), float("inf")]
+        offsets = [0.0, *(step.offset_ms for step in steps)]
+        self._spans = list(zip(begins, ends, offsets, strict=True))
+
+    def latest(self, since: float, until: float) -> float:
+        """The most that it can have shown at any instant between the two, ms since the epoch."""
+        return max(self._at(min(until, end)) + offset for _, end, offset in self._within(since, until))
+
+    def earliest(self, since: float, until: float) -> float:
+        """The least."""
+        return min(self._at(max(since, begin)) + offset for begin, _, offset in self._within(since, until))
+
+    def went_ahead(self, since: float, until: float) -> float:
+        """By how many ms at most it was set forward between two instants, steps back not counted."""
+        spans = self._within(since, until)
+        return sum(max(0.0, after[2] - before[2]) for before, after in pairwise(spans))
+
+    def _within(self, since: float, until: float) -> list[tuple[float, float, float]]:
+        return [span for span in self._spans if span[0] <= until and span[1] >= since]
+
+    def _at(self, instant: float) -> float:
+        at = min(bisect_left(self._instants, instant), len(self._instants) - 1)
+        return instant * 1000 + self._bases[at]

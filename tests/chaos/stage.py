@@ -1,0 +1,211 @@
+"""The processes of a run, their server, and the network in between."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tests.chaos import faketime
+from tests.chaos.app import NAMES, SPARED
+from tests.chaos.network import Network
+from tests.chaos.record import Recorder, now
+from tests.chaos.servertime import Step
+from tests.servers import Server
+
+ROOT: Final = Path(__file__).parents[2]
+APPS: Final = tuple(f"tests.chaos.app:{name}" for name in NAMES)
+WORKERS, PROMOTERS, PRODUCERS = 5, 2, 2
+CONCURRENCY: Final = 8
+SKEWS: Final = {"worker-2": "+3600", "worker-3": "-3600", "promoter-1": "+86400"}
+"""Seconds by which the clocks of some processes are wrong."""
+
+
+@dataclass(slots=True)
+class Part:
+    """A process of the run.
+
+    Attributes:
+        name: what it is, over all its lives, such as `worker-3`.
+        is_ended: we have ended this life, or told it to end.
+    """
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+    is_ended: bool = False
+    is_frozen: bool = False
+
+    @property
+    def key(self) -> str:
+        """What its records are named."""
+        return f"{self.name}-{self.popen.pid}"
+
+    @property
+    def role(self) -> str:
+        return self.name.partition("-")[0]
+
+    @property
+    def is_running(self) -> bool:
+        return self.popen.poll() is None
+
+    def send(self, number: int) -> None:
+        self.popen.send_signal(number)
+
+
+@dataclass
+class Stage:
+    """All of a run. Leaves nothing behind.
+
+    Args:
+        rate: jobs per second, all producers together.
+        seed: of what the producers choose.
+        faketime: the library that makes processes see another time; None if it can't be had.
+        also: another checkout, whose schedq every second worker runs.
+        keeps: leave the folder with records and logs.
+    """
+
+    rate: float
+    seed: int
+    faketime: Path | None = None
+    also: Path | None = None
+    keeps: bool = False
+    folder: Path = field(init=False)
+    parts: dict[str, Part] = field(default_factory=dict)
+    lives: list[Part] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self.folder = Path(tempfile.mkdtemp(prefix="schedq-chaos-"))
+        self.recorder = Recorder(self.folder, "director")
+        self.recorder.watch_for_gaps()
+        self.server = Server(topology="single", appendonly=True, appendfsync="always")
+        self._clock = self.folder / "server-clock"
+        if self.faketime is not None:
+            self._clock.write_text("+0\n")
+            self.server.environment = self._faked(FAKETIME_TIMESTAMP_FILE=str(self._clock), FAKETIME_CACHE_DURATION="1")
+        if self.also is not None:
+            (self.folder / "also").mkdir()
+            (self.folder / "also" / "schedq").symlink_to(self.also.resolve() / "schedq")
+        self.server.start()
+        self.network = Network(self.server.port)
+        self.network.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for part in self.parts.values():
+            with suppress(ProcessLookupError):
+                part.send(signal.SIGKILL)
+            part.popen.wait(30)
+        self.network.__exit__()
+        if self.server.is_running:
+            self.server.thaw()
+            self.kill_server()
+        self.server.stop()
+        for part in self.lives:
+            faketime.forget(part.popen.pid)
+        if not self.keeps:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start_all(self) -> None:
+        """Start every process; they are waited for by nobody."""
+        for role, count in (("worker", WORKERS), ("promoter", PROMOTERS), ("producer", PRODUCERS)):
+            for number in range(count):
+                self.start(f"{role}-{number}")
+
+    def start(self, name: str) -> Part:
+        """Start a process, again too."""
+        number = int(name.partition("-")[2])
+        paths = [str(ROOT)]
+        if self.also is not None and name.startswith("worker") and number % 2:
+            paths.insert(0, str(self.folder / "also"))
+        url = self.network.url(name)
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SCHEDQ_", "REDIS_"))}
+        environment |= {
+            "CHAOS_FOLDER": str(self.folder),
+            "CHAOS_NAME": name,
+            "CHAOS_REDIS": url,
+            "PYTHONPATH": os.pathsep.join(paths),
+        }
+        if self.faketime is not None and name in SKEWS:
+            environment |= self._faked(FAKETIME=SKEWS[name])
+        log = self.folder / f"{name}.log"
+        with log.open("ab") as file:
+            popen = subprocess.Popen(
+                [sys.executable, *self._command(name, url, number)],
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        part = self.parts[name] = Part(name, popen, log)
+        self.lives.append(part)
+        return part
+
+    def _command(self, name: str, url: str, number: int) -> list[str]:
+        if name.startswith("worker"):
+            how = ["--concurrency", str(CONCURRENCY), "--grace", "1", "--log-format", "json"]
+            return ["-m", "schedq", "worker", *APPS, *how, *(["--no-promoter"] if number % 2 else [])]
+        if name.startswith("promoter"):
+            return ["-m", "tests.chaos.promoter", "promoter", *NAMES, "--redis", url, "--log-format", "json"]
+        return ["-m", "tests.chaos.producer", name, url, str(self.rate / PRODUCERS), str(self.seed)]
+
+    def having(self, role: str, *, spared: bool = True) -> list[Part]:
+        """The processes of a role that run, and stand still for no fault of ours."""
+        return [
+            part
+            for part in self.parts.values()
+            if part.role == role
+            and part.is_running
+            and not (part.is_ended or part.is_frozen)
+            and (spared or part.name not in SPARED)
+        ]
+
+    def kill(self, part: Part) -> None:
+        """SIGKILL."""
+        part.is_ended = True
+        part.send(signal.SIGKILL)
+        part.popen.wait(30)
+        faketime.forget(part.popen.pid)
+
+    def kill_server(self) -> None:
+        """SIGKILL."""
+        pid = self.server.pid
+        self.server.kill()
+        faketime.forget(pid)
+
+    def set_clock(self, offset_s: int) -> Step:
+        """Let the server's clock be off by so much in all, and wait until it shows that."""
+        asked = now()
+        fresh = self._clock.with_suffix(".new")
+        fresh.write_text(f"{offset_s:+d}\n")
+        fresh.replace(self._clock)
+        deadline = time.monotonic() + 30
+        with self.server.client() as client:
+            while abs(_offset_s(client.time()) - offset_s) > 60:
+                assert time.monotonic() < deadline, "the server does not go by the clock that we made"
+                time.sleep(0.02)
+        step = Step(asked, now(), offset_s * 1000.0)
+        self.steps.append(step)
+        return step
+
+    def _faked(self, **how: str) -> dict[str, str]:
+        # The monotonic clock is left alone: a real one does not step either.
+        return {"LD_PRELOAD": str(self.faketime), "FAKETIME_DONT_FAKE_MONOTONIC": "1", **how}
+
+
+def _offset_s(shown: tuple[int, int]) -> float:
+    return shown[0] + shown[1] / 1e6 - time.time()

@@ -1,0 +1,94 @@
+"""Writes down what a worker or promoter asks Redis and what it is told; the code that asks stays as it is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from schedq.link import Link
+from schedq.operations import Operation
+from schedq.operations.upkeep import Promotion
+from schedq.worker.held import Attempt
+from schedq.worker.renewal import Renewal
+from tests.chaos.record import Recorder, now
+
+_FIRST_SETTLED, _SETTLED_WIDTH = 9, 7
+_MOST_LOOKS_S = 1.0
+
+
+class Witness:
+    """Stands beside the connections of this process."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._write = recorder.write
+        self._numbers = itertools.count()
+        self._looked_at: dict[str, float] = {}
+
+    def attend(self) -> None:
+        """Hear everything from now on."""
+        exchange, ask = Link.exchange, Renewal._ask
+
+        async def heard(
+            link: Link, operations: Sequence[Operation[Any]], failed: Callable[[], None] | None = None
+        ) -> list[Any]:
+            began, sendings = now(), 1
+            numbers = [self._sent(operation) for operation in operations]
+
+            def again() -> None:
+                nonlocal sendings
+                sendings += 1
+                if failed is not None:
+                    failed()
+
+            answers = await exchange(link, operations, again)
+            for operation, number, answer in zip(operations, numbers, answers, strict=True):
+                self._answered(operation, number, answer, began, sendings)
+            return answers
+
+        def renewed(renewal: Renewal, batch: list[Attempt]) -> list[str]:
+            began = now()
+            words = ask(renewal, batch)
+            told = [(a.job.id, a.job.claim_token, word) for a, word in zip(batch, words, strict=True)]
+            self._write("renewed", began, now(), told)
+            return words
+
+        Link.exchange = heard  # type: ignore[method-assign,assignment]
+        Renewal._ask = renewed  # type: ignore[method-assign,assignment]
+
+    def _sent(self, operation: Operation[Any]) -> int:
+        number = next(self._numbers)
+        if operation.name == "claim":
+            self._write("claim", now(), operation.args[4])
+        elif operation.name == "settle":
+            self._write("settle", now(), number, _settlements(operation))
+        return number
+
+    def _answered(self, operation: Operation[Any], number: int, answer: Any, began: float, sendings: int) -> None:
+        if isinstance(answer, Exception):
+            return  # what became of it is not known
+        if operation.name == "claim":
+            self._write("claimed", now(), operation.args[4], _jobs(answer.jobs))
+        elif operation.name == "recover":
+            self._write("claimed", now(), operation.args[1], _jobs(answer[1]))
+        elif operation.name == "settle":
+            self._write("settled", now(), number, answer, sendings)
+        elif operation.name == "reclaim" and answer[0].taken_back:
+            self._write("taken", began, now(), answer[0].taken_back)
+        elif isinstance(answer, Promotion):
+            self._looked(operation.keys[0])
+
+    def _looked(self, key: str) -> None:
+        instant = now()
+        if instant - self._looked_at.get(key, 0.0) >= _MOST_LOOKS_S:
+            self._looked_at[key] = instant
+            self._write("look", instant, key)
+
+
+def _jobs(jobs: Sequence[Any]) -> list[tuple[str, str, int, int]]:
+    return [(job.id, job.claim_token, job.attempts, job.crashes) for job in jobs]
+
+
+def _settlements(operation: Operation[Any]) -> list[tuple[Any, ...]]:
+    args = operation.args
+    return [tuple(args[at : at + 4]) for at in range(_FIRST_SETTLED, len(args), _SETTLED_WIDTH)]
