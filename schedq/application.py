@@ -113,7 +113,7 @@ class Application:
         self._open()
 
     @classmethod
-    def visiting(cls, name: str, *, redis: object = None, retry_for: float = 5) -> Self:
+    def visiting(cls, name: str, *, redis: object = None, retry_for: float = 5, allow_eviction: bool = False) -> Self:
         """A queue for a process without the application's code, such as a tool for operators.
 
         It trims nothing and does not put its name on the list of queues; `learn_settings` tells it the application's
@@ -122,7 +122,7 @@ class Application:
         Raises:
             UsageError: an argument makes no sense.
         """
-        made = cls(name, redis=redis, retry_for=retry_for)
+        made = cls(name, redis=redis, retry_for=retry_for, allow_eviction=allow_eviction)
         made.settings = replace(made.settings.without_application(), listed=False)
         made._open()
         return made

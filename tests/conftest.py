@@ -14,6 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from schedq import AsyncQueue, Queue
 from tests.bad_input.tally import pytest_terminal_summary
 from tests.doors import Clock, Handle, Loop
+from tests.roles import ROLE
 from tests.servers import Server
 from tests.state import LAWS
 
@@ -75,7 +76,11 @@ def make_queue(door: str, server: Server, loop: Loop, request: pytest.FixtureReq
     def make(name: str | None = None, *, at: Server = server, url: str | None = None, **settings: Any) -> Handle:
         kind = Queue if door == "blocking" else AsyncQueue
         name = name or f"q-{uuid.uuid4().hex[:12]}"
-        made.append(Handle(kind(name, redis=url or at.unix_url, **settings), at, loop))
+        queue, beyond = kind(name, redis=url or at.unix_url, **settings), None
+        if ROLE:
+            beyond = kind(name, redis=at.own_url, **settings)
+            beyond.registry = queue.registry
+        made.append(Handle(queue, at, loop, beyond))
         return made[-1]
 
     yield make

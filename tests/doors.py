@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 
 from schedq import AsyncQueue, Queue
 from schedq.keys import QueueKeys
+from tests.roles import is_beyond
 from tests.servers import Server
 from tests.state import State
 
@@ -66,28 +67,35 @@ async def _others() -> list[str]:
 
 
 class Handle:
-    """One queue through one door. Every verb of `Queue` is a plain call here."""
+    """One queue through one door. Every verb of `Queue` is a plain call here.
 
-    def __init__(self, queue: Queue | AsyncQueue, server: Server, loop: Loop) -> None:
+    Args:
+        beyond: the same queue for the verbs that are not the role's, where tests are run under one.
+    """
+
+    def __init__(
+        self, queue: Queue | AsyncQueue, server: Server, loop: Loop, beyond: Queue | AsyncQueue | None = None
+    ) -> None:
         self.queue = queue
+        self._beyond = beyond or queue
         self.server = server
         self._loop = loop
         self._client = server.client(encoding_errors="surrogateescape")
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.queue, name)
+        found = getattr(self._beyond if is_beyond(name) else self.queue, name)
         if not inspect.iscoroutinefunction(found):
             return found
         return lambda *args, **kwargs: self._loop.run(found(*args, **kwargs))
 
     def exchange(self, operations: Any) -> list[Any]:
         """The answers to one round of a flow that a test steps through."""
-        found = self.queue._sender.exchange(operations)
+        found = self._beyond._sender.exchange(operations)
         return self._loop.run(found) if inspect.isawaitable(found) else found
 
     def start(self, verb: str, *args: Any, **kwargs: Any) -> Future[Any]:
         """Begin a call that takes its time."""
-        found = getattr(self.queue, verb)
+        found = getattr(self._beyond if is_beyond(verb) else self.queue, verb)
         if inspect.iscoroutinefunction(found):
             return self._loop.start(found(*args, **kwargs))
         return in_thread(found, *args, **kwargs)
@@ -122,10 +130,11 @@ class Handle:
 
     def close(self) -> None:
         """Close either door."""
-        if isinstance(self.queue, Queue):
-            self.queue.close()
-        else:
-            self._loop.run(self.queue.aclose())
+        for queue in {self.queue, self._beyond}:
+            if isinstance(queue, Queue):
+                queue.close()
+            else:
+                self._loop.run(queue.aclose())
         self._client.close()
 
     # -- looking past the door

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from schedq.doctor.roles import ROLES
 from schedq.embedded import SERVER_ENVIRONMENT, server_binary
+from tests.roles import ROLE
 
 TOPOLOGY: Final = os.environ.get("SCHEDQ_TEST_TOPOLOGY", "single")
 """What a server is unless a test says otherwise: `single`, or `cluster`, of one node."""
@@ -38,6 +40,9 @@ class Server:
     and port over `kill()` and `start()`. The program is the one that SCHEDQ_TEST_SERVER names, else the one that
     `embedded://` runs.
 
+    With `users`, names and what ACL SETUSER says of each, it has those, whose password is their name, and the tests'
+    own, and lets in nobody else; `SCHEDQ_TEST_ROLE` names one that queues then are, if nothing else is said.
+
     With `topology="cluster"` it is a cluster of one node; without one, `SCHEDQ_TEST_TOPOLOGY` says which.
 
     Attributes:
@@ -45,7 +50,12 @@ class Server:
     """
 
     def __init__(
-        self, binary: str | os.PathLike[str] | None = None, *, topology: str | None = None, **options: object
+        self,
+        binary: str | os.PathLike[str] | None = None,
+        *,
+        topology: str | None = None,
+        users: Mapping[str, str] | None = None,
+        **options: object,
     ) -> None:
         self.is_cluster = (topology or TOPOLOGY) == "cluster"
         if self.is_cluster:
@@ -56,6 +66,14 @@ class Server:
         self.port = 0
         self.options = {name.replace("_", "-"): _spelt(value) for name, value in options.items()}
         self.environment: dict[str, str] = {}
+        self._user = self._own_user = f":{self.options['requirepass']}@" if "requirepass" in self.options else ""
+        if ROLE and not self._user and users is None:
+            self._user, users = _login(ROLE), {ROLE: ROLES[ROLE].rules()}
+        if users is not None:
+            self._own_user = _login("tests")
+            known = "".join(f"user {name} on >{name} {rules}\n" for name, rules in users.items())
+            (self.folder / "users.acl").write_text(f"user default off\nuser tests on >tests ~* &* +@all\n{known}")
+            self.options["aclfile"] = str(self.folder / "users.acl")
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -82,20 +100,27 @@ class Server:
     def url(self) -> str:
         """Over TCP, with the password if it has one."""
         if self.is_cluster:
-            return f"redis+cluster://{self._credentials}127.0.0.1:{self.port}"
-        return f"redis://{self._credentials}127.0.0.1:{self.port}/0"
+            return f"redis+cluster://{self._user}127.0.0.1:{self.port}"
+        return f"redis://{self._user}127.0.0.1:{self.port}/0"
 
     @property
     def unix_url(self) -> str:
         """Over the unix socket; a cluster is found over TCP only."""
         if self.is_cluster:
             return self.url
-        return f"unix://{self._credentials}{self.socket_path}?db=0"
+        return f"unix://{self._user}{self.socket_path}?db=0"
 
     @property
-    def _credentials(self) -> str:
-        password = self.options.get("requirepass")
-        return f":{password}@" if password else ""
+    def own_url(self) -> str:
+        """The same for the tests' own user, who may do everything; it differs where they are run under a role."""
+        return self.url_as("tests") if self._own_user == _login("tests") else self.unix_url
+
+    def url_as(self, user: str) -> str:
+        """The same for a user whose password is the name."""
+        login = _login(user)
+        if self.is_cluster:
+            return f"redis+cluster://{login}127.0.0.1:{self.port}"
+        return f"unix://{login}{self.socket_path}?db=0"
 
     def start(self) -> None:
         """Start it, again too, and wait until it answers and has read its data."""
@@ -171,7 +196,7 @@ class Server:
     def client(self, **options: Any) -> redis.Redis:
         """A plain client that sends each command once."""
         given = {"decode_responses": True, "retry": Retry(NoBackoff(), 0), "socket_timeout": 30} | options
-        return redis.Redis.from_url(f"redis://{self._credentials}127.0.0.1:{self.port}/0", **given)
+        return redis.Redis.from_url(f"redis://{self._own_user}127.0.0.1:{self.port}/0", **given)
 
     def log(self) -> str:
         """The end of what it wrote."""
@@ -207,8 +232,8 @@ class Server:
 
     def _wire(self) -> socket.socket:
         wire = socket.create_connection(("127.0.0.1", self.port), timeout=30)
-        if password := self.options.get("requirepass"):
-            wire.sendall(f"AUTH {password}\r\n".encode())
+        if self._own_user:
+            wire.sendall(f"AUTH {self._own_user.strip(':@').replace(':', ' ')}\r\n".encode())
             assert wire.recv(100) == b"+OK\r\n"
         wire.settimeout(None)
         return wire
@@ -248,6 +273,10 @@ def _free_port() -> int:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+
+
+def _login(user: str) -> str:
+    return f"{user}:{user}@"
 
 
 def _spelt(value: object) -> str:

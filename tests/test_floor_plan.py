@@ -19,7 +19,7 @@ FLOORS = {
     "requests": {"operations"},
     "doors": {"application", "connection", "embedded", "queue", "aio"},
     "roles": {"link", "promoter", "scheduler", "reclaimer", "worker", "service", "fleet"},
-    "people": {"cli", "testing", "dashboard", "__main__", "schedq"},
+    "people": {"cli", "doctor", "testing", "dashboard", "__main__", "schedq"},
 }
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS.values()) for room in rooms}
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "manager", "base", "misc"}

@@ -15,6 +15,7 @@ from schedq.cli.cancel import cancel
 from schedq.cli.completion import VARIABLE, completion
 from schedq.cli.cron import cron
 from schedq.cli.demo import demo
+from schedq.cli.doctor import doctor
 from schedq.cli.enqueue import enqueue
 from schedq.cli.job import job
 from schedq.cli.jobs import jobs
@@ -31,7 +32,7 @@ from schedq.errors import SchedqError
 
 COMMANDS = (
     *(worker, promoter, enqueue, stats, jobs, job, requeue, cancel, reschedule, pause, resume, purge),
-    *(cron, server, completion, demo),
+    *(cron, doctor, server, completion, demo),
 )
 
 

@@ -93,7 +93,9 @@ def named(error: Exception, what: str, at: Where) -> SchedqError:
     if _is_stranger(error):
         return UsageError(f"{where} refuses the user name or password: {text}")
     if _code(error) == "NOPERM" or any(words in text for words in _DENIED_IN_SCRIPT):
-        return UsageError(f"{what}: the Redis user may not do this on {where}: {text}")
+        return UsageError(
+            f"{what}: the Redis user may not do this on {where}: {text}; `schedq doctor --acl` prints what it needs"
+        )
     if _code(error) == "OOM" or "OOM command not allowed" in text:
         return QueueFull(f"{what}: the memory of {where} is full (maxmemory)")
     if "WRONGTYPE" in text:

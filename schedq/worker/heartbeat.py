@@ -55,6 +55,7 @@ class Heartbeat:
             "pid": os.getpid(),
             "started_at_ms": int(wall() * 1000),
             "concurrency": concurrency,
+            "settings": json.dumps(queue.settings.to_fields(), separators=(",", ":")),
         }
 
     async def run(self) -> None:

@@ -95,7 +95,7 @@ def make_queue(desk: Server) -> Iterator[Callable[..., Queue]]:
     made: list[Queue] = []
 
     def make(name: str = "mail", **settings: Any) -> Queue:
-        made.append(Queue(name, redis=desk.unix_url, **settings))
+        made.append(Queue(name, redis=desk.own_url, **settings))
         return made[-1]
 
     yield make

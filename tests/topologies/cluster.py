@@ -27,7 +27,12 @@ class Cluster:
 
     def __init__(self, primaries: int = 3, replicas: int = 0, **options: object) -> None:
         self._primaries = primaries
-        given = {"cluster_enabled": True, "cluster_node_timeout": 800, "repl_diskless_sync_delay": 0, **options}
+        given: dict[str, Any] = {
+            "cluster_enabled": True,
+            "cluster_node_timeout": 800,
+            "repl_diskless_sync_delay": 0,
+            **options,
+        }
         self.nodes = [Server(None, topology="single", **given) for _ in range(primaries + replicas)]
         self._numbers = itertools.count()
         self._stack = ExitStack()

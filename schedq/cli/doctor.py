@@ -1,0 +1,163 @@
+"""`schedq doctor`: what is wrong with a Redis and its queues, and what to do; and access rules for its users."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from schedq.cli import show
+from schedq.cli.options import json_option, redis_option
+from schedq.cli.typed import QUEUE_NAME
+from schedq.connection.address import Address
+from schedq.doctor.examination import SAMPLE, Report, examine
+from schedq.doctor.finding import LEVELS, Finding
+from schedq.doctor.roles import EVERY_QUEUE, ROLES, setuser
+from schedq.errors import UsageError
+from schedq.keys import checked_name
+
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+
+
+@click.command(
+    short_help="Say what is wrong with a Redis and its queues, and what to do.",
+    epilog="""\b
+Examples:
+  schedq doctor
+  schedq doctor emails --json
+  schedq doctor --ignore snapshots-only --ignore paused-long
+  schedq doctor --acl --role worker --queue emails | redis-cli""",
+)
+@click.argument("names", nargs=-1, type=QUEUE_NAME, metavar="[NAME]...")
+@click.option(
+    "--sample",
+    type=click.IntRange(100, 1_000_000),
+    default=SAMPLE,
+    show_default=True,
+    metavar="N",
+    help="Entries of each place of a queue to look at, and ten times as many keys.",
+)
+@click.option(
+    "--ignore", "ignored", multiple=True, metavar="CODE", help="Show such a finding, and let it want nothing."
+)
+@click.option("--acl", is_flag=True, help="Print ACL SETUSER lines for the three roles instead; asks no server.")
+@click.option("--role", type=click.Choice(list(ROLES)), help="With --acl: this role only.")
+@click.option(
+    "--queue",
+    "queue_name",
+    metavar="NAME|*",
+    default=EVERY_QUEUE,
+    show_default=True,
+    help="With --acl: the queue that the user may use, or every queue.",
+)
+@click.option("--user", metavar="NAME", help="With --acl and --role: the user's name.")
+@redis_option
+@json_option
+def doctor(
+    names: tuple[str, ...],
+    sample: int,
+    ignored: tuple[str, ...],
+    acl: bool,  # noqa: FBT001 - click's way
+    role: str | None,
+    queue_name: str,
+    user: str | None,
+    redis_url: str | None,
+    as_json: bool,  # noqa: FBT001
+) -> None:
+    """Examine the Redis server and the queues NAME, or all there are; change nothing.
+
+    Each finding has a level (error: jobs are lost or stand still, or will; warning: act before that; note: good to
+    know), what it means and a remedy. Exit code 0: there is nothing to act on; 1: there are errors or warnings.
+    """
+    if acl:
+        _print_roles(names, role, queue_name, user, redis_url, as_json=as_json)
+        return
+    if role or user or queue_name != EVERY_QUEUE:
+        raise click.UsageError("--role, --queue and --user go with --acl")
+    try:
+        report = examine(redis_url, names, sample=sample)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
+    wanting = [finding for finding in report.findings if finding.level != "note" and finding.code not in ignored]
+    if as_json:
+        show.out_json({"redis": report.redis, "is_healthy": not wanting, **_plain(report), "ignored": list(ignored)})
+    else:
+        _show(report, ignored)
+    if wanting:
+        raise click.exceptions.Exit(1)
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    return {
+        "queues": report.queues,
+        "server": report.server,
+        "findings": [asdict(finding) for finding in report.findings],
+        "limits": report.limits,
+    }
+
+
+def _show(report: Report, ignored: tuple[str, ...]) -> None:
+    about = " ".join(str(report.server.get(name, "")) for name in ("server", "version")).strip()
+    show.out(show.heading(f"{report.redis}{about and f', {about}'}; {show.count(len(report.queues), 'queue')}"))
+    for finding in report.findings:
+        show.out("", _entry(finding, is_ignored=finding.code in ignored))
+    if report.limits:
+        show.out("", *(Text(show.harmless(words)) for words in report.limits))
+    counts = [
+        show.count(count, level)
+        for level in LEVELS
+        if (count := sum(finding.level == level and finding.code not in ignored for finding in report.findings))
+    ]
+    accepted = sum(finding.code in ignored for finding in report.findings)
+    show.out("", ", ".join([*(counts or ["nothing to act on"]), *([f"{accepted} ignored"] if accepted else [])]))
+
+
+def _entry(finding: Finding, *, is_ignored: bool) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    where = f"queue {finding.queue}: " if finding.queue else ""
+    level = "ignored" if is_ignored else finding.level
+    grid.add_row(Text(level, _STYLES.get(level, "dim")), Text(show.harmless(f"{where}{finding.says} [{finding.code}]")))
+    if finding.examples:
+        grid.add_row("", Text(show.harmless(", ".join(finding.examples)), "dim"))
+    grid.add_row("", Text(show.harmless(finding.means)))
+    grid.add_row("", Text(show.harmless(f"→ {finding.remedy}")))
+    return grid
+
+
+def _print_roles(
+    names: tuple[str, ...], role: str | None, queue: str, user: str | None, redis_url: str | None, *, as_json: bool
+) -> None:
+    if names:
+        raise click.UsageError("with --acl a queue is named by --queue")
+    if user and not role:
+        raise click.UsageError("--user names one user: say which role it has, with --role")
+    try:
+        if queue != EVERY_QUEUE:
+            checked_name(queue)
+        if user is not None and (not user.isprintable() or not user or " " in user):
+            raise click.UsageError(f"{user!r} can't be a user's name")
+        tagged = Address(redis_url).is_cluster
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
+    wanted = [ROLES[role]] if role else list(ROLES.values())
+    lines = [setuser(one, queue, user=user, tagged=tagged) for one in wanted]
+    if as_json:
+        found = [
+            {"role": one.name, "what": one.what, "user": line.split()[2], "queue": queue, "line": line}
+            | {"commands": list(one.commands(queue))}
+            for one, line in zip(wanted, lines, strict=True)
+        ]
+        show.out_json({"roles": found})
+        return
+    for line in lines:
+        show.line(line)
+    names_of = ", ".join(line.split()[2] for line in lines)
+    click.echo(
+        f"schedq: for redis-cli, on each server; none has a password yet: ACL SETUSER NAME >PASSWORD, for {names_of}",
+        err=True,
+    )

@@ -1,0 +1,20 @@
+"""A server that lets in nobody but the users of the roles, and the tests' own."""
+
+from __future__ import annotations
+
+import re
+
+from schedq import lua
+
+_FUNCTION = re.compile(r"^local function (\w+)\(.*?(?: end|\nend)$", re.MULTILINE | re.DOTALL)
+
+
+def called(script: str) -> frozenset[str]:
+    """The commands that a script may call: functions of its fragments that it does not use are left out."""
+    text = re.sub(r"\A--\[\[.*?\]\]\n", "", lua.text(script), flags=re.DOTALL)
+    text = re.sub(r"^--@include (_\w+)$", lambda found: lua.text(found[1]), text, flags=re.MULTILINE)
+    text = re.sub(r"--.*", "", text)
+    while unused := [found[0] for found in _FUNCTION.finditer(text) if len(re.findall(rf"\b{found[1]}\b", text)) == 1]:
+        for function in unused:
+            text = text.replace(function, "")
+    return frozenset(name.lower() for name in re.findall(r"redis\.p?call\('([A-Z]+)'", text))

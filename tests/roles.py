@@ -1,0 +1,100 @@
+"""Which part of the suite proves which role: `scripts/test --role NAME` runs it with users that the role's rules made.
+
+The server's default user is off then. Verbs of the role go to Redis as the role's user; what else a test does to set
+its scene goes as the tests' own user.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+ROLE: Final = os.environ.get("SCHEDQ_TEST_ROLE", "")
+"""The role under which the tests are run, or '' for none."""
+
+_ANYBODYS: Final = frozenset({"get_job", "events", "learn_settings"})
+_PRODUCERS: Final = _ANYBODYS | {"enqueue", "enqueue_many", "cancel", "wait", "result"}
+VERBS: Final = {
+    "producer": _PRODUCERS,
+    "worker": _PRODUCERS
+    | {"claim", "complete", "fail", "snooze", "release", "renew", "settle"}
+    | {"promote_due", "reclaim_stuck", "stats"},
+    "viewer": _ANYBODYS
+    | {"stats", "list_pending", "list_delayed", "list_processing", "list_completed", "list_failed"}
+    | {"list_cancelled", "list_broken", "list_workers", "list_queues"},
+}
+"""The verbs of each role; whatever else a queue can do goes as the tests' own user."""
+WITHOUT_REDIS: Final = frozenset({"job", "task", "handler", "close", "aclose"})
+
+FILES: Final = {
+    "producer": (
+        "tests/verbs/test_enqueue.py",
+        "tests/verbs/test_enqueue_many.py",
+        "tests/verbs/test_own_ids.py",
+        "tests/verbs/test_results.py",
+        "tests/verbs/test_cancel.py",
+        "tests/verbs/test_tasks.py",
+    ),
+    "worker": (
+        "tests/verbs/test_adopt.py",
+        "tests/verbs/test_claim.py",
+        "tests/verbs/test_claim_bad_data.py",
+        "tests/verbs/test_claim_waits.py",
+        "tests/verbs/test_endings.py",
+        "tests/verbs/test_enqueue.py",
+        "tests/verbs/test_fencing.py",
+        "tests/verbs/test_pause.py",
+        "tests/verbs/test_promote.py",
+        "tests/verbs/test_reclaim.py",
+        "tests/verbs/test_recover.py",
+        "tests/verbs/test_results.py",
+        "tests/verbs/test_retention.py",
+        "tests/worker",
+    ),
+    "viewer": (
+        "tests/cli/test_looking.py",
+        "tests/verbs/test_history.py",
+        "tests/verbs/test_views.py",
+    ),
+}
+"""The part of the suite that is about each role."""
+
+_NO_USER: Final = "it goes through a proxy, by an address that names no user"
+EXEMPT: Final[dict[str, dict[str, str]]] = {
+    "producer": {
+        "tests/verbs/test_results.py::test_only_who_waits_for_a_job_hears_of_it": "it counts requests, and those"
+        " of the tests' own user are more",
+    },
+    "worker": {
+        "tests/worker/test_faults.py::test_an_answer_that_is_lost_costs_no_job_an_attempt": _NO_USER,
+        "tests/worker/test_faults.py::test_jobs_that_a_lost_answer_brought_go_back": _NO_USER,
+        "tests/worker/test_link.py::test_a_worker_whose_user_may_no_longer_run_scripts_says_so_and_ends": (
+            "it takes rights from the default user, who is off"
+        ),
+    },
+    "viewer": {},
+}
+"""Tests in those files that can't be run under the role, and why."""
+
+
+def is_beyond(name: str) -> bool:
+    """Whether a queue's verb is none of the role's, where there is one."""
+    from schedq import Queue
+
+    if not ROLE or name in WITHOUT_REDIS or name in VERBS[ROLE]:
+        return False
+    if name in ("_ask", "_drive"):
+        return ROLE != "worker"  # they send what workers send, and nobody else
+    return not name.startswith("_") and callable(getattr(Queue, name, None))
+
+
+def arguments(role: str) -> list[str]:
+    """What pytest is given to run a role's part."""
+    return [*FILES[role], *(f"--deselect={test}" for test in EXEMPT[role])]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] not in ([role] for role in FILES):
+        sys.exit(f"scripts/test --role: one of {', '.join(FILES)}")
+    print(*arguments(sys.argv[1]), sep="\n")
