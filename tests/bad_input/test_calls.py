@@ -235,7 +235,7 @@ def test_a_worker_completes_a_job_whose_result_fails_when_it_is_looked_at(
 
     for name in results:
         job_id = queue.enqueue({"task": "give", "args": [name]})
-        assert isinstance(queue.result(job_id, 10), str)
+        assert isinstance(queue.result(job_id, 60), str)
         assert queue.get_job(job_id).result_error.startswith("result")
 
 

@@ -131,8 +131,8 @@ def test_a_key_of_another_type_stops_no_loop_and_no_neighbour(
     cases: list[Case] = []
     neighbours: list[Handle] = []
     for kind in TYPES:
-        here = [Case(name, kind, make_queue(visibility_ms=1000), gate) for name in KEYS if KEYS[name] != kind]
-        neighbours.append(make_queue(visibility_ms=1000))
+        here = [Case(name, kind, make_queue(visibility_ms=3000), gate) for name in KEYS if KEYS[name] != kind]
+        neighbours.append(make_queue(visibility_ms=3000))
         neighbours[-1].task(name="ok")(lambda: "ok")
         post = crew.start(*(case.queue for case in here), neighbours[-1], debug=False, concurrency=64)
         for case in here:

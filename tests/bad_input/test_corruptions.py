@@ -135,7 +135,7 @@ def test_a_damaged_job_ends_where_it_can_be_seen_and_disturbs_nobody(
     make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs, caplog: pytest.LogCaptureFixture, record_property: Any
 ) -> None:
     queue = make_queue(visibility_ms=5000, max_attempts=20, completed_history=10_000)
-    neighbour = make_queue(visibility_ms=1000)
+    neighbour = make_queue(visibility_ms=3000)
     ran = serve(queue, gate)
     neighbour.task(name="ok")(lambda: "ok")
     found = samples(queue)

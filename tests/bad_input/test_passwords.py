@@ -159,11 +159,11 @@ def _talk(make_scene: Any) -> None:
     roles = (("worker", APP, "-vv"), ("worker", APP, "-vv", "--processes", "2"), ("promoter", app.NAME, "-vv"))
     lasting = [scene.start(*words, SCHEDQ_REDIS_URL=right) for words in roles]
     ids = [scene.add("brief"), scene.add("fails", max_attempts=1), scene.add("brief", delay=0.2)]
-    scene.until(lambda: all(scene.job(job_id).status in ("completed", "failed") for job_id in ids), within=30)
+    scene.until(lambda: all(scene.job(job_id).status in ("completed", "failed") for job_id in ids), within=60)
     scene.server.kill()
-    scene.until(lambda: all("lost (" in process.log for process in lasting), within=20)
+    scene.until(lambda: all("lost (" in process.log for process in lasting), within=60)
     scene.server.start()
-    scene.until(lambda: all("back after" in process.log for process in lasting), within=20)
+    scene.until(lambda: all("back after" in process.log for process in lasting), within=60)
 
     refused = [scene.start(*words, SCHEDQ_REDIS_URL=wrong) for words in (*roles, ("stats", app.NAME))]
     refused.append(scene.start("stats", app.NAME, "--redis", f"redis://ada:{TYPED}"))

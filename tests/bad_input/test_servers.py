@@ -45,7 +45,7 @@ def test_a_worker_waits_until_a_replica_is_the_primary(make_queue: MakeQueue, cr
         queue = make_queue(at=replica, retry_for=20)
         queue.task(name="ok")(lambda: "ok")
         crew.start(queue)
-        until(lambda: [line for line in logs() if "read-only replica" in line], within=20)
+        until(lambda: [line for line in logs() if "read-only replica" in line], within=60)
 
         client.replicaof("NO", "ONE")
 
@@ -76,11 +76,11 @@ def test_a_process_waits_for_a_replica_to_become_the_primary() -> None:
 def _replica(make_scene: Any) -> None:
     scene: Scene = make_scene(server={"replicaof": NOBODY})
     started = [scene.start(*words) for words in ROLES[:3]]
-    scene.until(lambda: all("read-only replica" in process.log for process in started), within=20)
+    scene.until(lambda: all("read-only replica" in process.log for process in started), within=60)
     time.sleep(0.5)
     assert all(process.is_running for process in started)
 
     scene.client.replicaof("NO", "ONE")
     job_id = scene.add("brief")
 
-    scene.until(lambda: scene.is_completed(job_id), within=20)
+    scene.until(lambda: scene.is_completed(job_id), within=60)

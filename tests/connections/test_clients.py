@@ -105,7 +105,7 @@ def test_a_job_goes_its_way(make_queue: MakeQueue, guarded: Server, kind: Kind, 
     payload = {"text": "ü€😀", "number": 1.5}
     with closing(queue.events(timeout=20)) as events:
         first = queue.start_iteration(events)
-        until(lambda: queue.redis.pubsub_numsub(queue.keys.events)[0][1], within=20)
+        until(lambda: queue.redis.pubsub_numsub(queue.keys.events)[0][1], within=60)
 
         job_id = queue.enqueue(payload, delay=0.05)
         waiting = queue.start("wait", job_id, 20)

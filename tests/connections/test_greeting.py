@@ -55,7 +55,7 @@ def logs(caplog: pytest.LogCaptureFixture) -> Logs:
 def follow(server: Server, primary: Server) -> None:
     with server.client() as client:
         client.replicaof("127.0.0.1", primary.port)
-        until(lambda: client.info("replication")["master_link_status"] == "up", within=30)
+        until(lambda: client.info("replication")["master_link_status"] == "up", within=60)
 
 
 def test_a_replica_is_refused_with_advice_and_taken_once_it_is_the_primary(make_queue: MakeQueue, primary: Server):
@@ -92,7 +92,7 @@ def test_a_worker_on_a_replica_says_so_and_waits(make_queue: MakeQueue, primary:
         its = make_queue(queue.queue.name, at=replica)
         its.queue.handler(lambda payload: payload)
         crew.start(its)
-        until(lambda: any("replica" in line and "trying again" in line for line in logs()), within=20)
+        until(lambda: any("replica" in line and "trying again" in line for line in logs()), within=60)
 
         with replica.client() as client:
             client.replicaof("NO", "ONE")
@@ -114,7 +114,7 @@ def test_a_server_that_is_loading_is_named_and_waited_for(make_queue: MakeQueue)
         server.options["key-load-delay"] = "200"  # µs for each command; it looks at its clients after every 1024
         starting = in_thread(server.start)
         with server.client() as client:
-            until(lambda: _is_loading(client), within=20)
+            until(lambda: _is_loading(client), within=60)
         patient, impatient = make_queue(at=server, retry_for=30), make_queue(at=server, retry_for=0)
 
         enqueuing = patient.start("enqueue", 1)

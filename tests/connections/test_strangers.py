@@ -63,7 +63,7 @@ def test_an_answer_that_is_not_redis_is_said_in_one_line(make_queue: MakeQueue, 
     with pytest.raises(StoreUnavailable, match=f"enqueue: redis://{place} does not answer as Redis does .*rediss://"):
         queue.enqueue(1)
 
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 25
 
 
 def test_who_hangs_up_is_said_so(make_queue: MakeQueue, stranger: Stranger):

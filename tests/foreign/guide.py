@@ -61,7 +61,7 @@ class Guide:
         """A worker that blocks until there is a job."""
         waiting = self.scene.waiting()
         worker = self.worker(*options)
-        self.scene.until(lambda: self.scene.waiting() > waiting, within=20)
+        self.scene.until(lambda: self.scene.waiting() > waiting, within=60)
         return worker
 
     def say(self, verb: str, *options: object) -> str:

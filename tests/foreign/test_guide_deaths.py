@@ -15,7 +15,7 @@ pytestmark = pytest.mark.processes
 matrix = Matrix()
 
 
-@matrix(ALL, visibility_ms=1000)
+@matrix(ALL, visibility_ms=3000)
 def test_a_guide_worker_that_dies_at_any_point_loses_no_job(guide: Guide):
     scene = guide.scene
     ids = [scene.add("brief") for _ in range(3)]
@@ -29,7 +29,7 @@ def test_a_guide_worker_that_dies_at_any_point_loses_no_job(guide: Guide):
             guide.worker(redis=after_note.url),
             guide.worker("--work-ms", 600_000),
         ]
-        scene.until(lambda: after_move.faults == after_note.faults == 1 and did("started", dying[2]), within=20)
+        scene.until(lambda: after_move.faults == after_note.faults == 1 and did("started", dying[2]), within=60)
         scene.until(lambda: len(claimed(guide)) == 2)
         for worker in dying:
             worker.kill()
@@ -37,7 +37,7 @@ def test_a_guide_worker_that_dies_at_any_point_loses_no_job(guide: Guide):
     assert sorted(scene.state().ids("processing")) == sorted(ids)
 
     worker = scene.worker()
-    scene.until(lambda: scene.is_completed(*ids), within=20)
+    scene.until(lambda: scene.is_completed(*ids), within=60)
 
     assert sorted(note.id for note in scene.notes("start")) == sorted(ids)
     assert {note.pid for note in scene.notes("start")} == {worker.pid}
@@ -54,16 +54,16 @@ def claimed(guide: Guide) -> list[str]:
     return [job_id for job_id in state.ids("processing") if state.job(job_id).get("claim_token")]
 
 
-@matrix(EACH_LANGUAGE, visibility_ms=1000)
+@matrix(EACH_LANGUAGE, visibility_ms=3000)
 def test_a_guide_worker_that_was_frozen_comes_too_late_and_changes_nothing(guide: Guide):
     scene = guide.scene
     ids = [scene.add("gated", "gate") for _ in range(2)]
     late = [guide.worker("--jobs", 1, "--work-ms", 3000, *options) for options in ((), ("--fail", "no luck"))]
-    scene.until(lambda: len(did("started", *late)) == 2, within=20)
+    scene.until(lambda: len(did("started", *late)) == 2, within=60)
     for frozen in late:
         frozen.send(signal.SIGSTOP)
     worker = scene.worker()
-    scene.until(lambda: scene.has_started(*ids), within=20)
+    scene.until(lambda: scene.has_started(*ids), within=60)
     before = scene.state()
 
     for frozen in late:
@@ -94,9 +94,9 @@ def test_a_guide_worker_that_was_frozen_before_its_note_runs_the_job_again(guide
         for wire in wires:
             wire.hold_reply(guide.client.move.upper())
         frozen = [guide.worker("--jobs", 1, redis=wire.url) for wire in wires]
-        scene.until(lambda: all(wire.faults for wire in wires), within=20)
+        scene.until(lambda: all(wire.faults for wire in wires), within=60)
         ours = scene.worker()
-        scene.until(lambda: scene.is_completed(done) and scene.has_started(running), within=20)
+        scene.until(lambda: scene.is_completed(done) and scene.has_started(running), within=60)
 
         for wire in wires:
             wire.let_go()

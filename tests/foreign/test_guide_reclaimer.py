@@ -28,7 +28,7 @@ def test_a_guide_reclaimer_spares_what_is_renewed_and_takes_what_a_dead_worker_h
 
     reclaimer = guide.start("reclaim", "--visibility-ms", VISIBILITY_MS, "--every-ms", 100)
     worker = guide.waiting_worker()
-    scene.until(lambda: scene.is_completed(lost), within=20)
+    scene.until(lambda: scene.is_completed(lost), within=60)
     scene.until(lambda: scene.now_ms() > began + 2 * VISIBILITY_MS)
     scene.open("gate")
     scene.until(lambda: scene.is_completed(kept))

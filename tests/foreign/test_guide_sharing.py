@@ -65,7 +65,7 @@ def guide_stats(guide: Guide) -> dict[str, int]:
 
 
 @pytest.mark.breaks("tokens", because=LEAVES_IT)
-@matrix(ALL, visibility_ms=1000)
+@matrix(ALL, visibility_ms=3000)
 def test_a_schedq_producer_feeds_guide_workers_now_and_later_by_schedq_promoter(guide: Guide):
     scene = guide.scene
     scene.start("promoter", app.NAME)
@@ -87,7 +87,7 @@ def test_a_schedq_producer_feeds_guide_workers_now_and_later_by_schedq_promoter(
 
 
 @pytest.mark.breaks("tokens", because=LEAVES_IT)
-@matrix(EACH_LANGUAGE, visibility_ms=1000)
+@matrix(EACH_LANGUAGE, visibility_ms=3000)
 def test_what_one_side_fails_the_other_completes(guide: Guide):
     scene = guide.scene
     theirs = guide.produce(call("brief"))
@@ -132,7 +132,7 @@ def test_guide_workers_and_schedq_workers_share_the_jobs_of_one_queue(guide: Gui
     ids += made.output.split()
     assert len(set(ids)) == 180
 
-    scene.until(lambda: scene.is_completed(*ids), within=30)
+    scene.until(lambda: scene.is_completed(*ids), within=60)
 
     done_by_ours = [note.id for note in scene.notes("start")]
     done_by_theirs = did("started", *guides)

@@ -109,9 +109,9 @@ class Process:
     def kill(self) -> None:
         """SIGKILL, and wait."""
         self.send(signal.SIGKILL)
-        self._popen.wait(10)
+        self._popen.wait(60)
 
-    def code(self, within: float = 30) -> int:
+    def code(self, within: float = 90) -> int:
         """Its exit code, when it has ended."""
         try:
             return self._popen.wait(within)
@@ -121,7 +121,7 @@ class Process:
     def end(self) -> None:
         """End all that is left of it, by force."""
         self.send_group(signal.SIGKILL)
-        self._popen.wait(10)
+        self._popen.wait(60)
 
     def leaves_nothing(self) -> bool:
         """Whether its group has no process any more."""
@@ -186,7 +186,7 @@ class Scene:
         """Enqueue a call; its id."""
         return self.queue.enqueue(call(task, *args), **options)
 
-    def until(self, condition: Callable[[], object], within: float = 30) -> None:
+    def until(self, condition: Callable[[], object], within: float = 90) -> None:
         """Wait for it."""
         deadline = time.monotonic() + within
         while not condition():
@@ -270,7 +270,7 @@ def living() -> Iterator[tuple[int, int, int]]:
 
 def each(cases: Iterable[Case], act: Callable[[Case], None]) -> None:
     """Do it for all cases at the same time; fails if any does."""
-    with ThreadPoolExecutor(max_workers=20) as pool:
+    with ThreadPoolExecutor(max_workers=8) as pool:
         under_way = {pool.submit(act, case): case for case in cases}
     for future, case in under_way.items():
         if error := future.exception():

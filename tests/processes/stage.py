@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -15,6 +15,8 @@ from tests.servers import Server
 
 MakeScene = Callable[..., Scene]
 Act = Callable[..., None]
+_AT_ONCE: Final = 8
+"""Tests at the same time, which mostly wait: more of them only wait for each other."""
 
 
 @contextmanager
@@ -71,7 +73,7 @@ class Together:
 
     def _start(self, request: pytest.FixtureRequest) -> None:
         chosen = [item.name for item in request.session.items if item.path == request.node.path]
-        pool = ThreadPoolExecutor(max_workers=len(chosen))
+        pool = ThreadPoolExecutor(max_workers=_AT_ONCE)
         self._under_way = {name: pool.submit(self._acts[name]) for name in chosen if name in self._acts}
         pool.shutdown(wait=False)
 
@@ -80,6 +82,6 @@ def play(act: Act, breaks: Sequence[str]) -> None:
     """One test with scenes of its own."""
     with scenes(breaks) as make_scene:
         if "scene" in inspect.signature(act).parameters:
-            act(make_scene(visibility_ms=2000))
+            act(make_scene(visibility_ms=3000))
         else:
             act(make_scene)

@@ -18,7 +18,7 @@ together = Together()
 def fleet(scene: Scene, count: int, *options: str) -> Process:
     """A parent with its workers, all of which look for jobs."""
     started = scene.worker("--processes", str(count), *options)
-    scene.until(lambda: scene.is_alive(started, count) and scene.waiting() == count, within=20)
+    scene.until(lambda: scene.is_alive(started, count) and scene.waiting() == count, within=60)
     assert len(started.children) == count
     return started
 
@@ -106,7 +106,7 @@ def test_a_child_that_is_asked_to_leave_is_not_replaced(scene: Scene):
     for worker_id in scene.client.zrange(keys.workers, 0, -1):
         scene.client.hset(keys.worker(str(worker_id)), "stop", "1")
 
-    assert parent.code(within=30) == 0
+    assert parent.code(within=60) == 0
     assert "a new one starts" not in parent.log
 
 
@@ -130,7 +130,7 @@ def test_a_handlers_own_processes_can_be_ended(scene: Scene):
     scene.worker("--processes", "2")
     job_id = scene.add("ends_a_child")
 
-    scene.until(lambda: scene.is_completed(job_id), within=20)
+    scene.until(lambda: scene.is_completed(job_id), within=60)
 
     assert scene.job(job_id).result == [-signal.SIGTERM, -signal.SIGINT]
 
@@ -154,5 +154,5 @@ def test_children_start_as_their_parent_did_whatever_the_applications_folder_hol
         PYTHONPATH=str(ROOT),
     )
 
-    assert parent.code(within=20) == 0
+    assert parent.code(within=60) == 0
     assert scene.is_completed(job_id)

@@ -39,7 +39,7 @@ def test_jobs_that_were_enqueued_while_redis_was_killed_are_all_done(make_scene:
     time.sleep(0.7)
     scene.server.start()
     producer.join(30)
-    scene.until(lambda: scene.queue.stats()["completed_total"] == 200, within=20)
+    scene.until(lambda: scene.queue.stats()["completed_total"] == 200, within=60)
 
     assert len(ids) == 200
     assert scene.is_completed(*ids)
@@ -58,10 +58,10 @@ def assert_explained(scene: Scene, ids: list[str]) -> None:
 
 @together()
 def test_a_full_redis_refuses_new_jobs_whole_and_lets_workers_do_the_rest(make_scene: MakeScene):
-    scene = make_scene(visibility_ms=1500)
+    scene = make_scene(visibility_ms=3000)
     queue = scene.queue
     backlog = queue.enqueue_many([call("brief")] * 300)
-    long = [scene.add("nap", 2.5), scene.add("doze", 2.5)]
+    long = [scene.add("nap", 4.5), scene.add("doze", 4.5)]
     later = queue.enqueue_many([NewJob(call("brief"), delay=600)] * 5)
 
     scene.client.config_set("maxmemory", scene.client.info("memory")["used_memory"])
@@ -85,7 +85,7 @@ def test_a_full_redis_refuses_new_jobs_whole_and_lets_workers_do_the_rest(make_s
         return scene.is_completed(*long)
 
     scene.until(is_over)
-    assert min(Counter(job_id for job_id, _ in ends).values()) >= 4, "they were not renewed three times"
+    assert min(Counter(job_id for job_id, _ in ends).values()) >= 3, "they were not renewed twice"
     scene.until(lambda: queue.stats()["pending_depth"] == 5)
     assert not scene.has_started(*later)
     queue.resume()
@@ -103,7 +103,7 @@ def test_a_full_redis_refuses_new_jobs_whole_and_lets_workers_do_the_rest(make_s
 def test_processes_wait_for_redis_but_not_for_ever_as_they_stop(make_scene: MakeScene):
     each(
         [start_a_worker_early, start_a_promoter_early, stop_late, outlast_a_pause, outlast_an_end],
-        lambda act: act(make_scene(server={"appendonly": True, "appendfsync": "always"}, visibility_ms=2000)),
+        lambda act: act(make_scene(server={"appendonly": True, "appendfsync": "always"}, visibility_ms=3000)),
     )
 
 
@@ -127,7 +127,7 @@ def stop_late(scene: Scene) -> None:
 
     worker.send(signal.SIGTERM)
 
-    assert worker.code(within=12) == 0
+    assert worker.code(within=60) == 0
 
 
 def outlast_a_pause(scene: Scene) -> None:
@@ -141,10 +141,10 @@ def outlast_an_end(scene: Scene) -> None:
 def outlast(scene: Scene, end: Callable[[], None], begin: Callable[[], None]) -> None:
     for _ in range(2):
         scene.ready_worker("--concurrency", "2")
-    ids = [scene.add(task, 4.5) for task in ("nap", "doze", "nap", "doze")]
+    ids = [scene.add(task, 6) for task in ("nap", "doze", "nap", "doze")]
     scene.until(lambda: scene.has_started(*ids))
     end()
-    time.sleep(3)  # longer than the leases
+    time.sleep(4)  # longer than the leases
     begin()
 
     scene.until(lambda: scene.is_completed(*ids))

@@ -66,7 +66,7 @@ class Load:
     def grows(self, by: int = 20) -> None:
         """Wait until more is accepted."""
         goal = len(self.accepted) + by
-        until(lambda: len(self.accepted) >= goal, within=30)
+        until(lambda: len(self.accepted) >= goal, within=60)
 
     def check(self, node: Server) -> None:
         """Every accepted job is completed, and the laws hold; on the server that holds the queue."""

@@ -66,7 +66,7 @@ def test_events_are_heard(queue: Handle):
     job_id = queue.enqueue("to cancel")
     queue.cancel(job_id)
 
-    assert (first.result(5)["id"], first.result(5)["status"]) == (job_id, "cancelled")
+    assert (first.result(60)["id"], first.result(60)["status"]) == (job_id, "cancelled")
     events.close()
 
 
@@ -83,9 +83,9 @@ def test_a_worker_waits_for_the_markers_of_two_queues_that_no_one_command_can_na
 
     for queue in queues:
         job_id = queue.enqueue({"task": "echo", "args": ["now"]})
-        assert queue.result(job_id, 5) == "now"
+        assert queue.result(job_id, 60) == "now"
         job_id = queue.enqueue({"task": "echo", "args": ["later"]}, delay=0.1)
-        assert queue.result(job_id, 5) == "later"
+        assert queue.result(job_id, 60) == "later"
 
 
 def blocked(queue: Handle) -> list[str]:

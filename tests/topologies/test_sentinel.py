@@ -84,7 +84,7 @@ def test_the_primary_hands_over_under_load_and_nothing_is_lost(watched: Watched,
         load.stop()
         assert has_all(old)
         watched.replace_primary(new)
-        until(lambda: role(old) == "slave", within=20)
+        until(lambda: role(old) == "slave", within=60)
         load.start()
     load.grows()
 
@@ -97,8 +97,8 @@ def test_the_primary_dies_under_load_and_is_not_used_when_it_returns(
     watched: Watched, make_load: MakeLoad, open_queue: OpenQueue, crew: Crew
 ):
     old, new = watched.primary(), watched.replica()
-    until(lambda: is_in_step(new), within=20)
-    load = make_load("killed", watched.url, retry_for=30, visibility_ms=2000)
+    until(lambda: is_in_step(new), within=60)
+    load = make_load("killed", watched.url, retry_for=30, visibility_ms=3000)
     post = crew.start(load, debug=False)
     load.start()
     load.grows()

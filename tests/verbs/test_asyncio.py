@@ -44,7 +44,7 @@ def run(server: Server, proxy: Proxy) -> Iterator[Callable[[Callable[[AsyncQueue
 
 async def soon(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait until something is so."""
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while not await condition():
         assert time.monotonic() < until, "it is not so"
         await asyncio.sleep(0.005)
@@ -86,7 +86,7 @@ def test_a_cancelled_claim_that_waits_leaves_the_next_job_to_others(run: Callabl
 
         began = time.monotonic()
         assert (await waiting[4]).id == job_id
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 5
         for claim in waiting[:4]:
             with pytest.raises(asyncio.CancelledError):
                 await claim
@@ -181,7 +181,7 @@ def test_claims_wait_side_by_side_with_everything_else(run: Callable):
         await asyncio.sleep(0.1)
         began = time.monotonic()
         await queue.stats()
-        assert time.monotonic() - began < 0.1
+        assert time.monotonic() - began < 2
 
         ids = await queue.enqueue_many(range(20))
         jobs = await asyncio.gather(*waiting)

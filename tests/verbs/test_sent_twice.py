@@ -89,7 +89,7 @@ def test_a_claim_finds_what_it_took_also_under_many_later_claims(queue: Handle, 
     proxy.cut()
     proxy.let_go()
 
-    job = future.result(5)
+    job = future.result(60)
 
     assert job.id == first
     assert queue.state().ids("processing") == [first, *rest]

@@ -76,16 +76,16 @@ def test_while_claims_wait_everything_else_answers(queue: Queue):
     began = time.monotonic()
     for _ in range(20):
         queue.stats()
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 4
 
     queue.enqueue_many(range(20))
     for future in waiting:
-        queue.complete(future.result(5))
+        queue.complete(future.result(60))
 
 
 def test_few_connections_are_kept_when_many_were_needed(queue: Queue, server: Server):
     for future in [in_thread(queue.claim, 50) for _ in range(30)]:
-        assert future.result(5) is None
+        assert future.result(60) is None
 
     with server.client() as client:
         mine = [entry for entry in client.client_list() if entry["name"] == f"schedq-{queue.name}"]
@@ -120,7 +120,7 @@ def test_a_fork_while_another_thread_talks_does_not_hang_the_child(queue: Queue)
     finally:
         done.set()
         for future in talking:
-            future.result(5)
+            future.result(60)
 
     assert codes == [0] * 10
 

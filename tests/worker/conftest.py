@@ -22,8 +22,8 @@ def door() -> str:
 
 @pytest.fixture
 def queue(make_queue: MakeQueue) -> Handle:
-    """A queue with leases as short as they may be, whose retries come at once."""
-    return make_queue(visibility_ms=1000)
+    """A queue with short leases, whose retries come at once."""
+    return make_queue(visibility_ms=3000)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.state import State
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], within: float = 10.0) -> T:
+def until(look: Callable[[], T], within: float = 60.0) -> T:
     """What `look` answers, once that is true; looks until then."""
     deadline = time.monotonic() + within
     while not (found := look()):
@@ -64,11 +64,11 @@ class Gate:
 
     def wait(self) -> None:
         """Wait in a thread."""
-        assert self._event.wait(20), "nobody opened the gate"
+        assert self._event.wait(120), "nobody opened the gate"
 
     async def passed(self) -> None:
         """Wait on an event loop."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not self._event.is_set():
             assert time.monotonic() < deadline, "nobody opened the gate"
             await asyncio.sleep(0.002)
@@ -103,7 +103,7 @@ class Post:
         assert self._loop is not None
         result: Future[Any] = Future()
         self._loop.call_soon_threadsafe(lambda: result.set_result(function(*args)))
-        return result.result(10)
+        return result.result(60)
 
     def stop(self, times: int = 1) -> None:
         """Ask the worker to stop, once or more."""
@@ -121,7 +121,7 @@ class Post:
         assert self._task is not None
         self.do(self._task.cancel)
 
-    def join(self, within: float = 10.0) -> None:
+    def join(self, within: float = 60.0) -> None:
         """Wait until it has gone."""
         self._thread.join(within)
         assert not self._thread.is_alive(), f"the worker has not gone within {within} s"

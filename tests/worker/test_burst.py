@@ -51,7 +51,7 @@ def test_a_worker_in_a_burst_leaves_an_empty_queue_at_once(queue: Handle, crew: 
 
     post.join()
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
 
 
 def test_a_burst_over_two_queues_ends_when_neither_adds_to_the_other(make_queue: MakeQueue, crew: Crew) -> None:

@@ -35,7 +35,7 @@ def test_a_handler_knows_its_job(queue: Handle, crew: Crew, kind: str) -> None:
     crew.start(queue)
     job = task.enqueue()
 
-    job_id, attempts, token, deadline, is_cancelled = job.result(5)
+    job_id, attempts, token, deadline, is_cancelled = job.result(60)
 
     assert (job_id, attempts, is_cancelled) == (job.id, 1, False)
     assert token == queue.fields(job.id)["settled_token"]
@@ -46,7 +46,7 @@ def test_without_a_timeout_there_is_no_deadline(queue: Handle, crew: Crew) -> No
     task = queue.task(name="look")(lambda: current_job().deadline)
     crew.start(queue)
 
-    assert task.enqueue().result(5) is None
+    assert task.enqueue().result(60) is None
 
 
 def test_outside_a_handler_there_is_no_current_job(queue: Handle, crew: Crew) -> None:
@@ -68,7 +68,7 @@ def test_outside_a_handler_there_is_no_current_job(queue: Handle, crew: Crew) ->
         thread.join()
 
     post = crew.start(queue)
-    start_thread.enqueue().result(5)
+    start_thread.enqueue().result(60)
     post.do(look)
 
     assert ["outside a handler" in text for text in found] == [True, True]
@@ -95,7 +95,7 @@ def test_jobs_at_the_same_time_have_a_current_job_each(queue: Handle, crew: Crew
         assert arrived.acquire(timeout=5)
     gate.open()
 
-    assert [job.result(5) for job in jobs] == [job.id for job in jobs]
+    assert [job.result(60) for job in jobs] == [job.id for job in jobs]
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
@@ -127,7 +127,7 @@ def test_renew_lets_the_lease_begin_anew_and_says_when_it_is_lost(make_queue: An
     task = queue.task(name="renew")(arenew if kind == "async" else renew)
     crew.start(queue, promotes=False)
 
-    assert task.enqueue().result(5) == [True, True, False]
+    assert task.enqueue().result(60) == [True, True, False]
 
 
 def test_a_worker_renews_what_runs_longer_than_its_lease(queue: Handle, crew: Crew, gate: Gate) -> None:
@@ -142,6 +142,6 @@ def test_a_worker_renews_what_runs_longer_than_its_lease(queue: Handle, crew: Cr
     until(lambda: lease_end_ms(queue, job.id) > first_end + 1000)
     gate.open()
 
-    assert job.result(5) == 1
+    assert job.result(60) == 1
     fields = queue.fields(job.id)
     assert int(fields["claimed_at_ms"]) >= int(fields["started_at_ms"]) + 1000

@@ -43,7 +43,7 @@ class Load:
     def check(self, ids: list[str]) -> None:
         """All are done, each in one attempt."""
         stats = self._queue.keys.stats
-        until(lambda: int(self._queue.redis.hget(stats, "completed_total") or 0) == len(ids), within=10)
+        until(lambda: int(self._queue.redis.hget(stats, "completed_total") or 0) == len(ids), within=60)
         assert set(self._queue.places()["completed"]) == set(ids)
         assert self.starts == Counter(ids)
         assert {self._queue.fields(job_id)["attempts"] for job_id in ids} == {"1"}
@@ -97,11 +97,11 @@ def test_a_redis_that_was_frozen_for_longer_than_a_lease_costs_nobody_a_job(
     time.sleep(0.4)  # the reclaimer has rested
 
     with frozen(queue.server):
-        time.sleep(3)
+        time.sleep(4)  # longer than the leases
     time.sleep(0.5)
     gate.open()
 
-    assert [job.result(5) for job in jobs] == [1] * 6
+    assert [job.result(60) for job in jobs] == [1] * 6
     assert queue.stats()["reclaimed_total"] == 0
     assert not [line for line in logs() if "lost its lease" in line or "too late" in line]
 
@@ -146,13 +146,13 @@ def test_an_idle_worker_whose_connection_was_cut_is_as_quick_as_before(queue: Ha
     began = time.time()
     queue.enqueue({"task": "note"})
     until(lambda: times)
-    assert times[0] - began < 5
+    assert times[0] - began < 25
     until(lambda: "subscribe" in connections(queue))
     time.sleep(0.1)
     due = time.time() + 0.3
     queue.enqueue({"task": "note"}, delay=0.3)
     until(lambda: len(times) == 2)
-    assert 0 <= times[1] - due < 5
+    assert 0 <= times[1] - due < 25
 
 
 def test_a_job_keeps_its_lease_when_the_renewals_connection_is_cut(queue: Handle, crew: Crew, gate: Gate) -> None:
@@ -170,7 +170,7 @@ def test_a_job_keeps_its_lease_when_the_renewals_connection_is_cut(queue: Handle
     until(lambda: queue.redis.zscore(queue.keys.leases, job.id) > first_end + 1000)
     gate.open()
 
-    assert job.result(5) == 1
+    assert job.result(60) == 1
 
 
 @pytest.mark.parametrize("move", ["claim", "settle"])
@@ -215,7 +215,7 @@ def test_jobs_that_a_lost_answer_brought_go_back_when_their_slots_are_taken(
     assert [first.fields(job_id)["released"] for job_id in ids] == ["1", "1"]
     gate.open()
     load.check(ids)
-    assert all(second.wait(job_id, 5) for job_id in held)
+    assert all(second.wait(job_id, 60) for job_id in held)
 
 
 def test_one_line_says_that_redis_is_lost_and_one_that_it_is_back(
@@ -229,7 +229,7 @@ def test_one_line_says_that_redis_is_lost_and_one_that_it_is_back(
         time.sleep(0.3)
         server.start()
         ids = load.enqueue(10)
-        until(lambda: set(load.starts) == set(ids), within=5)
+        until(lambda: set(load.starts) == set(ids), within=60)
         until(lambda: [line for line in logs() if "back after" in line])
         crew.end()
         assert broken_laws(queue) == {}
@@ -256,6 +256,6 @@ def test_an_outage_of_one_server_does_not_stop_the_queues_of_another(
         loads[1].check(ids)
         server.start()
         ids = loads[0].enqueue(10)
-        until(lambda: set(loads[0].starts) == set(ids), within=5)
+        until(lambda: set(loads[0].starts) == set(ids), within=60)
         crew.end()
         assert broken_laws(first) == {}

@@ -139,7 +139,7 @@ def test_the_settings_are_written_again_when_they_are_gone(queue: Handle, crew: 
 
 def test_after_everything_was_deleted_the_worker_goes_on(make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
     with Server() as server:
-        queue = make_queue(at=server, visibility_ms=1000)
+        queue = make_queue(at=server, visibility_ms=3000)
         ended = []
 
         @queue.task
@@ -164,7 +164,7 @@ def test_after_everything_was_deleted_the_worker_goes_on(make_queue: MakeQueue, 
 
 def test_the_settings_are_written_again_after_an_outage(make_queue: MakeQueue, crew: Crew, hasty: None) -> None:
     with Server() as server:
-        queue = make_queue(at=server, visibility_ms=1000)
+        queue = make_queue(at=server, visibility_ms=3000)
         queue.task(name="ok")(lambda: "ok")
         crew.start(queue)
         until(lambda: queue.redis.hlen(queue.keys.settings))

@@ -16,8 +16,8 @@ from tests.doors import Handle
 from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate, until
 
-RENEWAL_S = 1 / 3
-"""Between two renewals of a lease of a second."""
+SOON_S = 30
+"""Longer than the second between two renewals, however busy the machine is."""
 
 
 def take_away(queue: Handle, job_id: str) -> ClaimedJob:
@@ -31,7 +31,7 @@ def test_a_handler_that_blocks_the_event_loop_longer_than_its_lease_keeps_its_jo
 ) -> None:
     @queue.task
     async def block() -> int:
-        time.sleep(1.7)  # as long as a lease and two thirds: without a renewal it ends, and another sweeps
+        time.sleep(5)  # as long as a lease and two thirds: without a renewal it ends, and another sweeps
         return current_job().attempts
 
     crew.start(queue, promotes=False)
@@ -39,7 +39,7 @@ def test_a_handler_that_blocks_the_event_loop_longer_than_its_lease_keeps_its_jo
     until(lambda: queue.places().get("processing"))
     crew.start(queue)
 
-    assert job.result(5) == 1
+    assert job.result(60) == 1
     assert queue.stats()["reclaimed_total"] == 0
 
 
@@ -71,11 +71,11 @@ def test_a_lost_lease_stops_the_handler_and_its_outcome_is_dropped(
 
     theirs = take_away(queue, job.id)
 
-    assert told.wait(2 * RENEWAL_S + 1)
-    assert ok.enqueue().result(5) == "ok"
+    assert told.wait(SOON_S)
+    assert ok.enqueue().result(60) == "ok"
     assert queue.places()["processing"] == [job.id]
     assert queue.complete(theirs, "theirs")
-    assert job.result(5) == "theirs"
+    assert job.result(60) == "theirs"
     assert len([line for line in logs() if "hold lost its lease" in line]) == 1
 
 
@@ -132,7 +132,7 @@ def test_a_worker_that_claims_a_job_again_stops_its_older_attempt(
     until(lambda: len(begun) == 2)
     until(lambda: ended == begun[:1])
     gate.open()
-    assert job.result(5) == begun[1]
+    assert job.result(60) == begun[1]
 
 
 def test_cancelling_a_running_job_cancels_an_async_handler_soon(queue: Handle, crew: Crew, gate: Gate) -> None:
@@ -151,9 +151,9 @@ def test_cancelling_a_running_job_cancels_an_async_handler_soon(queue: Handle, c
 
     assert job.cancel() == "asked"
 
-    assert stopped.wait(RENEWAL_S + 1)
+    assert stopped.wait(SOON_S)
     with pytest.raises(JobCancelled):
-        job.result(5)
+        job.result(60)
     assert queue.stats()["cancelled_total"] == 1
 
 
@@ -177,7 +177,7 @@ def test_a_plain_handler_can_see_that_its_job_was_cancelled(queue: Handle, crew:
     assert job.cancel() == "asked"
 
     with pytest.raises(JobCancelled):
-        job.result(5)
+        job.result(60)
     assert queue.places() == {"cancelled": [job.id]}
 
 
@@ -199,7 +199,7 @@ def test_a_job_that_completes_is_completed_though_it_was_asked_to_stop(queue: Ha
 
     assert [job.cancel() for job in jobs] == ["asked", "asked"]
 
-    assert [job.result(5) for job in jobs] == ["done", "done"]
+    assert [job.result(60) for job in jobs] == ["done", "done"]
 
 
 def test_a_stop_request_reaches_the_job_beside_others_only(queue: Handle, crew: Crew, gate: Gate) -> None:
@@ -216,4 +216,4 @@ def test_a_stop_request_reaches_the_job_beside_others_only(queue: Handle, crew: 
 
     until(lambda: jobs[2].status() == "cancelled")
     gate.open()
-    assert [jobs[number].result(5) for number in (0, 1, 3)] == [0, 1, 3]
+    assert [jobs[number].result(60) for number in (0, 1, 3)] == [0, 1, 3]

@@ -127,7 +127,7 @@ def test_a_server_that_was_demoted_is_waited_for_without_a_flood(make_queue: Mak
         queue.task(name="ok")(lambda: "ok")
         crew.start(queue)
         job_id = queue.enqueue({"task": "ok"})
-        assert queue.result(job_id, 5) == "ok"
+        assert queue.result(job_id, 60) == "ok"
 
         with server.client() as client:
             client.execute_command("REPLICAOF", "127.0.0.1", "1")

@@ -157,7 +157,7 @@ def test_weights_are_the_queues_parts_of_the_jobs(make_queue: MakeQueue, crew: C
 
     crew.start(light, heavy, order="weighted", weights=[1, 3], concurrency=concurrency)
 
-    until(lambda: len(ran) == 400, within=20)
+    until(lambda: len(ran) == 400, within=60)
     assert 20 <= Counter(ran[:120])["light"] <= 40
     assert set(ran[240:]) == {"heavy", "light"}
 
@@ -200,7 +200,7 @@ def test_strict_order_loses_no_marker(make_queue: MakeQueue, crew: Crew) -> None
         ids.append((queue, queue.enqueue({"task": "note"})))
 
     for queue, job_id in ids:
-        assert queue.wait(job_id, 5), queue.places()
+        assert queue.wait(job_id, 60), queue.places()
 
 
 def test_a_full_worker_takes_the_marker_of_none(make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
@@ -215,4 +215,4 @@ def test_a_full_worker_takes_the_marker_of_none(make_queue: MakeQueue, crew: Cre
     assert second.redis.zcard(second.keys.wake) == 1
     gate.open()
 
-    assert second.wait(waiting, 5)
+    assert second.wait(waiting, 60)

@@ -38,8 +38,8 @@ def test_what_async_and_plain_functions_return_is_the_result(queue: Handle, crew
 
     crew.start(queue)
 
-    assert twice.enqueue(21).result(5) == 42
-    assert joined.enqueue("a", "b", by="+").result(5) == {"text": "a+b"}
+    assert twice.enqueue(21).result(60) == 42
+    assert joined.enqueue("a", "b", by="+").result(60) == {"text": "a+b"}
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -53,7 +53,7 @@ def test_a_traceback_begins_at_the_handler(queue: Handle, crew: Crew, is_async: 
     task = queue.task(name="fail", max_attempts=1)(fail_later if is_async else fail)
     crew.start(queue)
     job = task.enqueue()
-    assert queue.wait(job.id, 5)
+    assert queue.wait(job.id, 60)
 
     files = [line for line in queue.fields(job.id)["traceback"].splitlines() if line.startswith("  File")]
     assert [line.rpartition(" in ")[2] for line in files] == (["fail_later", "fail"] if is_async else ["fail"])
@@ -83,8 +83,8 @@ def test_an_async_object_and_a_plain_function_around_an_async_one_are_awaited(qu
     wrapped = queue.task(name="wrapped")(lambda number: inner(number))
     crew.start(queue)
 
-    assert called.enqueue(1).result(5) == 2
-    assert wrapped.enqueue(1).result(5) == 3
+    assert called.enqueue(1).result(60) == 2
+    assert wrapped.enqueue(1).result(60) == 3
 
 
 def test_a_task_that_nobody_has_comes_back_and_fails_only_after_its_attempts(
@@ -97,7 +97,7 @@ def test_a_task_that_nobody_has_comes_back_and_fails_only_after_its_attempts(
     job_id = queue.enqueue({"task": "coming"}, max_attempts=2, backoff=Fixed(0.05))
 
     with pytest.raises(JobFailed, match="no task 'coming'"):
-        queue.result(job_id, 5)
+        queue.result(job_id, 60)
 
     assert queue.fields(job_id)["attempts"] == "2"
     told = [line for line in logs() if "no task 'coming'" in line]
@@ -115,7 +115,7 @@ def test_a_task_that_a_later_release_brings_is_run_by_it(queue: Handle, crew: Cr
 
     queue.task(name="coming")(lambda: "came")
 
-    assert queue.result(job_id, 5) == "came"
+    assert queue.result(job_id, 60) == "came"
 
 
 def test_an_unreadable_payload_fails_and_is_never_run(queue: Handle, crew: Crew, logs: Logs) -> None:
@@ -149,7 +149,7 @@ def test_an_exception_brings_the_job_back_until_its_attempts_are_used(queue: Han
     job = task.enqueue("luck")
 
     with pytest.raises(JobFailed, match="LookupError: no luck"):
-        job.result(5)
+        job.result(60)
 
     assert seen == ["luck"] * 3
     fields = queue.fields(job.id)
@@ -234,7 +234,7 @@ def test_a_handler_may_ask_for_retry_discard_and_snooze(queue: Handle, crew: Cre
     fields = delayed(queue, retry.id)
     assert (fields["attempts"], fields["last_error"], wait_ms(fields)) == ("1", "busy", 700_000)
     with pytest.raises(JobFailed, match="no such address"):
-        discard.result(5)
+        discard.result(60)
     fields = delayed(queue, snooze.id)
     assert (fields["attempts"], "last_error" in fields) == ("0", False)
 
@@ -257,9 +257,9 @@ def test_what_would_end_a_process_fails_the_job_and_not_the_worker(
     post = crew.start(queue, concurrency=1)
 
     with pytest.raises(JobFailed, match=type(error).__name__):
-        task.enqueue().result(5)
+        task.enqueue().result(60)
 
-    assert ok.enqueue().result(5) == "ok"
+    assert ok.enqueue().result(60) == "ok"
     assert post.is_working
 
 
@@ -281,7 +281,7 @@ def test_a_result_that_is_no_json_completes_the_job_and_says_so(queue: Handle, c
 
     for what in values:
         job = task.enqueue(what)
-        assert isinstance(job.result(5), str)
+        assert isinstance(job.result(60), str)
         record = job.record()
         assert record.status == "completed"
         assert "result" in record.result_error

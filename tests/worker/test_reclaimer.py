@@ -184,8 +184,8 @@ def test_a_job_of_a_dead_worker_is_run_by_another_soon_after_its_lease(make_queu
     assert queue.claim(timeout_ms=0)
     crew.start(queue)
 
-    assert queue.result(job_id, 10) == "ok"
-    assert 1 <= time.monotonic() - began < 1 + 5  # the routine comes after ten
+    assert queue.result(job_id, 60) == "ok"
+    assert 1 <= time.monotonic() - began < 9.5  # the routine comes after ten
     assert queue.fields(job_id)["attempts"] == "2"
 
 
@@ -212,5 +212,5 @@ def test_a_claim_of_another_program_is_adopted_and_taken_back_when_it_dies(make_
 
     until(lambda: queue.redis.zscore(queue.keys.leases, job_id))
     assert queue.places() == {"processing": [job_id]}
-    assert queue.result(job_id, 10) == "ok"
+    assert queue.result(job_id, 60) == "ok"
     assert queue.stats()["adopted_total"] == 1

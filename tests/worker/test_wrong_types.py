@@ -39,5 +39,5 @@ def test_jobs_whose_ends_are_refused_are_not_followed_by_more(queue: Handle, cre
     assert 2 <= len(started) <= 6
     assert len([line for line in logs() if f"{queue.name}: the ends of jobs: " in line and "WRONGTYPE" in line]) == 1
     queue.redis.delete(queue.keys.completed)
-    assert all(queue.wait(job_id, 5) for job_id in ids)
+    assert all(queue.wait(job_id, 60) for job_id in ids)
     assert len(started) == 50
