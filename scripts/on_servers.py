@@ -24,6 +24,7 @@ ROOT = FOLDER.parent.parent
 EMBEDDED = "valkey-9.1"
 ONCE = (
     "tests/facts",
+    "tests/test_bench.py",
     "tests/test_demo.py",
     "tests/test_embedded.py",
     "tests/test_embedded_places.py",
