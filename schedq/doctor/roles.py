@@ -73,7 +73,7 @@ PRODUCER: Final = Role(
     plain=_words("exists hgetall sadd"),
     inside=_words(
         "exists hdel hget hincrby hmget hset lindex llen lpos lpush lrange lrem ltrim persist publish time type unlink"
-        " xadd zadd zrange zrem zscore"
+        " xadd zadd zcard zrange zrem zscore"
     ),
 )
 WORKER: Final = Role(
@@ -82,7 +82,7 @@ WORKER: Final = Role(
     scripts=PRODUCER.scripts | _words("announce beat claim leave promote reclaim recover renew settle stats wake"),
     plain=PRODUCER.plain | _words("bzpopmin"),
     inside=PRODUCER.inside
-    | _words("del get hexists hgetall lmove lpop pexpire rpush set zcard zcount zrangebyscore zremrangebyscore"),
+    | _words("del get hexists hgetall hlen lmove pexpire pttl rpop rpush set zcount zrangebyscore zremrangebyscore"),
 )
 VIEWER: Final = Role(
     "viewer",

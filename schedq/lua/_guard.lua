@@ -3,7 +3,9 @@ local COUNT = {list = 'LLEN', zset = 'ZCARD', hash = 'HLEN'}
 -- Lua does not roll back: a key of another type is found before the first write, not by it.
 local function misfit(kind, ...)
   for _, key in ipairs({...}) do
-    if type(redis.pcall(COUNT[kind], key)) ~= 'number' then
+    local count = redis.pcall(COUNT[kind], key)
+    if type(count) ~= 'number' then
+      if not string.find(count.err, 'WRONGTYPE', 1, true) then return count end
       return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. redis.call('TYPE', key).ok .. ', not a ' .. kind)
     end
   end

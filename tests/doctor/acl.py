@@ -17,4 +17,10 @@ def called(script: str) -> frozenset[str]:
     while unused := [found[0] for found in _FUNCTION.finditer(text) if len(re.findall(rf"\b{found[1]}\b", text)) == 1]:
         for function in unused:
             text = text.replace(function, "")
-    return frozenset(name.lower() for name in re.findall(r"redis\.p?call\('([A-Z]+)'", text))
+    counts = (
+        dict(re.findall(r"(\w+) = '([A-Z]+)'", re.findall(r"^local COUNT = (.*)$", text, re.MULTILINE)[0]))
+        if "COUNT" in text
+        else {}
+    )
+    named = {counts[kind] for kind in re.findall(r"misfit\('(\w+)'", text)}
+    return frozenset(name.lower() for name in named.union(re.findall(r"redis\.p?call\('([A-Z]+)'", text)))

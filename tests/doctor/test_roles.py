@@ -327,6 +327,8 @@ def test_what_is_not_theirs_is_refused_and_changes_nothing(
     queue.enqueue(2, job_id="delayed", delay=60)
     if what == "resume":
         queue.pause()
+    if what == "promote":
+        boss.zadd(queue.settings.keys.delayed, {"delayed": 1})  # which is due
     url = login(role)
     before = contents(boss)
 

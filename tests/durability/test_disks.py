@@ -57,7 +57,7 @@ def test_a_call_waits_for_the_disk_once(make_queue: MakeQueue, disk: Server):
 
     with disk.requests() as seen:
         queue.enqueue("one", durability="fsync")
-        queue.enqueue_many(range(250), durability="fsync")
+        queue.enqueue_many(range(150), durability="fsync")
 
     assert [request.words for request in seen if request.name == "WAITAOF"] == [("WAITAOF", "1", "0", "5000")] * 2
 

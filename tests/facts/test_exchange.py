@@ -207,7 +207,7 @@ def test_ten_thousand_jobs_are_two_round_trips():
         for round_ in rounds(list(range(10_000)), Settings("mail"))
     ]
 
-    assert sizes == [[250] * 39, [250]]
+    assert sizes == [[150] * 66, [100]]
 
 
 def test_a_hundred_megabytes_are_sent_in_rounds_of_a_few():
@@ -218,6 +218,6 @@ def test_a_hundred_megabytes_are_sent_in_rounds_of_a_few():
 
 
 def test_only_the_last_one_announces():
-    words = [operation.args[4] for round_ in rounds(list(range(750)), Settings("mail")) for operation in round_]
+    words = [operation.args[4] for round_ in rounds(list(range(450)), Settings("mail")) for operation in round_]
 
     assert words == ["no", "no", "new"]

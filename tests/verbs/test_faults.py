@@ -55,11 +55,11 @@ def test_only_what_was_unknown_is_sent_again_with_its_source(queue: Handle):
     queue.redis.script_flush()
 
     with queue.server.requests() as sent:
-        queue.enqueue_many(range(750))
+        queue.enqueue_many(range(450))
 
     # Two scripts together, both unknown; then the last one, known by then.
     assert [request.name for request in sent] == ["EVALSHA", "EVALSHA", "EVAL", "EVAL", "EVALSHA"]
-    assert queue.state().totals() == {"enqueued_total": 751}
+    assert queue.state().totals() == {"enqueued_total": 451}
 
 
 # -- a server that goes and comes back
