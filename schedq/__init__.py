@@ -17,16 +17,21 @@ from schedq.errors import (
 from schedq.handle import Job
 from schedq.job import ClaimedJob, JobRecord, NewJob
 from schedq.operations.directory import WorkerRecord
+from schedq.operations.schedules import Registration
+from schedq.operations.timetable import ScheduleRecord, SlotRecord
 from schedq.operations.views import BrokenNote, Stats
 from schedq.outcome import Discard, Retry, Snooze
 from schedq.queue import Queue
 from schedq.running import CurrentJob, current_job
+from schedq.schedule import ScheduleOptions
+from schedq.schedules import AsyncSchedules, Schedules
 from schedq.task import Task
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncQueue",
+    "AsyncSchedules",
     "BrokenNote",
     "ClaimedJob",
     "ClosedError",
@@ -45,8 +50,13 @@ __all__ = [
     "NotAcknowledged",
     "Queue",
     "QueueFull",
+    "Registration",
     "Retry",
     "SchedqError",
+    "ScheduleOptions",
+    "ScheduleRecord",
+    "Schedules",
+    "SlotRecord",
     "Snooze",
     "Stats",
     "Steps",

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from schedq import backoff as plans
 from schedq import lifecycle, outcome
-from schedq.application import Application
 from schedq.clocks import monotonic
 from schedq.connection.asender import AsyncSender
 from schedq.durability import Durability
@@ -18,9 +17,10 @@ from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, Options, Settlement
 from schedq.operations import attempts, control, directory, enqueue, upkeep, views
 from schedq.operations.waiting import POLL_S, ended, event, milliseconds
+from schedq.schedules import AsyncScheduling
 
 
-class AsyncQueue(Application, door="aio"):
+class AsyncQueue(AsyncScheduling, door="aio"):
     """A queue whose verbs are awaited. It belongs to the loop that first used it. Arguments: see `Application`."""
 
     _sender: AsyncSender

@@ -1,13 +1,11 @@
-"""What a queue is apart from how one waits for Redis: settings, place, registered functions.
-
-Both doors are one, and the two doors to one queue share what is here.
-"""
+"""What the two doors of a queue share, however one waits for Redis: settings, place, registered functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, ParamSpec, Self, TypeVar, cast, overload
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from schedq import backoff as plans
 from schedq.connection.address import Address
@@ -15,12 +13,14 @@ from schedq.connection.asender import AsyncSender
 from schedq.connection.sender import Sender
 from schedq.durability import Durability
 from schedq.handle import AsyncDoor, BlockingDoor, Job
+from schedq.ids import new_ids
 from schedq.instants import Duration
-from schedq.job import NewJob, Options, new_ids
+from schedq.job import NewJob, Options
 from schedq.keys import checked_id
 from schedq.operations.enqueue import Prepared, prepare
 from schedq.outcome import BackoffFunction
-from schedq.registry import Registry
+from schedq.registry import Registry, defined, owner_of
+from schedq.schedule import ScheduleOptions
 from schedq.settings import Settings
 from schedq.task import Task
 
@@ -65,7 +65,8 @@ class Application:
     def __init_subclass__(cls, *, door: str, **rest: Any) -> None:
         super().__init_subclass__(**rest)
         cls._door = door
-        Application._doors[door] = cls
+        if door:
+            Application._doors[door] = cls
 
     def __init__(
         self,
@@ -195,6 +196,63 @@ class Application:
     def _add(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
         task = Task(function, self, **options)
         self.registry.add(task)
+        return task
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        id: str | None = None,  # noqa: A002 - what it is called everywhere
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Run the function, or the task, whenever a cron expression says; it is stored when a worker starts.
+
+        Args:
+            expression: 5 fields, or 6 with seconds first.
+            id: of the schedule; the task's name, if not given.
+            args: of each call.
+            kwargs: of each call.
+            options: see `ScheduleOptions`.
+
+        Raises:
+            UsageError: the expression or an option can't be meant, or another schedule has the id.
+        """
+        return lambda function: self._recur(function, id, expression, None, (args, kwargs), options)
+
+    def every(
+        self,
+        interval: Duration,
+        *,
+        id: str | None = None,  # noqa: A002 - as `cron`
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Run the function, or the task, every so often (seconds or a timedelta): else as `cron`.
+
+        Intervals are counted from `start`, else from 1970-01-01 UTC: every 3600 is on the hour, whoever starts when.
+        """
+        return lambda function: self._recur(function, id, None, interval, (args, kwargs), options)
+
+    def _recur(
+        self,
+        function: Callable[P, R],
+        schedule_id: str | None,
+        cron: str | None,
+        every: Duration | None,
+        call: tuple[Sequence[Any], Mapping[str, Any] | None],
+        options: ScheduleOptions,
+    ) -> Task[P, R]:
+        task = function if isinstance(function, Task) else self.task(function)
+        args, kwargs = call
+        name = re.sub(r"[^A-Za-z0-9_-]", "-", task.name) if schedule_id is None else schedule_id
+        owned: ScheduleOptions = {"owner": owner_of(task.function), **options}
+        definition = defined(
+            name, self.settings.max_payload, owned, cron=cron, every=every, task=task, args=args, kwargs=kwargs
+        )
+        self.registry.add_schedule(definition, task.function)
         return task
 
     def handler(self, function: F) -> F:

@@ -4,56 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from schedq import backoff as plans
-from schedq.clocks import wall_ns
 from schedq.durability import Durability
 from schedq.instants import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant
 from schedq.payload import UnreadablePayload, decode
 
 _LARGEST: Final = 2**53 - 1
-_ALPHABET: Final = "0123456789abcdefghijklmnopqrstuv"
-_PAIRS: Final = tuple(one + other for one in _ALPHABET for other in _ALPHABET)
-_DIGITS: Final = bytes(ord(_ALPHABET[byte & 31]) for byte in range(256))
-"""Turns random bytes into random digits, of 5 bits each."""
-_NOISE: Final = 13
-_BLOCK: Final = 64 * _NOISE
-_lock = threading.Lock()
-_last_tick = 0
-_noise = ""  # random digits, drawn for many ids at once
-os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock(), _noise=""))
-
-
-def new_ids(count: int = 1) -> list[str]:
-    """Fresh ids, each 26 characters: the time and a counter (so they sort by creation), then 65 random bits."""
-    global _last_tick, _noise
-    needed = _NOISE * count
-    with _lock:
-        first = max(_last_tick + 1, (wall_ns() // 1_000_000) << 15)
-        _last_tick = first + count - 1
-        if len(_noise) < needed:
-            _noise += os.urandom(max(_BLOCK, needed)).translate(_DIGITS).decode()
-        noise, _noise = _noise[:needed], _noise[needed:]
-    return [_sortable(first + n) + noise[_NOISE * n : _NOISE * n + _NOISE] for n in range(count)]
-
-
-def _sortable(tick: int) -> str:
-    """13 digits, of 5 bits each."""
-    two = _PAIRS
-    return (
-        f"{_ALPHABET[tick >> 60]}{two[tick >> 50 & 1023]}{two[tick >> 40 & 1023]}{two[tick >> 30 & 1023]}"
-        f"{two[tick >> 20 & 1023]}{two[tick >> 10 & 1023]}{two[tick & 1023]}"
-    )
-
-
-def new_request() -> str:
-    """A fresh random name for one request, so that sending it again can be recognised; 64 bits as hex."""
-    return os.urandom(8).hex()
 
 
 @dataclass(frozen=True, slots=True)

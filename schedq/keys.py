@@ -18,6 +18,7 @@ QUEUES_KEY: Final = "schedq:queues"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SCHEDULE_ID = re.compile(r"[A-Za-z0-9_-]{1,48}")
 
 
 def checked_name(name: object) -> str:
@@ -42,6 +43,17 @@ def checked_id(job_id: object) -> str:
     if not isinstance(job_id, str) or not _ID.fullmatch(job_id):
         raise UsageError(f"job id {job_id!r} must be 1 to 64 characters of A-Z a-z 0-9 _ -")
     return job_id
+
+
+def checked_schedule_id(schedule_id: object) -> str:
+    """Return `schedule_id` if it may be a schedule's id: `ID-SLOTMS` must be a job's.
+
+    Raises:
+        UsageError: it is not 1 to 48 of `A-Z a-z 0-9 _ -`.
+    """
+    if not isinstance(schedule_id, str) or not _SCHEDULE_ID.fullmatch(schedule_id):
+        raise UsageError(f"schedule id {schedule_id!r} must be 1 to 48 characters of A-Z a-z 0-9 _ -")
+    return schedule_id
 
 
 @dataclass(frozen=True)
@@ -143,6 +155,16 @@ class QueueKeys:
         return self._key("paused")
 
     @cached_property
+    def schedules(self) -> str:
+        """ZSET schedule id → next slot, ms; +inf for one that is paused, at its end or damaged."""
+        return self._key("schedules")
+
+    @cached_property
+    def definitions(self) -> str:
+        """What the key of every schedule's HASH begins with."""
+        return self._key("schedule:")
+
+    @cached_property
     def never(self) -> str:
         """Nothing, ever. On a cluster every script names it as its last key.
 
@@ -170,6 +192,14 @@ class QueueKeys:
     def job(self, job_id: str) -> str:
         """HASH of one job."""
         return self.jobs + job_id
+
+    def schedule(self, schedule_id: str) -> str:
+        """HASH of one schedule: its definition and how it stands."""
+        return self.definitions + schedule_id
+
+    def slots(self, schedule_id: str) -> str:
+        """LIST of the last slots of one schedule, JSON, newest first."""
+        return self.definitions + schedule_id + ":slots"
 
     def worker(self, worker_id: str) -> str:
         """HASH of one worker, with a TTL."""

@@ -44,6 +44,8 @@ class Move:
 MOVES: Final = (
     Move("enqueue", (NOWHERE,), (PENDING, DELAYED), ("enqueue",)),
     Move("promote", (DELAYED,), (PENDING,), ("promote", "claim")),
+    Move("fire", (NOWHERE,), (PENDING, DELAYED), ("fire",)),
+    Move("trigger", (NOWHERE,), (PENDING,), ("trigger",)),
     Move("claim", (PENDING,), (PROCESSING,), ("claim",)),
     Move("renew", (PROCESSING,), (PROCESSING,), ("renew",)),
     Move("recover", (PROCESSING,), (PROCESSING,), ("recover",)),
@@ -56,10 +58,10 @@ MOVES: Final = (
     Move("adopt", (PROCESSING,), (PROCESSING,), ("reclaim",)),
     Move("reclaim", (PROCESSING,), (PENDING, DELAYED, FAILED), ("reclaim",)),
     Move("refuse", (PENDING,), (FAILED,), ("claim",)),
-    Move("break", (PENDING, DELAYED, PROCESSING), (BROKEN,), ("claim", "promote", "reclaim")),
-    Move("cancel", (DELAYED, PENDING), (CANCELLED,), ("cancel",)),
+    Move("break", (PENDING, DELAYED, PROCESSING), (BROKEN,), ("claim", "promote", "reclaim", "fire")),
+    Move("cancel", (DELAYED, PENDING), (CANCELLED,), ("cancel", "fire")),
     Move("reschedule", (DELAYED,), (DELAYED, PENDING), ("reschedule",)),
     Move("requeue", (FAILED, CANCELLED), (PENDING,), ("requeue",)),
-    Move("trim", (COMPLETED, FAILED, CANCELLED), (NOWHERE,), ("settle", "reclaim", "cancel", "claim")),
+    Move("trim", (COMPLETED, FAILED, CANCELLED), (NOWHERE,), ("settle", "reclaim", "cancel", "claim", "fire")),
     Move("purge", PLACES, (NOWHERE,), ("purge",)),
 )

@@ -1,4 +1,4 @@
-"""Moves due jobs to where workers find them, at the millisecond they are due; one process per queue does it."""
+"""Moves due jobs to where workers find them and fires schedules, at the millisecond; one process per queue does it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Final
 from schedq.application import Application
 from schedq.clocks import monotonic
 from schedq.connection.subscription import Subscription
-from schedq.job import new_request, whole
+from schedq.ids import new_request
+from schedq.job import whole
 from schedq.link import Link, steadily
 from schedq.operations import upkeep
 from schedq.reclaimer import Reclaimer
+from schedq.scheduler import Scheduler
 from schedq.settings import Settings
 
 _LONGEST_SLEEP_S: Final = 1.0
@@ -47,6 +49,7 @@ class Promoter:
         self._settings = settings or queue.settings
         self._link = link
         self._reclaimer = Reclaimer(self._settings, link, refresh)
+        self._scheduler = Scheduler(self._settings, link)
         self._subscription = Subscription(queue.address, queue.settings, "-due")
         self._losses = link.outage.losses
         self._woken = asyncio.Event()
@@ -72,6 +75,7 @@ class Promoter:
         """Go by other settings from now on."""
         self._settings = settings
         self._reclaimer.use(settings)
+        self._scheduler.use(settings)
 
     async def _turn(self) -> float:
         await self._sleep(await self._step())
@@ -94,11 +98,13 @@ class Promoter:
             await self._take_over()
             return _LONGEST_SLEEP_S  # the subscription's first word ends this sleep
         reclaim_s = await self._reclaimer.look(promotion)
-        if promotion.has_more:
+        has_fired, slot_ms = await self._scheduler.look(promotion)
+        if promotion.has_more or has_fired:
             return 0.0
         wait = _LONGEST_SLEEP_S if reclaim_s is None else min(_LONGEST_SLEEP_S, reclaim_s)
-        if promotion.next_due_ms is not None:
-            self._wake_at(promotion.next_due_ms)
+        for instant in (promotion.next_due_ms, slot_ms):
+            if instant is not None:
+                self._wake_at(instant)
         return max(0.0, wait)
 
     async def _take_over(self) -> None:

@@ -9,7 +9,6 @@ from typing import Any, Self, cast
 from schedq import backoff as plans
 from schedq import lifecycle, outcome
 from schedq.aio import AsyncQueue
-from schedq.application import Application
 from schedq.clocks import monotonic
 from schedq.connection.sender import Sender
 from schedq.durability import Durability
@@ -17,9 +16,10 @@ from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, NewJob, Options, Settlement
 from schedq.operations import attempts, control, directory, enqueue, upkeep, views
 from schedq.operations.waiting import POLL_S, ended, event, milliseconds
+from schedq.schedules import Scheduling
 
 
-class Queue(Application, door="blocking"):
+class Queue(Scheduling, door="blocking"):
     """A queue whose verbs block. Threads may share one; it survives a fork. Arguments: see `Application`."""
 
     _sender: Sender

@@ -7,10 +7,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, cast
 
 from schedq.errors import UsageError
+from schedq.instants import Duration
+from schedq.payload import encode
+from schedq.schedule import Definition, ScheduleOptions, define
 from schedq.task import Task
+
+
+class _NoPayload:
+    """Nothing was given: None is a payload."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+NO_PAYLOAD: Final = _NoPayload()
 
 
 class Found:
@@ -65,11 +78,23 @@ class Registry:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._found: dict[str, Found] = {}
         self._handler: Found | None = None
+        self._schedules: dict[str, tuple[Definition, str]] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the tasks."""
         return tuple(self._tasks)
+
+    @property
+    def schedules(self) -> tuple[Definition, ...]:
+        """The schedules that the code has."""
+        return tuple(definition for definition, _ in self._schedules.values())
+
+    @property
+    def owners(self) -> frozenset[str]:
+        """Whose schedules this code may call missing: its own packages', also when they have none left."""
+        packages = {owner_of(found.function) for found in (*self._found.values(), *filter(None, [self._handler]))}
+        return frozenset(packages | {definition.owner for definition, _ in self._schedules.values()}) - {""}
 
     @property
     def is_empty(self) -> bool:
@@ -90,6 +115,20 @@ class Registry:
             )
         self._tasks[task.name] = task
         self._found[task.name] = Found(task.function, task)
+
+    def add_schedule(self, definition: Definition, function: Callable[..., Any]) -> None:
+        """Register a schedule; it is written when a worker starts.
+
+        Raises:
+            UsageError: another one has this id already.
+        """
+        other = self._schedules.get(definition.id)
+        if other is not None and other != (definition, _place(function)):
+            raise UsageError(
+                f"queue {self._queue_name} has a schedule {definition.id!r} already ({other[1]}); "
+                f"give the one of {_place(function)} another id="
+            )
+        self._schedules[definition.id] = (definition, _place(function))
 
     def set_handler(self, function: Callable[..., Any]) -> None:
         """Register the function for payloads that are no task call.
@@ -121,6 +160,38 @@ class Registry:
         return Call(payload["task"], found, payload.get("args") or (), payload.get("kwargs") or {})
 
 
+def defined(
+    schedule_id: str,
+    most: int,
+    options: ScheduleOptions,
+    *,
+    cron: str | None,
+    every: Duration | None,
+    task: Task[..., Any] | str | None,
+    payload: Any = NO_PAYLOAD,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> Definition:
+    """What a caller said of a schedule, checked; `most` is how many bytes a payload may have.
+
+    Raises:
+        UsageError: something in it can't be meant; the message names it.
+    """
+    if (task is None) == (payload is NO_PAYLOAD):
+        raise UsageError(f"schedule {schedule_id!r} needs a task or a payload, one of the two")
+    given: dict[str, Any] = {}
+    if isinstance(task, Task):
+        new = task.new_job(args, kwargs or {})
+        payload = new.payload
+        given = {"max_attempts": new.max_attempts, "backoff": new.backoff, "timeout": new.timeout}
+    elif task is not None:
+        payload = {"task": task} | ({"args": list(args)} if args else {}) | ({"kwargs": dict(kwargs)} if kwargs else {})
+    elif args or kwargs:
+        raise UsageError(f"schedule {schedule_id!r}: args and kwargs go with a task, not with a payload")
+    merged = cast(ScheduleOptions, given | dict(options))
+    return define(schedule_id, encode(payload, most), cron=cron, every=every, options=merged)
+
+
 def is_task_call(payload: object) -> bool:
     """Whether a payload asks for a task by name."""
     return (
@@ -130,6 +201,11 @@ def is_task_call(payload: object) -> bool:
         and isinstance(payload.get("args", []), list)
         and isinstance(payload.get("kwargs", {}), dict)
     )
+
+
+def owner_of(function: Callable[..., Any]) -> str:
+    """Whose schedules a function's are: its top-level package's."""
+    return str(getattr(function, "__module__", None) or "").partition(".")[0]
 
 
 def _place(function: Callable[..., Any]) -> str:

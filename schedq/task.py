@@ -110,7 +110,7 @@ class Task(Generic[P, R]):
             UsageError: the arguments are not JSON.
             Conflict, QueueFull, NotAcknowledged, StoreUnavailable: as `Queue.enqueue`.
         """
-        (job_id,) = self._doors.blocking.enqueue_many([self._new_job(args, kwargs)])
+        (job_id,) = self._doors.blocking.enqueue_many([self.new_job(args, kwargs)])
         return Job(job_id, self._doors)
 
     @overload
@@ -119,7 +119,7 @@ class Task(Generic[P, R]):
     async def aenqueue(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
     async def aenqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Twin of `enqueue`."""
-        (job_id,) = await self._doors.aio.enqueue_many([self._new_job(args, kwargs)])
+        (job_id,) = await self._doors.aio.enqueue_many([self.new_job(args, kwargs)])
         return Job(job_id, self._doors)
 
     @overload
@@ -132,7 +132,7 @@ class Task(Generic[P, R]):
         Raises:
             QueueFull: with the ids that were stored; else as `enqueue`.
         """
-        ids = self._doors.blocking.enqueue_many([self._new_job(args, kwargs) for args, kwargs in calls])
+        ids = self._doors.blocking.enqueue_many([self.new_job(args, kwargs) for args, kwargs in calls])
         return [Job(job_id, self._doors) for job_id in ids]
 
     @overload
@@ -141,10 +141,11 @@ class Task(Generic[P, R]):
     async def aenqueue_many(self: Task[P, T], calls: Calls) -> list[Job[T]]: ...
     async def aenqueue_many(self, calls: Calls) -> Any:
         """Twin of `enqueue_many`."""
-        ids = await self._doors.aio.enqueue_many([self._new_job(args, kwargs) for args, kwargs in calls])
+        ids = await self._doors.aio.enqueue_many([self.new_job(args, kwargs) for args, kwargs in calls])
         return [Job(job_id, self._doors) for job_id in ids]
 
-    def _new_job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
+    def new_job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
+        """A job that calls the function with these arguments."""
         payload: dict[str, Any] = {"task": self.name}
         if args:
             payload["args"] = list(args)

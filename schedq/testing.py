@@ -32,6 +32,8 @@ from schedq.clocks import monotonic, wall
 from schedq.errors import UsageError
 from schedq.job import ClaimedJob
 from schedq.keys import checked_id
+from schedq.operations.firing import Memory, fire_due
+from schedq.operations.schedules import upsert_some
 from schedq.queue import Queue
 from schedq.registry import Call, NoHandler
 
@@ -43,6 +45,9 @@ def wall_clock() -> float:
 
 def run_due(queue: Application, *, limit: int = 10_000) -> int:
     """Run what is due now, in this thread, one job after the other, until nothing is or `limit` attempts were made.
+
+    As a worker that starts, it first writes the schedules of the code, and as one that runs it fires what is due of
+    them: slots count from the first call on.
 
     Async handlers run in one event loop, where time is real whatever the test's clock shows. Retries that are due at
     once are run too; later ones wait for the clock. Timeouts of plain handlers are not enforced.
@@ -60,11 +65,17 @@ def run_due(queue: Application, *, limit: int = 10_000) -> int:
     else:
         raise UsageError("run_due would block this event loop; write: await asyncio.to_thread(run_due, queue)")
     blocking = cast(Queue, queue.blocking)
-    attempts = 0
+    if queue.registry.schedules:
+        blocking._drive(upsert_some(queue.settings, queue.registry.schedules))
+    attempts, memory = 0, Memory()
     with _Desk(blocking) as desk:
-        while attempts < limit and (job := blocking.claim(timeout_ms=0)) is not None:
-            attempts += 1
-            desk.attempt(job)
+        while attempts < limit:
+            job = blocking.claim(timeout_ms=0)
+            if job is not None:
+                attempts += 1
+                desk.attempt(job)
+            elif not blocking._drive(fire_due(blocking.settings, memory)).moved:
+                break
     return attempts
 
 

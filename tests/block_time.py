@@ -28,7 +28,8 @@ from typing import Any, Final
 import redis
 
 from schedq import Fixed, Queue, lua
-from schedq.job import ClaimedJob, new_request
+from schedq.ids import new_request
+from schedq.job import ClaimedJob
 from schedq.operations import attempts
 from schedq.outcome import Policy, failed, succeeded
 from schedq.worker.pump import MOST_CLAIMED

@@ -88,6 +88,16 @@ class Handle:
             return found
         return lambda *args, **kwargs: self._loop.run(found(*args, **kwargs))
 
+    @property
+    def schedules(self) -> Any:
+        """The queue's schedules, whose verbs are plain calls too."""
+        return _Schedules(self)
+
+    def drive(self, flow: Any) -> Any:
+        """The answer to a flow."""
+        found = self.queue._sender.drive(flow)
+        return self._loop.run(found) if inspect.isawaitable(found) else found
+
     def exchange(self, operations: Any) -> list[Any]:
         """The answers to one round of a flow that a test steps through."""
         found = self._beyond._sender.exchange(operations)
@@ -170,6 +180,19 @@ class Handle:
         with self.server.client(decode_responses=False) as client:
             names = sorted(client.keys(self.keys.prefix + "*"))
             return {name.decode(): (_content(client, name), _expires_at_ms(client, name)) for name in names}
+
+
+class _Schedules:
+    """The schedules of either door."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._handle.queue.schedules, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+        return lambda *args, **kwargs: self._handle.run(found(*args, **kwargs))
 
 
 def _expires_at_ms(client: Any, name: bytes) -> int:

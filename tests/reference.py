@@ -21,9 +21,20 @@ STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Paramete
 GROUPS = {
     "Queues": ["Queue", "AsyncQueue"],
     "Tasks and jobs": ["Task", "Job"],
+    "Schedules": ["Schedules", "AsyncSchedules", "ScheduleOptions"],
     "In a handler": ["current_job", "CurrentJob", "Retry", "Discard", "Snooze"],
     "Backoff": ["Exponential", "Linear", "Fixed", "Steps"],
-    "Data": ["NewJob", "ClaimedJob", "JobRecord", "WorkerRecord", "BrokenNote", "Stats"],
+    "Data": [
+        "NewJob",
+        "ClaimedJob",
+        "JobRecord",
+        "WorkerRecord",
+        "BrokenNote",
+        "Stats",
+        "ScheduleRecord",
+        "SlotRecord",
+        "Registration",
+    ],
     "Errors": [
         "SchedqError",
         "UsageError",
@@ -62,6 +73,9 @@ def _section(title: str, entries: list[tuple[str, Any]]) -> str:
 def _entry(name: str, found: Any) -> Iterator[str]:
     if name == "AsyncQueue":
         yield "- `AsyncQueue(…)`: `Queue` for asyncio; every verb that asks Redis is awaited, and `aclose()` closes it."
+        return
+    if name == "AsyncSchedules":
+        yield "- `AsyncSchedules`: `Schedules` of an `AsyncQueue`; every verb is awaited."
         return
     if not inspect.isclass(found):
         yield f"- `{name}{_signature(found)}`: {_first_line(found)}"

@@ -5,10 +5,26 @@ from __future__ import annotations
 from typing import Any, Final
 
 from schedq.job import Options, Settlement
-from schedq.operations import Block, Operation, attempts, control, enqueue, upkeep, views
+from schedq.operations import (
+    Block,
+    Operation,
+    attempts,
+    control,
+    enqueue,
+    firing,
+    schedules,
+    steering,
+    timetable,
+    upkeep,
+    views,
+)
+from schedq.schedule import Definition
 from schedq.settings import Settings
+from schedq.slots import plan
 
 QUEUE: Final = Settings("mail")
+NIGHTLY: Final = Definition("nightly", "1", cron="0 3 * * *")
+SEEN: Final = firing.Glance("nightly", "86400000", "d", "t", "0", "", is_paused=False, error="")
 
 
 def _first(flow: Any) -> list[Operation[Any]]:
@@ -49,4 +65,14 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     *_first(views.page(QUEUE, QUEUE.keys.pending, "oldest", 0, 10)),
     views.get_job(QUEUE, "a"),
     views.watch(QUEUE, "a"),
+    firing.peek(QUEUE, "due", 0, 10),
+    firing.peek(QUEUE, "these", 0, 0, ["nightly"]),
+    firing.fire(QUEUE, [(SEEN, plan(NIGHTLY, 86_400_000, 86_400_001)), (SEEN, plan(NIGHTLY, 86_400_000, 10**9))]),
+    schedules._written(QUEUE, NIGHTLY, SEEN, 0, "request"),  # type: ignore[list-item]
+    steering.pause(QUEUE, "nightly"),
+    steering._steer(QUEUE, "resume", SEEN, 1, "request", passed=(1, 2, 3)),
+    steering.trigger(QUEUE, "nightly"),
+    steering.delete(QUEUE, "nightly"),
+    *_first(timetable.page(QUEUE, 0, 10)),
+    *_first(timetable.get(QUEUE, "nightly")),
 ]

@@ -14,7 +14,7 @@ import redis
 from schedq.keys import QueueKeys
 from schedq.lifecycle import BROKEN, CANCELLED, COMPLETED, FAILED, PENDING, PLACES, PROCESSING
 
-LAWS: Final = ("places", "status", "leases", "tokens", "totals", "ttl", "layout", "caps", "paused")
+LAWS: Final = ("places", "status", "leases", "tokens", "totals", "ttl", "layout", "caps", "paused", "schedules")
 
 LAYOUT: Final = {
     "pending": "list",
@@ -91,7 +91,8 @@ class State:
     def ids(self, place: str) -> list[str]:
         """Ids in a place: lists oldest first, `delayed` by due instant."""
         if place == BROKEN:
-            return [json.loads(note)["id"] for note in self.holds(place, "list")]
+            ids = [json.loads(note)["id"] for note in self.holds(place, "list")]
+            return [job_id for job_id in ids if not job_id.startswith("schedule:")]
         return list(self.holds(place, LAYOUT[place]))
 
     def places(self) -> dict[str, list[str]]:
@@ -173,8 +174,9 @@ class State:
         ended = totals["failed_total"] + totals["cancelled_total"]
         if ended != count[FAILED] + count[CANCELLED] + totals["requeued_total"]:
             yield f"{ended} failed or cancelled, {count[FAILED]} and {count[CANCELLED]} there"
-        if totals["broken_total"] != count[BROKEN]:
-            yield f"{totals['broken_total']} broken, {count[BROKEN]} there"
+        notes = len(self.holds("broken", "list"))
+        if totals["broken_total"] != notes:
+            yield f"{totals['broken_total']} broken, {notes} there"
 
     def _ttl(self) -> Iterator[str]:
         """Completed jobs, workers and the promoter's lease expire; nothing else does."""
@@ -198,6 +200,20 @@ class State:
                 yield f"{job_id} has more than 10 lines of history"
         if len(self.ids(BROKEN)) > 1000:
             yield "broken has more than 1000 notes"
+
+    def _schedules(self) -> Iterator[str]:
+        """Every schedule has an entry and a definition; a slot that was fired has one job, and is told of once."""
+        entries, there = set(self.holds("schedules", "zset")), set()
+        for name, key in self.keys.items():
+            parts = name.split(":")
+            if parts[0] == "schedule" and len(parts) == 2 and key.kind == "hash":
+                there.add(parts[1])
+            if parts[0] == "schedule" and len(parts) == 3 and key.kind == "list":
+                told = [json.loads(line)["slot_ms"] for line in key.holds]
+                if sorted(set(told)) != told:
+                    yield f"{parts[1]} has slots that are told of twice, or out of order: {told}"
+        yield from (f"schedule {name} has no definition" for name in entries - there)
+        yield from (f"schedule {name} has no entry" for name in there - entries)
 
     def _paused(self) -> Iterator[str]:
         """While paused there is no wake marker."""

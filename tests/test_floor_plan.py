@@ -13,11 +13,11 @@ import schedq
 
 ROOT = Path(schedq.__file__).parent
 FLOORS = {
-    "facts": {"errors", "durability", "lifecycle", "keys", "backoff", "instants", "clocks", "crontab"},
-    "words": {"settings", "payload", "job", "lua"},
-    "decisions": {"task", "handle", "registry", "outcome", "running"},
+    "facts": {"errors", "durability", "lifecycle", "keys", "backoff", "ids", "instants", "clocks", "crontab"},
+    "words": {"settings", "payload", "job", "schedule", "lua"},
+    "decisions": {"task", "handle", "registry", "outcome", "running", "slots"},
     "requests": {"operations"},
-    "doors": {"application", "connection", "embedded", "queue", "aio"},
+    "doors": {"application", "connection", "embedded", "queue", "aio", "schedules"},
     "roles": {"link", "promoter", "scheduler", "reclaimer", "worker", "service", "fleet"},
     "people": {"cli", "doctor", "testing", "dashboard", "__main__", "schedq"},
 }

@@ -19,7 +19,7 @@ HEADER = re.compile(
     r"\A--\[\[\n(?P<what>.+?)\n\nKEYS {2}(?P<keys>.+?)\nARGV {2}(?P<argv>.+?)\nReturns {2}(?P<returns>.+?)\n\]\]\n",
     re.DOTALL,
 )
-TYPES = {"the place": "list or zset", "this worker": "hash"} | LAYOUT
+TYPES = {"the place": "list or zset", "this worker": "hash", "this schedule": "hash", "its slots": "list"} | LAYOUT
 EXPLAINED_BY_USE = {"theirs", "order", "me", "before", "offset", "kind", "mode", "ms", "shorten"}
 
 
@@ -147,7 +147,7 @@ def test_requests_send_the_keys_that_the_header_names(name: str):
             for key, (_, what) in zip(operation.keys, keys_of(name), strict=True):
                 word = what.partition(" (")[0]
                 suffix = key.removeprefix(queue.keys.prefix)
-                assert suffix == word or word in ("the place", "this worker"), (key, what)
+                assert suffix == word or word in ("the place", "this worker", "this schedule", "its slots"), (key, what)
 
 
 # -- laws
@@ -199,11 +199,11 @@ def test_no_script_is_random_or_blocks(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_keys_are_declared_or_built_from_the_jobs_prefix(name: str):
-    """What a call touches is a local name, or a job's key, or an element of KEYS; never a text of the script's own."""
+    """What a call touches is a local name, a job's or schedule's key, or an element of KEYS; no text of its own."""
     for call in re.findall(r"redis\.p?call\('[A-Z]+', ([^,)]+)", body(name)):
         assert not call.startswith("'"), f"{call} is built in the script"
         if ".." in call:
-            assert call.strip().startswith("jobs .. "), call
+            assert call.strip().startswith(("jobs .. ", "definitions .. ")), call
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -13,7 +13,7 @@ from typing import Final
 from schedq import lua
 from schedq.doctor.finding import Finding
 from schedq.errors import SchedqError, UsageError
-from schedq.job import new_request
+from schedq.ids import new_request
 from schedq.operations import Flow, Operation, same
 from schedq.settings import Settings
 

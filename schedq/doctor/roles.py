@@ -79,7 +79,8 @@ PRODUCER: Final = Role(
 WORKER: Final = Role(
     "worker",
     "runs jobs, wakes and takes back those of others, and does what a producer does",
-    scripts=PRODUCER.scripts | _words("announce beat claim leave promote reclaim recover renew settle stats wake"),
+    scripts=PRODUCER.scripts
+    | _words("announce beat claim drop fire leave peek promote reclaim recover renew settle stats upsert wake"),
     plain=PRODUCER.plain | _words("bzpopmin"),
     inside=PRODUCER.inside
     | _words("del get hexists hgetall hlen lmove pexpire pttl rpop rpush set zcount zrangebyscore zremrangebyscore"),

@@ -13,7 +13,6 @@ local pending, delayed, processing, leases, cancelled = KEYS[1], KEYS[2], KEYS[3
 local stats, log = KEYS[6], KEYS[7]
 local jobs, clock, events, log_size, request, id = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local failed_history, min_keep = tonumber(ARGV[7]), tonumber(ARGV[8])
-local MOST_SEARCHED = 10000
 --@include _clock
 --@include _guard
 --@include _mark
@@ -23,46 +22,14 @@ local MOST_SEARCHED = 10000
 --@include _place
 --@include _trim
 --@include _once
+--@include _cancel
 local bad = misfit('list', pending, processing, cancelled) or misfit('zset', delayed, leases)
 if bad then return bad end
 
-local key = jobs .. id
 local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter')
 if not job then return 'no' end
 local before = answered(job[3], request)
 if before then return before end
 if FINISHED[job[1]] then return 'no' end
 open_memory(leases)
-
--- An error ended this very move before: the job may be nowhere.
-local was_marked = tonumber(redis.call('ZSCORE', leases, id) or 1) == 0
-
-local function taken_out()
-  if redis.call('ZREM', delayed, id) == 1 then return true end
-  if is_processing(id) then return false end
-  if redis.call('LLEN', pending) > MOST_SEARCHED then return job[1] ~= 'delayed' and job[1] ~= 'processing' end
-  return redis.call('LREM', pending, 0, id) > 0 or was_marked
-end
-
-local runs = is_processing(id)
-if not runs then mark(id) end
-
-if taken_out() then
-  redis.call('HSET', key, 'status', 'cancelled', 'cancelled_at_ms', now, 'request', request .. ' cancelled')
-  redis.call('HDEL', key, 'claim_token', 'waiter')
-  redis.call('PERSIST', key)
-  redis.call('LPUSH', cancelled, id)
-  unmark(id)
-  tally('cancelled_total', 1)
-  tell(id, 'cancelled', whole(job[4]), job[5])
-  to_log('cancelled', id, whole(job[4]))
-  trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep, 20)
-  return 'cancelled'
-end
-if not runs then unmark(id) end
-if job[1] == 'processing' or runs then
-  redis.call('HSET', key, 'stop', now, 'request', request .. ' asked')
-  to_log('stop', id, whole(job[4]))
-  return 'asked'
-end
-return 'no'
+return cancel_job(id, job, request)

@@ -9,8 +9,9 @@ from typing import Any, Final
 from schedq import lua
 from schedq.clocks import monotonic
 from schedq.errors import SchedqError, StoreUnavailable
+from schedq.ids import new_request
 from schedq.instants import duration_ms
-from schedq.job import ClaimedJob, Settlement, new_request, score_ms
+from schedq.job import ClaimedJob, Settlement, score_ms
 from schedq.operations import Argument, Block, Flow, Operation, firm
 from schedq.payload import size_of
 from schedq.settings import KEEP_ALL, Settings

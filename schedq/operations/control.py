@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from schedq import lua
 from schedq.errors import UsageError
+from schedq.ids import new_request
 from schedq.instants import duration_ms
-from schedq.job import new_request
 from schedq.keys import checked_id
 from schedq.lifecycle import Cancellation
 from schedq.operations import Argument, Flow, Operation, firm

@@ -10,8 +10,9 @@ from schedq import backoff as plans
 from schedq import lua
 from schedq.durability import Durability, Wait, checked_durability
 from schedq.errors import Conflict, NotAcknowledged, QueueFull, SchedqError, UsageError
+from schedq.ids import new_ids
 from schedq.instants import duration_ms, instant_ms
-from schedq.job import Options, new_ids
+from schedq.job import Options
 from schedq.keys import checked_id
 from schedq.operations import Argument, Flow, Operation
 from schedq.payload import encode, size_of

@@ -36,6 +36,7 @@ class Promotion:
         first_lease_end_ms: when the first lease ends, or None.
         unleased: entries of `processing` without a lease.
         workers: live workers.
+        next_slot_ms: the earliest slot of a schedule, or None.
     """
 
     is_holder: bool
@@ -46,6 +47,7 @@ class Promotion:
     first_lease_end_ms: int | None
     unleased: int
     workers: int
+    next_slot_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ def promote(queue: Settings, limit: int, holder: str = "") -> Operation[Promotio
             keys.paused,
             keys.promoter,
             keys.workers,
+            keys.schedules,
         ),
         (keys.jobs, queue.now_argument(), limit, holder, PROMOTER_LEASE_MS, 3000 * HEARTBEAT_S),
         _read_promotion,
@@ -101,7 +104,7 @@ def promote_due(queue: Settings, limit: int) -> Flow[int]:
 
 
 def _read_promotion(reply: list[Any]) -> Promotion:
-    answer, now, moved, more, due, end, unleased, workers = reply
+    answer, now, moved, more, due, end, unleased, workers, slot = reply
     return Promotion(
         answer == "HELD",
         int(now),
@@ -111,6 +114,7 @@ def _read_promotion(reply: list[Any]) -> Promotion:
         score_ms(end) if end else None,
         int(unleased),
         int(workers),
+        score_ms(slot) if slot else None,
     )
 
 

@@ -37,6 +37,7 @@ class Stats(TypedDict):
     purged_total: int
     broken_total: int
     strays_total: int
+    fired_total: int
     pending_depth: int
     processing_depth: int
     completed_depth: int

@@ -12,7 +12,7 @@ from typing import Final
 from schedq.application import Application
 from schedq.clocks import wall
 from schedq.errors import SchedqError
-from schedq.job import new_request
+from schedq.ids import new_request
 from schedq.link import Link, steadily
 from schedq.operations import firm, upkeep
 from schedq.worker.held import Held

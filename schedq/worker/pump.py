@@ -1,7 +1,6 @@
 """The pump of one queue: every round trip settles all that has ended and claims for all that is free.
 
-While a round trip is under way finished jobs gather, so under load a job costs a fraction of a command; when little is
-going on a finished job is settled at once.
+While one is under way finished jobs gather, so under load a job costs a fraction of a command.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from typing import Any, Final
 from schedq import outcome
 from schedq.application import Application
 from schedq.errors import SchedqError, StoreUnavailable, UsageError
-from schedq.job import ClaimedJob, Settlement, new_request
+from schedq.ids import new_request
+from schedq.job import ClaimedJob, Settlement
 from schedq.link import REFUSED_S, Complaint, Link
 from schedq.operations import Operation, attempts, upkeep
 from schedq.worker.held import Attempt, Held

@@ -15,6 +15,7 @@ from schedq.errors import UsageError
 from schedq.link import Link, Outage, steadily
 from schedq.operations import views
 from schedq.promoter import Promoter
+from schedq.scheduler import Registrar
 from schedq.worker.heartbeat import Heartbeat, worker_id
 from schedq.worker.order import order_of
 from schedq.worker.pump import Pump
@@ -42,6 +43,7 @@ class _Station:
         self.pump = Pump(queue, self.link, worker.slots, worker.threads, worker.id)
         self.side_link = Link(queue, outage)
         self.promoter = Promoter(queue, self.side_link) if worker.promotes else None
+        self.registrar = Registrar(queue, self.side_link)
         self.heartbeat = Heartbeat(queue, self.side_link, worker.id, self.pump.held, worker.concurrency, worker.stop)
         self.renewal = Renewal(queue, self.pump.held, asyncio.get_running_loop())
         self.pumping: asyncio.Task[None] | None = None
@@ -158,6 +160,7 @@ class Worker:
             work.append(Waker(here[0].queue, here[0].outage, self.slots, pumps).run())
         for station in self._stations:
             work.append(station.heartbeat.run())
+            work.append(station.registrar.run())
             if station.promoter is not None:
                 work.append(station.promoter.run())
         if self._is_burst:

@@ -17,7 +17,8 @@ from typing import Any, Final
 import redis
 
 from schedq import Queue
-from schedq.job import ClaimedJob, new_request
+from schedq.ids import new_request
+from schedq.job import ClaimedJob
 from schedq.keys import QueueKeys
 from schedq.operations import attempts
 from schedq.outcome import Policy, succeeded

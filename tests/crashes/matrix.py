@@ -40,6 +40,13 @@ _ROWS: Final = {
     "pause": ("pause", ("pause",)),
     "resume": ("resume", ("resume",)),
     "purge": ("purge", ("purge, pending", "purge, delayed", "purge, processing", "purge, failed")),
+    "fire": ("fire", ("fire",)),
+    "schedule: upsert": ("schedule upsert", ("upsert, new", "upsert, changed")),
+    "schedule: pause": ("schedule pause", ("pause schedule",)),
+    "schedule: resume": ("schedule resume", ("resume schedule",)),
+    "schedule: trigger": ("schedule trigger", ("trigger",)),
+    "schedule: backfill": ("schedule backfill", ("enqueue, many",)),
+    "schedule: delete": ("schedule delete", ("delete",)),
     "stats, lists, results": ("stats", ("stats", "list", "watch")),
 }
 _HEADS: Final = (

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from schedq.job import Settlement, new_request
+from schedq.ids import new_request
+from schedq.job import Settlement
 from schedq.lifecycle import BROKEN, CANCELLED, COMPLETED, FAILED
 from schedq.operations import attempts, upkeep
+from schedq.operations.firing import Memory, fire_due
 from schedq.queue import Queue
 from tests.doors import Clock
 from tests.state import State
@@ -27,6 +29,7 @@ def recover(queue: Queue, clock: Clock) -> list[str]:
         clock.pass_time(700)  # the longest wait between attempts is 600 s, a lease lasts 10 s
         sweep = queue._drive(upkeep.sweep(queue.settings, 0))
         queue.promote_due()
+        queue._drive(fire_due(queue.settings, Memory()))
         moved = work(queue)
         ran += moved
         depths = queue.stats()

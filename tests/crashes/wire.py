@@ -18,7 +18,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from schedq import AsyncQueue, ClaimedJob, Discard, Fixed, NewJob, Queue, StoreUnavailable, lua
-from schedq.operations import enqueue
+from schedq.operations import enqueue, steering
+from schedq.operations.firing import Memory, fire_due
 from tests.crashes.recovery import lost, recover
 from tests.doors import Clock, Handle, Loop
 from tests.proxy import Proxy
@@ -140,6 +141,30 @@ VERBS: Final[dict[str, Verb]] = {
     "get job": Verb(lambda queue, jobs: queue.get_job("done").id),
     "stats": Verb(lambda queue, jobs: queue.stats()["pending_depth"]),
     "list": Verb(lambda queue, jobs: [job.id for job in queue.list_pending()]),
+    "fire": Verb(
+        lambda queue, jobs: queue._drive(fire_due(queue.settings, Memory())).jobs,
+        rounds=3,
+        tells_what_it_did=True,
+        given=lambda queue: (_schedule(queue, every=1), queue.settings.clock.pass_time(1)),
+    ),
+    "schedule upsert": Verb(lambda queue, jobs: _schedule(queue, every=60), rounds=2),
+    "schedule pause": Verb(lambda queue, jobs: queue.schedules.pause("report"), given=lambda queue: _schedule(queue)),
+    "schedule resume": Verb(
+        lambda queue, jobs: queue.schedules.resume("report"),
+        rounds=2,
+        given=lambda queue: (_schedule(queue), queue.schedules.pause("report")),
+    ),
+    "schedule trigger": Verb(lambda queue, jobs: _trigger(queue), given=lambda queue: _schedule(queue)),
+    "schedule delete": Verb(
+        lambda queue, jobs: queue.schedules.delete("report"),
+        tells_what_it_did=True,
+        given=lambda queue: _schedule(queue),
+    ),
+    "schedule backfill": Verb(
+        lambda queue, jobs: queue.schedules.backfill("report", 1_799_999_997, 1_800_000_000),
+        rounds=3,
+        given=lambda queue: _schedule(queue, every=1),
+    ),
 }
 """Every verb that asks Redis."""
 WITHOUT_ROUND_TRIPS_OF_THEIR_OWN: Final = {
@@ -158,6 +183,16 @@ WITHOUT_ROUND_TRIPS_OF_THEIR_OWN: Final = {
     "list_queues",
     "learn_settings",
 }
+
+
+def _schedule(queue: Any, every: float = 86_400) -> Any:
+    return queue.schedules.upsert("report", every=every, payload=1, end=1_800_000_100)
+
+
+def _trigger(queue: Any) -> Any:
+    """Under the same id each time."""
+    with patch.object(steering, "new_request", lambda: "0123456789abcdef"):
+        return queue.schedules.trigger("report")
 
 
 def _enqueue_many(queue: Any) -> Any:
@@ -309,7 +344,12 @@ class Bench:
             for job_id in state.jobs()
         }
         leases = state.holds("leases", "zset")
-        return json.loads(json.dumps([state.places(), state.totals(), leases, jobs, "paused" in state.keys]))
+        schedules = {
+            name: {field: value for field, value in key.holds.items() if field != "request"}
+            for name, key in state.keys.items()
+            if name.startswith("schedule") and key.kind != "list"
+        }
+        return json.loads(json.dumps([state.places(), state.totals(), leases, jobs, "paused" in state.keys, schedules]))
 
 
 def _difference(one: Any, other: Any) -> str:

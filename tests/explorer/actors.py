@@ -15,6 +15,9 @@ from schedq.errors import SchedqError, StoreUnavailable
 from schedq.job import ClaimedJob, Options, Settlement
 from schedq.operations import Operation, attempts, control, firm, same, upkeep
 from schedq.operations.enqueue import enqueue, prepare
+from schedq.operations.firing import Glance, Memory, fire_due
+from schedq.operations.schedules import upsert
+from schedq.schedule import Definition
 from schedq.settings import Settings
 
 Steps = Generator[Any, Any, Any]
@@ -113,6 +116,29 @@ def promotes(name: str, times: int = 1) -> Plan:
     def steps(queue: Settings) -> Steps:
         for _ in range(times):
             yield [upkeep.promote(queue, 1000, name)]
+
+    return steps
+
+
+def schedules(definition: Definition) -> Plan:
+    """Somebody writes a schedule."""
+
+    def steps(queue: Settings) -> Steps:
+        yield from upsert(queue, definition)
+
+    return steps
+
+
+def fires(knows: Definition | None = None) -> Plan:
+    """A scheduler ticks; it may have read a definition before."""
+
+    def steps(queue: Settings) -> Steps:
+        memory = Memory()
+        if knows is not None:
+            fields = {name: str(value) for name, value in knows.to_fields().items()}
+            seen = Glance(knows.id, "", fields["definition"], "", "", "", is_paused=False, error="")
+            memory.learn(seen, fields)
+        yield from fire_due(queue, memory)
 
     return steps
 

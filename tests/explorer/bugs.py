@@ -193,6 +193,27 @@ BUGS: Final = (
     ),
     Bug("a pause leaves the marker", "pause", "redis.call('DEL', wake)", "", "pause ∥ claim"),
     Bug(
+        "a slot is fired whatever the stored one is",
+        "fire",
+        "if not score or tonumber(score) ~= turn.slot or turn.slot > now then",
+        "if not score then",
+        "two schedulers, one slot, crash anywhere",
+    ),
+    Bug(
+        "the next slot is never written",
+        "fire",
+        "if #scores > 0 then redis.call('ZADD', schedules, unpack(scores)) end",
+        "",
+        "two schedulers, one slot, crash anywhere",
+    ),
+    Bug(
+        "runs are not counted",
+        "fire",
+        "if not is_counted then turn.runs = turn.runs + 1 end",
+        "",
+        "two schedulers, one slot, crash anywhere",
+    ),
+    Bug(
         "a job that is put off stays where it was",
         "reschedule",
         "redis.call('ZADD', delayed, due, id)",

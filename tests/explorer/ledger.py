@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -276,7 +277,33 @@ def _purged(book: Book, entry: Entry) -> Iterator[str]:
             book[key] = replace(told, is_gone=True, holder="")
 
 
+def _fired(book: Book, entry: Entry) -> Iterator[str]:
+    """Slots go on and never back; each makes one job, at its time, and is told of once."""
+    jobs, words = entry.answer
+    new = entry.after.jobs().keys() - entry.before.jobs().keys()
+    if len(new) != jobs:
+        yield f"{jobs} jobs were said to be made, and {len(new)} are there"
+    for job_id in new:
+        key = _key(entry, job_id)
+        fields = entry.after.job(job_id)
+        if key in book:
+            yield f"{key} was made twice"
+        if int(fields["slot_ms"]) > entry.now_ms:
+            yield f"{key} was made before its slot"
+        book[key] = Told(due_ms=int(fields["run_at_ms"]))
+    before, after = (state.holds("schedules", "zset") for state in (entry.before, entry.after))
+    for name, slot in before.items():
+        if float(after.get(name, "inf")) < float(slot):
+            yield f"schedule {name} went back from slot {slot} to {after[name]}"
+        fields = entry.after.job(f"{name}-{slot}")
+        if fields and after.get(name) == slot:
+            yield f"schedule {name} has fired slot {slot}, and it is the next one still"
+    if "FIRED" not in words and entry.before != entry.after:
+        yield f"nothing was fired, {words}, and something changed"
+
+
 _HANDLERS = {
+    "fire": _fired,
     "enqueue": _enqueued,
     "claim": _claimed,
     "settle": _settled,
@@ -299,3 +326,23 @@ def laws(state: State, allowed: Sequence[str]) -> list[str]:
     return [
         f"{law}: {complaint}" for law, complaints in found.items() if law not in allowed for complaint in complaints
     ]
+
+
+def unaccounted(state: State) -> Iterator[str]:
+    """Slots of schedules that have ended, of which nothing is told, or without the job that they are said to have."""
+    for name, key in state.keys.items():
+        parts = name.split(":")
+        if parts[0] != "schedule" or len(parts) != 2:
+            continue
+        told = [json.loads(line) for line in state.holds(f"{name}:slots", "list")]
+        slots = [
+            slot for line in told for slot in range(line["slot_ms"], line["to_ms"] + 1, int(key.holds["every_ms"]))
+        ]
+        if slots and slots != list(range(slots[0], slots[-1] + 1, int(key.holds["every_ms"]))):
+            yield f"of the slots of {parts[1]} {slots} are told"
+        fired = [line["job_id"] for line in told if line["outcome"] == "fired"]
+        if len(fired) != int(key.holds.get("runs", 0)):
+            yield f"{parts[1]} ran {key.holds.get('runs')} times, and {fired} are told"
+        jobs = [job_id for job_id in state.jobs() if state.job(job_id).get("schedule") == parts[1]]
+        if sorted(fired) != sorted(jobs):
+            yield f"{parts[1]} made {sorted(jobs)}, and {fired} are told"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
+from schedq.schedule import Definition
 from tests.explorer.actors import (
     cancels,
     enqueues,
+    fires,
     foreign_producer,
     foreign_worker,
     loses_the_promoters_lease,
@@ -17,13 +20,14 @@ from tests.explorer.actors import (
     reclaims,
     requeues,
     reschedules,
+    schedules,
     takes_the_marker_and_is_full,
     time_passes,
     waits_then_works,
     works,
 )
 from tests.explorer.search import Actor, Scenario
-from tests.explorer.world import BACKOFF_S, LEASE_S
+from tests.explorer.world import BACKOFF_S, BEGIN_S, LEASE_S
 
 JOB: Final = enqueues("j1")
 SECOND: Final = enqueues("j2")
@@ -32,9 +36,20 @@ LOST: Final = (works("dead"), time_passes(LEASE_S))
 LOST_ONCE: Final = (works("dead before"), time_passes(LEASE_S), reclaims())
 
 
+EACH_MINUTE: Final = Definition("each", "1", every_ms=60_000, catch_up="all", max_runs=3)
+SKIPPING: Final = Definition("each", "1", every_ms=60_000, overlap="skip", end_ms=int(BEGIN_S * 1000) + 240_000)
+LATER_SKIPPING: Final = replace(SKIPPING, catch_up="all", version=1)
+ONE_TICK: Final = (fires(),)
+
+
 def clock(*seconds: float) -> Actor:
     """Time goes on."""
     return Actor("clock", time_passes(*seconds))
+
+
+def still_clock(*seconds: float) -> Actor:
+    """Time goes on, come what may."""
+    return Actor("clock", time_passes(*seconds), may_die=False, may_lose=False)
 
 
 SCENARIOS: Final = (
@@ -284,6 +299,29 @@ SCENARIOS: Final = (
             Actor("other", waits_then_works("o"), queue=1),
         ),
         wakes=True,
+    ),
+    Scenario(
+        "two schedulers, one slot, crash anywhere",
+        (schedules(EACH_MINUTE), time_passes(60)),
+        # The two are alike, so it is enough that one of them may die, or lose a reply.
+        (
+            Actor("one", fires(EACH_MINUTE)),
+            Actor("two", fires(EACH_MINUTE), may_die=False, may_lose=False),
+            still_clock(60),
+        ),
+        settings={"completed_history": 100},
+    ),
+    Scenario(
+        "two schedulers ∥ overlap ∥ deploy",
+        (schedules(SKIPPING), time_passes(60), *ONE_TICK),
+        (
+            Actor("one", fires()),
+            Actor("two", fires()),
+            clock(60),
+            Actor("deploy", schedules(LATER_SKIPPING)),
+            Actor("worker", works("w", "complete")),
+        ),
+        settings={"completed_history": 100},
     ),
     Scenario(
         "two pumps ∥ reclaim",

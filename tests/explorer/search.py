@@ -15,14 +15,16 @@ from unittest.mock import patch
 from schedq.connection import faults
 from schedq.connection.address import Address
 from schedq.errors import SchedqError, StoreUnavailable
-from schedq.operations import Operation, attempts, control, upkeep
+from schedq.operations import Operation, attempts, control, schedules, upkeep
+from schedq.operations.firing import Memory, fire_due
 from tests.explorer.actors import Pause, Plan, ending
-from tests.explorer.ledger import Book, Entry, enter, laws, missing
+from tests.explorer.ledger import Book, Entry, enter, laws, missing, unaccounted
 from tests.explorer.world import Seen, World, states
 from tests.state import State
 
 _ADDRESS: Final = Address("unix:///explorer")
 _MOST_RECOVERIES: Final = 60
+_MOST_ROUNDS: Final = 200
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ class Search:
         """Search."""
         with (
             patch.object(control, "new_request", self._new_request),
+            patch.object(schedules, "new_request", self._new_request),
             patch.object(upkeep, "PROMOTER_LEASE_MS", 86_400_000),  # by Redis's clock: an actor ends it
         ):
             try:
@@ -280,6 +283,8 @@ class Search:
                 self._world.now_s += 11
                 at, _ = self._quietly(at, place, upkeep.promote(queue, 1000, "rescuer"), complaints)
                 at = self._flow(at, place, upkeep.take_back(queue), complaints)
+                if "schedules" in self._states(at.seen)[place].keys:
+                    at = self._flow(at, place, fire_due(queue, Memory()), complaints)
                 request = f"rescue-{self._world.now_s}"
                 at, claimed = self._quietly(at, place, attempts.claim(queue, request, 10, "rescuer"), complaints)
                 for job in claimed.jobs:
@@ -287,18 +292,20 @@ class Search:
                         at, place, attempts.settle(queue, [ending("complete", job, queue)]), complaints
                     )
                 state = self._states(at.seen)[place]
-                if not any(state.ids(live) for live in ("delayed", "pending", "processing")):
+                goes_on = any(slot != "inf" for slot in state.holds("schedules", "zset").values())
+                if not goes_on and not any(state.ids(live) for live in ("delayed", "pending", "processing")):
                     break
             else:
                 complaints.append(f"not everything of {queue.name} ended: {state.places()}")
             complaints += laws(state, self._scenario.allowed_after)
+            complaints += unaccounted(state)
         return complaints
 
     def _flow(self, node: Node, place: int, flow: Any, complaints: list[str]) -> Node:
         answers: Any = None
         try:
             step = next(flow)
-            while True:
+            for _ in range(_MOST_ROUNDS):
                 answers = []
                 for operation in step:
                     node, answer = self._quietly(node, place, operation, complaints)
@@ -306,6 +313,8 @@ class Search:
                 step = flow.send(answers)
         except StopIteration:
             return node
+        complaints.append(f"in recovery: {step[0].name} goes on and on")
+        return node
 
     def _quietly(self, node: Node, place: int, operation: Operation[Any], complaints: list[str]) -> tuple[Node, Any]:
         reply, seen = self._world.step(operation)

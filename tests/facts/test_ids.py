@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedq import UsageError, job
+from schedq import UsageError
+from schedq.ids import new_ids, new_request
 from schedq.instants import LAST_INSTANT_MS
-from schedq.job import JobRecord, new_ids, new_request, score_ms, whole
+from schedq.job import JobRecord, score_ms, whole
 from schedq.keys import QueueKeys, checked_id, checked_name
 
 
@@ -43,7 +44,7 @@ def test_an_id_has_more_than_64_random_bits():
 
 def test_a_clock_that_goes_back_does_not_turn_the_order_round(monkeypatch: pytest.MonkeyPatch):
     (first,) = new_ids()
-    monkeypatch.setattr(job, "wall_ns", lambda: 1_000_000_000)
+    monkeypatch.setattr(ids, "wall_ns", lambda: 1_000_000_000)
 
     (second,) = new_ids()
 

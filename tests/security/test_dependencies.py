@@ -73,5 +73,8 @@ def test_each_says_from_which_version_on_and_none_comes_from_elsewhere_than_the_
 def test_the_package_imports_nothing_else():
     found = {name.split(".")[0] for module in MODULES for name in imports(module)}
 
-    allowed = {MODULE_OF.get(name, name) for name in RUNTIME.keys() | EXTRAS["embedded"].keys() | EXTRAS["demo"].keys() | EXTRAS["fast"].keys()}
+    allowed = {
+        MODULE_OF.get(name, name)
+        for name in RUNTIME.keys() | EXTRAS["embedded"].keys() | EXTRAS["demo"].keys() | EXTRAS["fast"].keys()
+    }
     assert found - set(sys.stdlib_module_names) - allowed - OWN == set()

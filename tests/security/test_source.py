@@ -119,7 +119,7 @@ def test_the_text_of_a_script_is_a_file_of_the_package():
 
     # The doctor tries what scripts may do there, with texts of its own source.
     assert makers == {("schedq.doctor.conformance", "schedq.lua.script")}
-    assert commands == {"schedq.operations"}
+    assert commands == {"schedq.operations", "schedq.doctor.scripts"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schedq import UsageError
-from schedq.job import new_request
+from schedq.ids import new_request
 from schedq.operations import attempts
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle

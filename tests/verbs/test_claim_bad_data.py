@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schedq import Conflict, Discard
-from schedq.job import new_request
+from schedq.ids import new_request
 from schedq.operations import attempts
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from schedq import NewJob, QueueFull
-from schedq.job import new_request
+from schedq.ids import new_request
 from schedq.operations import attempts, upkeep
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle

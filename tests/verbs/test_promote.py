@@ -173,6 +173,7 @@ def test_one_process_at_a_time_is_the_promoter(make_queue: MakeQueue, clock: Clo
         first_lease_end_ms=clock.now_ms + 8000,
         unleased=0,
         workers=0,
+        next_slot_ms=None,
     )
     assert not second.is_holder
     assert queue.redis.get(queue.keys.promoter) == "a"

@@ -55,6 +55,7 @@ def seen(**found: Any) -> upkeep.Promotion:
         first_lease_end_ms=now_ms,
         unleased=0,
         workers=1,
+        next_slot_ms=None,
     )
     return replace(plain, **found)
 

@@ -1,0 +1,38 @@
+--[[
+Look which schedules are due, the earliest slot first; or go through all of them; or see how some stand.
+
+KEYS  1 schedules (zset)
+ARGV  1 definitions prefix  2 clock  3 mode: 'due' | 'all' | 'these'  4 offset  5 limit  6... ids, for 'these'
+Returns  {now, the first slot that is not due or '', per schedule: id, slot or '', definition, timing, version, owner,
+         paused since or '', error}; '' for what is not there
+]]
+local schedules = KEYS[1]
+local definitions, clock, mode, offset, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+--@include _clock
+--@include _guard
+--@include _job
+local bad = misfit('zset', schedules)
+if bad then return bad end
+
+local function look(reply, id, slot)
+  local stored = redis.pcall('HMGET', definitions .. id, 'definition', 'timing', 'version', 'owner', 'paused_at_ms', 'error')
+  if stored.err then stored = {} end
+  local row = {id, slot or ''}
+  for n = 1, 6 do row[2 + n] = stored[n] or '' end
+  for _, word in ipairs(row) do reply[#reply + 1] = word end
+end
+
+local upcoming = redis.call('ZRANGEBYSCORE', schedules, '(' .. digits(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+local reply = {now, (upcoming and upcoming ~= 'inf') and upcoming or ''}
+if mode == 'these' then
+  for i = 6, #ARGV do look(reply, ARGV[i], redis.call('ZSCORE', schedules, ARGV[i])) end
+  return reply
+end
+local page
+if mode == 'due' then
+  page = redis.call('ZRANGEBYSCORE', schedules, '-inf', now, 'WITHSCORES', 'LIMIT', offset, limit)
+else
+  page = redis.call('ZRANGE', schedules, offset, offset + limit - 1, 'WITHSCORES')
+end
+for n = 1, #page, 2 do look(reply, page[n], page[n + 1]) end
+return reply

@@ -1,0 +1,53 @@
+--[[
+Write a schedule's definition, new or changed, and its next slot; or leave the slot as it is.
+
+Whoever asks has looked first; if the definition is no longer what it saw, it looks again. A pause and how often it ran
+stay. The first write is one that Redis refuses when memory is full.
+
+KEYS  1 schedules (zset)  2 this schedule (hash)  3 log (stream)
+ARGV  1 clock  2 log size  3 due channel  4 request  5 id  6 the definition that was seen, or ''  7 next slot, '' for
+      never, or 'keep'  8 count of fields that a definition may have  9... their names, and then field, value, ...
+Returns  created | changed | AGAIN (another definition is there)
+]]
+local schedules, schedule, log = KEYS[1], KEYS[2], KEYS[3]
+local clock, log_size, due_channel, request, id = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local seen, slot, count = ARGV[6], ARGV[7], tonumber(ARGV[8])
+--@include _clock
+--@include _guard
+--@include _job
+--@include _once
+--@include _act
+local bad = misfit('zset', schedules) or misfit('hash', schedule)
+if bad then return bad end
+
+local stored = redis.call('HMGET', schedule, 'definition', 'request', 'paused_at_ms')
+local before = answered(stored[2], request)
+if before then return before end
+if (stored[1] or '') ~= seen then return 'AGAIN' end
+local answer = redis.call('EXISTS', schedule) == 1 and 'changed' or 'created'
+local head = tonumber(redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or '+inf') or math.huge
+
+local score = slot
+if slot == '' or stored[3] then score = '+inf' end
+if slot == 'keep' then score = redis.call('ZSCORE', schedules, id) or '+inf' end
+redis.call('ZADD', schedules, score, id)
+local is_said, stale, fields = {}, {}, {'id', id, 'changed_at_ms', now, 'request', request .. ' ' .. answer}
+for i = 9 + count, #ARGV, 2 do
+  is_said[ARGV[i]] = true
+  fields[#fields + 1], fields[#fields + 2] = ARGV[i], ARGV[i + 1]
+end
+for i = 9, 8 + count do
+  if not is_said[ARGV[i]] then stale[#stale + 1] = ARGV[i] end
+end
+-- All at once, so that no error leaves a mixture of two definitions: what is no longer said is emptied, and then removed.
+for _, name in ipairs(stale) do
+  fields[#fields + 1], fields[#fields + 2] = name, ''
+end
+if answer == 'created' then
+  fields[#fields + 1], fields[#fields + 2] = 'created_at_ms', now
+end
+redis.call('HSET', schedule, unpack(fields))
+redis.call('HDEL', schedule, 'error', 'parked_ms', unpack(stale))
+note_act(answer == 'created' and 'create' or 'change', id, '')
+if (tonumber(score) or math.huge) < head then redis.pcall('PUBLISH', due_channel, score) end
+return answer

@@ -1,0 +1,95 @@
+"""Fires schedules: the holder of the promoter lease runs it; and writes those of an application's code, in workers."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from schedq.application import Application
+from schedq.clocks import monotonic
+from schedq.errors import SchedqError
+from schedq.link import Complaint, Link, steadily
+from schedq.operations import upkeep
+from schedq.operations.firing import Memory, fire_due
+from schedq.operations.schedules import Registration, register
+from schedq.settings import Settings
+
+log: Final = logging.getLogger("schedq")
+_TICK_S: Final = 1.0
+"""Seconds until a schedule is looked at again that waits for its last run, or has caught up enough for one tick."""
+_LOOK_S: Final = 10.0
+
+
+class Scheduler:
+    """Fires what is due in one queue, when a promoter's look has found a slot that is."""
+
+    def __init__(self, settings: Settings, link: Link) -> None:
+        self._settings = settings
+        self._link = link
+        self._memory = Memory()
+        self._rests_until: dict[str, float] = {}
+        self._complaint = Complaint()
+
+    def use(self, settings: Settings) -> None:
+        """Go by other settings from now on."""
+        self._settings = settings
+
+    async def look(self, promotion: upkeep.Promotion) -> tuple[bool, int | None]:
+        """Fire what is due; answers whether to look again at once, and the next slot, or None.
+
+        What Redis refuses, as with its memory full, is said; the slots stay due.
+        """
+        if promotion.next_slot_ms is None or promotion.next_slot_ms > promotion.now_ms:
+            return False, promotion.next_slot_ms
+        now = monotonic()
+        self._rests_until = {name: until for name, until in self._rests_until.items() if until > now}
+        try:
+            fired = await self._link.drive(fire_due(self._settings, self._memory, self._rests_until))
+        except SchedqError as error:
+            self._complaint.say(f"queue {self._settings.name}: schedules", error)
+            return False, None
+        for schedule_id, reason in fired.parked:
+            log.error("schedule %s: can't be fired: %s", schedule_id, reason)
+        if fired.jobs:
+            log.debug("queue %s: %d slots fired", self._settings.name, fired.jobs)
+        self._rests_until |= dict.fromkeys(fired.resting, monotonic() + _TICK_S)
+        return fired.moved > 0 or fired.has_more, fired.upcoming_ms
+
+
+class Registrar:
+    """Writes the schedules of an application's code when a worker starts, and when Redis was away."""
+
+    def __init__(self, queue: Application, link: Link) -> None:
+        self._queue = queue
+        self._link = link
+        self._losses = -1
+
+    async def run(self) -> None:
+        """Work until cancelled.
+
+        Raises:
+            UsageError: Redis refuses for a reason that does not pass by itself.
+        """
+        await steadily(f"queue {self._queue.name}: schedules", self._look)
+
+    async def _look(self) -> float:
+        losses = self._link.outage.losses
+        if self._losses != losses:
+            registry = self._queue.registry
+            flow = register(self._queue.settings, registry.schedules, registry.owners, prune=False)
+            say(self._queue.name, await self._link.drive(flow))
+            self._losses = losses
+        return _LOOK_S
+
+
+def say(queue: str, found: Registration) -> None:
+    """Log what is worth knowing of a registration."""
+    for ids, words in ((found.created, "new"), (found.changed, "changed")):
+        for schedule_id in ids:
+            log.info("schedule %s: %s", schedule_id, words)
+    for schedule_id in found.kept:
+        log.warning("schedule %s: a higher version of the application wrote it; left as it is", schedule_id)
+    for schedule_id in found.missing:
+        log.warning(
+            "schedule %s: no longer in the code, and still fired; prune or delete it (queue %s)", schedule_id, queue
+        )

@@ -1,0 +1,55 @@
+"""What tests of schedules have in common: firing what is due, and what became of slots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schedq.operations.firing import Fired, Memory, fire_due
+from tests.doors import Handle
+
+MINUTE = 60
+HOUR = 3600
+BEGIN_MS = 1_800_000_000_000
+"""Where a `Clock` begins: 2027-01-15 08:00 UTC."""
+
+
+def tick(queue: Handle, memory: Memory | None = None, resting: tuple[str, ...] = ()) -> Fired:
+    """What a scheduler does in one tick."""
+    found: Fired = queue.drive(fire_due(queue.settings, memory or Memory(), resting))
+    return found
+
+
+def slots_ms(*minutes: float) -> list[int]:
+    """Instants, as minutes after the begin."""
+    return [BEGIN_MS + int(minute * 60_000) for minute in minutes]
+
+
+def jobs(queue: Handle) -> list[str]:
+    """Ids of all jobs there are, in order."""
+    return sorted(queue.state().jobs())
+
+
+def ids(schedule_id: str, *minutes: float) -> list[str]:
+    """Ids of the jobs of slots."""
+    return [f"{schedule_id}-{slot}" for slot in slots_ms(*minutes)]
+
+
+def account(queue: Handle, schedule_id: str) -> list[tuple[Any, ...]]:
+    """What became of its slots, oldest first: the minute, the outcome, and how many."""
+    record = queue.schedules.get(schedule_id)
+    return [((slot.slot_ms - BEGIN_MS) / 60_000, slot.outcome, slot.count) for slot in reversed(record.slots)]
+
+
+def acts(queue: Handle) -> list[str]:
+    """What was done to schedules, oldest first, as the log has it."""
+    log = queue.redis.xrange(queue.keys.log)
+    return [f"{entry['move']} {entry['id']}" for _, entry in log if entry["move"].startswith("schedule ")]
+
+
+def complete_all(queue: Handle) -> list[str]:
+    """Work until nothing is pending; the ids."""
+    done = []
+    while (job := queue.claim(0)) is not None:
+        queue.complete(job)
+        done.append(job.id)
+    return done

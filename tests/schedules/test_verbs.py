@@ -1,0 +1,252 @@
+"""Writing, looking at, pausing, triggering, deleting and filling in schedules, through both doors."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from schedq import Conflict, Fixed, UsageError
+from tests.conftest import MakeQueue
+from tests.doors import Clock, Handle
+from tests.schedules.scenes import BEGIN_MS, HOUR, MINUTE, account, acts, complete_all, ids, jobs, slots_ms, tick
+
+
+@pytest.fixture
+def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
+    return make_queue(clock=clock)
+
+
+def test_a_schedule_makes_a_job_of_each_slot(queue: Handle, clock: Clock):
+    assert queue.schedules.upsert("report", every=MINUTE, task="report", args=["x"], kwargs={"n": 1}) == "created"
+
+    for _ in range(3):
+        clock.pass_time(MINUTE)
+        tick(queue)
+
+    assert jobs(queue) == ids("report", 1, 2, 3)
+    assert queue.get_job(ids("report", 1)[0]).payload == {"task": "report", "args": ["x"], "kwargs": {"n": 1}}
+    assert account(queue, "report") == [(1, "fired", 1), (2, "fired", 1), (3, "fired", 1)]
+    assert complete_all(queue) == ids("report", 1, 2, 3)
+
+
+def test_before_its_slot_nothing_is_fired(queue: Handle, clock: Clock):
+    queue.schedules.upsert("report", every=MINUTE, payload=None)
+    clock.pass_time(MINUTE - 0.001)
+
+    assert tick(queue).jobs == 0
+    clock.pass_time(0.001)
+    assert tick(queue).jobs == 1
+
+
+def test_a_fired_job_is_recorded_as_an_enqueued_one_is(queue: Handle, clock: Clock):
+    options = {"max_attempts": 7, "backoff": Fixed(5), "timeout": 9}
+    queue.schedules.upsert("report", every=MINUTE, payload={"n": 1}, **options)
+    clock.pass_time(MINUTE)
+    tick(queue)
+    theirs = queue.enqueue({"n": 1}, run_at=clock(), **options)
+
+    fired, enqueued = queue.fields(ids("report", 1)[0]), queue.fields(theirs)
+    assert fired.pop("schedule") == "report"
+    assert fired.pop("slot_ms") == str(slots_ms(1)[0])
+    assert fired | {"id": theirs} == enqueued
+
+
+def test_what_is_stored_can_be_read(queue: Handle, clock: Clock):
+    queue.schedules.upsert("nightly", cron="0 3 * * *", tz="Europe/Berlin", task="clean", overlap="skip", owner="shop")
+
+    record = queue.schedules.get("nightly")
+
+    assert (record.state, record.cron, record.tz, record.owner) == ("active", "0 3 * * *", "Europe/Berlin", "shop")
+    assert record.next_slot_ms == int(datetime(2027, 1, 16, 2, tzinfo=UTC).timestamp() * 1000)
+    assert "Berlin" in record.words
+    stored = queue.redis.hgetall(queue.keys.schedule("nightly"))
+    assert stored["cron"] == "0 3 * * *"
+    assert stored["overlap"] == "skip"
+    assert stored["payload"] == '{"task":"clean"}'
+    assert queue.schedules.get("another") is None
+
+
+def test_lists_begin_with_the_earliest_next_slot(queue: Handle):
+    for name, every in (("slow", HOUR), ("quick", MINUTE), ("paused", MINUTE)):
+        queue.schedules.upsert(name, every=every, payload=1)
+    queue.schedules.pause("paused")
+
+    assert [record.id for record in queue.schedules.list()] == ["quick", "slow", "paused"]
+    assert [record.id for record in queue.schedules.list(1, 1)] == ["slow"]
+    assert [record.state for record in queue.schedules.list()] == ["active", "active", "paused"]
+
+
+def test_next_slots_are_local_times(queue: Handle):
+    queue.schedules.upsert("nightly", cron="0 3 * * *", tz="Europe/Berlin", payload=1)
+
+    slots = queue.schedules.next_slots("nightly", 2)
+
+    assert slots == [datetime(2027, 1, day, 3, tzinfo=ZoneInfo("Europe/Berlin")) for day in (16, 17)]
+
+
+def test_a_paused_schedule_has_no_slots_until_it_is_resumed(queue: Handle, clock: Clock):
+    queue.schedules.upsert("report", every=MINUTE, payload=1)
+    assert queue.schedules.pause("report") is True
+    assert queue.schedules.pause("report") is False
+    clock.pass_time(3.5 * MINUTE)
+
+    assert tick(queue).jobs == 0
+    assert queue.schedules.resume("report") is True
+    assert queue.schedules.resume("report") is False
+    clock.pass_time(MINUTE)
+    tick(queue)
+
+    assert jobs(queue) == ids("report", 4)
+    assert account(queue, "report") == [(1, "skipped", 3), (4, "fired", 1)]
+    assert queue.schedules.get("report").slots[-1].why == "paused"
+
+
+def test_a_trigger_makes_a_job_now_that_no_slot_can_collide_with(queue: Handle, clock: Clock):
+    queue.schedules.upsert("report", every=MINUTE, payload={"n": 1}, max_runs=1, max_attempts=9)
+    queue.schedules.pause("report")
+
+    job_id = queue.schedules.trigger("report")
+
+    assert not job_id.removeprefix("report-").isdigit()
+    assert queue.get_job(job_id).payload == {"n": 1}
+    assert queue.get_job(job_id).max_attempts == 9
+    assert queue.schedules.get("report").runs == 0
+    assert queue.schedules.trigger("another") is None
+
+
+def test_a_deleted_schedule_is_gone_and_its_jobs_stay(queue: Handle, clock: Clock):
+    queue.schedules.upsert("report", every=MINUTE, payload=1)
+    clock.pass_time(MINUTE)
+    tick(queue)
+
+    assert queue.schedules.delete("report") is True
+    assert queue.schedules.delete("report") is False
+
+    assert not [name for name in queue.state().keys if name.startswith("schedule")]
+    assert jobs(queue) == ids("report", 1)
+
+
+def test_a_past_time_is_filled_in_once_and_at_a_rate(queue: Handle, clock: Clock):
+    clock.pass_time(10 * MINUTE)
+    queue.schedules.upsert("report", every=MINUTE, payload=1)
+
+    counts = [queue.schedules.backfill("report", clock() - 5 * MINUTE, clock() - MINUTE, rate=2) for _ in range(2)]
+
+    assert counts == [5, 5]
+    assert jobs(queue) == ids("report", 5, 6, 7, 8, 9)
+    due = [job.run_at_ms - clock.now_ms for job in queue.list_delayed()]
+    assert due == [500, 1000, 1500, 2000]
+    assert acts(queue).count("schedule backfill report") == 2
+
+
+def test_what_was_fired_is_not_filled_in_again(queue: Handle, clock: Clock):
+    queue.schedules.upsert("report", every=MINUTE, payload=1)
+    clock.pass_time(MINUTE)
+    tick(queue)
+    complete_all(queue)
+
+    queue.schedules.backfill("report", clock() - 1, clock())
+
+    assert queue.places() == {"completed": ids("report", 1)}
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "says"), [(-(10**6), 0, "more than 100,000"), (5, 90, "no slot"), (10, -10, "no slot")]
+)
+def test_a_backfill_is_refused_as_a_whole(queue: Handle, clock: Clock, start: float, end: float, says: str):
+    queue.schedules.upsert("report", every=1, payload=1)
+    queue.schedules.pause("report")
+
+    with pytest.raises(UsageError, match=says):
+        queue.schedules.backfill("report", clock() + start, clock() + end)
+    with pytest.raises(UsageError, match="rate"):
+        queue.schedules.backfill("report", clock() - 5, clock(), rate=0)
+    assert jobs(queue) == []
+
+
+def test_every_act_is_in_the_log_once(queue: Handle, clock: Clock):
+    queue.schedules.upsert("report", every=MINUTE, payload=1)
+    queue.schedules.upsert("report", every=MINUTE, payload=1)
+    queue.schedules.upsert("report", every=MINUTE, payload=2)
+    queue.schedules.pause("report")
+    queue.schedules.pause("report")
+    queue.schedules.resume("report")
+    queue.schedules.trigger("report")
+    queue.schedules.delete("report")
+    queue.schedules.delete("report")
+
+    done = ("create", "change", "pause", "resume", "trigger", "delete")
+    assert acts(queue) == [f"schedule {act} report" for act in done]
+
+
+def test_a_purge_keeps_schedules(queue: Handle, clock: Clock):
+    queue.schedules.upsert("report", every=MINUTE, payload=1)
+    clock.pass_time(MINUTE)
+    tick(queue)
+
+    queue.purge()
+    clock.pass_time(MINUTE)
+    tick(queue)
+
+    assert jobs(queue) == ids("report", 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "cron expression or every="),
+        ({"cron": "0 3 * * *", "every": 5}, "one of the two"),
+        ({"cron": ""}, "empty"),
+        ({"cron": "61 * * * *"}, "61"),
+        ({"cron": "0 0 30 2 *"}, "30 2"),
+        ({"every": 0.5}, "at least 1 s"),
+        ({"every": MINUTE, "tz": "Mars/Olympus"}, "Mars"),
+        ({"every": MINUTE, "overlap": "maybe"}, "overlap"),
+        ({"every": MINUTE, "catch_up": "some"}, "catch_up"),
+        ({"every": MINUTE, "gap": "x"}, "gap"),
+        ({"every": MINUTE, "window": -1}, "window"),
+        ({"every": MINUTE, "jitter": timedelta(days=2)}, "jitter"),
+        ({"every": MINUTE, "max_runs": 0}, "max_runs"),
+        ({"every": MINUTE, "version": "2"}, "version"),
+        ({"every": MINUTE, "start": 10, "end": 5}, "end is before start"),
+        ({"every": MINUTE, "start": datetime(2027, 1, 1)}, "timezone-aware"),
+        ({"every": MINUTE, "colour": "red"}, "colour"),
+        ({"every": MINUTE, "task": "a"}, "task or a payload"),
+        ({"every": MINUTE, "args": [1]}, "args"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(queue: Handle, options: dict, says: str):
+    with pytest.raises(UsageError, match=says):
+        queue.schedules.upsert("report", **{"payload": 1} | options)
+    assert queue.state().keys == {}
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "x" * 49, "ä", 7])
+def test_an_id_that_could_not_name_jobs_is_refused(queue: Handle, name: object):
+    with pytest.raises(UsageError, match="schedule id"):
+        queue.schedules.upsert(name, every=MINUTE, payload=1)
+    with pytest.raises(UsageError, match="schedule id"):
+        queue.schedules.pause(name)
+
+
+def test_the_longest_id_names_jobs_to_the_last_year(queue: Handle, clock: Clock):
+    name = "x" * 48
+    clock.now = datetime(9999, 12, 31, 23, 58, tzinfo=UTC).timestamp()
+    queue.schedules.upsert(name, every=MINUTE, payload=1)
+    clock.pass_time(MINUTE)
+
+    assert tick(queue).jobs == 1
+    assert len(jobs(queue)[0]) == 64
+
+
+def test_a_slot_whose_id_another_job_has_is_skipped(queue: Handle, clock: Clock):
+    queue.schedules.upsert("report", every=MINUTE, payload=1)
+    queue.enqueue("something else", job_id=ids("report", 1)[0])
+    clock.pass_time(MINUTE)
+
+    assert tick(queue).jobs == 0
+    assert account(queue, "report") == [(1, "skipped", 1)]
+    with pytest.raises(Conflict):
+        queue.schedules.backfill("report", BEGIN_MS / 1000, clock())
