@@ -24,6 +24,7 @@ from schedq.cli.promoter import promoter
 from schedq.cli.purge import purge
 from schedq.cli.requeue import requeue
 from schedq.cli.reschedule import reschedule
+from schedq.cli.schedules import schedules
 from schedq.cli.server import server
 from schedq.cli.show import harmless
 from schedq.cli.stats import stats
@@ -32,7 +33,7 @@ from schedq.errors import SchedqError
 
 COMMANDS = (
     *(worker, promoter, enqueue, stats, jobs, job, requeue, cancel, reschedule, pause, resume, purge),
-    *(cron, doctor, server, completion, demo),
+    *(schedules, cron, doctor, server, completion, demo),
 )
 
 

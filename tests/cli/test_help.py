@@ -12,31 +12,45 @@ from schedq.cli import COMMANDS, cli
 from schedq.cli.completion import VARIABLE
 from tests.cli.conftest import Run
 
+
+def _parts(command: click.Command) -> dict[str, click.Command]:
+    """The command, or those of a group, by what is typed."""
+    name = str(command.name)
+    return (
+        {f"{name} {part.name}": part for part in command.commands.values()}
+        if isinstance(command, click.Group)
+        else {name: command}
+    )
+
+
 NAMES = [str(command.name) for command in COMMANDS]
+PARTS = {words: part for command in COMMANDS for words, part in _parts(command).items()}
 WITHOUT_REDIS = {"cron", "server", "completion", "demo"}
-PRINTS_DATA = set(NAMES) - {"worker", "promoter", "completion", "demo"}
+PRINTS_DATA = set(PARTS) - {"worker", "promoter", "completion", "demo"}
 
 
 def test_the_commands_are_those_of_the_design():
-    design = "worker promoter enqueue stats jobs job requeue cancel reschedule pause resume purge cron server demo"
+    design = (
+        "worker promoter enqueue stats jobs job requeue cancel reschedule pause resume purge schedules cron server demo"
+    )
 
     assert set(design.split()) <= set(NAMES)
     assert list(cli.commands) == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PARTS)
 def test_every_command_has_help_with_an_example(name: str, run: Run):
-    said = run(name, "--help")
+    said = run(*name.split(), "--help")
 
     assert (said.code, said.err) == (0, "")
     assert said.out.startswith(f"Usage: schedq {name} ")
     assert "Example" in said.out.partition("Options:")[2]
     assert ("--redis URL" in said.out) == (name not in WITHOUT_REDIS)
     assert ("--json" in said.out) == (name in PRINTS_DATA)
-    assert run(name, "-h") == said
+    assert run(*name.split(), "-h") == said
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command.name))
+@pytest.mark.parametrize("command", PARTS.values(), ids=list(PARTS))
 def test_every_option_says_what_it_is_for(command: click.Command):
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     told = {option.name: option.help for option in options}
@@ -45,11 +59,21 @@ def test_every_option_says_what_it_is_for(command: click.Command):
 
 
 def test_the_examples_are_command_lines(run: Run):
-    for command in COMMANDS:
+    for command in (*COMMANDS, *PARTS.values()):
         for line in (command.epilog or "").splitlines():
             words = line.removeprefix("Example:").split()
             if words[:1] == ["schedq"]:
-                assert words[1] in NAMES, line
+                assert {words[1], " ".join(words[1:3])} & set(PARTS), line
+
+
+@pytest.mark.parametrize("name", [command.name for command in COMMANDS if isinstance(command, click.Group)])
+def test_a_group_lists_its_commands_with_a_line_each(name: str, run: Run):
+    said = run(name, "--help")
+
+    assert (said.code, said.err) == (0, "")
+    assert "Example" in said.out.partition("Options:")[2]
+    for part in (words.removeprefix(f"{name} ") for words in PARTS if words.startswith(f"{name} ")):
+        assert f"\n  {part} " in said.out
 
 
 def test_all_commands_are_listed_with_a_line_each(run: Run):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedq import UsageError
+from schedq import UsageError, ids
 from schedq.ids import new_ids, new_request
 from schedq.instants import LAST_INSTANT_MS
 from schedq.job import JobRecord, score_ms, whole
