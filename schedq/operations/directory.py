@@ -124,7 +124,16 @@ def scanned() -> Flow[list[str]]:
 
 def _is_there(name: str) -> Operation[bool]:
     keys = QueueKeys(name)
-    held = (keys.stats, keys.settings, keys.pending, keys.delayed, keys.processing, keys.workers, keys.paused)
+    held = (
+        keys.stats,
+        keys.settings,
+        keys.pending,
+        keys.delayed,
+        keys.processing,
+        keys.workers,
+        keys.paused,
+        keys.schedules,
+    )
     return Operation("queues", None, (), ("EXISTS", *held), bool)
 
 

@@ -353,7 +353,7 @@ def test_the_schedules_of_code_are_written(upsert: Upsert, run: Run):
     said = upsert(APP.format(every=3600))
 
     assert said.lines == ["clean: created", "ping: created", "queue mail: the code has 2 schedules"]
-    found = run("schedules", "ls", "--queue", "mail", "--json").json
+    found = run("schedules", "ls", "--json").json
     assert {one["id"]: one["owner"] for one in found["schedules"]} == dict.fromkeys(("clean", "ping"), "scheduled_shop")
     assert upsert(APP.format(every=60)).lines[:2] == ["ping: changed", "clean: unchanged"]
 
