@@ -101,7 +101,7 @@ def test_of_many_jobs_those_stored_are_named(make_queue: MakeQueue, pair: Pair):
     pair.replica.freeze()
 
     with pytest.raises(NotAcknowledged, match=r"300 of 450 jobs are stored on the primary") as told:
-        queue.enqueue_many([*range(749), NewJob("surely", durability="replicated")])
+        queue.enqueue_many([*range(449), NewJob("surely", durability="replicated")])
 
     pair.replica.thaw()
     assert len(told.value.stored) == 300
