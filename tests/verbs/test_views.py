@@ -159,7 +159,7 @@ def test_a_long_page_is_read_in_parts_that_hold_nobody_up(queue: Handle):
         page = queue.list_pending(offset=10, limit=450)
 
     assert [record.id for record in page] == ids[10:460]
-    assert len(sent) == 3
+    assert [request.name for request in sent].count("EVALSHA") == 3
 
 
 @pytest.mark.breaks("layout", "status", because="some data is deleted and replaced by hand")
