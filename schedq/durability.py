@@ -108,7 +108,8 @@ def _no_disk(facts: Mapping[str, str]) -> str:
     if policy == "no":
         return "leaves it to the kernel when the disk gets what (appendfsync no): set appendfsync always there"
     # With everysec these answer WAITAOF up to a second before the disk is asked: as soon as the write has left
-    # the buffer. Mended in Redis 8.0. Source: redis/redis pull request 13793; seen by strace on Valkey 8.1 and 9.1.
+    # the buffer. Mended in Redis 8.0. Source: redis/redis pull request 13793; seen by strace on Valkey 9.1, and 8.1
+    # answers as soon.
     if policy != "always" and ("valkey_version" in facts or facts.get("redis_version", "").startswith("7.4.")):
         told = f"appendfsync {policy}" if policy else "its appendfsync is not to be seen"
         return f"may answer WAITAOF up to a second before the disk has the write ({told}): set appendfsync always there"
