@@ -15,6 +15,7 @@ from schedq.errors import (
     UsageError,
 )
 from schedq.handle import Job
+from schedq.inspector import AsyncInspector, Inspector
 from schedq.job import ClaimedJob, JobRecord, NewJob
 from schedq.operations.directory import WorkerRecord
 from schedq.operations.schedules import Registration
@@ -30,6 +31,7 @@ from schedq.task import Task
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncInspector",
     "AsyncQueue",
     "AsyncSchedules",
     "BrokenNote",
@@ -40,6 +42,7 @@ __all__ = [
     "Discard",
     "Exponential",
     "Fixed",
+    "Inspector",
     "Job",
     "JobCancelled",
     "JobFailed",

@@ -13,14 +13,14 @@ from schedq.clocks import monotonic
 from schedq.connection.asender import AsyncSender
 from schedq.durability import Durability
 from schedq.errors import SchedqError
+from schedq.inspector import AsyncInspected
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, Options, Settlement
 from schedq.operations import attempts, control, directory, enqueue, upkeep, views
 from schedq.operations.waiting import POLL_S, ended, event, milliseconds
-from schedq.schedules import AsyncScheduling
 
 
-class AsyncQueue(AsyncScheduling, door="aio"):
+class AsyncQueue(AsyncInspected, door="aio"):
     """A queue whose verbs are awaited. It belongs to the loop that first used it. Arguments: see `Application`."""
 
     _sender: AsyncSender

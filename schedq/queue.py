@@ -12,14 +12,14 @@ from schedq.aio import AsyncQueue
 from schedq.clocks import monotonic
 from schedq.connection.sender import Sender
 from schedq.durability import Durability
+from schedq.inspector import Inspected
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, NewJob, Options, Settlement
 from schedq.operations import attempts, control, directory, enqueue, upkeep, views
 from schedq.operations.waiting import POLL_S, ended, event, milliseconds
-from schedq.schedules import Scheduling
 
 
-class Queue(Scheduling, door="blocking"):
+class Queue(Inspected, door="blocking"):
     """A queue whose verbs block. Threads may share one; it survives a fork. Arguments: see `Application`."""
 
     _sender: Sender

@@ -17,7 +17,7 @@ FLOORS = {
     "words": {"settings", "payload", "job", "schedule", "lua"},
     "decisions": {"task", "handle", "registry", "outcome", "running", "slots"},
     "requests": {"operations"},
-    "doors": {"application", "connection", "embedded", "queue", "aio", "schedules"},
+    "doors": {"application", "connection", "embedded", "queue", "aio", "schedules", "inspector"},
     "roles": {"link", "promoter", "scheduler", "reclaimer", "worker", "service", "fleet"},
     "people": {"cli", "doctor", "testing", "dashboard", "__main__", "schedq"},
 }
