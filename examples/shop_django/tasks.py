@@ -1,0 +1,29 @@
+"""What the site does behind its pages' backs. Nothing in here knows of schedq."""
+
+import asyncio
+
+try:
+    from django.tasks import TaskContext, task
+except ImportError:
+    from django_tasks import TaskContext, task
+
+
+@task(queue_name="shop-mails")
+def send_receipt(order: int, to: str) -> str:
+    """Pretend to send a mail."""
+    return f"receipt of order {order} sent to {to}"
+
+
+@task(queue_name="shop-mails")
+async def notify(order: int) -> str:
+    """Pretend to call somebody's server, and wait for its answer."""
+    await asyncio.sleep(0.01)
+    return f"order {order} told"
+
+
+@task(queue_name="shop-mails", takes_context=True)
+def charge(context: TaskContext, order: int, failures: int = 0) -> str:
+    """Fail as often as is said: a card that is refused at first."""
+    if context.attempt <= failures:
+        raise ConnectionError(f"attempt {context.attempt} of order {order}: the bank does not answer")
+    return f"order {order} paid at attempt {context.attempt}"

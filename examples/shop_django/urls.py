@@ -1,0 +1,52 @@
+"""Pages that enqueue: from a sync view, from an async view, and later."""
+
+from datetime import timedelta
+
+from django.http import HttpRequest, JsonResponse
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from shop_django.backend import TaskResultDoesNotExist
+from shop_django.tasks import charge, notify, send_receipt
+
+
+@csrf_exempt  # an API for other programs, which bring no cookie
+@require_POST
+def order(request: HttpRequest, number: int) -> JsonResponse:
+    """The receipt now, a reminder in a second."""
+    receipt = send_receipt.enqueue(number, to=request.POST.get("to", "ada@example.org"))
+    at = timezone.now() + timedelta(seconds=1)
+    reminder = send_receipt.using(run_after=at).enqueue(number, to="reminder@example.org")
+    return JsonResponse({"receipt": receipt.id, "reminder": reminder.id}, status=202)
+
+
+@csrf_exempt
+@require_POST
+async def tell(request: HttpRequest, number: int) -> JsonResponse:
+    """The same from an async view."""
+    told = await notify.aenqueue(number)
+    paid = await charge.aenqueue(number, failures=int(request.POST.get("failures", "0")))
+    return JsonResponse({"told": told.id, "paid": paid.id}, status=202)
+
+
+def job(_: HttpRequest, result_id: str) -> JsonResponse:
+    """How it stands."""
+    try:
+        result = send_receipt.get_backend().get_result(result_id)
+    except TaskResultDoesNotExist:
+        return JsonResponse({"error": f"no job {result_id}"}, status=404)
+    facts = {"task": result.task.name, "status": result.status, "attempts": result.attempts}
+    if result.is_finished:
+        facts["errors"] = [error.exception_class_path for error in result.errors]
+    if result.status == "SUCCESSFUL":
+        facts["result"] = result.return_value
+    return JsonResponse(facts)
+
+
+urlpatterns = [
+    path("orders/<int:number>", order),
+    path("orders/<int:number>/tell", tell),
+    path("jobs/<str:result_id>", job),
+]

@@ -1,0 +1,77 @@
+"""FastAPI with schedq: `uvicorn shop_fastapi:app` serves, `schedq worker shop_fastapi:queue` works."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+
+from schedq import Conflict, Queue, StoreUnavailable
+
+queue = Queue("shop")
+
+
+@queue.task(max_attempts=5)
+async def send_receipt(order: int, to: str) -> str:
+    """Pretend to send a mail."""
+    return f"receipt of order {order} sent to {to}"
+
+
+@queue.task
+def print_label(order: int) -> str:
+    """Pretend to print; a plain function, so it runs in a thread of the worker."""
+    return f"label of order {order} printed"
+
+
+@asynccontextmanager
+async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    """Both doors connect when they are first used; what has to be said is when they are no longer."""
+    with queue:
+        async with queue.aio:
+            yield
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+class Order(BaseModel):
+    """What a customer sends."""
+
+    to: str = Field(max_length=200)
+    remind_after: float | None = Field(default=None, ge=0, le=30 * 86_400, description="seconds")
+
+
+@app.exception_handler(StoreUnavailable)
+async def try_later(_: Request, error: StoreUnavailable) -> JSONResponse:
+    """Redis is down or full: nothing was stored, the client may try again."""
+    return JSONResponse({"error": str(error)}, status_code=503, headers={"Retry-After": "5"})
+
+
+@app.post("/orders/{number}", status_code=202)
+async def order(number: int, order: Order) -> dict[str, str | None]:
+    """The receipt now, once per order however often it is asked for; a reminder later."""
+    try:
+        receipt = await send_receipt.options(job_id=f"receipt-{number}").aenqueue(number, order.to)
+    except Conflict as error:
+        raise HTTPException(409, "this order went to another address") from error
+    reminder = None
+    if order.remind_after is not None:
+        reminder = (await send_receipt.options(delay=order.remind_after).aenqueue(number, order.to)).id
+    return {"receipt": receipt.id, "reminder": reminder}
+
+
+@app.post("/orders/{number}/label", status_code=202)
+def label(number: int) -> dict[str, str]:
+    """The same from a plain function, which FastAPI runs in a thread."""
+    return {"label": print_label.enqueue(number).id}
+
+
+@app.get("/jobs/{job_id}")
+async def job(job_id: str) -> dict[str, Any]:
+    """How it stands."""
+    record = await queue.aio.get_job(job_id)
+    if record is None:
+        raise HTTPException(404, f"no job {job_id}")
+    return {"status": record.status, "attempts": record.attempts, "result": record.result, "error": record.last_error}

@@ -1,0 +1,1 @@
+"""The programs under examples/, run as people run them."""
