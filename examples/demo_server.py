@@ -26,6 +26,7 @@ FILES: Final = {
     "/": ("demo_server.html", "text/html; charset=utf-8"),
     "/demo_server.js": ("demo_server.js", "text/javascript; charset=utf-8"),
     "/demo_server.css": ("demo_server.css", "text/css; charset=utf-8"),
+    "/demo_server.svg": ("demo_server.svg", "image/svg+xml"),
 }
 SECURITY: Final = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
@@ -35,7 +36,7 @@ SECURITY: Final = {
 }
 MOST_AT_ONCE: Final = 1000
 LONGEST_DELAY_S: Final = 86_400
-_SHOWN: Final = 25
+_SHOWN: Final = 12
 _LONGEST_BODY: Final = 10_000
 
 

@@ -213,7 +213,7 @@ def test_the_page_brings_its_own_files_and_nothing_else_is_read(demo: Browser):
     assert status == 200
     assert "<form" in page
     assert "//" not in page.replace("<!doctype", "")
-    for name in ("demo_server.js", "demo_server.css"):
+    for name in ("demo_server.js", "demo_server.css", "demo_server.svg"):
         assert name in page
         assert demo.ask("GET", f"/{name}")[0] == 200
     assert demo.ask("GET", "/demo_server.py")[0] == 404
