@@ -17,9 +17,12 @@ from schedq.errors import (
 from schedq.handle import Job
 from schedq.inspector import AsyncInspector, Inspector
 from schedq.job import ClaimedJob, JobRecord, NewJob
+from schedq.operations.acting import Acted
 from schedq.operations.directory import WorkerRecord
+from schedq.operations.finding import JobPage
 from schedq.operations.schedules import Registration
 from schedq.operations.timetable import ScheduleRecord, SlotRecord
+from schedq.operations.transfer import Imported
 from schedq.operations.views import BrokenNote, Stats
 from schedq.outcome import Discard, Retry, Snooze
 from schedq.queue import Queue
@@ -31,6 +34,7 @@ from schedq.task import Task
 __version__ = "0.1.0"
 
 __all__ = [
+    "Acted",
     "AsyncInspector",
     "AsyncQueue",
     "AsyncSchedules",
@@ -42,11 +46,13 @@ __all__ = [
     "Discard",
     "Exponential",
     "Fixed",
+    "Imported",
     "Inspector",
     "Job",
     "JobCancelled",
     "JobFailed",
     "JobGone",
+    "JobPage",
     "JobRecord",
     "Linear",
     "NewJob",

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
+from collections.abc import Sequence
+
 from schedq.application import Application
 from schedq.connection.asender import AsyncSender
 from schedq.connection.sender import Sender
+from schedq.instants import Duration, Instant
+from schedq.operations.acting import Acted, ActOnMatching, ActOnThese, Progress, Wish
+from schedq.operations.filters import Filter
+from schedq.operations.finding import JobPage, find
+from schedq.operations.transfer import Imported, bring
 from schedq.schedules import AsyncScheduling, Scheduling
 
 
@@ -15,6 +25,138 @@ class Inspector:
         self._queue = queue
         self._ask, self._drive = sender.ask, sender.drive
 
+    # -- finding jobs and acting on many
+
+    def find(
+        self,
+        state: str,
+        *,
+        task: str | None = None,
+        older_than: Duration | None = None,
+        newer_than: Duration | None = None,
+        text: str | None = None,
+        error: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> JobPage:
+        """Jobs of a state that match: the next one first of those that wait, of all others the newest first.
+
+        A call looks at no more than 100,000 jobs, so a page may be short or empty and yet have a cursor to go on from.
+        Paging on skips no job that stays where it is, whatever comes and goes meanwhile; where much goes at once it may
+        show one again.
+
+        Args:
+            state: pending, delayed, processing, completed, failed or cancelled.
+            task: the name of the task that they call.
+            older_than: seconds or a timedelta since the enqueue, the start of the attempt or the end, by state.
+            newer_than: likewise; a job that does not say since when is neither.
+            text: in the payload as it is stored, or in the last error; case counts.
+            error: in the last error.
+            limit: 1 to 1000.
+            cursor: of the page before.
+
+        Raises:
+            UsageError: something of it can't be meant.
+        """
+        wanted = Filter.of(task, older_than, newer_than, text, error)
+        return self._drive(find(self._queue.settings, state, wanted, limit, cursor))
+
+    def act(
+        self,
+        action: str,
+        job_ids: Sequence[str],
+        *,
+        delay: Duration | None = None,
+        run_at: Instant | None = None,
+        who: str | None = None,
+    ) -> Acted:
+        """Do one thing to the jobs of these ids, and write one line of the log.
+
+        Args:
+            action: requeue, cancel, run_now, reschedule (with `delay` or `run_at`) or delete.
+            job_ids: the jobs; an id given twice counts once.
+            delay: for reschedule.
+            run_at: for reschedule.
+            who: on whose behalf, for the log; else this process's user and host.
+
+        Raises:
+            UsageError: there is no such action, or it lacks a time, or takes none.
+        """
+        wish = Wish.of(action, delay, run_at, who or _user())
+        return self._act(ActOnThese(self._queue.settings, wish, job_ids, None))
+
+    def act_on(
+        self,
+        action: str,
+        state: str,
+        *,
+        task: str | None = None,
+        older_than: Duration | None = None,
+        newer_than: Duration | None = None,
+        text: str | None = None,
+        error: str | None = None,
+        limit: int | None = None,
+        dry_run: bool = False,
+        delay: Duration | None = None,
+        run_at: Instant | None = None,
+        progress: Progress | None = None,
+        who: str | None = None,
+    ) -> Acted:
+        """Do one thing to all jobs of a state that match, the oldest first, and write one line of the log.
+
+        It is done in small batches to the jobs that are there when it begins; one that has moved on when its turn
+        comes is counted as refused. No job is met twice.
+
+        Args:
+            action: requeue (failed, cancelled), cancel (pending, delayed, processing), run_now or reschedule (delayed),
+                or delete (pending, delayed, completed, failed, cancelled).
+            state: of the jobs; see `find` for this and the filter.
+            task: see `find`.
+            older_than: see `find`.
+            newer_than: see `find`.
+            text: see `find`.
+            error: see `find`.
+            limit: to so many jobs at most; None for all.
+            dry_run: only count those that match; nothing is written.
+            delay: for reschedule.
+            run_at: for reschedule.
+            progress: called with what it has come to so far, after every batch.
+            who: on whose behalf, for the log; else this process's user and host.
+
+        Raises:
+            UsageError: something of it can't be meant, such as an action that jobs of this state can't take.
+        """
+        wish = Wish.of(action, delay, run_at, who or _user())
+        wanted = Filter.of(task, older_than, newer_than, text, error)
+        settings = self._queue.settings
+        return self._act(
+            ActOnMatching(settings, wish, state, wanted, limit=limit, dry_run=dry_run, progress=progress),
+            is_noted=not dry_run,
+        )
+
+    def import_jobs(self, entries: Sequence[object], *, finished: bool = False) -> Imported:
+        """Store jobs as `schedq export` writes them: under their ids, delayed ones until the instant they were due.
+
+        An entry is a dict: `id`, `payload` (or `payload_text`), and if it applies `state`, `run_at_ms`, `max_attempts`,
+        `backoff`, `timeout_ms`, `attempts`, `enqueued_at_ms`. Again, it changes nothing. Of one that is refused nothing
+        is stored.
+
+        Args:
+            entries: the jobs.
+            finished: let those that had finished wait as new jobs; else they are skipped.
+
+        Raises:
+            QueueFull, NotAcknowledged, StoreUnavailable: as `Queue.enqueue_many`.
+        """
+        return self._drive(bring(self._queue.settings, entries, finished=finished))
+
+    def _act(self, act: ActOnThese | ActOnMatching, *, is_noted: bool = True) -> Acted:
+        try:
+            return self._drive(act.steps())
+        finally:  # also of one that was broken off
+            if is_noted:
+                self._ask(act.note())
+
 
 class AsyncInspector:
     """`Inspector`, awaited."""
@@ -22,6 +164,74 @@ class AsyncInspector:
     def __init__(self, queue: Application, sender: AsyncSender) -> None:
         self._queue = queue
         self._ask, self._drive = sender.ask, sender.drive
+
+    # -- finding jobs and acting on many
+
+    async def find(
+        self,
+        state: str,
+        *,
+        task: str | None = None,
+        older_than: Duration | None = None,
+        newer_than: Duration | None = None,
+        text: str | None = None,
+        error: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> JobPage:
+        """As `Inspector.find`."""
+        wanted = Filter.of(task, older_than, newer_than, text, error)
+        return await self._drive(find(self._queue.settings, state, wanted, limit, cursor))
+
+    async def act(
+        self,
+        action: str,
+        job_ids: Sequence[str],
+        *,
+        delay: Duration | None = None,
+        run_at: Instant | None = None,
+        who: str | None = None,
+    ) -> Acted:
+        """As `Inspector.act`."""
+        wish = Wish.of(action, delay, run_at, who or _user())
+        return await self._act(ActOnThese(self._queue.settings, wish, job_ids, None))
+
+    async def act_on(
+        self,
+        action: str,
+        state: str,
+        *,
+        task: str | None = None,
+        older_than: Duration | None = None,
+        newer_than: Duration | None = None,
+        text: str | None = None,
+        error: str | None = None,
+        limit: int | None = None,
+        dry_run: bool = False,
+        delay: Duration | None = None,
+        run_at: Instant | None = None,
+        progress: Progress | None = None,
+        who: str | None = None,
+    ) -> Acted:
+        """As `Inspector.act_on`."""
+        wish = Wish.of(action, delay, run_at, who or _user())
+        wanted = Filter.of(task, older_than, newer_than, text, error)
+        settings = self._queue.settings
+        return await self._act(
+            ActOnMatching(settings, wish, state, wanted, limit=limit, dry_run=dry_run, progress=progress),
+            is_noted=not dry_run,
+        )
+
+    async def import_jobs(self, entries: Sequence[object], *, finished: bool = False) -> Imported:
+        """As `Inspector.import_jobs`."""
+        return await self._drive(bring(self._queue.settings, entries, finished=finished))
+
+    async def _act(self, act: ActOnThese | ActOnMatching, *, is_noted: bool = True) -> Acted:
+        try:
+            return await self._drive(act.steps())
+        finally:  # also of one that was broken off
+            if is_noted:
+                await self._ask(act.note())
 
 
 class Inspected(Scheduling, door=""):
@@ -40,3 +250,12 @@ class AsyncInspected(AsyncScheduling, door=""):
     def inspector(self) -> AsyncInspector:
         """Looking and acting as an operator."""
         return AsyncInspector(self, self._sender)
+
+
+def _user() -> str:
+    """Who acts, for the log: the user of this process and its host."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container may run as a number that has no name
+        name = f"uid {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"

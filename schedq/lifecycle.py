@@ -64,4 +64,5 @@ MOVES: Final = (
     Move("requeue", (FAILED, CANCELLED), (PENDING,), ("requeue",)),
     Move("trim", (COMPLETED, FAILED, CANCELLED), (NOWHERE,), ("settle", "reclaim", "cancel", "claim", "fire")),
     Move("purge", PLACES, (NOWHERE,), ("purge",)),
+    Move("delete", (DELAYED, PENDING, COMPLETED, FAILED, CANCELLED), (NOWHERE,), ("delete",)),
 )

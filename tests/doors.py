@@ -93,6 +93,11 @@ class Handle:
         """The queue's schedules, whose verbs are plain calls too."""
         return _Schedules(self)
 
+    @property
+    def inspector(self) -> Any:
+        """The operator's door, whose verbs are plain calls too."""
+        return _Inspector(self)
+
     def drive(self, flow: Any) -> Any:
         """The answer to a flow."""
         found = self.queue._sender.drive(flow)
@@ -185,14 +190,22 @@ class Handle:
 class _Schedules:
     """The schedules of either door."""
 
+    _part = "schedules"
+
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._handle.queue.schedules, name)
+        found = getattr(getattr(self._handle.queue, self._part), name)
         if not inspect.iscoroutinefunction(found):
             return found
         return lambda *args, **kwargs: self._handle.run(found(*args, **kwargs))
+
+
+class _Inspector(_Schedules):
+    """The operator's door of either queue."""
+
+    _part = "inspector"
 
 
 def _expires_at_ms(client: Any, name: bytes) -> int:

@@ -22,6 +22,7 @@ GROUPS = {
     "Queues": ["Queue", "AsyncQueue"],
     "Tasks and jobs": ["Task", "Job"],
     "Schedules": ["Schedules", "AsyncSchedules", "ScheduleOptions"],
+    "For operators": ["Inspector", "AsyncInspector", "JobPage", "Acted", "Imported"],
     "In a handler": ["current_job", "CurrentJob", "Retry", "Discard", "Snooze"],
     "Backoff": ["Exponential", "Linear", "Fixed", "Steps"],
     "Data": [
@@ -76,6 +77,9 @@ def _entry(name: str, found: Any) -> Iterator[str]:
         return
     if name == "AsyncSchedules":
         yield "- `AsyncSchedules`: `Schedules` of an `AsyncQueue`; every verb is awaited."
+        return
+    if name == "AsyncInspector":
+        yield "- `AsyncInspector`: `Inspector` of an `AsyncQueue`; every verb is awaited."
         return
     if not inspect.isclass(found):
         yield f"- `{name}{_signature(found)}`: {_first_line(found)}"

@@ -12,6 +12,7 @@ import click
 
 from schedq import __version__
 from schedq.cli.cancel import cancel
+from schedq.cli.carrying import export, import_
 from schedq.cli.completion import VARIABLE, completion
 from schedq.cli.cron import cron
 from schedq.cli.demo import demo
@@ -33,6 +34,7 @@ from schedq.errors import SchedqError
 
 COMMANDS = (
     *(worker, promoter, enqueue, stats, jobs, job, requeue, cancel, reschedule, pause, resume, purge),
+    *(export, import_),
     *(schedules, cron, doctor, server, completion, demo),
 )
 

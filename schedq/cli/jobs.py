@@ -5,16 +5,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import Any, Final, cast
 
 import click
 
 from schedq.cli import show
+from schedq.cli.chosen import Chosen, bar, filter_options
 from schedq.cli.options import json_option, redis_option
 from schedq.cli.queues import visited, warn_if_nowhere
 from schedq.cli.typed import QUEUE_NAME
 from schedq.job import JobRecord, whole
 from schedq.lifecycle import BROKEN, PLACES
+from schedq.operations.filters import STATES
 from schedq.operations.views import BrokenNote
 from schedq.queue import Queue
 
@@ -79,11 +82,15 @@ class Page:
         state: the place they are in.
         rows: the jobs, or notes for `broken`.
         total: how many are there.
+        looked: how many of them were looked at, to find those that match.
+        cursor: where to look on; None at the end, and without a filter.
     """
 
     state: str
     rows: Sequence[JobRecord | BrokenNote]
     total: int
+    looked: int = 0
+    cursor: str | None = None
 
 
 @click.command(
@@ -91,7 +98,8 @@ class Page:
     epilog="""\b
 Examples:
   schedq jobs emails
-  schedq jobs emails --state failed --limit 50""",
+  schedq jobs emails --state failed --limit 50
+  schedq jobs emails --state failed --task send_email --error timeout --newer 2h""",
     no_args_is_help=True,
 )
 @click.argument("name", type=QUEUE_NAME)
@@ -103,7 +111,9 @@ Examples:
     metavar="STATE",
     help=f"One of {', '.join(PLACES)}; may be given again.",
 )
+@filter_options
 @click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Jobs of each state to pass over.")
+@click.option("--cursor", metavar="C", help="Where the page before, of a filter, said that the next one begins.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N", help="Most per state."
 )
@@ -112,12 +122,26 @@ Examples:
 def jobs(
     name: str,
     states: tuple[str, ...],
+    task: str | None,
+    older: timedelta | None,
+    newer: timedelta | None,
+    text: str | None,
+    error: str | None,
     offset: int,
+    cursor: str | None,
     limit: int,
     redis_url: str | None,
     as_json: bool,  # noqa: FBT001 - click passes flags by name
 ) -> None:
-    """The jobs of the queue NAME, a page of each state: next to run first, finished ones newest first."""
+    """The jobs of the queue NAME, a page of each state: next to run first, finished ones newest first.
+
+    Ages count since the enqueue of what waits, the start of what runs, and the end of what has finished. Texts are
+    found as they are stored; case counts.
+    """
+    chosen = Chosen(task, older, newer, text, error)
+    if chosen or cursor is not None:
+        _list_chosen(name, redis_url, states, chosen, offset=offset, cursor=cursor, limit=limit, as_json=as_json)
+        return
     with visited(name, redis_url) as queue:
         found = queue.stats()
         pages = [
@@ -144,6 +168,72 @@ def jobs(
             _show(page, found["now_ms"], offset, limit, again)
     if not states and not any(page.total for page in pages):
         show.line(f"queue {name} holds no jobs")
+
+
+def _list_chosen(
+    name: str,
+    redis_url: str | None,
+    states: tuple[str, ...],
+    chosen: Chosen,
+    *,
+    offset: int,
+    cursor: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Pages of the jobs that match a filter."""
+    if offset:
+        raise click.UsageError("--offset does not go with a filter; the next page is that of --cursor")
+    if BROKEN in states:
+        raise click.UsageError(f"notes of {BROKEN} ids can't be filtered")
+    places = list(dict.fromkeys(states or STATES))
+    if cursor is not None and len(places) != 1:
+        raise click.UsageError("--cursor is of one state; name it with --state")
+    with visited(name, redis_url) as queue:
+        found = queue.stats()
+        pages = [_chosen_page(queue, state, chosen, cursor, limit) for state in places]
+        if not any(page.total for page in pages):
+            warn_if_nowhere(queue, redis_url)
+    if as_json:
+        show.out_json(
+            {
+                "queue": name,
+                "jobs": [_plain(page.state, row) for page in pages for row in page.rows],
+                "totals": {page.state: page.total for page in pages},
+                "looked": {page.state: page.looked for page in pages},
+                "cursors": {page.state: page.cursor for page in pages if page.cursor},
+            }
+        )
+        return
+    again = _again(name, redis_url, limit) + chosen.typed()
+    for page in pages:
+        if page.rows or page.cursor or states:
+            _show_chosen(page, found["now_ms"], again)
+    if not states and not any(page.rows or page.cursor for page in pages):
+        show.line(f"queue {name} holds no such jobs{chosen.says()}")
+
+
+def _chosen_page(queue: Queue, state: str, chosen: Chosen, cursor: str | None, limit: int) -> Page:
+    rows: list[JobRecord] = []
+    looked = total = 0
+    with bar(f"looking through {state} jobs", 1) as moved:
+        while True:
+            some = queue.inspector.find(state, **chosen.options(), limit=limit - len(rows), cursor=cursor)
+            rows += some.jobs
+            looked, total, cursor = looked + some.looked, some.total, some.cursor
+            if cursor is None or len(rows) >= limit:
+                return Page(state, rows, total, looked, cursor)
+            moved(looked, total)
+
+
+def _show_chosen(page: Page, now_ms: int, again: str) -> None:
+    show.out(show.heading(page.state))
+    if page.rows:
+        show.out(_table(page, now_ms))
+    show.line(f"{len(page.rows):,} found, {page.looked:,} of {page.total:,} looked at")
+    if page.cursor:
+        show.line(f"next page: {again} --state {page.state} --cursor {page.cursor}")
+    show.out("")
 
 
 def _page(queue: Queue, state: str, total: int, offset: int, limit: int) -> Page:

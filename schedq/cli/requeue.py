@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from datetime import timedelta
 
 import click
 
-from schedq.cli import show
 from schedq.cli.acting import for_each
-from schedq.cli.options import ask, json_option, queue_option, redis_option, yes_option
+from schedq.cli.chosen import Chosen, act_on_chosen, dry_run_option, filter_options, state_option
+from schedq.cli.options import json_option, queue_option, redis_option, yes_option
 from schedq.cli.queues import queue_of_job
 from schedq.cli.typed import JOB_ID
-from schedq.queue import Queue
-
-_BATCH: Final = 1000
 
 
 @click.command(
@@ -21,11 +18,15 @@ _BATCH: Final = 1000
     epilog="""\b
 Examples:
   schedq requeue 0d4s3…k8
-  schedq requeue --failed --queue emails""",
+  schedq requeue --failed --queue emails
+  schedq requeue --task send_email --error timeout --newer 2h --dry-run""",
     no_args_is_help=True,
 )
 @click.argument("job_ids", metavar="ID...", nargs=-1, type=JOB_ID)
 @click.option("--failed", "is_all", is_flag=True, help="All failed jobs of the queue, oldest first; asks.")
+@state_option(("failed", "cancelled"), "failed or cancelled; may be given again. With a filter alone: failed.")
+@filter_options
+@dry_run_option
 @queue_option
 @yes_option
 @redis_option
@@ -33,36 +34,46 @@ Examples:
 def requeue(
     job_ids: tuple[str, ...],
     is_all: bool,  # noqa: FBT001 - click passes flags by name
+    states: tuple[str, ...],
+    task: str | None,
+    older: timedelta | None,
+    newer: timedelta | None,
+    text: str | None,
+    error: str | None,
+    is_dry: bool,  # noqa: FBT001
     queue_name: str | None,
     is_sure: bool,  # noqa: FBT001
     redis_url: str | None,
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    """Give failed or cancelled jobs a new life: back to pending, attempts from 0."""
-    if is_all == bool(job_ids):
-        raise click.UsageError("give ids, or --failed for all failed jobs" + ("; not both" if is_all else ""))
+    """Give failed or cancelled jobs a new life: back to pending, attempts from 0.
+
+    Jobs are named by id, or chosen by a filter. What fails again meanwhile is not requeued twice.
+    """
+    chosen = Chosen(task, older, newer, text, error)
+    is_many = bool(is_all or states or chosen)
+    if is_many == bool(job_ids):
+        hint = "give ids, or --failed for all failed jobs, or a filter"
+        raise click.UsageError(hint + ("; not both" if is_many else ""))
     with queue_of_job(queue_name, redis_url) as queue:
-        if is_all:
-            _requeue_failed(queue, is_sure=is_sure, as_json=as_json)
+        if is_many:
+            places = dict.fromkeys((*(("failed",) if is_all or not states else ()), *states))
+            act_on_chosen(
+                queue,
+                "requeue",
+                list(places),
+                chosen,
+                words=("Requeue", "requeued"),
+                is_sure=is_sure,
+                is_dry=is_dry,
+                as_json=as_json,
+                known_as="requeued",
+            )
             return
+        if is_dry:
+            raise click.UsageError("--dry-run is for jobs that are chosen by a filter")
 
         def act(job_id: str) -> str | None:
             return "requeued" if queue.requeue(job_id) else None
 
         for_each(queue, job_ids, act, wish="only a failed or cancelled one can be requeued", as_json=as_json)
-
-
-def _requeue_failed(queue: Queue, *, is_sure: bool, as_json: bool) -> None:
-    left = queue.stats()["failed_depth"]
-    if left:
-        ask(f"Requeue {show.count(left, 'failed job')} of queue {queue.name}?", is_sure=is_sure)
-    total = 0
-    # Not for as long as there are any: they may fail again meanwhile.
-    while left > 0:
-        limit = min(_BATCH, left)
-        total += queue.requeue_failed(limit)
-        left -= limit
-    if as_json:
-        show.out_json({"queue": queue.name, "requeued": total})
-    else:
-        show.line(f"queue {queue.name}: {show.count(total, 'job')} requeued")

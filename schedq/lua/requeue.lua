@@ -1,7 +1,8 @@
 --[[
 Give failed and cancelled jobs a new life: back to `pending`, attempts from 0.
 
-The number of jobs taken per call sinks with the length of the two lists, which are searched for each.
+The number of jobs taken per call sinks with the length of the two lists, which are searched for each that is not among
+the oldest.
 
 KEYS  1 pending (list)  2 failed (list)  3 cancelled (list)  4 stats (hash)  5 wake (zset)  6 paused (string)
       7 log (stream)  8 leases (zset)
@@ -23,12 +24,17 @@ local bad = misfit('list', pending, failed, cancelled) or misfit('zset', leases)
 if bad then return bad end
 
 local searched = redis.call('LLEN', failed) + redis.call('LLEN', cancelled)
-local allowance = math.max(1, math.floor(200000 / (searched + 200)))
+local MOST_SEARCHED, OLDEST, spent = 200000, 400, 0
+local is_oldest = {}
+for _, list in ipairs(#ARGV > 15 and {failed, cancelled} or {}) do
+  for _, id in ipairs(redis.call('LRANGE', list, -OLDEST, -1)) do is_oldest[id] = list end
+end
 local answers, ids = {}, {}
 open_memory(leases)
 
 local function revive(id, job)
   local key = jobs .. id
+  spent = spent + (is_oldest[id] and OLDEST or searched) + 200
   mark(id)
   -- From the right: what is requeued in bulk is the oldest. Another program may have trimmed the entry, not the job.
   local here, there = failed, cancelled
@@ -45,7 +51,7 @@ local function revive(id, job)
 end
 
 for i = 6, #ARGV do
-  if #answers >= allowance then break end
+  if #answers > 0 and spent + OLDEST > MOST_SEARCHED then break end
   local job = read_job(ARGV[i], 'status', 'payload', 'request', 'attempts')
   local answer = job and answered(job[3], request)
   if not answer then

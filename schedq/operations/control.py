@@ -23,8 +23,8 @@ def _said(queue: Settings) -> tuple[Argument, ...]:
     return (queue.keys.jobs, queue.now_argument(), queue.keys.events, queue.log_size)
 
 
-def cancel(queue: Settings, job_id: str) -> Operation[Cancellation]:
-    """Cancel a job that waits, or ask a running one to stop."""
+def cancel(queue: Settings, job_id: str, state: str = "") -> Operation[Cancellation]:
+    """Cancel a job that waits, or ask a running one to stop; only one that is in `state`, if that is given."""
     keys = queue.keys
     return Operation(
         "cancel",
@@ -36,6 +36,7 @@ def cancel(queue: Settings, job_id: str) -> Operation[Cancellation]:
             checked_id(job_id),
             queue.failed_history,
             duration_ms(queue.min_keep, "min_keep"),
+            state,
         ),
         lambda reply: reply,
     )
@@ -66,11 +67,12 @@ def reschedule(queue: Settings, job_id: str, mode: str, ms: int) -> Operation[bo
 
 def requeue(queue: Settings, job_id: str) -> Flow[bool]:
     """Give a failed or cancelled job a new life; answers whether it was one."""
-    answers = yield from _requeue(queue, [checked_id(job_id)])
+    answers = yield from requeue_these(queue, [checked_id(job_id)])
     return answers[0]
 
 
-def _requeue(queue: Settings, job_ids: Sequence[str]) -> Flow[list[bool]]:
+def requeue_these(queue: Settings, job_ids: Sequence[str]) -> Flow[list[bool]]:
+    """Give failed and cancelled jobs a new life; answers for each whether it was one."""
     request = new_request()
     left = list(job_ids)
     answers: list[bool] = []
@@ -98,7 +100,7 @@ def requeue_failed(queue: Settings, limit: int) -> Flow[int]:
     (answer,) = yield [
         Operation("requeue_failed", None, (), ("LRANGE", queue.keys.failed, -limit, -1), lambda reply: reply[::-1])
     ]
-    answers = yield from _requeue(queue, firm(answer))
+    answers = yield from requeue_these(queue, firm(answer))
     return sum(answers)
 
 

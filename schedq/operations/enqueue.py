@@ -14,7 +14,7 @@ from schedq.ids import new_ids
 from schedq.instants import duration_ms, instant_ms
 from schedq.job import Options
 from schedq.keys import checked_id
-from schedq.operations import Argument, Flow, Operation
+from schedq.operations import Argument, Flow, Operation, firm
 from schedq.payload import encode, size_of
 from schedq.settings import Settings, checked_attempts
 
@@ -160,11 +160,27 @@ def enqueue_many(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
     return [job.job_id for job in jobs]
 
 
+def store_each(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
+    """Store jobs batch by batch; answers for each, in order, STORED, EXISTS, or a word that `refusal` explains."""
+    words: list[str] = []
+    waits = _waits(queue, jobs)
+    left = _batches(jobs)
+    while left:
+        (answer,) = yield [_store_some(queue, left[0], "new", waits)]
+        found: Stored = firm(answer)
+        words += found.answers
+        if found.missing:
+            raise _unconfirmed(queue, [job.job_id for job in jobs[: len(words)]], len(jobs), found.missing)
+        rest = left[0][len(found.answers) :]
+        left = ([rest] if rest else []) + left[1:]
+    return words
+
+
 def _sorted(queue: Settings, batch: Sequence[Prepared], answer: Stored) -> tuple[list[str], list[Conflict | QueueFull]]:
     """The ids of a batch that are stored, and why others are not."""
     pairs = list(zip(batch, answer.answers, strict=False))
     accepted = [job.job_id for job, word in pairs if word in _ACCEPTED]
-    return accepted, [_refusal(queue, job, word) for job, word in pairs if word not in _ACCEPTED]
+    return accepted, [refusal(queue, job, word) for job, word in pairs if word not in _ACCEPTED]
 
 
 def _batches(jobs: Sequence[Prepared]) -> list[list[Prepared]]:
@@ -252,10 +268,11 @@ def _read_stored(reply: list[Any]) -> Stored:
 def _id_or_error(queue: Settings, job: Prepared, word: str) -> str:
     if word in _ACCEPTED:
         return job.job_id
-    raise _refusal(queue, job, word)
+    raise refusal(queue, job, word)
 
 
-def _refusal(queue: Settings, job: Prepared, word: str) -> Conflict | QueueFull:
+def refusal(queue: Settings, job: Prepared, word: str) -> Conflict | QueueFull:
+    """Why a job was not stored, from the script's word for it."""
     if word == "FULL":
         return QueueFull(f"queue {queue.name}: max_pending={queue.max_pending} jobs wait already")
     if word == "WRONGTYPE":

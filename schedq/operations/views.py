@@ -182,7 +182,7 @@ def page(queue: Settings, place: str, order: str, offset: int, limit: int) -> Fl
 
 def _part(queue: Settings, place: str, order: str, offset: int, limit: int) -> Operation[list[JobRecord]]:
     def read(reply: list[tuple[str, str, list[str]]]) -> list[JobRecord]:
-        return [_listed(job_id, due, fields) for job_id, due, fields in reply]
+        return [listed(job_id, due, fields) for job_id, due, fields in reply]
 
     return Operation("list", lua.load("page"), (place,), (queue.keys.jobs, order, offset, limit), read)
 
@@ -207,7 +207,8 @@ def _note(text: str) -> BrokenNote:
         return BrokenNote("", text, 0)  # not ours, and still to be seen
 
 
-def _listed(job_id: str, due: str, flat: Sequence[str]) -> JobRecord:
+def listed(job_id: str, due: str, flat: Sequence[str]) -> JobRecord:
+    """A job as a page of a place has it; `due` is its instant, or ''."""
     fields = pairs(flat)
     if due:
         fields["run_at_ms"] = str(score_ms(due))

@@ -58,7 +58,7 @@ def test_nothing_is_requeued_unasked(run: Run, queue: Queue, state: Look):
 def test_no_failed_jobs_are_none_to_ask_about(run: Run, queue: Queue):
     queue.enqueue(1)
 
-    assert run("requeue", "--failed", "--json").json == {"queue": "mail", "requeued": 0}
+    assert run("requeue", "--failed", "--json").json.items() >= {"queue": "mail", "requeued": 0}.items()
 
 
 # -- cancel

@@ -40,6 +40,8 @@ _ROWS: Final = {
     "pause": ("pause", ("pause",)),
     "resume": ("resume", ("resume",)),
     "purge": ("purge", ("purge, pending", "purge, delayed", "purge, processing", "purge, failed")),
+    "delete jobs": ("delete jobs", ("delete jobs, pending", "delete jobs, delayed", "delete jobs, failed")),
+    "act on many": ("act on many", ("requeue", "note")),
     "fire": ("fire", ("fire",)),
     "schedule: upsert": ("schedule upsert", ("upsert, new", "upsert, changed")),
     "schedule: pause": ("schedule pause", ("pause schedule",)),
@@ -47,7 +49,7 @@ _ROWS: Final = {
     "schedule: trigger": ("schedule trigger", ("trigger",)),
     "schedule: backfill": ("schedule backfill", ("enqueue, many",)),
     "schedule: delete": ("schedule delete", ("delete",)),
-    "stats, lists, results": ("stats", ("stats", "list", "watch")),
+    "stats, lists, results": ("stats", ("stats", "list", "find", "watch")),
 }
 _HEADS: Final = (
     "move",

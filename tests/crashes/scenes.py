@@ -8,7 +8,20 @@ from typing import Any, Final
 
 from schedq import ClaimedJob, Discard, Fixed, Queue
 from schedq.job import Options, Settlement
-from schedq.operations import Operation, attempts, control, enqueue, firing, schedules, steering, upkeep, views
+from schedq.operations import (
+    Operation,
+    acting,
+    attempts,
+    control,
+    enqueue,
+    filters,
+    finding,
+    firing,
+    schedules,
+    steering,
+    upkeep,
+    views,
+)
 from schedq.schedule import Definition
 from schedq.slots import plan
 from tests.doors import Clock
@@ -333,6 +346,34 @@ def _purge(place: str, kind: str) -> Callable[[Queue, Clock], Staged]:
     return stage
 
 
+def _delete_some(place: str) -> Callable[[Queue, Clock], Staged]:
+    """Of four jobs two; their entries are looked for around a position, or in all of the list."""
+
+    def stage(queue: Queue, clock: Clock) -> Staged:
+        ids = {
+            "pending": lambda: queue.enqueue_many(range(4)),
+            "delayed": lambda: queue.enqueue_many(range(4), delay=5),
+            "failed": lambda: [_failed(queue) for _ in range(4)],
+        }[place]()
+        chosen = [ids[1], ids[2]]
+        operation = acting.delete(queue.settings, "request", chosen, place, None if place == "failed" else 0)
+        return Staged(operation, [ids[0], ids[3]], may_go=chosen)
+
+    return stage
+
+
+def _find(queue: Queue, clock: Clock) -> Staged:
+    ids = queue.enqueue_many(range(2))
+    (operation,) = next(finding.find(queue.settings, "pending", filters.Filter(text="1"), 10, None))  # type: ignore[misc]
+    return Staged(operation, ids)
+
+
+def _note(queue: Queue, clock: Clock) -> Staged:
+    job_id = queue.enqueue(1)
+    wish = acting.Wish("delete", "in", 0, "ada@vm")
+    return Staged(acting.ActOnThese(queue.settings, wish, [job_id], None).note(), [job_id], answer=1)
+
+
 def _wake(queue: Queue, clock: Clock) -> Staged:
     return Staged(upkeep.wake(queue.settings), [queue.enqueue(1)], answer=True)
 
@@ -510,6 +551,11 @@ SCENES: Final = (
     Scene("purge, delayed", _purge("delayed", "zset")),
     Scene("purge, processing", _purge("processing", "list")),
     Scene("purge, failed", _purge("failed", "list")),
+    Scene("delete jobs, pending", _delete_some("pending")),
+    Scene("delete jobs, delayed", _delete_some("delayed")),
+    Scene("delete jobs, failed", _delete_some("failed")),
+    Scene("find", _find),
+    Scene("note", _note),
     Scene("wake", _wake),
     Scene("beat", _beat),
     Scene("leave", _leave),

@@ -137,6 +137,11 @@ VERBS: Final[dict[str, Verb]] = {
     "pause": Verb(lambda queue, jobs: queue.pause()),
     "resume": Verb(lambda queue, jobs: queue.resume(), tells_what_it_did=True, given=lambda queue: queue.pause()),
     "purge": Verb(lambda queue, jobs: queue.purge(), rounds=9, may_go=True, tells_what_it_did=True),
+    "delete jobs": Verb(
+        lambda queue, jobs: queue.inspector.act("delete", ["failed", "later"]).done, rounds=2, may_go=True
+    ),
+    "act on many": Verb(lambda queue, jobs: queue.inspector.act_on("requeue", "failed").done, rounds=3),
+    "find": Verb(lambda queue, jobs: [job.id for job in queue.inspector.find("pending").jobs]),
     "result": Verb(lambda queue, jobs: queue.result("done", 0)),
     "get job": Verb(lambda queue, jobs: queue.get_job("done").id),
     "stats": Verb(lambda queue, jobs: queue.stats()["pending_depth"]),
