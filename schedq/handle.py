@@ -16,6 +16,10 @@ R = TypeVar("R")
 class BlockingDoor(Protocol):
     """What a task and a job need of the blocking queue."""
 
+    def enqueue(self, payload: Any, *args: Any, **options: Any) -> str:
+        """Store a job; its id."""
+        ...
+
     def enqueue_many(self, jobs: Sequence[Any], /) -> list[str]:
         """Store jobs; their ids."""
         ...
@@ -43,6 +47,10 @@ class BlockingDoor(Protocol):
 
 class AsyncDoor(Protocol):
     """What a task and a job need of the asyncio queue."""
+
+    async def enqueue(self, payload: Any, *args: Any, **options: Any) -> str:
+        """Store a job; its id."""
+        ...
 
     async def enqueue_many(self, jobs: Sequence[Any], /) -> list[str]:
         """Store jobs; their ids."""

@@ -92,8 +92,8 @@ class Promoter:
         self._reclaimer.notice(promotion.now_ms, asked_at, asked_at - self._due_at)
         if not promotion.is_holder:
             await self._stand_by()
-            others = promotion.workers - 1  # that stand by as well: all together look about twice a second
-            return min(_LONGEST_STANDBY_S, max(1.0, others * random.uniform(0.3, 0.6)))  # noqa: S311
+            others = promotion.workers - 1  # that stand by as well: all together look about four times in three seconds
+            return min(_LONGEST_STANDBY_S, max(1.0, others * random.uniform(0.5, 1.0)))  # noqa: S311
         if not self.is_holder or self._losses != self._link.outage.losses:
             await self._take_over()
             return _LONGEST_SLEEP_S  # the subscription's first word ends this sleep

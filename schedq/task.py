@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from schedq import backoff as plans
@@ -11,7 +10,7 @@ from schedq.durability import Durability, checked_durability
 from schedq.errors import UsageError
 from schedq.handle import Doors, Job
 from schedq.instants import Duration, Instant, duration_ms
-from schedq.job import NewJob, Options
+from schedq.job import NewJob
 from schedq.outcome import BackoffFunction
 from schedq.settings import checked_attempts
 
@@ -56,7 +55,7 @@ class Task(Generic[P, R]):
         self.timeout_ms = None if timeout is None else duration_ms(timeout, "timeout") or None
         self.durability = None if durability is None else checked_durability(durability)
         self._doors = doors
-        self._options = Options(
+        self._options = _given(
             max_attempts=self.max_attempts,
             backoff=None if callable(self.backoff) else self.backoff,
             timeout=None if self.timeout_ms is None else self.timeout_ms / 1000,
@@ -85,18 +84,17 @@ class Task(Generic[P, R]):
         durability: Durability | None = None,
     ) -> Task[P, R]:
         """The same task with options for the jobs that are enqueued through it; those not given stay as they are."""
-        given: dict[str, Any] = {
-            "delay": delay,
-            "run_at": run_at,
-            "job_id": job_id,
-            "max_attempts": max_attempts,
-            "backoff": backoff,
-            "timeout": timeout,
-            "durability": durability,
-        }
         twin: Task[P, R] = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._options = replace(self._options, **{key: value for key, value in given.items() if value is not None})
+        twin._options = self._options | _given(
+            delay=delay,
+            run_at=run_at,
+            job_id=job_id,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            timeout=timeout,
+            durability=durability,
+        )
         return twin
 
     @overload
@@ -110,8 +108,7 @@ class Task(Generic[P, R]):
             UsageError: the arguments are not JSON.
             Conflict, QueueFull, NotAcknowledged, StoreUnavailable: as `Queue.enqueue`.
         """
-        (job_id,) = self._doors.blocking.enqueue_many([self.new_job(args, kwargs)])
-        return Job(job_id, self._doors)
+        return Job(self._doors.blocking.enqueue(self._payload(args, kwargs), **self._options), self._doors)
 
     @overload
     async def aenqueue(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
@@ -119,8 +116,7 @@ class Task(Generic[P, R]):
     async def aenqueue(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
     async def aenqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Twin of `enqueue`."""
-        (job_id,) = await self._doors.aio.enqueue_many([self.new_job(args, kwargs)])
-        return Job(job_id, self._doors)
+        return Job(await self._doors.aio.enqueue(self._payload(args, kwargs), **self._options), self._doors)
 
     @overload
     def enqueue_many(self: Task[P, Coroutine[Any, Any, T]], calls: Calls) -> list[Job[T]]: ...
@@ -146,19 +142,17 @@ class Task(Generic[P, R]):
 
     def new_job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         """A job that calls the function with these arguments."""
+        return NewJob(self._payload(args, kwargs), **self._options)
+
+    def _payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         payload: dict[str, Any] = {"task": self.name}
         if args:
             payload["args"] = list(args)
         if kwargs:
             payload["kwargs"] = dict(kwargs)
-        options = self._options
-        return NewJob(
-            payload,
-            delay=options.delay,
-            run_at=options.run_at,
-            job_id=options.job_id,
-            max_attempts=options.max_attempts,
-            backoff=options.backoff,
-            timeout=options.timeout,
-            durability=options.durability,
-        )
+        return payload
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -69,7 +69,7 @@ class Exchange:
         again: list[int] = []
         passing: Exception | None = None
         count = len(self._left)
-        kept = dict(zip(self.waits(), replies[count:], strict=True))
+        kept = dict(zip(self.waits(), replies[count:], strict=True)) if len(replies) > count else {}
         for number, reply in zip(self._left, replies[:count], strict=True):
             operation = self._operations[number]
             broken_off = next((kept[wait] for wait in operation.waits if _is_broken_off(kept[wait])), None)

@@ -1,9 +1,20 @@
 local MOST_SEARCHED = 10000
 
-local function take_out(id, status, was_marked)
+-- Whether somebody runs a job, as far as a search of `processing` is worth it: it has a lease, or its status and
+-- `delayed` or the count of leases say otherwise.
+local function is_running(id, status, lease)
+  if lease > 0 then return true end
+  local waits = status ~= 'processing' and (redis.call('ZSCORE', delayed, id)
+    or (lease < 0 and redis.call('LLEN', processing) <= redis.call('ZCARD', leases)))
+  return not waits and redis.call('LPOS', processing, id)
+end
+
+local function take_out(id, status, runs, was_marked)
   if redis.call('ZREM', delayed, id) == 1 then return true end
-  if is_processing(id) then return false end
-  if redis.call('LLEN', pending) > MOST_SEARCHED then return status ~= 'delayed' and status ~= 'processing' end
+  if runs then return false end
+  if redis.call('LLEN', pending) > MOST_SEARCHED then
+    return status ~= 'delayed' and status ~= 'processing' and not redis.call('LPOS', processing, id)
+  end
   return redis.call('LREM', pending, 0, id) > 0 or was_marked
 end
 
@@ -12,10 +23,10 @@ end
 local function cancel_job(id, job, request)
   local key = jobs .. id
   -- An error ended this very move before: the job may be nowhere.
-  local was_marked = tonumber(redis.call('ZSCORE', leases, id) or 1) == 0
-  local runs = is_processing(id)
+  local lease = tonumber(redis.call('ZSCORE', leases, id) or -1)
+  local runs = is_running(id, job[1], lease)
   if not runs then mark(id) end
-  if take_out(id, job[1], was_marked) then
+  if take_out(id, job[1], runs, lease == 0) then
     redis.call('HSET', key, 'status', 'cancelled', 'cancelled_at_ms', now, 'request', request .. ' cancelled')
     redis.call('HDEL', key, 'claim_token', 'waiter')
     redis.call('PERSIST', key)
@@ -28,7 +39,7 @@ local function cancel_job(id, job, request)
     return 'cancelled'
   end
   if not runs then unmark(id) end
-  if job[1] == 'processing' or runs then
+  if job[1] == 'processing' or runs or redis.call('LPOS', processing, id) then
     redis.call('HSET', key, 'stop', now, 'request', request .. ' asked')
     to_log('stop', id, whole(job[4]))
     return 'asked'

@@ -1,11 +1,11 @@
 --[[
 Say that a worker lives and what it runs; hear whether it was asked to stop.
 
-KEYS  1 workers (zset)  2 this worker (hash)
+KEYS  1 workers (zset)  2 this worker (hash)  3 settings (hash)
 ARGV  1 clock  2 worker id  3 ttl, ms  4... field, value, ...
-Returns  1 if it was asked to stop, else 0
+Returns  {1 if it was asked to stop, else 0, how many of the queue's settings are written down}
 ]]
-local workers, me = KEYS[1], KEYS[2]
+local workers, me, settings = KEYS[1], KEYS[2], KEYS[3]
 local clock, id, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
 --@include _clock
 --@include _guard
@@ -18,4 +18,5 @@ redis.call('ZREMRANGEBYSCORE', workers, now + 10 * ttl, '+inf')  -- from before 
 redis.call('ZADD', workers, now, id)
 redis.call('HSET', me, 'id', id, unpack(ARGV, 4))
 redis.call('PEXPIRE', me, ttl)
-return redis.call('HEXISTS', me, 'stop')
+local written = redis.pcall('HLEN', settings)
+return {redis.call('HEXISTS', me, 'stop'), type(written) == 'number' and written or 0}

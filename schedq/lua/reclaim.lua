@@ -58,8 +58,13 @@ local HISTORIES = {completed = completed, failed = failed, cancelled = cancelled
 local HOUR = 3600000
 local RETURNS = {release = true, reclaim = true}  -- moves of ours that end in `pending`
 
+local function take_entry(id, started)
+  if entries < 0 then return take_claimed(id, started) end
+  return redis.call('LREM', processing, entries, id)
+end
+
 local function drop(id)
-  local dropped = redis.call('LREM', processing, entries, id)
+  local dropped = take_entry(id, 0)
   redis.call('ZREM', leases, id)
   return dropped
 end
@@ -124,7 +129,7 @@ local function take_back(id, key, job)
     becomes = {'status', 'delayed', 'run_at_ms', now + wait}
   end
   local status = becomes[2]
-  redis.call('LREM', processing, entries, id)
+  take_entry(id, whole(job[9]))
   local text = 'lease expired ' .. digits(crashes) .. (crashes == 1 and ' time' or ' times')
   redis.call('HSET', key, 'settled_token', job[8] or '', 'settled_move', 'reclaim', 'crashes', crashes,
     'attempts', attempts, 'reclaimed_at_ms', now, 'last_error', text, 'last_error_at_ms', now, 'history',

@@ -112,10 +112,13 @@ def enqueue(queue: Settings, job: Prepared) -> Operation[str]:
         QueueFull: `max_pending` jobs wait.
         NotAcknowledged: it is stored; its durability was not confirmed in time.
     """
-    return replace(
-        _store(queue, [job], "new", lambda reply: _id_or_error(queue, job, reply[1])),
-        waits=_waits(queue, [job]),
-        unconfirmed=lambda job_id, missing: _unconfirmed(queue, [job_id], 1, missing),
+    return _store(
+        queue,
+        [job],
+        "new",
+        lambda reply: _id_or_error(queue, job, reply[1]),
+        _waits(queue, [job]),
+        lambda job_id, missing: _unconfirmed(queue, [job_id], 1, missing),
     )
 
 
@@ -207,7 +210,14 @@ def _next_round(batches: list[list[Prepared]]) -> tuple[list[list[Prepared]], li
     return batches[:count], batches[count:]
 
 
-def _store(queue: Settings, batch: Sequence[Prepared], announce: str, read: Any) -> Operation[Any]:
+def _store(
+    queue: Settings,
+    batch: Sequence[Prepared],
+    announce: str,
+    read: Any,
+    waits: tuple[Wait, ...] = (),
+    unconfirmed: Any = lambda answer, _: answer,
+) -> Operation[Any]:
     keys = queue.keys
     args: list[Argument] = [
         keys.jobs,
@@ -235,15 +245,13 @@ def _store(queue: Settings, batch: Sequence[Prepared], announce: str, read: Any)
         ),
         tuple(args),
         read,
+        waits=waits,
+        unconfirmed=unconfirmed,
     )
 
 
 def _store_some(queue: Settings, batch: Sequence[Prepared], announce: str, waits: tuple[Wait, ...]) -> Operation[Any]:
-    return replace(
-        _store(queue, batch, announce, _read_stored),
-        waits=waits,
-        unconfirmed=lambda answer, missing: replace(answer, missing=missing),
-    )
+    return _store(queue, batch, announce, _read_stored, waits, lambda answer, missing: replace(answer, missing=missing))
 
 
 def _waits(queue: Settings, jobs: Sequence[Prepared]) -> tuple[Wait, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from schedq import backoff as plans
 from schedq import lua
@@ -65,6 +65,18 @@ class Sweep:
     taken_back: tuple[str, ...]
     has_more: bool
     next_offset: int
+
+
+class Beat(NamedTuple):
+    """What a worker hears when it says that it lives.
+
+    Attributes:
+        is_asked: somebody asked it to stop.
+        has_settings: the queue's settings are written down.
+    """
+
+    is_asked: bool
+    has_settings: bool
 
 
 def promote(queue: Settings, limit: int, holder: str = "") -> Operation[Promotion]:
@@ -209,16 +221,16 @@ def wake(queue: Settings) -> Operation[bool]:
     return Operation("wake", lua.load("wake"), (keys.pending, keys.wake, keys.paused, keys.leases), (), bool)
 
 
-def beat(queue: Settings, worker_id: str, facts: Mapping[str, Argument]) -> Operation[bool]:
-    """Say that a worker lives; answers whether it was asked to stop."""
+def beat(queue: Settings, worker_id: str, facts: Mapping[str, Argument]) -> Operation[Beat]:
+    """Say that a worker lives."""
     keys = queue.keys
     flat = [word for pair in facts.items() for word in pair]
     return Operation(
         "beat",
         lua.load("beat"),
-        (keys.workers, keys.worker(worker_id)),
+        (keys.workers, keys.worker(worker_id), keys.settings),
         (queue.now_argument(), worker_id, 3000 * HEARTBEAT_S, *flat),
-        bool,
+        lambda reply: Beat(*map(bool, reply)),
     )
 
 

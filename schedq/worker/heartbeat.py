@@ -65,16 +65,16 @@ class Heartbeat:
     async def _beat(self) -> float:
         beat = upkeep.beat(self._settings, self._name, self._facts | self._now())
         losses = self._link.outage.losses
-        is_asked, stored = await self._link.exchange([beat, upkeep.read_settings(self._settings)])
-        if is_asked is True and not self._was_asked:
+        (answer,) = await self._link.exchange([beat])
+        is_refused = isinstance(answer, SchedqError)
+        if not is_refused and answer.is_asked and not self._was_asked:
             self._was_asked = True
             self._stop()
-        if stored == {} or (self._announced_at != losses and not isinstance(stored, SchedqError)):
+        # What one key's damage prevents must not prevent the other; either is said, and tried again.
+        if self._announced_at != losses or not (is_refused or answer.has_settings):
             await self._link.ask(upkeep.announce(self._settings))
             self._announced_at = losses
-        # What one key's damage prevents must not prevent the other; either is said, and tried again.
-        firm(stored)
-        firm(is_asked)
+        firm(answer)
         return upkeep.HEARTBEAT_S
 
     async def leave(self, promoter_id: str) -> None:

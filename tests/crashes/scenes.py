@@ -379,7 +379,9 @@ def _wake(queue: Queue, clock: Clock) -> Staged:
 
 
 def _beat(queue: Queue, clock: Clock) -> Staged:
-    return Staged(upkeep.beat(queue.settings, "w-1", {"pid": 7}), [queue.enqueue(1)], answer=False, goes_on=True)
+    return Staged(
+        upkeep.beat(queue.settings, "w-1", {"pid": 7}), [queue.enqueue(1)], answer=(False, False), goes_on=True
+    )
 
 
 def _leave(queue: Queue, clock: Clock) -> Staged:

@@ -97,7 +97,13 @@ BUGS: Final = (
         "leases, '-inf', '+inf', 'LIMIT'",
         "complete ∥ reclaim",
     ),
-    Bug("reclaim leaves the entry", "reclaim", "redis.call('LREM', processing, entries, id)", "", "complete ∥ reclaim"),
+    Bug(
+        "reclaim leaves the entry",
+        "reclaim",
+        "if entries < 0 then return take_claimed(id, started) end\nreturn redis.call('LREM', processing, entries, id)",
+        "return 0",
+        "complete ∥ reclaim",
+    ),
     Bug(
         "reclaim gives attempts without end",
         "reclaim",
@@ -138,8 +144,8 @@ BUGS: Final = (
     Bug(
         "cancel tears running jobs away",
         "cancel",
-        "if is_processing(id) then return false end",
-        "if is_processing(id) then return true end",
+        "if runs then return false end",
+        "if runs then return true end",
         "cancel ∥ complete",
     ),
     Bug(

@@ -75,6 +75,37 @@ def test_all_entries_of_a_waiting_job_go(queue: Handle):
 
 
 @one_door
+def test_nobody_searches_what_runs_for_a_job_that_waits(queue: Handle):
+    ids = queue.enqueue_many(range(3))
+    held = [queue.claim(0), queue.claim(0)]
+    later = queue.enqueue(4, delay=60)
+    searches = _searches(queue)
+
+    assert [queue.cancel(ids[2]), queue.cancel(later), queue.cancel(held[0].id)] == ["cancelled", "cancelled", "asked"]
+
+    assert _searches(queue) == searches
+
+
+def _searches(queue: Handle) -> int:
+    found: int = queue.redis.info("commandstats").get("cmdstat_lpos", {}).get("calls", 0)
+    return found
+
+
+@pytest.mark.breaks(
+    "status", "tokens", "leases", because="another program has moved the job and not yet written that it runs"
+)
+@one_door
+def test_a_claim_without_a_lease_is_found_though_leases_are_as_many_as_claims(queue: Handle):
+    job_id = queue.enqueue(1)
+    queue.redis.lmove(queue.keys.pending, queue.keys.processing)
+    queue.redis.zadd(queue.keys.leases, {"gone": 9e15})
+
+    assert queue.cancel(job_id) == "asked"
+
+    assert queue.state().ids("processing") == [job_id]
+
+
+@one_door
 def test_in_a_very_long_line_the_entry_stays_until_a_claim_meets_it(queue: Handle):
     ids = queue.enqueue_many(range(10_001))
 

@@ -42,9 +42,9 @@ def foreign_job(queue: Handle, job_id: str) -> None:
 def test_an_earlier_job_cuts_the_sleep(queue: Handle, crew: Crew, times: list[float]) -> None:
     post = crew.start(queue)
     until(lambda: holds(queue, post))
+    began = time.time()
     for delay in (30, 0.8, 0.5, 0.3):
         queue.enqueue({"task": "note"}, delay=delay)
-    began = time.time()
 
     until(lambda: len(times) == 3)
 
