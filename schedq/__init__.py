@@ -20,10 +20,13 @@ from schedq.job import ClaimedJob, JobRecord, NewJob
 from schedq.operations.acting import Acted
 from schedq.operations.directory import WorkerRecord
 from schedq.operations.finding import JobPage
+from schedq.operations.forecast import Bucket, Forecast
 from schedq.operations.schedules import Registration
+from schedq.operations.timeline import AttemptRecord, Step, Timeline
 from schedq.operations.timetable import ScheduleRecord, SlotRecord
 from schedq.operations.transfer import Imported
 from schedq.operations.views import BrokenNote, Stats
+from schedq.operations.why import Why
 from schedq.outcome import Discard, Retry, Snooze
 from schedq.queue import Queue
 from schedq.running import CurrentJob, current_job
@@ -38,7 +41,9 @@ __all__ = [
     "AsyncInspector",
     "AsyncQueue",
     "AsyncSchedules",
+    "AttemptRecord",
     "BrokenNote",
+    "Bucket",
     "ClaimedJob",
     "ClosedError",
     "Conflict",
@@ -46,6 +51,7 @@ __all__ = [
     "Discard",
     "Exponential",
     "Fixed",
+    "Forecast",
     "Imported",
     "Inspector",
     "Job",
@@ -68,10 +74,13 @@ __all__ = [
     "SlotRecord",
     "Snooze",
     "Stats",
+    "Step",
     "Steps",
     "StoreUnavailable",
     "Task",
+    "Timeline",
     "UsageError",
+    "Why",
     "WorkerRecord",
     "__version__",
     "current_job",

@@ -7,12 +7,16 @@ import threading
 from typing import Final
 
 from schedq.clocks import wall_ns
+from schedq.instants import LAST_INSTANT_MS
 
 _ALPHABET: Final = "0123456789abcdefghijklmnopqrstuv"
 _PAIRS: Final = tuple(one + other for one in _ALPHABET for other in _ALPHABET)
 _DIGITS: Final = bytes(ord(_ALPHABET[byte & 31]) for byte in range(256))
 """Turns random bytes into random digits, of 5 bits each."""
+_TIME: Final = 13
 _NOISE: Final = 13
+_FIRST_MS: Final = 1_577_836_800_000
+"""The year 2020: what looks older is no id of ours."""
 _BLOCK: Final = 64 * _NOISE
 _lock = threading.Lock()
 _last_tick = 0
@@ -40,6 +44,14 @@ def _sortable(tick: int) -> str:
         f"{_ALPHABET[tick >> 60]}{two[tick >> 50 & 1023]}{two[tick >> 40 & 1023]}{two[tick >> 30 & 1023]}"
         f"{two[tick >> 20 & 1023]}{two[tick >> 10 & 1023]}{two[tick & 1023]}"
     )
+
+
+def made_at_ms(job_id: str) -> int | None:
+    """When an id of ours was drawn, ms since the epoch on its producer's clock; None if it is none of ours."""
+    if len(job_id) != _TIME + _NOISE or not set(job_id) <= set(_ALPHABET):
+        return None
+    made = int(job_id[:_TIME], 32) >> 15
+    return made if _FIRST_MS <= made < LAST_INSTANT_MS else None
 
 
 def new_request() -> str:

@@ -11,10 +11,14 @@ from schedq.application import Application
 from schedq.connection.asender import AsyncSender
 from schedq.connection.sender import Sender
 from schedq.instants import Duration, Instant
+from schedq.operations import forecast, timeline, why
 from schedq.operations.acting import Acted, ActOnMatching, ActOnThese, Progress, Wish
 from schedq.operations.filters import Filter
 from schedq.operations.finding import JobPage, find
+from schedq.operations.forecast import Forecast
+from schedq.operations.timeline import Timeline
 from schedq.operations.transfer import Imported, bring
+from schedq.operations.why import Why
 from schedq.schedules import AsyncScheduling, Scheduling
 
 
@@ -157,6 +161,22 @@ class Inspector:
             if is_noted:
                 self._ask(act.note())
 
+    # -- one job
+
+    def why(self, job_id: str) -> Why:
+        """The one reason that a job is not running now, also of one that is not there."""
+        return self._drive(why.why(self._queue.settings, job_id))
+
+    def timeline(self, job_id: str) -> Timeline | None:
+        """What a job has been through: enqueued, due, promoted, each attempt, its end; None if nothing is stored."""
+        return self._drive(timeline.timeline(self._queue.settings, job_id))
+
+    # -- what comes
+
+    def forecast(self, within: Duration) -> Forecast:
+        """What is due when in the time `within` (a minute to 31 days) from now on: delayed jobs, slots of schedules."""
+        return self._drive(forecast.forecast(self._queue.settings, within))
+
 
 class AsyncInspector:
     """`Inspector`, awaited."""
@@ -232,6 +252,22 @@ class AsyncInspector:
         finally:  # also of one that was broken off
             if is_noted:
                 await self._ask(act.note())
+
+    # -- one job
+
+    async def why(self, job_id: str) -> Why:
+        """As `Inspector.why`."""
+        return await self._drive(why.why(self._queue.settings, job_id))
+
+    async def timeline(self, job_id: str) -> Timeline | None:
+        """As `Inspector.timeline`."""
+        return await self._drive(timeline.timeline(self._queue.settings, job_id))
+
+    # -- what comes
+
+    async def forecast(self, within: Duration) -> Forecast:
+        """As `Inspector.forecast`."""
+        return await self._drive(forecast.forecast(self._queue.settings, within))
 
 
 class Inspected(Scheduling, door=""):

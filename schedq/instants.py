@@ -72,4 +72,21 @@ def instant_ms(value: object, what: str) -> int:
     return min(max(0, -(-micros // 1000)), LAST_INSTANT_MS)
 
 
+def span(ms: int) -> str:
+    """A duration as people say it, rounded: `340 ms`, `12 s`, `4 min 5 s`, `3 h 12 min`, `5 d 3 h`."""
+    if ms < 1000:
+        return f"{ms} ms"
+    for least, large, large_ms, small, small_ms in _SCALE:
+        near = round(ms / small_ms) * small_ms
+        if near >= least:
+            ms, rest = near, near % large_ms // small_ms
+            return f"{ms // large_ms} {large}" + (f" {rest} {small}" if rest else "")
+    return f"{ms / 1000:.1f} s" if ms < 10_000 else f"{ms // 1000} s"
+
+
+_SCALE: Final = (
+    (48 * 3_600_000, "d", 86_400_000, "h", 3_600_000),
+    (3_600_000, "h", 3_600_000, "min", 60_000),
+    (60_000, "min", 60_000, "s", 1000),
+)
 _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")

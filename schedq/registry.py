@@ -86,6 +86,11 @@ class Registry:
         return tuple(self._tasks)
 
     @property
+    def has_handler(self) -> bool:
+        """Whether there is a function for payloads that are no task call."""
+        return self._handler is not None
+
+    @property
     def schedules(self) -> tuple[Definition, ...]:
         """The schedules that the code has."""
         return tuple(definition for definition, _ in self._schedules.values())

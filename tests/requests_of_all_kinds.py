@@ -20,6 +20,7 @@ from schedq.operations import (
     timetable,
     upkeep,
     views,
+    why,
 )
 from schedq.schedule import Definition
 from schedq.settings import Settings
@@ -72,6 +73,7 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     *_first(views.page(QUEUE, QUEUE.keys.pending, "oldest", 0, 10)),
     views.get_job(QUEUE, "a"),
     views.watch(QUEUE, "a"),
+    why.see(QUEUE, "a"),
     firing.peek(QUEUE, "due", 0, 10),
     firing.peek(QUEUE, "these", 0, 0, ["nightly"]),
     firing.fire(QUEUE, [(SEEN, plan(NIGHTLY, 86_400_000, 86_400_001)), (SEEN, plan(NIGHTLY, 86_400_000, 10**9))]),

@@ -40,6 +40,7 @@ NO_MOVES = {
     "stats": "looks",
     "wake": "sets the marker",
     "watch": "looks, and notes that somebody waits",
+    "why": "looks",
 }
 STATUS = re.compile(r"'status', '(\w+)'")
 

@@ -18,6 +18,7 @@ from schedq.cli.cron import cron
 from schedq.cli.demo import demo
 from schedq.cli.doctor import doctor
 from schedq.cli.enqueue import enqueue
+from schedq.cli.forecast import forecast
 from schedq.cli.job import job
 from schedq.cli.jobs import jobs
 from schedq.cli.pausing import pause, resume
@@ -29,11 +30,12 @@ from schedq.cli.schedules import schedules
 from schedq.cli.server import server
 from schedq.cli.show import harmless
 from schedq.cli.stats import stats
+from schedq.cli.why import why
 from schedq.cli.worker import worker
 from schedq.errors import SchedqError
 
 COMMANDS = (
-    *(worker, promoter, enqueue, stats, jobs, job, requeue, cancel, reschedule, pause, resume, purge),
+    *(worker, promoter, enqueue, stats, jobs, job, why, forecast, requeue, cancel, reschedule, pause, resume, purge),
     *(export, import_),
     *(schedules, cron, doctor, server, completion, demo),
 )

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import click
+from rich.table import Table
 
 from schedq.cli import show
 from schedq.cli.options import json_option, queue_option, redis_option
 from schedq.cli.queues import queue_of_job
 from schedq.cli.typed import JOB_ID
 from schedq.job import JobRecord, whole
+from schedq.operations.timeline import Step, Timeline
 from schedq.registry import is_task_call
 
+_TO_MS: Final = len("2030-01-01 09:00:00.000")
 _TIMES: Final = {
     "enqueued": "enqueued_at_ms",
     "due": "run_at_ms",
+    "promoted": "promoted_at_ms",
     "started": "started_at_ms",
     "lease renewed": "claimed_at_ms",
     "taken back": "reclaimed_at_ms",
@@ -51,17 +55,19 @@ _SHOWN: Final = {
 @redis_option
 @json_option
 def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:  # noqa: FBT001 - click's way
-    """All that is stored of the job ID: state, times, payload, result, error, and the history of its attempts."""
+    """All that is stored of the job ID: state, times, payload, result, error, and what it has been through."""
     with queue_of_job(queue_name, redis_url) as queue:
-        record, now = queue.get_job(job_id), queue.stats()["now_ms"]
+        record, line = queue.get_job(job_id), queue.inspector.timeline(job_id)
         name = queue.name
-    if record is None:
+    if record is None or line is None:
         raise click.ClickException(
             f"nothing is stored of job {job_id} in queue {name}: trimmed, purged, or never there"
         )
     if as_json:
-        show.out_json({"queue": name, **show.plain(record), "fields": dict(record.fields)})
+        found = {"queue": name, **show.plain(record), "fields": dict(record.fields)}
+        show.out_json({**found, "timeline": line.to_dict()})
         return
+    now = line.now_ms
     show.out(show.facts(_facts(name, record, now)))
     _block("payload", show.pretty(record.fields.get("payload", "")))
     if "result" in record.fields:
@@ -70,8 +76,9 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
         _block(f"last error, {show.moment(record.last_error_at_ms, now)}", show.harmless_lines(record.last_error))
         if "traceback" in record.fields:
             _block("traceback", show.harmless_lines(record.fields["traceback"].rstrip()))
-    if record.history:
-        show.out("", show.heading("attempts, the last 10"), _history(record, now))
+    if line.steps:
+        earlier = f", without the {show.count(line.earlier, 'attempt')} before" if line.earlier else ""
+        show.out("", show.heading(f"timeline{earlier}"), _timeline(line))
 
 
 def _facts(name: str, record: JobRecord, now_ms: int) -> list[tuple[str, str]]:
@@ -107,18 +114,17 @@ def _block(title: str, text: str) -> None:
     click.echo(text)
 
 
-def _history(record: JobRecord, now_ms: int) -> Any:
-    rows = []
-    for entry in record.history:
-        started, ended = whole(entry.get("started_at_ms")), whole(entry.get("ended_at_ms"))
-        rows.append(
-            (
-                str(entry.get("attempt", "")),
-                str(entry.get("outcome", "")),
-                show.clock(started, now_ms),
-                show.span(ended - started) if 0 < started <= ended else show.NOTHING,
-                str(entry.get("worker", "")),
-                str(entry.get("error", "")),
-            )
-        )
-    return show.table(["", "outcome", "started", "took", "worker", "error"], rows)
+def _timeline(line: Timeline) -> Table:
+    rows = [(show.moment(step.at_ms, line.now_ms)[:_TO_MS], *_step(line, step)) for step in line.steps]
+    return show.table(["", "", "took", "worker", "note"], rows, whole=1)
+
+
+def _step(line: Timeline, step: Step) -> tuple[str, str, str, str]:
+    attempt = step.attempt
+    if attempt is not None:
+        took = show.span(attempt.duration_ms)
+        return f"attempt {attempt.number}: {attempt.outcome}", took, attempt.worker, attempt.error
+    if step.at_ms > line.now_ms:
+        return step.what, "", "", show.apart(step.at_ms, line.now_ms)
+    late = line.promoted_at_ms - line.due_at_ms
+    return step.what, "", "", f"{show.span(late)} late" if step.what == "promoted" and late >= 0 else ""

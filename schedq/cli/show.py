@@ -16,6 +16,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from schedq import instants
 from schedq.payload import UnreadablePayload, decode
 from schedq.registry import is_task_call
 
@@ -141,23 +142,7 @@ def heading(text: str) -> Text:
 # -- times
 
 
-def span(ms: int) -> str:
-    """A duration as people say it, rounded: `340 ms`, `12 s`, `4 min 5 s`, `3 h 12 min`, `5 d 3 h`."""
-    if ms < 1000:
-        return f"{ms} ms"
-    for least, large, large_ms, small, small_ms in _SCALE:
-        near = round(ms / small_ms) * small_ms
-        if near >= least:
-            ms, rest = near, near % large_ms // small_ms
-            return f"{ms // large_ms} {large}" + (f" {rest} {small}" if rest else "")
-    return f"{ms / 1000:.1f} s" if ms < 10_000 else f"{ms // 1000} s"
-
-
-_SCALE: Final = (
-    (48 * 3_600_000, "d", 86_400_000, "h", 3_600_000),
-    (3_600_000, "h", 3_600_000, "min", 60_000),
-    (60_000, "min", 60_000, "s", 1000),
-)
+span: Final = instants.span
 
 
 def apart(ms: int, now_ms: int) -> str:

@@ -114,6 +114,11 @@ class Crontab:
         return "gap" if self._after_gap(stretch, slot) == slot else ""
 
     @property
+    def meaning(self) -> tuple[object, ...]:
+        """What decides its slots: equal for expressions that have the same ones, however they are written."""
+        return self._read.pattern, self.tz, self.gap, self.fold, self.keeps_rhythm
+
+    @property
     def keeps_rhythm(self) -> bool:
         """Whether it goes by real time when clocks change, and `gap` and `fold` say nothing."""
         return self._read.keeps_rhythm

@@ -31,6 +31,11 @@ class Rhythm(Protocol):
         """The rhythm in words."""
         ...
 
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """What decides its slots: equal for rhythms that have the same ones."""
+        ...
+
 
 def slots(rhythm: Rhythm, after_ms: int, until_ms: int) -> Iterator[int]:
     """The slots later than `after_ms` and not later than `until_ms`, in ascending order."""
@@ -74,6 +79,11 @@ class Interval:
     def count(self, after_ms: int, until_ms: int) -> int:
         """How many of them there are."""
         return len(range(self.next_after(after_ms), until_ms + 1, self.every_ms))
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """What decides its slots."""
+        return self.every_ms, self.anchor_ms % self.every_ms
 
     def words(self) -> str:
         """The rhythm in words: `every 1 h 30 min`."""

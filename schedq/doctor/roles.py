@@ -88,12 +88,14 @@ WORKER: Final = Role(
 VIEWER: Final = Role(
     "viewer",
     "looks and changes nothing: totals, lists of jobs, events, most of what the doctor asks",
-    scripts=_words("find page stats"),
+    scripts=_words("find page stats why"),
     plain=_words(
         "dbsize exists get hget hgetall hmget llen lpos lrange pttl script|exists smembers time type xlen"
-        " xrevrange zcard zcount zrange zrevrange zscore"
+        " xrevrange zcard zcount zrange zrangebyscore zrevrange zscore"
     ),
-    inside=_words("exists get hgetall hlen hmget llen lrange time type zcard zcount zrange zrank zscore"),
+    inside=_words(
+        "exists get hgetall hlen hmget lindex llen lpos lrange pttl time type zcard zcount zrange zrank zscore"
+    ),
     looks_around=True,
 )
 ROLES: Final = {role.name: role for role in (PRODUCER, WORKER, VIEWER)}

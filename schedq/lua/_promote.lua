@@ -29,7 +29,7 @@ local function promote_due(limit)
   end
   if #moved > 0 then
     redis.call('LPUSH', pending, unpack(moved))
-    for _, id in ipairs(moved) do redis.call('HSET', jobs .. id, 'status', 'pending') end
+    for _, id in ipairs(moved) do redis.call('HSET', jobs .. id, 'status', 'pending', 'promoted_at_ms', stamp) end
     tally('promoted_total', #moved)
   end
   redis.call('ZREM', delayed, unpack(ids))

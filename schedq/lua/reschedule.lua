@@ -34,7 +34,8 @@ open_memory(delayed)
 if due <= now then
   -- Added before it is removed, so that an error in between leaves it somewhere.
   redis.call('RPUSH', pending, id)
-  redis.call('HSET', key, 'run_at_ms', due, 'request', request .. ' yes', 'status', 'pending')
+  redis.call('HSET', key, 'run_at_ms', due, 'request', request .. ' yes', 'status', 'pending', 'promoted_at_ms',
+    stamp)
   redis.call('ZREM', delayed, id)
   tally('promoted_total', 1)
   set_wake()

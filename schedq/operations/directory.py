@@ -36,6 +36,7 @@ class WorkerRecord:
         running: jobs that it runs.
         jobs: of these the first 100, a dict each: id, task.
         tasks: names of the tasks that it knows.
+        has_handler: it takes payloads that are no task call; true if it does not say.
         is_stopping: it was asked to stop.
     """
 
@@ -47,6 +48,7 @@ class WorkerRecord:
     running: int
     jobs: tuple[dict[str, Any], ...]
     tasks: tuple[str, ...]
+    has_handler: bool
     is_stopping: bool
 
     @classmethod
@@ -61,6 +63,7 @@ class WorkerRecord:
             running=whole(fields.get("running")),
             jobs=tuple(job for job in _list(fields.get("jobs")) if isinstance(job, dict)),
             tasks=tuple(task for task in _list(fields.get("tasks")) if isinstance(task, str)),
+            has_handler=fields.get("has_handler") != "0",
             is_stopping="stop" in fields,
         )
 

@@ -195,11 +195,16 @@ def broken(queue: Settings, offset: int, limit: int) -> Operation[list[BrokenNot
     """
     _check_page(offset, limit)
     return Operation(
-        "list", None, (), ("LRANGE", queue.keys.broken, offset, offset + limit - 1), lambda reply: [*map(_note, reply)]
+        "list",
+        None,
+        (),
+        ("LRANGE", queue.keys.broken, offset, offset + limit - 1),
+        lambda reply: [*map(broken_note, reply)],
     )
 
 
-def _note(text: str) -> BrokenNote:
+def broken_note(text: str) -> BrokenNote:
+    """Read a line of `broken`."""
     try:
         note = json.loads(text)
         return BrokenNote(str(note["id"]), str(note["reason"]), whole(note["at_ms"]))

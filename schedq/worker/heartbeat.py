@@ -92,4 +92,5 @@ class Heartbeat:
             "running": len(held),
             "jobs": json.dumps(jobs, separators=(",", ":")),
             "tasks": json.dumps(self._registry.names, separators=(",", ":")),
+            "has_handler": int(self._registry.has_handler),
         }

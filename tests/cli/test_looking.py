@@ -262,7 +262,9 @@ def test_a_job_is_shown_with_all_that_is_stored(run: Run, make_queue: Callable[.
     assert "ValueError: no [bold]such[/bold] user�[31m" in lines
     assert "traceback" in lines
     assert 'raise ValueError("no [bold]such[/bold] user' in "\n".join(lines)
-    assert lines[-1].startswith("1  retry    ")
+    steps = [line[25:].split("  ")[0] for line in lines[lines.index("timeline") + 2 :]]
+    assert steps == ["enqueued", "attempt 1: retry", "due"]
+    assert " in 1 min" in lines[-1]
     assert not [line for line in lines if "token" in line]
 
 
@@ -276,6 +278,36 @@ def test_a_job_for_programs_has_raw_values(run: Run, queue: Queue):
     assert found["completed_at_ms"] == queue.get_job("completed").completed_at_ms
     assert found["fields"]["payload"] == '{"n":1}'
     assert found["history"][0]["outcome"] == "completed"
+    (attempt,) = found["timeline"]["attempts"]
+    assert (attempt["number"], attempt["outcome"]) == (1, "completed")
+    assert found["timeline"]["ended_at_ms"] == found["completed_at_ms"]
+
+
+def test_a_job_shows_what_it_has_been_through(run: Run, queue: Queue, desk: Server):
+    """Instants of the past, so that they are the same whenever it is looked at."""
+    with desk.client() as client, Queue("mail", redis=client, clock=lambda: now[0], max_attempts=2) as past:
+        now = [1_700_000_000.0]
+        past.enqueue({"task": "send"}, job_id="a", delay=60, backoff=Fixed(30))
+        now[0] += 60.005
+        job = claimed(past)
+        now[0] += 1.5
+        past.fail(job, "smtp timeout\x1b[31m")
+        now[0] += 30
+        job = claimed(past)
+        now[0] += 0.25
+        past.complete(job)
+
+    lines = run("job", "a").lines
+
+    at = lines.index("timeline") + 2
+    assert [" ".join(line.split()) for line in lines[at:]] == [
+        "2023-11-14 23:13:20.000 enqueued",
+        "2023-11-14 23:14:20.005 attempt 1: retry 1.5 s smtp timeout\N{REPLACEMENT CHARACTER}[31m",
+        "2023-11-14 23:14:51.505 due",
+        "2023-11-14 23:14:51.505 promoted 0 ms late",
+        "2023-11-14 23:14:51.505 attempt 2: completed 250 ms",
+        "2023-11-14 23:14:51.755 completed",
+    ]
 
 
 def test_what_others_stored_is_shown_as_it_is(run: Run, queue: Queue, desk: Server):

@@ -49,7 +49,7 @@ _ROWS: Final = {
     "schedule: trigger": ("schedule trigger", ("trigger",)),
     "schedule: backfill": ("schedule backfill", ("enqueue, many",)),
     "schedule: delete": ("schedule delete", ("delete",)),
-    "stats, lists, results": ("stats", ("stats", "list", "find", "watch")),
+    "stats, lists, results": ("stats", ("stats", "list", "find", "watch", "why")),
 }
 _HEADS: Final = (
     "move",

@@ -21,6 +21,7 @@ from schedq.operations import (
     steering,
     upkeep,
     views,
+    why,
 )
 from schedq.schedule import Definition
 from schedq.slots import plan
@@ -399,6 +400,12 @@ def _watch(queue: Queue, clock: Clock) -> Staged:
     return Staged(views.watch(queue.settings, job_id), [job_id])
 
 
+def _why(queue: Queue, clock: Clock) -> Staged:
+    queue.complete(_held(queue))
+    job_id = queue.enqueue(1)
+    return Staged(why.see(queue.settings, job_id), [job_id])
+
+
 def _stats(queue: Queue, clock: Clock) -> Staged:
     return Staged(views.stats(queue.settings), [queue.enqueue(1)])
 
@@ -564,6 +571,7 @@ SCENES: Final = (
     Scene("announce", _announce),
     Scene("watch", _watch),
     Scene("stats", _stats),
+    Scene("why", _why),
     Scene("list", _page),
     Scene("fire", _fire),
     Scene("upsert, new", _upsert(stored=False)),

@@ -114,6 +114,7 @@ def test_live_workers_say_what_they_run(make_queue: MakeQueue):
     one = found["w-1"]
     assert (one.host, one.pid, one.started_at_ms, one.concurrency, one.running) == ("vm", 7, 5, 10, 1)
     assert (one.jobs, one.tasks, one.is_stopping) == (tuple(jobs), ("send", "nap"), False)
+    assert one.has_handler  # it is of a release that did not say
     assert (found["w-2"].jobs, found["w-2"].tasks, found["w-2"].pid) == ((), (), 0)
 
 

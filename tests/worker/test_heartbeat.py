@@ -40,6 +40,7 @@ def test_a_worker_says_what_it_is(queue: Handle, crew: Crew) -> None:
     assert found["pid"] == str(os.getpid())
     assert found["concurrency"] == "3"
     assert json.loads(found["tasks"]) == ["ok"]
+    assert not queue.list_workers()[0].has_handler
     assert abs(int(found["started_at_ms"]) - time.time() * 1000) < 5000
     assert 25_000 < queue.redis.pttl(queue.keys.worker(post.worker.id)) <= 30_000
     assert queue.redis.zrange(queue.keys.workers, 0, -1) == [post.worker.id]

@@ -1,0 +1,148 @@
+"""`schedq why`: the one reason that a job is not running, in words and for programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schedq import Queue, UsageError
+from schedq.ids import made_at_ms, new_ids
+from schedq.operations.reasons import REASONS
+from tests.cli.conftest import Run
+from tests.cli.whys import SITUATIONS, Situation
+from tests.servers import Server
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+UNKNOWN = {reason.name for reason in REASONS if not reason.is_known}
+Staged = Callable[[Situation], str]
+
+
+@pytest.fixture
+def staged(make_queue: Callable[..., Queue], desk: Server) -> Staged:
+    """Sets a situation; the job's id."""
+
+    def stage(it: Situation) -> str:
+        with desk.client() as client:
+            return it.stage(make_queue(**it.settings), client)
+
+    return stage
+
+
+@pytest.mark.parametrize("it", SITUATIONS, ids=lambda it: it.name)
+def test_the_reason_is_given_in_words(run: Run, staged: Staged, it: Situation):
+    job_id = staged(it)
+
+    said = run("why", job_id, "--queue", "mail")
+
+    if it.reason in UNKNOWN:
+        assert (said.code, said.out) == (1, "")
+        text = said.complaint.partition("queue mail: ")[2]
+    else:
+        text = said.lines[0].removeprefix(f"job {job_id} in queue mail: ")
+    assert re.search(it.says, text), text
+
+
+@pytest.mark.parametrize("it", SITUATIONS, ids=lambda it: it.name)
+def test_the_reason_is_given_to_programs(run: Run, staged: Staged, it: Situation):
+    job_id = staged(it)
+
+    said = run("why", job_id, "--queue", "mail", "--json")
+
+    found = said.json
+    assert (found["reason"], found["queue"], found["id"]) == (it.reason, "mail", job_id)
+    assert re.search(it.says, found["text"])
+    assert {name: found[name] for name in it.facts} == it.facts
+    assert said.code == (1 if it.reason in UNKNOWN else 0)
+
+
+def test_looking_changes_nothing(staged: Staged, make_queue: Callable[..., Queue], desk: Server):
+    queue = make_queue()
+    for it in SITUATIONS:
+        with desk.client() as client:
+            client.flushall()
+            job_id = staged(it)
+            queue.stats()
+            before = _contents(client)
+            queue.inspector.why(job_id)
+            assert _contents(client) == before, it.name
+
+
+def _contents(client: Any) -> dict[str, Any]:
+    read: dict[str, Callable[[str], Any]] = {
+        "hash": client.hgetall,
+        "list": lambda key: client.lrange(key, 0, -1),
+        "zset": lambda key: client.zrange(key, 0, -1, withscores=True),
+        "set": client.smembers,
+        "stream": client.xlen,
+        "string": client.get,
+    }
+    return {key: read[client.type(key)](key) for key in client.scan_iter()}
+
+
+def test_every_reason_has_a_situation():
+    assert {it.reason for it in SITUATIONS} == {reason.name for reason in REASONS}
+
+
+def test_readme_has_the_reasons_in_their_order():
+    table = README.partition("<!-- reasons -->\n")[2].partition("<!-- /reasons -->")[0]
+    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in table.strip().splitlines()[2:]]
+
+    assert rows == [(f"`{reason.name}`", reason.means) for reason in REASONS]
+
+
+def test_without_a_queue_every_one_is_searched(run: Run, make_queue: Callable[..., Queue]):
+    make_queue("bills").enqueue(1)
+    job_id = make_queue("mail").enqueue(1, delay=60)
+    make_queue("news").enqueue(1)
+
+    assert run("why", job_id, "--json").json["queue"] == "mail"
+    said = run("why", "nobody", "--json")
+    assert (said.code, said.json["reason"]) == (1, "unknown")
+    assert "looked for in 3 queues" in run("why", "nobody").complaint
+
+
+def test_without_any_queue_a_job_is_unknown(run: Run):
+    said = run("why", "nobody", "--json")
+
+    assert (said.code, said.json) == (
+        1,
+        {"reason": "unknown", "text": "there is no queue here", "queue": None, "id": "nobody"},
+    )
+
+
+def test_a_damaged_queue_does_not_hide_a_job_of_another(run: Run, make_queue: Callable[..., Queue], desk: Server):
+    make_queue("bills").enqueue(1)
+    job_id = make_queue("mail").enqueue(1, delay=60)
+    with desk.client() as client:
+        client.delete("queue:bills:pending")
+        client.set("queue:bills:pending", "x")
+
+    assert run("why", job_id, "--json").json["queue"] == "mail"
+    assert "queue:bills:pending" in run("why", "nobody").complaint
+
+
+def test_what_others_stored_is_shown_harmlessly(run: Run, queue: Queue, desk: Server):
+    job_id = queue.enqueue({"task": "x\x1b[31m"})
+    with desk.client() as client:
+        client.hset(f"queue:mail:job:{job_id}", mapping={"status": "failed", "last_error": "[red]\x1b[31mno"})
+
+    assert r"with [red]\x1b[31mno" in run("why", job_id).lines[0]
+
+
+def test_an_id_of_ours_says_when_it_was_made(queue: Queue):
+    stats = queue.stats()
+
+    (job_id,) = new_ids()
+
+    assert abs((made_at_ms(job_id) or 0) - stats["now_ms"]) < 600_000
+    for other in ("", "order-17", "z" * 26, "0" * 26, job_id[:-1], job_id.upper()):
+        assert made_at_ms(other) is None
+
+
+def test_an_id_that_can_be_none_is_refused(queue: Queue):
+    with pytest.raises(UsageError, match="job id"):
+        queue.inspector.why("a:b")
