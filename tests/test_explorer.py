@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from schedq import lua
+from tests.explorer import __main__ as script
+from tests.explorer.actors import enqueues, works
 from tests.explorer.bugs import BUGS, Bug, broken
 from tests.explorer.scenarios import SCENARIOS
-from tests.explorer.search import Scenario, Search
+from tests.explorer.search import Actor, Scenario, Search
 from tests.explorer.world import World
 from tests.servers import Server
 
@@ -45,21 +48,37 @@ def test_a_bug_is_one(bug: Bug) -> None:
     assert bug.scenario in {scenario.name for scenario in SCENARIOS}
 
 
+SMALL = Scenario(
+    "two workers",
+    (enqueues("j1"), enqueues("j2")),
+    (Actor("one", works("w", "complete")), Actor("two", works("x", "complete"))),
+    faults=0,
+)
+"""Two actors of two steps each, no faults: six orders."""
+
+
 def test_a_small_space_is_searched_whole(world: World) -> None:
-    """Two actors of two steps each, no faults: six orders."""
-    from tests.explorer.actors import enqueues, works
-    from tests.explorer.search import Actor
-
-    scenario = Scenario(
-        "two workers",
-        (enqueues("j1"), enqueues("j2")),
-        (Actor("one", works("w", "complete")), Actor("two", works("x", "complete"))),
-        faults=0,
-    )
-
-    report = Search(world, scenario).run()
+    report = Search(world, SMALL).run()
 
     assert (report.schedules, report.is_whole, report.violations) == (6, True, [])
+
+
+@pytest.mark.parametrize(("must_be_whole", "schedules"), [(True, 6), (False, 2)])
+def test_what_must_be_whole_is_searched_beyond_the_limit(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, must_be_whole: bool, schedules: int
+) -> None:
+    monkeypatch.setattr(script, "SCENARIOS", [replace(SMALL, must_be_whole=must_be_whole)])
+    monkeypatch.setattr(script, "_WORLDS", [world])
+
+    report, _ = script._search(SMALL.name, 1, 2)
+
+    assert (report.schedules, report.is_whole) == (schedules, must_be_whole)
+
+
+def test_two_schedulers_at_one_slot_are_searched_whole() -> None:
+    (scenario,) = (scenario for scenario in SCENARIOS if scenario.must_be_whole)
+
+    assert scenario.name == "two schedulers, one slot, crash anywhere"
 
 
 def test_the_same_seed_is_the_same_search(world: World) -> None:

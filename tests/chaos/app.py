@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from schedq import Discard, Fixed, Queue, Snooze, current_job
 from tests.chaos.record import Recorder, now
@@ -19,6 +19,9 @@ from tests.chaos.witness import Witness
 VISIBILITY_MS: Final = 4000
 MAX_ATTEMPTS: Final = 10
 NAMES: Final = ("first", "second")
+POLICIES: Final[dict[str, Literal["latest", "all"]]] = {"first": "latest", "second": "all"}
+"""Each queue has one schedule in the code: its `catch_up`, which is its id, too."""
+SLOT_S: Final = 1
 SPARED: Final = ("worker-0", "promoter-0")
 """Processes that nobody kills: their memory is looked at for growth."""
 
@@ -121,6 +124,12 @@ async def sleepy(tag: str) -> None:
             raise Snooze(random.choice((0.1, 0.4)))
 
 
+async def tick() -> None:
+    """The job of a slot."""
+    with noted(current_job().id):
+        pass
+
+
 def poison(tag: str) -> None:
     """Kills its worker, unless that one is spared."""
     with noted(tag):
@@ -135,3 +144,4 @@ HANDLERS: Final[tuple[Callable[..., Any], ...]] = (
 for queue in (first, second):
     for handler in HANDLERS:
         queue.task(handler)
+    queue.every(SLOT_S, id=POLICIES[queue.name], catch_up=POLICIES[queue.name])(tick)

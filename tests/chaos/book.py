@@ -58,6 +58,7 @@ class Book:
     Attributes:
         gaps: process → stretches in which it stood still.
         last_sign: process → when it last started a job, or looked as a promoter.
+        held: queue → process → when it found that it held the promoter lease.
         ghosts: instants of claims that were never answered, in order.
     """
 
@@ -65,6 +66,7 @@ class Book:
         self.jobs: dict[str, Job] = {}
         self.gaps: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self.last_sign: dict[str, float] = {}
+        self.held: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.ghosts: list[float] = []
         self.refused = 0
         self._wanted: dict[str, Op] = {}  # tag → an enqueue whose outcome, and so its id, is not known
@@ -141,6 +143,9 @@ class Book:
 
     def _look(self, process: str, at: float, key: str) -> None:
         self.last_sign[process] = max(at, self.last_sign.get(process, 0.0))
+
+    def _held(self, process: str, at: float, key: str) -> None:
+        self.held[key.split(":")[1]][process].append(at)
 
     def _do(self, process: str, at: float, number: int, verb: str, what: list[Any]) -> None:
         self._requests[process, number] = (at, verb, what)

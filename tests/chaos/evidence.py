@@ -11,6 +11,7 @@ from tests.chaos.book import Book
 from tests.chaos.cover import Cover
 from tests.chaos.faults import Fault
 from tests.chaos.servertime import ServerTime
+from tests.chaos.timetable import Plan
 
 GONE: Final = "gone"
 
@@ -22,6 +23,8 @@ class Evidence:
     Attributes:
         final: job id → its place in Redis in the end, GONE if nothing is stored of it.
         told: job id → moves in Redis's audit log.
+        plans: schedules.
+        fired: queue → how many jobs the server has counted that were made of slots.
     """
 
     book: Book
@@ -31,6 +34,8 @@ class Evidence:
     final: Mapping[str, str]
     told: Mapping[str, Sequence[str]]
     ended: float
+    plans: Sequence[Plan] = ()
+    fired: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -40,6 +45,11 @@ class Verdict:
     Attributes:
         undecided: histories too long to be judged.
         refused_ends: what processes said of jobs that were no longer theirs.
+        slots: of schedules, up to their end.
+        slots_twice: with two jobs, or a job and another's that stands for it.
+        slots_missed: without a job, and without an outage that says why.
+        slots_coalesced: of an outage, for which its last one stands.
+        slots_leapt: the same, where the server's clock was set past them.
         again: what explains how many second starts.
         complaints: a sentence for each thing that must not be.
     """
@@ -58,6 +68,11 @@ class Verdict:
     recovered: int = 0
     recovery_max_ms: int = 0
     recovered_late: int = 0
+    slots: int = 0
+    slots_twice: int = 0
+    slots_missed: int = 0
+    slots_coalesced: int = 0
+    slots_leapt: int = 0
     again: Counter[str] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)
 
@@ -69,4 +84,5 @@ class Verdict:
 
 MUST_BE_ZERO: Final = (
     "lost", "early", "after_completion", "twice_unexplained", "unfounded", "illegal", "recovered_late",
+    "slots_twice", "slots_missed",
 )  # fmt: skip

@@ -14,6 +14,7 @@ from tests.chaos.app import NAMES, made
 from tests.chaos.record import now
 from tests.chaos.stage import CONCURRENCY, WORKERS, Stage
 from tests.chaos.storm import Storm
+from tests.chaos.timetable import Timetable
 
 PATIENCE_S: Final = 60.0
 """Seconds without any progress after which what is left counts as left."""
@@ -23,8 +24,9 @@ _PAGE: Final = 1000
 class Quiet:
     """After the storm: everybody goes on to work, and everything comes to its end."""
 
-    def __init__(self, stage: Stage, storm: Storm) -> None:
+    def __init__(self, stage: Stage, storm: Storm, timetable: Timetable) -> None:
         self._stage = stage
+        self._timetable = timetable
         self._storm = storm
         self._queues = [made(name, stage.server.url) for name in NAMES]
         self._numbers = 0
@@ -39,6 +41,7 @@ class Quiet:
             with suppress(Exception):
                 part.popen.wait(60)
             stage.parts.pop(part.name, None)
+        self._end_schedules()
         since, tasks = now(), 0
         jobs, names = _Progress(), _Progress()
         while True:
@@ -57,6 +60,12 @@ class Quiet:
         for queue in self._queues:
             queue.close()
         return [f"{key} took up no work after the faults" for key in silent]
+
+    def _end_schedules(self) -> None:
+        until = now() + PATIENCE_S
+        while not self._timetable.close() and now() < until:
+            self._storm.turn()
+            time.sleep(0.25)
 
     def _look(self) -> tuple[int, Any]:
         """How many jobs are not at their end, and something that changes while there is progress."""

@@ -12,6 +12,7 @@ Instants are seconds of the machine's monotonic clock, which all its processes s
     renewed   from, t, [[id, token, answer], ...]
     taken     from, t, [id, ...]                leases had ended, and the jobs were taken back
     look      t, queue                          a promoter or one that stands by has looked
+    held      t, queue                          a promoter has looked, and found that it held the promoter lease
     do        t, number, verb, [[tag or id, argument, kind, max_attempts], ...]   a producer's or operator's request
     did       t, number, answer
 """

@@ -68,6 +68,16 @@ def _summary(result: Result) -> str:
         "jobs have a history that no legal order explains.\n"
         f"With leases of {VISIBILITY_MS / 1000:g} s the jobs of a killed worker began elsewhere "
         f"{result['recovery_max_ms'] / 1000:.1f} s after its death at the latest, when nothing else was wrong."
+        + (_of_slots(result) if "slots" in result else "")
+    )
+
+
+def _of_slots(result: Result) -> str:
+    passed = result["slots_coalesced"] + result["slots_leapt"]
+    return (
+        f"\nOf {result['slots']:,} slots of schedules, one a second, {result['slots_twice']} had two jobs; "
+        f"{result['slots_missed']} had none outside an outage, a takeover or a step of the clock; {passed:,} of those "
+        "went into the last one, as catch_up says."
     )
 
 

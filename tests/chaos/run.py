@@ -25,6 +25,7 @@ from tests.chaos.record import now
 from tests.chaos.servertime import ServerTime
 from tests.chaos.stage import Stage
 from tests.chaos.storm import Storm
+from tests.chaos.timetable import Timetable
 from tests.chaos.verdict import judge
 from tests.chaos.watch import Size, Watch
 
@@ -50,8 +51,9 @@ class Options:
 def run(options: Options) -> tuple[dict[str, Any], list[str]]:
     """Play it; the result, and what is wrong with it."""
     with Stage(options.rate, options.seed, options.faketime, options.also, options.keeps) as stage:
-        watch = Watch(stage)
-        storm = Storm(stage, options.seed, options.seconds)
+        timetable = Timetable(stage.server.url, stage.server.client)
+        watch = Watch(stage, timetable)
+        storm = Storm(stage, options.seed, options.seconds, timetable)
         stage.start_all()
         watch.start()
         _until(lambda: all(part.log.exists() and _is_ready(part.log) for part in stage.parts.values()), stage)
@@ -61,15 +63,19 @@ def run(options: Options) -> tuple[dict[str, Any], list[str]]:
             storm.turn()
             time.sleep(_TICK_S)
         _say(f"the storm is over: {sum(storm.counts.values())} faults")
-        idle = Quiet(stage, storm).settle()
+        idle = Quiet(stage, storm, timetable).settle()
         ended = now()
         final = _places(stage)
+        fired = timetable.fired()
         watch.stop()
+        timetable.end()
         _say(f"judging{f'; the records are in {stage.folder}' if options.keeps else ''}")
         book = Book.of(record.read(stage.folder))
         cover = Cover(storm.faults, book.gaps, [key for key in book.gaps if key.startswith("director")], watch.stills)
         time_shown = ServerTime(watch.samples, stage.steps)
-        verdict = judge(Evidence(book, cover, time_shown, storm.faults, final, watch.told, ended))
+        verdict = judge(
+            Evidence(book, cover, time_shown, storm.faults, final, watch.told, ended, timetable.plans, fired)
+        )
         verdict.complaints += idle + storm.deaths
         result = _result(options, stage, storm, book, verdict, idle)
         _look_at_logs(result, verdict, stage, storm)

@@ -50,9 +50,25 @@ class ServerTime:
         spans = self._within(since, until)
         return sum(max(0.0, after[2] - before[2]) for before, after in pairwise(spans))
 
+    def instants(self, shown_ms: float, since: float, until: float) -> list[float]:
+        """When it can have shown that time, between two instants; never, if a step has left it out."""
+        found = []
+        for begin, end, offset in self._within(since, until):
+            at = (shown_ms - offset - self._bases[0]) / 1000
+            at = (shown_ms - offset - self._base(at)) / 1000
+            if max(begin, since) - TOLERANCE_MS / 1000 <= at <= min(end, until) + TOLERANCE_MS / 1000:
+                found.append(at)
+        return sorted(found)
+
+    def stepped(self, since: float, until: float) -> bool:
+        """Whether it was set between two instants."""
+        return len(self._within(since, until)) > 1
+
     def _within(self, since: float, until: float) -> list[tuple[float, float, float]]:
         return [span for span in self._spans if span[0] <= until and span[1] >= since]
 
     def _at(self, instant: float) -> float:
-        at = min(bisect_left(self._instants, instant), len(self._instants) - 1)
-        return instant * 1000 + self._bases[at]
+        return instant * 1000 + self._base(instant)
+
+    def _base(self, instant: float) -> float:
+        return self._bases[min(bisect_left(self._instants, instant), len(self._instants) - 1)]

@@ -28,6 +28,8 @@ WORKERS, PROMOTERS, PRODUCERS = 5, 2, 2
 CONCURRENCY: Final = 8
 SKEWS: Final = {"worker-2": "+3600", "worker-3": "-3600", "promoter-1": "+86400"}
 """Seconds by which the clocks of some processes are wrong."""
+SCHEDULERS: Final = 3
+"""Workers and promoters that are left running whatever is done to the others: each can fire schedules."""
 
 
 @dataclass(slots=True)
@@ -173,6 +175,11 @@ class Stage:
             and not (part.is_ended or part.is_frozen)
             and (spared or part.name not in SPARED)
         ]
+
+    @property
+    def can_spare_one(self) -> bool:
+        """Whether enough schedulers are left if one of them is ended, or stands still."""
+        return len(self.having("worker")) + len(self.having("promoter")) > SCHEDULERS
 
     def kill(self, part: Part) -> None:
         """SIGKILL."""

@@ -20,6 +20,7 @@ from tests.chaos.app import SPARED
 from tests.chaos.faults import INTERVALS_S, KINDS, LEASE_S, SERVER, Fault
 from tests.chaos.record import now
 from tests.chaos.stage import SKEWS, Part, Stage
+from tests.chaos.timetable import Timetable
 
 HOUR_S: Final = 3600
 _CALM_EVERY_S: Final = 120.0
@@ -37,11 +38,12 @@ class Storm:
         seed: which, when and to whom.
     """
 
-    def __init__(self, stage: Stage, seed: int, seconds: float) -> None:
+    def __init__(self, stage: Stage, seed: int, seconds: float, timetable: Timetable) -> None:
         self.faults: list[Fault] = []
         self.counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
         self.deaths: list[str] = []
         self._stage = stage
+        self._timetable = timetable
         self._rng = random.Random(seed)
         self._seconds = seconds
         self._agenda = Agenda()
@@ -122,13 +124,15 @@ class Storm:
         part = self._rng.choice(frozen) if frozen and self._rng.random() < 0.2 else self._pick(role, spared=False)
         if part is None or part.name in SPARED or len(self._stage.having(role)) < fewest:
             return
+        if not (part.is_frozen or self._stage.can_spare_one):
+            return
         since = now()
         self._stage.kill(part)
         self._note(kind, part.key, since, math.inf)
 
     def _worker_restart(self) -> None:
         part = self._pick("worker", spared=False)
-        if part is None or len(self._stage.having("worker")) < _FEWEST:
+        if part is None or len(self._stage.having("worker")) < _FEWEST or not self._stage.can_spare_one:
             return
         part.is_ended = True
         part.send(signal.SIGTERM)
@@ -137,7 +141,7 @@ class Storm:
 
     def _worker_stop(self) -> None:
         part = self._pick("worker", "promoter")
-        if part is None:
+        if part is None or not self._stage.can_spare_one:
             return
         since, seconds = now(), self._rng.uniform(1.1, 1.8) * LEASE_S
         part.is_frozen = True
@@ -181,8 +185,8 @@ class Storm:
         part = self._pick("worker", "promoter", "producer")
         if part is None:
             return
-        since = now()
         self._stage.network.slow(part.name, self._rng.choice((0.02, 0.05, 0.1)))
+        since = now()
 
         def heal() -> None:
             self._stage.network.slow(part.name, 0)
@@ -254,16 +258,21 @@ class Storm:
     def _clock_step(self) -> None:
         if self._is_server_busy:
             return
-        self._stage.set_clock(self._rng.choice((HOUR_S, -HOUR_S)))
-        self._note("clock_step", SERVER, self._stage.steps[-1].asked)
-        self._agenda.last(self._rng.uniform(2, 6), self._step_back)
+        offset_s = self._rng.choice((HOUR_S, -HOUR_S))
+        self._note("clock_step", SERVER, self._stage.set_clock(offset_s).asked)
+        self._agenda.last(self._rng.uniform(2, 6), lambda: self._step_back(offset_s))
 
-    def _step_back(self) -> None:
+    def _step_back(self, offset_s: int) -> None:
         if self._is_server_busy:
-            self._agenda.last(0.2, self._step_back)
+            self._agenda.last(0.2, lambda: self._step_back(offset_s))
             return
-        self._stage.set_clock(0)
-        self._note("clock_step", SERVER, self._stage.steps[-1].asked)
+        self._note("clock_step", SERVER, self._stage.set_clock(0).asked)
+        if offset_s > 0:
+            self._renew()
+
+    def _renew(self) -> None:  # the schedules' next slots are an hour away
+        if self._is_server_busy or not self._timetable.renew():
+            self._agenda.last(0.2, self._renew)
 
     # -- calm
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from schedq.lifecycle import COMPLETED, FINISHED
-from tests.chaos import recovery
+from tests.chaos import recovery, slots
 from tests.chaos.app import MAX_ATTEMPTS
 from tests.chaos.book import Claim, Job, Start
 from tests.chaos.evidence import GONE, Evidence, Verdict
@@ -26,6 +26,7 @@ ENDS: Final = ("OK", "DUPLICATE")
 def judge(evidence: Evidence) -> Verdict:
     """Look at every job."""
     verdict = Verdict()
+    accounts = slots.enter(evidence)
     law = _law(evidence)
     for job in evidence.book.jobs.values():
         verdict.jobs += job.is_accepted
@@ -38,6 +39,7 @@ def judge(evidence: Evidence) -> Verdict:
         _look_for_late_starts(verdict, evidence, job)
         _look_at_order(verdict, evidence, job, law)
     recovery.look(verdict, evidence)
+    slots.look(verdict, evidence, accounts)
     return verdict
 
 

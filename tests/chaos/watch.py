@@ -14,6 +14,7 @@ import redis
 from tests.chaos.app import NAMES, SPARED
 from tests.chaos.record import STILL_S, now
 from tests.chaos.stage import Stage
+from tests.chaos.timetable import Timetable
 
 _EVERY_S: Final = 0.25
 _MEMORY_EVERY_S: Final = 5.0
@@ -39,13 +40,14 @@ class Watch(threading.Thread):
         sizes: in order.
     """
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, timetable: Timetable) -> None:
         super().__init__(name="chaos-watch", daemon=True)
         self.samples: list[tuple[float, float]] = [(time.monotonic(), time.time() * 1000)]
         self.told: dict[str, list[str]] = {}
         self.stills: list[tuple[float, float]] = []
         self.sizes: list[Size] = []
         self._stage = stage
+        self._timetable = timetable
         self._stopping = threading.Event()
         self._read = dict.fromkeys(NAMES, "0-0")
         self._sized_at = 0.0
@@ -65,6 +67,7 @@ class Watch(threading.Thread):
         began = now()
         with suppress(redis.RedisError, OSError), self._stage.server.client(socket_timeout=20) as client:
             self._read_logs(client)
+            self._timetable.read(client)
             if began - self._sized_at >= _MEMORY_EVERY_S:
                 self._sized_at = began
                 self.sizes.append(Size(began, self._rss(), client.dbsize()))

@@ -15,6 +15,7 @@ from tests.chaos.record import Recorder, now
 
 _FIRST_SETTLED, _SETTLED_WIDTH = 9, 7
 _MOST_LOOKS_S = 1.0
+_MOST_HOLDS_S = 0.25
 
 
 class Witness:
@@ -23,7 +24,7 @@ class Witness:
     def __init__(self, recorder: Recorder) -> None:
         self._write = recorder.write
         self._numbers = itertools.count()
-        self._looked_at: dict[str, float] = {}
+        self._noted_at: dict[tuple[str, str], float] = {}
 
     def attend(self) -> None:
         """Hear everything from now on."""
@@ -76,13 +77,15 @@ class Witness:
         elif operation.name == "reclaim" and answer[0].taken_back:
             self._write("taken", began, now(), answer[0].taken_back)
         elif isinstance(answer, Promotion):
-            self._looked(operation.keys[0])
+            self._looked("look", operation.keys[0], _MOST_LOOKS_S)
+            if answer.is_holder:
+                self._looked("held", operation.keys[0], _MOST_HOLDS_S)
 
-    def _looked(self, key: str) -> None:
+    def _looked(self, kind: str, key: str, apart_s: float) -> None:
         instant = now()
-        if instant - self._looked_at.get(key, 0.0) >= _MOST_LOOKS_S:
-            self._looked_at[key] = instant
-            self._write("look", instant, key)
+        if instant - self._noted_at.get((kind, key), 0.0) >= apart_s:
+            self._noted_at[kind, key] = instant
+            self._write(kind, instant, key)
 
 
 def _jobs(jobs: Sequence[Any]) -> list[tuple[str, str, int, int]]:

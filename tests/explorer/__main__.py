@@ -102,7 +102,9 @@ def _begin(places: SimpleQueue[str]) -> None:
 
 def _search(name: str, seed: int, most: int) -> tuple[Report, float]:
     began = time.perf_counter()
-    return Search(_WORLDS[0], _named(name), seed=seed, most=most).run(), time.perf_counter() - began
+    scenario = _named(name)
+    most = sys.maxsize if scenario.must_be_whole else most
+    return Search(_WORLDS[0], scenario, seed=seed, most=most).run(), time.perf_counter() - began
 
 
 def _hunt(number: int, seed: int) -> str:

@@ -310,6 +310,7 @@ SCENARIOS: Final = (
             still_clock(60),
         ),
         settings={"completed_history": 100},
+        must_be_whole=True,
     ),
     Scenario(
         "two schedulers ∥ overlap ∥ deploy",

@@ -59,6 +59,7 @@ class Scenario:
         allowed_after: laws that may be broken also when everything has ended.
         foreign: ids that other programs handle too.
         settings: of the queues, where they differ.
+        must_be_whole: scripts/explore searches it whole, however many schedules of others it is asked for.
         wakes: idle workers go by the marker: at the end, jobs may not wait without one.
     """
 
@@ -70,6 +71,7 @@ class Scenario:
     allowed_after: Sequence[str] = ()
     foreign: Sequence[str] = ()
     settings: dict[str, Any] = field(default_factory=dict)
+    must_be_whole: bool = False
     wakes: bool = False
 
 
