@@ -21,10 +21,12 @@ from schedq.doctor import (
     persistence,
     places,
     replication,
+    schedules,
     scripts,
     server,
     standing,
     strays,
+    timetable,
     types,
     version,
 )
@@ -164,6 +166,7 @@ class _Examination:
         self._add(clock.judge_ahead(name, *self._ask(queue, clock.ahead(keys.log))))
         self._add(histories.judge(name, self._ask(queue, histories.look(queue.settings))))
         self._add(agreement.judge(name, self._ask(queue, agreement.look(queue.settings, alive.now_ms))))
+        self._schedules(queue, alive)
         self._misplaced(queue, is_tended=alive.is_tended)
 
     def _alive(self, queue: Queue) -> life.Life:
@@ -174,6 +177,19 @@ class _Examination:
             self._patience_s -= _POLL_S
             found = self._ask(queue, life.look(queue.settings))
         return found
+
+    def _schedules(self, queue: Queue, alive: life.Life) -> None:
+        keys, now_ms = queue.settings.keys, alive.now_ms
+        found = self._ask(queue, schedules.look(keys, self._sample))
+        before = {it.id: kind for it in found.standing if (kind := timetable.kind_of(it, now_ms, found.tasks))}
+        if before:
+            # One that is written, deleted or fired just now is left out.
+            sleep(_AGAIN_S)
+            again = self._ask(queue, schedules.stand(keys, list(before)))
+            odd = [it for it in again if timetable.kind_of(it, now_ms, found.tasks) == before[it.id]]
+            self._add(timetable.judge(queue.name, odd, now_ms, found.tasks, is_tended=alive.is_tended))
+        for words in schedules.limits(found):
+            self._limit(f"queue {queue.name}: {words}{_MORE}")
 
     def _misplaced(self, queue: Queue, *, is_tended: bool) -> None:
         keys = queue.settings.keys

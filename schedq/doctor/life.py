@@ -30,6 +30,7 @@ class Life:
         waiting: entries of `pending`.
         delayed: entries of `delayed`.
         running: entries of `processing`.
+        scheduled: schedules that have a next slot.
         broken: notes about ids that could not be run.
         notes: the last of them, in words.
     """
@@ -41,6 +42,7 @@ class Life:
     waiting: int
     delayed: int
     running: int
+    scheduled: int
     broken: int
     notes: tuple[str, ...] = ()
 
@@ -52,7 +54,7 @@ class Life:
     @property
     def is_deserted(self) -> bool:
         """There is nothing to do, and nobody to do it."""
-        return self.is_empty and not self.workers
+        return self.is_empty and not self.scheduled and not self.workers
 
     @property
     def is_empty(self) -> bool:
@@ -74,10 +76,11 @@ def look(queue: Settings) -> Flow[Life]:
         plain("LLEN", keys.pending),
         plain("ZCARD", keys.delayed),
         plain("LLEN", keys.processing),
+        plain("ZCOUNT", keys.schedules, "-inf", "(+inf"),
         plain("LLEN", keys.broken),
         broken(queue, 0, 3),
     ]
-    workers, promoter, paused, since, waiting, delayed, running, notes, last = answers
+    workers, promoter, paused, since, waiting, delayed, running, scheduled, notes, last = answers
     return Life(
         now_ms,
         known(workers, 0),
@@ -86,6 +89,7 @@ def look(queue: Settings) -> Flow[Life]:
         known(waiting, 0),
         known(delayed, 0),
         known(running, 0),
+        known(scheduled, 0),
         known(notes, 0),
         tuple(f"{note.id or '?'}: {note.reason}" for note in known(last, [])),
     )
@@ -110,12 +114,13 @@ def judge(queue: str, found: Life) -> Iterator[Finding]:
             queue=queue,
         )
     if not found.has_promoter:
-        needs = found.delayed or found.running
+        needs = found.delayed or found.running or found.scheduled
         yield Finding(
             "no-promoter",
             "warning" if needs else "note",
             "nobody does the waking",
-            "delayed jobs wait until a worker claims, and jobs of dead workers are not taken back",
+            "delayed jobs wait until a worker claims, no slot of a schedule makes a job, and jobs of dead workers are "
+            "not taken back",
             f"start a worker (without --no-promoter), or schedq promoter {queue}",
             queue=queue,
         )

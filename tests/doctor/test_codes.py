@@ -7,15 +7,15 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
+from schedq.doctor import strays, timetable
 from schedq.doctor.finding import Finding, few, many, span
-from schedq.doctor.strays import _KINDS
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 def written() -> set[str]:
     """Every code that the rooms may give a finding."""
-    found = set(_KINDS)
+    found = {*strays._KINDS, *timetable._KINDS}
     for path in files("schedq.doctor").iterdir():
         if path.name.endswith(".py"):
             text = path.read_text()
