@@ -60,6 +60,15 @@ class ServerTime:
                 found.append(at)
         return sorted(found)
 
+    def reached(self, shown_ms: float, since: float, until: float) -> float:
+        """The first instant at which it can have shown that time or a later one; the end, if it has not."""
+        found = [until]
+        for begin, end, offset in self._within(since, until):
+            at = max(begin, since, (shown_ms - offset - self._bases[0]) / 1000)
+            if at <= min(end, until):
+                found.append(max(begin, since, (shown_ms - offset - self._base(at)) / 1000))
+        return min(found) - TOLERANCE_MS / 1000
+
     def stepped(self, since: float, until: float) -> bool:
         """Whether it was set between two instants."""
         return len(self._within(since, until)) > 1

@@ -58,8 +58,8 @@ def enter(evidence: Evidence) -> list[Account]:
         for slot, job_id in account.fired.items():
             job = book.job(job_id)
             job.kind, job.is_accepted = "tick", True
-            came = evidence.time.instants(slot, account.plan.began, evidence.ended)
-            job.ops.append(Op("enqueue", min(came, default=account.plan.began), FOREVER, UNKNOWN))
+            came = evidence.time.reached(slot, account.plan.began, evidence.ended)
+            job.ops.append(Op("enqueue", came, FOREVER, UNKNOWN))
     return list(accounts.values())
 
 

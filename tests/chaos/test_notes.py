@@ -31,6 +31,22 @@ def test_the_servers_clock_is_known_between_its_steps():
     assert (shown.went_ahead(0, 9), shown.went_ahead(0, 15), shown.went_ahead(13, 30)) == (0, HOUR_MS, 0)
 
 
+def test_when_the_servers_clock_shows_a_time_is_known_between_its_steps():
+    shown = ServerTime([(0, 1_000_000), (100, 1_100_000)], [Step(10, 12, HOUR_MS), Step(20, 21, 0)])
+
+    assert shown.instants(1_005_000, 0, 100) == [5]
+    assert shown.instants(1_005_000, 6, 100) == []
+    assert shown.instants(1_015_000 + HOUR_MS, 0, 100) == [15]
+    assert shown.instants(1_030_000 + HOUR_MS, 0, 100) == []
+    assert [round(shown.reached(1_000_000 + ms, 0, 100), 2) for ms in (5000, 50_000, HOUR_MS, HOUR_MS + 90_000)] == [
+        4.98,
+        9.98,
+        9.98,
+        99.98,
+    ]
+    assert (shown.stepped(0, 9), shown.stepped(0, 10), shown.stepped(13, 19)) == (False, True, False)
+
+
 def test_stretches_that_overlap_count_once():
     faults = [Fault("cut", 1, 2, "w"), Fault("redis_kill", 1.5, 4, SERVER), Fault("cut", 1, 9, "another")]
     cover = Cover(faults, {"w": [(3, 5)], "director": [(8, 9)]}, ["director"])

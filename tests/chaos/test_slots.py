@@ -173,6 +173,15 @@ def test_slots_that_the_servers_clock_leapt_over_go_into_one():
     assert (found.slots, found.slots_leapt, found.slots_coalesced) == (3605, 3599, 0)
 
 
+def test_slots_that_the_servers_clock_leapt_over_may_all_have_jobs():
+    there = [Step(5.5, 5.6, HOUR_MS), Step(8.5, 8.6, 0)]
+    seen = [ran(second, "latest", begun=6 + second / 100) for second in range(6, 100)]
+    found = verdict(*[ran(n) for n in (3, 4, 5)], *seen, steps=there, catch_up="all", next_ms=at(100))
+
+    assert wrong(found) == {}
+    assert (found.slots, found.slots_leapt) == (97, 0)
+
+
 def test_slots_that_were_waited_for_while_the_clock_was_set_back_are_of_that_step():
     there = [Step(4.5, 4.6, -HOUR_MS), Step(7.5, 7.6, 0)]
     found = verdict(*every(but=[5, 6, 7]), ran(7, begun=7.9), lines=[coalesced(5, 6, 7, seen=7.8)], steps=there)
