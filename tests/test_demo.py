@@ -393,22 +393,38 @@ def test_the_payload_example_greets_both(server):
     assert greeted.stdout.splitlines() == ["hello ada (attempt 1)", "hello grace (attempt 1)", "2 done"]
 
 
-@pytest.mark.processes
-def test_the_quickstart_adds_with_a_worker(server):
-    environment = {"SCHEDQ_REDIS_URL": server.url, "PYTHONPATH": str(ROOT)}
+def with_a_worker(name: str, url: str) -> subprocess.CompletedProcess[str]:
+    """Run an example while a worker serves its queue."""
+    environment = {"SCHEDQ_REDIS_URL": url, "PYTHONPATH": str(ROOT)}
     worker = subprocess.Popen(
-        [sys.executable, "-m", "schedq", "worker", "quickstart:queue"],
+        [sys.executable, "-m", "schedq", "worker", f"{name}:queue"],
         cwd=EXAMPLES,
         env=environment,
         stdin=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
-        answer = subprocess.run(
-            [sys.executable, "quickstart.py"], cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=60
+        return subprocess.run(
+            [sys.executable, f"{name}.py"], cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=90
         )
     finally:
         worker.terminate()
-        worker.wait(30)
+        worker.wait(60)
+
+
+@pytest.mark.processes
+def test_the_quickstart_adds_with_a_worker(server):
+    answer = with_a_worker("quickstart", server.url)
 
     assert answer.stdout.split() == ["3", "7"], answer.stderr
+
+
+@pytest.mark.processes
+def test_the_schedules_of_the_example_are_shown_fired_and_skipped(server):
+    answer = with_a_worker("schedules", server.url)
+
+    lines = answer.stdout.splitlines()
+    shown = {line.split()[0] for line in lines[:5]}
+    assert shown == {"poll", "count_visits", "back_up", "report", "report-17"}, answer.stderr
+    assert lines[5] == "backed up"
+    assert {line.split()[2] for line in lines[6:]} >= {"fired", "skipped"}
