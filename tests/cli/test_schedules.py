@@ -287,6 +287,17 @@ def test_one_that_is_damaged_still_does_not_go_on(nightly: Queue, run: Run, desk
     assert "schedule nightly is damaged" in said.complaint
 
 
+def test_each_command_that_acts_is_one_line_of_the_log(nightly: Queue, run: Run, desk: Server):
+    past = ("--from", "2025-01-01", "--to", "2025-12-31")
+    for words in (("pause",), ("resume",), ("trigger",), ("backfill", *past), ("ls",), ("rm", "--yes")):
+        assert run("schedules", words[0], *(["nightly"] if words[0] != "ls" else []), *words[1:]).code == 0
+
+    with desk.client() as client:
+        log = [entry["move"] for _, entry in client.xrange(nightly.settings.keys.log)]
+    acts = ("create", "pause", "resume", "trigger", "backfill", "delete")
+    assert [move for move in log if move.startswith("schedule")] == [f"schedule {act}" for act in acts]
+
+
 # -- filling in
 
 

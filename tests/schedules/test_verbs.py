@@ -250,3 +250,30 @@ def test_a_slot_whose_id_another_job_has_is_skipped(queue: Handle, clock: Clock)
     assert account(queue, "report") == [(1, "skipped", 1)]
     with pytest.raises(Conflict):
         queue.schedules.backfill("report", BEGIN_MS / 1000, clock())
+
+
+def test_each_act_is_one_line_of_the_log_and_what_changes_nothing_is_none(queue: Handle, clock: Clock):
+    verbs = queue.schedules
+    for payload in (1, 1, 2):
+        verbs.upsert("report", every=MINUTE, payload=payload)
+    clock.pass_time(2 * MINUTE)
+    for act in (verbs.pause, verbs.resume):
+        assert [act("report"), act("report")] == [True, False]
+    job_id = verbs.trigger("report")
+    verbs.backfill("report", clock() - MINUTE, clock())
+    assert [verbs.delete("report"), verbs.delete("report")] == [True, False]
+    assert verbs.trigger("report") is None
+
+    log = [entry for _, entry in queue.redis.xrange(queue.keys.log) if entry["id"] == "report"]
+    done = ("create", "change", "pause", "resume", "trigger", "backfill", "delete")
+    assert [entry["move"] for entry in log] == [f"schedule {act}" for act in done]
+    assert {entry["at_ms"] for entry in log[2:]} == {str(clock.now_ms)}
+    assert [log[4]["note"], log[5]["note"]] == [job_id, f"2 slots from {slots_ms(1)[0]} to {slots_ms(2)[0]}"]
+
+
+def test_a_queue_that_keeps_no_log_puts_no_act_down(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock, log_size=0)
+    queue.schedules.upsert("report", every=MINUTE, payload=1)
+    queue.schedules.trigger("report")
+
+    assert acts(queue) == []
