@@ -10,7 +10,8 @@ KEYS  1 processing (list)  2 leases (zset)  3 pending (list)  4 delayed (zset)  
 ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 due channel  6 limit  7 visibility, ms  8 max_attempts
       9 completed_history  10 failed_history  11 min_keep, ms
       12 page of `processing` to look at for claims without a lease: its offset, or -1 for "only if there are any"
-      13 whether leases that end later than now + visibility are shortened (1, after the clock went back, or 0)
+      13 whether all leases that end later than now + visibility are shortened (1, after the clock went back), or only
+         those that show that it did (0)
       14 instant after which leases that end are not judged, ms, or '': that of the caller's last look at the clock,
       which may have jumped since
       15... per job: id, attempts, wait in ms
@@ -25,7 +26,7 @@ local limit, visibility, max_attempts = tonumber(ARGV[6]), tonumber(ARGV[7]), to
 local completed_history, failed_history, min_keep = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local offset, shorten = tonumber(ARGV[12]), ARGV[13] == '1'
 local looked_at = tonumber(ARGV[14])
-local PAGE, MOST_SEARCHED = 200, 10000
+local PAGE, MOST_SEARCHED, FURTHEST = 200, 10000, 100
 local LAST_INSTANT = 253402300799999
 --@include _clock
 --@include _guard
@@ -213,8 +214,11 @@ local function adopt(id, seen)
   end
 end
 
-if shorten then
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '(' .. digits(now + visibility), '+inf', 'LIMIT', 0, 1000)) do
+-- Given before the clock went back, a lease would last until the clock is there again. Whoever noticed that may be dead
+-- by now; a claim, or renewal, of a time to come tells it as well, and leaves alone what a longer visibility gave.
+local furthest = {'+inf', '(' .. digits(now + visibility), 'LIMIT', 0, shorten and 1000 or FURTHEST}
+for _, id in ipairs(redis.call('ZREVRANGEBYSCORE', leases, unpack(furthest))) do
+  if shorten or whole(redis.pcall('HGET', jobs .. id, 'claimed_at_ms')) > now then
     redis.call('ZADD', leases, now + visibility, id)
   end
 end

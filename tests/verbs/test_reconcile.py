@@ -182,6 +182,38 @@ def test_after_the_clock_went_back_leases_that_end_too_late_are_shortened(queue:
     assert queue.places() == {"processing": [job_id]}
 
 
+def test_a_lease_of_a_time_to_come_is_shortened_though_nobody_is_left_who_saw_the_clock_go_back(
+    queue: Handle, clock: Clock
+):
+    """Else the job of a worker that is dead by now would wait until the clock is there again."""
+    dead, renewed = queue.enqueue(1), queue.enqueue(2)
+    jobs = {job.id: job for job in (queue.claim(0), queue.claim(0))}
+    clock.pass_time(3600)
+    queue.renew(jobs[renewed])  # while the clock was ahead
+    clock.pass_time(-7200)
+
+    assert queue.reclaim_stuck() == []
+    assert set(queue.state().holds("leases", "zset").values()) == {str(clock.now_ms + 10_000)}
+
+    clock.pass_time(5)
+    assert queue.renew(jobs[renewed])
+    clock.pass_time(5.001)
+    assert queue.reclaim_stuck() == [dead]
+
+
+def test_a_lease_that_is_longer_as_its_worker_goes_by_a_longer_visibility_is_left_alone(
+    queue: Handle, make_queue: MakeQueue, clock: Clock
+):
+    longer = make_queue(queue.name, clock=clock, visibility_ms=60_000)
+    job_id = longer.enqueue(1)
+    longer.claim(0)
+    end = clock.now_ms + 60_000
+    clock.pass_time(1)
+
+    assert queue.reclaim_stuck() == []
+    assert queue.state().holds("leases", "zset") == {job_id: str(end)}
+
+
 def test_leases_that_ended_since_the_clock_was_looked_at_are_left_to_the_next_look(queue: Handle, clock: Clock):
     first = queue.enqueue(1)
     queue.claim(0)
