@@ -98,6 +98,12 @@ def doze(tag: str, seconds: float) -> None:
         time.sleep(seconds)
 
 
+async def single(tag: str, seconds: float) -> None:
+    """A while, in the only attempt there is: who dies meanwhile ends the job."""
+    with noted(tag):
+        await asyncio.sleep(seconds)
+
+
 async def fails(tag: str, times: int) -> None:
     """Fails so many times before it succeeds."""
     with noted(tag):
@@ -139,7 +145,7 @@ def poison(tag: str) -> None:
 
 
 HANDLERS: Final[tuple[Callable[..., Any], ...]] = (
-    brief, quick, nap, doze, fails, hopeless, refused, sleepy, poison,
+    brief, quick, nap, doze, single, fails, hopeless, refused, sleepy, poison,
 )  # fmt: skip
 for queue in (first, second):
     for handler in HANDLERS:

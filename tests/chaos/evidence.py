@@ -45,6 +45,8 @@ class Verdict:
     Attributes:
         undecided: histories too long to be judged.
         refused_ends: what processes said of jobs that were no longer theirs.
+        given_up: jobs of killed workers that had no attempt left, and failed by that.
+        given_up_max_ms: how long that took at most.
         slots: of schedules, up to their end.
         slots_twice: with two jobs, or a job and another's that stands for it.
         slots_missed: without a job, and without an outage that says why.
@@ -68,6 +70,8 @@ class Verdict:
     recovered: int = 0
     recovery_max_ms: int = 0
     recovered_late: int = 0
+    given_up: int = 0
+    given_up_max_ms: int = 0
     slots: int = 0
     slots_twice: int = 0
     slots_missed: int = 0

@@ -75,6 +75,7 @@ class Quiet:
                 stats = queue.stats()
                 self._hurry(queue)
             except SchedqError:
+                waiting += 1  # what is not known is no reason to end
                 continue
             waiting += stats["pending_depth"] + stats["delayed_depth"] + stats["processing_depth"]
             state.append((stats["completed_total"], stats["failed_total"], stats["promoted_total"]))

@@ -1,4 +1,4 @@
-"""How soon the jobs of workers that were killed, while nothing else was wrong, began elsewhere."""
+"""How soon the jobs of workers that were killed, while nothing else was wrong, began elsewhere, or had failed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from tests.chaos.evidence import Evidence, Verdict
 from tests.chaos.faults import LEASE_S
 
 RECLAIM_S: Final = LEASE_S + 1.5
+GIVE_UP_S: Final = 2 * LEASE_S + 1.5
+"""The same for one that has no attempt left: how long it takes at most until it counts as failed."""
 
 
 def look(verdict: Verdict, evidence: Evidence) -> None:
@@ -24,6 +26,9 @@ def look(verdict: Verdict, evidence: Evidence) -> None:
             later = [s.at for s in job.starts if s.token in job.claims and job.claims[s.token].began > claim.began]
             if later and claim.crashes == 0:
                 _recovered(verdict, evidence, job, died, min(later), lateness[died])
+            ends = [op.ended for op in job.ops if op.verb == "taken" and op.ended > died]
+            if ends and 0 < _most(job) <= claim.attempts:
+                _given_up(verdict, evidence, job, died, min(ends), lateness[died])
 
 
 def _is_held(job: Job, claim: Claim, died: float) -> bool:
@@ -37,6 +42,21 @@ def _recovered(verdict: Verdict, evidence: Evidence, job: Job, died: float, bega
     if began - died > allowed:
         verdict.say(
             "recovered_late", f"{job.id} began {began - died:.1f} s after its worker's death; {allowed:.1f} s are"
+        )
+
+
+def _most(job: Job) -> int:
+    """How many attempts it has, if its producer said so; else 0."""
+    return max((op.number for op in job.ops if op.verb == "enqueue"), default=0)
+
+
+def _given_up(verdict: Verdict, evidence: Evidence, job: Job, died: float, ended: float, late: float) -> None:
+    verdict.given_up += 1
+    verdict.given_up_max_ms = max(verdict.given_up_max_ms, round((ended - died) * 1000))
+    allowed = GIVE_UP_S + evidence.cover.of_anyone(died, ended) + late
+    if ended - died > allowed:
+        verdict.say(
+            "recovered_late", f"{job.id} failed {ended - died:.1f} s after its worker's death; {allowed:.1f} s are"
         )
 
 

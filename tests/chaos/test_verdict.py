@@ -20,9 +20,11 @@ BASE_MS = 1_800_000_000_000.0
 FAR_S = 200.0
 
 
-def enqueued(at: float = 1, *, delay_ms: int | None = None, answer: Any = ("x",)) -> list[Line]:
+def enqueued(
+    at: float = 1, *, delay_ms: int | None = None, answer: Any = ("x",), most: int | None = None
+) -> list[Line]:
     return [
-        ("p-1", ["do", at, 0, "enqueue", [["x", delay_ms, "nap", None]]]),
+        ("p-1", ["do", at, 0, "enqueue", [["x", delay_ms, "nap", most]]]),
         ("p-1", ["did", at + 0.1, 0, answer if isinstance(answer, str | None) else list(answer)]),
     ]
 
@@ -249,6 +251,16 @@ def test_how_long_a_killed_workers_job_waited_is_measured_and_judged():
     assert verdict(enqueued(), FIRST, soon, faults=[killed(3, is_calm=True)]).recovery_max_ms == 5200
     assert wrong(verdict(enqueued(), FIRST, soon, faults=[killed(3, is_calm=True)])) == {}
     assert wrong(verdict(enqueued(), FIRST, late, faults=[killed(3, is_calm=True)])) == {"recovered_late": 1}
+
+
+@pytest.mark.parametrize(("at", "late"), [(12.4, {}), (12.6, {"recovered_late": 1})])
+def test_how_long_a_killed_workers_job_took_to_fail_is_measured_and_judged(at: float, late: dict[str, int]):
+    """It had no attempt left, so it does not begin elsewhere."""
+    taken: list[Line] = [("w-3", ["taken", at - 0.1, at, ["x"]])]
+    found = verdict(enqueued(most=1), FIRST, taken, faults=[killed(3, is_calm=True)], place="failed")
+
+    assert wrong(found) == late
+    assert (found.given_up, found.given_up_max_ms, found.recovered) == (1, round((at - 3) * 1000), 0)
 
 
 def test_a_machine_that_stood_still_is_no_late_recovery():
