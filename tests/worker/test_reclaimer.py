@@ -119,6 +119,25 @@ def test_it_rests_again_after_trouble(queue: Handle, logs: Logs, trouble: str) -
     assert bool([line for line in logs() if "clock jumped by" in line]) == trouble.startswith("clock")
 
 
+@pytest.mark.parametrize("step_s", [3600, -3600])
+def test_each_process_says_once_that_the_clock_has_stepped(
+    queue: Handle, logs: Logs, monkeypatch: pytest.MonkeyPatch, step_s: int
+) -> None:
+    now = monotonic()
+    monkeypatch.setattr("schedq.reclaimer.monotonic", lambda: now)
+
+    async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
+        nonlocal now
+        for second in range(60):
+            now += 1
+            reclaimer.notice(1_800_000_000_000 + second * 1000 + (step_s * 1000 if second >= 20 else 0), now)
+
+    for process in (1, 2):
+        step(queue, steps)
+        said = [line for line in logs() if "jumped" in line]
+        assert said == [f"WARNING queue {queue.settings.name}: Redis's clock jumped by {step_s:+.1f} s"] * process
+
+
 def test_it_does_not_rest_while_all_is_well(queue: Handle, logs: Logs) -> None:
     async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
         await rest(await reclaimer.look(seen()))
