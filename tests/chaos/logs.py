@@ -58,6 +58,12 @@ def repeated(found: Iterable[Line], causes: int) -> dict[str, int]:
     return {kind: count for kind, count in worst.items() if count > A_FEW + 2 * causes}
 
 
+def most_jumps(found: Iterable[Line]) -> int:
+    """How often one process said of one queue's server that its clock had jumped: once for each step, it should be."""
+    jumps = Counter((line.pid, line.text.partition(":")[0]) for line in found if "clock jumped by" in line.text)
+    return max(jumps.values(), default=0)
+
+
 def _most_in_a_minute(moments: Sequence[float]) -> int:
     ordered = sorted(moments)
     most = begin = 0

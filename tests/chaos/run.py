@@ -140,6 +140,9 @@ def _look_at_logs(result: dict[str, Any], verdict: Verdict, stage: Stage, storm:
         for kind, count in logs.repeated(found, causes).items():
             result["repeated_lines"] += 1
             verdict.complaints.append(f"{path.stem} logged {count} times in a minute: {kind}")
+        if logs.most_jumps(found) > len(stage.steps):
+            result["repeated_lines"] += 1
+            verdict.complaints.append(f"{path.stem} spoke of more than the {len(stage.steps)} steps of the clock")
         for line in found:
             if line.traceback:
                 result["tracebacks"] += 1

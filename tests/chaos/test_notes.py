@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.chaos.cover import Cover
 from tests.chaos.faults import SERVER, Fault
-from tests.chaos.logs import A_FEW, Line, lines, repeated
+from tests.chaos.logs import A_FEW, Line, lines, most_jumps, repeated
 from tests.chaos.record import read
 from tests.chaos.servertime import ServerTime, Step
 
@@ -68,6 +68,14 @@ def test_a_line_over_and_over_is_noticed_and_one_per_job_is_not():
     assert count == A_FEW + 1
     assert repeated(same, causes=1) == {}
     assert repeated(same[:-1], causes=0) == {}
+
+
+def test_what_is_said_of_one_step_of_the_clock_is_counted_by_process_and_queue():
+    said = [Line(1, 1, f"queue {name}: Redis's clock jumped by +3600.0 s") for name in "ab"]
+
+    assert most_jumps([]) == 0
+    assert most_jumps([*said, Line(2, 2, said[0].text)]) == 1
+    assert most_jumps([*said, Line(2, 1, said[0].text)]) == 2
 
 
 def test_a_traceback_in_a_log_is_found_whoever_wrote_it(tmp_path: Path):
