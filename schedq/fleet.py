@@ -30,6 +30,8 @@ _QUICK_S: Final = 10.0
 _LONGEST_WAIT_S: Final = 30.0
 _OVERTIME_S: Final = 15.0
 _TICK_S: Final = 0.1
+MONITOR_FD: Final = "SCHEDQ_MONITOR_FD"
+"""Environment variable of a child that is watched: the socket on which it is to answer its parent's questions."""
 
 
 class _Child:
@@ -41,10 +43,13 @@ class _Child:
         start_at: when the next one may start, on the monotonic clock.
         is_finished: it ended in order, so no other one takes its place.
         complaint: what it could not go on with, nor could another one; '' if there was nothing.
+        port: where on the loopback it answers questions, if it is to.
     """
 
-    def __init__(self, command: Sequence[str], number: int) -> None:
+    def __init__(self, command: Sequence[str], number: int, *, watched: bool) -> None:
         self._command = command
+        self._is_watched = watched
+        self.port: int | None = None
         self.number = number
         self._deaths = 0
         self._started_at = 0.0
@@ -58,9 +63,15 @@ class _Child:
         """Start one; if the system can't, another attempt comes later."""
         self._started_at = monotonic()
         self._wire, theirs = socket.socketpair()
+        listener: socket.socket | None = None
         try:
-            environment = {**os.environ, PARENT_FD: str(theirs.fileno())}
-            self.process = subprocess.Popen(self._command, env=environment, pass_fds=(theirs.fileno(),))  # noqa: S603
+            environment, fds = {**os.environ, PARENT_FD: str(theirs.fileno())}, [theirs.fileno()]
+            if self._is_watched:
+                listener = socket.create_server(("127.0.0.1", 0))
+                fds.append(listener.fileno())
+                environment[MONITOR_FD] = str(listener.fileno())
+                self.port = listener.getsockname()[1]
+            self.process = subprocess.Popen(self._command, env=environment, pass_fds=fds)  # noqa: S603
         except OSError as error:
             self._wire.close()
             self.wait_for_the_next(f"can't be started: {error}")
@@ -68,6 +79,8 @@ class _Child:
             log.info("worker process %d: started, pid %d", self.number, self.process.pid)
         finally:
             theirs.close()
+            if listener is not None:
+                listener.close()
 
     def say_stop(self) -> None:
         """One stop; the second means at once."""
@@ -115,15 +128,20 @@ class Fleet:
         command: starts one worker.
         count: how many.
         grace: seconds that the command gives its jobs; a child that takes much longer is killed.
+        watched: each child is given a socket, on which it is to answer questions; see `ports`.
     """
 
-    def __init__(self, command: Sequence[str], count: int, grace: float) -> None:
-        self._children = [_Child(command, number + 1) for number in range(count)]
+    def __init__(self, command: Sequence[str], count: int, grace: float, *, watched: bool = False) -> None:
+        self._children = [_Child(command, number + 1, watched=watched) for number in range(count)]
         self._grace = grace
         self._stops = 0
         self._kill_at: float | None = None
         self._code = 0
         self._complaints: set[str] = set()
+
+    def ports(self) -> dict[int, int | None]:
+        """The number of each child, and where on the loopback it answers; None while it is not there."""
+        return {child.number: None if child.process is None else child.port for child in self._children}
 
     def run(self) -> int:
         """Start the children and mind them; answers the exit code: 0 if all ended in order."""

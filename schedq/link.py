@@ -40,6 +40,11 @@ class Outage:
         self._since = 0.0
         self._without: set[object] = set()
 
+    @property
+    def lost_for_s(self) -> float:
+        """Seconds since it was lost; 0 while it answers all that ask it."""
+        return monotonic() - self._since if self._without else 0.0
+
     def lost(self, who: object, error: Exception) -> None:
         """It did not answer `who`."""
         if not self._without:

@@ -13,6 +13,7 @@ from schedq.connection.subscription import Subscription
 from schedq.ids import new_request
 from schedq.job import whole
 from schedq.link import Link, steadily
+from schedq.observer import NOBODY, Observers
 from schedq.operations import upkeep
 from schedq.reclaimer import Reclaimer
 from schedq.scheduler import Scheduler
@@ -31,6 +32,7 @@ class Promoter:
     Args:
         settings: to go by, if not the queue's.
         refresh: awaited before anything is judged by the settings; it may call `use`.
+        observers: told of what it takes back.
 
     Attributes:
         id: names this process in the promoter lease.
@@ -43,12 +45,13 @@ class Promoter:
         link: Link,
         settings: Settings | None = None,
         refresh: Callable[[], Awaitable[None]] | None = None,
+        observers: Observers = NOBODY,
     ) -> None:
         self.id = new_request()
         self.is_holder = False
         self._settings = settings or queue.settings
         self._link = link
-        self._reclaimer = Reclaimer(self._settings, link, refresh)
+        self._reclaimer = Reclaimer(self._settings, link, refresh, observers)
         self._scheduler = Scheduler(self._settings, link)
         self._subscription = Subscription(queue.address, queue.settings, "-due")
         self._losses = link.outage.losses

@@ -8,6 +8,7 @@ from typing import Final
 
 from schedq.clocks import monotonic
 from schedq.link import Link
+from schedq.observer import NOBODY, Observers
 from schedq.operations import upkeep
 from schedq.settings import Settings
 
@@ -27,10 +28,18 @@ class Reclaimer:
 
     Args:
         refresh: awaited before each sweep, for one whose settings may be old; it may call `use`.
+        observers: told of what was taken back.
     """
 
-    def __init__(self, settings: Settings, link: Link, refresh: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        link: Link,
+        refresh: Callable[[], Awaitable[None]] | None = None,
+        observers: Observers = NOBODY,
+    ) -> None:
         self._settings = settings
+        self._observers = observers
         self._refresh = refresh
         self._link = link
         self._rested_from = monotonic()
@@ -107,8 +116,11 @@ class Reclaimer:
             self._offset = sweep.next_offset
             self._shorten = False
             for job_id in sweep.taken_back:
-                log.warning("job %s: lease ended, taken back", job_id)
+                fields = {"job_id": job_id, "queue": self._settings.name}
+                log.warning("job %s: lease ended, taken back", job_id, extra=fields)
                 has_taken = True
+            if sweep.taken_back:
+                self._observers.jobs_reclaimed(self._settings.name, sweep.taken_back)
             if not sweep.has_more:
                 break
         return has_taken

@@ -18,6 +18,9 @@ class CurrentJob:
         attempts: claims so far, this one included.
         claim_token: of this attempt.
         deadline: when the attempt's timeout strikes, as an aware datetime; None without a timeout.
+        queue: name of its queue.
+        task: name of its task, or 'handler'.
+        worker: id of the worker that runs it; '' where none does.
     """
 
     def __init__(
@@ -27,10 +30,16 @@ class CurrentJob:
         deadline: float | None,
         renew: Callable[[], bool],
         arenew: Callable[[], Awaitable[bool]],
+        queue: str = "",
+        task: str = "",
+        worker: str = "",
     ) -> None:
         self.id = job.id
         self.attempts = job.attempts
         self.claim_token = job.claim_token
+        self.queue = queue
+        self.task = task
+        self.worker = worker
         self.deadline = None if deadline is None else datetime.fromtimestamp(deadline, UTC)
         self._renew = renew
         self._arenew = arenew
@@ -70,6 +79,11 @@ def current_job() -> CurrentJob:
         return _current.get()
     except LookupError:
         raise UsageError("current_job() was called outside a handler") from None
+
+
+def running_job() -> CurrentJob | None:
+    """Twin of `current_job` that answers None where no job runs."""
+    return _current.get(None)
 
 
 def enter(job: CurrentJob) -> contextvars.Token[CurrentJob]:

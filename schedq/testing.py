@@ -146,6 +146,8 @@ class _Desk:
             deadline=None if timeout_s is None else (queue.settings.clock or wall)() + timeout_s,
             renew=lambda: queue.renew(job),
             arenew=lambda: queue.aio.renew(job),
+            queue=queue.name,
+            task=call.name,
         )
         token = running.enter(current)
         try:

@@ -15,11 +15,11 @@ ROOT = Path(schedq.__file__).parent
 FLOORS = {
     "facts": {"errors", "durability", "lifecycle", "keys", "backoff", "ids", "instants", "clocks", "crontab"},
     "words": {"settings", "payload", "job", "schedule", "lua"},
-    "decisions": {"task", "handle", "registry", "outcome", "running", "slots"},
+    "decisions": {"task", "handle", "registry", "outcome", "running", "slots", "observer", "logs"},
     "requests": {"operations"},
     "doors": {"application", "connection", "embedded", "queue", "aio", "schedules", "inspector"},
     "roles": {"link", "promoter", "scheduler", "reclaimer", "worker", "service", "fleet"},
-    "people": {"cli", "doctor", "testing", "dashboard", "__main__", "schedq"},
+    "people": {"cli", "doctor", "testing", "metrics", "monitor", "dashboard", "__main__", "schedq"},
 }
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS.values()) for room in rooms}
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "manager", "base", "misc"}

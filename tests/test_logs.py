@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import math
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -12,6 +14,8 @@ from datetime import datetime
 import pytest
 
 from schedq.cli import logs
+from schedq.logs import JobFields
+from schedq.testing import as_job
 
 Lines = Callable[[], list[str]]
 
@@ -116,3 +120,41 @@ def test_setting_up_twice_writes_each_line_once(written: Lines) -> None:
     logging.getLogger("schedq").info("once")
 
     assert len(written()) == 1
+
+
+def test_a_line_in_a_handler_has_the_fields_of_its_job(written: Lines) -> None:
+    logs.set_up("json", 0)
+
+    with as_job("j1", attempts=2):
+        logging.getLogger("application").warning("sent", extra={"mail": 7, "task": "mine", "what": object()})
+    logging.getLogger("application").warning("outside")
+
+    inside, outside = (json.loads(line) for line in written())
+    assert (inside["job_id"], inside["attempt"], inside["mail"], inside["task"]) == ("j1", 2, 7, "mine")
+    assert "what" not in inside, "an object's text may tell anything"
+    assert not {"job_id", "attempt", "queue", "task", "worker"} & outside.keys()
+
+
+def test_the_same_fields_reach_an_applications_own_formatter() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(job_id)s/%(attempt)s %(message)s"))
+    handler.addFilter(JobFields())
+    logger = logging.getLogger("application.own")
+    logger.addHandler(handler)
+    try:
+        with as_job("j1"):
+            logger.error("sent")
+    finally:
+        logger.removeHandler(handler)
+
+    assert stream.getvalue() == "j1/1 sent\n"
+
+
+def test_what_no_json_can_hold_is_still_a_line(written: Lines) -> None:
+    logs.set_up("json", 0)
+
+    logging.getLogger("application").warning("x", extra={"ratio": math.nan})
+
+    (line,) = written()
+    assert json.loads(line, parse_constant=pytest.fail)["ratio"] == "nan"

@@ -18,7 +18,9 @@ from schedq.cli.cron import cron
 from schedq.cli.demo import demo
 from schedq.cli.doctor import doctor
 from schedq.cli.enqueue import enqueue
+from schedq.cli.exporter import exporter
 from schedq.cli.forecast import forecast
+from schedq.cli.health import health
 from schedq.cli.job import job
 from schedq.cli.jobs import jobs
 from schedq.cli.pausing import pause, resume
@@ -37,7 +39,7 @@ from schedq.errors import SchedqError
 COMMANDS = (
     *(worker, promoter, enqueue, stats, jobs, job, why, forecast, requeue, cancel, reschedule, pause, resume, purge),
     *(export, import_),
-    *(schedules, cron, doctor, server, completion, demo),
+    *(schedules, cron, doctor, health, exporter, server, completion, demo),
 )
 
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 from datetime import UTC, datetime
+from typing import Final
 
 from schedq.cli.show import harmless
+from schedq.logs import JobFields
+
+_OWN: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
+"""What every record has, whatever it is about."""
 
 
 class _Lines(logging.Formatter):
@@ -21,14 +27,22 @@ class _Lines(logging.Formatter):
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """One object per line: time (ISO 8601, UTC), level, logger, pid, message, and traceback if there is one."""
-        entry = {
+        """One object per line: time (ISO 8601, UTC), level, logger, pid, message, what the line is about, traceback.
+
+        What it is about are the fields of a job, see `schedq.logs`, and what the caller gave by `extra=`, if that is a
+        text, a number, a truth value or None.
+        """
+        entry: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "pid": record.process,
             "message": record.getMessage(),
         }
+        for name, value in vars(record).items():
+            if name not in _OWN and name not in entry and isinstance(value, str | int | float | None):
+                # No JSON has a word for what is not finite.
+                entry[name] = str(value) if isinstance(value, float) and not math.isfinite(value) else value
         if traced := _traceback(self, record):
             entry["traceback"] = traced
         return json.dumps(entry)
@@ -38,6 +52,7 @@ def set_up(log_format: str, verbosity: int) -> None:
     """Log to stderr: sentences of level info on, of level debug with `-v`, of other libraries too with `-vv`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if log_format == "json" else _Lines())
+    handler.addFilter(JobFields())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if verbosity > 1 else logging.WARNING)

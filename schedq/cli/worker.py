@@ -8,9 +8,12 @@ import sys
 import click
 
 from schedq.cli import lasting, logs
+from schedq.cli.monitoring import monitor_options, prepared, watching
 from schedq.cli.options import load_queue, log_options
 from schedq.errors import UsageError
 from schedq.fleet import Fleet
+from schedq.logs import AttemptLog
+from schedq.monitor import Wanted
 from schedq.service import PARENT_FD, run_worker
 from schedq.worker import Worker
 from schedq.worker.order import ORDERS
@@ -51,6 +54,7 @@ from schedq.worker.order import ORDERS
 )
 @click.option("--burst", is_flag=True, help="Leave when nothing is pending, delayed or running.")
 @click.option("--no-promoter", is_flag=True, help="Leave waking and reclaiming to others, such as `schedq promoter`.")
+@monitor_options
 @log_options
 def worker(
     apps: tuple[str, ...],
@@ -61,6 +65,10 @@ def worker(
     grace: float,
     burst: bool,  # noqa: FBT001 - click passes flags by name
     no_promoter: bool,  # noqa: FBT001
+    metrics_port: int | None,
+    health_port: int | None,
+    metrics_host: str,
+    health_limit: float,
     log_format: str,
     verbose: int,
 ) -> None:
@@ -78,6 +86,8 @@ def worker(
     if order is None:
         order = "strict" if all(weight is None for _, weight in named) else "weighted"
     weights = [1 if weight is None else weight for _, weight in named]
+    wanted = Wanted(metrics_port, health_port, metrics_host, health_limit)
+    observers, serve = prepared(wanted, queues)
     try:
         made = Worker(
             queues,
@@ -87,12 +97,16 @@ def worker(
             grace=grace,
             burst=burst,
             promotes=not no_promoter,
+            observers=[*observers, *([AttemptLog()] if verbose else [])],
         )
     except UsageError as error:
         raise click.UsageError(str(error)) from error
     if processes > 1 and PARENT_FD not in os.environ:
         # As this process was started, with all options of the interpreter.
-        sys.exit(Fleet([sys.executable, *sys.orig_argv[1:]], processes, grace).run())
+        fleet = Fleet([sys.executable, *sys.orig_argv[1:]], processes, grace, watched=wanted.is_any)
+        with watching(fleet, wanted, queues):
+            sys.exit(fleet.run())
+    serve(made)
     lasting.run(run_worker(made))
 
 

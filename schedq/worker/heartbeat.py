@@ -14,6 +14,7 @@ from schedq.clocks import wall
 from schedq.errors import SchedqError
 from schedq.ids import new_request
 from schedq.link import Link, steadily
+from schedq.observer import NOBODY, Observers
 from schedq.operations import firm, upkeep
 from schedq.worker.held import Held
 
@@ -41,6 +42,7 @@ class Heartbeat:
         held: Held,
         concurrency: int,
         stop: Callable[[], None],
+        observers: Observers = NOBODY,
     ) -> None:
         self._settings = queue.settings
         self._registry = queue.registry
@@ -48,6 +50,7 @@ class Heartbeat:
         self._name = name
         self._held = held
         self._stop = stop
+        self._observers = observers
         self._was_asked = False
         self._announced_at = -1
         self._facts: dict[str, str | int] = {
@@ -75,6 +78,7 @@ class Heartbeat:
             await self._link.ask(upkeep.announce(self._settings))
             self._announced_at = losses
         firm(answer)
+        self._observers.beat_answered(self._settings.name)
         return upkeep.HEARTBEAT_S
 
     async def leave(self, promoter_id: str) -> None:

@@ -6,7 +6,9 @@ import asyncio
 import threading
 from dataclasses import dataclass, field
 
+from schedq.clocks import monotonic
 from schedq.job import ClaimedJob
+from schedq.observer import AttemptFacts
 from schedq.running import CurrentJob
 
 
@@ -16,28 +18,51 @@ class Attempt:
 
     Attributes:
         job: what was claimed.
+        queue: name of its queue.
+        worker: id of this worker.
         name: of the task, for logs.
         current: what the handler can know of it.
+        facts: what those who watch were told of it; None if there are none.
+        began_at: when, on the monotonic clock.
         task: runs the handler.
         has_begun: the task is under way, so that cancelling it reaches the handler.
         is_lost: the lease is another's now; whatever the handler does, nothing is written.
         is_released: the worker goes; the job is given back.
+        is_cancelled: somebody asked the job to stop; any end but success makes it a cancelled one.
         is_settled: how it ends has been decided.
     """
 
     job: ClaimedJob
+    queue: str = ""
+    worker: str = ""
     name: str = ""
     current: CurrentJob | None = None
+    facts: AttemptFacts | None = None
+    began_at: float = 0.0
     task: asyncio.Task[None] | None = field(default=None)
     has_begun: bool = False
     is_lost: bool = False
     is_released: bool = False
+    is_cancelled: bool = False
     is_settled: bool = False
 
     @property
     def is_suspect(self) -> bool:
         """The job lost two leases or more: it may kill its worker."""
         return self.job.crashes >= 2
+
+    def fields(self, error: str = "") -> dict[str, str | int | float]:
+        """What a line of the log about it carries; see `schedq.logs`."""
+        found: dict[str, str | int | float] = {
+            "job_id": self.job.id,
+            "queue": self.queue,
+            "task": self.name,
+            "attempt": self.job.attempts,
+            "worker": self.worker,
+        }
+        if self.began_at:
+            found["duration_s"] = round(monotonic() - self.began_at, 6)
+        return found | ({"error": error} if error else {})
 
     def interrupt(self) -> None:
         """Tell the handler to end: an async one is cancelled, a plain one can see it in `current_job()`.
@@ -64,20 +89,33 @@ class Held:
     def __contains__(self, attempt: Attempt) -> bool:
         return self._attempts.get(attempt.job.id) is attempt
 
-    def add(self, attempt: Attempt) -> Attempt | None:
-        """An attempt began. Answers an older one at the same job: its lease must have ended unnoticed."""
+    def add(self, attempt: Attempt) -> None:
+        """An attempt began. An older one at the same job is told to end: its lease must have ended unnoticed."""
         with self._lock:
             older = self._attempts.get(attempt.job.id)
             self._attempts[attempt.job.id] = attempt
             if not self.changed.is_set():
                 self.changed.set()
-            return older
+        if older is not None and not older.is_settled:
+            older.is_lost = True
+            older.interrupt()
 
     def remove(self, attempt: Attempt) -> None:
         """An attempt has been settled, or was lost."""
         with self._lock:
             if self._attempts.get(attempt.job.id) is attempt:
                 del self._attempts[attempt.job.id]
+
+    def release(self) -> list[asyncio.Task[None]]:
+        """Tell all that still runs to end, to be given back; answers the tasks of handlers that have yet to end."""
+        running = []
+        for attempt in self.all():
+            if not attempt.is_settled:
+                attempt.is_released = True
+                attempt.interrupt()
+                if attempt.task is not None:
+                    running.append(attempt.task)
+        return running
 
     def all(self) -> list[Attempt]:
         """The attempts now."""

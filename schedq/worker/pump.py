@@ -16,6 +16,7 @@ from schedq.errors import SchedqError, StoreUnavailable, UsageError
 from schedq.ids import new_request
 from schedq.job import ClaimedJob, Settlement
 from schedq.link import REFUSED_S, Complaint, Link
+from schedq.observer import Observers
 from schedq.operations import Operation, attempts, upkeep
 from schedq.worker.held import Attempt, Held
 from schedq.worker.runner import Runner
@@ -31,14 +32,17 @@ End = tuple[Attempt, Settlement]
 class Pump:
     """Brings jobs of one queue in and their ends out; `held` is what the worker holds of this queue."""
 
-    def __init__(self, queue: Application, link: Link, slots: Slots, threads: Threads, worker_id: str) -> None:
+    def __init__(
+        self, queue: Application, link: Link, slots: Slots, threads: Threads, worker_id: str, observers: Observers
+    ) -> None:
         self.held = Held()
         self._queue = queue
         self._settings = queue.settings
         self._link = link
         self._slots = slots
         self._worker_id = worker_id
-        self._runner = Runner(queue, threads, self._ended, self._freed)
+        self._observers = observers
+        self._runner = Runner(queue, threads, self._ended, self._freed, observers)
         self._outgoing: list[End] = []
         self._complaint = Complaint()
         self._wants = True  # `pending` may hold jobs that were not looked for yet
@@ -94,14 +98,7 @@ class Pump:
 
     def release(self) -> list[asyncio.Task[None]]:
         """Tell all that still runs to end, to be given back; answers the tasks of handlers that have yet to end."""
-        running = []
-        for attempt in self.held.all():
-            if not attempt.is_settled:
-                attempt.is_released = True
-                attempt.interrupt()
-                if attempt.task is not None:
-                    running.append(attempt.task)
-        return running
+        return self.held.release()
 
     def release_rest(self) -> None:
         """Give back also what did not end when it was told to."""
@@ -142,6 +139,7 @@ class Pump:
     async def _lane(self) -> None:
         while True:
             self._stirred.clear()
+            self._observers.went_round(self._settings.name)
             if not self._link.is_connected:
                 # A claim is sent on a connection only: of one that fails before, no job can have come.
                 await self._link.connect(self._lost)
@@ -201,6 +199,7 @@ class Pump:
                 self._wants = answer.has_more or self._wants_again
                 is_flooded = answer.has_more and len(answer.jobs) == limit
                 self._flooded.set() if is_flooded else self._flooded.clear()
+                self._observers.claim_answered(self._settings.name, len(answer.jobs), answer.has_more)
                 self._begin(answer.jobs, reservation)
         finally:
             self._claims -= 1
@@ -237,6 +236,7 @@ class Pump:
         if isinstance(error, UsageError):
             raise error
         self._complaint.say(f"queue {self._settings.name}: claim", error)
+        self._observers.claim_refused(self._settings.name, str(error))
         self._is_refused = True
         asyncio.get_running_loop().call_later(REFUSED_S, self._try_again)
 
@@ -252,11 +252,8 @@ class Pump:
     def _begin(self, jobs: Sequence[ClaimedJob], reservation: Reservation) -> None:
         """Start jobs in reserved slots; what there is no slot for, or no time, goes back to be next in line."""
         for job in jobs:
-            attempt = Attempt(job)
-            older = self.held.add(attempt)
-            if older is not None and not older.is_settled:
-                older.is_lost = True
-                older.interrupt()
+            attempt = Attempt(job, self._settings.name, self._worker_id)
+            self.held.add(attempt)
             if self._is_closing or not reservation.fill(suspect=attempt.is_suspect):
                 attempt.is_settled = True
                 self._outgoing.append((attempt, outcome.released(job)))
@@ -280,7 +277,9 @@ class Pump:
                     continue
                 self.held.remove(attempt)
                 if word == "LOST":
-                    log.warning("job %s: %s came too late, the job is another's", settlement.job_id, settlement.move)
+                    text = "job %s: %s came too late, the job is another's"
+                    log.warning(text, settlement.job_id, settlement.move, extra=attempt.fields())
+                    self._observers.lease_lost(self._settings.name, settlement.job_id)
         self._outgoing = again + self._outgoing
         if self._is_behind != bool(again):
             self._is_behind = bool(again)

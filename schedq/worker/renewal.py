@@ -110,7 +110,8 @@ class Renewal(threading.Thread):
     def _stop_on_request(self, attempt: Attempt) -> None:
         """Somebody cancelled the job."""
         if attempt in self._held and not attempt.is_settled:
+            attempt.is_cancelled = True
             current = attempt.current
             if current is None or not current.is_cancelled:
-                log.info("job %s: asked to stop", attempt.job.id)
+                log.info("job %s: asked to stop", attempt.job.id, extra=attempt.fields())
                 attempt.interrupt()

@@ -13,6 +13,7 @@ from schedq import outcome, running
 from schedq.application import Application
 from schedq.clocks import monotonic, wall
 from schedq.job import Settlement
+from schedq.observer import AttemptEnd, AttemptFacts, Observers, Outcome
 from schedq.operations.attempts import refusal
 from schedq.payload import clean_text
 from schedq.registry import Call, NoHandler
@@ -23,6 +24,13 @@ log: Final = logging.getLogger("schedq")
 
 Ended = Callable[[Attempt, Settlement | None], None]
 Freed = Callable[[Attempt], None]
+_OUTCOMES: Final[dict[str, Outcome]] = {
+    "complete": "completed",
+    "retry": "retry",
+    "fail": "failed",
+    "snooze": "snoozed",
+    "release": "released",
+}
 
 
 class Runner:
@@ -34,14 +42,23 @@ class Runner:
         ended: called once per attempt with its settlement, or with None if it was lost.
         freed: called once per attempt when its handler has really ended; later than `ended` for a plain handler
             that overran its timeout, which no one can stop.
+        observers: told of each attempt.
     """
 
-    def __init__(self, queue: Application, threads: Threads, ended: Ended, freed: Freed) -> None:
+    def __init__(
+        self,
+        queue: Application,
+        threads: Threads,
+        ended: Ended,
+        freed: Freed,
+        observers: Observers,
+    ) -> None:
         self._queue = queue
         self._settings = queue.settings
         self._threads = threads
         self._ended = ended
         self._freed = freed
+        self._observers = observers
         self._live: set[Attempt] = set()
 
     def start(self, attempt: Attempt) -> None:
@@ -60,7 +77,32 @@ class Runner:
         """Decide how an attempt ends; the first decision counts."""
         if not attempt.is_settled:
             attempt.is_settled = True
+            if attempt.facts is not None:
+                self._tell_end(attempt, settlement)
             self._ended(attempt, None if attempt.is_lost else settlement)
+
+    def _tell_start(self, attempt: Attempt) -> None:
+        """The attempt begins; `name` says what it runs, if anything here can."""
+        attempt.began_at = monotonic()
+        if self._observers.is_watched and attempt.facts is None:
+            job = attempt.job
+            due_at_ms = job.run_at_ms or job.enqueued_at_ms
+            lateness_ms = max(0, job.claimed_at_ms - due_at_ms) if due_at_ms else None
+            attempt.facts = AttemptFacts(attempt.queue, attempt.worker, attempt.name, job, lateness_ms)
+            self._observers.attempt_started(attempt.facts)
+
+    def _tell_end(self, attempt: Attempt, settlement: Settlement | None) -> None:
+        assert attempt.facts is not None
+        duration_s = monotonic() - attempt.began_at
+        if settlement is None or attempt.is_lost:
+            end = AttemptEnd("lost", duration_s)
+            self._observers.lease_lost(self._settings.name, attempt.job.id)
+        elif settlement.move == "complete":
+            end = AttemptEnd("completed", duration_s)
+        else:
+            outcome: Outcome = "cancelled" if attempt.is_cancelled else _OUTCOMES[settlement.move]
+            end = AttemptEnd(outcome, duration_s, settlement.note, settlement.delay_ms)
+        self._observers.attempt_ended(attempt.facts, end)
 
     async def _run(self, attempt: Attempt) -> None:
         job = attempt.job
@@ -71,17 +113,22 @@ class Runner:
                 self.settle(attempt, outcome.released(job))
                 return
             if job.problem:
-                log.error("job %s: its payload can't be read (%s); failed", job.id, job.problem)
+                self._tell_start(attempt)
+                text = "job %s: its payload can't be read (%s); failed"
+                log.error(text, job.id, job.problem, extra=attempt.fields(job.problem))
                 self.settle(attempt, refusal(job))
                 return
             call = self._queue.registry.find(job.payload)
             attempt.name = call.name
+            self._tell_start(attempt)
             policy = outcome.Policy.of(self._settings, job, call.max_attempts, call.backoff)
             result = await self._call(attempt, call, policy)
             self.settle(attempt, outcome.succeeded(job, result, policy))
         except NoHandler as missing:
+            self._tell_start(attempt)
             text = clean_text(str(missing), 500)
-            log.warning("job %s: %s; put back (is a deploy under way?)", job.id, text)
+            fields = attempt.fields(text)
+            log.warning("job %s: %s; put back (is a deploy under way?)", job.id, text, extra=fields)
             self.settle(attempt, outcome.failed(job, text, policy))
         except asyncio.CancelledError as error:
             self._interrupted(attempt, error, policy)
@@ -99,20 +146,30 @@ class Runner:
             deadline=None if timeout_s is None else wall() + timeout_s,
             renew=lambda: self._queue.blocking.renew(attempt.job),
             arenew=lambda: self._queue.aio.renew(attempt.job),
+            queue=attempt.queue,
+            task=attempt.name,
+            worker=attempt.worker,
         )
+        function: Callable[[], Any] = partial(call.function, *call.args, **call.kwargs)
         if call.is_async:
-            function = partial(call.function, *call.args, **call.kwargs)
-            return await _on_the_loop(attempt.current, function, timeout_s)
-        result = await self._in_a_thread(attempt, call, timeout_s, policy)
+            return await _on_the_loop(attempt.current, self._observed(attempt, function), timeout_s)
+        if attempt.facts is not None:
+            function = self._observers.wrapped(attempt.facts, function)
+        result = await self._in_a_thread(attempt, function, timeout_s, policy)
         if inspect.isawaitable(result):  # a plain function around an async one
-            return await _on_the_loop(attempt.current, lambda: result, timeout_s)
+            return await _on_the_loop(attempt.current, self._observed(attempt, lambda: result), timeout_s)
         return result
 
-    async def _in_a_thread(self, attempt: Attempt, call: Call, timeout_s: float | None, policy: outcome.Policy) -> Any:
+    def _observed(self, attempt: Attempt, function: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+        return function if attempt.facts is None else self._observers.awrapped(attempt.facts, function)
+
+    async def _in_a_thread(
+        self, attempt: Attempt, function: Callable[[], Any], timeout_s: float | None, policy: outcome.Policy
+    ) -> Any:
         """Call a plain function. Nobody can stop a thread, so this ends when the thread does, whatever interrupts."""
         current = attempt.current
         assert current is not None
-        future = self._threads.run(partial(_called, current, call))
+        future = self._threads.run(partial(_called, current, function))
         deadline = None if timeout_s is None else monotonic() + timeout_s
         while not future.done():
             try:
@@ -125,9 +182,8 @@ class Runner:
                 if not future.done():
                     deadline = None
                     self._failed(attempt, TimeoutError(f"timed out after {timeout_s:g} s"), policy)
-                    log.warning(
-                        "job %s: %s overran its timeout and still holds its thread", attempt.job.id, attempt.name
-                    )
+                    text = "job %s: %s overran its timeout and still holds its thread"
+                    log.warning(text, attempt.job.id, attempt.name, extra=attempt.fields())
                     current.cancel()
         return None if attempt.is_settled else future.result()
 
@@ -142,7 +198,8 @@ class Runner:
             return
         job = attempt.job
         if attempt.is_lost:
-            log.warning("job %s: %s lost its lease; what it does is dropped", job.id, attempt.name)
+            text = "job %s: %s lost its lease; what it does is dropped"
+            log.warning(text, job.id, attempt.name, extra=attempt.fields())
             self.settle(attempt, None)
         elif attempt.is_released or (attempt.current is not None and attempt.current.is_cancelled):
             if is_over:
@@ -167,12 +224,12 @@ class Runner:
 def _say(attempt: Attempt, settlement: Settlement) -> None:
     job, text = attempt.job, settlement.note
     if settlement.move == "retry":
-        wait = settlement.delay_ms / 1000
-        log.warning(
-            "job %s: %s failed, attempt %d: %s; again in %.1f s", job.id, attempt.name, job.attempts, text, wait
-        )
+        said = "job %s: %s failed, attempt %d: %s; again in %.1f s"
+        wait, fields = settlement.delay_ms / 1000, attempt.fields(text)
+        log.warning(said, job.id, attempt.name, job.attempts, text, wait, extra=fields)
     elif settlement.move == "fail":
-        log.error("job %s: %s failed for good, attempt %d: %s", job.id, attempt.name, job.attempts, text)
+        said = "job %s: %s failed for good, attempt %d: %s"
+        log.error(said, job.id, attempt.name, job.attempts, text, extra=attempt.fields(text))
 
 
 async def _on_the_loop(current: running.CurrentJob, call: Callable[[], Awaitable[Any]], timeout_s: float | None) -> Any:
@@ -205,9 +262,9 @@ async def _ended(future: asyncio.Future[Any], deadline: float | None) -> None:
     await waiter  # as `asyncio.wait` does it, at a fraction of the cost
 
 
-def _called(current: running.CurrentJob, call: Call) -> Any:
+def _called(current: running.CurrentJob, function: Callable[[], Any]) -> Any:
     token = running.enter(current)
     try:
-        return call.function(*call.args, **call.kwargs)
+        return function()
     finally:
         running.leave(token)

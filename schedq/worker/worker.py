@@ -13,6 +13,7 @@ from schedq.clocks import monotonic
 from schedq.connection.address import Address
 from schedq.errors import UsageError
 from schedq.link import Link, Outage, steadily
+from schedq.observer import Observer, Observers, Vital
 from schedq.operations import views
 from schedq.promoter import Promoter
 from schedq.scheduler import Registrar
@@ -40,11 +41,13 @@ class _Station:
         self.queue = queue
         self.outage = outage
         self.link = Link(queue, outage)
-        self.pump = Pump(queue, self.link, worker.slots, worker.threads, worker.id)
+        self.pump = Pump(queue, self.link, worker.slots, worker.threads, worker.id, worker.observers)
         self.side_link = Link(queue, outage)
-        self.promoter = Promoter(queue, self.side_link) if worker.promotes else None
+        self.promoter = Promoter(queue, self.side_link, observers=worker.observers) if worker.promotes else None
         self.registrar = Registrar(queue, self.side_link)
-        self.heartbeat = Heartbeat(queue, self.side_link, worker.id, self.pump.held, worker.concurrency, worker.stop)
+        self.heartbeat = Heartbeat(
+            queue, self.side_link, worker.id, self.pump.held, worker.concurrency, worker.stop, worker.observers
+        )
         self.renewal = Renewal(queue, self.pump.held, asyncio.get_running_loop())
         self.pumping: asyncio.Task[None] | None = None
 
@@ -66,6 +69,7 @@ class Worker:
         grace: seconds that running jobs get to end after `stop`.
         burst: leave when nothing is pending, delayed or running.
         promotes: also do the promoter's part.
+        observers: told what happens; see `Observer`.
 
     Attributes:
         id: names the worker in Redis and in logs.
@@ -85,6 +89,7 @@ class Worker:
         grace: float = 30,
         burst: bool = False,
         promotes: bool = True,
+        observers: Sequence[Observer] = (),
     ) -> None:
         if not queues:
             raise UsageError("a worker needs at least one queue")
@@ -105,6 +110,7 @@ class Worker:
         self.id = worker_id()
         self.concurrency = concurrency
         self.promotes = promotes
+        self.observers = Observers(observers)
         self.slots = Slots(concurrency, order_of(order, weights))
         self.threads = Threads(concurrency)
         self.queues = tuple(queues)
@@ -119,6 +125,15 @@ class Worker:
         self._stops += 1
         if self._stop_asked is not None:
             self._stop_asked.set()
+
+    def stir(self) -> None:
+        """Let every pump go round once, which costs Redis nothing. From the worker's event loop only."""
+        for station in self._stations:
+            station.pump.stir()
+
+    def vitals(self) -> list[Vital]:
+        """How each queue is served now; nothing before it has begun. Any thread may ask."""
+        return [Vital(each.queue.name, len(each.pump.held), each.outage.lost_for_s) for each in self._stations]
 
     async def run(self) -> None:
         """Work until stopped, once. Cancelled, it gives back what runs at once.
@@ -137,6 +152,7 @@ class Worker:
             self._stations.append(_Station(queue, outage, self))
         names = ", ".join(queue.name for queue in self.queues)
         log.info("worker %s: ready for %s, %d at a time", self.id, names, self.concurrency)
+        self.observers.worker_started(self.id, [queue.name for queue in self.queues])
         tasks = [asyncio.create_task(work) for work in self._background()]
         for station in self._stations:
             station.renewal.start()
@@ -188,6 +204,7 @@ class Worker:
                 if task is not asked and task.exception() is not None:
                     await task
         finally:
+            self.observers.worker_stopping(self.id)
             asked.cancel()
             await asyncio.gather(asked, return_exceptions=True)
 
@@ -236,6 +253,7 @@ class Worker:
             log.warning("worker %s: leaves without %d handlers that do not end", self.id, stuck)
         self.threads.close()
         await asyncio.gather(*(self._leave(station) for station in self._stations))
+        self.observers.worker_stopped(self.id)
         log.info("worker %s: gone", self.id)
 
     async def _leave(self, station: _Station) -> None:

@@ -25,8 +25,15 @@ def _parts(command: click.Command) -> dict[str, click.Command]:
 
 NAMES = [str(command.name) for command in COMMANDS]
 PARTS = {words: part for command in COMMANDS for words, part in _parts(command).items()}
-WITHOUT_REDIS = {"cron", "server", "completion", "demo"}
-PRINTS_DATA = set(PARTS) - {"worker", "promoter", "completion", "demo", "export"}  # which prints JSON anyway
+WITHOUT_REDIS = {"cron", "health", "server", "completion", "demo"}
+PRINTS_DATA = set(PARTS) - {
+    "worker",
+    "promoter",
+    "exporter",
+    "completion",
+    "demo",
+    "export",
+}  # which prints JSON anyway
 
 
 def test_the_commands_are_those_of_the_design():

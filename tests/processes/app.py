@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -104,6 +105,23 @@ def gated_in_thread(gate: str) -> int:
         time.sleep(0.01)
     note("end")
     return os.getpid()
+
+
+@queue.task
+async def blocks(gate: str) -> None:
+    """Keeps the event loop from turning until the gate is open."""
+    note("start")
+    while not is_open(gate):
+        time.sleep(0.01)
+    note("end")
+
+
+@queue.task
+async def tells(secret: str) -> None:
+    """Says something in a log of its own, and fails once."""
+    logging.getLogger("application").warning("a mail went out", extra={"mail": 7})
+    if current_job().attempts == 1:
+        raise RuntimeError("not this time")
 
 
 @queue.task

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 import sys
 import traceback
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -67,6 +70,16 @@ def words_of(process: Process) -> str:
     return "\n".join(found)
 
 
+def page(url: str) -> str:
+    """What is served there, whatever its code."""
+    try:
+        answer = urllib.request.urlopen(url, timeout=60)
+    except urllib.error.HTTPError as error:
+        answer = error
+    with answer:
+        return str(answer.read().decode())
+
+
 def stored(server: Server) -> str:
     """All that a server holds, whoever wrote it."""
     with server.client(decode_responses=False) as client:
@@ -85,14 +98,22 @@ def test_no_process_tells_it_nor_leaves_it_in_redis():
 def _act(make_scene: Any) -> None:
     scene: Scene = make_scene(server={"user": ACCOUNT}, visibility_ms=5000)
     at: dict[str, Any] = {"SCHEDQ_REDIS_URL": url_of(scene.server)}
-    roles = (("worker", APP, "-vv"), ("worker", APP, "-vv", "--processes", "2", "--log-format", "json"))
+    watched = ("--metrics-port", "0", "--health-port", "0")
+    roles = (
+        ("worker", APP, "-vv", *watched),
+        ("worker", APP, "-vv", "--processes", "2", "--log-format", "json", *watched),
+        ("exporter", "--port", "0", "-vv"),
+    )
     lasting = [scene.start(*words, **at) for words in (*roles, ("promoter", app.NAME, "-vv"))]
     failed, waiting = scene.add("fails", max_attempts=1), scene.add("brief", delay=3600)
     scene.until(lambda: scene.job(failed).status == "failed", within=60)
-    scene.until(lambda: all("DEBUG" in process.log or '"debug"' in process.log for process in lasting), within=60)
+    said = re.compile(r'DEBUG|"debug"|exporter: ready')
+    scene.until(lambda: all(said.search(process.log) for process in lasting), within=60)
     for process in lasting:
         assert process.is_running
         assert_unseen(ps=words_of(process))
+        for url in re.findall(r"http://127\S+/(?:metrics|healthz)", process.log):
+            assert_unseen(**{url: page(url)})
 
     brief = [scene.start(*words, **at) for words in commands(failed, waiting)]
     wrong = [scene.start("stats", SCHEDQ_REDIS_URL=url_of(scene.server, f"{PASSWORD}-no")) for _ in range(1)]

