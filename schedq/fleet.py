@@ -71,6 +71,8 @@ class _Child:
                 fds.append(listener.fileno())
                 environment[MONITOR_FD] = str(listener.fileno())
                 self.port = listener.getsockname()[1]
+            # SIGUSR1 would end a child that does not know it yet; blocked, it waits until the child does.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
             self.process = subprocess.Popen(self._command, env=environment, pass_fds=fds)  # noqa: S603
         except OSError as error:
             self._wire.close()
@@ -78,9 +80,15 @@ class _Child:
         else:
             log.info("worker process %d: started, pid %d", self.number, self.process.pid)
         finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
             theirs.close()
             if listener is not None:
                 listener.close()
+
+    def ask_for_stacks(self) -> None:
+        """Let it log where its threads and tasks are."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGUSR1)
 
     def say_stop(self) -> None:
         """One stop; the second means at once."""
@@ -135,6 +143,7 @@ class Fleet:
         self._children = [_Child(command, number + 1, watched=watched) for number in range(count)]
         self._grace = grace
         self._stops = 0
+        self._asks_for_stacks = 0
         self._kill_at: float | None = None
         self._code = 0
         self._complaints: set[str] = set()
@@ -147,8 +156,13 @@ class Fleet:
         """Start the children and mind them; answers the exit code: 0 if all ended in order."""
         for number in _ENDINGS:
             signal.signal(number, self._signalled)
-        passed_on = 0
+        signal.signal(signal.SIGUSR1, self._asked_for_stacks)
+        passed_on = asked = 0
         while self._mind():
+            while asked < self._asks_for_stacks:
+                asked += 1
+                for child in self._children:
+                    child.ask_for_stacks()
             while passed_on < self._stops:
                 passed_on += 1
                 for child in self._children:
@@ -192,6 +206,9 @@ class Fleet:
 
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:
         self._stop()
+
+    def _asked_for_stacks(self, _number: int, _frame: FrameType | None) -> None:
+        self._asks_for_stacks += 1
 
     def _stop(self) -> None:
         self._stops += 1

@@ -17,6 +17,8 @@ from typing import Any, Final
 from schedq.errors import SchedqError
 from schedq.fleet import ENDED, REFUSED
 from schedq.service import PARENT_FD
+from schedq.worker import stacks
+from schedq.worker.inquiry import answer_inquiries
 
 log: Final = logging.getLogger("schedq")
 _ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -29,7 +31,9 @@ def heed_signals() -> None:
     """Until the work has begun there is nothing to end in order: SIGTERM and SIGINT end the process, with code 0.
 
     A child of `--processes` leaves them to its parent from here on, so that one to the whole group counts once.
+    SIGUSR1 writes the stacks, also of what the work has not reached yet.
     """
+    answer_inquiries()
     is_child = PARENT_FD in os.environ
     for number in _ENDINGS:
         # Not SIG_IGN: the handlers' own processes would inherit that, and could not be ended any more.
@@ -63,6 +67,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _to_the_end(work: Coroutine[Any, Any, None], parent: int | None) -> None:
     code = 1
+    stacks.loops.add(asyncio.get_running_loop())
     try:
         await work
         code = 0

@@ -18,18 +18,18 @@ _OWN: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime",
 
 class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """Local time, level, sentence; more lines, set in, only for a traceback."""
+        """Local time, level, sentence; more lines, set in, only for a traceback or a stack."""
         moment = datetime.fromtimestamp(record.created).astimezone()
         line = f"{moment:%H:%M:%S}.{int(record.msecs):03d} {record.levelname:<7} {harmless(record.getMessage())}"
-        traced = "".join(f"\n    {harmless(part)}" for part in _traceback(self, record).split("\n") if part)
-        return line + traced
+        below = f"{_traceback(self, record)}\n{record.stack_info or ''}"
+        return line + "".join(f"\n    {harmless(part)}" for part in below.split("\n") if part)
 
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """One object per line: time (ISO 8601, UTC), level, logger, pid, message, what the line is about, traceback.
+        """One object per line: time (ISO 8601, UTC), level, logger, pid, message, its subject, traceback, stack.
 
-        What it is about are the fields of a job, see `schedq.logs`, and what the caller gave by `extra=`, if that is a
+        Its subject are the fields of a job, see `schedq.logs`, and what the caller gave by `extra=`, if that is a
         text, a number, a truth value or None.
         """
         entry: dict[str, object] = {
@@ -45,6 +45,8 @@ class _Json(logging.Formatter):
                 entry[name] = str(value) if isinstance(value, float) and not math.isfinite(value) else value
         if traced := _traceback(self, record):
             entry["traceback"] = traced
+        if record.stack_info:
+            entry["stack"] = record.stack_info
         return json.dumps(entry)
 
 

@@ -53,6 +53,21 @@ from schedq.worker.order import ORDERS
     help="What running jobs get to end after SIGTERM; then they are given back.",
 )
 @click.option("--burst", is_flag=True, help="Leave when nothing is pending, delayed or running.")
+@click.option(
+    "--watchdog",
+    type=click.FloatRange(0, 86_400),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Log, with the stack and the job, when the event loop stands still for so long; 0: never.",
+)
+@click.option(
+    "--slow",
+    type=click.FloatRange(0, 86_400),
+    default=0.0,
+    metavar="SECONDS",
+    help="Log a handler that still runs after so long, once, with its stack.  [default: never]",
+)
 @click.option("--no-promoter", is_flag=True, help="Leave waking and reclaiming to others, such as `schedq promoter`.")
 @monitor_options
 @log_options
@@ -64,6 +79,8 @@ def worker(
     processes: int,
     grace: float,
     burst: bool,  # noqa: FBT001 - click passes flags by name
+    watchdog: float,
+    slow: float,
     no_promoter: bool,  # noqa: FBT001
     metrics_port: int | None,
     health_port: int | None,
@@ -75,7 +92,7 @@ def worker(
     """Run the jobs of the queues that APP (module:object) names.
 
     SIGTERM and Ctrl-C stop it in order: no new claims, running jobs get the grace, the rest is given back and is next
-    in line elsewhere. A second signal gives back at once.
+    in line elsewhere. A second signal gives back at once. SIGUSR1 logs where every thread and task is, and its job.
     """
     logs.set_up(log_format, verbose)
     lasting.heed_signals()
@@ -98,6 +115,8 @@ def worker(
             burst=burst,
             promotes=not no_promoter,
             observers=[*observers, *([AttemptLog()] if verbose else [])],
+            watchdog=watchdog,
+            slow=slow,
         )
     except UsageError as error:
         raise click.UsageError(str(error)) from error

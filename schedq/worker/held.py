@@ -25,6 +25,7 @@ class Attempt:
         facts: what those who watch were told of it; None if there are none.
         began_at: when, on the monotonic clock.
         task: runs the handler.
+        thread_id: of the thread that a plain handler runs in, while it does.
         has_begun: the task is under way, so that cancelling it reaches the handler.
         is_lost: the lease is another's now; whatever the handler does, nothing is written.
         is_released: the worker goes; the job is given back.
@@ -40,6 +41,7 @@ class Attempt:
     facts: AttemptFacts | None = None
     began_at: float = 0.0
     task: asyncio.Task[None] | None = field(default=None)
+    thread_id: int | None = None
     has_begun: bool = False
     is_lost: bool = False
     is_released: bool = False
@@ -82,6 +84,7 @@ class Held:
         self._lock = threading.Lock()
         self._attempts: dict[str, Attempt] = {}
         self.changed = threading.Event()
+        self._listeners = [self.changed]
 
     def __len__(self) -> int:
         return len(self._attempts)
@@ -89,13 +92,18 @@ class Held:
     def __contains__(self, attempt: Attempt) -> bool:
         return self._attempts.get(attempt.job.id) is attempt
 
+    def tell(self, event: threading.Event) -> None:
+        """Also set this event when an attempt begins; who listens clears it."""
+        self._listeners.append(event)
+
     def add(self, attempt: Attempt) -> None:
         """An attempt began. An older one at the same job is told to end: its lease must have ended unnoticed."""
         with self._lock:
             older = self._attempts.get(attempt.job.id)
             self._attempts[attempt.job.id] = attempt
-            if not self.changed.is_set():
-                self.changed.set()
+            for event in self._listeners:
+                if not event.is_set():
+                    event.set()
         if older is not None and not older.is_settled:
             older.is_lost = True
             older.interrupt()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
+from weakref import WeakSet
 
 from schedq import outcome, running
 from schedq.application import Application
@@ -60,11 +62,17 @@ class Runner:
         self._freed = freed
         self._observers = observers
         self._live: set[Attempt] = set()
+        _runners.add(self)
 
     def start(self, attempt: Attempt) -> None:
         """Begin an attempt; returns at once."""
         self._live.add(attempt)
         attempt.task = asyncio.get_running_loop().create_task(self._run(attempt))
+
+    @property
+    def live(self) -> list[Attempt]:
+        """The attempts whose handlers have yet to end, also those that nobody waits for any more."""
+        return list(self._live)
 
     def abandon(self) -> list[asyncio.Task[None]]:
         """Wait for no handler any more; answers the tasks of those that have yet to end."""
@@ -169,7 +177,7 @@ class Runner:
         """Call a plain function. Nobody can stop a thread, so this ends when the thread does, whatever interrupts."""
         current = attempt.current
         assert current is not None
-        future = self._threads.run(partial(_called, current, function))
+        future = self._threads.run(partial(_called, attempt, current, function))
         deadline = None if timeout_s is None else monotonic() + timeout_s
         while not future.done():
             try:
@@ -262,9 +270,19 @@ async def _ended(future: asyncio.Future[Any], deadline: float | None) -> None:
     await waiter  # as `asyncio.wait` does it, at a fraction of the cost
 
 
-def _called(current: running.CurrentJob, function: Callable[[], Any]) -> Any:
+def _called(attempt: Attempt, current: running.CurrentJob, function: Callable[[], Any]) -> Any:
+    attempt.thread_id = threading.get_ident()
     token = running.enter(current)
     try:
         return function()
     finally:
         running.leave(token)
+        attempt.thread_id = None
+
+
+_runners: Final[WeakSet[Runner]] = WeakSet()
+
+
+def under_way() -> list[Attempt]:
+    """All attempts of this process whose handlers have yet to end. Any thread may ask."""
+    return [attempt for runner in list(_runners) for attempt in runner.live]

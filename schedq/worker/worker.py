@@ -24,6 +24,7 @@ from schedq.worker.renewal import Renewal
 from schedq.worker.slots import Slots
 from schedq.worker.threads import Threads
 from schedq.worker.waker import Waker
+from schedq.worker.watchdog import Watchdog
 
 log: Final = logging.getLogger("schedq")
 _UNWIND_S: Final = 2.0
@@ -70,6 +71,8 @@ class Worker:
         burst: leave when nothing is pending, delayed or running.
         promotes: also do the promoter's part.
         observers: told what happens; see `Observer`.
+        watchdog: seconds without a turn of the event loop that are logged, with its stack; 0: none.
+        slow: seconds after which a handler that still runs is logged, with its stack; 0: never.
 
     Attributes:
         id: names the worker in Redis and in logs.
@@ -90,6 +93,8 @@ class Worker:
         burst: bool = False,
         promotes: bool = True,
         observers: Sequence[Observer] = (),
+        watchdog: float = 1,
+        slow: float = 0,
     ) -> None:
         if not queues:
             raise UsageError("a worker needs at least one queue")
@@ -114,6 +119,7 @@ class Worker:
         self.slots = Slots(concurrency, order_of(order, weights))
         self.threads = Threads(concurrency)
         self.queues = tuple(queues)
+        self._watchdog = Watchdog(self.id, still=watchdog, slow=slow)
         self._grace = grace
         self._is_burst = burst
         self._stops = 0
@@ -153,6 +159,7 @@ class Worker:
         names = ", ".join(queue.name for queue in self.queues)
         log.info("worker %s: ready for %s, %d at a time", self.id, names, self.concurrency)
         self.observers.worker_started(self.id, [queue.name for queue in self.queues])
+        self._watchdog.watch([station.pump.held for station in self._stations])
         tasks = [asyncio.create_task(work) for work in self._background()]
         for station in self._stations:
             station.renewal.start()
@@ -252,6 +259,7 @@ class Worker:
         if stuck := sum(not task.done() for task in handlers):
             log.warning("worker %s: leaves without %d handlers that do not end", self.id, stuck)
         self.threads.close()
+        self._watchdog.stop()
         await asyncio.gather(*(self._leave(station) for station in self._stations))
         self.observers.worker_stopped(self.id)
         log.info("worker %s: gone", self.id)

@@ -6,6 +6,8 @@ What really happened stands in an append-only file: a line before a handler does
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import fcntl
 import json
 import logging
 import os
@@ -125,6 +127,37 @@ async def tells(secret: str) -> None:
 
 
 @queue.task
+async def hogs(gate: str) -> int:
+    """Keeps the event loop until the gate is open."""
+    note("start")
+    while not is_open(gate):
+        time.sleep(0.01)
+    return os.getpid()
+
+
+@queue.task
+async def hogs_in_c(lock: str) -> int:
+    """Keeps the event loop in a call into C, which no signal ends, until nobody else has a lock on the file."""
+    note("start")
+    with (FOLDER / lock).open() as file:
+        ctypes.CDLL(None).flock(file.fileno(), fcntl.LOCK_EX)
+    return os.getpid()
+
+
+@queue.task
+async def keeps_the_interpreter(seconds: float) -> int:
+    """Lets no other thread go on while it computes in C, in the end for so many seconds of a processor's time."""
+    note("start")
+    digits, took = 20_000, 0.0
+    while took < seconds:
+        digits *= 2
+        began = time.process_time()
+        (7**digits) ** 3
+        took = time.process_time() - began
+    return round(took * 1000)
+
+
+@queue.task
 def stuck() -> int:
     """Its first run never ends, and cannot be stopped."""
     note("start")
@@ -192,6 +225,18 @@ def ends_a_child() -> list[int]:
             child.kill()
             codes.append(child.wait())
     return codes
+
+
+@queue.task
+def forks_and_is_asked() -> int:
+    """What SIGUSR1 does to a process that it has forked: minus the number of the signal that ended it."""
+    note("start")
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(60)
+        os._exit(1)
+    os.kill(pid, signal.SIGUSR1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @queue.task(max_attempts=1)
