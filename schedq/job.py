@@ -83,6 +83,7 @@ class ClaimedJob:
         run_at_ms: when it was last due; 0 if it never waited.
         claimed_at_ms: when this attempt began, on Redis's clock.
         problem: why the stored payload can't be read; such a job is not run.
+        trace: what its producer's tracing wrote down of where it was made, or ''; see `schedq.tracing`.
     """
 
     id: str
@@ -97,11 +98,12 @@ class ClaimedJob:
     run_at_ms: int = 0
     claimed_at_ms: int = 0
     problem: str = ""
+    trace: str = ""
 
     @classmethod
     def from_reply(cls, reply: list[Any], claimed_at_ms: int) -> ClaimedJob:
         """Read what `claim.lua` and `recover.lua` return for one job (see `lua/_claimed.lua`)."""
-        job_id, text, attempts, token, most, plan, timeout, crashes, enqueued, due = reply
+        job_id, text, attempts, token, most, plan, timeout, crashes, enqueued, due, *trace = reply
         payload, problem = None, ""
         try:
             payload = decode(text)
@@ -120,6 +122,7 @@ class ClaimedJob:
             whole(due) if due else 0,
             claimed_at_ms,
             problem,
+            trace[0] if trace else "",
         )
 
 

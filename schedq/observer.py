@@ -120,6 +120,10 @@ class Observer:
         """The queue's pump looked whether there is something to do."""
 
 
+everywhere: Final[list[Observer]] = []
+"""Those that watch every worker that this process makes from now on."""
+
+
 class Observers(Observer):
     """All that watch a worker, told one after the other.
 

@@ -18,7 +18,7 @@ FLOORS = {
     "decisions": {"task", "handle", "registry", "outcome", "running", "slots", "observer", "logs"},
     "requests": {"operations"},
     "doors": {"application", "connection", "embedded", "queue", "aio", "schedules", "inspector"},
-    "roles": {"link", "promoter", "scheduler", "reclaimer", "worker", "service", "fleet"},
+    "roles": {"spans", "tracing", "link", "promoter", "scheduler", "reclaimer", "worker", "service", "fleet"},
     "people": {"cli", "doctor", "testing", "metrics", "monitor", "dashboard", "__main__", "schedq"},
 }
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS.values()) for room in rooms}

@@ -15,6 +15,7 @@ from schedq.fleet import Fleet
 from schedq.logs import AttemptLog
 from schedq.monitor import Wanted
 from schedq.service import PARENT_FD, run_worker
+from schedq.tracing import instrument
 from schedq.worker import Worker
 from schedq.worker.order import ORDERS
 
@@ -68,6 +69,7 @@ from schedq.worker.order import ORDERS
     metavar="SECONDS",
     help="Log a handler that still runs after so long, once, with its stack.  [default: never]",
 )
+@click.option("--tracing", is_flag=True, help="OpenTelemetry spans of attempts; needs the extra tracing.")
 @click.option("--no-promoter", is_flag=True, help="Leave waking and reclaiming to others, such as `schedq promoter`.")
 @monitor_options
 @log_options
@@ -81,6 +83,7 @@ def worker(
     burst: bool,  # noqa: FBT001 - click passes flags by name
     watchdog: float,
     slow: float,
+    tracing: bool,  # noqa: FBT001
     no_promoter: bool,  # noqa: FBT001
     metrics_port: int | None,
     health_port: int | None,
@@ -106,6 +109,8 @@ def worker(
     wanted = Wanted(metrics_port, health_port, metrics_host, health_limit)
     observers, serve = prepared(wanted, queues)
     try:
+        if tracing:
+            instrument()
         made = Worker(
             queues,
             order=order,

@@ -1,5 +1,5 @@
--- What a claimed job looks like to its worker; `ClaimedJob.from_reply` reads it.
-local function claimed(id, payload, attempts, token, most, backoff, timeout, crashes, enqueued, due)
+-- What a claimed job looks like to its worker; `ClaimedJob.from_reply` reads it. One without a trace is shorter by that.
+local function claimed(id, payload, attempts, token, most, backoff, timeout, crashes, enqueued, due, trace)
   return {id, payload or '', attempts, token, most or '', backoff or '', timeout or '', crashes or '',
-    enqueued or '', due or ''}
+    enqueued or '', due or '', trace or nil}
 end

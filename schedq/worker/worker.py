@@ -13,7 +13,7 @@ from schedq.clocks import monotonic
 from schedq.connection.address import Address
 from schedq.errors import UsageError
 from schedq.link import Link, Outage, steadily
-from schedq.observer import Observer, Observers, Vital
+from schedq.observer import Observer, Observers, Vital, everywhere
 from schedq.operations import views
 from schedq.promoter import Promoter
 from schedq.scheduler import Registrar
@@ -115,7 +115,7 @@ class Worker:
         self.id = worker_id()
         self.concurrency = concurrency
         self.promotes = promotes
-        self.observers = Observers(observers)
+        self.observers = Observers([*observers, *everywhere])
         self.slots = Slots(concurrency, order_of(order, weights))
         self.threads = Threads(concurrency)
         self.queues = tuple(queues)

