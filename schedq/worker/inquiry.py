@@ -49,12 +49,14 @@ class _Inquiry(threading.Thread):
         signal.signal(signal.SIGUSR1, self._signalled)
         # Not of all threads: the others go on meanwhile, and reading their stacks without the lock may end in a crash.
         faulthandler.register(signal.SIGUSR1, file=self._writing, all_threads=False, chain=True)
+        _let_calls_go_on()
         os.register_at_fork(after_in_child=_forget)
 
     def run(self) -> None:
         """Answer for ever."""
         while found := os.read(self._reading, _MOST_BYTES):
             self._is_heard = True
+            _let_calls_go_on()
             while select.select([self._reading], [], [], _QUIET_S)[0]:
                 found += os.read(self._reading, _MOST_BYTES)
             self._is_heard = _PYTHONS not in found
@@ -71,6 +73,11 @@ class _Inquiry(threading.Thread):
         else:
             with suppress(BlockingIOError):  # it is full of others
                 os.write(self._writing, _PYTHONS)
+
+
+def _let_calls_go_on() -> None:
+    """A system call of somebody's C code is begun anew, not ended by EINTR; C's handler forgets this each time."""
+    signal.siginterrupt(signal.SIGUSR1, False)  # noqa: FBT003
 
 
 def _forget() -> None:

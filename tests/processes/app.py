@@ -231,10 +231,13 @@ def ends_a_child() -> list[int]:
 def forks_and_is_asked() -> int:
     """What SIGUSR1 does to a process that it has forked: minus the number of the signal that ended it."""
     note("start")
+    reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
+        os.write(writing, b"ready")
         time.sleep(60)
         os._exit(1)
+    os.read(reading, 5)
     os.kill(pid, signal.SIGUSR1)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
