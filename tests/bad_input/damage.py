@@ -37,7 +37,7 @@ _NAMES: Final = (
     "id payload status attempts enqueued_at_ms run_at_ms max_attempts backoff timeout_ms waiter request "
     "claim_token claimed_at_ms started_at_ms worker adopted_token settled_token settled_move crashes released "
     "reclaimed_at_ms promoted_at_ms last_error last_error_at_ms traceback history "
-    "completed_at_ms result result_error cancelled_at_ms trace"
+    "completed_at_ms result result_error cancelled_at_ms"
 )
 FIELDS: Final = frozenset(_NAMES.split())
 """Every field that a job can have, but `stop`."""
