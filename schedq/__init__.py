@@ -1,5 +1,6 @@
 """schedq: run Python work now, later, and again and again on Redis."""
 
+from schedq.ainspector import AsyncInspector
 from schedq.aio import AsyncQueue
 from schedq.backoff import Exponential, Fixed, Linear, Steps
 from schedq.errors import (
@@ -15,13 +16,18 @@ from schedq.errors import (
     UsageError,
 )
 from schedq.handle import Job
-from schedq.inspector import AsyncInspector, Inspector
+from schedq.inspector import Inspector
 from schedq.job import ClaimedJob, JobRecord, NewJob
 from schedq.operations.acting import Acted
+from schedq.operations.audit import LogEntry
 from schedq.operations.directory import WorkerRecord
+from schedq.operations.failures import ErrorGroup, Errors
 from schedq.operations.finding import JobPage
 from schedq.operations.forecast import Bucket, Forecast
+from schedq.operations.pulse import Pulse, TaskPulse
+from schedq.operations.samples import Rate, Sample
 from schedq.operations.schedules import Registration
+from schedq.operations.skimming import Spread
 from schedq.operations.timeline import AttemptRecord, Step, Timeline
 from schedq.operations.timetable import ScheduleRecord, SlotRecord
 from schedq.operations.transfer import Imported
@@ -49,6 +55,8 @@ __all__ = [
     "Conflict",
     "CurrentJob",
     "Discard",
+    "ErrorGroup",
+    "Errors",
     "Exponential",
     "Fixed",
     "Forecast",
@@ -61,23 +69,29 @@ __all__ = [
     "JobPage",
     "JobRecord",
     "Linear",
+    "LogEntry",
     "NewJob",
     "NotAcknowledged",
+    "Pulse",
     "Queue",
     "QueueFull",
+    "Rate",
     "Registration",
     "Retry",
+    "Sample",
     "SchedqError",
     "ScheduleOptions",
     "ScheduleRecord",
     "Schedules",
     "SlotRecord",
     "Snooze",
+    "Spread",
     "Stats",
     "Step",
     "Steps",
     "StoreUnavailable",
     "Task",
+    "TaskPulse",
     "Timeline",
     "UsageError",
     "Why",

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Iterable
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self
 
 from schedq import backoff as plans
 from schedq import lifecycle, outcome
+from schedq.ainspector import AsyncInspected
 from schedq.clocks import monotonic
 from schedq.connection.asender import AsyncSender
 from schedq.durability import Durability
 from schedq.errors import SchedqError
-from schedq.inspector import AsyncInspected
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, Options, Settlement
-from schedq.operations import attempts, control, directory, enqueue, upkeep, views
-from schedq.operations.waiting import POLL_S, ended, event, milliseconds
+from schedq.operations import attempts, control, directory, enqueue, preparing, upkeep, views
+from schedq.operations.waiting import POLL_S, ended, milliseconds
 
 
 class AsyncQueue(AsyncInspected, door="aio"):
@@ -65,7 +66,7 @@ class AsyncQueue(AsyncInspected, door="aio"):
     ) -> str:
         """As `Queue.enqueue`."""
         options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability)
-        return await self._ask(enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options)))
+        return await self._ask(enqueue.enqueue(self.settings, preparing.prepare(self.settings, payload, options)))
 
     async def enqueue_many(
         self,
@@ -213,20 +214,10 @@ class AsyncQueue(AsyncInspected, door="aio"):
 
     async def events(self, timeout: Duration | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """As `Queue.events`."""
-        silence = None if timeout is None else duration_ms(timeout, "timeout") / 1000
-        heard: asyncio.Queue[str] = asyncio.Queue()
-        await self._ask(views.reach(self.settings))
-        await self._sender.listen(self.settings.keys.events, heard.put_nowait)
-        try:
-            while True:
-                text = await asyncio.wait_for(heard.get(), silence)
-                self._sender.check()
-                if text and (found := event(text)) is not None:
+        async with aclosing(self.inspector.follow(timeout)) as followed:
+            async for found in followed:
+                if found is not None:
                     yield found
-        except TimeoutError:
-            return
-        finally:
-            await self._sender.forget(self.settings.keys.events, heard.put_nowait)
 
     async def wait(self, job_id: str, timeout: Duration | None = None) -> bool:
         """As `Queue.wait`."""

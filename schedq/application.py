@@ -17,7 +17,7 @@ from schedq.ids import new_ids
 from schedq.instants import Duration
 from schedq.job import NewJob, Options
 from schedq.keys import checked_id
-from schedq.operations.enqueue import Prepared, prepare
+from schedq.operations.preparing import Prepared, prepare
 from schedq.outcome import BackoffFunction
 from schedq.registry import Registry, defined, owner_of
 from schedq.schedule import ScheduleOptions

@@ -1,25 +1,28 @@
-"""The operator's two doors to a queue: `queue.inspector`, blocking or awaited."""
+"""The operator's door to a queue: `queue.inspector`."""
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from typing import Any
 
 from schedq.application import Application
-from schedq.connection.asender import AsyncSender
+from schedq.clocks import monotonic
 from schedq.connection.sender import Sender
-from schedq.instants import Duration, Instant
-from schedq.operations import forecast, timeline, why
+from schedq.instants import Duration, Instant, duration_ms
+from schedq.operations import audit, directory, failures, forecast, pulse, samples, timeline, views, why
 from schedq.operations.acting import Acted, ActOnMatching, ActOnThese, Progress, Wish
+from schedq.operations.audit import LogEntry
+from schedq.operations.failures import Errors
 from schedq.operations.filters import Filter
 from schedq.operations.finding import JobPage, find
 from schedq.operations.forecast import Forecast
+from schedq.operations.pulse import Pulse
+from schedq.operations.samples import MOST_SAMPLES, Sample
 from schedq.operations.timeline import Timeline
 from schedq.operations.transfer import Imported, bring
+from schedq.operations.waiting import event
 from schedq.operations.why import Why
-from schedq.schedules import AsyncScheduling, Scheduling
+from schedq.schedules import Scheduling
 
 
 class Inspector:
@@ -27,7 +30,69 @@ class Inspector:
 
     def __init__(self, queue: Application, sender: Sender) -> None:
         self._queue = queue
-        self._ask, self._drive = sender.ask, sender.drive
+        self._ask, self._drive, self._messages = sender.ask, sender.drive, sender.messages
+
+    # -- how the queue is doing
+
+    def pulse(self) -> Pulse:
+        """The queue at a glance: depths, rates, lateness, run times, tasks, workers; a few bounded reads."""
+        return self._drive(pulse.pulse(self._queue.settings))
+
+    def samples(self, limit: int = MOST_SAMPLES) -> list[Sample]:
+        """How it was: the last `limit` samples, oldest first; one every 10 s in which something changed.
+
+        Raises:
+            UsageError: limit not within 1 and 2160.
+        """
+        return self._ask(samples.newest(self._queue.settings, limit))
+
+    def errors(self, limit: int = 1000) -> Errors:
+        """What went wrong: the newest `limit` failed jobs, at most 100,000, grouped by their errors; read by pages.
+
+        Raises:
+            UsageError: limit makes no sense.
+        """
+        return self._drive(failures.errors(self._queue.settings, limit))
+
+    # -- audit and workers
+
+    def log(self, after: str | None = None, limit: int = 100) -> list[LogEntry]:
+        """Ends of jobs and operators' acts, oldest first: the newest `limit`, or those after the `entry_id` of one.
+
+        Raises:
+            UsageError: limit not within 1 and 1000, or `after` is no entry's id.
+        """
+        return self._ask(audit.log(self._queue.settings, after, limit))
+
+    def follow(self, timeout: Duration | None = None) -> Generator[dict[str, Any] | None, None, None]:
+        """As `Queue.events`, with None wherever events may have been missed: the connection was lost."""
+        silence = None if timeout is None else duration_ms(timeout, "timeout") / 1000
+        self._ask(views.reach(self._queue.settings))
+        messages = self._messages(self._queue.settings.keys.events)
+        text, heard_at, left, is_told = next(messages), monotonic(), silence, False
+        while True:
+            text = messages.send(left)
+            if text and (found := event(text)) is not None:
+                yield found
+                heard_at, is_told = monotonic(), False
+            elif text == "" and not is_told:
+                yield None
+                is_told = True
+            if silence is not None:
+                left = silence - (monotonic() - heard_at)
+                if left <= 0:
+                    return
+
+    def stop_worker(self, worker_id: str) -> bool:
+        """Ask a worker to stop, as SIGTERM does; False if no live one has that id.
+
+        It hears of it within 10 s, with its next sign of life, and stops for all of its queues. A child of
+        `--processes` is not replaced by its parent then.
+
+        Raises:
+            UsageError: no worker can have that id.
+        """
+        return self._ask(directory.stop(self._queue.settings, worker_id))
 
     # -- finding jobs and acting on many
 
@@ -86,7 +151,7 @@ class Inspector:
         Raises:
             UsageError: there is no such action, or it lacks a time, or takes none.
         """
-        wish = Wish.of(action, delay, run_at, who or _user())
+        wish = Wish.of(action, delay, run_at, who)
         return self._act(ActOnThese(self._queue.settings, wish, job_ids, None))
 
     def act_on(
@@ -130,7 +195,7 @@ class Inspector:
         Raises:
             UsageError: something of it can't be meant, such as an action that jobs of this state can't take.
         """
-        wish = Wish.of(action, delay, run_at, who or _user())
+        wish = Wish.of(action, delay, run_at, who)
         wanted = Filter.of(task, older_than, newer_than, text, error)
         settings = self._queue.settings
         return self._act(
@@ -178,98 +243,6 @@ class Inspector:
         return self._drive(forecast.forecast(self._queue.settings, within))
 
 
-class AsyncInspector:
-    """`Inspector`, awaited."""
-
-    def __init__(self, queue: Application, sender: AsyncSender) -> None:
-        self._queue = queue
-        self._ask, self._drive = sender.ask, sender.drive
-
-    # -- finding jobs and acting on many
-
-    async def find(
-        self,
-        state: str,
-        *,
-        task: str | None = None,
-        older_than: Duration | None = None,
-        newer_than: Duration | None = None,
-        text: str | None = None,
-        error: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> JobPage:
-        """As `Inspector.find`."""
-        wanted = Filter.of(task, older_than, newer_than, text, error)
-        return await self._drive(find(self._queue.settings, state, wanted, limit, cursor))
-
-    async def act(
-        self,
-        action: str,
-        job_ids: Sequence[str],
-        *,
-        delay: Duration | None = None,
-        run_at: Instant | None = None,
-        who: str | None = None,
-    ) -> Acted:
-        """As `Inspector.act`."""
-        wish = Wish.of(action, delay, run_at, who or _user())
-        return await self._act(ActOnThese(self._queue.settings, wish, job_ids, None))
-
-    async def act_on(
-        self,
-        action: str,
-        state: str,
-        *,
-        task: str | None = None,
-        older_than: Duration | None = None,
-        newer_than: Duration | None = None,
-        text: str | None = None,
-        error: str | None = None,
-        limit: int | None = None,
-        dry_run: bool = False,
-        delay: Duration | None = None,
-        run_at: Instant | None = None,
-        progress: Progress | None = None,
-        who: str | None = None,
-    ) -> Acted:
-        """As `Inspector.act_on`."""
-        wish = Wish.of(action, delay, run_at, who or _user())
-        wanted = Filter.of(task, older_than, newer_than, text, error)
-        settings = self._queue.settings
-        return await self._act(
-            ActOnMatching(settings, wish, state, wanted, limit=limit, dry_run=dry_run, progress=progress),
-            is_noted=not dry_run,
-        )
-
-    async def import_jobs(self, entries: Sequence[object], *, finished: bool = False) -> Imported:
-        """As `Inspector.import_jobs`."""
-        return await self._drive(bring(self._queue.settings, entries, finished=finished))
-
-    async def _act(self, act: ActOnThese | ActOnMatching, *, is_noted: bool = True) -> Acted:
-        try:
-            return await self._drive(act.steps())
-        finally:  # also of one that was broken off
-            if is_noted:
-                await self._ask(act.note())
-
-    # -- one job
-
-    async def why(self, job_id: str) -> Why:
-        """As `Inspector.why`."""
-        return await self._drive(why.why(self._queue.settings, job_id))
-
-    async def timeline(self, job_id: str) -> Timeline | None:
-        """As `Inspector.timeline`."""
-        return await self._drive(timeline.timeline(self._queue.settings, job_id))
-
-    # -- what comes
-
-    async def forecast(self, within: Duration) -> Forecast:
-        """As `Inspector.forecast`."""
-        return await self._drive(forecast.forecast(self._queue.settings, within))
-
-
 class Inspected(Scheduling, door=""):
     """What the blocking queue has for operators."""
 
@@ -277,21 +250,3 @@ class Inspected(Scheduling, door=""):
     def inspector(self) -> Inspector:
         """Looking and acting as an operator."""
         return Inspector(self, self._sender)
-
-
-class AsyncInspected(AsyncScheduling, door=""):
-    """What the asyncio queue has for operators."""
-
-    @property
-    def inspector(self) -> AsyncInspector:
-        """Looking and acting as an operator."""
-        return AsyncInspector(self, self._sender)
-
-
-def _user() -> str:
-    """Who acts, for the log: the user of this process and its host."""
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):  # a container may run as a number that has no name
-        name = f"uid {os.getuid()}"
-    return f"{name}@{socket.gethostname()}"

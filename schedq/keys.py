@@ -150,6 +150,11 @@ class QueueKeys:
         return self._key("promoter")
 
     @cached_property
+    def samples(self) -> str:
+        """LIST of JSON, how the queue stood every 10 s; newest at the left, capped."""
+        return self._key("samples")
+
+    @cached_property
     def paused(self) -> str:
         """STRING, present while the queue is paused: since when, ms."""
         return self._key("paused")

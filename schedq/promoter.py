@@ -10,11 +10,12 @@ from typing import Final
 from schedq.application import Application
 from schedq.clocks import monotonic
 from schedq.connection.subscription import Subscription
+from schedq.errors import SchedqError
 from schedq.ids import new_request
 from schedq.job import whole
-from schedq.link import Link, steadily
+from schedq.link import Complaint, Link, steadily
 from schedq.observer import NOBODY, Observers
-from schedq.operations import upkeep
+from schedq.operations import firm, samples, upkeep
 from schedq.reclaimer import Reclaimer
 from schedq.scheduler import Scheduler
 from schedq.settings import Settings
@@ -61,6 +62,8 @@ class Promoter:
         self._due_at = monotonic()
         self._wakes_at_ms: int | None = None
         self._alarm: asyncio.TimerHandle | None = None
+        self._samples_at = 0.0
+        self._complaint = Complaint()
 
     async def run(self) -> None:
         """Work until cancelled.
@@ -90,7 +93,7 @@ class Promoter:
         self._woken.clear()
         self._silence()
         asked_at = monotonic()
-        promotion = await self._link.ask(upkeep.promote(self._settings, upkeep.MOST_PROMOTED, self.id))
+        promotion = await self._look()
         self._seen_ms, self._seen_at = promotion.now_ms, monotonic()
         self._reclaimer.notice(promotion.now_ms, asked_at, asked_at - self._due_at)
         if not promotion.is_holder:
@@ -109,6 +112,19 @@ class Promoter:
             if instant is not None:
                 self._wake_at(instant)
         return max(0.0, wait)
+
+    async def _look(self) -> upkeep.Promotion:
+        """Promote what is due; the holder has a sample of the queue taken along with that, every 10 s."""
+        promote = upkeep.promote(self._settings, upkeep.MOST_PROMOTED, self.id)
+        if not self.is_holder or monotonic() < self._samples_at:
+            return await self._link.ask(promote)
+        promotion, wait = await self._link.exchange([promote, samples.take(self._settings, self.id)])
+        if isinstance(wait, SchedqError):  # it must not stand in the way of the rest
+            self._complaint.say(f"queue {self._settings.name}: no sample taken", wait)
+            wait = samples.SPACING_MS / 1000
+        self._samples_at = monotonic() + wait
+        found: upkeep.Promotion = firm(promotion)
+        return found
 
     async def _take_over(self) -> None:
         """Listen to `due`, on a new connection: after a loss of Redis the old one may be deaf and not know it."""

@@ -15,8 +15,8 @@ from schedq.durability import Durability
 from schedq.inspector import Inspected
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, NewJob, Options, Settlement
-from schedq.operations import attempts, control, directory, enqueue, upkeep, views
-from schedq.operations.waiting import POLL_S, ended, event, milliseconds
+from schedq.operations import attempts, control, directory, enqueue, preparing, upkeep, views
+from schedq.operations.waiting import POLL_S, ended, milliseconds
 
 
 class Queue(Inspected, door="blocking"):
@@ -74,7 +74,7 @@ class Queue(Inspected, door="blocking"):
             StoreUnavailable: no answer for `retry_for` seconds, or too few replicas for "replicated".
         """
         options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability)
-        return self._ask(enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options)))
+        return self._ask(enqueue.enqueue(self.settings, preparing.prepare(self.settings, payload, options)))
 
     def enqueue_many(
         self,
@@ -243,19 +243,9 @@ class Queue(Inspected, door="blocking"):
         Raises:
             StoreUnavailable, UsageError: when listening was to begin, Redis did not answer, or refused.
         """
-        silence = None if timeout is None else duration_ms(timeout, "timeout") / 1000
-        self._ask(views.reach(self.settings))
-        messages = self._sender.messages(self.settings.keys.events)
-        text, heard_at, left = next(messages), monotonic(), silence
-        while True:
-            if text and (found := event(text)) is not None:
+        for found in self.inspector.follow(timeout):
+            if found is not None:
                 yield found
-                heard_at = monotonic()
-            if silence is not None:
-                left = silence - (monotonic() - heard_at)
-                if left <= 0:
-                    return
-            text = messages.send(left)
 
     def wait(self, job_id: str, timeout: Duration | None = None) -> bool:
         """Wait until a job is completed, failed or cancelled; False when `timeout` (seconds) ran out first.

@@ -16,7 +16,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from schedq.clocks import wall
 from schedq.job import ClaimedJob
 from schedq.observer import AttemptEnd, AttemptFacts, Observer, everywhere
-from schedq.operations.enqueue import tracers
+from schedq.operations.preparing import tracers
 from schedq.outcome import Discard, Retry, Snooze
 from schedq.payload import size_of
 

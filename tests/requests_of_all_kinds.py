@@ -10,12 +10,17 @@ from schedq.operations import (
     Operation,
     acting,
     attempts,
+    audit,
     control,
+    directory,
     enqueue,
     filters,
     finding,
     firing,
+    preparing,
+    samples,
     schedules,
+    skimming,
     steering,
     timetable,
     upkeep,
@@ -37,8 +42,8 @@ def _first(flow: Any) -> list[Operation[Any]]:
     return list(step)
 
 
-def _some(count: int, **options: Any) -> list[enqueue.Prepared]:
-    return [enqueue.prepare(QUEUE, n, Options(**options)) for n in range(count)]
+def _some(count: int, **options: Any) -> list[preparing.Prepared]:
+    return [preparing.prepare(QUEUE, n, Options(**options)) for n in range(count)]
 
 
 OPERATIONS: Final[list[Operation[Any]]] = [
@@ -53,6 +58,11 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     *_first(upkeep.sweep(QUEUE)),
     upkeep.promote(QUEUE, 10),
     upkeep.promote(QUEUE, 10, "me"),
+    samples.take(QUEUE, "me"),
+    samples.newest(QUEUE),
+    skimming.skim(QUEUE, QUEUE.keys.failed, "newest"),
+    audit.log(QUEUE, None, 10),
+    directory.stop(QUEUE, "worker"),
     upkeep.wake(QUEUE),
     upkeep.beat(QUEUE, "worker", {"pid": 1}),
     upkeep.leave(QUEUE, "worker", "me"),

@@ -30,6 +30,7 @@ LAYOUT: Final = {
     "log": "stream",
     "settings": "hash",
     "promoter": "string",
+    "samples": "list",
     "paused": "string",
     "workers": "zset",
     "worker:*": "hash",

@@ -17,7 +17,7 @@ FLOORS = {
     "words": {"settings", "payload", "job", "schedule", "lua"},
     "decisions": {"task", "handle", "registry", "outcome", "running", "slots", "observer", "logs"},
     "requests": {"operations"},
-    "doors": {"application", "connection", "embedded", "queue", "aio", "schedules", "inspector"},
+    "doors": {"application", "connection", "embedded", "queue", "aio", "schedules", "inspector", "ainspector"},
     "roles": {"spans", "tracing", "link", "promoter", "scheduler", "reclaimer", "worker", "service", "fleet"},
     "people": {"cli", "doctor", "testing", "metrics", "monitor", "dashboard", "__main__", "schedq"},
 }

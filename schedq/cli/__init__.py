@@ -32,13 +32,17 @@ from schedq.cli.schedules import schedules
 from schedq.cli.server import server
 from schedq.cli.show import harmless
 from schedq.cli.stats import stats
+from schedq.cli.tail import tail
+from schedq.cli.top import top
 from schedq.cli.why import why
 from schedq.cli.worker import worker
+from schedq.cli.workers import workers
 from schedq.errors import SchedqError
 
 COMMANDS = (
     *(worker, promoter, enqueue, stats, jobs, job, why, forecast, requeue, cancel, reschedule, pause, resume, purge),
     *(export, import_),
+    *(workers, tail, top),
     *(schedules, cron, doctor, health, exporter, server, completion, demo),
 )
 

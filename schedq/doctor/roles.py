@@ -80,18 +80,19 @@ WORKER: Final = Role(
     "worker",
     "runs jobs, wakes and takes back those of others, and does what a producer does",
     scripts=PRODUCER.scripts
-    | _words("announce beat claim drop fire leave peek promote reclaim recover renew settle stats upsert wake"),
+    | _words("announce beat claim drop fire leave peek promote reclaim recover renew sample settle stats upsert wake"),
     plain=PRODUCER.plain | _words("bzpopmin"),
     inside=PRODUCER.inside
-    | _words("del get hexists hgetall hlen lmove pexpire pttl rpop rpush set zcount zrangebyscore zremrangebyscore"),
+    | _words("del get hexists hgetall hlen lmove lpop lset pexpire pttl rpop rpush set")
+    | _words("zcount zrangebyscore zremrangebyscore"),
 )
 VIEWER: Final = Role(
     "viewer",
-    "looks and changes nothing: totals, lists of jobs, events, most of what the doctor asks",
-    scripts=_words("find page stats why"),
+    "looks and changes nothing: totals, rates, lists of jobs, events, most of what the doctor asks",
+    scripts=_words("find page skim stats why"),
     plain=_words(
         "dbsize exists get hget hgetall hmget llen lpos lrange pttl script|exists smembers time type xlen"
-        " xrevrange zcard zcount zrange zrangebyscore zrevrange zscore"
+        " xrange xrevrange zcard zcount zrange zrangebyscore zrevrange zscore"
     ),
     inside=_words(
         "exists get hgetall hlen hmget lindex llen lpos lrange pttl time type zcard zcount zrange zrank zscore"

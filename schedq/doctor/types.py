@@ -18,6 +18,7 @@ _TYPES: Final = {
     "failed": "list",
     "cancelled": "list",
     "broken": "list",
+    "samples": "list",
     "delayed": "zset",
     "leases": "zset",
     "wake": "zset",
@@ -31,6 +32,7 @@ _TYPES: Final = {
 }
 _MEANS: Final = {
     "wake": "idle workers are not woken: jobs wait until a worker looks by itself",
+    "samples": "rates and charts have nothing to go by",
     "log": "no move and no action is put on record any more",
     "stats": "totals are not counted, and stats are refused",
     "workers": "workers can't say that they live",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -56,7 +59,7 @@ class Wish:
 
     Attributes:
         action: one of `ACTIONS`.
-        mode: for reschedule, as `enqueue.when` has it.
+        mode: for reschedule, as `preparing.when` has it.
         ms: likewise.
         who: on whose behalf, for the log.
     """
@@ -67,14 +70,15 @@ class Wish:
     who: str
 
     @classmethod
-    def of(cls, action: object, delay: object, run_at: object, who: str) -> Wish:
-        """An action as callers say it.
+    def of(cls, action: object, delay: object, run_at: object, who: str | None = None) -> Wish:
+        """An action as callers say it; on behalf of this process's user, unless they name another.
 
         Raises:
             UsageError: there is no such action, or it lacks a time, or takes none.
         """
         if not isinstance(action, str) or action not in ACTIONS:
             raise UsageError(f"action must be one of {', '.join(ACTIONS)}, got {action!r}")
+        who = who or _user()
         if action == "reschedule":
             return cls(action, *one_time(delay, run_at), who)
         if delay is not None or run_at is not None:
@@ -261,3 +265,12 @@ def delete(
         (keys.jobs, state, request, "" if position is None else position, *job_ids),
         list,
     )
+
+
+def _user() -> str:
+    """The user of this process and its host."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container may run as a number that has no name
+        name = f"uid {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"

@@ -12,7 +12,7 @@ from schedq.instants import duration_ms
 from schedq.keys import checked_id
 from schedq.lifecycle import Cancellation
 from schedq.operations import Argument, Flow, Operation, firm
-from schedq.operations.enqueue import when
+from schedq.operations.preparing import when
 from schedq.settings import Settings
 
 _PAGE: Final = 250
@@ -54,7 +54,7 @@ def one_time(delay: object, run_at: object) -> tuple[str, int]:
 
 
 def reschedule(queue: Settings, job_id: str, mode: str, ms: int) -> Operation[bool]:
-    """Give a delayed job another due instant: `mode` and `ms` as `enqueue.when` has them."""
+    """Give a delayed job another due instant: `mode` and `ms` as `preparing.when` has them."""
     keys = queue.keys
     return Operation(
         "reschedule",

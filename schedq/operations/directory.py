@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from schedq import lua
 from schedq.errors import Conflict, UsageError
 from schedq.job import whole
 from schedq.keys import QUEUES_KEY, QueueKeys
@@ -18,6 +19,7 @@ from schedq.settings import Settings
 MOST_WORKERS: Final = 1000
 _PAGE: Final = 1000
 _AT_ONCE: Final = 200
+_WORKER: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 # Few jobs' keys match it too; they are sorted out here.
 _PATTERN: Final = "queue:*:[pd]e[nl]*[gd]"
 _PLACE: Final = re.compile(r"queue:(?:\{([^{}:]+)\}|([^{}:]+)):(?:pending|delayed)")
@@ -34,10 +36,12 @@ class WorkerRecord:
         started_at_ms: since when.
         concurrency: jobs that it takes at a time.
         running: jobs that it runs.
-        jobs: of these the first 100, a dict each: id, task.
+        jobs: of these the first 100, a dict each: id, task, started_at_ms (Redis's clock), attempts.
         tasks: names of the tasks that it knows.
         has_handler: it takes payloads that are no task call; true if it does not say.
         is_stopping: it was asked to stop.
+        version: of schedq there, '' if it does not say.
+        seen_at_ms: when it spoke last, on Redis's clock.
     """
 
     id: str
@@ -50,9 +54,11 @@ class WorkerRecord:
     tasks: tuple[str, ...]
     has_handler: bool
     is_stopping: bool
+    version: str = ""
+    seen_at_ms: int = 0
 
     @classmethod
-    def from_fields(cls, worker_id: str, fields: Mapping[str, str]) -> WorkerRecord:
+    def from_fields(cls, worker_id: str, fields: Mapping[str, str], seen_at_ms: int = 0) -> WorkerRecord:
         """Read a worker's hash; what makes no sense reads as nothing."""
         return cls(
             id=worker_id,
@@ -65,6 +71,8 @@ class WorkerRecord:
             tasks=tuple(task for task in _list(fields.get("tasks")) if isinstance(task, str)),
             has_handler=fields.get("has_handler") != "0",
             is_stopping="stop" in fields,
+            version=fields.get("version", ""),
+            seen_at_ms=seen_at_ms,
         )
 
 
@@ -79,16 +87,45 @@ def _list(text: str | None) -> list[Any]:
 def workers(queue: Settings) -> Flow[list[WorkerRecord]]:
     """The live workers of a queue, the one that spoke last first: a dead one's hash expires."""
     keys = queue.keys
-    (answer,) = yield [Operation("workers", None, (), ("ZREVRANGE", keys.workers, 0, MOST_WORKERS - 1), same)]
-    ids: list[str] = firm(answer)
+    newest = ("ZREVRANGE", keys.workers, 0, MOST_WORKERS - 1, "WITHSCORES")
+    (answer,) = yield [Operation("workers", None, (), newest, pairs)]
+    beats: dict[str, str] = firm(answer)
+    ids = list(beats)
     found: list[WorkerRecord] = []
     for first in range(0, len(ids), _AT_ONCE):
         some = ids[first : first + _AT_ONCE]
         answers = yield [Operation("workers", None, (), ("HGETALL", keys.worker(name)), pairs) for name in some]
         for name, fields in zip(some, answers, strict=True):
             if fields and not isinstance(fields, Conflict):
-                found.append(WorkerRecord.from_fields(name, firm(fields)))
+                found.append(WorkerRecord.from_fields(name, firm(fields), whole(beats[name])))
     return found
+
+
+def stop(queue: Settings, worker_id: str) -> Operation[bool]:
+    """Ask a worker to stop, as SIGTERM does; False if there is none of this id that lives.
+
+    Raises:
+        UsageError: no worker can have that id.
+    """
+    keys = queue.keys
+    return Operation(
+        "stop worker",
+        lua.load("stop"),
+        (keys.workers, keys.worker(checked_worker(worker_id)), keys.log),
+        (queue.now_argument(), queue.log_size, worker_id),
+        bool,
+    )
+
+
+def checked_worker(worker_id: object) -> str:
+    """Return `worker_id` if it may be a worker's.
+
+    Raises:
+        UsageError: it is not 1 to 128 of `A-Z a-z 0-9 _ -`.
+    """
+    if not isinstance(worker_id, str) or not _WORKER.fullmatch(worker_id):
+        raise UsageError(f"worker id {worker_id!r} must be 1 to 128 characters of A-Z a-z 0-9 _ -")
+    return worker_id
 
 
 def names(*, scan: bool) -> Flow[list[str]]:

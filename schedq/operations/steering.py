@@ -10,8 +10,9 @@ from schedq.ids import new_request
 from schedq.job import score_ms, whole
 from schedq.keys import checked_schedule_id
 from schedq.operations import Argument, Flow, Operation, firm
-from schedq.operations.enqueue import Prepared, enqueue_many
+from schedq.operations.enqueue import enqueue_many
 from schedq.operations.firing import SLOTS_KEPT, Glance, sendable
+from schedq.operations.preparing import Prepared
 from schedq.operations.timetable import Look, found, until_unseen
 from schedq.settings import Settings
 from schedq.slots import missed

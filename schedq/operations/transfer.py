@@ -13,8 +13,9 @@ from schedq.job import JobRecord
 from schedq.keys import checked_id
 from schedq.lifecycle import DELAYED, FINISHED, PENDING
 from schedq.operations import Argument, Flow
-from schedq.operations.enqueue import Prepared, refusal, store_each
+from schedq.operations.enqueue import refusal, store_each
 from schedq.operations.filters import STATES
+from schedq.operations.preparing import Prepared
 from schedq.payload import UnreadablePayload, decode, encode, size_of
 from schedq.settings import Settings, checked_attempts
 

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 from collections.abc import Callable
+from importlib import metadata
 from typing import Final
 
 from schedq.application import Application
@@ -25,6 +26,14 @@ def worker_id() -> str:
     """A fresh id for a worker of this process: host, pid, and something random."""
     host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:40] or "host"
     return f"{host}-{os.getpid()}-{new_request()[:6]}"
+
+
+def _version() -> str:
+    """Of schedq as it is installed here, or ''."""
+    try:
+        return metadata.version("schedq")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 class Heartbeat:
@@ -58,6 +67,7 @@ class Heartbeat:
             "pid": os.getpid(),
             "started_at_ms": int(wall() * 1000),
             "concurrency": concurrency,
+            "version": _version(),
             "settings": json.dumps(queue.settings.to_fields(), separators=(",", ":")),
         }
 
@@ -91,7 +101,15 @@ class Heartbeat:
 
     def _now(self) -> dict[str, str | int]:
         held = self._held.all()
-        jobs = [{"id": attempt.job.id, "task": attempt.name} for attempt in held[:_MOST_NAMED]]
+        jobs = [
+            {
+                "id": attempt.job.id,
+                "task": attempt.name,
+                "started_at_ms": attempt.job.claimed_at_ms,
+                "attempts": attempt.job.attempts,
+            }
+            for attempt in held[:_MOST_NAMED]
+        ]
         return {
             "running": len(held),
             "jobs": json.dumps(jobs, separators=(",", ":")),

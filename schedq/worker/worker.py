@@ -12,16 +12,13 @@ from schedq.application import Application
 from schedq.clocks import monotonic
 from schedq.connection.address import Address
 from schedq.errors import UsageError
-from schedq.link import Link, Outage, steadily
+from schedq.link import Outage, steadily
 from schedq.observer import Observer, Observers, Vital, everywhere
 from schedq.operations import views
-from schedq.promoter import Promoter
-from schedq.scheduler import Registrar
-from schedq.worker.heartbeat import Heartbeat, worker_id
+from schedq.worker.heartbeat import worker_id
 from schedq.worker.order import order_of
-from schedq.worker.pump import Pump
-from schedq.worker.renewal import Renewal
 from schedq.worker.slots import Slots
+from schedq.worker.station import Shared, Station
 from schedq.worker.threads import Threads
 from schedq.worker.waker import Waker
 from schedq.worker.watchdog import Watchdog
@@ -33,29 +30,6 @@ _LAST_S: Final = 0.1
 """The same when its job has been given back, or can't be."""
 _GOODBYE_S: Final = 5.0
 """Seconds that Redis may take to hear of the last ends; else the leases run out."""
-
-
-class _Station:
-    """All that serves one queue in this worker."""
-
-    def __init__(self, queue: Application, outage: Outage, worker: Worker) -> None:
-        self.queue = queue
-        self.outage = outage
-        self.link = Link(queue, outage)
-        self.pump = Pump(queue, self.link, worker.slots, worker.threads, worker.id, worker.observers)
-        self.side_link = Link(queue, outage)
-        self.promoter = Promoter(queue, self.side_link, observers=worker.observers) if worker.promotes else None
-        self.registrar = Registrar(queue, self.side_link)
-        self.heartbeat = Heartbeat(
-            queue, self.side_link, worker.id, self.pump.held, worker.concurrency, worker.stop, worker.observers
-        )
-        self.renewal = Renewal(queue, self.pump.held, asyncio.get_running_loop())
-        self.pumping: asyncio.Task[None] | None = None
-
-    @property
-    def is_settled(self) -> bool:
-        """Nothing is left to be sent, or nobody is left to send it."""
-        return self.pump.is_settled or self.pumping is None or self.pumping.done()
 
 
 class Worker:
@@ -114,7 +88,7 @@ class Worker:
             raise UsageError(f"grace must be 0 to 86,400 seconds, got {grace!r}")
         self.id = worker_id()
         self.concurrency = concurrency
-        self.promotes = promotes
+        self._promotes = promotes
         self.observers = Observers([*observers, *everywhere])
         self.slots = Slots(concurrency, order_of(order, weights))
         self.threads = Threads(concurrency)
@@ -124,7 +98,7 @@ class Worker:
         self._is_burst = burst
         self._stops = 0
         self._stop_asked: asyncio.Event | None = None
-        self._stations: list[_Station] = []
+        self._stations: list[Station] = []
 
     def stop(self) -> None:
         """Stop in order; called twice: give back what runs at once. From the worker's event loop only."""
@@ -152,10 +126,11 @@ class Worker:
         self._stop_asked = asyncio.Event()
         if self._stops:
             self._stop_asked.set()
+        shared = Shared(self.id, self.slots, self.threads, self.observers, self.concurrency, self._promotes, self.stop)
         outages: dict[Address, Outage] = {}
         for queue in self.queues:
             outage = outages.setdefault(queue.address, Outage(queue.address.label))
-            self._stations.append(_Station(queue, outage, self))
+            self._stations.append(Station(queue, outage, shared))
         names = ", ".join(queue.name for queue in self.queues)
         log.info("worker %s: ready for %s, %d at a time", self.id, names, self.concurrency)
         self.observers.worker_started(self.id, [queue.name for queue in self.queues])
@@ -190,12 +165,12 @@ class Worker:
             work.append(self._watch_for_the_end())
         return work
 
-    def _neighbours(self) -> list[list[_Station]]:
+    def _neighbours(self) -> list[list[Station]]:
         """The stations by where their queues are: one connection can wait for those of one place.
 
         On a cluster each is alone: one command can't name keys of two slots, not even of one node.
         """
-        found: dict[object, list[_Station]] = {}
+        found: dict[object, list[Station]] = {}
         for station in self._stations:
             address = station.queue.address
             found.setdefault(station if address.is_cluster else address, []).append(station)
@@ -264,7 +239,7 @@ class Worker:
         self.observers.worker_stopped(self.id)
         log.info("worker %s: gone", self.id)
 
-    async def _leave(self, station: _Station) -> None:
+    async def _leave(self, station: Station) -> None:
         station.renewal.stop()
         goodbye = station.heartbeat.leave(station.promoter.id if station.promoter else "")
         try:

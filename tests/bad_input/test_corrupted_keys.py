@@ -32,6 +32,7 @@ SEEN = {
     "paused": "shown as a pause",
     "promoter": "taken over",
     "log": "served without",
+    "samples": "served without",
 } | dict.fromkeys(SAID, "said in the log")
 
 

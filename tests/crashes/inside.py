@@ -114,7 +114,14 @@ class Stage:
             for key in dict.fromkeys(staged.operation.keys):
                 reset()
                 self._raw.delete(key)
-                is_list = key.rpartition(":")[2] in ("pending", "processing", "completed", "failed", "cancelled")
+                is_list = key.rpartition(":")[2] in (
+                    "pending",
+                    "processing",
+                    "completed",
+                    "failed",
+                    "cancelled",
+                    "samples",
+                )
                 if is_list:
                     self._raw.zadd(key, {"what is this": 1})
                 else:

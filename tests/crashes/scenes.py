@@ -13,11 +13,15 @@ from schedq.operations import (
     acting,
     attempts,
     control,
+    directory,
     enqueue,
     filters,
     finding,
     firing,
+    preparing,
+    samples,
     schedules,
+    skimming,
     steering,
     upkeep,
     views,
@@ -95,7 +99,7 @@ def _wipe(queue: Queue, job_id: str) -> None:
 def _enqueue(*options: Options) -> Callable[[Queue, Clock], Staged]:
     def stage(queue: Queue, clock: Clock) -> Staged:
         old = queue.enqueue("old")
-        new = [enqueue.prepare(queue.settings, n, given) for n, given in enumerate(options)]
+        new = [preparing.prepare(queue.settings, n, given) for n, given in enumerate(options)]
         stored = tuple("STORED" for _ in new)
         operation = enqueue._store(queue.settings, new, "new", lambda reply: tuple(reply[1:]))
         operation = replace(operation, read=lambda reply: len(reply[1:]) == len(stored))
@@ -108,14 +112,14 @@ def _enqueue_once_more(queue: Queue, clock: Clock) -> Staged:
     """The id of a job that was completed, whose record has expired."""
     queue.complete(_held(queue, job_id="mine"))
     _wipe(queue, "mine")
-    new = enqueue.prepare(queue.settings, "again", Options(job_id="mine"))
+    new = preparing.prepare(queue.settings, "again", Options(job_id="mine"))
     return Staged(enqueue.enqueue(queue.settings, new), accepts=["mine"], answer="mine")
 
 
 def _enqueue_what_is_there(queue: Queue, clock: Clock) -> Staged:
     """A job that is sent again: it is written once more, for those who wait for replicas or the disk."""
     there = queue.enqueue("same", job_id="mine")
-    new = enqueue.prepare(queue.settings, "same", Options(job_id="mine"))
+    new = preparing.prepare(queue.settings, "same", Options(job_id="mine"))
     return Staged(enqueue.enqueue(queue.settings, new), accepted=[there], answer="mine")
 
 
@@ -385,6 +389,27 @@ def _beat(queue: Queue, clock: Clock) -> Staged:
     )
 
 
+def _sample(queue: Queue, clock: Clock) -> Staged:
+    """The third one of a time in which nothing changed, and one that claims to come from the future before it."""
+    job_id = queue.enqueue(1, delay=300)
+    queue.complete(_held(queue))
+    for _ in range(3):
+        _command(queue, "SET", queue.settings.keys.promoter, "me", "PX", 600_000)
+        queue._ask(samples.take(queue.settings, "me"))
+        clock.pass_time(30)
+    _command(queue, "LPUSH", queue.settings.keys.samples, f'{{"at_ms":{clock.now_ms + 60_000},"enqueued_total":1}}')
+    return Staged(samples.take(queue.settings, "me"), [job_id], goes_on=True)
+
+
+def _skim(queue: Queue, clock: Clock) -> Staged:
+    return Staged(skimming.skim(queue.settings, queue.settings.keys.failed, "newest"), [_failed(queue)])
+
+
+def _stop(queue: Queue, clock: Clock) -> Staged:
+    queue._ask(upkeep.beat(queue.settings, "w-1", {"pid": 7}))
+    return Staged(directory.stop(queue.settings, "w-1"), [queue.enqueue(1)], answer=True)
+
+
 def _leave(queue: Queue, clock: Clock) -> Staged:
     queue._ask(upkeep.beat(queue.settings, "w-1", {"pid": 7}))
     queue._ask(upkeep.promote(queue.settings, 10, "me"))
@@ -567,6 +592,9 @@ SCENES: Final = (
     Scene("note", _note),
     Scene("wake", _wake),
     Scene("beat", _beat),
+    Scene("sample", _sample),
+    Scene("look over", _skim),
+    Scene("stop worker", _stop),
     Scene("leave", _leave),
     Scene("announce", _announce),
     Scene("watch", _watch),

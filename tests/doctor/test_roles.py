@@ -27,7 +27,7 @@ from tests.worker.crew import until
 
 __all__ = ["run"]
 
-OPERATORS = {"delete", "note", "pause", "purge", "requeue", "reschedule", "resume", "steer", "trigger"}
+OPERATORS = {"delete", "note", "pause", "purge", "requeue", "reschedule", "resume", "steer", "stop", "trigger"}
 """Moves that no role is for: operators are users who may do everything to their queues."""
 ROOT = Path(__file__).parents[2]
 AsUser = Callable[[str], Queue]

@@ -11,7 +11,7 @@ from schedq.connection.address import Address
 from schedq.connection.exchange import Exchange
 from schedq.durability import Wait
 from schedq.job import Options
-from schedq.operations import Operation, enqueue
+from schedq.operations import Operation, enqueue, preparing
 from schedq.settings import Settings
 from tests.conftest import MakeQueue
 from tests.durability.conftest import Pair
@@ -43,7 +43,7 @@ def test_what_makes_no_sense_is_refused_wherever_it_is_said(wrong: Any):
             call()
 
 
-def waits(queue: Settings, *jobs: enqueue.Prepared) -> list[tuple[str | int, ...]]:
+def waits(queue: Settings, *jobs: preparing.Prepared) -> list[tuple[str | int, ...]]:
     step = next(enqueue.enqueue_many(queue, jobs))
     assert isinstance(step, list)
     return [wait.command for wait in step[0].waits]
@@ -52,8 +52,8 @@ def waits(queue: Settings, *jobs: enqueue.Prepared) -> list[tuple[str | int, ...
 def test_a_jobs_own_word_counts_before_the_queues():
     queue = Settings("mail", durability="replicated", replicas=3, retry_for=2)
 
-    def job(**options: Any) -> enqueue.Prepared:
-        return enqueue.prepare(queue, 1, Options(**options))
+    def job(**options: Any) -> preparing.Prepared:
+        return preparing.prepare(queue, 1, Options(**options))
 
     assert waits(queue, job()) == [("WAIT", 3, 2000)]
     assert waits(queue, job(durability="memory")) == []
@@ -138,7 +138,7 @@ def test_what_was_not_carried_out_is_not_said_to_be_stored():
 
 def test_a_script_that_was_unknown_is_sent_and_waited_for_again():
     queue = Settings("mail")
-    one = exchange(enqueue.enqueue(queue, enqueue.prepare(queue, 1, Options(job_id="a", durability="fsync"))))
+    one = exchange(enqueue.enqueue(queue, preparing.prepare(queue, 1, Options(job_id="a", durability="fsync"))))
 
     one.take([from_server("NOSCRIPT No matching script"), [1, 0]])
     assert one.commands()[0][0] == "EVAL"

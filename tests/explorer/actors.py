@@ -14,8 +14,9 @@ from schedq import lua, outcome
 from schedq.errors import SchedqError, StoreUnavailable
 from schedq.job import ClaimedJob, Options, Settlement
 from schedq.operations import Operation, attempts, control, firm, same, upkeep
-from schedq.operations.enqueue import enqueue, prepare
+from schedq.operations.enqueue import enqueue
 from schedq.operations.firing import Glance, Memory, fire_due
+from schedq.operations.preparing import prepare
 from schedq.operations.schedules import upsert
 from schedq.schedule import Definition
 from schedq.settings import Settings

@@ -13,7 +13,7 @@ from schedq.connection import faults
 from schedq.connection.address import Address
 from schedq.connection.exchange import Exchange
 from schedq.job import Options
-from schedq.operations import Block, Operation, enqueue
+from schedq.operations import Block, Operation, enqueue, preparing
 from schedq.settings import Settings
 
 ADDRESS = Address("redis://:s3cret@example.org:6380/2")
@@ -187,7 +187,7 @@ def test_only_a_demoted_server_is_left_for_another():
 
 def rounds(jobs: list[Any], settings: Settings) -> list[list[Operation[Any]]]:
     """The rounds of an enqueue_many whose every job is stored."""
-    prepared = [enqueue.prepare(settings, payload, Options()) for payload in jobs]
+    prepared = [preparing.prepare(settings, payload, Options()) for payload in jobs]
     flow = enqueue.enqueue_many(settings, prepared)
     found = []
     try:

@@ -104,7 +104,7 @@ def test_a_child_that_is_asked_to_leave_is_not_replaced(scene: Scene):
     keys = scene.queue.settings.keys
 
     for worker_id in scene.client.zrange(keys.workers, 0, -1):
-        scene.client.hset(keys.worker(str(worker_id)), "stop", "1")
+        assert scene.queue.inspector.stop_worker(str(worker_id))
 
     assert parent.code(within=60) == 0
     assert "a new one starts" not in parent.log

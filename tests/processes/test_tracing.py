@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from schedq import UsageError, observer, spans
-from schedq.operations import enqueue
+from schedq.operations import preparing
 from schedq.tracing import instrument
 from tests.processes.scene import ROOT, Scene, call
 from tests.processes.stage import MakeScene
@@ -30,7 +30,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 @pytest.fixture
 def exporter() -> Iterator[InMemorySpanExporter]:
     """Holds what this process has traced; nothing is traced before and after."""
-    enqueue.tracers.clear()
+    preparing.tracers.clear()
     observer.everywhere.clear()
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
@@ -38,7 +38,7 @@ def exporter() -> Iterator[InMemorySpanExporter]:
     instrument(provider)
     exporter.tracer = trace.get_tracer("test", tracer_provider=provider)  # type: ignore[attr-defined]
     yield exporter
-    enqueue.tracers.clear()
+    preparing.tracers.clear()
     observer.everywhere.clear()
 
 
@@ -106,7 +106,7 @@ def test_outside_a_span_and_without_tracing_nothing_is_stored(make_scene: MakeSc
     scene = make_scene()
 
     outside = scene.add("brief")
-    enqueue.tracers.clear()
+    preparing.tracers.clear()
     with exporter.tracer.start_as_current_span("request"):  # type: ignore[attr-defined]
         without = scene.add("brief")
 

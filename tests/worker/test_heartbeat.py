@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+import schedq
 from schedq import lua
 from schedq.operations import upkeep
 from schedq.settings import Settings
@@ -39,6 +40,7 @@ def test_a_worker_says_what_it_is(queue: Handle, crew: Crew) -> None:
     assert found["id"] == post.worker.id
     assert found["pid"] == str(os.getpid())
     assert found["concurrency"] == "3"
+    assert found["version"] == schedq.__version__
     assert json.loads(found["tasks"]) == ["ok"]
     assert not queue.list_workers()[0].has_handler
     assert abs(int(found["started_at_ms"]) - time.time() * 1000) < 5000
@@ -53,7 +55,9 @@ def test_a_worker_says_what_it_runs(queue: Handle, crew: Crew, gate: Gate, hasty
     job_id = queue.enqueue({"task": "hold"})
 
     until(lambda: facts(queue, post).get("running") == "1")
-    assert json.loads(facts(queue, post)["jobs"]) == [{"id": job_id, "task": "hold"}]
+    (job,) = json.loads(facts(queue, post)["jobs"])
+    started_at_ms = int(queue.fields(job_id)["started_at_ms"])
+    assert job == {"id": job_id, "task": "hold", "started_at_ms": started_at_ms, "attempts": 1}
     gate.open()
     until(lambda: facts(queue, post).get("running") == "0")
 

@@ -1,0 +1,232 @@
+"""What `schedq top` draws: a queue's pulse, the queues, a list of jobs, one job; each fitted to so many lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from schedq.cli import show
+from schedq.cli.workers import told
+from schedq.job import JobRecord
+from schedq.operations.pulse import Pulse, TaskPulse
+from schedq.operations.samples import Rate, Sample
+from schedq.operations.skimming import Spread
+from schedq.operations.views import Stats
+
+_BARS: Final = " ▁▂▃▄▅▆▇█"
+_BUCKET_MS: Final = 10_000
+_BUCKETS: Final = 60
+_FEW: Final = 8
+_TAKEN: Final = 18
+"""Lines of a pulse without those of its four lists."""
+
+
+def queue(found: Pulse, where: str, lines: int) -> RenderableType:
+    """A queue at a glance."""
+    parts: list[RenderableType] = [_head(found, where), "", _numbers(found), _curve(found.samples, found.now_ms)]
+    share = max(1, min(_FEW, (lines - _TAKEN) // 4))
+    parts += [show.heading("tasks, the slowest first"), _tasks(found.tasks[:share])]
+    if found.failing:
+        parts += [show.heading("failing tasks"), _failing(found.failing[:share])]
+    if found.running:
+        parts += [show.heading("running longest"), _running(found, share)]
+    parts.append(show.heading(f"{show.count(len(found.workers), 'live worker')}"))
+    parts += [show.cell(f"{worker.id}  {told(worker, found.now_ms)}") for worker in found.workers[:share]]
+    return Group(*parts)
+
+
+def _head(found: Pulse, where: str) -> RenderableType:
+    text = Text(show.harmless(f"queue {found.queue} at {where}"), style="bold", no_wrap=True, overflow="ellipsis")
+    paused = found.stats["paused_since_ms"]
+    if paused is not None:
+        text.append(f"   PAUSED {show.apart(paused, found.now_ms)}", style="bold red")
+    if found.promoter is None:
+        text.append("   no promoter: nobody wakes what is due", style="bold red")
+    return text
+
+
+def _numbers(found: Pulse) -> RenderableType:
+    grid = Table.grid(padding=(0, 5, 0, 0))
+    depths = show.table(["jobs", " "], [(place, f"{n:,}") for place, n in found.depths.items()], right=[" "])
+    rates = show.table(
+        ["per second", "10 s", "1 min", "10 min"],
+        [
+            (what, *(_rate(rate, what) for rate in found.rates))
+            for what in ("enqueued", "completed", "failed", "retried")
+        ],
+        right=["10 s", "1 min", "10 min"],
+    )
+    times = show.table(
+        ["", "p50", "p99", "longest", "of"],
+        [("start late by", *_spread(found.lateness)), ("run for", *_spread(found.run))],
+        right=["p50", "p99", "longest", "of"],
+    )
+    due = found.stats["next_due_ms"]
+    overdue = f", {show.span(found.overdue_ms)} behind" if found.overdue_ms else ""
+    facts = show.facts(
+        [
+            ("next due", (show.apart(due, found.now_ms) if due else show.NOTHING) + overdue),
+            ("next in line waits", show.span(found.oldest_pending_ms) if found.depths["pending"] else show.NOTHING),
+            ("promoter", found.promoter or show.NOTHING),
+        ]
+    )
+    grid.add_row(depths, rates, Group(times, "", facts))
+    return grid
+
+
+def _rate(rate: Rate | None, what: str) -> str:
+    return show.NOTHING if rate is None else per_second(getattr(rate, what))
+
+
+def per_second(number: float) -> str:
+    """`0`, `0.13`, `7.5`, `1,234`."""
+    if number >= 100:
+        return f"{number:,.0f}"
+    return f"{number:.1f}" if number >= 10 else f"{number:.2f}".rstrip("0").rstrip(".")
+
+
+def _spread(found: Spread) -> tuple[str, str, str, str]:
+    if found.p50_ms is None or found.p99_ms is None or found.max_ms is None:
+        return (show.NOTHING, show.NOTHING, show.NOTHING, "0")
+    return (show.span(found.p50_ms), show.span(found.p99_ms), show.span(found.max_ms), f"{found.count}")
+
+
+def _curve(samples: Sequence[Sample], now_ms: int) -> RenderableType:
+    """Completed jobs per second of the last ten minutes, a bar for each 10 s."""
+    bars = curve(samples, now_ms)
+    most = max(bars, default=0.0)
+    if not most:
+        return Text("completed/s, 10 min: none", style="dim")
+    text = "".join(_BARS[round(value / most * (len(_BARS) - 1)) or (1 if value else 0)] for value in bars)
+    return Text(f"completed/s, 10 min: {text}  at most {per_second(most)}", no_wrap=True, overflow="ellipsis")
+
+
+def curve(samples: Sequence[Sample], now_ms: int) -> list[float]:
+    """Completed jobs per second in each 10 s of the last ten minutes, the latest last."""
+    found = [0.0] * _BUCKETS
+    for before, after in pairwise(samples):
+        rate = max(0, after.completed_total - before.completed_total) / (after.at_ms - before.at_ms) * 1000
+        first, last = ((now_ms - at_ms) // _BUCKET_MS for at_ms in (after.at_ms, before.at_ms))
+        for n in range(max(0, first), min(_BUCKETS, max(last, first + 1))):
+            found[_BUCKETS - 1 - n] = rate
+    return found
+
+
+def _tasks(tasks: Iterable[TaskPulse]) -> Table:
+    rows = [
+        (
+            task.task or "(no task)",
+            f"{task.completed}",
+            f"{task.failed}",
+            f"{task.running}",
+            *_spread(task.run)[:3],
+        )
+        for task in tasks
+    ]
+    titles = ["task", "completed", "failed", "running", "p50", "p99", "longest"]
+    return show.table(titles, rows, whole=-1, right=titles[1:])
+
+
+def _failing(tasks: Iterable[TaskPulse]) -> Table:
+    rows = [(task.task or "(no task)", f"{task.failed}", task.last_error.strip().partition("\n")[0]) for task in tasks]
+    return show.table(["task", "failed", "last error"], rows, whole=-1, right=["failed"])
+
+
+def _running(found: Pulse, most: int) -> Table:
+    rows = [
+        (job.id, job.task or "(no task)", show.span(max(0, found.now_ms - job.started_at_ms)), job.worker)
+        for job in found.running[:most]
+        if job.started_at_ms
+    ]
+    return show.table(["id", "task", "for", "worker"], rows)
+
+
+def queues(rows: Sequence[tuple[str, Stats | None, Rate | None]], selected: int, lines: int) -> RenderableType:
+    """All queues, a line each."""
+    titles = ["", "queue", "pending", "delayed", "running", "failed", "done/s", "workers", "next due", ""]
+    first, shown = window(len(rows), selected, lines - 3)
+    cells = []
+    for n, (name, stats, rate) in enumerate(rows[first : first + shown], first):
+        cells.append((">" if n == selected else " ", name, *_line(stats, rate)))
+    return Group(show.heading("queues"), show.table(titles, cells, whole=1, right=titles[2:8]))
+
+
+def _line(stats: Stats | None, rate: Rate | None) -> tuple[str, ...]:
+    if stats is None:
+        return ("damaged: see schedq doctor", *[""] * 7)
+    now, paused = stats["now_ms"], stats["paused_since_ms"]
+    return (
+        f"{stats['pending_depth']:,}",
+        f"{stats['delayed_depth']:,}",
+        f"{stats['processing_depth']:,}",
+        f"{stats['failed_depth']:,}",
+        _rate(rate, "completed"),
+        f"{stats['workers']:,}",
+        show.roughly(stats["next_due_ms"] or 0, now),
+        "" if paused is None else "PAUSED",
+    )
+
+
+def jobs(
+    title: str, records: Sequence[JobRecord], selected: int, now_ms: int, *, first: int, total: int
+) -> RenderableType:
+    """A page of jobs."""
+    rows = []
+    for n, job in enumerate(records):
+        instant = _instant(job)
+        what = (
+            job.last_error.strip().partition("\n")[0] if job.status == "failed" else show.stored(job.fields, "payload")
+        )
+        rows.append((">" if n == selected else " ", job.id, show.roughly(instant, now_ms), f"{job.attempts}", what))
+    last = first + len(records)
+    head = f"{title}: {first + 1:,} to {last:,} of {max(total, last):,}" if records else f"{title}: none"
+    return Group(show.heading(head), show.table([" ", "id", "", "attempts", ""], rows, whole=1, right=["attempts"]))
+
+
+def _instant(job: JobRecord) -> int:
+    """The one that says most of a job in its state."""
+    return {
+        "delayed": job.run_at_ms,
+        "processing": job.started_at_ms,
+        "completed": job.completed_at_ms,
+        "failed": job.last_error_at_ms,
+    }.get(job.status, job.enqueued_at_ms)
+
+
+def job(record: JobRecord, now_ms: int, lines: int) -> RenderableType:
+    """One job."""
+    facts = [
+        ("job", record.id),
+        ("state", record.status),
+        ("attempts", f"{record.attempts}" + (f" of {record.max_attempts}" if record.max_attempts else "")),
+        ("worker", record.worker),
+    ]
+    for what, instant in (
+        ("enqueued", record.enqueued_at_ms),
+        ("due", record.run_at_ms),
+        ("started", record.started_at_ms),
+        ("completed", record.completed_at_ms),
+        ("last failed", record.last_error_at_ms),
+    ):
+        facts.append((what, show.moment(instant, now_ms) if instant else ""))
+    parts: list[Any] = [show.facts([(what, text) for what, text in facts if text])]
+    for title, text in (
+        ("payload", show.pretty(record.fields.get("payload", ""))),
+        ("result", show.pretty(record.fields["result"]) if "result" in record.fields else ""),
+        ("last error", show.harmless_lines(record.last_error)),
+        ("traceback", show.harmless_lines(record.fields.get("traceback", "").rstrip())),
+    ):
+        if text:
+            parts += [show.heading(title), Text("\n".join(text.split("\n")[:lines]))]
+    return Group(*parts)
+
+
+def window(count: int, selected: int, lines: int) -> tuple[int, int]:
+    """Which of `count` rows to show so that the selected one is among them: the first one, and how many."""
+    shown = max(1, lines)
+    return max(0, min(selected - shown // 2, count - shown)), shown

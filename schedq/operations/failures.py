@@ -1,0 +1,119 @@
+"""Failed jobs by what went wrong: errors that differ in an id, a number or a quoted value only are one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from schedq.errors import UsageError
+from schedq.operations import Flow, Operation, firm
+from schedq.operations.skimming import MOST_SKIMMED, Skimmed, skim
+from schedq.settings import Settings
+
+MOST_LOOKED_AT: Final = 100_000
+_MOST_NAMED: Final = 10
+_LONGEST: Final = 200
+_MASKS: Final = (
+    (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<address>"),
+    (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<id>"),
+    (re.compile(r"\b0x[0-9a-fA-F]+\b"), "<id>"),
+    # Ids, ours too: long, of letters and digits, some of them digits.
+    (re.compile(r"\b(?=[A-Za-z_-]*\d)(?=[\d_-]*[A-Za-z])[A-Za-z0-9_-]{16,}\b"), "<id>"),
+    (re.compile(r"\b(?=[a-fA-F]*\d)[0-9a-fA-F]{8,}\b"), "<id>"),
+    (re.compile(r"\d+(?:[.,:]\d+)*"), "<n>"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorGroup:
+    """Failed jobs that failed alike.
+
+    Attributes:
+        text: the first line of the error, with `<id>`, `<n>` or `<address>` for what differs.
+        example: how the error of the newest one begins.
+        count: jobs, of those looked at.
+        first_at_ms: when the first of them failed, ms on Redis's clock; 0 if that is not known.
+        last_at_ms: when the last did.
+        tasks: how many there are of each task, the one with the most first; '' for payloads that are no task call.
+        job_ids: the newest 10.
+    """
+
+    text: str
+    example: str
+    count: int
+    first_at_ms: int
+    last_at_ms: int
+    tasks: dict[str, int]
+    job_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """What went wrong.
+
+    Attributes:
+        groups: the largest first.
+        looked_at: failed jobs that were looked at, the newest.
+        failed: failed jobs that there are.
+    """
+
+    groups: tuple[ErrorGroup, ...]
+    looked_at: int
+    failed: int
+
+
+def masked(error: str) -> str:
+    """The first line of an error, without what is another one each time."""
+    lines = error.strip().splitlines()
+    text = lines[0][:_LONGEST] if lines else ""
+    for pattern, name in _MASKS:
+        text = pattern.sub(name, text)
+    return text
+
+
+def errors(queue: Settings, limit: int) -> Flow[Errors]:
+    """Group the newest `limit` failed jobs by their errors; by pages.
+
+    Raises:
+        UsageError: limit not within 1 and 100,000.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_LOOKED_AT:
+        raise UsageError(f"limit must be a whole number of 1 to {MOST_LOOKED_AT:,}, got {limit!r}")
+    place = queue.keys.failed
+    (count,) = yield [Operation("errors", None, (), ("LLEN", place), int)]
+    found: dict[str, Skimmed] = {}
+    looked_at = 0
+    while looked_at < limit:
+        (answer,) = yield [skim(queue, place, "newest", looked_at, min(limit - looked_at, MOST_SKIMMED))]
+        page: list[Skimmed] = firm(answer)
+        if not page:
+            break
+        looked_at += len(page)
+        # Jobs fail meanwhile, so that one may stand on two pages.
+        for job in page:
+            found.setdefault(job.id, job)
+    return Errors(tuple(_grouped(found)), len(found), max(firm(count), len(found)))
+
+
+def _grouped(found: dict[str, Skimmed]) -> list[ErrorGroup]:
+    alike: dict[str, list[Skimmed]] = {}
+    for job in found.values():
+        alike.setdefault(masked(job.error), []).append(job)
+    return sorted((_group(text, jobs) for text, jobs in alike.items()), key=lambda group: (-group.count, group.text))
+
+
+def _group(text: str, jobs: list[Skimmed]) -> ErrorGroup:
+    tasks: dict[str, int] = {}
+    for job in jobs:
+        tasks[job.task] = tasks.get(job.task, 0) + 1
+    instants = [job.ended_at_ms for job in jobs if job.ended_at_ms]
+    return ErrorGroup(
+        text,
+        jobs[0].error,
+        len(jobs),
+        min(instants, default=0),
+        max(instants, default=0),
+        dict(sorted(tasks.items(), key=lambda task: (-task[1], task[0]))),
+        tuple(job.id for job in jobs[:_MOST_NAMED]),
+    )

@@ -1,0 +1,161 @@
+"""A queue at a glance: what `schedq top` and an overview page show, from a few bounded reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from schedq.lifecycle import PLACES
+from schedq.operations import Flow, Operation, firm, same
+from schedq.operations.directory import WorkerRecord, workers
+from schedq.operations.samples import Rate, Sample, newest, rate
+from schedq.operations.skimming import Skimmed, Spread, skim
+from schedq.operations.views import Stats, stats
+from schedq.settings import Settings
+
+RATES_S: Final = (10, 60, 600)
+_SAMPLES: Final = 65
+"""Of which one is older than ten minutes, ticks being some milliseconds more than 10 s apart."""
+_RECENT_MS: Final = 600_000
+_MOST_COMPLETED: Final = 150
+_MOST_OTHERS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPulse:
+    """How one task has been doing, as far as the last jobs tell; '' stands for payloads that are no task call.
+
+    Attributes:
+        task: its name.
+        completed: of the jobs looked at.
+        failed: likewise, for good.
+        running: likewise.
+        run: how long those ran that completed, or failed for good, and how long those have run that still do.
+        last_error: how that of the last one that failed begins, or ''.
+    """
+
+    task: str
+    completed: int
+    failed: int
+    running: int
+    run: Spread
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """A queue at a glance; instants are ms on Redis's clock.
+
+    What is said of starts, run times and tasks is from the newest records: at most 150 completed and 100 failed jobs
+    of the last ten minutes, and the 100 that have been running longest. A queue that keeps no history tells less.
+
+    Attributes:
+        queue: its name.
+        now_ms: when this was.
+        stats: depths and totals, as `stats()` has them.
+        rates: per second over the last 10 s, minute and ten minutes; None while no promoter has taken samples.
+        lateness: from when jobs could start (due, enqueued, taken back) to their start.
+        run: how long jobs ran.
+        overdue_ms: by how much the earliest due instant has passed, 0 if it has not: how far the promoter is behind.
+        oldest_pending_ms: how long the next in line waits; 0 when nobody does.
+        running: the jobs that have been running longest, that one first.
+        tasks: what became of which, the one with the longest runs first.
+        workers: live ones, as they said in the last 10 s.
+        promoter: id of the process that does the waking, or None.
+        samples: of the last ten minutes, oldest first.
+    """
+
+    queue: str
+    now_ms: int
+    stats: Stats
+    rates: tuple[Rate | None, ...]
+    lateness: Spread
+    run: Spread
+    overdue_ms: int
+    oldest_pending_ms: int
+    running: tuple[Skimmed, ...]
+    tasks: tuple[TaskPulse, ...]
+    workers: tuple[WorkerRecord, ...]
+    promoter: str | None
+    samples: tuple[Sample, ...]
+
+    @property
+    def depths(self) -> dict[str, int]:
+        """Jobs by place."""
+        return {place: cast("dict[str, int]", self.stats)[f"{place}_depth"] for place in PLACES}
+
+    @property
+    def failing(self) -> tuple[TaskPulse, ...]:
+        """The tasks with failed jobs, the one with the most first."""
+        return tuple(sorted((task for task in self.tasks if task.failed), key=lambda task: -task.failed))
+
+
+def pulse(queue: Settings) -> Flow[Pulse]:
+    """Look at a queue: one round for itself, two for its workers."""
+    keys = queue.keys
+    answers = yield [
+        stats(queue),
+        newest(queue, _SAMPLES),
+        skim(queue, keys.pending, "oldest", 0, 1),
+        skim(queue, keys.processing, "oldest", 0, _MOST_OTHERS),
+        skim(queue, keys.completed, "newest", 0, _MOST_COMPLETED),
+        skim(queue, keys.failed, "newest", 0, _MOST_OTHERS),
+        Operation("promoter", None, (), ("GET", keys.promoter), same),
+    ]
+    # Damage to the row of samples, or to who promotes, must not keep an operator from the rest.
+    found: Stats = firm(answers[0])
+    taken: list[Sample] = answers[1] if isinstance(answers[1], list) else []
+    waiting, running, completed, failed = (cast("list[Skimmed]", firm(answer)) for answer in answers[2:6])
+    crew = yield from workers(queue)
+    now = found["now_ms"]
+    ended = [job for job in (*completed, *failed) if job.ended_at_ms >= now - _RECENT_MS]
+    begun = [job for job in (*ended, *running) if job.started_at_ms >= now - _RECENT_MS]
+    due = found["next_due_ms"]
+    return Pulse(
+        queue=queue.name,
+        now_ms=now,
+        stats=found,
+        rates=tuple(rate(taken, cast("dict[str, int]", found), now, seconds) for seconds in RATES_S),
+        lateness=Spread.of(job.lateness_ms for job in begun if job.lateness_ms is not None),
+        run=Spread.of(ran for job in ended if (ran := ran_ms(job, now)) is not None),
+        overdue_ms=0 if due is None else max(0, now - due),
+        oldest_pending_ms=waiting[0].waits_ms if waiting else 0,
+        running=tuple(running),
+        tasks=tuple(_by_task(ended, failed, running, now)),
+        workers=tuple(crew),
+        promoter=answers[6] if isinstance(answers[6], str) else None,
+        samples=tuple(sample for sample in taken if sample.at_ms >= now - _RECENT_MS),
+    )
+
+
+def ran_ms(job: Skimmed, now_ms: int) -> int | None:
+    """How long a job ran, or has run; None if nobody wrote that down."""
+    if not job.started_at_ms:
+        return None
+    return max(0, (job.ended_at_ms or now_ms) - job.started_at_ms)
+
+
+def _by_task(
+    ended: Iterable[Skimmed], failed: Sequence[Skimmed], running: Sequence[Skimmed], now_ms: int
+) -> list[TaskPulse]:
+    lost, busy = {job.id for job in failed}, {job.id for job in running}
+    jobs: dict[str, dict[str, Skimmed]] = {}
+    for job in (*running, *ended):  # one may have ended while this was read
+        jobs.setdefault(job.task, {})[job.id] = job
+    found = []
+    for task, by_id in jobs.items():
+        some: list[Any] = list(by_id.values())
+        errors = sorted((job.ended_at_ms, job.error) for job in some if job.id in lost)
+        done = sum(bool(job.ended_at_ms) for job in some)
+        found.append(
+            TaskPulse(
+                task,
+                completed=done - len(errors),
+                failed=len(errors),
+                running=sum(job.id in busy and not job.ended_at_ms for job in some),
+                run=Spread.of(ran for job in some if (ran := ran_ms(job, now_ms)) is not None),
+                last_error=errors[-1][1] if errors else "",
+            )
+        )
+    return sorted(found, key=lambda task: (-(task.run.max_ms or 0), task.task))

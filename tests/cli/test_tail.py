@@ -1,0 +1,135 @@
+"""`schedq tail`: live events in a terminal or a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from schedq import Discard, Fixed, Queue
+from tests.cli.conftest import Run
+from tests.cli.scenes import claimed
+from tests.servers import Server
+from tests.worker.crew import until
+
+
+@pytest.fixture
+def when_listening(desk: Server, queue: Queue) -> Callable[[Callable[[], Any]], threading.Thread]:
+    """Does something as soon as somebody listens to the queue."""
+
+    def begin(act: Callable[[], Any]) -> threading.Thread:
+        def work() -> None:
+            until(lambda: listeners(desk, queue))
+            act()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        return thread
+
+    return begin
+
+
+def listeners(desk: Server, queue: Queue) -> int:
+    with closing(desk.client()) as client:
+        return int(client.execute_command("PUBSUB", "NUMSUB", queue.settings.keys.events)[1])
+
+
+def some_of_each(queue: Queue) -> None:
+    queue.enqueue(1, job_id="done")
+    queue.complete(claimed(queue))
+    queue.enqueue(2, job_id="again", backoff=Fixed(60))
+    queue.fail(claimed(queue), "not yet")
+    queue.enqueue(3, job_id="bad")
+    queue.fail(claimed(queue), Discard("\x1b[31mno use"))
+
+
+def test_it_shows_what_happens_and_what_it_cannot_know(run: Run, queue: Queue, when_listening: Any):
+    queue.enqueue("later", delay=3600)
+    thread = when_listening(lambda: some_of_each(queue))
+
+    said = run("tail", "mail", "--limit", "3")
+    thread.join()
+
+    done, again, bad = said.out.splitlines()
+    assert done.split()[1:] == ["completed", "done", "attempt", "1"]
+    assert "retry" in again
+    assert again.endswith("attempt 1, due in 1 min, not yet")
+    assert bad.endswith("[31mno use")
+    assert "\x1b" not in said.out
+    assert "enqueued or has started sends no event" in said.complaint
+
+
+def test_it_can_be_asked_for_some_only_as_json(run: Run, queue: Queue, when_listening: Any):
+    queue.enqueue("later", delay=3600)
+    thread = when_listening(lambda: some_of_each(queue))
+
+    said = run("tail", "mail", "--status", "failed", "--status", "retry", "--id", "bad", "--json", "-n", "1")
+    thread.join()
+
+    assert said.json["id"] == "bad"
+    assert said.json["status"] == "failed"
+
+
+def test_a_status_that_there_is_not_is_refused(run: Run):
+    assert run("tail", "mail", "--status", "done").code == 2
+
+
+def started(desk: Server, queue: Queue, *words: str) -> subprocess.Popen[str]:
+    queue.enqueue("later", delay=3600)
+    environment = os.environ | {"SCHEDQ_REDIS_URL": desk.unix_url}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "schedq", "tail", "mail", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    until(lambda: listeners(desk, queue), within=120)
+    return process
+
+
+def test_ctrl_c_ends_it_in_order(desk: Server, queue: Queue):
+    with started(desk, queue) as process:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+
+    assert (process.returncode, out) == (0, "")
+    assert "Traceback" not in err
+
+
+def test_a_reader_that_has_gone_ends_it_in_order(desk: Server, queue: Queue):
+    with started(desk, queue, "--json") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        some_of_each(queue)
+        assert json.loads(process.stdout.readline())["id"] == "done"
+        process.stdout.close()
+
+        def is_over() -> bool:
+            queue.cancel(queue.enqueue(1))
+            return process.poll() is not None
+
+        until(is_over, within=120)
+        assert (process.returncode, process.stderr.read()) == (0, "")
+
+
+def test_it_goes_on_after_a_loss_and_says_so():
+    with Server() as server, Queue("mail", redis=server.unix_url) as queue, started(server, queue, "--json") as process:
+        assert process.stdout is not None
+        server.kill()
+        server.start()
+        assert json.loads(process.stdout.readline()) == {"id": "", "status": "missed"}
+        until(lambda: listeners(server, queue), within=120)
+        queue.cancel(queue.enqueue(1, job_id="after"))
+        assert json.loads(process.stdout.readline())["id"] == "after"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+        assert process.returncode == 0

@@ -1,0 +1,366 @@
+"""`schedq top`: one screen for a pipe, a live one in a real terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from schedq import Discard, Queue
+from schedq.cli.top.desk import Desk, OneQueue, Queues
+from schedq.cli.top.screens import curve, per_second, window
+from schedq.operations.samples import Sample
+from tests.cli.conftest import Run
+from tests.cli.scenes import beat, claimed, failed_jobs, one_of_each
+from tests.servers import Server
+from tests.worker.crew import until
+
+# -- one screen
+
+
+def test_one_screen_shows_what_is_going_on(run: Run, queue: Queue):
+    one_of_each(queue)
+    beat(queue, "w-1", running=1)
+
+    said = "\n".join(run("top", "mail", "--once").lines)
+
+    for fact in ("queue mail at", "no promoter", "per second", "start late by", "run for", "next due", "w-1"):
+        assert fact in said
+    assert "failing tasks" in said
+    assert "no [bold]such[/bold]" in said
+    assert "\x1b" not in said
+
+
+def test_one_screen_of_all_queues_has_a_line_each(run: Run, make_queue: Callable[..., Queue]):
+    for name in ("mail", "reports"):
+        make_queue(name).enqueue(1)
+    make_queue("reports").pause()
+
+    said = run("top", "--once").lines
+
+    assert said[2].split()[:3] == [">", "mail", "1"]
+    assert said[3].split()[0] == "reports"
+    assert said[3].endswith("PAUSED")
+
+
+def test_as_json_it_is_one_pulse_or_all(run: Run, queue: Queue):
+    queue.enqueue(1)
+
+    one, everything = run("top", "mail", "--json").json, run("top", "--json").json
+
+    assert (one["queue"], one["stats"]["pending_depth"]) == ("mail", 1)
+    assert [found["queue"] for found in everything["queues"]] == ["mail"]
+
+
+def test_the_live_screen_wants_a_terminal(run: Run, queue: Queue):
+    queue.enqueue(1)
+
+    said = run("top", "mail")
+
+    assert (said.code, "--once" in said.complaint) == (2, True)
+
+
+def test_a_damaged_queue_hides_no_other(run: Run, make_queue: Callable[..., Queue], desk: Server):
+    for name in ("mail", "reports"):
+        make_queue(name).enqueue(1)
+    with desk.client() as client:
+        client.set(make_queue("mail").settings.keys.stats, "what is this")
+
+    said = run("top", "--once").lines
+
+    assert "see schedq doctor" in said[2]
+    assert "reports" in said[3]
+
+
+# -- what keys do
+
+
+def at(queue: Queue) -> Desk:
+    """Looking at a queue."""
+    made = Desk()
+    made.open(OneQueue(made, queue))
+    made.look()
+    return made
+
+
+def press(top: Desk, *keys: str) -> None:
+    for key in keys:
+        top.press(key)
+        top.look()
+    while top.is_working:
+        top.look()
+
+
+def drawn(top: Desk, capsys: pytest.CaptureFixture[str], lines: int = 40) -> str:
+    from schedq.cli import show
+
+    capsys.readouterr()
+    show.out(top.views[-1].draw(lines))
+    return capsys.readouterr().out
+
+
+def test_a_pause_asks_first(queue: Queue):
+    queue.enqueue(1)
+    top = at(queue)
+
+    press(top, "p")
+    assert top.status == "Pause queue mail? [y/N]"
+    press(top, "n")
+    assert queue.stats()["paused_since_ms"] is None
+
+    press(top, "p", "y")
+    assert queue.stats()["paused_since_ms"] is not None
+    press(top, "p", "y")
+    assert queue.stats()["paused_since_ms"] is None
+    assert [entry.move for entry in queue.inspector.log()] == ["pause", "resume"]
+
+
+def test_all_failed_jobs_can_be_requeued_in_batches(queue: Queue):
+    failed_jobs(queue, 270)
+    top = at(queue)
+
+    press(top, "r")
+    assert top.status == "Requeue 270 failed jobs of queue mail? [y/N]"
+    top.press("y")
+    top.look()
+    assert top.status == "requeued 250 of 270"
+    press(top)
+
+    stats = queue.stats()
+    assert (stats["pending_depth"], stats["failed_depth"]) == (270, 0)
+
+
+def test_a_job_is_found_in_its_list_and_opened(queue: Queue, capsys: pytest.CaptureFixture[str]):
+    newest = failed_jobs(queue, 3)[::-1]
+    top = at(queue)
+
+    press(top, "f", "down", "enter")
+
+    assert newest[1] in drawn(top, capsys)
+    assert "no use" in drawn(top, capsys)
+    press(top, "r", "y")
+    assert queue.get_job(newest[1]).status == "pending"
+    press(top, "back")
+    assert "failed: 1 to 2 of 2" in drawn(top, capsys)
+    press(top, "back", "back")
+    assert isinstance(top.views[-1], OneQueue)
+
+
+def test_a_long_list_is_read_page_by_page(queue: Queue, capsys: pytest.CaptureFixture[str]):
+    ids = queue.enqueue_many(range(100))
+    top = at(queue)
+    press(top, "w")
+    drawn(top, capsys, 13)
+
+    press(top, *["down"] * 50)
+
+    text = drawn(top, capsys, 13)
+    assert f"> {ids[50]}" in "\n".join(" ".join(line.split()[:2]) for line in text.splitlines())
+    assert len(text.splitlines()) <= 13
+
+
+@pytest.mark.parametrize(("key", "state"), [("k", "cancelled"), ("n", "pending")])
+def test_a_delayed_job_can_be_run_now_or_cancelled(queue: Queue, key: str, state: str):
+    job_id = queue.enqueue(1, delay=300)
+    top = at(queue)
+
+    press(top, "d", key, "y")
+
+    assert queue.get_job(job_id).status == state
+
+
+def test_what_can_not_be_done_is_said(queue: Queue):
+    queue.enqueue(1)
+    top = at(queue)
+
+    press(top, "w", "r", "y")
+
+    assert "nothing was done" in top.status
+
+
+def test_a_queue_of_many_can_be_opened(make_queue: Callable[..., Queue], capsys: pytest.CaptureFixture[str]):
+    queues = [make_queue(name) for name in ("mail", "reports")]
+    for queue in queues:
+        queue.enqueue(1)
+    top = Desk()
+    top.open(Queues(top, queues))
+    top.look()
+
+    press(top, "down", "enter")
+
+    assert "queue reports at" in drawn(top, capsys)
+
+
+def test_a_redis_that_does_not_answer_is_said_and_the_screen_stays():
+    with Server() as server, Queue("mail", redis=server.unix_url, retry_for=0) as queue:
+        queue.enqueue(1)
+        top = at(queue)
+        server.kill()
+        top.look()
+        assert "server.sock" in top.status
+        server.start()
+        press(top, " ")
+        assert top.status == OneQueue.hints
+
+
+# -- numbers
+
+
+def test_the_curve_has_a_bar_for_each_ten_seconds():
+    def sample(at_ms: int, completed: int) -> Sample:
+        facts: dict[str, Any] = dict.fromkeys(Sample.__slots__, 0)
+        return Sample(**facts | {"at_ms": at_ms, "completed_total": completed})
+
+    now = 1_800_000_000_000
+    bars = curve([sample(now - 40_000, 0), sample(now - 20_000, 100), sample(now - 10_000, 400)], now)
+
+    assert bars[-4:] == [5.0, 5.0, 30.0, 0.0]
+    assert set(bars[:-4]) == {0.0}
+    assert curve([], now) == [0.0] * 60
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0"), (0.125, "0.12"), (1.5, "1.5"), (12.34, "12.3"), (1234.5, "1,234"), (100, "100")]
+)
+def test_rates_are_as_exact_as_their_size_asks(number: float, text: str):
+    assert per_second(number) == text
+
+
+def test_a_window_shows_the_chosen_row():
+    assert window(3, 2, 10) == (0, 10)
+    assert window(100, 99, 10) == (90, 10)
+    assert window(100, 50, 10)[0] <= 50 < window(100, 50, 10)[0] + 10
+
+
+# -- in a terminal
+
+
+class Terminal:
+    """A terminal in which the live screen runs."""
+
+    def __init__(self, *words: str, **environment: str) -> None:
+        self._ours, self._theirs = os.openpty()
+        fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.before = termios.tcgetattr(self._theirs)
+        self.text = ""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "schedq", "top", "--interval", "0.1", *words],
+            preexec_fn=lambda: os.login_tty(self._theirs),
+            pass_fds=(self._theirs,),
+            env=os.environ | {"TERM": "xterm-256color"} | environment,
+        )
+
+    def read(self) -> None:
+        while select.select([self._ours], [], [], 0.02)[0]:
+            try:
+                found = os.read(self._ours, 65536)
+            except OSError:
+                return
+            if not found:
+                return
+            self.text += found.decode(errors="replace")
+
+    def shows(self, text: str) -> None:
+        """Wait until it shows a text."""
+
+        def look() -> bool:
+            self.read()
+            return text in self.text
+
+        until(look, within=120)
+
+    def type(self, keys: bytes) -> None:
+        self.text = ""
+        os.write(self._ours, keys)
+
+    def code(self) -> int:
+        """Its exit code; read on meanwhile, or it can't write its last words."""
+        deadline = time.monotonic() + 120
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline
+            self.read()
+        self.read()
+        return self.process.returncode
+
+    @property
+    def is_as_it_was(self) -> bool:
+        return termios.tcgetattr(self._theirs) == self.before and self.text.endswith("\x1b[?25h\x1b[?1049l")
+
+    def hang_up(self) -> None:
+        os.close(self._theirs)
+        os.close(self._ours)
+        self._ours = self._theirs = -1
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for fd in (self._ours, self._theirs):
+            if fd >= 0:
+                os.close(fd)
+
+
+@contextmanager
+def terminal(*words: str, **environment: str) -> Iterator[Terminal]:
+    made = Terminal(*words, **environment)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_in_a_terminal_keys_act_and_it_is_left_as_it_was(queue: Queue):
+    queue.enqueue({"task": "send"})
+    queue.fail(claimed(queue), Discard("\x1b]0;evil\x07bad"))
+    with terminal("mail") as screen:
+        screen.shows("queue mail at")
+        assert termios.tcgetattr(screen._theirs) != screen.before
+
+        screen.type(b"p")
+        screen.shows("Pause queue mail? [y/N]")
+        screen.type(b"y")
+        screen.shows("PAUSED")
+        screen.type(b"f\x1b[B\r")
+        screen.shows("traceback" if "traceback" in queue.list_failed()[0].fields else "last error")
+        assert "\x1b]0;" not in screen.text
+        screen.type(b"\x1b\x1b")
+        screen.shows("per second")
+        screen.type(b"q")
+
+        assert screen.code() == 0
+        assert "\x1b[?1049l" in screen.text
+        assert screen.is_as_it_was
+    assert queue.stats()["paused_since_ms"] is not None
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_signals_leave_the_terminal_as_it_was(queue: Queue, number: signal.Signals, code: int):
+    queue.enqueue(1)
+    with terminal("mail") as screen:
+        screen.shows("queue mail at")
+
+        screen.process.send_signal(number)
+
+        assert screen.code() == code
+        assert screen.is_as_it_was
+
+
+def test_a_terminal_that_is_closed_ends_it(queue: Queue):
+    queue.enqueue(1)
+    with terminal("mail") as screen:
+        screen.shows("queue mail at")
+
+        screen.hang_up()
+
+        until(lambda: screen.process.poll() is not None, within=120)

@@ -1,0 +1,105 @@
+"""`schedq workers`, and asking one to stop."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from schedq import Queue
+from tests.cli.conftest import Run
+from tests.cli.scenes import beat
+
+JOBS = json.dumps([{"id": "j-1", "task": "send", "started_at_ms": int(time.time() * 1000) - 65_000, "attempts": 2}])
+
+
+def test_it_shows_what_each_worker_runs_and_since_when(run: Run, queue: Queue):
+    queue.enqueue(1)
+    beat(queue, "vm-7-abc", running=1, jobs=JOBS, version="1.2.3")
+
+    lines = run("workers", "mail").lines
+
+    assert "queue mail" in lines[0]
+    assert "vm-7-abc" in lines[1]
+    for fact in ("1 of 10 busy", "host vm, pid 7", "schedq 1.2.3", "told"):
+        assert fact in lines[1]
+    assert lines[3].split()[:3] == ["j-1", "send", "2"]
+    assert "min" in lines[3]
+
+
+def test_without_a_name_it_shows_those_of_all_queues(run: Run, make_queue: Callable[..., Queue]):
+    for name in ("mail", "reports", "idle"):
+        make_queue(name).enqueue(1)
+    beat(make_queue("mail"), "w-1")
+    beat(make_queue("reports"), "w-2")
+
+    said = run("workers").lines
+
+    assert [line for line in said if line.startswith(("queue", "w-"))][0::2] == ["queue mail", "queue reports"]
+    assert said[-1] == "no live worker: idle"
+
+
+def test_as_json_it_is_one_object(run: Run, queue: Queue):
+    queue.enqueue(1)
+    beat(queue, "w-1", running=1, jobs=JOBS)
+
+    one, everything = run("workers", "mail", "--json").json, run("workers", "--json").json
+
+    assert everything == {"queues": [one]}
+    (worker,) = one["workers"]
+    assert (one["queue"], worker["id"], worker["jobs"][0]["task"]) == ("mail", "w-1", "send")
+    assert worker["seen_at_ms"] > 0
+
+
+def test_a_queue_that_is_not_there_is_said_to_be_none(run: Run):
+    said = run("workers", "mali")
+
+    assert said.out == "no live worker: mali\n"
+    assert "nothing is stored of queue mali" in said.complaint
+
+
+def test_one_can_be_asked_to_stop_by_its_id_alone(run: Run, make_queue: Callable[..., Queue]):
+    make_queue("mail").enqueue(1)
+    queue = make_queue("reports")
+    queue.enqueue(1)
+    beat(queue, "w-2")
+
+    said = run("workers", "--stop", "w-2").lines
+
+    assert said == ["worker w-2: asked to stop; it hears of it within 10 s"]
+    assert queue.list_workers()[0].is_stopping
+    assert "STOPPING" in run("workers", "reports").out
+
+
+def test_who_is_not_there_is_named_and_the_others_are_asked(run: Run, queue: Queue):
+    queue.enqueue(1)
+    beat(queue, "w-1")
+
+    said = run("workers", "mail", "--stop", "w-1", "--stop", "w-9", "--yes", "--json")
+
+    assert said.code == 1
+    assert json.loads(said.out) == {"asked": ["w-1"], "unknown": ["w-9"]}
+    assert said.complaint == "schedq: no live worker of queue mail has the id w-9"
+    assert queue.list_workers()[0].is_stopping
+
+
+def test_several_are_asked_about_first(run: Run, queue: Queue):
+    beat(queue, "w-1")
+    beat(queue, "w-2")
+
+    said = run("workers", "mail", "--stop", "w-1", "--stop", "w-2")
+
+    assert (said.code, "add --yes" in said.complaint) == (1, True)
+    assert not any(worker.is_stopping for worker in queue.list_workers())
+
+
+@pytest.mark.parametrize("hostile", ["\x1b[31mred", "[bold]x[/bold]", "a\nb"])
+def test_what_a_worker_says_cannot_steer_the_terminal(run: Run, queue: Queue, hostile: str):
+    beat(queue, "w-1", host=hostile, running=1, jobs=json.dumps([{"id": hostile, "task": hostile}]))
+
+    said = run("workers", "mail")
+
+    assert "\x1b" not in said.out
+    assert "a\nb" not in said.out
