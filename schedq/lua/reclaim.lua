@@ -216,8 +216,8 @@ end
 
 -- Given before the clock went back, a lease would last until the clock is there again. Whoever noticed that may be dead
 -- by now; a claim, or renewal, of a time to come tells it as well, and leaves alone what a longer visibility gave.
-local furthest = {'+inf', '(' .. digits(now + visibility), 'LIMIT', 0, shorten and 1000 or FURTHEST}
-for _, id in ipairs(redis.call('ZREVRANGEBYSCORE', leases, unpack(furthest))) do
+local furthest = {'+inf', '(' .. digits(now + visibility), 'BYSCORE', 'REV', 'LIMIT', 0, shorten and 1000 or FURTHEST}
+for _, id in ipairs(redis.call('ZRANGE', leases, unpack(furthest))) do
   if shorten or whole(redis.pcall('HGET', jobs .. id, 'claimed_at_ms')) > now then
     redis.call('ZADD', leases, now + visibility, id)
   end
