@@ -156,7 +156,8 @@ def test_a_stop_request_is_noted_in_the_workers_hash_and_logged_once(queue: Hand
     assert queue.inspector.stop_worker("w-1") is True
 
     assert queue.list_workers()[0].is_stopping
-    assert queue.exchange([upkeep.beat(queue.settings, "w-1", {"pid": 7})]) == [True]
+    (answer,) = queue.exchange([upkeep.beat(queue.settings, "w-1", {"pid": 7})])
+    assert answer.is_asked
     assert [(entry.move, entry.id) for entry in queue.inspector.log()] == [("stop worker", "w-1")]
 
 
