@@ -8,8 +8,9 @@ from typing import Any
 
 from schedq.application import Application
 from schedq.connection.asender import AsyncSender
+from schedq.ids import new_request
 from schedq.instants import Duration, Instant, duration_ms
-from schedq.operations import audit, directory, failures, forecast, pulse, samples, timeline, views, why
+from schedq.operations import acting, audit, directory, failures, forecast, pulse, samples, timeline, views, why
 from schedq.operations.acting import Acted, ActOnMatching, ActOnThese, Progress, Wish
 from schedq.operations.audit import LogEntry
 from schedq.operations.failures import Errors
@@ -93,6 +94,10 @@ class AsyncInspector:
     async def import_jobs(self, entries: Sequence[object], *, finished: bool = False) -> Imported:
         """As `Inspector.import_jobs`."""
         return await self._drive(bring(self._queue.settings, entries, finished=finished))
+
+    async def note(self, action: str, said: str, *, count: int = 1, who: str | None = None) -> None:
+        """As `Inspector.note`."""
+        await self._ask(acting.note(self._queue.settings, new_request(), action, count, said, who))
 
     async def _act(self, act: ActOnThese | ActOnMatching, *, is_noted: bool = True) -> Acted:
         try:

@@ -8,8 +8,9 @@ from typing import Any
 from schedq.application import Application
 from schedq.clocks import monotonic
 from schedq.connection.sender import Sender
+from schedq.ids import new_request
 from schedq.instants import Duration, Instant, duration_ms
-from schedq.operations import audit, directory, failures, forecast, pulse, samples, timeline, views, why
+from schedq.operations import acting, audit, directory, failures, forecast, pulse, samples, timeline, views, why
 from schedq.operations.acting import Acted, ActOnMatching, ActOnThese, Progress, Wish
 from schedq.operations.audit import LogEntry
 from schedq.operations.failures import Errors
@@ -218,6 +219,17 @@ class Inspector:
             QueueFull, NotAcknowledged, StoreUnavailable: as `Queue.enqueue_many`.
         """
         return self._drive(bring(self._queue.settings, entries, finished=finished))
+
+    def note(self, action: str, said: str, *, count: int = 1, who: str | None = None) -> None:
+        """Write one line of the log about what was done by other means, such as `pause` or `purge`.
+
+        Args:
+            action: what was done.
+            said: more about it.
+            count: to how many.
+            who: on whose behalf; else this process's user and host.
+        """
+        self._ask(acting.note(self._queue.settings, new_request(), action, count, said, who))
 
     def _act(self, act: ActOnThese | ActOnMatching, *, is_noted: bool = True) -> Acted:
         try:

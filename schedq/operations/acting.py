@@ -105,15 +105,9 @@ class Act:
 
     def note(self) -> Operation[int]:
         """The line of the log."""
-        acted, queue = self.acted, self._queue
+        acted = self.acted
         said = f"{self._meant}: {acted.done} done, {acted.refused} refused"
-        return Operation(
-            "note",
-            lua.load("note"),
-            (queue.keys.log,),
-            (queue.now_argument(), queue.log_size, self._request, self._wish.action, acted.done, said, self._wish.who),
-            int,
-        )
+        return note(self._queue, self._request, self._wish.action, acted.done, said, self._wish.who)
 
     def _count(self, *, looked: int = 0, matched: int = 0, done: int = 0, refused: int = 0) -> None:
         old = self.acted
@@ -243,6 +237,21 @@ class ActOnMatching(Act):
 
     def _room(self) -> int:
         return MOST_FOUND if self._limit is None else min(MOST_FOUND, self._limit - self.acted.matched)
+
+
+def note(queue: Settings, request: str, action: str, count: int, said: str, who: str | None) -> Operation[int]:
+    """One line of the log about what an operator did.
+
+    Args:
+        queue: where.
+        request: fresh, so that sending it again is recognised.
+        action: what was done.
+        count: to how many.
+        said: more about it.
+        who: who did it; None for this process's user and host.
+    """
+    args = (queue.now_argument(), queue.log_size, request, action, count, said, who or _user())
+    return Operation("note", lua.load("note"), (queue.keys.log,), args, int)
 
 
 def delete(
