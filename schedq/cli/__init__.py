@@ -15,6 +15,7 @@ from schedq.cli.cancel import cancel
 from schedq.cli.carrying import export, import_
 from schedq.cli.completion import VARIABLE, completion
 from schedq.cli.cron import cron
+from schedq.cli.dashboard import dashboard
 from schedq.cli.demo import demo
 from schedq.cli.doctor import doctor
 from schedq.cli.enqueue import enqueue
@@ -42,7 +43,7 @@ from schedq.errors import SchedqError
 COMMANDS = (
     *(worker, promoter, enqueue, stats, jobs, job, why, forecast, requeue, cancel, reschedule, pause, resume, purge),
     *(export, import_),
-    *(workers, tail, top),
+    *(workers, tail, top, dashboard),
     *(schedules, cron, doctor, health, exporter, server, completion, demo),
 )
 

@@ -30,6 +30,7 @@ PRINTS_DATA = set(PARTS) - {
     "worker",
     "promoter",
     "exporter",
+    "dashboard",
     "completion",
     "demo",
     "export",

@@ -1,0 +1,109 @@
+"""What a browser keeps for us and shows again: sealed, so that nobody else can make one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections import OrderedDict, deque
+from typing import Final
+
+SESSION_S: Final = 12 * 3600
+"""Seconds after which a browser must log in again."""
+_MOST_CALLERS: Final = 1000
+_MOST_NOTED: Final = 500
+_NONCE: Final = 22
+"""Characters of a form cookie: 128 random bits."""
+
+
+class Seal:
+    """Makes and checks session cookies and form tokens; keeps nothing, so any process with the secret can check.
+
+    Args:
+        secret: what they are sealed with; another one makes all of them worthless.
+    """
+
+    def __init__(self, secret: str) -> None:
+        self._key = hashlib.sha256(b"schedq dashboard\0" + secret.encode()).digest()
+        # Cookies are not kept apart by port: two dashboards on one host must not log each other out.
+        self.cookie: Final = f"schedq_{self._mac('name', '')[:8]}"
+
+    def _mac(self, purpose: str, text: str) -> str:
+        return hmac.new(self._key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
+
+    def session(self) -> str:
+        """A cookie for a browser whose user showed the token."""
+        text = f"{int(time.time()) + SESSION_S}.{secrets.token_urlsafe(12)}"
+        return f"{text}.{self._mac('session', text)}"
+
+    def is_session(self, cookie: str) -> bool:
+        """Whether this is such a cookie, not yet at its end."""
+        text, _, mac = cookie.rpartition(".")
+        ends = text.partition(".")[0]
+        is_ours = hmac.compare_digest(mac.encode(), self._mac("session", text).encode())
+        return is_ours and ends.isascii() and ends.isdigit() and int(ends) > time.time()
+
+    def note(self, text: str) -> str:
+        """A cookie with something to say on the next page."""
+        carried = base64.urlsafe_b64encode(text[:_MOST_NOTED].encode()).decode()
+        return f"{carried}.{self._mac('note', carried)}"
+
+    def noted(self, cookie: str) -> str:
+        """What such a cookie says; '' if it is none."""
+        carried, _, mac = cookie.rpartition(".")
+        if not hmac.compare_digest(mac.encode(), self._mac("note", carried).encode()):
+            return ""
+        return base64.urlsafe_b64decode(carried).decode(errors="replace")
+
+    def form_token(self, nonce: str) -> str:
+        """What the forms of a browser with this form cookie carry."""
+        return self._mac("form", nonce)
+
+    def is_form_token(self, nonce: str, token: str) -> bool:
+        """Whether a form with this token was made for the browser with this cookie."""
+        return is_nonce(nonce) and hmac.compare_digest(token.encode(), self.form_token(nonce).encode())
+
+
+def new_nonce() -> str:
+    """A form cookie for a browser that has none."""
+    return secrets.token_urlsafe(16)
+
+
+def is_nonce(text: str) -> bool:
+    """Whether this can be a form cookie."""
+    return len(text) == _NONCE and text.isascii()
+
+
+def is_same(shown: str, token: str) -> bool:
+    """Whether the token was shown; takes as long whether it is nearly right or not at all."""
+    digests = (hashlib.sha256(text.encode(errors="surrogatepass")).digest() for text in (shown, token))
+    return hmac.compare_digest(*digests)
+
+
+class Throttle:
+    """Slows down who guesses tokens: so many wrong ones a minute from one address.
+
+    Args:
+        most: wrong ones that are allowed.
+        window_s: the minute.
+    """
+
+    def __init__(self, most: int = 10, window_s: float = 60) -> None:
+        self._most, self._window_s = most, window_s
+        self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def is_blocked(self, caller: str) -> bool:
+        """Whether this address has guessed too often of late."""
+        wrong = self._wrong.get(caller)
+        while wrong and wrong[0] < time.monotonic() - self._window_s:
+            wrong.popleft()
+        return wrong is not None and len(wrong) >= self._most
+
+    def note_wrong(self, caller: str) -> None:
+        """An address showed a wrong token."""
+        self._wrong.setdefault(caller, deque(maxlen=self._most)).append(time.monotonic())
+        self._wrong.move_to_end(caller)
+        if len(self._wrong) > _MOST_CALLERS:
+            self._wrong.popitem(last=False)

@@ -1,0 +1,171 @@
+"""A Redis, a dashboard that serves it, and a client or a browser that looks at it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from html import unescape
+from typing import Any, ClassVar
+
+import httpx
+import pytest
+import redis
+
+from schedq import Queue
+from schedq.dashboard import Dashboard, create_app
+from schedq.dashboard.serving import Server as WebServer
+from schedq.dashboard.serving import address_of, bound, server_of
+from tests.servers import Server
+
+TOKEN = "correct horse battery staple"
+CSRF = re.compile(r'name="csrf" value="([0-9a-f]{64})"')
+
+
+@dataclass(frozen=True)
+class Served:
+    """A dashboard under way.
+
+    Attributes:
+        url: where it is.
+        dashboard: the application.
+    """
+
+    url: str
+    dashboard: Dashboard
+
+
+class Visitor:
+    """A client that keeps cookies, and can send the forms of pages; no JavaScript."""
+
+    under_way: ClassVar[list[Visitor]] = []
+
+    def __init__(self, url: str, **headers: str) -> None:
+        self.http = httpx.Client(base_url=url, headers={"accept": "text/html", **headers}, timeout=60)
+        self.origin = url
+        self.under_way.append(self)
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        """A page as it is."""
+        return self.http.get(path, **options)
+
+    def page(self, path: str) -> str:
+        """A page that is there."""
+        answer = self.get(path)
+        assert answer.status_code == 200, (path, answer.status_code, answer.text)
+        return answer.text
+
+    def token(self, path: str = "/queues/mail") -> str:
+        """The token of the forms of a page."""
+        found = CSRF.search(self.get(path).text)
+        assert found, path
+        return found[1]
+
+    def post(self, path: str, fields: dict[str, Any], **headers: str) -> httpx.Response:
+        """A form as a browser sends it, with the token unless it is there."""
+        data = fields if "csrf" in fields else {"csrf": self.token(), **fields}
+        return self.http.post(path, data=data, headers={"origin": self.origin, **headers})
+
+    def ask(self, do: str, *, queue: str = "mail", **fields: Any) -> tuple[str, dict[str, Any]]:
+        """Press a button: the page that asks, and the fields of its form."""
+        asked = self.post(f"/queues/{queue}/confirm", {"do": do, **fields})
+        assert asked.status_code == 200, asked.text
+        hidden: dict[str, Any] = {}
+        for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', asked.text):
+            hidden.setdefault(name, []).append(unescape(value))
+        return unescape(asked.text), hidden
+
+    def do(self, do: str, *, queue: str = "mail", **fields: Any) -> str:
+        """Press a button, confirm, and go on to the page that comes next."""
+        _, hidden = self.ask(do, queue=queue, **fields)
+        done = self.post(f"/queues/{queue}/act", hidden | fields)
+        assert done.status_code == 303, done.text
+        return unescape(self.page(done.headers["location"]))
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Server]:
+    """A server whose queues are those of one test."""
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def raw(store: Server) -> Iterator[redis.Redis]:
+    """A plain client, on an empty Redis."""
+    with store.client() as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def queue(store: Server, raw: redis.Redis) -> Iterator[Queue]:
+    """The one queue there is, once it is used."""
+    with Queue("mail", redis=store.own_url) as queue:
+        yield queue
+
+
+class Running:
+    """A dashboard on a port of its own, in a thread of its own."""
+
+    def __init__(self, dashboard: Dashboard) -> None:
+        ready = threading.Event()
+        listening = bound("127.0.0.1", 0, is_guarded=False)
+        self.served = Served(address_of(listening), dashboard)
+        self._server: WebServer = server_of(dashboard, ready.set)
+        self._loop = asyncio.new_event_loop()
+
+        def run() -> None:
+            self._loop.run_until_complete(self._server.serve(sockets=[listening]))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+        assert ready.wait(60)
+
+    def stop(self) -> None:
+        """End it in order."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._server.handle_exit, signal.SIGTERM, None)
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def serve(store: Server) -> Iterator[Callable[..., Served]]:
+    """Serves a dashboard; options are those of `create_app`."""
+    under_way: list[Running] = []
+
+    def serve(**options: Any) -> Served:
+        running = Running(create_app(options.pop("redis", store.own_url), **options))
+        under_way.append(running)
+        return running.served
+
+    yield serve
+    for running in under_way:
+        running.stop()
+
+
+@pytest.fixture(scope="module")
+def served(store: Server) -> Iterator[Served]:
+    """A dashboard that serves this machine, for all tests of a file."""
+    running = Running(create_app(store.own_url))
+    yield running.served
+    running.stop()
+
+
+@pytest.fixture
+def visitor(served: Served) -> Visitor:
+    """A client of that one."""
+    return Visitor(served.url)
+
+
+@pytest.fixture(autouse=True)
+def _visitors_leave() -> Iterator[None]:
+    yield
+    while Visitor.under_way:
+        Visitor.under_way.pop().http.close()

@@ -1,0 +1,413 @@
+"""The dashboard in a real browser: Chromium, without a screen. `scripts/test` installs it where it can."""
+
+from __future__ import annotations
+
+import http.server
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from schedq import Queue
+from schedq.dashboard import create_app
+from tests.dashboard.conftest import TOKEN, Running, Served
+from tests.dashboard.hostility import PAGES, fill
+from tests.servers import Server
+
+PICTURES = Path(__file__).parent / "pictures"
+PATIENCE_MS = 60_000
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+EVIL = "queues.evil.example"
+STAYS = "window.stays = true"
+Open = Callable[..., Page]
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium here: apt-get install chromium; scripts/test does that where it can"
+)
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests; names that it is asked for lead to this machine."""
+    arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+    arguments.append(f"--host-resolver-rules=MAP {EVIL} 127.0.0.1")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments, timeout=PATIENCE_MS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, served: Served) -> Iterator[Open]:
+    """Opens a path of the dashboard in a window of its own; options are those of a browser's context."""
+    contexts = []
+
+    def open_page(path: str, *, at: str = "", **options: Any) -> Page:
+        context = browser.new_context(base_url=at or served.url, **options)
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
+        page = context.new_page()
+        page.goto(path)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def mail(queue: Queue) -> Queue:
+    """The queue, with something in it, so that it is there."""
+    queue.enqueue({"kind": "first"})
+    return queue
+
+
+def live(page: Page) -> None:
+    """Wait until the page is live."""
+    expect(page.locator("#pulse")).to_have_class("pulse live")
+
+
+def depth(page: Page, place: str) -> Any:
+    """How many jobs the page says to be in a place."""
+    return page.locator(f".depths a.{place} b")
+
+
+def confirmed(page: Page, label: str) -> None:
+    """Say yes to the page that asks."""
+    expect(page.locator("form.confirm")).to_be_visible()
+    page.locator("form.confirm").get_by_role("button", name=label, exact=True).click()
+    expect(page.locator(".said")).to_be_visible()
+
+
+def fail_all(queue: Any, count: int) -> None:
+    queue.enqueue_many([{"n": n} for n in range(count)], max_attempts=1)
+    while (job := queue.claim(timeout_ms=0)) is not None:
+        queue.fail(job, f"smtp timeout after {job.attempts} s")
+
+
+# -- seeing
+
+
+def test_a_job_that_is_enqueued_is_seen_to_run_without_a_reload(open_page: Open, mail: Any):
+    page = open_page("/queues/mail/jobs?state=completed")
+    live(page)
+    page.evaluate(STAYS)
+    expect(depth(page, "pending")).to_have_text("1")
+
+    job_id = mail.enqueue({"kind": "second"})
+    expect(depth(page, "pending")).to_have_text("2")
+    for _ in range(2):
+        mail.complete(mail.claim(), {"sent": True})
+
+    expect(page.locator("#live_jobs")).to_contain_text(job_id)
+    expect(depth(page, "completed")).to_have_text("2")
+    assert page.evaluate("window.stays") is True
+
+
+def test_ticks_and_focus_stay_while_a_page_lives(open_page: Open, mail: Any):
+    first = mail.enqueue({"kind": "ticked"})
+    page = open_page("/queues/mail/jobs?state=pending")
+    live(page)
+    box = page.locator(f'input[value="{first}"]')
+    box.check()
+    box.focus()
+
+    mail.complete(mail.claim())  # the one above it goes
+    new = mail.enqueue({"kind": "new"})
+
+    expect(page.locator("#live_jobs")).to_contain_text(new)
+    expect(page.locator("#live_jobs tbody tr")).to_have_count(2)
+    expect(box).to_be_checked()
+    expect(box).to_be_focused()
+    expect(page.get_by_role("button", name="Cancel selected (1)")).to_be_enabled()
+
+
+def test_a_page_says_when_it_is_not_up_to_date_and_finds_its_way_back(browser: Browser, open_page: Open):
+    with Server() as server, Queue("mail", redis=server.own_url) as queue:
+        queue.enqueue(1)
+        running = Running(create_app(server.own_url))
+        try:
+            page = open_page("/queues/mail/jobs", at=running.served.url)
+            live(page)
+            page.evaluate(STAYS)
+
+            server.kill()
+            expect(page.locator("#trouble")).to_contain_text("Not up to date")
+
+            server.start()
+            queue.enqueue_many([1, 2, 3])
+            live(page)
+            expect(depth(page, "pending")).to_have_text("3")
+            expect(page.locator("#trouble")).to_be_hidden()
+            assert page.evaluate("window.stays") is True
+            page.context.close()
+        finally:
+            running.stop()
+
+
+# -- acting
+
+
+def test_a_failed_job_is_requeued_by_click(open_page: Open, mail: Any):
+    fail_all(mail, 0)
+    mail.purge()
+    fail_all(mail, 1)
+    page = open_page("/queues/mail/jobs?state=failed")
+    page.locator("#live_jobs .first a").click()
+    expect(page.locator(".why")).to_contain_text("failed")
+
+    page.get_by_role("button", name="Requeue…").click()
+    confirmed(page, "Requeue")
+
+    expect(page.locator(".said")).to_have_text("1 job requeued.")
+    expect(page.locator("h1 .state")).to_have_text("pending")
+    assert mail.stats()["pending_depth"] == 1
+
+
+def test_five_hundred_jobs_are_requeued_at_once(open_page: Open, mail: Any):
+    mail.purge()
+    fail_all(mail, 500)
+    page = open_page("/queues/mail/jobs?state=failed&limit=500")
+    page.get_by_label("Select all that are shown").check()
+
+    page.get_by_role("button", name="Requeue selected (500)").click()
+    expect(page.locator("form.confirm h1")).to_have_text("Requeue 500 jobs of queue mail?")
+    confirmed(page, "Requeue")
+
+    expect(page.locator(".said")).to_have_text("500 jobs requeued.")
+    expect(depth(page, "failed")).to_have_text("0")
+    assert mail.stats()["pending_depth"] == 500
+
+
+def test_a_group_of_errors_is_requeued_in_three_clicks(open_page: Open, mail: Any):
+    mail.purge()
+    fail_all(mail, 20)
+    page = open_page("/queues/mail/failed")
+    expect(page.locator("#live_groups tbody tr")).to_have_count(1)
+
+    page.get_by_role("button", name="Requeue…").click()
+    confirmed(page, "Requeue")
+
+    expect(page.locator(".said")).to_have_text("20 jobs requeued.")
+
+
+def test_a_delayed_job_is_run_now(open_page: Open, mail: Any):
+    job_id = mail.enqueue({"kind": "later"}, delay=3600)
+    page = open_page("/queues/mail/delayed")
+    expect(page.locator("svg.wide rect[height]").first).to_be_attached()
+
+    page.get_by_role("button", name="Run now…").click()
+    confirmed(page, "Run now")
+
+    expect(page.locator("#live_jobs")).to_contain_text("Nothing is delayed")
+    assert mail.get_job(job_id).status == "pending"
+
+
+def test_whoever_thinks_better_of_it_changes_nothing(open_page: Open, mail: Any):
+    page = open_page("/queues/mail")
+    page.get_by_role("button", name="Purge…").click()
+
+    page.get_by_role("link", name="Leave it").click()
+
+    expect(page.locator("h1")).to_have_text("mail")
+    assert mail.stats()["pending_depth"] == 1
+
+
+# -- keeping others out
+
+
+def test_hostile_texts_run_no_script(open_page: Open, raw: Any, mail: Any):
+    fill(raw)
+    page = open_page("/")
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("dialog", lambda dialog: complaints.append(dialog.message))
+
+    for path in PAGES:
+        page.goto(path)
+        if page.locator("body[data-live]").count():
+            live(page)
+        assert page.evaluate("window.hit") is None, path
+
+    # A job that is known by another key is told with 404, which a browser notes.
+    assert [text for text in complaints if "404" not in text] == []
+
+
+def test_a_page_of_another_site_can_not_act(open_page: Open, served: Served, mail: Any):
+    text = f"""<form method=post action="{served.url}/queues/mail/act">
+        <input name=do value=pause><input name=csrf value={"0" * 64}></form>
+        <button onclick="document.forms[0].submit()">"""
+    with other_site(text) as address:
+        page = open_page("/queues/mail")
+        page.goto(address)
+        with page.expect_response(lambda response: response.url.endswith("/act")) as caught:
+            page.get_by_role("button").click()
+
+    assert caught.value.status == 403
+    assert mail.stats()["paused_since_ms"] is None
+
+
+def test_another_name_for_this_machine_is_refused(open_page: Open, served: Served, mail: Any):
+    page = open_page("/")
+
+    answer = page.goto(f"{served.url.replace('127.0.0.1', EVIL)}/queues/mail")
+
+    assert answer is not None
+    assert answer.status == 400
+    assert "first" not in page.content()
+
+
+def test_the_token_is_asked_for_and_kept_out_of_addresses(open_page: Open, serve: Callable[..., Served], mail: Any):
+    page = open_page("/queues/mail/jobs", at=serve(token=TOKEN).url)
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    page.get_by_label("Token").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator(".problem")).to_have_text("This is not the token.")
+
+    page.get_by_label("Token").fill(TOKEN)
+    page.keyboard.press("Enter")
+
+    expect(depth(page, "pending")).to_have_text("1")
+    assert page.url.endswith("/queues/mail/jobs")
+    live(page)
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+
+
+# -- for everybody
+
+
+def test_without_javascript_everything_is_read_and_done(open_page: Open, mail: Any):
+    mail.purge()
+    fail_all(mail, 3)
+    page = open_page("/", java_script_enabled=False)
+    page.get_by_role("link", name="mail").first.click()
+    expect(page.locator("figure.chart")).to_have_count(4)
+    page.get_by_role("link", name="Jobs").click()
+    depth(page, "failed").click()
+    page.locator('input[name="ids"]').nth(1).check()
+
+    page.get_by_role("button", name="Requeue selected").click()
+    confirmed(page, "Requeue")
+
+    expect(page.locator(".said")).to_have_text("1 job requeued.")
+    expect(page.locator("#live_jobs tbody tr")).to_have_count(2)
+
+
+def test_the_keyboard_is_enough(open_page: Open, mail: Any):
+    mail.purge()
+    fail_all(mail, 1)
+    page = open_page("/queues/mail")
+    live(page)
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    expect(page.locator(".skip")).to_be_in_viewport()
+
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    page.wait_for_url("**/jobs")
+    page.keyboard.press("/")
+    expect(page.get_by_label("Task")).to_be_focused()
+    depth(page, "failed").focus()
+    page.locator(".depths a.failed").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs?state=failed")
+    page.get_by_label("Select all that are shown").focus()
+    page.keyboard.press("Space")
+    button = page.get_by_role("button", name="Requeue selected (1)")
+    page.keyboard.press("Tab")
+    expect(button).to_be_focused()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    expect(page.locator("form.confirm button")).to_be_focused()
+    page.keyboard.press("Enter")
+
+    expect(page.locator(".said")).to_have_text("1 job requeued.")
+
+
+def crowded(queue: Any) -> str:
+    """A queue with something on each page; a failed job."""
+    queue.purge()
+    fail_all(queue, 3)
+    queue.enqueue_many([{"task": "send_email", "args": ["ada@example.org", "w" * 300]}] * 3)
+    queue.complete(queue.claim())
+    queue.claim()
+    queue.enqueue({"kind": "later", "text": "x" * 200}, delay=1800)
+    queue.schedules.upsert("nightly-report-of-everything", cron="0 3 * * *", task="report", tz="Europe/Berlin")
+    return str(queue.list_failed()[0].id)
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])
+def test_pages_fit_the_screen_and_can_be_read(scheme: Any, width: int, open_page: Open, mail: Any):
+    """Pictures of them are left in a folder that git ignores, to be looked at."""
+    job_id = crowded(mail)
+    PICTURES.mkdir(exist_ok=True)
+    page = open_page("/", viewport={"width": width, "height": 800}, color_scheme=scheme)
+    paths = ("jobs?state=failed", f"jobs/{job_id}", "failed", "delayed", "schedules", "workers", "log")
+    names = {"overview": "/", "queue": "/queues/mail"} | {
+        path.partition("?")[0].partition("/")[0] + ("-one" if "/" in path else ""): f"/queues/mail/{path}"
+        for path in paths
+    }
+    names["schedule"] = "/queues/mail/schedules/nightly-report-of-everything"
+    for name, path in names.items():
+        page.goto(path)
+        live(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        assert page.evaluate(PALE) == [], path
+        page.screenshot(path=PICTURES / f"{name}-{scheme}-{width}.png")
+
+
+# Words whose colour differs too little from their ground: less than 4.5 to 1, as WCAG 2 reckons.
+PALE = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map((c) => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const rgb = parse(getComputedStyle(e).backgroundColor);
+      if (rgb.length && (rgb.length === 3 || rgb[3] > 0.99)) return rgb.slice(0, 3);
+    }
+    return [255, 255, 255];
+  };
+  const pale = [];
+  for (const element of document.body.querySelectorAll("*")) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.nodeValue.trim());
+    if (!own || element.closest("svg, button:disabled, .skip") || !element.offsetParent) continue;
+    const a = light(parse(getComputedStyle(element).color).slice(0, 3)), b = light(ground(element));
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) pale.push(element.className + " " + element.textContent.trim().slice(0, 40) + " " + ratio);
+  }
+  return pale;
+}"""
+
+
+class other_site:  # noqa: N801 - reads as what it makes
+    """A site on another port that serves one text."""
+
+    def __init__(self, text: str) -> None:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("content-type", "text/html")
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def __enter__(self) -> str:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return f"http://127.0.0.1:{self._server.server_address[1]}/"
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()

@@ -1,0 +1,158 @@
+"""Streams: what changes reaches every browser, from one drawing, and ends with the browser."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from schedq import Queue
+from schedq.dashboard import create_app
+from schedq.dashboard import live as streams
+from tests.dashboard.conftest import Running, Served, Visitor
+from tests.servers import Server
+
+Serve = Callable[..., Served]
+STREAM = {"accept": "text/event-stream"}
+PATH = "/queues/mail/jobs"
+
+
+def events(answer: httpx.Response) -> Iterator[tuple[str, Any]]:
+    """Name and data of each event."""
+    name = ""
+    for line in answer.iter_lines():
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield name, json.loads(line.removeprefix("data: "))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_stream_brings_the_page_and_then_what_changes(visitor: Visitor, queue: Queue):
+    queue.enqueue(1)
+    with visitor.http.stream("GET", PATH, headers=STREAM) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["cache-control"] == "no-store"
+        heard = events(answer)
+        name, first = next(heard)
+        job_id = queue.enqueue(2)
+        changes = next(regions for _, regions in heard if job_id in regions.get("live_jobs", ""))
+
+    assert name == "regions"
+    assert set(first) == {"live_depths", "live_jobs"}
+    assert set(changes) <= set(first)
+
+
+def test_nothing_of_one_browsers_own_is_in_a_stream(visitor: Visitor, queue: Queue):
+    queue.enqueue(1)
+    token = visitor.token()
+
+    with visitor.http.stream("GET", "/queues/mail", headers=STREAM) as answer:
+        _, regions = next(events(answer))
+
+    assert token not in json.dumps(regions)
+    assert "csrf" not in json.dumps(regions)
+
+
+def test_one_drawing_serves_all_and_none_is_made_when_nobody_looks(served: Served, queue: Queue, store: Server):
+    queue.enqueue(1)
+    live = served.dashboard._live
+    visitors = [Visitor(served.url) for _ in range(10)]
+    answers = [visitor.http.stream("GET", PATH, headers=STREAM) for visitor in visitors]
+    heard = [events(answer.__enter__()) for answer in answers]  # one that is let go closes its stream
+    for each in heard:
+        next(each)
+
+    assert (live._streams, len(live._channels)) == (10, 1)
+    connected = {client["name"] for client in _clients(store) if client["name"].startswith("schedq-mail")}
+    assert len(connected) <= 2  # the dashboard's and this test's
+
+    for answer in answers:
+        answer.__exit__(None, None, None)
+    for visitor in visitors:
+        visitor.http.close()
+    until(lambda: not live._channels)
+    assert live._streams == 0
+
+
+def _clients(store: Server) -> list[dict[str, str]]:
+    with store.client() as client:
+        found: list[dict[str, str]] = client.client_list()
+        return found
+
+
+def test_there_are_only_so_many(serve: Serve, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(streams, "MOST_STREAMS", 2)
+    url = serve().url
+    queue.enqueue(1)
+    with httpx.Client(base_url=url, headers=STREAM, timeout=60) as client:
+        with client.stream("GET", PATH) as one, client.stream("GET", PATH) as two:
+            heard = events(one), events(two)  # one that is let go closes its stream
+            for each in heard:
+                next(each)
+            with client.stream("GET", PATH) as three:
+                refused = three
+
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "30")
+        until(lambda: _is_served(client))
+
+
+def _is_served(client: httpx.Client) -> bool:
+    with client.stream("GET", PATH) as answer:
+        return answer.status_code == 200
+
+
+def test_a_redis_that_is_gone_is_told_and_so_is_its_return():
+    with Server() as server, Queue("mail", redis=server.own_url) as queue:
+        queue.enqueue(1)
+        running = Running(create_app(server.own_url))
+        try:
+            with httpx.stream("GET", running.served.url + PATH, headers=STREAM, timeout=60) as answer:
+                heard = events(answer)
+                next(heard)
+                server.kill()
+                trouble = next(data for name, data in heard if name == "trouble")
+                page = httpx.get(running.served.url + PATH, timeout=60)
+                server.start()
+                back = next(regions for name, regions in heard if name == "regions")
+        finally:
+            running.stop()
+
+    assert "UTC: " in trouble
+    assert (page.status_code, "Redis does not answer" in page.text, "Traceback" in page.text) == (503, True, False)
+    assert set(back) == {"live_depths", "live_jobs"}
+
+
+def test_a_server_that_stops_ends_its_streams(store: Server, queue: Queue):
+    queue.enqueue(1)
+    running = Running(create_app(store.own_url))
+    with httpx.stream("GET", running.served.url + PATH, headers=STREAM, timeout=60) as answer:
+        heard = events(answer)
+        next(heard)
+        running.stop()
+
+        assert all(name in ("regions", "trouble") for name, _ in heard)  # which comes to an end
+
+
+def test_a_page_that_can_not_be_drawn_is_told_to_its_readers(visitor: Visitor, queue: Queue, raw: redis.Redis):
+    queue.enqueue(1)
+    with visitor.http.stream("GET", PATH, headers=STREAM) as answer:
+        heard = events(answer)
+        next(heard)
+        raw.delete("queue:mail:pending")
+        raw.set("queue:mail:pending", "of the wrong type")
+
+        trouble = next(data for name, data in heard if name == "trouble")
+
+    assert "queue:mail:pending" in trouble

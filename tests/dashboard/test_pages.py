@@ -1,0 +1,191 @@
+"""What pages say; all of it without JavaScript."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+import redis
+
+from schedq import Queue
+from schedq.dashboard.charts import chart, scale, thinned
+from schedq.dashboard.history import rates
+from schedq.dashboard.pages.failed import distinctive
+from tests.dashboard.conftest import Visitor
+from tests.servers import Server
+
+PATHS = ("", "/jobs", "/jobs?state=failed", "/failed", "/delayed", "/schedules", "/workers", "/log")
+
+
+def text_of(html: str) -> str:
+    """The words of a page."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
+
+
+def test_the_first_page_says_what_to_do_when_there_is_nothing(visitor: Visitor, raw: redis.Redis):
+    assert "No queue yet" in visitor.page("/")
+
+
+def test_the_first_page_has_a_row_for_each_queue(visitor: Visitor, queue: Queue, store: Server):
+    queue.enqueue_many([1, 2, 3])
+    queue.pause()
+    with Queue("other", redis=store.own_url) as other:
+        other.enqueue(1, delay=60)
+
+    page = text_of(visitor.page("/"))
+
+    assert re.search(r"mail paused \d+ m?s no worker 3 0 0 0 0", page), page
+    assert re.search(r"other 0 1 0 0 0", page), page
+
+
+def test_a_damaged_queue_does_not_hide_the_others(visitor: Visitor, queue: Queue, raw: redis.Redis, store: Server):
+    queue.enqueue(1)
+    with Queue("other", redis=store.own_url) as other:
+        other.enqueue(1)
+    raw.delete("queue:other:pending")
+    raw.set("queue:other:pending", "x")
+
+    page = text_of(visitor.page("/"))
+
+    assert "queue:other:pending" in page
+    assert "mail no worker 1" in page
+    assert visitor.get("/queues/other").status_code == 409
+
+
+def test_a_job_is_shown_with_all_that_happened_to_it(visitor: Visitor, queue: Any):
+    job_id = queue.enqueue({"task": "send", "args": ["ada"]}, max_attempts=1)
+    try:
+        raise ValueError("no such user")
+    except ValueError as error:
+        queue.fail(queue.claim(), error)
+
+    page = text_of(visitor.page(f"/queues/mail/jobs/{job_id}"))
+
+    assert re.search(r"It failed .* after 1 attempt with ValueError: no such user", page), page
+    assert '"args": [ "ada" ]' in page
+    assert "Traceback (most recent call last)" in page
+    assert re.search(r"enqueued .* attempt 1: failed after", page), page
+
+
+@pytest.mark.parametrize("job_id", ["unknown", "a" * 64])
+def test_a_job_that_is_not_there_is_told_why(job_id: str, visitor: Visitor, queue: Queue):
+    answer = visitor.get(f"/queues/mail/jobs/{job_id}")
+
+    assert (answer.status_code, job_id in answer.text) == (404, True)
+
+
+@pytest.mark.parametrize("path", ["/queues/a:b", "/queues/mail/jobs/a*b", "/queues/%20", "/queues/mail/jobs?cursor=x"])
+def test_names_that_can_not_be_are_refused_in_words(path: str, visitor: Visitor, queue: Queue):
+    answer = visitor.get(path)
+
+    assert answer.status_code == 400
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/queues", "/queues/mail/nothing", "/static/../seal.py", "/errands/x"])
+def test_a_page_that_is_not_there_is_told(path: str, visitor: Visitor):
+    assert visitor.get(path).status_code == 404
+
+
+def test_a_filter_finds_jobs_and_leads_on(visitor: Visitor, queue: Queue):
+    queue.enqueue_many([{"task": "send" if n % 2 else "render", "args": [n]} for n in range(240)])
+
+    first = visitor.page("/queues/mail/jobs?task=send&limit=100")
+    ahead = re.search(r'href="([^"]*cursor=[^"]*)"', first)
+    assert ahead
+    second = visitor.page(unescape(ahead[1]))
+
+    assert (first.count('name="ids"'), second.count('name="ids"')) == (100, 20)
+    assert "None of the 240 jobs" in visitor.page("/queues/mail/jobs?task=nobody")
+
+
+def test_failed_jobs_are_grouped_by_what_went_wrong(visitor: Visitor, queue: Any):
+    queue.enqueue_many([1, 2, 3, 4], max_attempts=1)
+    for error in ("timeout after 3 s", "timeout after 45 s", "disk full", "timeout after 7 s"):
+        queue.fail(queue.claim(), error)
+
+    page = text_of(visitor.page("/queues/mail/failed"))
+
+    assert re.search(r"timeout after <n> s .* 3 .* disk full 1", page), page
+
+
+def test_what_comes_is_a_picture(visitor: Visitor, queue: Queue):
+    queue.enqueue_many([{"n": n} for n in range(7)], delay=600)
+    queue.schedules.upsert("often", cron="*/5 * * * *", task="t")
+
+    page = visitor.page("/queues/mail/delayed?window=1h")
+
+    assert "7 delayed jobs" in unescape(page)
+    assert len(re.findall(r'<rect class="blue"', page)) >= 10
+    assert re.search(r"<b>7</b> delayed jobs and <b>1[1-3]</b> slots", page)
+
+
+def test_schedules_show_their_next_slots_in_their_own_zone(visitor: Visitor, queue: Queue):
+    queue.schedules.upsert("nightly", cron="0 3 * * *", tz="Asia/Tokyo", task="t")
+
+    assert len(re.findall(r"03:00:00 \+0900", visitor.page("/queues/mail/schedules"))) == 3
+    page = text_of(visitor.page("/queues/mail/schedules/nightly"))
+    assert len(re.findall(r"03:00:00 \+0900", page)) == 12
+    assert visitor.get("/queues/mail/schedules/nobody").status_code == 404
+
+
+def test_pages_read_as_much_of_a_long_queue_as_of_a_short_one(visitor: Visitor, queue: Any, store: Server):
+    """The cost of a page does not grow with the backlog."""
+
+    def asked() -> dict[str, int]:
+        counts = {}
+        for path in PATHS:
+            visitor.page(f"/queues/mail{path}")
+            with store.requests() as requests:
+                visitor.page(f"/queues/mail{path}")
+            counts[path] = len(requests)
+        return counts
+
+    fill = lambda count: (  # noqa: E731
+        queue.enqueue_many([{"n": n} for n in range(count)]),
+        queue.enqueue_many([{"n": n} for n in range(count)], delay=3600),
+    )
+    fill(600)
+    few = asked()
+    fill(6000)
+
+    assert asked() == few
+
+
+def test_static_files_are_kept_by_browsers_until_they_change(visitor: Visitor):
+    first = visitor.get("/static/dashboard.js")
+    again = visitor.get("/static/dashboard.js", headers={"if-none-match": first.headers["etag"]})
+
+    assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
+
+
+# -- charts
+
+
+def test_an_axis_has_room_and_round_numbers():
+    assert [scale(most) for most in (0, 1, 7, 99, 0.03)] == [(1, 1), (1.0, 0.5), (10, 5), (100, 50), (0.03, 0.01)]
+
+
+def test_a_line_keeps_its_peaks_when_it_is_thinned():
+    points = [(n, 100.0 if n == 5001 else 1.0) for n in range(10_000)]
+
+    thin = thinned(points, 0, 10_000)
+
+    assert len(thin) <= 250
+    assert (5001, 100.0) in thin
+
+
+def test_a_chart_is_words_too_for_those_who_do_not_see_it():
+    made = chart("Depth", {("pending", "blue"): [(0, 1.0), (50, None), (100, 4.0)]}, 0, 100)
+
+    assert made.words == "Depth: now pending 4"
+    assert made.lines[0].path.count("M") == 2
+    assert chart("Depth", {("pending", "blue"): []}, 0, 100).is_empty
+    assert rates([], "completed") == []
+
+
+def test_a_group_is_found_again_by_what_its_errors_have_in_common():
+    assert distinctive("timeout after <n> s on host <id>") == "timeout after"
+    assert distinctive("<n>") == ""
