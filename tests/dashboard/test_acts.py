@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import redis
 
 from schedq import Queue
+from schedq.dashboard import acts, errands
 from schedq.dashboard.intents import DEEDS
 from tests.dashboard.conftest import Served, Visitor
 
@@ -222,3 +224,69 @@ def test_read_only_has_no_route_that_acts_and_no_button(serve: Serve, queue: Que
     assert visitor.post("/errands/x/stop", {"csrf": csrf}).status_code in (404, 405)
     assert queue.get_job(job_id).status == "failed"
     assert log_of(raw) == []
+
+
+# -- acts that take long
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dashboard that lets no browser wait."""
+    monkeypatch.setattr(acts, "PATIENCE_S", 0)
+
+
+def test_an_act_that_takes_long_goes_on_behind_a_page_that_shows_how_far_it_is(
+    impatient: None, visitor: Visitor, queue: Queue
+):
+    failed(queue, 700)
+
+    page = visitor.do("requeue matching", state="failed")
+    path = re.search(r'action="(/errands/[^/"]+)/stop"', page)
+    assert path, page
+    deadline = time.monotonic() + 60
+    while "Go on" not in page:
+        assert time.monotonic() < deadline
+        page = visitor.page(path[1])
+
+    assert re.search(r"done.*looked at <b>700</b>.*done <b>700</b>.*refused <b>0</b>", page, re.DOTALL), page
+    assert queue.stats()["pending_depth"] == 700
+
+
+def test_it_can_be_stopped_where_it_is(impatient: None, visitor: Visitor, queue: Queue, raw: redis.Redis):
+    failed(queue, 3000)
+    page = visitor.do("delete matching", state="failed")
+    path = re.search(r'action="(/errands/[^/"]+)/stop"', page)
+    assert path, page
+
+    visitor.post(f"{path[1]}/stop", {})
+    deadline = time.monotonic() + 60
+    while "Go on" not in (page := visitor.page(path[1])):
+        assert time.monotonic() < deadline
+
+    state = re.search(r'class="tag \w+">(\w+)<', page)
+    assert state
+    assert state[1] in ("stopped", "done")  # it may have been quicker
+    left = queue.stats()["failed_depth"]
+    assert (left > 0) == (state[1] == "stopped")
+    (line,) = log_of(raw)
+    assert int(line["count"]) <= 3000 - left  # a batch that was under way is done, and not counted
+
+
+def test_only_so_many_run_at_a_time(impatient: None, visitor: Visitor, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(errands, "MOST_RUNNING", 0)
+    failed(queue, 1)
+
+    answer = visitor.post("/queues/mail/act", {"do": "requeue matching", "state": "failed"})
+
+    assert (answer.status_code, queue.stats()["failed_depth"]) == (429, 1)
+
+
+def test_what_goes_wrong_on_the_way_is_told(visitor: Visitor, queue: Queue, raw: redis.Redis):
+    failed(queue, 1)
+    csrf = visitor.token()
+    raw.delete("queue:mail:pending")
+    raw.set("queue:mail:pending", "of the wrong type")
+
+    answer = visitor.post("/queues/mail/act", {"do": "requeue matching", "state": "failed", "csrf": csrf})
+
+    assert (answer.status_code, "queue:mail:pending" in answer.text) == (409, True)
