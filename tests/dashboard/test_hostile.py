@@ -82,6 +82,7 @@ def test_so_they_are_in_what_a_stream_brings(path: str, visitor: Visitor, hostil
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_so_they_are_in_addresses_filters_and_forms(text: str, visitor: Visitor, hostile: str):
+    csrf = visitor.token("/queues/mail/workers")
     answers = [
         visitor.get("/queues/mail/jobs", params={"task": text, "text": text, "error": text, "state": "failed"}),
         visitor.get("/queues/mail/jobs", params={"older": text, "cursor": text, "state": text, "limit": text}),
@@ -90,8 +91,10 @@ def test_so_they_are_in_addresses_filters_and_forms(text: str, visitor: Visitor,
             .replace("\x1b", "%1b")
             .replace("\r\n", "%0d%0a")
         ),
-        visitor.post("/queues/mail/confirm", {"do": f"stop_worker worker {text}", "back": text}),
-        visitor.post("/queues/mail/confirm", {"do": "requeue matching", "state": "failed", "error": text}),
+        visitor.post("/queues/mail/confirm", {"do": f"stop_worker worker {text}", "back": text, "csrf": csrf}),
+        visitor.post(
+            "/queues/mail/confirm", {"do": "requeue matching", "state": "failed", "error": text, "csrf": csrf}
+        ),
     ]
 
     for answer in answers:
