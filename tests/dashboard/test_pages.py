@@ -145,7 +145,7 @@ def test_pages_read_as_much_of_a_long_queue_as_of_a_short_one(visitor: Visitor, 
 
     fill = lambda count: (  # noqa: E731
         queue.enqueue_many([{"n": n} for n in range(count)]),
-        queue.enqueue_many([{"n": n} for n in range(count)], delay=3600),
+        queue.enqueue_many([{"n": n} for n in range(count)], delay=5400),
     )
     fill(600)
     few = asked()
