@@ -13,7 +13,7 @@ from typing import Any
 from schedq import lua, outcome
 from schedq.errors import SchedqError, StoreUnavailable
 from schedq.job import ClaimedJob, Options, Settlement
-from schedq.operations import Operation, attempts, control, firm, same, upkeep
+from schedq.operations import Operation, acting, attempts, control, firm, same, upkeep
 from schedq.operations.enqueue import enqueue
 from schedq.operations.firing import Glance, Memory, fire_due
 from schedq.operations.preparing import prepare
@@ -177,6 +177,15 @@ def pauses_and_resumes() -> Plan:
     def steps(queue: Settings) -> Steps:
         yield [control.pause(queue)]
         yield [control.resume(queue)]
+
+    return steps
+
+
+def deletes(job_id: str, state: str = "") -> Plan:
+    """Somebody deletes a job that rests."""
+
+    def steps(queue: Settings) -> Steps:
+        yield [acting.delete(queue, f"delete-{job_id}", [job_id], state)]
 
     return steps
 

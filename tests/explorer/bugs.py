@@ -149,6 +149,27 @@ BUGS: Final = (
         "cancel ∥ complete",
     ),
     Bug(
+        "delete leaves the entry",
+        "delete",
+        "for found, entries in pairs(out) do take_out(LISTS[found], entries) end",
+        "",
+        "delete ∥ claim",
+    ),
+    Bug(
+        "delete leaves the due instant",
+        "delete",
+        "if taken[id] == 'delayed' then redis.call('ZREM', delayed, id) end",
+        "",
+        "delete ∥ claim",
+    ),
+    Bug(
+        "delete takes what runs",
+        "delete",
+        "return LISTS[status] and status",
+        "return status",
+        "delete ∥ claim",
+    ),
+    Bug(
         "requeue leaves the entry",
         "requeue",
         "if redis.call('LREM', here, -1, id) == 0 then redis.call('LREM', there, -1, id) end",

@@ -277,6 +277,24 @@ def _purged(book: Book, entry: Entry) -> Iterator[str]:
             book[key] = replace(told, is_gone=True, holder="")
 
 
+def _deleted(book: Book, entry: Entry) -> Iterator[str]:
+    """What rests is gone whole; what runs, or was refused, is as it was."""
+    if entry.before == entry.after:
+        return
+    for job_id, word in zip(map(str, entry.operation.args[4:]), entry.answer, strict=False):
+        key = _key(entry, job_id)
+        told = book.get(key, Told())
+        if word != "yes":
+            if f"job:{job_id}" in entry.before.keys and f"job:{job_id}" not in entry.after.keys:
+                yield f"{key} was not to be deleted, and is gone"
+            continue
+        if f"job:{job_id}" in entry.after.keys:
+            yield f"{key} was called deleted, and is there"
+        if told.holder:
+            yield f"{key} was deleted while {told.holder} held it"
+        book[key] = replace(told, is_gone=True, holder="")
+
+
 def _fired(book: Book, entry: Entry) -> Iterator[str]:
     """Slots go on and never back; each makes one job, at its time, and is told of once."""
     jobs, words = entry.answer
@@ -316,6 +334,7 @@ _HANDLERS = {
     "promote": _promoted,
     "wake": _woken,
     "purge": _purged,
+    "delete": _deleted,
 }
 
 

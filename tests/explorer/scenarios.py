@@ -8,6 +8,7 @@ from typing import Final
 from schedq.schedule import Definition
 from tests.explorer.actors import (
     cancels,
+    deletes,
     enqueues,
     fires,
     foreign_producer,
@@ -202,6 +203,17 @@ SCENARIOS: Final = (
             Actor("producer", enqueues("j2")),
             Actor("worker", works("w", "fail")),
             clock(1),
+        ),
+    ),
+    Scenario(
+        "delete ∥ claim",
+        (JOB, enqueues("j3", BACKOFF_S)),
+        (
+            Actor("person", deletes("j1")),
+            Actor("other person", deletes("j3")),
+            Actor("worker", works("w", "fail")),
+            clock(BACKOFF_S),
+            Actor("promoter", promotes("p")),
         ),
     ),
     Scenario(
