@@ -111,8 +111,8 @@ def test_a_list_goes_page_by_page(queue: Queue, run: Run):
 
     said = run("schedules", "ls", "--limit", "2")
 
-    assert said.lines[-1] == "next page: schedq schedules ls --queue mail --limit 2 --offset 2"
-    rest = run("schedules", "ls", "--limit", "2", "--offset", "2", "--json").json
+    assert said.lines[-1] == "next page: schedq schedules ls mail --limit 2 --offset 2"
+    rest = run("schedules", "ls", "mail", "--limit", "2", "--offset", "2", "--json").json
     assert len(rest["schedules"]) == 1
     assert rest["next_offset"] is None
 

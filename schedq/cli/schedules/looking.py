@@ -13,6 +13,7 @@ from schedq.cli.options import json_option, queue_option, redis_option
 from schedq.cli.queues import queue_of_job
 from schedq.cli.schedules import telling
 from schedq.cli.schedules.telling import SCHEDULE_ID
+from schedq.cli.typed import QUEUE_NAME
 from schedq.crontab import Crontab
 from schedq.instants import instant_ms
 from schedq.operations.timetable import ScheduleRecord
@@ -33,22 +34,24 @@ _MARKS: Final = {
     epilog="""\b
 Examples:
   schedq schedules ls
-  schedq schedules ls --queue emails --json""",
+  schedq schedules ls emails --json""",
 )
+@click.argument("name", required=False, type=QUEUE_NAME)
 @click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Schedules to pass over.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N", help="Most shown.")
 @queue_option
 @redis_option
 @json_option
 def ls(
+    name: str | None,
     offset: int,
     limit: int,
     queue_name: str | None,
     redis_url: str | None,
     as_json: bool,  # noqa: FBT001 - click passes flags by name
 ) -> None:
-    """The schedules of a queue, the one with the earliest next slot first; its times are those of its own zone."""
-    with queue_of_job(queue_name, redis_url) as queue:
+    """The schedules of queue NAME, the one with the earliest next slot first; its times are those of its own zone."""
+    with queue_of_job(name or queue_name, redis_url) as queue:
         records = _page(queue, offset, limit)
         has_more = len(records) == limit and bool(queue.schedules.list(offset + limit, 1))
         now, name = queue.stats()["now_ms"], queue.name
@@ -63,7 +66,7 @@ def ls(
     titles = ["id", "when", "zone", "next slot", "last slot", "became", "task"]
     show.out(show.table(titles, [_row(record, now) for record in records]))
     if has_more:
-        show.line(f"next page: schedq schedules ls --queue {name} --limit {limit} --offset {next_offset}")
+        show.line(f"next page: schedq schedules ls {name} --limit {limit} --offset {next_offset}")
 
 
 def _page(queue: Queue, offset: int, limit: int) -> list[ScheduleRecord]:
