@@ -221,6 +221,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.promote(0)
         job = self.model.jobs[self.model.order["pending"][0]]
         self.queue.redis.delete(self.queue.keys.job(job.id))
+        job.ended = ("", "")  # by which token it ended last went with its data
         self.model.move(job, "broken")
         self.claim()
 
