@@ -18,6 +18,7 @@ from schedq.operations.filters import Filter
 from schedq.operations.finding import JobPage, find
 from schedq.operations.forecast import Forecast
 from schedq.operations.pulse import Pulse
+from schedq.operations.purging import Purge
 from schedq.operations.samples import MOST_SAMPLES, Sample
 from schedq.operations.timeline import Timeline
 from schedq.operations.transfer import Imported, bring
@@ -94,6 +95,14 @@ class AsyncInspector:
     async def import_jobs(self, entries: Sequence[object], *, finished: bool = False) -> Imported:
         """As `Inspector.import_jobs`."""
         return await self._drive(bring(self._queue.settings, entries, finished=finished))
+
+    async def purge(self, *, who: str | None = None) -> int:
+        """As `Inspector.purge`."""
+        act = Purge(self._queue.settings, who)
+        try:
+            return await self._drive(act.steps())
+        finally:  # also of one that was broken off
+            await self._ask(act.note())
 
     async def note(self, action: str, said: str, *, count: int = 1, who: str | None = None) -> None:
         """As `Inspector.note`."""

@@ -208,7 +208,7 @@ class AsyncQueue(AsyncInspected, door="aio"):
 
     async def purge(self) -> int:
         """As `Queue.purge`."""
-        return await self._drive(control.purge(self.settings))
+        return await self.inspector.purge()
 
     # -- waiting
 

@@ -18,6 +18,7 @@ from schedq.operations.filters import Filter
 from schedq.operations.finding import JobPage, find
 from schedq.operations.forecast import Forecast
 from schedq.operations.pulse import Pulse
+from schedq.operations.purging import Purge
 from schedq.operations.samples import MOST_SAMPLES, Sample
 from schedq.operations.timeline import Timeline
 from schedq.operations.transfer import Imported, bring
@@ -220,8 +221,20 @@ class Inspector:
         """
         return self._drive(bring(self._queue.settings, entries, finished=finished))
 
+    def purge(self, *, who: str | None = None) -> int:
+        """Delete every job of the queue, as `Queue.purge`, and write one line of the log.
+
+        Args:
+            who: on whose behalf, for the log; else this process's user and host.
+        """
+        act = Purge(self._queue.settings, who)
+        try:
+            return self._drive(act.steps())
+        finally:  # also of one that was broken off
+            self._ask(act.note())
+
     def note(self, action: str, said: str, *, count: int = 1, who: str | None = None) -> None:
-        """Write one line of the log about what was done by other means, such as `pause` or `purge`.
+        """Write one line of the log about what was done by other means, such as `pause`.
 
         Args:
             action: what was done.

@@ -231,7 +231,7 @@ class Queue(Inspected, door="blocking"):
 
     def purge(self) -> int:
         """Delete every job that is there now, running ones too; returns how many. Schedules and a pause stay."""
-        return self._drive(control.purge(self.settings))
+        return self.inspector.purge()
 
     # -- waiting
 

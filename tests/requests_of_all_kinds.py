@@ -27,6 +27,7 @@ from schedq.operations import (
     views,
     why,
 )
+from schedq.operations.purging import Purge
 from schedq.schedule import Definition
 from schedq.settings import Settings
 from schedq.slots import plan
@@ -74,7 +75,7 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     *_first(control.requeue_failed(QUEUE, 5)),
     control.pause(QUEUE),
     control.resume(QUEUE),
-    *_first(control.purge(QUEUE)),
+    *_first(Purge(QUEUE).steps()),
     acting.delete(QUEUE, "request", ["a", "b"]),
     acting.ActOnThese(QUEUE, acting.Wish("delete", "in", 0, "ada@vm"), ["a"], None).note(),
     *_first(finding.find(QUEUE, "failed", filters.Filter(), 10, None)),

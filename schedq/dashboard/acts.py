@@ -89,8 +89,7 @@ class Acts:
         async def work(errand: Errand) -> Acted:
             async with self._visits.at(name) as queue:
                 if intent.action == "purge":
-                    gone = await queue.purge()
-                    await queue.inspector.note("purge", f"{count(gone, 'job')} deleted", count=gone, who=by)
+                    gone = await queue.inspector.purge(who=by)
                     return Acted(gone, gone, gone)
                 if intent.ids:
                     return await queue.inspector.act(intent.action, intent.ids, who=by, delay=delay)

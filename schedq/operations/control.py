@@ -1,9 +1,9 @@
-"""What an operator or a caller asks of jobs that are not theirs to run: cancel, reschedule, requeue, pause, purge."""
+"""What an operator or a caller asks of jobs that are not theirs to run: cancel, reschedule, requeue, pause."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from schedq import lua
 from schedq.errors import UsageError
@@ -119,49 +119,4 @@ def resume(queue: Settings) -> Operation[bool]:
         (keys.paused, keys.pending, keys.wake, keys.stats, keys.log),
         _said(queue),
         bool,
-    )
-
-
-def purge(queue: Settings) -> Flow[int]:
-    """Delete every job that was there when this began; answers how many.
-
-    Places are emptied in the order in which jobs move, and those of live jobs again until they hold no more of them:
-    a job may have come back from where it ran.
-    """
-    keys = queue.keys
-    live = ((keys.delayed, "zset"), (keys.pending, "list"), (keys.processing, "list"))
-    ended = ((keys.completed, "list"), (keys.failed, "list"), (keys.cancelled, "list"), (keys.broken, "notes"))
-    began: Argument = ""
-    total = 0
-    is_live = True
-    for places in (live, live, live, ended):
-        if places is live and not is_live:
-            continue
-        found = 0
-        for place, kind in places:
-            began, gone = yield from _purge_place(queue, place, kind, began)
-            found += gone
-        is_live = found > 0
-        total += found
-    return total
-
-
-def _purge_place(queue: Settings, place: str, kind: str, began: Argument) -> Flow[tuple[Argument, int]]:
-    offset, total, has_more = 0, 0, True
-    while has_more:
-        (answer,) = yield [_purge_page(queue, place, kind, began, offset)]
-        began, offset, gone, more = firm(answer)
-        total += gone
-        has_more = bool(more)
-    return began, total
-
-
-def _purge_page(queue: Settings, place: str, kind: str, began: Argument, offset: int) -> Operation[list[Any]]:
-    keys = queue.keys
-    return Operation(
-        "purge",
-        lua.load("purge"),
-        (place, keys.leases, keys.stats),
-        (keys.jobs, queue.now_argument(), began, offset, _PAGE, kind),
-        list,
     )

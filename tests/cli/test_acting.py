@@ -202,3 +202,47 @@ def test_the_embedded_server_is_started_and_ended(run: Run, tmp_path: object):
     finally:
         assert run("server", "--stop", folder).lines == [f"{folder}: ended"]
     assert run("server", "--stop", folder, "--json").json == {"directory": folder, "was_running": False}
+
+
+# -- on record
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["requeue", "failed"], ("requeue", "failed")),
+        (["cancel", "pending"], ("cancelled", "pending")),
+        (["cancel", "processing"], ("stop", "processing")),
+        (["reschedule", "delayed", "--delay", "5m"], ("reschedule", "delayed")),
+        (["reschedule", "delayed", "--now"], ("reschedule", "delayed")),
+        (["pause", "mail"], ("pause", "")),
+        (["purge", "mail", "--yes"], ("act purge", "")),
+        (["purge", "mail", "--state", "failed", "--yes"], ("act delete", "")),
+        (["requeue", "--failed", "--yes"], ("act requeue", "")),
+    ],
+    ids=" ".join,
+)
+def test_each_act_is_one_line_of_the_log(run: Run, queue: Queue, words: list[str], line: tuple[str, str]):
+    one_of_each(queue)
+    before = queue.inspector.log()
+
+    assert run(*words).code == 0
+
+    assert [(entry.move, entry.id) for entry in queue.inspector.log()[len(before) :]] == [line]
+
+
+def test_a_resume_is_one_line_of_the_log(run: Run, queue: Queue):
+    queue.pause()
+
+    run("resume", "mail")
+
+    assert [entry.move for entry in queue.inspector.log()] == ["pause", "resume"]
+
+
+def test_a_refused_act_is_no_line_of_the_log(run: Run, queue: Queue):
+    one_of_each(queue)
+    before = queue.inspector.log()
+
+    assert run("requeue", "pending").code == 1
+
+    assert queue.inspector.log() == before

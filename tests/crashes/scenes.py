@@ -27,6 +27,7 @@ from schedq.operations import (
     views,
     why,
 )
+from schedq.operations.purging import purge_page
 from schedq.schedule import Definition
 from schedq.slots import plan
 from tests.doors import Clock
@@ -345,7 +346,7 @@ def _purge(place: str, kind: str) -> Callable[[Queue, Clock], Staged]:
         clock.pass_time(1)
         later = queue.enqueue("later")
         key = getattr(queue.settings.keys, place)
-        operation = control._purge_page(queue.settings, key, kind, "", 0)
+        operation = purge_page(queue.settings, key, kind, "", 0)
         return Staged(operation, [later], may_go=[*ids, later] if place == "pending" else ids)
 
     return stage

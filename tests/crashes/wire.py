@@ -136,7 +136,7 @@ VERBS: Final[dict[str, Verb]] = {
     "requeue all": Verb(lambda queue, jobs: queue.requeue_failed(), rounds=2),
     "pause": Verb(lambda queue, jobs: queue.pause()),
     "resume": Verb(lambda queue, jobs: queue.resume(), tells_what_it_did=True, given=lambda queue: queue.pause()),
-    "purge": Verb(lambda queue, jobs: queue.purge(), rounds=9, may_go=True, tells_what_it_did=True),
+    "purge": Verb(lambda queue, jobs: queue.purge(), rounds=10, may_go=True, tells_what_it_did=True),
     "delete jobs": Verb(
         lambda queue, jobs: queue.inspector.act("delete", ["failed", "later"]).done, rounds=2, may_go=True
     ),

@@ -17,6 +17,7 @@ from schedq.operations import Operation, acting, attempts, control, firm, same, 
 from schedq.operations.enqueue import enqueue
 from schedq.operations.firing import Glance, Memory, fire_due
 from schedq.operations.preparing import prepare
+from schedq.operations.purging import Purge
 from schedq.operations.schedules import upsert
 from schedq.schedule import Definition
 from schedq.settings import Settings
@@ -194,7 +195,7 @@ def purges() -> Plan:
     """Somebody empties the queue."""
 
     def steps(queue: Settings) -> Steps:
-        yield from control.purge(queue)
+        yield from Purge(queue).steps()
 
     return steps
 

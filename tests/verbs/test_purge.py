@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
 
-from schedq import Discard, JobGone
-from schedq.operations import control
+from schedq import Conflict, Discard, JobGone
+from schedq.operations.purging import Purge
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
+from tests.inspector.scenes import acts
 
 
 def test_jobs_of_every_place_are_deleted_and_nothing_is_left_of_them(make_queue: MakeQueue, clock: Clock):
@@ -55,7 +57,7 @@ def test_thousands_are_deleted_in_pages(queue: Handle):
 def test_jobs_enqueued_while_it_goes_on_stay(make_queue: MakeQueue, clock: Clock, options: Any):
     queue = make_queue(clock=clock)
     queue.enqueue_many(range(700), **options)
-    flow = control.purge(queue.settings)
+    flow = Purge(queue.settings).steps()
     step, fresh = next(flow), []
 
     try:
@@ -74,7 +76,7 @@ def test_a_job_that_comes_back_from_its_worker_while_it_goes_on_does_not_escape(
     queue = make_queue(clock=clock)
     ids = queue.enqueue_many(range(3))
     jobs = [queue.claim(0) for _ in ids]
-    flow = control.purge(queue.settings)
+    flow = Purge(queue.settings).steps()
     step = next(flow)
 
     try:
@@ -119,3 +121,42 @@ def test_settings_and_totals_stay(queue: Handle):
     queue.purge()
 
     assert queue.state().totals() == {"enqueued_total": 1, "failed_total": 1, "purged_total": 1}
+
+
+def test_a_purge_is_one_line_of_the_log(queue: Handle):
+    queue.enqueue_many(range(300))
+
+    queue.inspector.purge(who="ada")
+
+    (line,) = acts(queue)
+    assert line.items() >= {"move": "act purge", "count": "300", "who": "ada"}.items()
+    assert line["note"] == "the whole queue: 300 deleted"
+
+
+def test_whoever_purges_unnamed_is_named_by_user_and_host(queue: Handle):
+    queue.enqueue(1)
+
+    queue.purge()
+
+    (line,) = acts(queue)
+    assert line["who"].endswith(f"@{socket.gethostname()}")
+
+
+def test_a_purge_that_is_broken_off_says_what_it_has_deleted(queue: Handle):
+    queue.enqueue_many(range(300), delay=60)
+    queue.redis.sadd(queue.keys.broken, "a set where a list should be")
+
+    with pytest.raises(Conflict):
+        queue.purge()
+
+    assert [line["count"] for line in acts(queue)] == ["300"]
+    queue.redis.delete(queue.keys.broken)
+
+
+def test_a_queue_that_keeps_no_log_is_purged_without_a_line(make_queue: MakeQueue):
+    queue = make_queue(log_size=0)
+    queue.enqueue(1)
+
+    assert queue.purge() == 1
+
+    assert not queue.redis.exists(queue.keys.log)
