@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 
 from schedq import AsyncQueue, Queue
 from schedq.keys import QueueKeys
-from tests.roles import is_beyond
+from tests.roles import is_act, is_beyond
 from tests.servers import Server
 from tests.state import State
 
@@ -70,20 +70,20 @@ class Handle:
     """One queue through one door. Every verb of `Queue` is a plain call here.
 
     Args:
-        beyond: the same queue for the verbs that are not the role's, where tests are run under one.
+        beyond: the same queue for the verbs that are not the role's, where tests are run under one; else the same one.
     """
 
     def __init__(
         self, queue: Queue | AsyncQueue, server: Server, loop: Loop, beyond: Queue | AsyncQueue | None = None
     ) -> None:
         self.queue = queue
-        self._beyond = beyond or queue
+        self.beyond = beyond or queue
         self.server = server
         self._loop = loop
         self._client = server.client(encoding_errors="surrogateescape")
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._beyond if is_beyond(name) else self.queue, name)
+        found = getattr(self.beyond if is_beyond(name) else self.queue, name)
         if not inspect.iscoroutinefunction(found):
             return found
         return lambda *args, **kwargs: self._loop.run(found(*args, **kwargs))
@@ -100,17 +100,17 @@ class Handle:
 
     def drive(self, flow: Any) -> Any:
         """The answer to a flow."""
-        found = self.queue._sender.drive(flow)
+        found = self.beyond._sender.drive(flow)
         return self._loop.run(found) if inspect.isawaitable(found) else found
 
     def exchange(self, operations: Any) -> list[Any]:
         """The answers to one round of a flow that a test steps through."""
-        found = self._beyond._sender.exchange(operations)
+        found = self.beyond._sender.exchange(operations)
         return self._loop.run(found) if inspect.isawaitable(found) else found
 
     def start(self, verb: str, *args: Any, **kwargs: Any) -> Future[Any]:
         """Begin a call that takes its time."""
-        found = getattr(self._beyond if is_beyond(verb) else self.queue, verb)
+        found = getattr(self.beyond if is_beyond(verb) else self.queue, verb)
         if inspect.iscoroutinefunction(found):
             return self._loop.start(found(*args, **kwargs))
         return in_thread(found, *args, **kwargs)
@@ -145,7 +145,7 @@ class Handle:
 
     def close(self) -> None:
         """Close either door."""
-        for queue in {self.queue, self._beyond}:
+        for queue in {self.queue, self.beyond}:
             if isinstance(queue, Queue):
                 queue.close()
             else:
@@ -190,13 +190,14 @@ class Handle:
 class _Schedules:
     """The schedules of either door."""
 
-    _part = "schedules"
-
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
 
+    def _of(self, name: str) -> Any:
+        return self._handle.queue.schedules
+
     def __getattr__(self, name: str) -> Any:
-        found = getattr(getattr(self._handle.queue, self._part), name)
+        found = getattr(self._of(name), name)
         if not inspect.iscoroutinefunction(found):
             return found
         return lambda *args, **kwargs: self._handle.run(found(*args, **kwargs))
@@ -205,7 +206,8 @@ class _Schedules:
 class _Inspector(_Schedules):
     """The operator's door of either queue."""
 
-    _part = "inspector"
+    def _of(self, name: str) -> Any:
+        return (self._handle.beyond if is_act(name) else self._handle.queue).inspector
 
 
 def _expires_at_ms(client: Any, name: bytes) -> int:

@@ -25,6 +25,8 @@ VERBS: Final = {
     | {"list_cancelled", "list_broken", "list_workers", "list_queues"},
 }
 """The verbs of each role; whatever else a queue can do goes as the tests' own user."""
+LOOKS: Final = frozenset({"find", "why", "timeline", "forecast", "pulse", "samples", "errors", "log", "follow"})
+"""What a viewer asks of the operator's door; acts are the operator's, who may do everything."""
 WITHOUT_REDIS: Final = frozenset({"job", "task", "handler", "close", "aclose"})
 
 FILES: Final = {
@@ -53,7 +55,12 @@ FILES: Final = {
         "tests/worker",
     ),
     "viewer": (
+        "tests/cli/test_forecast.py",
         "tests/cli/test_looking.py",
+        "tests/cli/test_tail.py",
+        "tests/cli/test_top.py",
+        "tests/cli/test_why.py",
+        "tests/inspector",
         "tests/verbs/test_history.py",
         "tests/verbs/test_views.py",
     ),
@@ -61,6 +68,7 @@ FILES: Final = {
 """The part of the suite that is about each role."""
 
 _NO_USER: Final = "it goes through a proxy, by an address that names no user"
+_OWN_SERVER: Final = "it fills a server of its own, which knows the role's user only"
 EXEMPT: Final[dict[str, dict[str, str]]] = {
     "producer": {
         "tests/verbs/test_results.py::test_only_who_waits_for_a_job_hears_of_it": "it counts requests, and those"
@@ -74,7 +82,11 @@ EXEMPT: Final[dict[str, dict[str, str]]] = {
             "it takes rights from the default user, who is off"
         ),
     },
-    "viewer": {},
+    "viewer": {
+        "tests/cli/test_tail.py::test_it_goes_on_after_a_loss_and_says_so": _OWN_SERVER,
+        "tests/cli/test_top.py::test_a_redis_that_does_not_answer_is_said_and_the_screen_stays": _OWN_SERVER,
+        "tests/cli/test_top.py::test_in_a_terminal_keys_act_and_it_is_left_as_it_was": "it acts",
+    },
 }
 """Tests in those files that can't be run under the role, and why."""
 
@@ -88,6 +100,11 @@ def is_beyond(name: str) -> bool:
     if name in ("_ask", "_drive"):
         return ROLE != "worker"  # they send what workers send, and nobody else
     return not name.startswith("_") and callable(getattr(Queue, name, None))
+
+
+def is_act(name: str) -> bool:
+    """Whether a verb of `queue.inspector` is none of the role's, where there is one."""
+    return bool(ROLE) and (ROLE != "viewer" or name not in LOOKS)
 
 
 def arguments(role: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import redis
 from schedq import Job, Queue, UsageError
 from schedq.doctor.roles import ROLES, VIEWER, setuser
 from schedq.errors import SchedqError
+from schedq.operations import upkeep
 from tests.cli.conftest import Run, run
 from tests.cli.scenes import claimed
 from tests.doctor.acl import called
@@ -260,6 +262,36 @@ def test_a_viewer_sees_everything(login: Callable[..., str], run: Run, queue: Qu
         assert (said.code, said.err) == (0, ""), words
 
 
+def test_a_viewer_has_the_looks_of_the_operators_door(login: Callable[..., str], run: Run, queue: Queue):
+    job_id = queue.enqueue({"task": "send"})
+    queue.enqueue(2, job_id="failed")
+    queue.enqueue(3, delay=300)
+    queue.pause()
+    url = login("viewer")
+
+    with Queue.visiting("mail", redis=url) as queue:
+        viewer = queue.inspector
+        assert [job.id for job in viewer.find("pending", text="send").jobs] == [job_id]
+        assert viewer.act_on("cancel", "pending", dry_run=True).matched == 2
+        assert viewer.why(job_id).reason == "paused"
+        assert viewer.timeline(job_id) is not None
+        assert viewer.forecast(3600).delayed == 1
+        assert viewer.pulse().depths["pending"] == 2
+        assert viewer.samples() == []
+        assert viewer.errors().groups == ()
+        assert [entry.move for entry in viewer.log()] == ["pause"]
+        assert list(viewer.follow(0.05)) == []
+    for words in (
+        ["why", "failed"],
+        ["forecast", "1h", "--queue", "mail"],
+        ["workers", "mail"],
+        ["top", "mail", "--once"],
+    ):
+        said = run(*words, "--redis", url)
+        assert said.err == "", words
+        assert said.out, words
+
+
 def test_a_viewer_can_examine(login: Callable[..., str], run: Run, queue: Queue):
     queue.enqueue(1)
 
@@ -313,6 +345,15 @@ BEYOND: dict[str, dict[str, Callable[[Queue], object]]] = {
         "purge": lambda queue: queue.purge(),
         "promote": lambda queue: queue.promote_due(),
         "reclaim": lambda queue: queue.reclaim_stuck(),
+        "stop worker": lambda queue: queue.inspector.stop_worker("w-1"),
+        "import": lambda queue: queue.inspector.import_jobs([{"id": "new", "payload": 1}]),
+        "act, requeue": lambda queue: queue.inspector.act("requeue", ["failed"]),
+        "act, run now": lambda queue: queue.inspector.act("run_now", ["delayed"]),
+        "act, delete": lambda queue: queue.inspector.act("delete", ["pending"]),
+        "act on many, cancel": lambda queue: queue.inspector.act_on("cancel", "pending"),
+        "act on many, requeue": lambda queue: queue.inspector.act_on("requeue", "failed"),
+        "act on many, reschedule": lambda queue: queue.inspector.act_on("reschedule", "delayed", delay=5),
+        "act on many, delete": lambda queue: queue.inspector.act_on("delete", "failed"),
     },
 }
 
@@ -329,6 +370,8 @@ def test_what_is_not_theirs_is_refused_and_changes_nothing(
         queue.pause()
     if what == "promote":
         boss.zadd(queue.settings.keys.delayed, {"delayed": 1})  # which is due
+    if what == "stop worker":
+        queue._ask(upkeep.beat(queue.settings, "w-1", {"pid": 1}))
     url = login(role)
     before = contents(boss)
 
@@ -336,7 +379,8 @@ def test_what_is_not_theirs_is_refused_and_changes_nothing(
         said = refused(lambda: BEYOND[role][what](theirs))
 
     assert contents(boss) == before
-    assert "permission" in said or "can't run this command" in said
+    # Redis 6.2 does not name the command that a script may not call.
+    assert re.search(r"permissions to run the '[a-z]+' command", said) or "can't run this command" in said
 
 
 @pytest.mark.parametrize("role", ROLES)
