@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import statistics
 import sys
@@ -20,12 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Final
-
-import redis
 
 from schedq import Fixed, Queue, lua
 from schedq.ids import new_request
@@ -35,6 +29,8 @@ from schedq.outcome import Policy, failed, succeeded
 from schedq.worker.pump import MOST_CLAIMED
 from schedq.worker.renewal import MOST_RENEWED
 from tests.doors import Clock
+from tests.million.run import operators
+from tests.pinging import Pinger, put_off_ms
 from tests.servers import Server
 
 SLOW_MS: Final = 5
@@ -57,7 +53,7 @@ class Phase:
     name: str
     jobs: int = 0
     took_ms: list[float] = field(default_factory=list)
-    pings_ms: list[float] = field(default_factory=list)
+    pings_ms: Sequence[float] = field(default_factory=list)
     raw_ping_ms: float = 0
     slow: list[tuple[str, float]] = field(default_factory=list)
     put_off: int = 0
@@ -159,29 +155,21 @@ class Yard:
         """Count what happens inside."""
         phase = Phase(name)
         self._store.slowlog_reset()
-        ours, theirs = get_context("spawn").Pipe()
-        pinger = get_context("spawn").Process(
-            target=_ping, args=(self._server.socket_path, self._server.pid, theirs), daemon=True
-        )
-        pinger.start()
-        assert ours.poll(60), "the process that sends PING does not start"
-        ours.recv()
-        try:
-            yield phase
-        finally:
-            ours.send("enough")
-            phase.pings_ms, phase.raw_ping_ms = ours.recv()
-            pinger.join(10)
+        with Pinger(self._server) as pinger:
+            try:
+                yield phase
+            finally:
+                phase.pings_ms, phase.raw_ping_ms = pinger.taken()
         self.phases.append(phase)
         print(phase.line(), flush=True)
 
     def timed(self, phase: Phase, call: Callable[[], Any]) -> Any:
         """Call, and note how long that took."""
         pid = self._server.pid
-        began, put_off = time.perf_counter(), _put_off_ms(pid)
+        began, put_off = time.perf_counter(), put_off_ms(pid)
         answer = call()
         phase.took_ms.append((time.perf_counter() - began) * 1000)
-        put_off = _put_off_ms(pid) - put_off
+        put_off = put_off_ms(pid) - put_off
         if self._store.slowlog_len():
             for entry in self._store.slowlog_get(10_000):
                 command = entry["command"]
@@ -225,32 +213,6 @@ class Yard:
             phase.jobs += len(words)
 
 
-def _put_off_ms(pid: int) -> float:
-    """For how long a process was ready to run, so far, and not let; 0 where the system does not say."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e6
-    except OSError:
-        return 0
-
-
-def _ping(path: str, server: int, ours: Connection) -> None:
-    """In a process of its own: PING until told that it is enough; sends how long each took, ms, and the longest raw."""
-    store = redis.Redis(unix_socket_path=path)
-    store.ping()
-    ours.send("ready")
-    found: list[float] = []
-    longest, me = 0.0, os.getpid()
-    while not found or not ours.poll():
-        began, put_off = time.perf_counter(), _put_off_ms(server) + _put_off_ms(me)
-        store.ping()
-        took = (time.perf_counter() - began) * 1000
-        put_off = _put_off_ms(server) + _put_off_ms(me) - put_off
-        longest = max(longest, took)
-        found.append(max(0, took - put_off))
-        time.sleep(0.0005)
-    ours.send((found, longest))
-
-
 def _quantile(values: Sequence[float], part: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * part))]
 
@@ -262,7 +224,20 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--in-flight", type=int, default=20_000, help="jobs that are held [20000]")
     parser.add_argument("--big", type=int, default=1000, help="payloads of 256 KiB in one enqueue_many [1000]")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only-operators", action="store_true", help="leave the engine out")
+    parser.add_argument("--jobs", type=int, default=1_000_000, help="in the queue that operators look at [1000000]")
+    parser.add_argument("--schedules", type=int, default=10_000, help="of that queue [10000]")
+    parser.add_argument("--tries", type=int, default=3, help="of each thing that operators do [3]")
+    parser.add_argument("--part", default="", help="only what operators do whose name has this in it")
     options = parser.parse_args(argv)
+    code = 0 if options.only_operators else _engine(options)
+    found = operators(options.jobs, options.schedules, options.tries, options.part)
+    print(json.dumps(found, indent=1))
+    return int(code or bool(found["over"]))
+
+
+def _engine(options: argparse.Namespace) -> int:
+    """Moves of jobs."""
     print(f"seed {options.seed}")
     with Server(maxmemory="4gb") as server:
         yard = Yard(server, options.due, options.in_flight, options.seed)
