@@ -5,63 +5,62 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections import UserDict
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
+from typing import Final
 
 import click
 
 from schedq import __version__
-from schedq.cli.cancel import cancel
-from schedq.cli.carrying import export, import_
-from schedq.cli.completion import VARIABLE, completion
-from schedq.cli.cron import cron
-from schedq.cli.dashboard import dashboard
-from schedq.cli.demo import demo
-from schedq.cli.doctor import doctor
-from schedq.cli.enqueue import enqueue
-from schedq.cli.exporter import exporter
-from schedq.cli.forecast import forecast
-from schedq.cli.health import health
-from schedq.cli.job import job
-from schedq.cli.jobs import jobs
-from schedq.cli.pausing import pause, resume
-from schedq.cli.promoter import promoter
-from schedq.cli.purge import purge
-from schedq.cli.requeue import requeue
-from schedq.cli.reschedule import reschedule
-from schedq.cli.schedules import schedules
-from schedq.cli.server import server
+from schedq.cli.completion import VARIABLE
 from schedq.cli.show import harmless
-from schedq.cli.stats import stats
-from schedq.cli.tail import tail
-from schedq.cli.top import top
-from schedq.cli.why import why
-from schedq.cli.worker import worker
-from schedq.cli.workers import workers
 from schedq.errors import SchedqError
 
-COMMANDS = (
-    *(worker, promoter, enqueue, stats, jobs, job, why, forecast, requeue, cancel, reschedule, pause, resume, purge),
-    *(export, import_),
-    *(workers, tail, top, dashboard),
-    *(schedules, cron, doctor, health, exporter, server, completion, demo),
-)
+_ROOMS: Final = {
+    **{name: name for name in ("worker", "promoter", "enqueue", "stats", "jobs", "job", "why", "forecast")},
+    "requeue": "requeue",
+    "cancel": "cancel",
+    "reschedule": "reschedule",
+    "pause": "pausing",
+    "resume": "pausing",
+    "purge": "purge",
+    "export": "carrying",
+    "import": "carrying",
+    **{name: name for name in ("workers", "tail", "top", "dashboard")},
+    **{name: name for name in ("schedules", "cron", "doctor", "health", "exporter", "server", "completion", "demo")},
+}
+"""Which module has which command; what belongs together stands together in the help."""
+
+
+class _Commands(UserDict[str, click.Command]):
+    """The commands by name. Each is imported when it is asked for: most of their start would go into the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = dict.fromkeys(_ROOMS, click.Command(None))
+
+    def __getitem__(self, name: str) -> click.Command:
+        found = getattr(import_module(f"schedq.cli.{_ROOMS[name]}"), "import_" if name == "import" else name)
+        assert isinstance(found, click.Command)
+        return found
 
 
 class _InOrder(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """As they were added: what belongs together, together."""
+        """As they stand: what belongs together, together."""
         return list(self.commands)
 
 
-@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=_InOrder,
+    commands=_Commands(),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, prog_name="schedq")
 def cli() -> None:
     """Run Python work now, later, and again and again on Redis."""
-
-
-for command in COMMANDS:
-    cli.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from schedq import Queue
-from schedq.cli import COMMANDS, cli
+from schedq.cli import cli
 from schedq.cli.completion import VARIABLE
 from tests.cli.conftest import Run
 
@@ -23,6 +23,7 @@ def _parts(command: click.Command) -> dict[str, click.Command]:
     )
 
 
+COMMANDS = tuple(cli.commands.values())
 NAMES = [str(command.name) for command in COMMANDS]
 PARTS = {words: part for command in COMMANDS for words, part in _parts(command).items()}
 WITHOUT_REDIS = {"cron", "health", "server", "completion", "demo"}

@@ -33,6 +33,7 @@ FORBIDDEN_CALLS = {
 }
 STARTS = {"subprocess.Popen", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.check_output"}
 ALLOWED = {
+    ("schedq.cli", "importlib.import_module"): "modules of commands, named in the source",
     ("schedq.cli.options", "importlib.import_module"): "MODULE:QUEUE, which the operator types; never from Redis",
     ("schedq.cli.demo.run", "importlib.import_module"): "modules of the demo that comes along, named in the source",
     ("schedq.embedded.watcher", "ctypes"): "prctl, so that the embedded server ends with its watcher; by a fixed name",
