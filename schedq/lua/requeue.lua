@@ -24,7 +24,7 @@ local bad = misfit('list', pending, failed, cancelled) or misfit('zset', leases)
 if bad then return bad end
 
 local searched = redis.call('LLEN', failed) + redis.call('LLEN', cancelled)
-local MOST_SEARCHED, OLDEST, spent = 200000, 400, 0
+local MOST_SEARCHED, OLDEST, LONG, spent = 200000, 400, 2000, 0
 local is_oldest = {}
 for _, list in ipairs(#ARGV > 15 and {failed, cancelled} or {}) do
   for _, id in ipairs(redis.call('LRANGE', list, -OLDEST, -1)) do is_oldest[id] = list end
@@ -32,15 +32,25 @@ end
 local answers, ids = {}, {}
 open_memory(leases)
 
+-- From which end of a long list to search: both lists are in the order in which jobs came to them, the newest left.
+local function nearer_end(id, list, job)
+  local length = redis.call('LLEN', list)
+  if is_oldest[id] or length < LONG then return -1 end
+  local field = list == failed and 'last_error_at_ms' or 'cancelled_at_ms'
+  local middle = redis.pcall('HGET', jobs .. redis.call('LINDEX', list, math.floor(length / 2)), field)
+  local at = list == failed and job[5] or job[6]
+  return type(middle) == 'string' and whole(at) > whole(middle) and 1 or -1
+end
+
 local function revive(id, job)
   local key = jobs .. id
   spent = spent + (is_oldest[id] and OLDEST or searched) + 200
   mark(id)
-  -- From the right: what is requeued in bulk is the oldest. Another program may have trimmed the entry, not the job.
+  -- Another program may have trimmed the entry, not the job.
   local here, there = failed, cancelled
   if job[1] == 'cancelled' then here, there = cancelled, failed end
   -- A damaged status may name the wrong one of the two.
-  if redis.call('LREM', here, -1, id) == 0 then redis.call('LREM', there, -1, id) end
+  if redis.call('LREM', here, nearer_end(id, here, job), id) == 0 then redis.call('LREM', there, -1, id) end
   redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes')
   redis.call('HDEL', key, 'crashes', 'released', 'stop', 'claim_token', 'settled_token', 'settled_move', 'adopted_token',
     'run_at_ms', 'promoted_at_ms')
@@ -52,7 +62,7 @@ end
 
 for i = 6, #ARGV do
   if #answers > 0 and spent + OLDEST > MOST_SEARCHED then break end
-  local job = read_job(ARGV[i], 'status', 'payload', 'request', 'attempts')
+  local job = read_job(ARGV[i], 'status', 'payload', 'request', 'attempts', 'last_error_at_ms', 'cancelled_at_ms')
   local answer = job and answered(job[3], request)
   if not answer then
     answer = (job and (job[1] == 'failed' or job[1] == 'cancelled')) and revive(ARGV[i], job) or 'no'

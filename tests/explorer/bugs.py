@@ -172,7 +172,7 @@ BUGS: Final = (
     Bug(
         "requeue leaves the entry",
         "requeue",
-        "if redis.call('LREM', here, -1, id) == 0 then redis.call('LREM', there, -1, id) end",
+        "if redis.call('LREM', here, nearer_end(id, here, job), id) == 0 then redis.call('LREM', there, -1, id) end",
         "",
         "requeue ∥ claim",
     ),

@@ -10,6 +10,7 @@ import pytest
 from schedq import Discard, UsageError
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
+from tests.inspector.scenes import failed
 from tests.verbs.scenes import failed_jobs, one_door
 
 # -- reschedule
@@ -178,6 +179,23 @@ def test_many_failed_jobs_are_requeued_in_one_call(queue: Handle):
     assert queue.requeue_failed() == 1000
 
     assert queue.places() == {"pending": ids[:1000], "failed": ids[1000:]}
+
+
+@one_door
+def test_a_job_is_taken_out_of_a_long_list_wherever_it_stands(make_queue: MakeQueue, clock: Clock):
+    """The list is searched from the end that its time is nearer to; a time that lies is no hindrance."""
+    queue = make_queue(clock=clock)
+    ids: list[str] = []
+    for _ in range(3):
+        ids += failed(queue, list(range(900)))
+        clock.pass_time(1)
+    queue.redis.hset(queue.keys.job(ids[10]), "last_error_at_ms", clock.now_ms + 10**6)
+    queue.redis.hset(queue.keys.job(ids[1200]), "last_error_at_ms", "x")
+    chosen = [ids[0], ids[10], ids[1200], ids[1350], ids[-1]]
+
+    assert [queue.requeue(job_id) for job_id in chosen] == [True] * len(chosen)
+
+    assert queue.places() == {"pending": chosen, "failed": [job_id for job_id in ids if job_id not in chosen]}
 
 
 @pytest.mark.breaks("totals", "status", because="entries of no job are put among the failed by hand")
