@@ -15,7 +15,7 @@ from schedq.operations.acting import Acted, ActOnMatching, ActOnThese, Progress,
 from schedq.operations.audit import LogEntry
 from schedq.operations.failures import Errors
 from schedq.operations.filters import Filter
-from schedq.operations.finding import JobPage, find
+from schedq.operations.finding import USUALLY_LOOKED, JobPage, find
 from schedq.operations.forecast import Forecast
 from schedq.operations.pulse import Pulse
 from schedq.operations.purging import Purge
@@ -48,10 +48,11 @@ class AsyncInspector:
         error: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        look: int = USUALLY_LOOKED,
     ) -> JobPage:
         """As `Inspector.find`."""
         wanted = Filter.of(task, older_than, newer_than, text, error)
-        return await self._drive(find(self._queue.settings, state, wanted, limit, cursor))
+        return await self._drive(find(self._queue.settings, state, wanted, limit, cursor, look))
 
     async def act(
         self,

@@ -15,7 +15,7 @@ from schedq.operations.acting import Acted, ActOnMatching, ActOnThese, Progress,
 from schedq.operations.audit import LogEntry
 from schedq.operations.failures import Errors
 from schedq.operations.filters import Filter
-from schedq.operations.finding import JobPage, find
+from schedq.operations.finding import USUALLY_LOOKED, JobPage, find
 from schedq.operations.forecast import Forecast
 from schedq.operations.pulse import Pulse
 from schedq.operations.purging import Purge
@@ -109,10 +109,11 @@ class Inspector:
         error: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        look: int = USUALLY_LOOKED,
     ) -> JobPage:
         """Jobs of a state that match: the next one first of those that wait, of all others the newest first.
 
-        A call looks at no more than 100,000 jobs, so a page may be short or empty and yet have a cursor to go on from.
+        A call looks at a bounded number of jobs, so a page may be short or empty and yet have a cursor to go on from.
         Paging on skips no job that stays where it is, whatever comes and goes meanwhile; where much goes at once it may
         show one again.
 
@@ -125,12 +126,13 @@ class Inspector:
             error: in the last error.
             limit: 1 to 1000.
             cursor: of the page before.
+            look: jobs to look at, at the most: 1 to 100,000; fifty thousand take about a quarter of a second.
 
         Raises:
             UsageError: something of it can't be meant.
         """
         wanted = Filter.of(task, older_than, newer_than, text, error)
-        return self._drive(find(self._queue.settings, state, wanted, limit, cursor))
+        return self._drive(find(self._queue.settings, state, wanted, limit, cursor, look))
 
     def act(
         self,

@@ -18,6 +18,7 @@ from schedq.cli.typed import QUEUE_NAME
 from schedq.job import JobRecord, whole
 from schedq.lifecycle import BROKEN, PLACES
 from schedq.operations.filters import STATES
+from schedq.operations.finding import USUALLY_LOOKED
 from schedq.operations.views import BrokenNote
 from schedq.queue import Queue
 
@@ -117,6 +118,14 @@ Examples:
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N", help="Most per state."
 )
+@click.option(
+    "--look",
+    type=click.IntRange(1),
+    default=USUALLY_LOOKED,
+    show_default=True,
+    metavar="N",
+    help="With a filter: jobs to look at, at most, to find those that match; what is left is the next page's.",
+)
 @redis_option
 @json_option
 def jobs(
@@ -130,6 +139,7 @@ def jobs(
     offset: int,
     cursor: str | None,
     limit: int,
+    look: int,
     redis_url: str | None,
     as_json: bool,  # noqa: FBT001 - click passes flags by name
 ) -> None:
@@ -140,7 +150,9 @@ def jobs(
     """
     chosen = Chosen(task, older, newer, text, error)
     if chosen or cursor is not None:
-        _list_chosen(name, redis_url, states, chosen, offset=offset, cursor=cursor, limit=limit, as_json=as_json)
+        if offset:
+            raise click.UsageError("--offset does not go with a filter; the next page is that of --cursor")
+        _list_chosen(name, redis_url, states, chosen, cursor=cursor, limit=limit, look=look, as_json=as_json)
         return
     with visited(name, redis_url) as queue:
         found = queue.stats()
@@ -176,14 +188,12 @@ def _list_chosen(
     states: tuple[str, ...],
     chosen: Chosen,
     *,
-    offset: int,
     cursor: str | None,
     limit: int,
+    look: int,
     as_json: bool,
 ) -> None:
     """Pages of the jobs that match a filter."""
-    if offset:
-        raise click.UsageError("--offset does not go with a filter; the next page is that of --cursor")
     if BROKEN in states:
         raise click.UsageError(f"notes of {BROKEN} ids can't be filtered")
     places = list(dict.fromkeys(states or STATES))
@@ -191,7 +201,10 @@ def _list_chosen(
         raise click.UsageError("--cursor is of one state; name it with --state")
     with visited(name, redis_url) as queue:
         found = queue.stats()
-        pages = [_chosen_page(queue, state, chosen, cursor, limit) for state in places]
+        pages: list[Page] = []
+        for number, state in enumerate(places):  # what a state leaves is for those that follow
+            share = max(1, (look - sum(page.looked for page in pages)) // (len(places) - number))
+            pages.append(_chosen_page(queue, state, chosen, cursor, limit, share))
         if not any(page.total for page in pages):
             warn_if_nowhere(queue, redis_url)
     if as_json:
@@ -213,17 +226,18 @@ def _list_chosen(
         show.line(f"queue {name} holds no such jobs{chosen.says()}")
 
 
-def _chosen_page(queue: Queue, state: str, chosen: Chosen, cursor: str | None, limit: int) -> Page:
+def _chosen_page(queue: Queue, state: str, chosen: Chosen, cursor: str | None, limit: int, look: int) -> Page:
     rows: list[JobRecord] = []
     looked = total = 0
     with bar(f"looking through {state} jobs", 1) as moved:
         while True:
-            some = queue.inspector.find(state, **chosen.options(), limit=limit - len(rows), cursor=cursor)
+            left = min(look - looked, USUALLY_LOOKED)
+            some = queue.inspector.find(state, **chosen.options(), limit=limit - len(rows), cursor=cursor, look=left)
             rows += some.jobs
             looked, total, cursor = looked + some.looked, some.total, some.cursor
-            if cursor is None or len(rows) >= limit:
+            if cursor is None or len(rows) >= limit or looked >= look:
                 return Page(state, rows, total, looked, cursor)
-            moved(looked, total)
+            moved(looked, min(total, look))
 
 
 def _show_chosen(page: Page, now_ms: int, again: str) -> None:

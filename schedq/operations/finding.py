@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from schedq import lua
+from schedq.errors import UsageError
 from schedq.job import JobRecord
 from schedq.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, PENDING, PROCESSING
 from schedq.operations import Flow, Operation, firm
@@ -23,6 +24,8 @@ MOST_FOUND: Final = 150
 STRETCH: Final = 200
 """Entries that one script looks at; of most it reads a field or two."""
 MOST_LOOKED: Final = 100_000
+USUALLY_LOOKED: Final = 50_000
+"""Jobs that one call looks at: whoever asks is to be answered within a second."""
 _WINDOW: Final = 2000
 _MOST_RESTARTS: Final = 20
 _AGES: Final = {
@@ -207,20 +210,23 @@ def _payload(fields: Sequence[str]) -> str:
 
 
 def find(
-    queue: Settings, state: str, wanted: Filter, limit: int, cursor: str | None, most_looked: int = MOST_LOOKED
+    queue: Settings, state: str, wanted: Filter, limit: int, cursor: str | None, look: int = USUALLY_LOOKED
 ) -> Flow[JobPage]:
     """Jobs of a state that match: next one first of those that wait, the newest first of all others.
 
     Raises:
-        UsageError: no such state, limit not within 1 and 1000, or a cursor of something else.
+        UsageError: no such state, limit not within 1 and 1000, look not within 1 and 100,000, or a cursor of something
+            else.
     """
     checked_limit(limit)
+    if isinstance(look, bool) or not isinstance(look, int) or not 1 <= look <= MOST_LOOKED:
+        raise UsageError(f"look must be a whole number of 1 to {MOST_LOOKED:,}, got {look!r}")
     spot = Spot(checked_state(state)) if cursor is None else Spot.of(cursor, state)
     walk = Walk(queue, wanted, spot, is_newest_first=state != PENDING, carry="all")
     jobs: dict[str, JobRecord] = {}
     looked = 0
-    while walk.spot is not None and len(jobs) < limit and looked < most_looked:
-        some, found = yield from walk.step(STRETCH, min(MOST_FOUND, limit - len(jobs)))
+    while walk.spot is not None and len(jobs) < limit and looked < look:
+        some, found = yield from walk.step(min(STRETCH, look - looked), min(MOST_FOUND, limit - len(jobs)))
         looked += some
         jobs |= {job_id: listed(job_id, due, fields) for job_id, due, fields in found}
     ahead = None if walk.spot is None else walk.spot.text()

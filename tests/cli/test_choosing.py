@@ -46,6 +46,22 @@ def test_a_page_of_matches_says_how_to_go_on(run: Run, queue: Queue, state: Look
     assert [job["id"] for job in found["jobs"]] == [job_id for n, job_id in enumerate(ids) if n % 3][4::-1]
 
 
+def test_a_command_looks_at_so_many_jobs_and_says_how_to_go_on(run: Run, queue: Queue):
+    queue.enqueue_many(range(600))
+    queue.enqueue_many(range(50), delay=60)
+
+    found = run("jobs", "mail", "--text", "none", "--look", "300", "--json").json
+    assert found["looked"] == {"pending": 50, "delayed": 50} | dict.fromkeys(
+        found["looked"].keys() - {"pending", "delayed"}, 0
+    )
+    assert found["cursors"].keys() == {"pending"}
+
+    lines = run("jobs", "mail", "--text", "599", "--state", "pending", "--look", "300").lines
+    assert "0 found, 300 of 600 looked at" in lines
+    (command,) = [line.removeprefix("next page: schedq ") for line in lines if line.startswith("next page")]
+    assert [job["payload"] for job in run(*command.split(), "--json").json["jobs"]] == [599]
+
+
 def test_nothing_that_matches_is_said_to_be_nothing(run: Run, queue: Queue, state: Look):
     queue.enqueue(1)
 

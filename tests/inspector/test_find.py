@@ -6,8 +6,7 @@ import pytest
 
 from schedq import Discard, UsageError
 from schedq.ids import new_request
-from schedq.operations import attempts, finding
-from schedq.operations.filters import Filter
+from schedq.operations import attempts
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.inspector.scenes import call, every, failed
@@ -135,10 +134,12 @@ def test_only_jobs_whose_status_is_the_state_are_found(queue: Handle):
 
 def test_a_call_looks_at_a_bounded_number_of_jobs(queue: Handle):
     queue.enqueue_many(range(1000))
-    first = queue.drive(finding.find(queue.settings, "pending", Filter(text="none"), 10, None, 400))
 
-    assert (first.jobs, first.looked) == ((), 400)
-    assert first.cursor is not None
+    first = queue.inspector.find("pending", text="none", look=450)
+    rest = queue.inspector.find("pending", text="none", cursor=first.cursor)
+
+    assert (first.jobs, first.looked) == ((), 450)
+    assert (rest.looked, rest.cursor) == (550, None)
 
 
 def test_large_payloads_end_a_stretch_early(queue: Handle):
@@ -166,6 +167,8 @@ def test_looking_changes_nothing(queue: Handle):
         ("pending", {"text": 7}, "text must be a text"),
         ("pending", {"older_than": -1}, "older_than must not be negative"),
         ("pending", {"limit": 0}, "limit must be"),
+        ("pending", {"look": 0}, "look must be"),
+        ("pending", {"look": 100_001}, "look must be"),
         ("pending", {"cursor": "x"}, "none that `find` has given"),
         ("pending", {"cursor": "WyJmYWlsZWQiLCIxIiwiYSJd"}, "none of pending jobs"),
     ],
