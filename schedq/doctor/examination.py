@@ -37,8 +37,8 @@ from schedq.operations import Block, Flow
 from schedq.queue import Queue
 
 T = TypeVar("T")
-SAMPLE: Final = 10_000
-"""Entries of each place of a queue that are looked at, unless more are asked for."""
+SAMPLE: Final = 2_000
+"""Entries of each place of a queue that are looked at, unless more are asked for: it answers within a second."""
 _NOBODY: Final = "schedq"
 """Name of a queue that is only there to ask about its server."""
 _MORE: Final = "; --sample N looks at more"
