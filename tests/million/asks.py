@@ -83,6 +83,8 @@ def _acting(yard: Yard) -> Asks:
 
     asks: Asks = {
         "requeue one": again(lambda queue, job_id: queue.requeue(job_id), "failed"),
+        "requeue one, of the newest": lambda: queue.requeue(yard.at("failed", next(n) / 10_000)),
+        "requeue one, of the oldest": lambda: queue.requeue(yard.at("failed", 1 - next(n) / 10_000)),
         "cancel one, pending": again(lambda queue, job_id: queue.cancel(job_id), "pending"),
         "cancel one, delayed": again(lambda queue, job_id: queue.cancel(job_id), "delayed"),
         "run_now one": again(lambda queue, job_id: queue.run_now(job_id), "delayed"),

@@ -29,7 +29,7 @@ for n = first, first + count - 1 do
   local task = n % 10 == 0 and 'invoice' or 'send_email'
   local args = string.format('[%d,"user%d@example.org"]', n, n % 977)
   local payload = '{"task":"' .. task .. '","args":' .. args .. '}'
-  local ago = string.format('%d', now - (count - n % count) * 10)
+  local ago = string.format('%d', now - 864e5 + n)  -- in the order in which they came
   redis.call('HSET', job, 'id', id, 'payload', payload, 'attempts', '0', 'enqueued_at_ms', ago, 'status', place)
   if place == 'delayed' then
     local due = string.format('%d', now + 60000 + n * step)
