@@ -83,6 +83,7 @@ class Yard:
         queue._drive(register(queue.settings, definitions, [], prune=False))
         queue._ask(upkeep.beat(queue.settings, "w-1", {"pid": 1, "host": "vm", "tasks": '["send_email","invoice"]'}))
         queue._ask(upkeep.announce(queue.settings))
+        self.store.set(keys.promoter, "w-1")  # which never dies
         self.store.rpush(keys.samples, *(self._sample(now - SPACING_MS * n) for n in range(MOST_SAMPLES)))
         self.store.delete(keys.wake)
         say(f"{sum(self.sizes.values()):,} jobs and {self._schedules:,} schedules are there")
