@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from schedq import NewJob
 from tests.foreign.guide import ALL, EACH_LANGUAGE, Client, Guide, did, lines, totals
 from tests.foreign.stage import Matrix
 from tests.processes import app
@@ -70,7 +71,8 @@ def test_a_schedq_producer_feeds_guide_workers_now_and_later_by_schedq_promoter(
     scene = guide.scene
     scene.start("promoter", app.NAME)
     worker = guide.waiting_worker()
-    payloads = {scene.queue.enqueue({"n": delay}, delay=delay): {"n": delay} for delay in (0, 0.4, 0.2)}
+    new = [NewJob({"n": delay}, delay=delay) for delay in (0, 0.4, 0.2)]  # at one instant, however slow the machine is
+    payloads = dict(zip(scene.queue.enqueue_many(new), ({"n": delay} for delay in (0, 0.4, 0.2)), strict=True))
     now, last, later = payloads
 
     result = scene.queue.job(last).result(timeout=20)

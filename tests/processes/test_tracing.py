@@ -21,9 +21,9 @@ from schedq.operations import preparing
 from schedq.tracing import instrument
 from tests.processes.scene import ROOT, Scene, call
 from tests.processes.stage import MakeScene
-from tests.processes.traced_app import SPANS
 
 pytestmark = pytest.mark.processes
+SPANS = "spans.jsonl"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -60,7 +60,7 @@ def test_a_trace_shows_a_job_whole(make_scene: MakeScene, exporter: InMemorySpan
     with exporter.tracer.start_as_current_span("request"):  # type: ignore[attr-defined]
         job_id = scene.queue.enqueue(call("third_time_lucky"), delay=0.5)
 
-    worker = scene.start("worker", "tests.processes.traced_app:queue", "--tracing")
+    worker = scene.start("worker", "tests.processes.traced_app:queue", "--tracing", APP_SPANS=SPANS)
     scene.until(lambda: len(named(written(scene), "process work")) == 4)
 
     theirs, ours = written(scene), made_by(exporter)

@@ -15,13 +15,13 @@ from schedq import current_job
 from schedq.tracing import instrument
 from tests.processes.app import FOLDER, made
 
-SPANS = "spans.jsonl"
+SPANS = FOLDER / os.environ["APP_SPANS"]
 queue = made(os.environ.get("APP_REDIS"), json.loads(os.environ.get("APP_SETTINGS", "{}")))
 
 
 class ToFile(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        with (FOLDER / SPANS).open("a") as file:
+        with SPANS.open("a") as file:
             for span in spans:
                 file.write(json.dumps(json.loads(span.to_json()) | {"pid": os.getpid()}) + "\n")
         return SpanExportResult.SUCCESS
