@@ -18,13 +18,16 @@ _ROUTINE_S: Final = 10
 _MOST_PASSES: Final = 20
 _LATE: Final = 0.75
 """Renewal intervals by which a look may be late."""
+_UNWATCHED_S: Final = 1.5
+"""Seconds between two looks in which Redis's clock may have stepped there and back. The holder looks every second."""
 
 
 class Reclaimer:
     """Sweeps one queue when a lease has ended, when a claim has none, and every 10 s.
 
-    After its own start, when Redis was away or slow, when its own process stood still, and when Redis's clock has
-    jumped, it rests for one renewal interval: live workers then renew first, and only the dead lose their jobs.
+    After its own start, when Redis was away or slow, when its own process stood still, when Redis's clock has jumped,
+    or went unwatched (as by one that stands by and takes over), it rests for one renewal interval: live workers then
+    renew first, and only the dead lose their jobs.
 
     Args:
         refresh: awaited before each sweep, for one whose settings may be old; it may call `use`.
@@ -63,8 +66,9 @@ class Reclaimer:
         """
         answered_at = monotonic()
         last, self._last = self._last, (now_ms, asked_at, answered_at)
-        stood_still = self._stood_still(late_s, 0.0 if last is None else asked_at - last[2])
-        if stood_still or self._losses != self._link.outage.losses or answered_at - asked_at > self._settings.renewal_s:
+        gap_s = 0.0 if last is None else asked_at - last[2]
+        was_blind = gap_s > max(_UNWATCHED_S, _LATE * self._settings.renewal_s) or self._stood_still(late_s, gap_s)
+        if was_blind or self._losses != self._link.outage.losses or answered_at - asked_at > self._settings.renewal_s:
             self._losses = self._link.outage.losses
             self._rested_from = answered_at
         if last is None or self._settings.clock is not None:

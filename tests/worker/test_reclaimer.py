@@ -89,8 +89,8 @@ def test_it_rests_for_a_renewal_interval_after_its_start(queue: Handle) -> None:
     assert queue.places() == {"pending": [job_id]}
 
 
-@pytest.mark.parametrize("trouble", ["lost", "slow", "late", "clock ahead", "clock back"])
-def test_it_rests_again_after_trouble(queue: Handle, logs: Logs, trouble: str) -> None:
+@pytest.mark.parametrize("trouble", ["lost", "slow", "late", "unwatched", "clock ahead", "clock back"])
+def test_it_rests_again_after_trouble(queue: Handle, logs: Logs, trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
         await rest(await reclaimer.look(seen()))
         reclaimer.notice(seen().now_ms, monotonic())
@@ -102,6 +102,10 @@ def test_it_rests_again_after_trouble(queue: Handle, logs: Logs, trouble: str) -
         elif trouble == "late":
             # As when the process stood still for most of a lease, and its renewals with it.
             reclaimer.notice(seen().now_ms, monotonic(), late_s=2 * RENEWAL_S)
+        elif trouble == "unwatched":
+            # As by one that stood by and takes over: meanwhile the clock may have stepped back and ahead again.
+            monkeypatch.setattr("schedq.reclaimer.monotonic", lambda: monotonic() + 4)
+            reclaimer.notice(seen().now_ms + 4000, monotonic() + 4)
         elif trouble == "slow":
             # Shown long before the answer was read, as when a handler blocks the loop: that is no jump.
             reclaimer.notice(seen().now_ms - 1500, monotonic() - 1.6)
