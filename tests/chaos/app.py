@@ -47,7 +47,7 @@ second = made("second", os.environ.get("CHAOS_REDIS"))
 
 recorder: Recorder | None = None
 if "CHAOS_FOLDER" in os.environ:  # in a process of a run, not in one that only wants the names
-    recorder = Recorder(Path(os.environ["CHAOS_FOLDER"]), os.environ["CHAOS_NAME"])
+    recorder = Recorder(Path(os.environ["CHAOS_FOLDER"]), os.environ["CHAOS_KEY"])
     recorder.watch_for_gaps()
     Witness(recorder).attend()
 

@@ -34,12 +34,15 @@ STILL_S: Final = 0.5
 
 
 class Recorder:
-    """Appends lines to the file of this process; each is one write, so that a kill cuts none and threads do not mix."""
+    """Appends lines to the file of this process; each is one write, so that a kill cuts none and threads do not mix.
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._file = os.open(
-            folder / f"{name}-{os.getpid()}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+    Args:
+        folder: where the files are.
+        key: names this process among all there ever were. Its pid does not: in an hour they begin anew.
+    """
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self._file = os.open(folder / f"{key}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write(self, *fields: Any) -> None:
         """Write one line."""
@@ -65,7 +68,7 @@ def now() -> float:
 
 
 def read(folder: Path) -> Iterator[tuple[str, list[Any]]]:
-    """Every line of every file of a folder, with the name of its process: `NAME-PID`."""
+    """Every line of every file of a folder, with the key of its process."""
     for path in sorted(folder.glob("*.jsonl")):
         with path.open("rb") as lines:
             for line in lines:

@@ -38,10 +38,12 @@ class Part:
 
     Attributes:
         name: what it is, over all its lives, such as `worker-3`.
+        life: of all processes that were ever started, the how-manieth.
         is_ended: we have ended this life, or told it to end.
     """
 
     name: str
+    life: int
     popen: subprocess.Popen[bytes]
     log: Path
     is_ended: bool = False
@@ -50,7 +52,7 @@ class Part:
     @property
     def key(self) -> str:
         """What its records are named."""
-        return f"{self.name}-{self.popen.pid}"
+        return f"{self.name}-{self.life}"
 
     @property
     def role(self) -> str:
@@ -128,7 +130,7 @@ class Stage:
 
     def start(self, name: str) -> Part:
         """Start a process, again too."""
-        number = int(name.partition("-")[2])
+        number, life = int(name.partition("-")[2]), len(self.lives) + 1
         paths = [str(ROOT)]
         if self.also is not None and name.startswith("worker") and number % 2:
             paths.insert(0, str(self.folder / "also"))
@@ -137,6 +139,7 @@ class Stage:
         environment |= {
             "CHAOS_FOLDER": str(self.folder),
             "CHAOS_NAME": name,
+            "CHAOS_KEY": f"{name}-{life}",
             "CHAOS_REDIS": url,
             "PYTHONPATH": os.pathsep.join(paths),
         }
@@ -153,9 +156,17 @@ class Stage:
                 stderr=file,
                 start_new_session=True,
             )
-        part = self.parts[name] = Part(name, popen, log)
+        part = self.parts[name] = Part(name, life, popen, log)
         self.lives.append(part)
         return part
+
+    def last_word(self, part: Part) -> float:
+        """When a process last wrote something down. One that kills itself does that before."""
+        try:
+            written = (self.folder / f"{part.key}.jsonl").stat().st_mtime
+        except FileNotFoundError:
+            return now()
+        return now() - (time.time() - written)
 
     def _command(self, name: str, url: str, number: int) -> list[str]:
         if name.startswith("worker"):

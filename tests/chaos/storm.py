@@ -92,7 +92,7 @@ class Storm:
         if not part.is_ended:
             part.is_ended = True
             if part.popen.returncode == -signal.SIGKILL and part.role == "worker":
-                self._note("poison_kill", part.key, now() - 0.5, math.inf)
+                self._note("poison_kill", part.key, min(now() - 0.5, self._stage.last_word(part)), math.inf)
             else:
                 self.deaths.append(f"{part.key} ended by itself, exit code {part.popen.returncode}")
         if part.name in self._stage.parts and self._stage.parts[part.name] is part:
