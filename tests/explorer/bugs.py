@@ -163,13 +163,6 @@ BUGS: Final = (
         "delete ∥ claim",
     ),
     Bug(
-        "delete takes what runs",
-        "delete",
-        "return LISTS[status] and status",
-        "return status",
-        "delete ∥ claim",
-    ),
-    Bug(
         "requeue leaves the entry",
         "requeue",
         "if redis.call('LREM', here, nearer_end(id, here, job), id) == 0 then redis.call('LREM', there, -1, id) end",
