@@ -57,7 +57,9 @@ class SchedqBackend(BaseTaskBackend):
 
     def queue(self, name: str) -> Queue:
         """The schedq queue of one of QUEUES."""
-        return _queues.setdefault((self.alias, name), Queue(name, **self.options))
+        key = (self.alias, name)
+        found = _queues.get(key)
+        return found or _queues.setdefault(key, Queue(name, **self.options))
 
     def application(self, name: str) -> Queue:
         """The queue with the functions that run its jobs, for `schedq worker`; import the site's tasks first."""

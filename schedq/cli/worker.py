@@ -103,9 +103,6 @@ def worker(
         os.environ["SCHEDQ_REDIS_URL"] = redis_url
     named = [_weighed(app) for app in apps]
     queues = [load_queue(app) for app, _ in named]
-    if order is None:
-        order = "strict" if all(weight is None for _, weight in named) else "weighted"
-    weights = [1 if weight is None else weight for _, weight in named]
     wanted = Wanted(metrics_port, health_port, metrics_host, health_limit)
     observers, serve = prepared(wanted, queues)
     try:
@@ -113,8 +110,8 @@ def worker(
             instrument()
         made = Worker(
             queues,
-            order=order,
-            weights=weights,
+            order=order or ("strict" if all(weight is None for _, weight in named) else "weighted"),
+            weights=[1 if weight is None else weight for _, weight in named],
             concurrency=concurrency,
             grace=grace,
             burst=burst,
