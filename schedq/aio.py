@@ -81,7 +81,8 @@ class AsyncQueue(AsyncInspected, door="aio"):
     ) -> list[str]:
         """As `Queue.enqueue_many`."""
         options = Options(delay, run_at, None, max_attempts, backoff, timeout, durability)
-        return await self._drive(enqueue.enqueue_many(self.settings, self._prepare_many(jobs, options)))
+        prepared = preparing.prepare_many(self.settings, jobs, options)
+        return await self._drive(enqueue.enqueue_many(self.settings, prepared))
 
     # -- attempts by hand
 

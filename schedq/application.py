@@ -13,11 +13,8 @@ from schedq.connection.asender import AsyncSender
 from schedq.connection.sender import Sender
 from schedq.durability import Durability
 from schedq.handle import AsyncDoor, BlockingDoor, Job
-from schedq.ids import new_ids
 from schedq.instants import Duration
-from schedq.job import NewJob, Options
 from schedq.keys import checked_id
-from schedq.operations.preparing import Prepared, prepare
 from schedq.outcome import BackoffFunction
 from schedq.registry import Registry, defined, owner_of
 from schedq.schedule import ScheduleOptions
@@ -271,28 +268,3 @@ class Application:
             UsageError: this can't be an id.
         """
         return Job(checked_id(job_id), self)
-
-    def _prepare_many(self, jobs: object, options: Options) -> list[Prepared]:
-        """Check new jobs, each with its own options before the common ones; all before anything is sent."""
-        rows = list(jobs)  # type: ignore[call-overload] # anything else raises TypeError, as it should
-        ids = new_ids(len(rows)) if rows else []
-        prepared = []
-        for row, job_id in zip(rows, ids, strict=True):
-            if isinstance(row, NewJob):
-                prepared.append(prepare(self.settings, row.payload, _merged(row.options(), options), job_id))
-            else:
-                prepared.append(prepare(self.settings, row, options, job_id))
-        return prepared
-
-
-def _merged(own: Options, common: Options) -> Options:
-    has_time = own.delay is not None or own.run_at is not None
-    return Options(
-        delay=own.delay if has_time else common.delay,
-        run_at=own.run_at if has_time else common.run_at,
-        job_id=own.job_id,
-        max_attempts=own.max_attempts if own.max_attempts is not None else common.max_attempts,
-        backoff=own.backoff if own.backoff is not None else common.backoff,
-        timeout=own.timeout if own.timeout is not None else common.timeout,
-        durability=own.durability if own.durability is not None else common.durability,
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from schedq.errors import JobGone
@@ -20,7 +19,7 @@ class BlockingDoor(Protocol):
         """Store a job; its id."""
         ...
 
-    def enqueue_many(self, jobs: Sequence[Any], /) -> list[str]:
+    def enqueue_many(self, jobs: Any, *args: Any, **options: Any) -> list[str]:
         """Store jobs; their ids."""
         ...
 
@@ -52,7 +51,7 @@ class AsyncDoor(Protocol):
         """Store a job; its id."""
         ...
 
-    async def enqueue_many(self, jobs: Sequence[Any], /) -> list[str]:
+    async def enqueue_many(self, jobs: Any, *args: Any, **options: Any) -> list[str]:
         """Store jobs; their ids."""
         ...
 

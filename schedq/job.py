@@ -1,4 +1,7 @@
-"""What is known of a job at different times: to be enqueued, claimed, looked up."""
+"""What is known of a job at different times: to be enqueued, claimed, looked up.
+
+What is made for every job is no frozen dataclass: with 13 fields that takes eight times as long to make.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from schedq import backoff as plans
 from schedq.durability import Durability
@@ -16,8 +19,7 @@ from schedq.payload import UnreadablePayload, decode
 _LARGEST: Final = 2**53 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """What may be said of one job beside its payload; None means: as the queue is set."""
 
     delay: Duration | None = None
@@ -53,20 +55,8 @@ class NewJob:
     timeout: Duration | None = field(default=None, kw_only=True)
     durability: Durability | None = field(default=None, kw_only=True)
 
-    def options(self) -> Options:
-        """The options without the payload."""
-        return Options(
-            delay=self.delay,
-            run_at=self.run_at,
-            job_id=self.job_id,
-            max_attempts=self.max_attempts,
-            backoff=self.backoff,
-            timeout=self.timeout,
-            durability=self.durability,
-        )
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClaimedJob:
     """One attempt at a job, held by whoever claimed it until the lease ends.
 
@@ -126,8 +116,7 @@ class ClaimedJob:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """How one attempt is to end.
 
     Attributes:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from schedq import backoff as plans
 from schedq.errors import UsageError
@@ -49,8 +48,7 @@ class Snooze(Exception):  # noqa: N818 - what a handler asks for, not what went 
         self.delay_ms = duration_ms(delay, "delay")
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(NamedTuple):
     """What applies to one job: its own options before its task's, those before the queue's.
 
     Attributes:

@@ -98,7 +98,8 @@ class Queue(Inspected, door="blocking"):
             UsageError, StoreUnavailable: as `enqueue`.
         """
         options = Options(delay, run_at, None, max_attempts, backoff, timeout, durability)
-        return self._drive(enqueue.enqueue_many(self.settings, self._prepare_many(jobs, options)))
+        prepared = preparing.prepare_many(self.settings, jobs, options)
+        return self._drive(enqueue.enqueue_many(self.settings, prepared))
 
     # -- attempts by hand
 

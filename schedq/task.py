@@ -128,7 +128,8 @@ class Task(Generic[P, R]):
         Raises:
             QueueFull: with the ids that were stored; else as `enqueue`.
         """
-        ids = self._doors.blocking.enqueue_many([self.new_job(args, kwargs) for args, kwargs in calls])
+        jobs, options = self._jobs(calls)
+        ids = self._doors.blocking.enqueue_many(jobs, **options)
         return [Job(job_id, self._doors) for job_id in ids]
 
     @overload
@@ -137,12 +138,19 @@ class Task(Generic[P, R]):
     async def aenqueue_many(self: Task[P, T], calls: Calls) -> list[Job[T]]: ...
     async def aenqueue_many(self, calls: Calls) -> Any:
         """Twin of `enqueue_many`."""
-        ids = await self._doors.aio.enqueue_many([self.new_job(args, kwargs) for args, kwargs in calls])
+        jobs, options = self._jobs(calls)
+        ids = await self._doors.aio.enqueue_many(jobs, **options)
         return [Job(job_id, self._doors) for job_id in ids]
 
     def new_job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         """A job that calls the function with these arguments."""
         return NewJob(self._payload(args, kwargs), **self._options)
+
+    def _jobs(self, calls: Calls) -> tuple[list[Any], dict[str, Any]]:
+        """What `Queue.enqueue_many` takes for several calls: jobs, and the options of all of them."""
+        if "job_id" in self._options:  # which it does not take, as one job's id can't be another's
+            return [self.new_job(args, kwargs) for args, kwargs in calls], {}
+        return [self._payload(args, kwargs) for args, kwargs in calls], self._options
 
     def _payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         payload: dict[str, Any] = {"task": self.name}

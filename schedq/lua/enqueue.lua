@@ -10,15 +10,13 @@ of the replicas and the disk, and on a new connection a server may answer at onc
 
 KEYS  1 pending (list)  2 delayed (zset)  3 completed (list)  4 failed (list)  5 cancelled (list)  6 stats (hash)
       7 wake (zset)  8 paused (string)  9 promoter (string)
-ARGV  1 jobs prefix  2 clock  3 due channel  4 max_pending or ''  5 announce: 'new' (an earliest due instant that is
-      new), 'yes' or 'no'  6 whether the ids are the caller's (1) or fresh (0)
-      7... per job: id, payload, 'in' | 'at', milliseconds, count of option values, option field, value, ...
-Returns  {new earliest (1 or 0), per job: STORED | EXISTS | CONFLICT | FULL | WRONGTYPE}; fewer answers than jobs
-         means "send the rest again"
+ARGV  1 jobs prefix  2 clock  3 due channel  4 max_pending or ''  5 whether the ids are the caller's (1) or fresh (0)
+      6... per job: id, payload, 'in' | 'at', milliseconds, count of option values, option field, value, ...
+Returns  per job STORED | EXISTS | CONFLICT | FULL | WRONGTYPE; fewer answers than jobs means "send the rest again"
 ]]
 local pending, delayed, completed, failed, cancelled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local stats, wake, paused, promoter = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local jobs, clock, due_channel, announce, theirs = ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6] == '1'
+local jobs, clock, due_channel, theirs = ARGV[1], ARGV[2], ARGV[3], ARGV[5] == '1'
 local max_pending = tonumber(ARGV[4])
 local LAST_INSTANT = 253402300799999
 --@include _clock
@@ -27,7 +25,7 @@ local LAST_INSTANT = 253402300799999
 --@include _wake
 
 -- One fresh job for now is what most calls bring: it needs nothing of what follows.
-local i = 7
+local i = 6
 if not theirs and not max_pending and ARGV[i + 2] == 'in' and ARGV[i + 3] == '0' and #ARGV == i + 4 + ARGV[i + 4] then
   local id, key = ARGV[i], jobs .. ARGV[i]
   if redis.call('EXISTS', key) == 0 then
@@ -37,7 +35,7 @@ if not theirs and not max_pending and ARGV[i + 2] == 'in' and ARGV[i + 3] == '0'
       stamp, unpack(ARGV, i + 5))
     tally('enqueued_total', 1)
     set_wake()
-    return {0, 'STORED'}
+    return {'STORED'}
   end
 end
 --@include _job
@@ -57,9 +55,9 @@ local function existing(key, payload)
   return stored == payload and 'EXISTS' or 'CONFLICT'
 end
 
-local answers, now_ids, later, earliest = {0}, {}, {}, LAST_INSTANT + 1
+local answers, now_ids, later, earliest = {}, {}, {}, LAST_INSTANT + 1
 local new, payloads, there = {}, {}, nil  -- what to store; its payloads by id; an id that is there already
-while i <= #ARGV and #answers <= allowance do
+while i <= #ARGV and #answers < allowance do
   local id, payload, mode, ms, options = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
   local key = jobs .. id
   local due = math.min(mode == 'in' and now + ms or ms, LAST_INSTANT)
@@ -88,7 +86,7 @@ while i <= #ARGV and #answers <= allowance do
 end
 
 local head = LAST_INSTANT + 1
-if #later > 0 or announce == 'yes' then
+if #later > 0 then
   head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or head)
 end
 
@@ -110,8 +108,5 @@ if #new == 0 and there then
 end
 tally('enqueued_total', #new)
 if #now_ids > 0 then set_wake() end
-if earliest < head then answers[1] = 1 end
-if announce == 'yes' or (announce == 'new' and earliest < head) then
-  announce_due(math.min(earliest, head))
-end
+if earliest < head then announce_due(earliest) end
 return answers

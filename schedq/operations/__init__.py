@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from schedq.durability import Wait
 from schedq.errors import SchedqError
@@ -19,8 +19,7 @@ T = TypeVar("T")
 Argument = str | int
 
 
-@dataclass(frozen=True, slots=True)
-class Operation(Generic[T]):
+class Operation(NamedTuple, Generic[T]):
     """One request: a move (a script with keys and arguments), or one plain command.
 
     Attributes:

@@ -25,12 +25,10 @@ class Stored:
     """What became of a batch.
 
     Attributes:
-        is_earliest: `delayed` has a new earliest instant by it.
         answers: one word per job, in order; fewer than jobs means that the rest was not looked at.
         missing: what was not confirmed in time of what was to be; '' if all was.
     """
 
-    is_earliest: bool
     answers: tuple[str, ...]
     missing: str = ""
 
@@ -46,18 +44,14 @@ def enqueue(queue: Settings, job: Prepared) -> Operation[str]:
     return _store(
         queue,
         [job],
-        "new",
-        lambda reply: _id_or_error(queue, job, reply[1]),
+        lambda reply: _id_or_error(queue, job, reply[0]),
         _waits(queue, [job]),
         lambda job_id, missing: _unconfirmed(queue, [job_id], 1, missing),
     )
 
 
 def enqueue_many(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
-    """Store jobs in as few round trips as the laws allow; answers their ids in order.
-
-    All but the last batch go out together; the last one goes alone, because it announces for all of them
-    whether `delayed` has a new earliest instant.
+    """Store jobs, in one round trip up to some megabytes; answers their ids in order.
 
     Raises:
         QueueFull, NotAcknowledged: with the ids that were stored.
@@ -65,19 +59,17 @@ def enqueue_many(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
     """
     stored: list[str] = []
     errors: list[SchedqError] = []
-    is_earliest, missing = False, ""
+    missing = ""
     waits = _waits(queue, jobs)
     batches = _batches(jobs)
     while batches:
         round_, batches = _next_round(batches)
-        last = "no" if batches else ("yes" if is_earliest else "new")
-        requests = [_store_some(queue, batch, last, waits) for batch in round_]
+        requests = [_store_some(queue, batch, waits) for batch in round_]
         left: list[list[Prepared]] = []
         for batch, answer in zip(round_, (yield requests), strict=True):
             if isinstance(answer, SchedqError):
                 errors.append(answer)
                 continue
-            is_earliest = is_earliest or answer.is_earliest
             missing = missing or answer.missing
             accepted, refused = _sorted(queue, batch, answer)
             stored += accepted
@@ -100,7 +92,7 @@ def store_each(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
     waits = _waits(queue, jobs)
     left = _batches(jobs)
     while left:
-        (answer,) = yield [_store_some(queue, left[0], "new", waits)]
+        (answer,) = yield [_store_some(queue, left[0], waits)]
         found: Stored = firm(answer)
         words += found.answers
         if found.missing:
@@ -132,19 +124,25 @@ def _batches(jobs: Sequence[Prepared]) -> list[list[Prepared]]:
 
 
 def _next_round(batches: list[list[Prepared]]) -> tuple[list[list[Prepared]], list[list[Prepared]]]:
-    """What to send together: whole batches up to a size, and never the last one with others."""
+    """What to send together: whole batches up to a size.
+
+    One with ids of the caller's goes alone: part of it may have to be sent again, and what is behind it must not
+    overtake that.
+    """
     count, room = 0, _ROUND_BYTES
-    while count < len(batches) - 1 and room > 0:
+    while count < len(batches) and room > 0 and not (count and _has_own_ids(batches[count - 1])):
         room -= sum(job.size() for job in batches[count])
         count += 1
-    count = max(1, count)
     return batches[:count], batches[count:]
+
+
+def _has_own_ids(batch: Sequence[Prepared]) -> bool:
+    return any(job.is_callers_id for job in batch)
 
 
 def _store(
     queue: Settings,
     batch: Sequence[Prepared],
-    announce: str,
     read: Any,
     waits: tuple[Wait, ...] = (),
     unconfirmed: Any = lambda answer, _: answer,
@@ -155,8 +153,7 @@ def _store(
         queue.now_argument(),
         keys.due,
         "" if queue.max_pending is None else queue.max_pending,
-        announce,
-        int(any(job.is_callers_id for job in batch)),
+        int(_has_own_ids(batch)),
     ]
     for job in batch:
         args += job.args()
@@ -181,8 +178,8 @@ def _store(
     )
 
 
-def _store_some(queue: Settings, batch: Sequence[Prepared], announce: str, waits: tuple[Wait, ...]) -> Operation[Any]:
-    return _store(queue, batch, announce, _read_stored, waits, lambda answer, missing: replace(answer, missing=missing))
+def _store_some(queue: Settings, batch: Sequence[Prepared], waits: tuple[Wait, ...]) -> Operation[Any]:
+    return _store(queue, batch, _read_stored, waits, lambda answer, missing: replace(answer, missing=missing))
 
 
 def _waits(queue: Settings, jobs: Sequence[Prepared]) -> tuple[Wait, ...]:
@@ -201,7 +198,7 @@ def _unconfirmed(queue: Settings, stored: Sequence[str], count: int, missing: st
 
 
 def _read_stored(reply: list[Any]) -> Stored:
-    return Stored(bool(reply[0]), tuple(reply[1:]))
+    return Stored(tuple(reply))
 
 
 def _id_or_error(queue: Settings, job: Prepared, word: str) -> str:

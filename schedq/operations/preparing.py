@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
 from schedq import backoff as plans
 from schedq.durability import Durability, checked_durability
 from schedq.errors import UsageError
 from schedq.ids import new_ids
 from schedq.instants import duration_ms, instant_ms
-from schedq.job import Options
+from schedq.job import NewJob, Options
 from schedq.keys import checked_id
 from schedq.operations import Argument
 from schedq.payload import encode, size_of
@@ -21,8 +20,7 @@ tracers: Final[list[Callable[[str, str, str], str]]] = []
 """What may have a word on where a job was made: from queue, id and payload text to the job's `trace`, '' for none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A new job, checked and ready to send."""
 
     job_id: str
@@ -42,22 +40,71 @@ class Prepared:
         return (self.job_id, self.text, self.mode, self.ms, len(self.fields), *self.fields)
 
 
-def prepare(queue: Settings, payload: Any, options: Options, job_id: str | None = None) -> Prepared:
-    """Check a new job; `job_id` is a fresh id to use if the caller gave none.
+class _Terms(NamedTuple):
+    """What options come to, checked: the same for all jobs that have the same options."""
+
+    own_id: str | None
+    mode: str
+    ms: int
+    fields: tuple[Argument, ...]
+    durability: Durability
+
+
+def prepare(queue: Settings, payload: Any, options: Options) -> Prepared:
+    """Check a new job.
 
     Raises:
         UsageError: something in it can't be meant; the message names it.
     """
+    terms = _terms(queue, options)
+    return _prepared(queue, payload, terms, terms.own_id or new_ids()[0])
+
+
+def prepare_many(queue: Settings, jobs: Iterable[Any], options: Options) -> list[Prepared]:
+    """Check new jobs: payloads, or `NewJob`s, each with its own options before the common ones.
+
+    Raises:
+        UsageError: something in one of them can't be meant; the message names it.
+    """
+    rows = list(jobs)
+    common = _terms(queue, options)
+    prepared = []
+    for row, fresh_id in zip(rows, new_ids(len(rows)) if rows else (), strict=True):
+        if isinstance(row, NewJob):
+            terms = _terms(queue, _merged(row, options))
+            prepared.append(_prepared(queue, row.payload, terms, terms.own_id or fresh_id))
+        else:
+            prepared.append(_prepared(queue, row, common, fresh_id))
+    return prepared
+
+
+def _prepared(queue: Settings, payload: Any, terms: _Terms, job_id: str) -> Prepared:
     text = encode(payload, queue.max_payload)
-    mode, ms = when(options.delay, options.run_at)
-    is_callers_id = options.job_id is not None
-    found = checked_id(options.job_id) if is_callers_id else job_id or new_ids()[0]
-    durability = queue.durability if options.durability is None else checked_durability(options.durability)
-    fields = _fields(options)
+    own_id, mode, ms, fields, durability = terms
     for tracer in tracers:
-        if trace := tracer(queue.name, found, text):
+        if trace := tracer(queue.name, job_id, text):
             fields += ("trace", trace)
-    return Prepared(found, text, mode, ms, fields, is_callers_id, durability)
+    return Prepared(job_id, text, mode, ms, fields, own_id is not None, durability)
+
+
+def _merged(row: NewJob, common: Options) -> Options:
+    has_time = row.delay is not None or row.run_at is not None
+    return Options(
+        delay=row.delay if has_time else common.delay,
+        run_at=row.run_at if has_time else common.run_at,
+        job_id=row.job_id,
+        max_attempts=row.max_attempts if row.max_attempts is not None else common.max_attempts,
+        backoff=row.backoff if row.backoff is not None else common.backoff,
+        timeout=row.timeout if row.timeout is not None else common.timeout,
+        durability=row.durability if row.durability is not None else common.durability,
+    )
+
+
+def _terms(queue: Settings, options: Options) -> _Terms:
+    own_id = None if options.job_id is None else checked_id(options.job_id)
+    mode, ms = when(options.delay, options.run_at)
+    durability = queue.durability if options.durability is None else checked_durability(options.durability)
+    return _Terms(own_id, mode, ms, _fields(options), durability)
 
 
 def when(delay: object, run_at: object) -> tuple[str, int]:

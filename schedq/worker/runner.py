@@ -14,7 +14,7 @@ from weakref import WeakSet
 from schedq import outcome, running
 from schedq.application import Application
 from schedq.clocks import monotonic, wall
-from schedq.job import Settlement
+from schedq.job import ClaimedJob, Settlement
 from schedq.observer import AttemptEnd, AttemptFacts, Observers, Outcome
 from schedq.operations.attempts import refusal
 from schedq.payload import clean_text
@@ -36,7 +36,7 @@ _OUTCOMES: Final[dict[str, Outcome]] = {
 
 
 class Runner:
-    """Runs attempts of one queue.
+    """Runs attempts of one queue, on the event loop that it is made on.
 
     Args:
         queue: the application's queue.
@@ -62,12 +62,13 @@ class Runner:
         self._freed = freed
         self._observers = observers
         self._live: set[Attempt] = set()
+        self._loop = asyncio.get_running_loop()  # to ask for it costs a system call each time, before Python 3.12
         _runners.add(self)
 
     def start(self, attempt: Attempt) -> None:
         """Begin an attempt; returns at once."""
         self._live.add(attempt)
-        attempt.task = asyncio.get_running_loop().create_task(self._run(attempt))
+        attempt.task = self._loop.create_task(self._run(attempt))
 
     @property
     def live(self) -> list[Attempt]:
@@ -114,7 +115,7 @@ class Runner:
 
     async def _run(self, attempt: Attempt) -> None:
         job = attempt.job
-        policy = outcome.Policy.of(self._settings, job)
+        call: Call | None = None
         attempt.has_begun = True
         try:
             if attempt.is_lost or attempt.is_released:
@@ -129,7 +130,7 @@ class Runner:
             call = self._queue.registry.find(job.payload)
             attempt.name = call.name
             self._tell_start(attempt)
-            policy = outcome.Policy.of(self._settings, job, call.max_attempts, call.backoff)
+            policy = self._policy(job, call)
             result = await self._call(attempt, call, policy)
             self.settle(attempt, outcome.succeeded(job, result, policy))
         except NoHandler as missing:
@@ -137,23 +138,29 @@ class Runner:
             text = clean_text(str(missing), 500)
             fields = attempt.fields(text)
             log.warning("job %s: %s; put back (is a deploy under way?)", job.id, text, extra=fields)
-            self.settle(attempt, outcome.failed(job, text, policy))
+            self.settle(attempt, outcome.failed(job, text, self._policy(job, call)))
         except asyncio.CancelledError as error:
-            self._interrupted(attempt, error, policy)
+            self._interrupted(attempt, error, self._policy(job, call))
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure, not ours
-            self._failed(attempt, error, policy)
+            self._failed(attempt, error, self._policy(job, call))
         finally:
             self._live.discard(attempt)
             self._freed(attempt)
 
+    def _policy(self, job: ClaimedJob, call: Call | None) -> outcome.Policy:
+        if call is None:
+            return outcome.Policy.of(self._settings, job)
+        return outcome.Policy.of(self._settings, job, call.max_attempts, call.backoff)
+
     async def _call(self, attempt: Attempt, call: Call, policy: outcome.Policy) -> Any:
-        timeout_ms = attempt.job.timeout_ms or call.timeout_ms
+        job = attempt.job
+        timeout_ms = job.timeout_ms or call.timeout_ms
         timeout_s = None if timeout_ms is None else timeout_ms / 1000
         attempt.current = running.CurrentJob(
-            attempt.job,
+            job,
             deadline=None if timeout_s is None else wall() + timeout_s,
-            renew=lambda: self._queue.blocking.renew(attempt.job),
-            arenew=lambda: self._queue.aio.renew(attempt.job),
+            renew=lambda: self._queue.blocking.renew(job),  # of the attempt itself it would be a cycle
+            arenew=lambda: self._queue.aio.renew(job),
             queue=attempt.queue,
             task=attempt.name,
             worker=attempt.worker,
@@ -177,11 +184,11 @@ class Runner:
         """Call a plain function. Nobody can stop a thread, so this ends when the thread does, whatever interrupts."""
         current = attempt.current
         assert current is not None
-        future = self._threads.run(partial(_called, attempt, current, function))
+        future = self._threads.run(self._loop, partial(_called, attempt, current, function))
         deadline = None if timeout_s is None else monotonic() + timeout_s
         while not future.done():
             try:
-                await _ended(future, deadline)
+                await _ended(self._loop, future, deadline)
             except asyncio.CancelledError as error:
                 if attempt.is_released and attempt.is_settled:
                     raise  # the worker has gone
@@ -255,12 +262,12 @@ async def _on_the_loop(current: running.CurrentJob, call: Callable[[], Awaitable
         running.leave(token)
 
 
-async def _ended(future: asyncio.Future[Any], deadline: float | None) -> None:
+async def _ended(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], deadline: float | None) -> None:
     """Wait for a future, until `deadline` at most. Who is cancelled meanwhile leaves it as it is."""
     if deadline is not None:
         await asyncio.wait([future], timeout=max(0.0, deadline - monotonic()))
         return
-    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiter: asyncio.Future[None] = loop.create_future()
 
     def tell(_: asyncio.Future[Any]) -> None:
         if not waiter.done():

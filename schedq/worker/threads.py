@@ -25,9 +25,9 @@ class Threads:
         self._done: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._is_told = False
 
-    def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Run `function` in a thread; the future belongs to the running loop."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    def run(self, loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run `function` in a thread; the future belongs to `loop`, which is the running one."""
+        future: asyncio.Future[Any] = loop.create_future()
         self._busy += 1
         future.add_done_callback(self._ended)
         if self._busy > self._started and self._started < self._size:

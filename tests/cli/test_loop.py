@@ -1,10 +1,12 @@
-"""On which event loop workers and promoters run."""
+"""What workers and promoters run on: the event loop, and the garbage collector."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import types
+from collections.abc import Iterator
 
 import pytest
 
@@ -35,3 +37,35 @@ def test_without_uvloop_they_run_on_asyncios_own(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "uvloop", None)
 
     assert lasting._loop_factory() is None
+
+
+# -- the garbage collector
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """What is said to the collector is taken back."""
+    thresholds = gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
+
+
+@pytest.mark.usefixtures("collector")
+def test_what_is_loaded_when_work_begins_is_not_searched_for_cycles_again():
+    gc.set_threshold(700, 9, 8)
+    frozen, loaded = gc.get_freeze_count(), [[n] for n in range(1000)]
+
+    lasting._calm_the_collector()
+
+    assert gc.get_freeze_count() - frozen >= len(loaded)
+    assert gc.get_threshold() == (10_000, 9, 8)
+
+
+@pytest.mark.usefixtures("collector")
+@pytest.mark.parametrize("first", [0, 50_000])
+def test_an_application_that_wants_less_of_the_collector_gets_it(first: int):
+    gc.set_threshold(first, 9, 8)
+
+    lasting._calm_the_collector()
+
+    assert gc.get_threshold() == (first, 9, 8)

@@ -184,7 +184,7 @@ class Stage:
 
     def _is_cut(self, operation: Operation[Any], call: int) -> bool:
         assert operation.script is not None
-        broken = replace(operation, script=cut(operation.script, call))
+        broken = operation._replace(script=cut(operation.script, call))
         try:
             self._client.execute_command(*broken.command(with_source=True))
         except redis.ResponseError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from schedq import ClaimedJob, Discard, Fixed, Queue
@@ -102,8 +102,8 @@ def _enqueue(*options: Options) -> Callable[[Queue, Clock], Staged]:
         old = queue.enqueue("old")
         new = [preparing.prepare(queue.settings, n, given) for n, given in enumerate(options)]
         stored = tuple("STORED" for _ in new)
-        operation = enqueue._store(queue.settings, new, "new", lambda reply: tuple(reply[1:]))
-        operation = replace(operation, read=lambda reply: len(reply[1:]) == len(stored))
+        operation = enqueue._store(queue.settings, new, tuple)
+        operation = operation._replace(read=lambda reply: len(reply) == len(stored))
         return Staged(operation, [old], [job.job_id for job in new], answer=True)
 
     return stage
@@ -158,7 +158,7 @@ def _claim_large(queue: Queue, clock: Clock) -> Staged:
     ids = queue.enqueue_many(["x" * 100, "y" * 100])
     operation = attempts.claim(queue.settings, "request", 20)
     args = (*operation.args[:10], 150, *operation.args[11:])
-    return Staged(replace(operation, args=args), ids)
+    return Staged(operation._replace(args=args), ids)
 
 
 def _claim_paused(queue: Queue, clock: Clock) -> Staged:

@@ -97,15 +97,16 @@ def test_a_lost_reply_is_waited_for_anew(make_queue: MakeQueue, pair: Pair):
 
 def test_of_many_jobs_those_stored_are_named(make_queue: MakeQueue, pair: Pair):
     queue = make_queue(at=pair.primary, retry_for=1)
-    queue.enqueue("known to work", durability="replicated")
+    known = queue.enqueue("known to work", durability="replicated")
     pair.replica.freeze()
 
-    with pytest.raises(NotAcknowledged, match=r"300 of 450 jobs are stored on the primary") as told:
-        queue.enqueue_many([*range(449), NewJob("surely", durability="replicated")])
+    own = [NewJob(n, job_id=f"job-{n}") for n in range(299)]  # which go in several round trips
+    with pytest.raises(NotAcknowledged, match=r"150 of 300 jobs are stored on the primary") as told:
+        queue.enqueue_many([*own, NewJob("surely", durability="replicated")])
 
     pair.replica.thaw()
-    assert len(told.value.stored) == 300
-    assert set(told.value.stored) < ids_on(pair.primary, queue)
+    assert len(told.value.stored) == 150
+    assert set(told.value.stored) == ids_on(pair.primary, queue) - {known}
 
 
 def test_without_a_replica_nothing_is_stored_and_the_way_out_is_named(make_queue: MakeQueue, server: Server):
@@ -185,7 +186,7 @@ def test_a_call_waits_once_per_round_trip_and_not_per_job(make_queue: MakeQueue,
         queue.enqueue_many(range(1000))
         queue.enqueue("none")
 
-    assert [request.words for request in seen if request.name == "WAIT"] == [("WAIT", "1", "30000")] * 3
+    assert [request.words for request in seen if request.name == "WAIT"] == [("WAIT", "1", "30000")] * 2
 
 
 def test_jobs_of_many_coroutines_share_what_one_would_wait(pair: Pair, loop: Loop):

@@ -143,7 +143,7 @@ def test_a_script_that_was_unknown_is_sent_and_waited_for_again():
     one.take([from_server("NOSCRIPT No matching script"), [1, 0]])
     assert one.commands()[0][0] == "EVAL"
     assert len(one.waits()) == 1
-    one.take([[0, "STORED"], [1, 0]])
+    one.take([["STORED"], [1, 0]])
 
     assert one.answers == ["a"]
 

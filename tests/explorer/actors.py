@@ -37,8 +37,8 @@ def enqueues(job_id: str, delay: float | None = None, payload: object = "work", 
     """Somebody enqueues one job under an id, the caller's own or a fresh one."""
 
     def steps(queue: Settings) -> Steps:
-        options = Options(delay=delay, job_id=None if is_fresh else job_id)
-        yield [enqueue(queue, prepare(queue, payload, options, job_id))]
+        job = prepare(queue, payload, Options(delay=delay, job_id=job_id))
+        yield [enqueue(queue, job._replace(is_callers_id=not is_fresh))]
 
     return steps
 

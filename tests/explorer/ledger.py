@@ -81,7 +81,7 @@ def _key(entry: Entry, job_id: str) -> str:
 
 def _enqueued(book: Book, entry: Entry) -> Iterator[str]:
     args = entry.operation.args
-    job_id, mode, ms = str(args[6]), args[8], int(args[9])
+    job_id, mode, ms = str(args[5]), args[7], int(args[8])
     key = _key(entry, job_id)
     told = book.get(key)
     was_there = f"job:{job_id}" in entry.before.keys

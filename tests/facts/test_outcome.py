@@ -23,7 +23,7 @@ def job(**fields: Any) -> ClaimedJob:
 
 
 def policy(**options: Any) -> Policy:
-    return replace(Policy(3, Fixed(10), 1000), **options)
+    return Policy(3, Fixed(10), 1000)._replace(**options)
 
 
 # -- whose options apply

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from schedq.ids import new_request
@@ -27,7 +26,7 @@ def ended(queue: Handle, payloads: list[Any], how: Settlement) -> list[str]:
     left = len(ids)
     while left > 0:
         (claimed,) = queue.exchange([attempts.claim(queue.settings, new_request(), min(left, 50))])
-        ends = [replace(how, job_id=job.id, token=job.claim_token) for job in claimed.jobs]
+        ends = [how._replace(job_id=job.id, token=job.claim_token) for job in claimed.jobs]
         assert set(queue.drive(attempts.settle_all(queue.settings, ends))) == {"OK"}
         left -= len(ends)
     return ids

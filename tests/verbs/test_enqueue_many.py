@@ -144,10 +144,10 @@ def test_own_ids_are_looked_for_in_long_histories_in_small_steps(queue: Handle):
     queue.redis.delete(*[queue.keys.job(job_id) for job_id in ids])
 
     with queue.server.requests() as sent:
-        assert queue.enqueue_many([NewJob(n, job_id=f"job-{n}") for n in range(300)]) == ids[:300]
+        assert queue.enqueue_many([NewJob(n, job_id=f"job-{n}") for n in range(600)]) == ids[:600]
 
-    assert len(scripts(sent)) > 2
-    assert queue.places() == {"pending": ids[:300], "completed": ids[300:]}
+    assert len(scripts(sent)) > 4
+    assert queue.places() == {"pending": ids[:600], "completed": ids[600:]}
 
 
 @pytest.mark.breaks("layout", "places", because="the list at one job's key is another program's")

@@ -165,6 +165,7 @@ class Crew:
 
     def __init__(self) -> None:
         self._posts: list[Post] = []
+        gc.freeze()  # what earlier tests have left, pytest's reports above all, need not be looked through at the end
 
     def start(self, *queues: HasQueue, debug: bool = True, **options: Any) -> Post:
         """Let a worker begin, with asyncio's debug mode on."""

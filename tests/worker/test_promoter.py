@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from schedq import NewJob
 from schedq.link import Link, Outage
 from schedq.operations import Operation, upkeep
 from schedq.promoter import Promoter
@@ -50,6 +51,22 @@ def test_an_earlier_job_cuts_the_sleep(queue: Handle, crew: Crew, times: list[fl
 
     for ran, delay in zip(times, (0.3, 0.5, 0.8), strict=True):
         assert delay - 0.02 < ran - began < delay + 5
+
+
+@pytest.mark.usefixtures("rare_looks")
+@pytest.mark.parametrize("earliest", [0, 200, 449])
+def test_the_earliest_of_many_jobs_cuts_the_sleep_wherever_it_stands(
+    queue: Handle, crew: Crew, times: list[float], earliest: int
+) -> None:
+    post = crew.start(queue)
+    until(lambda: holds(queue, post))
+
+    delays = [0.2 if n == earliest else 60 for n in range(450)]
+    queue.enqueue_many([NewJob({"task": "note"}, delay=delay) for delay in delays])
+    began = time.time()
+
+    until(lambda: times)
+    assert times[0] - began < 5
 
 
 def test_a_foreign_job_that_comes_with_the_wake_marker_cuts_the_sleep(
