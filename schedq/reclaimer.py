@@ -18,6 +18,9 @@ _ROUTINE_S: Final = 10
 _MOST_PASSES: Final = 20
 _LATE: Final = 0.75
 """Renewal intervals by which a look may be late."""
+_LATEST_S: Final = 2.0
+"""Seconds by which a live worker's renewal may be late, or half an interval if that is less: its connection may have
+broken unnoticed, so that it is sent again, and its process may be busy."""
 _UNWATCHED_S: Final = 1.5
 """Seconds between two looks in which Redis's clock may have stepped there and back. The holder looks every second."""
 
@@ -26,8 +29,8 @@ class Reclaimer:
     """Sweeps one queue when a lease has ended, when a claim has none, and every 10 s.
 
     After its own start, when Redis was away or slow, when its own process stood still, when Redis's clock has jumped,
-    or went unwatched (as by one that stands by and takes over), it rests for one renewal interval: live workers then
-    renew first, and only the dead lose their jobs.
+    or went unwatched (as by one that stands by and takes over), it rests for one renewal interval and as long as a
+    renewal may be late: live workers then renew first, and only the dead lose their jobs.
 
     Args:
         refresh: awaited before each sweep, for one whose settings may be old; it may call `use`.
@@ -94,9 +97,10 @@ class Reclaimer:
     async def look(self, promotion: upkeep.Promotion) -> float | None:
         """Sweep if there is reason to; answers in how many seconds there will be one, or None."""
         now = monotonic()
-        rests_until = self._rested_from + self._settings.renewal_s
+        renewal_s = self._settings.renewal_s
+        rests_until = self._rested_from + renewal_s + min(renewal_s / 2, _LATEST_S)
         if now < rests_until:
-            return rests_until - now
+            return min(rests_until - now, renewal_s)  # a longer sleep would look as if the process had stood still
         is_routine = now >= self._routine_at
         has_ended = promotion.first_lease_end_ms is not None and promotion.first_lease_end_ms <= promotion.now_ms
         is_due = has_ended or is_routine or promotion.unleased > 0 or self._shorten

@@ -42,6 +42,7 @@ class Renewal(threading.Thread):
     def run(self) -> None:
         """Renew until stopped."""
         wait = interval = self._queue.settings.renewal_s
+        failures = 0
         while not self._stopping.is_set():
             if not self._held:
                 self._held.changed.clear()
@@ -51,8 +52,12 @@ class Renewal(threading.Thread):
             if self._stopping.wait(wait):
                 break
             began = monotonic()
-            # What failed is tried again soon: there is time for it before the leases end.
-            wait = max(0.0, interval - (monotonic() - began)) if self._renew() else min(interval / 4, 1.0)
+            if self._renew():
+                wait, failures = max(0.0, interval - (monotonic() - began)), 0
+            else:
+                # At once the first time: an idle connection breaks unnoticed, as when Redis was restarted. Then soon:
+                # there is time for it before the leases end.
+                wait, failures = min(interval / 4, 1.0) if failures else 0.0, failures + 1
         if self._line is not None:
             self._line.close()
 

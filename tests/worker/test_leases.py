@@ -11,6 +11,8 @@ import pytest
 
 from schedq import JobCancelled, current_job
 from schedq.job import ClaimedJob
+from schedq.worker.held import Attempt, Held
+from schedq.worker.renewal import Renewal
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.worker.conftest import Logs
@@ -217,3 +219,24 @@ def test_a_stop_request_reaches_the_job_beside_others_only(queue: Handle, crew: 
     until(lambda: jobs[2].status() == "cancelled")
     gate.open()
     assert [jobs[number].result(60) for number in (0, 1, 3)] == [0, 1, 3]
+
+
+def test_a_renewal_that_fails_is_sent_again_at_once_and_then_soon(
+    queue: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    answers = iter([False, False, False, True, False])
+    held = Held()
+    held.add(Attempt(ClaimedJob("a", None, 1, "mine.1")))
+    renewal = Renewal(queue.queue, held, asyncio.new_event_loop())
+
+    def wait(seconds: float) -> bool:
+        waits.append(round(seconds, 1))
+        return len(waits) > 5
+
+    monkeypatch.setattr(renewal, "_renew", lambda: next(answers))
+    monkeypatch.setattr(renewal._stopping, "wait", wait)
+    renewal.run()
+    renewal._loop.close()
+
+    assert waits == [1.0, 0.0, 0.2, 0.2, 1.0, 0.0]

@@ -20,6 +20,7 @@ from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, asked, until
 
 RENEWAL_S = 1.0
+LATE_S = 0.5
 Steps = Callable[[Reclaimer, Outage], Awaitable[None]]
 
 
@@ -69,19 +70,28 @@ def lost_job(queue: Handle) -> str:
 
 
 async def rest(wait: float | None) -> None:
-    """Wait as long as a reclaimer says that it rests."""
+    """Wait as long as a reclaimer rests, which has said so."""
     assert wait is not None
     assert 0 < wait <= RENEWAL_S
-    await asyncio.sleep(wait)
+    await asyncio.sleep(RENEWAL_S + LATE_S)
 
 
-def test_it_rests_for_a_renewal_interval_after_its_start(queue: Handle) -> None:
+def test_it_rests_until_those_who_live_must_have_renewed_after_its_start(
+    queue: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = lost_job(queue)
+    began = monotonic()
+    passed = 0.0
+    monkeypatch.setattr("schedq.reclaimer.monotonic", lambda: began + passed)
 
     async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
-        wait = await reclaimer.look(seen())
+        nonlocal passed
+        waits = []
+        for passed in (0.0, 0.3, RENEWAL_S, RENEWAL_S + LATE_S - 0.01):  # noqa: B007 - what the clock shows
+            waits.append(await reclaimer.look(seen()))
         assert queue.places() == {"processing": [job_id]}
-        await rest(wait)
+        assert waits == pytest.approx([RENEWAL_S, RENEWAL_S, LATE_S, 0.01])
+        passed = RENEWAL_S + LATE_S
         assert await reclaimer.look(seen()) == 0.0
 
     step(queue, steps)
