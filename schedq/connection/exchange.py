@@ -43,6 +43,7 @@ class Exchange:
         self._address = address
         self._guard = (queue.keys.never,) if queue.tagged else ()
         self._left = list(range(len(operations)))
+        self._has_waits = any(operation.waits for operation in operations)
         self._with_source: set[int] = set()
         self._patience_s = retry_for
         self._trouble_since: float | None = None
@@ -59,6 +60,8 @@ class Exchange:
 
     def waits(self) -> tuple[Wait, ...]:
         """What to ask behind the commands, on the same connection: each once, whatever it covers."""
+        if not self._has_waits:
+            return ()
         return tuple(dict.fromkeys(wait for n in self._left for wait in self._operations[n].waits))
 
     def take(self, replies: Sequence[Any]) -> float:

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as LineBroken
 from redis.exceptions import TimeoutError as NoReply
 
 from schedq.connection.busy_poll import BusyPoll
-from schedq.connection.resp import NOTHING, checked, packed, reader
+from schedq.connection.resp import NOTHING, checked, parts, reader
 from schedq.operations import Argument
 
 _BYTES: Final = 65_536
@@ -33,7 +33,8 @@ class Wire:
         Raises:
             ConnectionError, OSError: the connection is of no more use.
         """
-        self._socket.sendall(packed(commands))
+        for part in parts(commands):
+            self._socket.sendall(part)
 
     def replies(self, count: int) -> list[Any]:
         """The next replies, errors as values.

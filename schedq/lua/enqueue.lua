@@ -48,8 +48,16 @@ local waiting, searched = redis.call('LLEN', pending), 0
 if theirs then searched = redis.call('LLEN', completed) + redis.call('LLEN', failed) + redis.call('LLEN', cancelled) end
 local allowance = theirs and math.max(1, math.floor(100000 / (searched + 100))) or 1000
 
+-- Mostly none of them is there, and one look at all says so.
+local keys, next_job = {}, i
+while next_job <= #ARGV and #keys < allowance do
+  keys[#keys + 1] = jobs .. ARGV[next_job]
+  next_job = next_job + 5 + ARGV[next_job + 4]
+end
+local is_any_there = redis.call('EXISTS', unpack(keys)) > 0
+
 local function existing(key, payload)
-  if redis.call('EXISTS', key) == 0 then return nil end
+  if not is_any_there or redis.call('EXISTS', key) == 0 then return nil end
   local stored = redis.pcall('HGET', key, 'payload')
   if type(stored) == 'table' then return 'WRONGTYPE' end
   return stored == payload and 'EXISTS' or 'CONFLICT'

@@ -184,8 +184,8 @@ def _store_some(queue: Settings, batch: Sequence[Prepared], waits: tuple[Wait, .
 
 def _waits(queue: Settings, jobs: Sequence[Prepared]) -> tuple[Wait, ...]:
     """What to wait for behind these jobs: all that any of them asks for."""
-    asked = dict.fromkeys(job.durability for job in jobs)
-    return tuple(Wait.of(each, queue.replicas, queue.retry_for) for each in asked if each != "memory")
+    asked = dict.fromkeys(job.durability for job in jobs if job.durability != "memory")
+    return tuple(Wait.of(each, queue.replicas, queue.retry_for) for each in asked) if asked else ()
 
 
 def _unconfirmed(queue: Settings, stored: Sequence[str], count: int, missing: str) -> NotAcknowledged:
