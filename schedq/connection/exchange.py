@@ -75,12 +75,13 @@ class Exchange:
         kept = dict(zip(self.waits(), replies[count:], strict=True)) if len(replies) > count else {}
         for number, reply in zip(self._left, replies[:count], strict=True):
             operation = self._operations[number]
-            broken_off = next((kept[wait] for wait in operation.waits if _is_broken_off(kept[wait])), None)
-            if not isinstance(reply, Exception) and broken_off is not None:
-                passing = broken_off
-                again.append(number)
-            elif not isinstance(reply, Exception):
-                self.answers[number] = self._confirmed(operation, _read(operation, reply), kept)
+            if not isinstance(reply, Exception):
+                broken_off = _broken_off(operation, kept) if kept else None
+                if broken_off is None:
+                    self.answers[number] = self._confirmed(operation, _read(operation, reply), kept)
+                else:
+                    passing = broken_off
+                    again.append(number)
             elif faults.is_unknown_script(reply) and number not in self._with_source:
                 self._with_source.add(number)
                 again.append(number)
@@ -128,9 +129,13 @@ class Exchange:
         return answer
 
 
-def _is_broken_off(reply: Any) -> bool:
-    """Whether a wait ended because the server can't be waited for at the moment: it is no primary any more."""
-    return isinstance(reply, Exception) and faults.is_passing(reply)
+def _broken_off(operation: Operation[Any], kept: Mapping[Wait, Any]) -> Exception | None:
+    """Why a wait ended, if it did because the server can't be waited for at the moment: it is no primary any more."""
+    for wait in operation.waits:
+        reply = kept[wait]
+        if isinstance(reply, Exception) and faults.is_passing(reply):
+            return reply
+    return None
 
 
 def _read(operation: Operation[Any], reply: Any) -> Any:
