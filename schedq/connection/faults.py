@@ -30,10 +30,8 @@ _PASSING: Final = (
 _NO_DATABASE: Final = "DB index is out of range"
 _DEMOTED: Final = ("CLUSTERDOWN", "MASTERDOWN", "MOVED", "NOREPLICAS", "READONLY", "UNBLOCKED")
 
-_IN_SCRIPT: Final = re.compile(
-    r"Error running script .*@user_script: ?\d+: -?(?P<error>(?P<code>[A-Z]+) .*)", re.DOTALL
-)
-"""What Redis 6.2 wraps around the error of a command in a script; later ones leave the code at its head."""
+_IN_SCRIPT: Final = re.compile(r"@user_script: ?\d+: -?(?P<error>(?P<code>[A-Z]+) .*)", re.DOTALL)
+"""What Redis 6.2 puts before the error of a command in a script; later ones leave the code at its head."""
 
 _DENIED_IN_SCRIPT: Final = ("ACL failure in script", "The user executing the script can't")
 """How servers of different age say NOPERM there."""

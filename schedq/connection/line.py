@@ -26,7 +26,14 @@ from schedq.settings import Settings
 _MOST_IDLE: Final = 8
 """Connections that a pool keeps for later; more may be out at a time."""
 _generation = 0  # of this process: another one than its parent's. To ask for a pid costs a system call each time.
-os.register_at_fork(after_in_child=lambda: globals().update(_generation=_generation + 1))
+
+
+def _forked() -> None:
+    global _generation
+    _generation += 1
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Line:

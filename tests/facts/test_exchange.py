@@ -94,9 +94,10 @@ def test_what_passes_by_itself_is_waited_for(text: str):
 IN_SCRIPT_OF_6_2 = "ERR Error running script (call to f_0e3454310bb8a0b3de740e2719a969f9807e209c): @user_script:{}: "
 
 
+@pytest.mark.parametrize("around", [IN_SCRIPT_OF_6_2.format(65), ""], ids=["raised", "returned"])
 @pytest.mark.parametrize("word", ["MISCONF", "NOREPLICAS", "READONLY"])
-def test_what_passes_is_found_inside_the_text_that_redis_6_2_puts_around_it(word: str):
-    error = from_server(IN_SCRIPT_OF_6_2.format(65) + f"@user_script: 65: -{word} Not now. Ask again.")
+def test_what_passes_is_found_inside_the_text_that_redis_6_2_puts_around_it(word: str, around: str):
+    error = from_server(f"{around}@user_script: 65: -{word} Not now. Ask again.")
 
     assert faults.is_passing(error)
     assert faults.is_demoted(error) == (word != "MISCONF")
