@@ -19,8 +19,8 @@ _MOST_PASSES: Final = 20
 _LATE: Final = 0.75
 """Renewal intervals by which a look may be late."""
 _LATEST_S: Final = 2.0
-"""Seconds by which a live worker's renewal may be late, or half an interval if that is less: its connection may have
-broken unnoticed, so that it is sent again, and its process may be busy."""
+"""Seconds by which a live worker's renewal may be late, or a quarter of an interval if that is less: its connection may
+have broken unnoticed, so that it is sent again, and its process may be busy."""
 _UNWATCHED_S: Final = 1.5
 """Seconds between two looks in which Redis's clock may have stepped there and back. The holder looks every second."""
 
@@ -98,7 +98,7 @@ class Reclaimer:
         """Sweep if there is reason to; answers in how many seconds there will be one, or None."""
         now = monotonic()
         renewal_s = self._settings.renewal_s
-        rests_until = self._rested_from + renewal_s + min(renewal_s / 2, _LATEST_S)
+        rests_until = self._rested_from + renewal_s + min(renewal_s / 4, _LATEST_S)
         if now < rests_until:
             return min(rests_until - now, renewal_s)  # a longer sleep would look as if the process had stood still
         is_routine = now >= self._routine_at
