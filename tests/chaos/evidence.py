@@ -45,6 +45,7 @@ class Verdict:
     Attributes:
         undecided: histories too long to be judged.
         refused_ends: what processes said of jobs that were no longer theirs.
+        takeover_max_ms: how long a queue was without a promoter, at most, when its holder was killed.
         given_up: jobs of killed workers that had no attempt left, and failed by that.
         given_up_max_ms: how long that took at most.
         slots: of schedules, up to their end.
@@ -70,6 +71,7 @@ class Verdict:
     recovered: int = 0
     recovery_max_ms: int = 0
     recovered_late: int = 0
+    takeover_max_ms: int = 0
     given_up: int = 0
     given_up_max_ms: int = 0
     slots: int = 0

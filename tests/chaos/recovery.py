@@ -1,10 +1,16 @@
-"""How soon the jobs of workers that were killed, while nothing else was wrong, began elsewhere, or had failed."""
+"""How soon the jobs of workers that were killed, while nothing else was wrong, began elsewhere, or had failed.
+
+That is promised while a reclaimer is up: the one that was killed with its worker is not, until another takes over. How
+long that takes is measured, too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Final
 
-from tests.chaos.book import Claim, Job
+from tests.chaos.book import Book, Claim, Job
 from tests.chaos.evidence import Evidence, Verdict
 from tests.chaos.faults import LEASE_S
 
@@ -18,7 +24,12 @@ def look(verdict: Verdict, evidence: Evidence) -> None:
     deaths = {fault.target: fault.since for fault in evidence.faults if fault.is_calm}
     if not deaths:
         return
-    lateness = {died: _lateness(evidence, died, died + RECLAIM_S) for died in deaths.values()}
+    takeovers = list(_takeovers(evidence.book, deaths))
+    verdict.takeover_max_ms = round(max((after - died for died, after in takeovers), default=0) * 1000)
+    lateness = {
+        died: _lateness(evidence, died, died + RECLAIM_S) + _without_a_reclaimer(takeovers, died)
+        for died in deaths.values()
+    }
     for job in evidence.book.jobs.values():
         for claim in job.claims.values():
             if (died := deaths.get(claim.process)) is None or not _is_held(job, claim, died):
@@ -58,6 +69,24 @@ def _given_up(verdict: Verdict, evidence: Evidence, job: Job, died: float, ended
         verdict.say(
             "recovered_late", f"{job.id} failed {ended - died:.1f} s after its worker's death; {allowed:.1f} s are"
         )
+
+
+def _takeovers(book: Book, deaths: Mapping[str, float]) -> Iterator[tuple[float, float]]:
+    """When holders of promoter leases were killed, each with the instant at which another had taken over."""
+    for holders in book.held.values():
+        looks = sorted((at, process) for process, instants in holders.items() for at in instants)
+        for (at, process), (after, other) in pairwise(looks):
+            if process != other and at <= deaths.get(process, -1.0) <= after:
+                yield deaths[process], after
+
+
+def _without_a_reclaimer(takeovers: list[tuple[float, float]], died: float) -> float:
+    """Seconds of the time in which a job was to begin again that some queue was without one."""
+    until = died + RECLAIM_S
+    return max(
+        (min(after, until) - max(since, died) for since, after in takeovers if since < until and after > died),
+        default=0.0,
+    )
 
 
 def _lateness(evidence: Evidence, since: float, until: float) -> float:

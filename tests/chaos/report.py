@@ -68,8 +68,13 @@ def _summary(result: Result) -> str:
         "jobs have a history that no legal order explains.\n"
         f"With leases of {VISIBILITY_MS / 1000:g} s the jobs of a killed worker began elsewhere "
         f"{result['recovery_max_ms'] / 1000:.1f} s after its death at the latest, when nothing else was wrong."
+        + (_of_takeovers(result) if result.get("takeover_max_ms") else "")
         + (_of_slots(result) if "slots" in result else "")
     )
+
+
+def _of_takeovers(result: Result) -> str:
+    return f" Another promoter took over from a killed one within {result['takeover_max_ms'] / 1000:.1f} s."
 
 
 def _of_slots(result: Result) -> str:

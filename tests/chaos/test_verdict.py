@@ -270,5 +270,18 @@ def test_a_machine_that_stood_still_is_no_late_recovery():
     assert wrong(verdict(enqueued(), FIRST, late, gap, faults=[killed(3, is_calm=True)])) == {}
 
 
+@pytest.mark.parametrize(("is_killed", "late"), [(True, {}), (False, {"recovered_late": 1})])
+def test_without_a_reclaimer_no_job_is_taken_back_and_how_long_that_was_is_measured(
+    is_killed: bool, late: dict[str, int]
+):
+    again = [*begun(11, "w-4", "b", 2, crashes=1), *ended(13, "w-4", "b")]
+    looks: list[Line] = [(who, ["held", at, "queue:first:pending"]) for at, who in ((2.9, "w-2"), (6.5, "w-3"))]
+    faults = [killed(3, is_calm=True), *([killed(3.5, "w-2", is_calm=True)] if is_killed else [])]
+    found = verdict(enqueued(), FIRST, again, looks, faults=faults)
+
+    assert wrong(found) == late
+    assert found.takeover_max_ms == (3000 if is_killed else 0)
+
+
 def test_a_run_of_which_nothing_was_written_down_has_no_jobs():
     assert verdict(place=None).jobs == 0
