@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -59,7 +59,8 @@ class Book:
         gaps: process → stretches in which it stood still.
         last_sign: process → when it last started a job, or looked as a promoter.
         held: queue → process → when it found that it held the promoter lease.
-        ghosts: instants of claims that were never answered, in order.
+        ghosts: instants of claims that were never answered, in order. Who asked afterwards what such a claim has got
+            may have been quicker than the claim, which comes late out of a black hole.
     """
 
     def __init__(self) -> None:
@@ -112,11 +113,12 @@ class Book:
         self._claims[process, request] = at
 
     def _claimed(self, process: str, at: float, request: str, jobs: list[Any]) -> None:
-        began = self._claims[process, request]
-        if began < 0:  # a page of `recover` was answered before
-            began = -began
-        else:
-            self._claims[process, request] = -began
+        self._got(process, self._claims.pop((process, request)), at, jobs)
+
+    def _recovered(self, process: str, at: float, request: str, jobs: list[Any]) -> None:
+        self._got(process, self._claims[process, request], at, jobs)
+
+    def _got(self, process: str, began: float, at: float, jobs: list[Any]) -> None:
         for job_id, token, attempts, crashes in jobs:
             job = self.job(job_id)
             if token not in job.claims:
@@ -175,9 +177,7 @@ class Book:
 
     def _close(self) -> None:
         """What was asked and never answered is open for ever."""
-        for began in self._claims.values():
-            if began >= 0:
-                insort(self.ghosts, began)
+        self.ghosts = sorted(self._claims.values())
         for began, items in self._settles.values():
             for move, job_id, token, delay_ms in items:
                 op = Op("settle", began, FOREVER, UNKNOWN, token, move, delay_ms=int(delay_ms))

@@ -6,7 +6,8 @@ Instants are seconds of the machine's monotonic clock, which all its processes s
     start     t, id, attempt, token, tag, wall  a handler began; `tag` is how the producer calls the job
     end       t, id, attempt, token, how        it ended: done, raised, snoozed
     claim     t, request                        a claim is sent
-    claimed   t, request, [[id, token, attempts, crashes], ...]   that got these (also by `recover`)
+    claimed   t, request, [[id, token, attempts, crashes], ...]   that got these
+    recovered t, request, the same              it was not answered, and had got these when that was asked
     settle    t, number, [[move, id, token, delay_ms], ...]       ends of attempts are sent
     settled   t, number, [answer, ...], sendings
     renewed   from, t, [[id, token, answer], ...]

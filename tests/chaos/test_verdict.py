@@ -270,6 +270,16 @@ def test_a_machine_that_stood_still_is_no_late_recovery():
     assert wrong(verdict(enqueued(), FIRST, late, gap, faults=[killed(3, is_calm=True)])) == {}
 
 
+@pytest.mark.parametrize(("kind", "illegal"), [("recovered", 0), ("claimed", 1)])
+def test_a_claim_may_come_after_the_question_what_it_has_got_and_not_after_its_answer(kind: str, illegal: int):
+    retried = ended(3, "w-1", "a", "retry", "raised")
+    late: list[Line] = [("w-2", ["claim", 3.5, "late"]), ("w-2", [kind, 4.0, "late", []])]
+    taken: list[Line] = [("w-3", ["taken", 8.2, 8.3, ["x"]])]
+    again = [*begun(8.4, "w-1", "b", 3, crashes=1), *ended(9, "w-1", "b")]
+
+    assert verdict(enqueued(), FIRST, retried, late, taken, again).illegal == illegal
+
+
 @pytest.mark.parametrize(("is_killed", "late"), [(True, {}), (False, {"recovered_late": 1})])
 def test_without_a_reclaimer_no_job_is_taken_back_and_how_long_that_was_is_measured(
     is_killed: bool, late: dict[str, int]

@@ -71,7 +71,7 @@ class Witness:
         if operation.name == "claim":
             self._write("claimed", now(), operation.args[4], _jobs(answer.jobs))
         elif operation.name == "recover":
-            self._write("claimed", now(), operation.args[1], _jobs(answer[1]))
+            self._write("recovered", now(), operation.args[1], _jobs(answer[1]))
         elif operation.name == "settle":
             self._write("settled", now(), number, answer, sendings)
         elif operation.name == "reclaim" and answer[0].taken_back:
