@@ -21,14 +21,17 @@ _BLOCK: Final = 64 * _NOISE
 _lock = threading.Lock()
 _last_tick = 0
 _noise = ""  # random digits, drawn for many ids at once
+_pid = os.getpid()  # whose digits they are; servers written in C may fork without Python's hooks
 os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock(), _noise=""))
 
 
 def new_ids(count: int = 1) -> list[str]:
     """Fresh ids, each 26 characters: the time and a counter (so they sort by creation), then 65 random bits."""
-    global _last_tick, _noise
+    global _last_tick, _noise, _pid
     needed = _NOISE * count
     with _lock:
+        if _pid != os.getpid():
+            _noise, _pid = "", os.getpid()
         first = max(_last_tick + 1, (wall_ns() // 1_000_000) << 15)
         _last_tick = first + count - 1
         if len(_noise) < needed:

@@ -61,7 +61,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _calm_the_collector() -> None:
-    """Look for cycles less often, and never again in what is loaded by now: that was a third of a busy worker's time.
+    """Look for cycles less often, and never again in what is loaded by now: that was a seventh of a busy worker's time.
 
     Jobs under way are some twenty objects each, freed without it as they end; by default it would look through
     them for every 700 new ones.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
+from schedq.application import Application
 from schedq.cli import lasting, logs
 from schedq.cli.monitoring import monitor_options, prepared, watching
 from schedq.cli.options import load_queue, log_options
@@ -123,12 +126,16 @@ def worker(
     except UsageError as error:
         raise click.UsageError(str(error)) from error
     if processes > 1 and PARENT_FD not in os.environ:
-        # As this process was started, with all options of the interpreter.
-        fleet = Fleet([sys.executable, *sys.orig_argv[1:]], processes, grace, watched=wanted.is_any)
-        with watching(fleet, wanted, queues):
-            sys.exit(fleet.run())
+        _lead(processes, grace, wanted, queues)
     serve(made)
     lasting.run(run_worker(made))
+
+
+def _lead(processes: int, grace: float, wanted: Wanted, queues: Sequence[Application]) -> NoReturn:
+    """Be the parent: processes as this one was started, with all options of the interpreter."""
+    fleet = Fleet([sys.executable, *sys.orig_argv[1:]], processes, grace, watched=wanted.is_any)
+    with watching(fleet, wanted, queues):
+        sys.exit(fleet.run())
 
 
 def _weighed(app: str) -> tuple[str, int | None]:

@@ -25,15 +25,6 @@ from schedq.settings import Settings
 
 _MOST_IDLE: Final = 8
 """Connections that a pool keeps for later; more may be out at a time."""
-_generation = 0  # of this process: another one than its parent's. To ask for a pid costs a system call each time.
-
-
-def _forked() -> None:
-    global _generation
-    _generation += 1
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 class Line:
@@ -164,7 +155,7 @@ class Pool:
         self._queue = queue
         self._lock = threading.Lock()
         self._idle: list[Line] = []
-        self._generation = _generation
+        self._pid = os.getpid()
         self._is_closed = False
 
     @contextmanager
@@ -194,9 +185,9 @@ class Pool:
         Raises:
             ClosedError: the queue was closed.
         """
-        if self._generation != _generation:
+        if self._pid != os.getpid():  # not told by a hook: servers written in C may fork without Python's
             # The parent's sockets are not ours to use, nor to close.
-            self._lock, self._idle, self._generation = threading.Lock(), [], _generation
+            self._lock, self._idle, self._pid = threading.Lock(), [], os.getpid()
         with self._lock:
             if self._is_closed:
                 raise ClosedError(f"queue {self._queue.name} is closed")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -61,10 +63,11 @@ def test_threads_never_make_the_same_id():
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_never_makes_its_parents_ids_or_requests():
+@pytest.mark.parametrize("fork", [os.fork, ctypes.PyDLL(None).fork], ids=["by Python", "by a server written in C"])
+def test_a_forked_child_never_makes_its_parents_ids_or_requests(fork: Callable[[], int]):
     new_ids()
     reader, writer = os.pipe()
-    if os.fork() == 0:
+    if fork() == 0:
         os.write(writer, " ".join([*new_ids(100), new_request()]).encode())
         os._exit(0)
     os.wait()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -35,9 +36,9 @@ def places(queue: Queue, server: Server) -> dict[str, list[str]]:
         return State.of(client, queue.settings.keys).places()
 
 
-def in_child(work: object) -> int:
+def in_child(work: object, fork: Callable[[], int] = os.fork) -> int:
     """Run a function in a forked child; its exit code, 0 if it returned True."""
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         code = 1
         try:
@@ -92,14 +93,24 @@ def test_few_connections_are_kept_when_many_were_needed(queue: Queue, server: Se
     assert 1 <= len(mine) <= 8
 
 
-def test_a_forked_child_and_its_parent_do_not_disturb_each_other(queue: Queue, server: Server):
+def connection(queue: Queue) -> int:
+    """What Redis calls the connection that is used next."""
+    with queue._sender._pool.line() as line:
+        return int(line.ask([("CLIENT", "ID")])[0])
+
+
+@pytest.mark.parametrize("fork", [os.fork, ctypes.PyDLL(None).fork], ids=["by Python", "by a server written in C"])
+def test_a_forked_child_and_its_parent_do_not_disturb_each_other(queue: Queue, server: Server, fork: Callable[[], int]):
     first = queue.enqueue("parent")
+    parents = connection(queue)
 
     def child() -> bool:
+        if connection(queue) == parents:
+            return False
         job = queue.claim(0)
         return job is not None and queue.complete(job, os.getpid()) and bool(queue.enqueue("child"))
 
-    assert in_child(child) == 0
+    assert in_child(child, fork) == 0
 
     second = queue.enqueue("parent again")
     assert places(queue, server)["completed"] == [first]
