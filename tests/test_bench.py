@@ -158,6 +158,14 @@ def test_a_figure_that_is_missed_is_also_seen_beside_the_peer_it_was_taken_from(
     assert "huey 1.30 | 0.92 | **not met** (yet within 1 × huey of this run)" in report.verdicts(found(**slow))
 
 
+def test_a_latency_that_a_bare_hop_does_not_reach_is_missed_and_says_so():
+    slow = found(latency_sparse={"schedq": {"p50 ms": 1.5, "p99 ms": 4.7}})
+    shown = {bare: report.verdicts(slow | {"hop": {"latency-sparse": {"p99 ms": bare}}}) for bare in (1.0, 4.4)}
+
+    assert "**not met** (a bare hop takes 4.40)" in shown[4.4]
+    assert "**not met** |" in shown[1.0]
+
+
 def test_one_early_job_is_enough_to_fail():
     on_time = {"p50 ms": 1.0, "p99 ms": 2.0, "earliest ms": 0.0}
 

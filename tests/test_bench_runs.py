@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import arena, limit, processes
+from tests.bench import arena, hop, limit, processes
 from tests.bench.arena import Arena
 from tests.bench.entries import SCHEDQ, Contestant
 from tests.bench.environments import Environments
@@ -72,6 +72,13 @@ def test_the_servers_own_limit_goes_through_all_steps():
 
     assert set(found) == {"plain", "lua", "lua-50", "redis-py-1", "redis-py-10", "redis-py-50"}
     assert all(f"{step}/s" in found[way] for step in limit.STEPS for way in ("plain", "lua", "lua-50"))
+
+
+@pytest.mark.processes
+def test_a_bare_hop_wakes_one_process_from_another():
+    found = hop.measure(None, hops=5, low_s=0.001, high_s=0.002)
+
+    assert 0 < found["p50 ms"] <= found["p99 ms"] <= found["max ms"]
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -27,6 +27,8 @@ def text(found: Found) -> str:
     parts += [_row(row, found["figures"][row.name]) for row in ROWS.values() if row.name in found["figures"]]
     if found.get("limit"):
         parts.append(_limit(found["limit"]))
+    if found.get("hop"):
+        parts.append(_hops(found["hop"]))
     if found.get("scale"):
         parts.append(scale(found["scale"]))
     if missing := [*found.get("left_out", ()), *found.get("troubles", ())]:
@@ -94,10 +96,13 @@ def _verdict(verdict: Verdict) -> Sequence[str]:
 
 
 def _missed(verdict: Verdict) -> str:
-    """Not met, in words; on a slow machine the peer from which the figure was taken may not meet it either."""
+    """Not met, in words; on a slow machine others do not meet it either: the peer it was taken from, a bare hop."""
+    said = []
     if verdict.is_met_as_ratio and verdict.bound.beside:
-        return f"**not met** (yet within {verdict.bound.beside[1]:g} × {verdict.peer} of this run)"
-    return "**not met**"
+        said.append(f"yet within {verdict.bound.beside[1]:g} × {verdict.peer} of this run")
+    if verdict.bare > verdict.limit:
+        said.append(f"a bare hop takes {number(verdict.bare)}")
+    return f"**not met** ({'; '.join(said)})" if said else "**not met**"
 
 
 def limits(found: Found) -> str:
@@ -166,6 +171,14 @@ def _limit(limit: Mapping[str, Mapping[str, float]]) -> str:
         + "\n\n**A bare loop over redis-py**, the same scripts\n\n"
         + _table(("jobs per script", "enqueue, jobs/s", "claim + decode + call + complete, jobs/s"), loops)
     )
+
+
+def _hops(hops: Mapping[str, Mapping[str, float]]) -> str:
+    lines = [
+        (ROWS[name].title, *(number(figures[figure]) for figure in ROWS[name].shows)) for name, figures in hops.items()
+    ]
+    heads = ("", *ROWS[next(iter(hops))].shows)
+    return "**A bare hop**: LPUSH by one process to BLPOP by another, over raw sockets\n\n" + _table(heads, lines)
 
 
 def scale(found: Mapping[str, Any]) -> str:

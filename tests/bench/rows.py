@@ -61,10 +61,24 @@ def _drain(kind: str, count: int) -> Row:
     )
 
 
-def _latency(name: str, title: str, low_s: float, high_s: float, *, is_once: bool, quick: int, full: int) -> Row:
-    run = partial(latency, low_s=low_s, high_s=high_s)
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How far apart immediate jobs are, seconds, and how many of them there are, in full and quick."""
+
+    low_s: float
+    high_s: float
+    full: int
+    quick: int
+
+
+PACES: Final = {"latency": Pace(0.005, 0.005, 1000, 600), "latency-sparse": Pace(0.125, 0.375, 120, 40)}
+
+
+def _latency(name: str, title: str, *, is_once: bool = False) -> Row:
+    pace = PACES[name]
+    run = partial(latency, low_s=pace.low_s, high_s=pace.high_s)
     shows = ("p50 ms", "p99 ms", "max ms")
-    return Row(name, title, shows, partial(run, jobs=full), partial(run, jobs=quick), is_once=is_once)
+    return Row(name, title, shows, partial(run, jobs=pace.full), partial(run, jobs=pace.quick), is_once=is_once)
 
 
 def _delayed(name: str, title: str, seconds: float) -> Row:
@@ -116,10 +130,8 @@ ROWS: Final = {
             partial(requests, jobs=2000),
             is_once=True,
         ),
-        _latency(
-            "latency", "immediate job, idle system, 5 ms apart", 0.005, 0.005, is_once=False, quick=600, full=1000
-        ),
-        _latency("latency-sparse", "the same, 125 to 375 ms apart", 0.125, 0.375, is_once=True, quick=40, full=40),
+        _latency("latency", "immediate job, idle system, 5 ms apart"),
+        _latency("latency-sparse", "the same, 125 to 375 ms apart", is_once=True),
         _delayed("delayed", "5,000 delayed jobs over 10 s: lateness", 10),
         _delayed("burst", "5,000 jobs due at one instant: lateness", 0),
         Row(

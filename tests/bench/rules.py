@@ -72,6 +72,7 @@ class Verdict:
         limit: what it had to reach.
         peer: the best of those it is held against, and its figure; "" and 0 without.
         is_known: the peer's figure is not of this run.
+        bare: the same figure of a bare hop in this run, which no engine can be better than; 0 if it was not measured.
     """
 
     rule: Rule
@@ -81,6 +82,7 @@ class Verdict:
     peer: str = ""
     peers_figure: float = 0.0
     is_known: bool = False
+    bare: float = 0.0
 
     @property
     def is_met(self) -> bool:
@@ -205,7 +207,9 @@ def judge(found: Found) -> list[Verdict]:
 def _judge(found: Found, rule: Rule, bound: Bound, measured: float) -> Verdict | None:
     if not bound.peers:
         beside = best(found, rule, [bound.beside[0]] if bound.beside else [])
-        return Verdict(rule, bound, measured, bound.factor, *(beside[0] if beside else ()))
+        bare = float(found.get("hop", {}).get(rule.rows[0], {}).get(rule.figure, 0))
+        peer, figure = beside[0] if beside else ("", 0.0)
+        return Verdict(rule, bound, measured, bound.factor, peer, figure, bare=bare)
     here = best(found, rule, bound.peers)
     names = {name for name, _ in here}
     known = [pair for row in rule.rows for pair in KNOWN.get(row, {}).items() if pair[0] in set(bound.peers) - names]

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.bench import limit, scale
+from tests.bench import hop, limit, scale
 from tests.bench.arena import Arena, TroubleError, closing
 from tests.bench.entries import Contestant
 from tests.bench.environments import Environments, MissingEnvironmentError
 from tests.bench.report import number
-from tests.bench.rows import Row
+from tests.bench.rows import PACES, Row
 
 
 class Session:
@@ -66,9 +66,13 @@ class Session:
         self._say(f"{row.name}, {contestant.name}: {shown}  [{time.monotonic() - began:.0f} s]")
 
     def measure_limit(self) -> None:
-        """What the server can do."""
+        """What the server can do, and how soon this machine wakes it and then another process."""
         began = time.monotonic()
         self._found["limit"] = limit.measure(self._binary, jobs=20_000 if self._is_quick else 60_000)
+        for name, pace in PACES.items():
+            hops = pace.quick if self._is_quick else pace.full
+            found = hop.measure(self._binary, hops=hops, low_s=pace.low_s, high_s=pace.high_s)
+            self._found.setdefault("hop", {})[name] = found
         self._say(f"limit  [{time.monotonic() - began:.0f} s]")
 
     def measure_scale(self, picture: Path) -> None:
