@@ -15,6 +15,8 @@ from schedq.errors import UsageError
 
 DEEPEST: Final = 100
 """Levels of nesting that a payload may have; far below what a decoder inside a handler's stack can take."""
+_NESTED: Final = (dict, list, tuple)
+_FLAT: Final = frozenset((str, int, float, bool, type(None)))
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -49,7 +51,8 @@ def encode(value: object, limit: int, what: str = "payload") -> str:
     Raises:
         UsageError: not JSON (the place is named), nested deeper than 100, or larger than `limit`.
     """
-    _check(value, what, DEEPEST)
+    if isinstance(value, _NESTED) and not _is_sound(value, DEEPEST):
+        _name_fault(value, what, DEEPEST)
     try:
         text = _encode(value)
         size = size_of(text)
@@ -114,17 +117,27 @@ def clean_text(text: str, limit: int = 8192) -> str:
     return kept if kept.isascii() else kept.encode(errors="replace").decode()
 
 
-def _check(value: object, place: str, depth: int) -> None:
-    if isinstance(value, (dict, list, tuple)):
-        if depth == 0:
-            raise UsageError(f"{place.partition('[')[0]} is nested deeper than {DEEPEST} levels")
-        if isinstance(value, dict):
-            for key, item in value.items():
-                if not isinstance(key, str):
-                    raise UsageError(f"{place} has the key {_shown(key, 80)}; JSON keys are strings")
-                if isinstance(item, (dict, list, tuple)):
-                    _check(item, f"{place}[{key!r}]", depth - 1)
-        else:
-            for index, item in enumerate(value):
-                if isinstance(item, (dict, list, tuple)):
-                    _check(item, f"{place}[{index}]", depth - 1)
+def _is_sound(value: Any, depth: int) -> bool:
+    """Whether all keys are strings, and there are no more levels than `depth`."""
+    if depth == 0:
+        return False
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                return False
+        value = value.values()
+    for item in value:
+        if type(item) not in _FLAT and isinstance(item, _NESTED) and not _is_sound(item, depth - 1):
+            return False
+    return True
+
+
+def _name_fault(value: Any, place: str, depth: int) -> None:
+    """Raise what says where it is not sound."""
+    if depth == 0:
+        raise UsageError(f"{place.partition('[')[0]} is nested deeper than {DEEPEST} levels")
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(value, dict) and not isinstance(key, str):
+            raise UsageError(f"{place} has the key {_shown(key, 80)}; JSON keys are strings")
+        if isinstance(item, _NESTED):
+            _name_fault(item, f"{place}[{key!r}]", depth - 1)

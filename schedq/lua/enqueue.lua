@@ -24,6 +24,18 @@ local LAST_INSTANT = 253402300799999
 --@include _tally
 --@include _wake
 
+-- A new job's record, of the job that begins there in ARGV; `due`, if that is stored, is its instant as text.
+local function store(key, at, status, due)
+  local last = at + 4 + ARGV[at + 4]
+  if due then
+    redis.call('HSET', key, 'id', ARGV[at], 'payload', ARGV[at + 1], 'status', status, 'attempts', '0',
+      'enqueued_at_ms', stamp, 'run_at_ms', due, unpack(ARGV, at + 5, last))
+  else
+    redis.call('HSET', key, 'id', ARGV[at], 'payload', ARGV[at + 1], 'status', status, 'attempts', '0',
+      'enqueued_at_ms', stamp, unpack(ARGV, at + 5, last))
+  end
+end
+
 -- One fresh job for now is what most calls bring: it needs nothing of what follows.
 local i = 6
 if not theirs and not max_pending and ARGV[i + 2] == 'in' and ARGV[i + 3] == '0' and #ARGV == i + 4 + ARGV[i + 4] then
@@ -31,8 +43,7 @@ if not theirs and not max_pending and ARGV[i + 2] == 'in' and ARGV[i + 3] == '0'
   if redis.call('EXISTS', key) == 0 then
     local length = redis.pcall('LPUSH', pending, id)
     if type(length) == 'table' then return misfit('list', pending) or length end
-    redis.call('HSET', key, 'id', id, 'payload', ARGV[i + 1], 'status', 'pending', 'attempts', '0', 'enqueued_at_ms',
-      stamp, unpack(ARGV, i + 5))
+    store(key, i, 'pending')
     tally('enqueued_total', 1)
     set_wake()
     return {'STORED'}
@@ -48,49 +59,46 @@ local waiting, searched = redis.call('LLEN', pending), 0
 if theirs then searched = redis.call('LLEN', completed) + redis.call('LLEN', failed) + redis.call('LLEN', cancelled) end
 local allowance = theirs and math.max(1, math.floor(100000 / (searched + 100))) or 1000
 
--- Mostly none of them is there, and one look at all says so.
-local keys, next_job = {}, i
-while next_job <= #ARGV and #keys < allowance do
-  keys[#keys + 1] = jobs .. ARGV[next_job]
-  next_job = next_job + 5 + ARGV[next_job + 4]
+-- Where in ARGV the jobs begin, and their keys. Mostly none of them is there, and one look at all says so.
+local starts, keys = {}, {}
+while i <= #ARGV and #starts < allowance do
+  starts[#starts + 1], keys[#keys + 1] = i, jobs .. ARGV[i]
+  i = i + 5 + ARGV[i + 4]
 end
 local is_any_there = redis.call('EXISTS', unpack(keys)) > 0
 
 local function existing(key, payload)
-  if not is_any_there or redis.call('EXISTS', key) == 0 then return nil end
+  if redis.call('EXISTS', key) == 0 then return nil end
   local stored = redis.pcall('HGET', key, 'payload')
   if type(stored) == 'table' then return 'WRONGTYPE' end
   return stored == payload and 'EXISTS' or 'CONFLICT'
 end
 
-local answers, now_ids, later, earliest = {}, {}, {}, LAST_INSTANT + 1
-local new, payloads, there = {}, {}, nil  -- what to store; its payloads by id; an id that is there already
-while i <= #ARGV and #answers < allowance do
-  local id, payload, mode, ms, options = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
-  local key = jobs .. id
+local answers, new, there = {}, {}, nil  -- numbers of the jobs to store; the id of one that is there already
+local payloads = {}                      -- of callers' ids, which may come twice
+local now_ids, later, status, run_at, earliest = {}, {}, {}, {}, LAST_INSTANT + 1
+for n, at in ipairs(starts) do
+  local id, payload, mode, ms = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
   local due = math.min(mode == 'in' and now + ms or ms, LAST_INSTANT)
   local is_later = due > now
-  local answer = existing(key, payload)
+  local answer = is_any_there and existing(keys[n], payload) or nil
   if answer == 'EXISTS' then there = id end
   if not answer and payloads[id] then answer = payloads[id] == payload and 'EXISTS' or 'CONFLICT' end
   if not answer and not is_later and max_pending and waiting >= max_pending then answer = 'FULL' end
   if not answer then
-    local fields = {'id', id, 'payload', payload, 'status', is_later and 'delayed' or 'pending', 'attempts', '0',
-      'enqueued_at_ms', stamp}
-    if is_later or mode == 'at' then fields[11], fields[12] = 'run_at_ms', digits(due) end
-    for n = i + 5, i + 4 + options do fields[#fields + 1] = ARGV[n] end
-    new[#new + 1], payloads[id] = fields, payload
+    answer, new[#new + 1] = 'STORED', n
+    if theirs then payloads[id] = payload end
+    if is_later or mode == 'at' then run_at[n] = digits(due) end
+    status[n] = is_later and 'delayed' or 'pending'
     if is_later then
-      later[#later + 1], later[#later + 2] = fields[12], id
+      later[#later + 1], later[#later + 2] = run_at[n], id
       earliest = math.min(earliest, due)
     else
       now_ids[#now_ids + 1] = id
       waiting = waiting + 1
     end
-    answer = 'STORED'
   end
-  answers[#answers + 1] = answer
-  i = i + 5 + options
+  answers[n] = answer
 end
 
 local head = LAST_INSTANT + 1
@@ -102,13 +110,14 @@ end
 -- job in no place, of which its producer would hear, when it sends it again, that it is there.
 if #now_ids > 0 then redis.call('LPUSH', pending, unpack(now_ids)) end
 if #later > 0 then redis.call('ZADD', delayed, unpack(later)) end
-for _, fields in ipairs(new) do
+for _, n in ipairs(new) do
+  local id = ARGV[starts[n]]
   if theirs and searched > 0 then
-    redis.call('LREM', completed, 1, fields[2])
-    redis.call('LREM', failed, 1, fields[2])
-    redis.call('LREM', cancelled, 1, fields[2])
+    redis.call('LREM', completed, 1, id)
+    redis.call('LREM', failed, 1, id)
+    redis.call('LREM', cancelled, 1, id)
   end
-  redis.call('HSET', jobs .. fields[2], unpack(fields))
+  store(keys[n], starts[n], status[n], run_at[n])
 end
 if #new == 0 and there then
   open_memory(delayed)

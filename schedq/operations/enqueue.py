@@ -104,9 +104,14 @@ def store_each(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
 
 def _sorted(queue: Settings, batch: Sequence[Prepared], answer: Stored) -> tuple[list[str], list[Conflict | QueueFull]]:
     """The ids of a batch that are stored, and why others are not."""
-    pairs = list(zip(batch, answer.answers, strict=False))
-    accepted = [job.job_id for job, word in pairs if word in _ACCEPTED]
-    return accepted, [refusal(queue, job, word) for job, word in pairs if word not in _ACCEPTED]
+    accepted: list[str] = []
+    refused: list[Conflict | QueueFull] = []
+    for job, word in zip(batch, answer.answers, strict=False):
+        if word in _ACCEPTED:
+            accepted.append(job.job_id)
+        else:
+            refused.append(refusal(queue, job, word))
+    return accepted, refused
 
 
 def _batches(jobs: Sequence[Prepared]) -> list[list[Prepared]]:

@@ -18,7 +18,7 @@ ZREM = "redis.call('ZREM', leases, id)\n"
 UNLINK = "redis.call('UNLINK', jobs .. id)"
 TAKE = "if #ids > 0 then redis.call('LPUSH', processing"
 HSET_ONE = "redis.call('HSET', key, 'id', id, 'payload', ARGV[i + 1], 'status', 'pending')\n"
-HSET = "for _, new_one in ipairs(new) do redis.call('HSET', jobs .. new_one[2], unpack(new_one)) end\n"
+HSET = "for _, n in ipairs(new) do store(keys[n], starts[n], status[n], run_at[n]) end\n"
 BUGS = [
     # scene, script, what stands there, what stands there instead
     ("claim, all kinds of entries", "claim", TAKE, f"redis.call('RPOP', pending, looked_at)\n{TAKE}"),

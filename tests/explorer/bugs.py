@@ -179,7 +179,7 @@ BUGS: Final = (
     Bug(
         "enqueue does not look what is there",
         "enqueue",
-        "local answer = existing(key, payload)",
+        "local answer = is_any_there and existing(keys[n], payload) or nil",
         "local answer",
         "enqueue sent again ∥ claim",
     ),

@@ -27,6 +27,12 @@ def test_ids_sort_in_the_order_in_which_they_were_made():
     assert len(set(ids)) == len(ids)
 
 
+def test_ids_made_together_count_on_from_one_to_the_next():
+    ticks = [int(job_id[:13], 32) for job_id in new_ids(3000)]
+
+    assert ticks == list(range(ticks[0], ticks[0] + 3000))
+
+
 def test_an_id_is_an_id_and_tells_when_it_was_made():
     before = time.time_ns() // 1_000_000
     (job_id,) = new_ids()
