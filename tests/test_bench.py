@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.bench import report, rules
-from tests.bench.__main__ import main
+from tests.bench.__main__ import continued, main
 from tests.bench.arena import Mark, Used
 from tests.bench.entries import CONTESTANTS, SCHEDQ
 from tests.bench.environments import Environments, MissingEnvironmentError
@@ -27,12 +28,12 @@ def found(**figures: dict[str, Any]) -> dict[str, Any]:
         "date": "2026-01-01 00:00 UTC",
         "machine": {"cores": 2, "cpu": "a CPU", "memory_gib": 4, "system": "an OS", "python": "3.11.7"},
         "server": "redis-server 7.0.15",
-        "runs": 1,
         "quick": True,
         "versions": {"schedq": {"redis": "8.1.0"}},
         "figures": {
             row.replace("_", "-"): {name: [run] for name, run in names.items()} for row, names in figures.items()
         },
+        "left_out": [],
         "troubles": [],
     }
 
@@ -80,6 +81,39 @@ def test_an_earlier_run_is_shown_again_as_tables(tmp_path: Path):
     assert "| enqueue one by one, jobs/s | 9,000 | ≥ 0.9 × huey | huey 9,500 | 0.95 | met | ≥ huey |" in result.output
     table = result.output.partition("**Enqueue one by one**")[2]
     assert table.index("| huey | **9,500** | 19.0 | 33.0 |") < table.index("| schedq | 9,000 | 19.0 | 33.0 |")
+
+
+def test_runs_of_the_same_machine_and_versions_are_added_to_earlier_ones():
+    before = found(enqueue={"schedq": {"jobs/s": 9000.0}})
+    again = found() | {"versions": {"schedq": {"redis": "8.1.0"}, "huey": {"huey": "3.5.4"}}}
+
+    both = continued(before, again)
+
+    assert both["figures"] == before["figures"]
+    assert both["versions"] == again["versions"]
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"server": "redis-server 6.2"}, "server 'redis-server 7.0.15', this one has 'redis-server 6.2'"),
+        ({"quick": False}, "quick True, this one has False"),
+        ({"versions": {"schedq": {"redis": "9.0.0"}}}, "9.0.0"),
+        ({"machine": {"cores": 64}}, "{'cores': 64}"),
+    ],
+)
+def test_runs_that_can_not_be_compared_are_not_added(other: dict[str, Any], named: str):
+    with pytest.raises(click.ClickException) as refusal:
+        continued(found(), found() | other)
+
+    assert named in refusal.value.message
+
+
+def test_the_heading_says_how_often_was_measured():
+    once, thrice = ({"schedq": [{"jobs/s": 9000.0}] * count} for count in (1, 3))
+    mixed = found() | {"figures": {"enqueue": thrice, "memory": once}}
+
+    assert "Medians of 1 to 3 runs (quick)" in " ".join(report.heading(mixed).split())
 
 
 def test_who_is_not_here_is_named(tmp_path: Path):

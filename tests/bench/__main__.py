@@ -59,6 +59,12 @@ def _names(known: list[str], what: str) -> Any:
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures there.")
 @click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="Where --scale draws.  [bench.png]")
 @click.option(
+    "--add",
+    "first",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Add to the runs of that JSON, of the same machine and versions.",
+)
+@click.option(
     "--from", "earlier", type=click.Path(exists=True, path_type=Path), help="Measure nothing: show that JSON."
 )
 @click.option("--readme", "is_readme", is_flag=True, help="Write the tables to README.md.")
@@ -79,6 +85,7 @@ def main(
     server: Path | None,
     json_path: Path | None,
     picture: Path | None,
+    first: Path | None,
     earlier: Path | None,
     is_readme: bool,
     environments: Path,
@@ -95,7 +102,9 @@ def main(
         rows = [ROWS[name] for name in ROWS if name in wanted]
         names = contestants or [SCHEDQ.name, *(peer.name for peer in PEERS if with_peers)]
         others = {name for name in OTHERS if name in wanted} | ({"scale"} if with_scale else set())
-        found = _measure(rows, names, others, runs or (1 if quick else 3), server, environments, picture, quick=quick)
+        runs = runs or (1 if quick else 3)
+        before = json.loads(first.read_text()) if first else None
+        found = _measure(rows, names, others, runs, server, environments, picture, before, quick=quick)
     if json_path:
         json_path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     if is_readme:
@@ -112,6 +121,7 @@ def _measure(
     server: Path | None,
     folder: Path,
     picture: Path | None,
+    before: dict[str, Any] | None,
     *,
     quick: bool,
 ) -> dict[str, Any]:
@@ -121,9 +131,11 @@ def _measure(
     processes.adopt_orphans()
     environments = Environments(folder.absolute(), _say)
     binary, server_name = find_server(server, _say)
-    found = _blank() | {"server": server_name, "runs": runs, "quick": quick}
+    found = _blank() | {"server": server_name, "quick": quick}
     try:
         ready = _make(environments, names if rows else [], found)
+        if before:
+            found = continued(before, found)
         session = Session(environments, binary, found, _say, is_quick=quick)
         session.measure(rows, ready, runs)
         if "limit" in others:
@@ -133,8 +145,22 @@ def _measure(
     finally:
         arena.closing.set()
         processes.end_all()
-    found["seconds"] = round(time.monotonic() - began)
+    found["seconds"] = round(time.monotonic() - began) + found.get("seconds", 0)
     return found
+
+
+def continued(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """What was found before, to be added to.
+
+    Raises:
+        ClickException: it is of another machine, of other versions or of another kind of run.
+    """
+    was = {"versions": {name: before["versions"].get(name, found) for name, found in now["versions"].items()}}
+    for name, value in (before | was).items():
+        if name in ("machine", "server", "quick", "versions") and value != now[name]:
+            raise click.ClickException(f"--add: that run had {name} {value!r}, this one has {now[name]!r}")
+    left_out = list(dict.fromkeys([*before.get("left_out", ()), *now["left_out"]]))
+    return before | {"versions": before["versions"] | now["versions"], "left_out": left_out}
 
 
 def _blank() -> dict[str, Any]:

@@ -45,15 +45,20 @@ def heading(found: Found) -> str:
         for name, packages in found["versions"].items()
     )
     where = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']} GiB, {machine['system']}"
-    often = (
-        f"Medians of {found['runs']} run{'s' * (found['runs'] != 1)}{' (quick)' * found['quick']}.{_disturbed(found)}"
-    )
+    often = f"Medians of {_runs(found)}{' (quick)' * found['quick']}.{_disturbed(found)}"
     return textwrap.fill(
         f"{found['date']}, {where}, CPython {machine['python']}, {found['server']}. {often} {versions}",
         118,
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _runs(found: Found) -> str:
+    """How often things were measured."""
+    counts = {len(runs) for row in found["figures"].values() for runs in row.values()} or {0}
+    least, most = min(counts), max(counts)
+    return f"{f'{least} to ' * (least != most)}{most} run{'s' * (most != 1)}"
 
 
 def _disturbed(found: Found) -> str:
