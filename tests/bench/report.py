@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,25 +33,26 @@ def text(found: Found) -> str:
         parts.append(scale(found["scale"]))
     if missing := [*found.get("left_out", ()), *found.get("troubles", ())]:
         parts.append("Not measured:\n\n" + "\n".join(f"- {trouble.splitlines()[0]}" for trouble in missing))
-    parts.append(set_up({name for names in found["figures"].values() for name in names}))
+    parts.append(set_up(found))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def heading(found: Found) -> str:
     """When, where, with what."""
     machine = found["machine"]
-    versions = "; ".join(
-        f"{name}: " + ", ".join(f"{package} {version}" for package, version in packages.items())
-        for name, packages in found["versions"].items()
-    )
     where = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']} GiB, {machine['system']}"
     often = f"Medians of {_runs(found)}{' (quick)' * found['quick']}.{_disturbed(found)}"
+    installed = f"schedq on {_versions(found, SCHEDQ.name)}."
     return textwrap.fill(
-        f"{found['date']}, {where}, CPython {machine['python']}, {found['server']}. {often} {versions}",
+        f"{found['date']}, {where}, CPython {machine['python']}, {found['server']}. {often} {installed}",
         118,
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _versions(found: Found, name: str) -> str:
+    return ", ".join(f"{package} {version}" for package, version in found["versions"].get(name, {}).items())
 
 
 def _runs(found: Found) -> str:
@@ -105,8 +106,8 @@ def _missed(verdict: Verdict) -> str:
     said = []
     if verdict.is_met_as_ratio and verdict.bound.beside:
         said.append(f"yet within {verdict.bound.beside[1]:g} × {verdict.peer} of this run")
-    if verdict.bare > verdict.limit:
-        said.append(f"a bare hop takes {number(verdict.bare)}")
+    if verdict.rule.bare and verdict.bare > verdict.limit:
+        said.append(f"{verdict.rule.bare[1]} {number(verdict.bare)}")
     return f"**not met** ({'; '.join(said)})" if said else "**not met**"
 
 
@@ -201,10 +202,11 @@ def scale(found: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def set_up(names: Container[str]) -> str:
-    """How each contestant was set."""
+def set_up(found: Found) -> str:
+    """How each contestant was set, and what is installed of it."""
+    names = {name for row in found["figures"].values() for name in row}
     lines = [
-        f"- {name}: {entry.set_up}{f'; short lease: {entry.short}' * bool(entry.short)}."
+        f"- {name} ({_versions(found, name)}): {entry.set_up}{f'; short lease: {entry.short}' * bool(entry.short)}."
         for name, entry in CONTESTANTS.items()
         if name in names
     ]

@@ -17,7 +17,7 @@ from typing import Any, Final
 import redis
 
 from schedq import Queue
-from schedq.ids import new_request
+from schedq.ids import new_ids, new_request
 from schedq.job import ClaimedJob
 from schedq.keys import QueueKeys
 from schedq.operations import attempts
@@ -58,6 +58,15 @@ for n = first, first + count - 1 do
     redis.call('ZADD', prefix .. 'leases', far, id)
   end
 end"""
+
+_BARE: Final = """
+for n, id in ipairs(ARGV) do
+  redis.call('HSET', KEYS[1] .. id, 'id', id, 'payload', '{"task":"mark","args":[1,1.5]}', 'attempts', '0',
+    'enqueued_at_ms', '1800000000000', 'status', 'delayed', 'run_at_ms', '1800000000000')
+  redis.call('ZADD', KEYS[2], 1800000000000, id)
+end"""
+BARE: Final = "bare HSET + ZADD"
+"""A line beside the moves: what it costs to write a new record and its due instant, with nothing around it."""
 
 
 class Yard:
@@ -102,6 +111,7 @@ class Yard:
         queue, clock = self._queue, self._clock
         costs = {"enqueue": self._timed(lambda: queue.enqueue_many(range(_BATCH)))}
         costs["enqueue, later"] = self._timed(lambda: queue.enqueue_many(range(_BATCH), delay=1))
+        costs[BARE] = self._bare()
         clock.pass_time(2)
         costs["promote"] = self._timed(lambda: queue.promote_due(_BATCH))
         held: list[ClaimedJob] = []
@@ -116,6 +126,13 @@ class Yard:
         if self._place in FLAT:  # those that were claimed have been replaced by the ones enqueued
             queue.enqueue_many(range(_BATCH), delay=_YEARS_MS / 1000 if self._place == "delayed" else None)
         return costs
+
+    def _bare(self) -> float:
+        ids, write = new_ids(_BATCH), self._store.register_script(_BARE)
+        cost = self._timed(lambda: write(keys=[self.keys.jobs, self.keys.delayed], args=ids))
+        self._store.zrem(self.keys.delayed, *ids)
+        self._store.unlink(*(self.keys.job(job_id) for job_id in ids))
+        return cost
 
     def _doomed(self) -> Sequence[str]:
         """Jobs to cancel: of the backlog if they can be, and then from all over it."""
@@ -166,17 +183,24 @@ def measure(binary: Path | None, say: Callable[[str], None], *, is_quick: bool =
             finally:
                 yard.close()
     move, ratio = worst(curves)
-    return {"curves": curves, "worst": ratio, "worst_is": move}
+    return {"curves": curves, "worst": ratio, "worst_is": move, "bare": _growth(curves["delayed"][BARE])}
 
 
 def worst(curves: Mapping[str, Mapping[str, Mapping[str, float]]]) -> tuple[str, float]:
     """The move whose cost grows most with what is delayed or pending, and how many times dearer it becomes."""
     ratios = {
-        f"{move}, by jobs {place}": list(costs.values())[-1] / next(iter(costs.values()))
+        f"{move}, by jobs {place}": _growth(costs)
         for place in FLAT
         for move, costs in curves[place].items()
+        if move != BARE
     }
     return max(ratios.items(), key=lambda item: item[1])
+
+
+def _growth(costs: Mapping[str, float]) -> float:
+    """What it costs with most there, as a multiple of what it costs with least."""
+    sizes = list(costs.values())
+    return sizes[-1] / sizes[0]
 
 
 def draw(found: Mapping[str, Any], python: Path, picture: Path) -> None:
