@@ -40,12 +40,13 @@ def new_ids(count: int = 1) -> list[str]:
     if count == 1:
         return [_sortable(first) + noise]
     return [
-        time + noise[at : at + _NOISE] for time, at in zip(_run(first, count), range(0, needed, _NOISE), strict=True)
+        time + noise[at : at + _NOISE]
+        for time, at in zip(_in_a_row(first, count), range(0, needed, _NOISE), strict=True)
     ]
 
 
-def _run(first: int, count: int) -> list[str]:
-    """The digits of so many ticks in a row: mostly all but the last two are the same."""
+def _in_a_row(first: int, count: int) -> list[str]:
+    """The digits of so many ticks, one after the other: mostly all but the last two are the same."""
     found: list[str] = []
     tick, end = first, first + count
     while tick < end:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,16 @@ def test_a_contestant_without_its_programs_is_left_out(tmp_path: Path, monkeypat
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(MissingEnvironmentError, match="npm and node not on PATH"):
+        Environments(tmp_path, print).make(CONTESTANTS["bullmq_node"])
+
+
+@pytest.mark.skipif(not shutil.which("npm"), reason="there is no npm")
+def test_an_install_that_fails_is_left_out_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:1")
+    monkeypatch.setenv("npm_config_fetch_retries", "0")
+    monkeypatch.setenv("npm_config_cache", str(tmp_path / "cache"))
+
+    with pytest.raises(MissingEnvironmentError, match="ECONNREFUSED"):
         Environments(tmp_path, print).make(CONTESTANTS["bullmq_node"])
 
 

@@ -93,7 +93,8 @@ class Environments:
             pip = [str(folder / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
             _run([*pip, "install", *requires], folder)
         else:
-            _run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), *requires], folder)
+            npm = ["npm", "install", "--loglevel", "error", "--no-audit", "--no-fund", "--prefix", str(folder)]
+            _run([*npm, *requires], folder)
         made_of.write_text(wanted)
 
 
@@ -112,5 +113,6 @@ def _run(command: Sequence[str], folder: Path) -> str:
         raise MissingEnvironmentError(f"{command[0]} does not run: {error}") from error
     except subprocess.CalledProcessError as error:
         lines = [line for line in (error.stderr or error.stdout or "").splitlines() if line.strip()]
-        raise MissingEnvironmentError(lines[-1].strip() if lines else f"exit {error.returncode}") from error
+        reason = 0 if command[0] == "npm" else -1  # pip gives it last
+        raise MissingEnvironmentError(lines[reason].strip() if lines else f"exit {error.returncode}") from error
     return done.stdout
