@@ -22,6 +22,8 @@ FLOORS = {
     "people": {"cli", "doctor", "testing", "metrics", "monitor", "dashboard", "__main__", "schedq"},
 }
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS.values()) for room in rooms}
+LONG: dict[str, str] = {}
+"""Modules of more than 500 lines, and why each of them is one idea."""
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "manager", "base", "misc"}
 
 
@@ -116,8 +118,8 @@ def test_no_circle_is_hidden_from_the_interpreter(module: str):
             assert "schedq" not in ast.unparse(node), ast.unparse(node)
 
 
-def test_a_room_has_at_most_three_hundred_lines():
+def test_a_module_of_more_than_five_hundred_lines_says_why():
     files = [*ROOT.rglob("*.py"), *ROOT.rglob("*.lua")]
     lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files}
 
-    assert {name: count for name, count in lines.items() if count > 300} == {}
+    assert {name: count for name, count in lines.items() if count > 500 and name not in LONG} == {}
