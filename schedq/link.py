@@ -6,7 +6,8 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from schedq.application import Application
@@ -30,6 +31,8 @@ log: Final = logging.getLogger("schedq")
 class Outage:
     """Whether one Redis can be reached, as all connections of a process see it; one log line per change.
 
+    Only those that are asking count: one that lost Redis and has nothing to ask for now would never hear it answer.
+
     Attributes:
         losses: how many times it was lost so far.
     """
@@ -38,16 +41,18 @@ class Outage:
         self.losses = 0
         self._label = label
         self._since = 0.0
+        self._is_lost = False
+        self._has_answered = False  # somebody, since it was last lost
         self._without: set[object] = set()
 
     @property
     def lost_for_s(self) -> float:
         """Seconds since it was lost; 0 while it answers all that ask it."""
-        return monotonic() - self._since if self._without else 0.0
+        return monotonic() - self._since if self._is_lost else 0.0
 
     def lost(self, who: object, error: Exception) -> None:
-        """It did not answer `who`."""
-        if not self._without:
+        """It did not answer `who`, which asks again until it does."""
+        if not self._is_lost:
             self._since = monotonic()
             self.losses += 1
             log.warning(
@@ -55,18 +60,27 @@ class Outage:
                 self._label,
                 str(error) or type(error).__name__,
             )
+        self._is_lost, self._has_answered = True, False
         self._without.add(who)
 
     def back(self, who: object) -> None:
-        """It answered `who`. It is back when it has answered all that had lost it."""
-        if who in self._without:
-            self._without.discard(who)
-            if not self._without:
-                log.warning("%s: back after %.1f s", self._label, monotonic() - self._since)
+        """It answered `who`. It is back when it has answered all that had lost it and still ask."""
+        if self._is_lost:
+            self._has_answered = True
+            self.rest(who)
+
+    def rest(self, who: object) -> None:
+        """`who` asks nothing for now, answered or not: the others find out whether Redis answers."""
+        self._without.discard(who)
+        if self._is_lost and self._has_answered and not self._without:
+            self._is_lost = False
+            log.warning("%s: back after %.1f s", self._label, monotonic() - self._since)
 
     def forget(self, who: object) -> None:
-        """`who` asks no more."""
-        self._without.discard(who)
+        """`who` has gone. If nobody else had lost it, the next loss is another one."""
+        self.rest(who)
+        if not self._without:
+            self._is_lost = False
 
 
 class Complaint:
@@ -117,6 +131,7 @@ class Link:
         self._queue = queue.settings
         self._line = AsyncLine(queue.address, queue.settings)
         self._complaint = Complaint()
+        self._asking = 0
 
     @property
     def is_connected(self) -> bool:
@@ -130,17 +145,18 @@ class Link:
             UsageError: Redis refuses for a reason that does not pass by itself.
         """
         wait = _FIRST_WAIT_S
-        while not self.is_connected:
-            try:
-                await self._line.connect()
-            except (SchedqError, *faults.BROKEN_LINE) as error:
-                if not faults.is_passing(error):
-                    raise faults.named(error, "connect", self._address) from error
-                self.outage.lost(self, error)
-                failed()
-                await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311 - spreads load
-                wait = min(_LONGEST_WAIT_S, 2 * wait)
-        self.outage.back(self)
+        with self._asks():
+            while not self.is_connected:
+                try:
+                    await self._line.connect()
+                except (SchedqError, *faults.BROKEN_LINE) as error:
+                    if not faults.is_passing(error):
+                        raise faults.named(error, "connect", self._address) from error
+                    self.outage.lost(self, error)
+                    failed()
+                    await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311 - spreads load
+                    wait = min(_LONGEST_WAIT_S, 2 * wait)
+            self.outage.back(self)
 
     async def ask(self, operation: Operation[T]) -> T:
         """Send one operation until it is answered.
@@ -174,22 +190,34 @@ class Link:
             failed: called after each sending that was not answered; the next one may be long in coming.
         """
         exchange = Exchange(operations, self._address, self._queue, math.inf)
-        while not exchange.is_done:
-            try:
-                replies = await self._line.ask(exchange.commands())
-            except (SchedqError, *faults.BROKEN_LINE) as error:
-                if faults.is_passing(error):
-                    self.outage.lost(self, error)
-                wait = exchange.failed(error)
-                if failed is not None:
-                    failed()
-            else:
-                self.outage.back(self)
-                self._look_at(replies)
-                wait = exchange.take(replies)
-            if wait:
-                await asyncio.sleep(wait)
+        with self._asks():
+            while not exchange.is_done:
+                try:
+                    replies = await self._line.ask(exchange.commands())
+                except (SchedqError, *faults.BROKEN_LINE) as error:
+                    if faults.is_passing(error):
+                        self.outage.lost(self, error)
+                    wait = exchange.failed(error)
+                    if failed is not None:
+                        failed()
+                else:
+                    self.outage.back(self)
+                    self._look_at(replies)
+                    wait = exchange.take(replies)
+                if wait:
+                    await asyncio.sleep(wait)
         return exchange.answers
+
+    @contextmanager
+    def _asks(self) -> Iterator[None]:
+        """While something is asked. The last to end, also by a cancellation, leaves word that nothing is."""
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self.outage.rest(self)
 
     async def aclose(self) -> None:
         """Close the connection."""

@@ -46,6 +46,7 @@ class Waker:
             while True:
                 self._changed.clear()
                 if self._slots.free <= 0 or self._slots.is_any_hungry:
+                    self._outage.rest(self)
                     await self._changed.wait()
                 else:
                     await self._block()

@@ -239,6 +239,28 @@ def test_one_line_says_that_redis_is_lost_and_one_that_it_is_back(
     assert f"{queue.address.label}: back after" in back
 
 
+def test_a_worker_whose_slots_fill_as_redis_comes_back_knows_that_it_is_back(
+    make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs
+) -> None:
+    queue = make_queue()
+    queue.task(name="hold")(gate.wait)
+    post = crew.start(queue, concurrency=1, promotes=False)
+    until(lambda: connections(queue).get("bzpopmin"))
+    until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry))
+    queue.pause()  # so that no marker is set: the worker finds the job as it looks around after its loss
+    job_id = queue.enqueue({"task": "hold"})
+    queue.redis.delete(queue.keys.paused)
+
+    kill(queue, "bzpopmin")
+    until(lambda: queue.places() == {"processing": [job_id]})
+
+    until(lambda: post.worker.vitals()[0].lost_for_s == 0, within=5)
+    assert [line.partition(": lost")[1] or line.partition(": back")[1] for line in logs() if "WARNING" in line] == [
+        ": lost",
+        ": back",
+    ]
+
+
 def test_an_outage_of_one_server_does_not_stop_the_queues_of_another(
     make_queue: MakeQueue, crew: Crew, logs: Logs
 ) -> None:

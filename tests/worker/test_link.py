@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -48,6 +49,63 @@ def test_who_has_gone_does_not_keep_an_outage_up(logs: Logs) -> None:
 
     assert outage.losses == 2
     assert "TimeoutError" in logs()[1]
+
+
+def test_who_asks_nothing_does_not_keep_an_outage_up(logs: Logs) -> None:
+    outage = Outage("redis://here")
+    outage.lost("waker", ConnectionError())
+
+    outage.back("pump")
+    assert outage.lost_for_s > 0  # the waker asks again, and has no answer
+    outage.rest("waker")
+
+    assert outage.lost_for_s == 0
+    assert [line.split("(")[0] for line in logs()] == [
+        "WARNING redis://here: lost ",
+        "WARNING redis://here: back after 0.0 s",
+    ]
+    outage.lost("pump", ConnectionError())
+    assert outage.losses == 2
+
+
+def test_an_outage_that_nobody_asks_about_lasts_until_somebody_is_answered(logs: Logs) -> None:
+    outage = Outage("redis://here")
+    outage.lost("waker", ConnectionError())
+    outage.back("pump")
+    outage.lost("pump", ConnectionError())
+
+    outage.rest("waker")
+    outage.rest("pump")
+    outage.lost("promoter", ConnectionError())
+    assert (outage.lost_for_s > 0, outage.losses) == (True, 1)
+    outage.rest("promoter")
+    assert outage.lost_for_s > 0
+    outage.back("heartbeat")
+
+    assert outage.lost_for_s == 0
+    assert len(logs()) == 2
+
+
+def test_a_request_that_is_cancelled_while_redis_is_away_does_not_keep_the_outage_up(make_queue: MakeQueue) -> None:
+    with Server() as server:
+        queue = make_queue(at=server)
+        server.kill()
+
+        async def main() -> tuple[bool, float]:
+            outage = Outage("here")
+            link, other = Link(queue.queue, outage), Link(queue.queue, outage)
+            for asking in (link.ask(views.stats(queue.settings)), link.connect(lambda: None)):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(asking, 0.1)
+            was_lost = outage.lost_for_s > 0
+            await asyncio.to_thread(server.start)
+            await other.ask(views.stats(queue.settings))
+            found = was_lost, outage.lost_for_s
+            await link.aclose()
+            await other.aclose()
+            return found
+
+        assert asyncio.run(asyncio.wait_for(main(), 10)) == (True, 0)
 
 
 def test_two_complaints_that_alternate_are_said_once_each(logs: Logs) -> None:
