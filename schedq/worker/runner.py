@@ -252,12 +252,14 @@ async def _on_the_loop(current: running.CurrentJob, call: Callable[[], Awaitable
     try:
         if timeout_s is None:
             return await call()
-        async with asyncio.timeout(timeout_s) as limit:
-            return await call()
-    except TimeoutError:
-        if limit.expired():
-            raise TimeoutError(f"timed out after {timeout_s:g} s") from None
-        raise
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                return await call()
+        except TimeoutError:
+            if limit.expired():
+                raise TimeoutError(f"timed out after {timeout_s:g} s") from None
+            raise  # the handler's own
     finally:
         running.leave(token)
 

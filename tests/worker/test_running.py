@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,40 @@ def test_a_handlers_own_timeout_error_is_not_taken_for_the_jobs(queue: Handle, c
         wait.enqueue().result(60)
     with pytest.raises(JobFailed, match="of the mail server"):
         say.enqueue().result(60)
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+@pytest.mark.parametrize("kind", ["async", "plain", "awaitable", "nested"])
+def test_a_handlers_own_timeout_error_is_kept_as_it_is(
+    queue: Handle, crew: Crew, kind: str, timeout: float | None
+) -> None:
+    asked: list[BaseException] = []
+
+    def backoff(attempt: int, error: BaseException) -> float:
+        asked.append(error)
+        return 0
+
+    async def fetch() -> None:
+        if kind == "nested":
+            async with asyncio.timeout(0):
+                await asyncio.sleep(60)
+        raise TimeoutError("of the mail server")
+
+    def fetch_plain() -> Any:
+        if kind == "awaitable":
+            return fetch()
+        raise TimeoutError("of the mail server")
+
+    function = fetch if kind in ("async", "nested") else fetch_plain
+    task = queue.task(name="fetch", timeout=timeout, max_attempts=2, backoff=backoff)(function)
+    crew.start(queue)
+    job = task.enqueue()
+
+    with pytest.raises(JobFailed, match=r"failed: TimeoutError$" if kind == "nested" else "TimeoutError: of the mail"):
+        job.result(60)
+
+    assert [type(error) for error in asked] == [TimeoutError]
+    assert "in fetch" in queue.fields(job.id)["traceback"]
 
 
 def test_a_plain_handler_that_overruns_fails_at_once_and_holds_its_slot_until_it_ends(
