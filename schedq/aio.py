@@ -13,6 +13,7 @@ from schedq import lifecycle, outcome
 from schedq.ainspector import AsyncInspected
 from schedq.clocks import monotonic
 from schedq.connection.asender import AsyncSender
+from schedq.connection.resolver import in_thread
 from schedq.durability import Durability
 from schedq.errors import SchedqError
 from schedq.instants import Duration, Instant, duration_ms
@@ -170,7 +171,7 @@ class AsyncQueue(AsyncInspected, door="aio"):
     async def list_queues(self, *, scan: bool = False) -> list[str]:
         """As `Queue.list_queues`."""
         if self.address.is_cluster:
-            return await asyncio.to_thread(self.address.queues, scan=scan)
+            return await in_thread(lambda: self.address.queues(scan=scan))
         return await self._drive(directory.names(scan=scan))
 
     async def learn_settings(self) -> None:

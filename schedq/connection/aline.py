@@ -18,6 +18,7 @@ from redis.exceptions import TimeoutError as NoReply
 from schedq.connection import faults, greeting
 from schedq.connection.address import Address
 from schedq.connection.place import REPLY_S, Place
+from schedq.connection.resolver import in_thread
 from schedq.connection.resp import NOTHING, checked, packed, reader
 from schedq.durability import Wait
 from schedq.operations import Argument
@@ -75,7 +76,7 @@ async def connected(address: Address, key: str, name: str) -> tuple[Connection, 
         ConnectionError, TimeoutError, OSError: of the client library.
         SchedqError: the server refuses.
     """
-    place = await asyncio.to_thread(address.find, key) if address.is_found_by_asking else address.find(key)
+    place = await in_thread(lambda: address.find(key)) if address.is_found_by_asking else address.find(key)
     connection = place.async_connection(name)
     try:
         # Its own timeout ends with the handshake of the network; a frozen server's kernel goes through that.

@@ -11,10 +11,17 @@ import redis.connection as connections
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from schedq.connection import resolver
+
 REPLY_S: Final = 5.0
 """Seconds to wait for a reply, or for a connection, before the connection is given up."""
 SEARCH_S: Final = 1.5
 """The same for each server that is only asked where another one is: the next may know."""
+_ASYNC_KINDS: Final[Mapping[str, Any]] = {
+    "Connection": resolver.TcpConnection,
+    "SSLConnection": resolver.TlsConnection,
+    "UnixDomainSocketConnection": async_connections.UnixDomainSocketConnection,
+}
 
 
 @dataclass(frozen=True)
@@ -52,8 +59,9 @@ class Place:
 
     def async_connection(self, name: str) -> async_connections.Connection:
         """The same for asyncio. It has no timeout of its own for replies: its line keeps time."""
-        kind = getattr(async_connections, self.kind)
-        made: async_connections.Connection = kind(**self._arguments(name, REPLY_S), socket_timeout=None)
+        made: async_connections.Connection = _ASYNC_KINDS[self.kind](
+            **self._arguments(name, REPLY_S), socket_timeout=None
+        )
         return made
 
     def ask(self, *commands: tuple[str | int, ...]) -> list[Any]:

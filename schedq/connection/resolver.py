@@ -1,0 +1,154 @@
+"""Host names looked up, and sockets opened, without the event loop's thread pool.
+
+`asyncio.to_thread` and asyncio's own look-up of host names share one small pool of threads with the application. While
+handlers fill it, a worker that depended on it could not get back to Redis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from redis.asyncio.connection import Connection, SSLConnection
+
+from schedq.clocks import monotonic
+
+T = TypeVar("T")
+Addresses = Sequence[tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]]
+"""As `socket.getaddrinfo` gives them."""
+_lookups: Final[dict[tuple[int, str, int], Future[Addresses]]] = {}
+"""Look-ups that have not ended, by process (a fork has none of its parent's threads), host and port."""
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """What a function returns that blocks, called in a thread of its own.
+
+    A caller that is cancelled leaves the thread behind; it does not keep the interpreter from ending.
+
+    Raises:
+        OSError: the system has no thread to spare.
+    """
+    work: Future[T] = Future()
+    _start(function, work)
+    return await _result(work)
+
+
+async def look_up(host: str, port: int) -> Addresses:
+    """The addresses of a host, the preferred first.
+
+    Callers at the same time share one look-up: while no name server answers each takes half a minute.
+
+    Raises:
+        OSError: it has none, or the system has no thread to spare.
+        UnicodeError: no host has such a name.
+    """
+    with suppress(socket.gaierror):  # it is a name, not an address
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    key = (os.getpid(), host, port)
+    work: Future[Addresses] = Future()
+    shared = _lookups.setdefault(key, work)
+    if shared is work:
+        work.add_done_callback(lambda _: _lookups.pop(key, None))
+        _start(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), work)
+    return await _result(shared)
+
+
+async def open_socket(host: str, port: int, within_s: float) -> socket.socket:
+    """A socket that is connected to the first address of a host that accepts within its share of the time.
+
+    Raises:
+        OSError: none does; what the last one failed with.
+        UnicodeError: no host has such a name.
+    """
+    until = monotonic() + within_s
+    async with asyncio.timeout(within_s):
+        found = await look_up(host, port)
+    problem = OSError(f"{host} has no address")
+    for number, (family, kind, protocol, _, where) in enumerate(found):
+        try:
+            return await _connected(socket.socket(family, kind, protocol), where, until, len(found) - number)
+        except OSError as error:
+            problem = error
+    raise problem
+
+
+class _OwnLookup(Connection):
+    """A connection of the client library that goes to its host by `open_socket`."""
+
+    _opened: socket.socket
+
+    async def _connect(self) -> None:
+        super()._connection_arguments()  # reads the certificates, which may fail: there is no socket yet to be lost
+        assert self.socket_connect_timeout is not None
+        self._opened = await open_socket(self.host, self.port, self.socket_connect_timeout)
+        await super()._connect()  # type: ignore[no-untyped-call]
+
+    def _connection_arguments(self) -> dict[str, Any]:
+        given = dict(super()._connection_arguments())
+        host = given.pop("host")
+        del given["port"]
+        if "ssl" in given:
+            given["server_hostname"] = host  # whom the certificate must name, whatever the address is
+        return {**given, "sock": self._opened}
+
+
+class TcpConnection(_OwnLookup):
+    """Without TLS."""
+
+
+class TlsConnection(_OwnLookup, SSLConnection):
+    """With TLS."""
+
+
+async def _connected(sock: socket.socket, where: Any, until: float, left: int) -> socket.socket:
+    """The socket, connected before an equal share for each of the `left` addresses has passed; else it is closed."""
+    try:
+        sock.settimeout(0)
+        async with asyncio.timeout(max(0.0, until - monotonic()) / left):
+            await asyncio.get_running_loop().sock_connect(sock, where)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _start(function: Callable[[], T], work: Future[T]) -> None:
+    """Call a function in a new thread; `work` gets what it returns or raises."""
+    try:
+        threading.Thread(target=_do, args=(function, work), name="schedq-resolver", daemon=True).start()
+    except RuntimeError as error:
+        work.set_exception(OSError(errno.EAGAIN, str(error)))
+
+
+def _do(function: Callable[[], T], work: Future[T]) -> None:
+    try:
+        result = function()
+    except BaseException as error:  # noqa: BLE001 - it is its caller's
+        work.set_exception(error)
+    else:
+        work.set_result(result)
+
+
+async def _result(work: Future[T]) -> T:
+    """What `work` ends in; unlike `asyncio.wrap_future` it takes no harm if one of several callers is cancelled."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def tell() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    def tell_loop(_: Future[T]) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(tell)
+
+    work.add_done_callback(tell_loop)
+    await ended
+    return work.result()
