@@ -11,27 +11,32 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from io import FileIO
 from pathlib import Path
+from typing import TypeVar
 
 from schedq.clocks import monotonic, sleep
 from schedq.embedded import watcher
-from schedq.embedded.binary import server_binary
+from schedq.embedded.binary import Program, program_for, server_binary, server_program
+from schedq.embedded.origin import LOG, Origin, origin, record
 from schedq.embedded.places import data_directory, prepared, socket_path
 from schedq.errors import StoreUnavailable, UsageError
 
 __all__ = ["SERVER_ENVIRONMENT", "data_directory", "ensure_server", "server_binary", "stop_server"]
 
+T = TypeVar("T")
+
 PATIENCE_S = 15.0
 
-LOG = "server.log"
 LOG_LIMIT_BYTES = 1_000_000
 
 OPTIONS = (
     *("--port", "0", "--unixsocketperm", "700", "--daemonize", "no", "--logfile", "", "--save", ""),
     *("--appendonly", "yes", "--appendfsync", "everysec", "--aof-load-truncated", "yes"),
-    # Commands and no binary snapshot: Redis and Valkey read each other's, so PATH may change its mind.
+    # Commands and no binary snapshot: newer servers read them for sure.
     *("--aof-use-rdb-preamble", "no"),
     *("--maxmemory-policy", "noeviction"),
 )
@@ -60,11 +65,12 @@ def ensure_server(url: str | Path) -> str:
     folder = prepared(url if isinstance(url, Path) else data_directory(url))
     idle_s = _idle_s()
     for _ in range(2):  # it may be ended, or killed, while we watch it start
-        with _start_lock(folder, fcntl.LOCK_SH):
-            path = _running_at(folder)
+        path = _holding(partial(_start_lock, folder, fcntl.LOCK_SH), partial(_running_at, folder))
         if not path:
-            with _start_lock(folder, fcntl.LOCK_EX):
-                path = _running_at(folder) or _started_at(folder, idle_s)
+            path = _holding(
+                partial(_start_lock, folder, fcntl.LOCK_EX),
+                lambda: _running_at(folder) or _started_at(folder, idle_s),
+            )
         if path and _has_loaded(folder, path):
             return path
     raise StoreUnavailable(f"the embedded server of {folder} does not come up; its log ends: {_end_of_log(folder)}")
@@ -80,17 +86,21 @@ def stop_server(directory: str | Path) -> bool:
     folder = Path(directory)
     if not (folder / watcher.SERVER_LOCK).exists():
         return False
-    with _start_lock(folder, fcntl.LOCK_EX):
-        if _is_free(folder / watcher.SERVER_LOCK):
-            return False
-        until = monotonic() + PATIENCE_S
-        refusal = ""
-        while not (_is_free(folder / watcher.SERVER_LOCK) and _is_free(folder / watcher.WATCHER_LOCK)):
-            # Asked again: one whose start was interrupted may not listen yet.
-            refusal = _shut_down(watcher.recorded_socket(folder))
-            if monotonic() > until:
-                raise StoreUnavailable(f"{_named(folder)} does not end: {refusal or 'it says nothing'}")
-            sleep(0.01)
+    return _holding(partial(_start_lock, folder, fcntl.LOCK_EX), partial(_ended, folder))
+
+
+def _ended(folder: Path) -> bool:
+    """End the folder's server, the caller holding the start lock alone; False if none was running."""
+    if _is_free(folder / watcher.SERVER_LOCK):
+        return False
+    until = monotonic() + PATIENCE_S
+    refusal = ""
+    while not (_is_free(folder / watcher.SERVER_LOCK) and _is_free(folder / watcher.WATCHER_LOCK)):
+        # Asked again: one whose start was interrupted may not listen yet.
+        refusal = _shut_down(watcher.recorded_socket(folder))
+        if monotonic() > until:
+            raise StoreUnavailable(f"{_named(folder)} does not end: {refusal or 'it says nothing'}")
+        sleep(0.01)
     return True
 
 
@@ -105,8 +115,25 @@ def _idle_s() -> float:
     return idle_s
 
 
-@contextmanager
-def _start_lock(folder: Path, how: int) -> Iterator[None]:
+def _holding(take: Callable[[], FileIO], act: Callable[[], T]) -> T:
+    """Do something while a lock is held.
+
+    The lock is set free here, and not by a context manager, whose own code a Ctrl-C could interrupt: it would stay
+    locked for as long as somebody keeps the exception, as an interactive interpreter does.
+    """
+    lock: FileIO | None = None
+    try:
+        lock = take()
+        return act()
+    finally:
+        if lock is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_UN)  # closing alone would leave it with copies that forks have made
+            finally:
+                lock.close()
+
+
+def _start_lock(folder: Path, how: int) -> FileIO:
     """Ask for the server beside others (`fcntl.LOCK_SH`), or start or end it alone (`LOCK_EX`)."""
     until = monotonic() + 2 * PATIENCE_S
     while True:
@@ -115,22 +142,24 @@ def _start_lock(folder: Path, how: int) -> Iterator[None]:
         except OSError as error:
             raise UsageError(f"the data folder {folder} can't be written ({error}); name another one") from error
         if lock is not None:
-            break
+            return lock
         if monotonic() > until:
             raise StoreUnavailable(f"{_named(folder)} has been started by another process for too long")
         sleep(0.003)
-    try:
-        yield
-    finally:
-        watcher.let_go(lock)
 
 
 def _is_free(lock: Path) -> bool:
-    descriptor = watcher.taken(lock, fcntl.LOCK_SH)
-    if descriptor is None:
+    try:
+        return _holding(partial(_taken, lock), lambda: True)
+    except BlockingIOError:
         return False
-    watcher.let_go(descriptor)
-    return True
+
+
+def _taken(lock: Path) -> FileIO:
+    taken = watcher.taken(lock, fcntl.LOCK_SH)
+    if taken is None:
+        raise BlockingIOError(str(lock))
+    return taken
 
 
 def _running_at(folder: Path) -> str:
@@ -143,26 +172,35 @@ def _running_at(folder: Path) -> str:
 def _started_at(folder: Path, idle_s: float) -> str:
     """Start watcher and server, the caller holding the start lock alone; returns as `_came_up_at`."""
     path = socket_path(folder)
-    # A server before Redis 7 would overlook what a later one keeps in this folder, and begin empty.
-    binary = server_binary((7, 0) if (folder / "appendonlydir").exists() else (6, 2))
+    program = _program(folder)
     command = [sys.executable, "-I", "-S", watcher.__file__, path, str(idle_s)]
-    command += [str(binary), *OPTIONS, "--unixsocket", path]
+    command += [str(program.path), *OPTIONS, "--unixsocket", path]
     until = monotonic() + PATIENCE_S
     while monotonic() < until:
         # The folder may still be taken by a server that is on its way down.
         if _spawn(command, folder) != watcher.TAKEN:
-            return _came_up_at(folder)
+            if came_up_at := _came_up_at(folder):
+                record(folder, Origin(program.kind, program.version))
+            return came_up_at
         sleep(0.02)
         if found := _running_at(folder):
             return found
     raise StoreUnavailable(f"{_named(folder)} is running, but can't be reached from here or doesn't answer")
 
 
+def _program(folder: Path) -> Program:
+    """The program for this folder: of the kind that wrote it, if it holds data."""
+    if written_by := origin(folder):
+        return program_for(folder, written_by)
+    # A server before Redis 7 would overlook what a later one keeps in this folder, and begin empty.
+    return server_program((7, 0)) if (folder / "appendonlydir").exists() else server_program()
+
+
 def _spawn(command: list[str], folder: Path) -> int:
     log = folder / LOG
     if log.exists() and log.stat().st_size > LOG_LIMIT_BYTES:
         log.replace(f"{log}.old")
-    with log.open("ab") as output:
+    with open(log, "ab", opener=_opened_for_us) as output:
         return subprocess.run(  # noqa: S603 - our own command
             command,
             cwd=folder,
@@ -173,6 +211,14 @@ def _spawn(command: list[str], folder: Path) -> int:
             start_new_session=True,
             check=False,
         ).returncode
+
+
+def _opened_for_us(path: str, flags: int) -> int:
+    """Open a log that only its owner may read, also one that earlier releases left open to all."""
+    descriptor = os.open(path, flags, 0o600)
+    with suppress(OSError):  # another user's file, in a folder that we share
+        os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def _came_up_at(folder: Path) -> str:

@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 START_LOCK = "start.lock"
@@ -75,24 +76,33 @@ class Wire:
         self._socket.close()
 
 
-def taken(lock: str | os.PathLike[str], how: int) -> int | None:
-    """The descriptor of `lock`, now locked as `fcntl.LOCK_SH` or `LOCK_EX`; None if it is held."""
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def taken(path: str | os.PathLike[str], how: int) -> FileIO | None:
+    """The file at `path`, now locked as `fcntl.LOCK_SH` or `LOCK_EX`; None if it is held.
+
+    An exception of a signal handler, such as a Ctrl-C's, leaves no lock behind.
+    """
+    # An object and not a bare descriptor: an exception that comes between two steps drops and so closes it.
+    lock = FileIO(os.fspath(path), "a+", opener=_opened_for_us)
     try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            return None
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    except BaseException:
+        lock.close()
         raise
-    return descriptor
+    return lock
 
 
-def let_go(descriptor: int) -> None:
+def let_go(lock: FileIO) -> None:
     """Undo `taken`."""
     # Closing alone would leave the lock with a copy of the descriptor that some fork has made meanwhile.
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    lock.close()
+
+
+def _opened_for_us(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def answer(path: str) -> str:
@@ -128,7 +138,8 @@ def main(path: str, idle_s: float, command: list[str]) -> int:
 
     The process that was called ends as soon as the folder is taken; the rest happens in its child.
     """
-    if taken(WATCHER_LOCK, fcntl.LOCK_EX) is None:
+    watcher_lock = taken(WATCHER_LOCK, fcntl.LOCK_EX)  # ours until this process ends
+    if watcher_lock is None:
         return TAKEN
     lives_at = recorded_socket(Path())
     if lives_at and answer(lives_at):
@@ -162,13 +173,13 @@ def _leave_the_starter() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _start(command: list[str], path: str, server_lock: int) -> subprocess.Popen[bytes]:
+def _start(command: list[str], path: str, server_lock: FileIO) -> subprocess.Popen[bytes]:
     with suppress(FileNotFoundError):
         os.unlink(path)
     server = subprocess.Popen(  # noqa: S603 - our own command
-        command, stdin=subprocess.DEVNULL, pass_fds=(server_lock,), preexec_fn=_dying_with_us()
+        command, stdin=subprocess.DEVNULL, pass_fds=(server_lock.fileno(),), preexec_fn=_dying_with_us()
     )
-    os.close(server_lock)
+    server_lock.close()
     _record(path, server.pid)
     return server
 
