@@ -33,6 +33,7 @@ ONCE = (
     "tests/test_on_servers.py",
     "tests/test_readme.py",
     "tests/test_scripts.py",
+    "tests/test_servers.py",
     "tests/test_signatures.py",
     "tests/test_typing.py",
     "tests/topologies",

@@ -31,7 +31,7 @@ from schedq.worker.renewal import MOST_RENEWED
 from tests.doors import Clock
 from tests.million.run import operators
 from tests.pinging import Pinger, put_off_ms
-from tests.servers import Server
+from tests.servers import Server, announced
 
 SLOW_MS: Final = 5
 MOST_PING_MS: Final = 25
@@ -230,6 +230,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--tries", type=int, default=3, help="of each thing that operators do [3]")
     parser.add_argument("--part", default="", help="only what operators do whose name has this in it")
     options = parser.parse_args(argv)
+    announced("scripts/blocktime")
     code = 0 if options.only_operators else _engine(options)
     found = operators(options.jobs, options.schedules, options.tries, options.part)
     print(json.dumps(found, indent=1))

@@ -15,7 +15,7 @@ from schedq import AsyncQueue, Queue
 from tests.bad_input.tally import pytest_terminal_summary
 from tests.doors import Clock, Handle, Loop
 from tests.roles import ROLE
-from tests.servers import Server
+from tests.servers import Server, ServerError, described
 from tests.state import LAWS
 
 __all__ = ["pytest_terminal_summary"]
@@ -31,6 +31,21 @@ def pytest_collection_finish() -> None:
     # them each time took a third of the suite.
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Without a server hardly any test can pass: say so at once, and not a thousand times."""
+    if hasattr(session.config, "workerinput"):
+        return  # one process of several: the first has looked
+    try:
+        described()
+    except ServerError as error:
+        pytest.exit(str(error), returncode=1)
+
+
+def pytest_report_header() -> str:
+    """The server that the tests run on."""
+    return f"server: {described()}"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -16,6 +17,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
@@ -26,10 +28,19 @@ from redis.retry import Retry
 
 from schedq.doctor.roles import ROLES
 from schedq.embedded import SERVER_ENVIRONMENT, server_binary
+from schedq.errors import StoreUnavailable
 from tests.roles import ROLE
 
 TOPOLOGY: Final = os.environ.get("SCHEDQ_TEST_TOPOLOGY", "single")
 """What a server is unless a test says otherwise: `single`, or `cluster`, of one node."""
+
+
+SILENCE_S: Final = 10.0
+"""Seconds without a word after which a server that was started, or asked for its version, counts as hanging."""
+
+
+class ServerError(AssertionError):
+    """A server is not there, does not start or hangs; the text names it and says why."""
 
 
 class Server:
@@ -37,8 +48,7 @@ class Server:
 
     Options are those of redis.conf, with `_` for `-` and True and False for yes and no:
     `Server(maxmemory="50mb", appendonly=True)`. It stores nothing on disk unless told to, and keeps folder
-    and port over `kill()` and `start()`. The program is the one that SCHEDQ_TEST_SERVER names, else the one that
-    `embedded://` runs.
+    and port over `kill()` and `start()`. The program is the one of `chosen()`.
 
     With `users`, names and what ACL SETUSER says of each, it has those, whose password is their name, and the tests'
     own, and lets in nobody else; `SCHEDQ_TEST_ROLE` names one that queues then are, if nothing else is said.
@@ -60,7 +70,7 @@ class Server:
         self.is_cluster = (topology or TOPOLOGY) == "cluster"
         if self.is_cluster:
             options = {"cluster_enabled": True} | options
-        self.binary = Path(binary or os.environ.get("SCHEDQ_TEST_SERVER") or server_binary())
+        self.binary = Path(binary or chosen())
         self.folder = Path(tempfile.mkdtemp(prefix="schedq-", dir="/tmp"))
         self.socket_path = str(self.folder / "server.sock")
         self.port = 0
@@ -123,7 +133,11 @@ class Server:
         return f"unix://{login}{self.socket_path}?db=0"
 
     def start(self) -> None:
-        """Start it, again too, and wait until it answers and has read its data."""
+        """Start it, again too, and wait until it answers and has read its data.
+
+        Raises:
+            ServerError: it ends, or says nothing for `SILENCE_S`.
+        """
         assert self._process is None, "the server is running"
         for _ in range(1 if self.port else 20):
             port = self.port or _free_port()
@@ -132,7 +146,7 @@ class Server:
                 if self.is_cluster:
                     self._take_all_slots()
                 return
-        raise AssertionError(f"{self.binary} does not start:\n{self.log()}")
+        raise ServerError(f"{self.binary} does not start: every port is taken:\n{self.log()}")
 
     def _command(self, port: int) -> list[str]:
         options = {
@@ -147,7 +161,10 @@ class Server:
         return [str(self.binary), *words]
 
     def _comes_up(self, port: int) -> bool:
-        with (self.folder / "server.log").open("ab") as log:
+        """Start it on a port and wait; False if somebody else has the port."""
+        log_path = self.folder / "server.log"
+        with log_path.open("ab") as log:
+            began_at = log.tell()
             self._process = subprocess.Popen(
                 self._command(port),
                 env=os.environ | SERVER_ENVIRONMENT | self.environment,
@@ -156,13 +173,20 @@ class Server:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for the tests, which then stop it
             )
-        until = time.monotonic() + 30
+        until = time.monotonic() + SILENCE_S
         while time.monotonic() < until and self._process.poll() is None:
-            if _answers(port):
-                return True
+            if reply := _reply_to_ping(port):
+                if not reply.startswith(b"-LOADING"):
+                    return True
+                until = time.monotonic() + SILENCE_S
             time.sleep(0.002)
+        code = self._process.poll()
         self.kill()
-        return False
+        said = log_path.read_bytes()[began_at:].decode(errors="replace")
+        if code is not None and "Address already in use" in said:
+            return False
+        how = f"hangs: no answer for {SILENCE_S:.0f} s" if code is None else f"does not start (exit code {code})"
+        raise ServerError(f"{self.binary} {how}{_in(self.environment)}:\n{said[-3000:]}")
 
     def _take_all_slots(self) -> None:
         with self.client() as client:
@@ -256,13 +280,78 @@ class Request:
         return " ".join(self.words)
 
 
-def _answers(port: int) -> bool:
+def chosen(environment: Mapping[str, str] | None = None) -> Path:
+    """The server of tests and tools: the one that SCHEDQ_TEST_SERVER names, else what `embedded://` takes by itself.
+
+    Args:
+        environment: variables that it is to run with.
+
+    Raises:
+        ServerError: there is none, or it does not run here, as far as it can be known without starting it.
+    """
+    return _known(os.environ.get("SCHEDQ_TEST_SERVER", ""), tuple(sorted((environment or {}).items())))[0]
+
+
+def announced(tool: str, environment: Mapping[str, str] | None = None) -> Path:
+    """The server of a tool, which says on standard error which it is, or ends with the reason why there is none."""
+    try:
+        path = chosen(environment)
+    except ServerError as error:
+        sys.exit(f"{tool}: {error}")
+    print(f"server: {described()}", file=sys.stderr, flush=True)
+    return path
+
+
+def described() -> str:
+    """The server of `chosen()`, in words."""
+    path, version = _known(os.environ.get("SCHEDQ_TEST_SERVER", ""), ())
+    return f"{version} ({path})"
+
+
+@lru_cache
+def _known(given: str, environment: tuple[tuple[str, str], ...]) -> tuple[Path, str]:
+    """The program and its version, asked for once: every server of a test asks which program it is to run."""
+    try:
+        path = Path(given) if given else server_binary()
+    except StoreUnavailable as error:
+        raise ServerError(str(error)) from error
+    also = dict(environment)
+    try:
+        process = subprocess.Popen(
+            [path, "--version"],
+            env=os.environ | SERVER_ENVIRONMENT | also,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ServerError(f"{path} does not run: {error.strerror}; SCHEDQ_TEST_SERVER names the server") from error
+    try:
+        said = process.communicate(timeout=SILENCE_S / 2)[0].decode(errors="replace")
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise ServerError(f"{path} --version hangs{_in(also)}; name another server by SCHEDQ_TEST_SERVER") from None
+    found = re.search(r"(\w+) server v=([\d.]+)", said)
+    if not found:
+        raise ServerError(f"{path} is no server, or does not run here; asked for its version it says {said.strip()!r}")
+    return path, f"{found[1]} {found[2]}"
+
+
+def _in(environment: Mapping[str, str]) -> str:
+    said = " ".join(f"{name}={value}" for name, value in sorted(environment.items()))
+    return f" with {said}" if said else ""
+
+
+def _reply_to_ping(port: int) -> bytes:
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as wire:
             wire.sendall(b"PING\r\n")
-            return wire.recv(100).startswith((b"+PONG", b"-NOAUTH"))
+            reply = wire.recv(100)
+            return reply if reply.startswith((b"+PONG", b"-NOAUTH", b"-LOADING")) else b""
     except OSError:
-        return False
+        return b""
 
 
 def _free_port() -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from schedq.embedded import server_binary
+from schedq.errors import StoreUnavailable
 
 ROOT: Final = Path(__file__).parents[2]
 _WANTED: Final = "redis-7.0"
@@ -37,21 +38,34 @@ def machine() -> dict[str, Any]:
 
 
 def find_server(given: Path | None, say: Callable[[str], None]) -> tuple[Path, str]:
-    """The server's program and what it is: the one that is asked for, else redis-server 7.0, else the embedded one."""
-    if given:
-        return given, _named(given)
+    """The server's program and what it is: the one that is asked for, else redis-server 7.0, else the embedded one.
+
+    It is said which; one that does not run ends the bench.
+    """
+    binary = given or _found(say)
+    name = _named(binary)
+    say(f"server: {name} ({binary})")
+    return binary, name
+
+
+def _found(say: Callable[[str], None]) -> Path:
     sys.path.append(str(ROOT / "scripts"))
     from servers import SERVERS, MissingServerError, find
 
     try:
-        binary = find(SERVERS[_WANTED]).binary
+        return find(SERVERS[_WANTED]).binary
     except MissingServerError as error:
-        binary = server_binary()
         say(f"{error}; measuring on the embedded server instead")
-    return binary, _named(binary)
+    try:
+        return server_binary()
+    except StoreUnavailable as error:
+        sys.exit(f"scripts/bench: {error}")
 
 
 def _named(binary: Path) -> str:
-    said = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=True).stdout
+    try:
+        said = subprocess.run([str(binary), "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        sys.exit(f"scripts/bench: the server {binary} does not run here: {error}")
     found = re.search(r"(\w+) server v=([\d.]+)", said)
     return f"{found[1].lower()}-server {found[2]}" if found else said.strip()

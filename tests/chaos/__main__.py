@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 
 from tests.chaos import report
-from tests.chaos.faketime import MissingError, library
+from tests.chaos.faketime import MissingError, library, preloaded
 from tests.chaos.run import Options, failed, run
+from tests.servers import announced
 
 MOST_TOLD = 20
 
@@ -45,6 +46,7 @@ def main(
             f"clocks are left alone, skewed clients and steps of the server's are NOT tested: {error}", file=sys.stderr
         )
         faketime = None
+    announced("scripts/chaos", None if faketime is None else preloaded(faketime))
     result, complaints = run(Options(seconds, seed, rate, faketime, also, keep))
     for complaint in complaints[:MOST_TOLD]:
         print(complaint, file=sys.stderr)

@@ -221,8 +221,8 @@ class Stage:
         return step
 
     def _faked(self, **how: str) -> dict[str, str]:
-        # The monotonic clock is left alone: a real one does not step either.
-        return {"LD_PRELOAD": str(self.faketime), "FAKETIME_DONT_FAKE_MONOTONIC": "1", **how}
+        assert self.faketime is not None
+        return {**faketime.preloaded(self.faketime), **how}
 
 
 def _offset_s(shown: tuple[int, int]) -> float:

@@ -16,7 +16,7 @@ from tests.crashes.lines import ROLES, Killer, sample
 from tests.crashes.scenes import SCENES
 from tests.crashes.wire import VERBS, Bench
 from tests.doors import Loop
-from tests.servers import Server
+from tests.servers import Server, announced
 
 
 @click.command()
@@ -27,6 +27,7 @@ from tests.servers import Server
 def main(*, is_all: bool, lines: int, seed: int, is_readme: bool) -> None:
     """Cut requests, scripts and processes short wherever that can be, and say what became of it."""
     began = time.monotonic()
+    announced("scripts/crashes")
     print(f"seed {seed}", flush=True)
     wrong: list[Any] = []
     with Server() as server:

@@ -20,7 +20,7 @@ from tests.explorer.bugs import BUGS, broken
 from tests.explorer.scenarios import SCENARIOS
 from tests.explorer.search import Report, Scenario, Search
 from tests.explorer.world import World
-from tests.servers import Server
+from tests.servers import Server, announced
 from tests.verbs.test_any_order import go
 
 CI_SCHEDULES: Final = 6_500
@@ -38,6 +38,7 @@ def main(argv: Sequence[str]) -> int:
             f"no scenario has {options.scenario!r} in its name; there are: " + ", ".join(s.name for s in SCENARIOS)
         )
     bugs = [bug for bug in BUGS if not options.scenario]
+    announced("scripts/explore")
     print(f"seed {options.seed}, {len(scenarios)} scenarios, at most {options.schedules:,} schedules each", flush=True)
     began = time.perf_counter()
     with ExitStack() as stack:
