@@ -17,7 +17,7 @@ from schedq.settings import Settings
 log: Final = logging.getLogger("schedq")
 _TICK_S: Final = 1.0
 """Seconds until a schedule is looked at again that waits for its last run, or has caught up enough for one tick."""
-_LOOK_S: Final = 10.0
+_LOOK_S: Final = 1.0
 
 
 class Scheduler:
@@ -57,12 +57,17 @@ class Scheduler:
 
 
 class Registrar:
-    """Writes the schedules of an application's code when a worker starts, and when Redis was away."""
+    """Writes the schedules of an application's code when a worker starts, and when Redis was away or lost its data."""
 
     def __init__(self, queue: Application, link: Link) -> None:
         self._queue = queue
         self._link = link
-        self._losses = -1
+        self._replaced = 0
+        self._written_for = (-1, -1)
+
+    def again(self) -> None:
+        """Write them again, soon: Redis holds other data than before."""
+        self._replaced += 1
 
     async def run(self) -> None:
         """Work until cancelled.
@@ -73,12 +78,12 @@ class Registrar:
         await steadily(f"queue {self._queue.name}: schedules", self._look)
 
     async def _look(self) -> float:
-        losses = self._link.outage.losses
-        if self._losses != losses:
+        reasons = self._link.outage.losses, self._replaced
+        if self._written_for != reasons:
             registry = self._queue.registry
             flow = register(self._queue.settings, registry.schedules, registry.owners, prune=False)
             say(self._queue.name, await self._link.drive(flow))
-            self._losses = losses
+            self._written_for = reasons
         return _LOOK_S
 
 

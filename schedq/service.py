@@ -13,7 +13,7 @@ from schedq.aio import AsyncQueue
 from schedq.application import Application
 from schedq.errors import SchedqError, UsageError
 from schedq.link import Complaint, Link, Outage
-from schedq.operations import upkeep
+from schedq.operations import firm, upkeep
 from schedq.promoter import Promoter
 from schedq.worker import Worker
 
@@ -84,7 +84,10 @@ class _Daemon:
 
     async def _read_settings(self) -> None:
         try:
-            stored = await self._link.ask(upkeep.read_settings(self._queue.settings))
+            settings = self._queue.settings
+            name = [] if settings.tagged else [upkeep.enlist(settings)]  # nobody else may write it again
+            stored, *_ = await self._link.exchange([upkeep.read_settings(settings), *name])
+            firm(stored)
         except UsageError:
             raise
         except SchedqError as error:

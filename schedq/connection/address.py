@@ -69,10 +69,13 @@ class Address:
         """
         return self._where if isinstance(self._where, Place) else self._where.find(key)
 
-    def enlist(self, queue: str) -> None:
-        """On a cluster, add a name to the list of queues; elsewhere the greeting does. It does not block."""
+    def enlist(self, queue: str, *, again: bool = False) -> None:
+        """On a cluster, add a name to the list of queues; elsewhere the greeting does. It does not block.
+
+        Once per process, unless it is to be done `again`.
+        """
         if isinstance(self._where, Cluster):
-            self._where.enlist(queue)
+            self._where.enlist(queue, again=again)
 
     def queues(self, *, scan: bool) -> list[str]:
         """On a cluster, what `directory.names` is elsewhere: no one server knows them all. It blocks.

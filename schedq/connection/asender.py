@@ -11,6 +11,7 @@ from schedq.connection.address import Address
 from schedq.connection.aline import AsyncLine
 from schedq.connection.convoy import Convoy
 from schedq.connection.exchange import Exchange
+from schedq.connection.listing import Listing
 from schedq.connection.sender import TROUBLE_S
 from schedq.connection.subscription import Hearing, Subscription
 from schedq.errors import ClosedError, SchedqError
@@ -27,6 +28,7 @@ class AsyncSender:
     def __init__(self, address: Address, queue: Settings) -> None:
         self._address = address
         self._queue = queue
+        self._listing = Listing(address, queue)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._line = AsyncLine(address, queue)
         self._convoy = Convoy(address, queue)
@@ -76,7 +78,7 @@ class AsyncSender:
     async def exchange(self, operations: Round) -> list[Any]:
         """Send operations together; for each its answer, or the SchedqError it ended in."""
         self.check()
-        exchange = Exchange(operations, self._address, self._queue, self._queue.retry_for)
+        exchange = Exchange(self._listing.along(operations), self._address, self._queue, self._queue.retry_for)
         while not exchange.is_done:
             try:
                 if waits := exchange.waits():
@@ -90,7 +92,7 @@ class AsyncSender:
                 wait = exchange.failed(error)
             if wait:
                 await asyncio.sleep(wait)
-        return exchange.answers
+        return exchange.answers[: len(operations)]
 
     async def drive(self, flow: Flow[T]) -> T:
         """Do what a flow asks for until it ends.

@@ -74,9 +74,9 @@ class Cluster:
                 break
         raise faults.likeliest_to_pass(problems)
 
-    def enlist(self, queue: str) -> None:
+    def enlist(self, queue: str, *, again: bool = False) -> None:
         """Add a name to the list of queues, which is on a node of its own, in a thread: it is not worth a wait."""
-        if queue not in self._enlisted:
+        if again or queue not in self._enlisted:
             self._enlisted.add(queue)
             with suppress(RuntimeError):  # the interpreter is on its way out
                 threading.Thread(target=self._enlist, args=(queue,), name="schedq-enlist").start()

@@ -10,6 +10,7 @@ from schedq.connection import faults
 from schedq.connection.address import Address
 from schedq.connection.exchange import Exchange
 from schedq.connection.line import Pool
+from schedq.connection.listing import Listing
 from schedq.errors import SchedqError
 from schedq.operations import Block, Flow, Operation, Round, firm
 from schedq.operations.waiting import POLL_S
@@ -27,6 +28,7 @@ class Sender:
     def __init__(self, address: Address, queue: Settings) -> None:
         self._address = address
         self._queue = queue
+        self._listing = Listing(address, queue)
         self._pool = Pool(address, queue)
 
     def use(self, queue: Settings) -> None:
@@ -48,7 +50,7 @@ class Sender:
 
     def exchange(self, operations: Round) -> list[Any]:
         """Send operations together; for each its answer, or the SchedqError it ended in."""
-        exchange = Exchange(operations, self._address, self._queue, self._queue.retry_for)
+        exchange = Exchange(self._listing.along(operations), self._address, self._queue, self._queue.retry_for)
         while not exchange.is_done:
             try:
                 line = self._pool.take()
@@ -64,7 +66,7 @@ class Sender:
                 wait = exchange.take(replies)
             if wait:
                 sleep(wait)
-        return exchange.answers
+        return exchange.answers[: len(operations)]
 
     def drive(self, flow: Flow[T]) -> T:
         """Do what a flow asks for until it ends.

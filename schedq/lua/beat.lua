@@ -3,7 +3,8 @@ Say that a worker lives and what it runs; hear whether it was asked to stop.
 
 KEYS  1 workers (zset)  2 this worker (hash)  3 settings (hash)
 ARGV  1 clock  2 worker id  3 ttl, ms  4... field, value, ...
-Returns  {1 if it was asked to stop, else 0, how many of the queue's settings are written down}
+Returns  {1 if it was asked to stop, else 0, how many of the queue's settings are written down, when it did so last by
+         what is stored here, ms, or '', now, ms}
 ]]
 local workers, me, settings = KEYS[1], KEYS[2], KEYS[3]
 local clock, id, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -12,6 +13,7 @@ local clock, id, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local bad = misfit('zset', workers) or misfit('hash', me)
 if bad then return bad end
 
+local last = redis.call('ZSCORE', workers, id)
 -- A removal comes first: it is allowed when memory is full, and opens the way for the rest.
 redis.call('ZREMRANGEBYSCORE', workers, '-inf', now - 10 * ttl)
 redis.call('ZREMRANGEBYSCORE', workers, now + 10 * ttl, '+inf')  -- from before the clock went back
@@ -19,4 +21,4 @@ redis.call('ZADD', workers, now, id)
 redis.call('HSET', me, 'id', id, unpack(ARGV, 4))
 redis.call('PEXPIRE', me, ttl)
 local written = redis.pcall('HLEN', settings)
-return {redis.call('HEXISTS', me, 'stop'), type(written) == 'number' and written or 0}
+return {redis.call('HEXISTS', me, 'stop'), type(written) == 'number' and written or 0, last or '', stamp}

@@ -10,6 +10,7 @@ from schedq import backoff as plans
 from schedq import lua
 from schedq.instants import duration_ms
 from schedq.job import score_ms, whole
+from schedq.keys import QUEUES_KEY
 from schedq.operations import Argument, Flow, Operation, firm
 from schedq.settings import Settings
 
@@ -20,6 +21,8 @@ PROMOTER_LEASE_MS: Final = 1500
 MOST_PROMOTED: Final = 250
 """Jobs that one script promotes: it keeps everybody else waiting, for about 7 µs a job."""
 MOST_RECLAIMED: Final = 50
+_FORGOTTEN_S: Final = 30 * HEARTBEAT_S
+"""Seconds until a silent worker is forgotten: see beat.lua."""
 _MOST_PAGES: Final = 20
 
 
@@ -73,10 +76,22 @@ class Beat(NamedTuple):
     Attributes:
         is_asked: somebody asked it to stop.
         has_settings: the queue's settings are written down.
+        last_ms: when it said so last, by what Redis holds; None if Redis holds nothing of it.
+        now_ms: Redis's clock.
     """
 
     is_asked: bool
     has_settings: bool
+    last_ms: int | None
+    now_ms: int
+
+    def is_of_another_store(self, before: Beat) -> bool:
+        """Whether what the beat `before` wrote is gone: Redis was emptied, or holds older data than it did then."""
+        return self.last_ms is None or self.last_ms < before.now_ms
+
+    def is_in_time(self, before: Beat) -> bool:
+        """Whether the beat `before` can't have been forgotten as too old, nor for a clock that went back."""
+        return 0 <= self.now_ms - before.now_ms < _FORGOTTEN_S * 1000
 
 
 def promote(queue: Settings, limit: int, holder: str = "") -> Operation[Promotion]:
@@ -230,8 +245,18 @@ def beat(queue: Settings, worker_id: str, facts: Mapping[str, Argument]) -> Oper
         lua.load("beat"),
         (keys.workers, keys.worker(worker_id), keys.settings),
         (queue.now_argument(), worker_id, 3000 * HEARTBEAT_S, *flat),
-        lambda reply: Beat(*map(bool, reply)),
+        _read_beat,
     )
+
+
+def _read_beat(reply: list[Any]) -> Beat:
+    asked, settings, last, now = reply
+    return Beat(bool(asked), bool(settings), score_ms(last) if last else None, int(now))
+
+
+def enlist(queue: Settings) -> Operation[bool]:
+    """Put the queue's name on the list of queues; where that is another node's, see `Address.enlist`."""
+    return Operation("enlist", None, (), ("SADD", QUEUES_KEY, queue.name), bool)
 
 
 def leave(queue: Settings, worker_id: str, promoter_id: str) -> Operation[bool]:

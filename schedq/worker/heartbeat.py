@@ -1,8 +1,9 @@
-"""A worker's signs of life: what it is, what it runs, and whether somebody asked it to stop."""
+"""A worker's signs of life: what it is, what it runs, whether somebody asked it to stop, whether Redis forgot them."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import socket
@@ -16,10 +17,11 @@ from schedq.errors import SchedqError
 from schedq.ids import new_request
 from schedq.link import Link, steadily
 from schedq.observer import NOBODY, Observers
-from schedq.operations import firm, upkeep
+from schedq.operations import Operation, firm, upkeep
 from schedq.worker.held import Held
 
 _MOST_NAMED: Final = 100
+log: Final = logging.getLogger("schedq")
 
 
 def worker_id() -> str:
@@ -39,8 +41,12 @@ def _version() -> str:
 class Heartbeat:
     """Says every 10 s that the worker lives; also writes the queue's settings down for processes that lack them.
 
+    A beat that is no longer where it was written says that Redis holds other data than before: it was emptied, or went
+    back to an older state, perhaps without breaking a connection.
+
     Args:
         stop: called once, when somebody asked the worker to stop.
+        replaced: called whenever Redis holds other data than before.
     """
 
     def __init__(
@@ -52,7 +58,9 @@ class Heartbeat:
         concurrency: int,
         stop: Callable[[], None],
         observers: Observers = NOBODY,
+        replaced: Callable[[], None] = lambda: None,
     ) -> None:
+        self._address = queue.address
         self._settings = queue.settings
         self._registry = queue.registry
         self._link = link
@@ -60,7 +68,9 @@ class Heartbeat:
         self._held = held
         self._stop = stop
         self._observers = observers
+        self._replaced = replaced
         self._was_asked = False
+        self._last: upkeep.Beat | None = None
         self._announced_at = -1
         self._facts: dict[str, str | int] = {
             "host": socket.gethostname(),
@@ -78,11 +88,13 @@ class Heartbeat:
     async def _beat(self) -> float:
         beat = upkeep.beat(self._settings, self._name, self._facts | self._now())
         losses = self._link.outage.losses
-        (answer,) = await self._link.exchange([beat])
+        answer, *_ = await self._link.exchange([beat, *self._name_of_queue()])
         is_refused = isinstance(answer, SchedqError)
         if not is_refused and answer.is_asked and not self._was_asked:
             self._was_asked = True
             self._stop()
+        if not is_refused:
+            self._look_for_another_store(answer)
         # What one key's damage prevents must not prevent the other; either is said, and tried again.
         if self._announced_at != losses or not (is_refused or answer.has_settings):
             await self._link.ask(upkeep.announce(self._settings))
@@ -90,6 +102,25 @@ class Heartbeat:
         firm(answer)
         self._observers.beat_answered(self._settings.name)
         return upkeep.HEARTBEAT_S
+
+    def _name_of_queue(self) -> list[Operation[bool]]:
+        """What keeps the queue on the list of queues, which has no owner to write it again."""
+        return [] if self._settings.tagged or not self._settings.listed else [upkeep.enlist(self._settings)]
+
+    def _look_for_another_store(self, beat: upkeep.Beat) -> None:
+        """Have everything that is written once per store written again, if this is another one."""
+        before, self._last = self._last, beat
+        if before is None or not beat.is_of_another_store(before):
+            return
+        if beat.is_in_time(before):
+            log.warning(
+                "queue %s: its data in Redis %s; settings, schedules of the code and its name are written again",
+                self._settings.name,
+                "is gone" if beat.last_ms is None else "was replaced by older data",
+            )
+        self._announced_at = -1
+        self._address.enlist(self._settings.name, again=True)
+        self._replaced()
 
     async def leave(self, promoter_id: str) -> None:
         """Go, in order. The marker that a cancelled wait may have taken is put back, if jobs wait.

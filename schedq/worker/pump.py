@@ -277,7 +277,7 @@ class Pump:
                     continue
                 self.held.remove(attempt)
                 if word == "LOST":
-                    text = "job %s: %s came too late, the job is another's"
+                    text = "job %s: %s came too late, the job is another's or its data is gone"
                     log.warning(text, settlement.job_id, settlement.move, extra=attempt.fields())
                     self._observers.lease_lost(self._settings.name, settlement.job_id)
         self._outgoing = again + self._outgoing

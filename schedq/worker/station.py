@@ -53,7 +53,14 @@ class Station:
         self.promoter = Promoter(queue, self.side_link, observers=shared.observers) if shared.promotes else None
         self.registrar = Registrar(queue, self.side_link)
         self.heartbeat = Heartbeat(
-            queue, self.side_link, shared.worker_id, self.pump.held, shared.concurrency, shared.stop, shared.observers
+            queue,
+            self.side_link,
+            shared.worker_id,
+            self.pump.held,
+            shared.concurrency,
+            shared.stop,
+            shared.observers,
+            self.registrar.again,
         )
         self.renewal = Renewal(queue, self.pump.held, asyncio.get_running_loop())
         self.pumping: asyncio.Task[None] | None = None

@@ -9,13 +9,15 @@ import time
 import pytest
 
 import schedq
-from schedq import lua
+from schedq import current_job, lua
+from schedq.keys import QUEUES_KEY
 from schedq.operations import upkeep
 from schedq.settings import Settings
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.proxy import Proxy
 from tests.servers import Server
+from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate, Post, broken_laws, until
 
 
@@ -165,6 +167,70 @@ def test_after_everything_was_deleted_the_worker_goes_on(make_queue: MakeQueue, 
         assert queue.result(queue.enqueue({"task": "ok"}), 5) == "ok"
         crew.end()
         assert broken_laws(queue) == {}
+
+
+@pytest.mark.parametrize("loss", ["emptied", "rolled back"])
+def test_a_store_that_is_another_one_gets_schedules_settings_and_the_name_again(
+    make_queue: MakeQueue, crew: Crew, hasty: None, logs: Logs, loss: str
+) -> None:
+    with Server() as server:
+        queue = make_queue(at=server, visibility_ms=3000)
+        ticks = []
+        queue.queue.every(1, id="tick")(lambda: ticks.append(current_job().id))
+        post = crew.start(queue)
+        until(lambda: facts(queue, post) and ticks and queue.redis.hlen(queue.keys.settings))
+        beat = queue.redis.zscore(queue.keys.workers, post.worker.id)
+        until(lambda: queue.redis.zscore(queue.keys.workers, post.worker.id) > beat)
+        assert not [line for line in logs() if "WARNING" in line]
+
+        with queue.redis.pipeline() as transaction:
+            transaction.flushall()
+            if loss == "rolled back":
+                transaction.zadd(queue.keys.workers, {post.worker.id: beat})
+            transaction.execute()
+
+        until(lambda: queue.redis.zcard(queue.keys.schedules))
+        until(lambda: queue.redis.hlen(queue.keys.settings))
+        until(lambda: queue.name in queue.list_queues())
+        fired = len(ticks)
+        until(lambda: len(ticks) > fired)
+        assert len(set(ticks)) == len(ticks), "a slot was fired twice"
+        crew.end()
+
+    (said,) = [line for line in logs() if line.startswith("WARNING queue")]
+    assert f"queue {queue.name}: its data in Redis " in said
+    assert ("is gone" if loss == "emptied" else "was replaced by older data") in said
+
+
+def test_a_worker_that_was_silent_for_long_writes_everything_again_without_a_warning(
+    queue: Handle, crew: Crew, logs: Logs
+) -> None:
+    before = upkeep.Beat(is_asked=False, has_settings=True, last_ms=None, now_ms=1_000_000)
+    forgotten = before._replace(now_ms=1_400_000)
+    went_back = before._replace(last_ms=900_000, now_ms=900_100)
+    kept = before._replace(last_ms=1_000_000, now_ms=1_010_000)
+    sent_twice = before._replace(last_ms=1_009_000, now_ms=1_010_000)
+    emptied = before._replace(last_ms=None, now_ms=1_010_000)
+
+    assert [
+        (later.is_of_another_store(before), later.is_in_time(before))
+        for later in (forgotten, went_back, kept, sent_twice, emptied)
+    ] == [(True, False), (True, False), (False, True), (False, True), (True, True)]
+
+
+def test_the_name_of_a_queue_is_written_again_while_its_workers_live(
+    make_queue: MakeQueue, crew: Crew, hasty: None
+) -> None:
+    with Server() as server:
+        queue = make_queue(at=server)
+        queue.task(name="ok")(lambda: "ok")
+        post = crew.start(queue)
+        until(lambda: facts(queue, post))
+
+        queue.redis.delete(QUEUES_KEY)
+
+        until(lambda: queue.redis.sismember(QUEUES_KEY, queue.name))
+        crew.end()
 
 
 def test_the_settings_are_written_again_after_an_outage(make_queue: MakeQueue, crew: Crew, hasty: None) -> None:

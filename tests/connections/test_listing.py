@@ -1,0 +1,66 @@
+"""The list of queues, when Redis has lost it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from schedq import Queue
+from schedq.connection import listing
+from schedq.keys import QUEUES_KEY
+from schedq.link import Outage
+from schedq.service import _Daemon
+from tests.conftest import MakeQueue
+from tests.servers import Server
+
+
+def test_a_process_that_only_enqueues_puts_its_queue_on_the_list_again(
+    make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "AGAIN_S", 0.0)
+    with Server() as server:
+        queue = make_queue(at=server)
+        queue.enqueue("a")
+        queue.redis.flushall()
+
+        queue.enqueue("b")
+
+        assert queue.redis.smembers(QUEUES_KEY) == {queue.name}
+        queue.redis.flushall()
+
+
+def test_a_plain_job_costs_no_request_for_that(make_queue: MakeQueue, server: Server) -> None:
+    queue = make_queue()
+    queue.enqueue("a")
+
+    with server.requests() as requests:
+        queue.enqueue_many(["b"] * 3)
+        queue.enqueue("c")
+
+    assert [request.words[0].upper() for request in requests] == ["EVALSHA", "EVALSHA"]
+
+
+def test_who_only_looks_leaves_no_name_however_often(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "AGAIN_S", 0.0)
+    with Server() as own, own.client() as client, Queue.visiting("mistyped", redis=own.unix_url) as queue:
+        for _ in range(3):
+            queue.stats()
+
+        assert client.smembers(QUEUES_KEY) == set()
+
+
+def test_a_promoter_puts_its_queue_on_the_list_again(make_queue: MakeQueue) -> None:
+    with Server() as server:
+        queue = make_queue(at=server)
+
+        async def main() -> None:
+            daemon = _Daemon(queue.queue, Outage("here"))
+            await daemon._read_settings()
+            queue.redis.flushall()
+            await daemon._read_settings()
+            await daemon.leave()
+
+        asyncio.run(main())
+
+        assert queue.redis.smembers(QUEUES_KEY) == {queue.name}
