@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import random
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -32,6 +33,7 @@ class Outage:
     """Whether one Redis can be reached, as all connections of a process see it; one log line per change.
 
     Only those that are asking count: one that lost Redis and has nothing to ask for now would never hear it answer.
+    Any thread may use it.
 
     Attributes:
         losses: how many times it was lost so far.
@@ -44,43 +46,50 @@ class Outage:
         self._is_lost = False
         self._has_answered = False  # somebody, since it was last lost
         self._without: set[object] = set()
+        self._lock = threading.RLock()
 
     @property
     def lost_for_s(self) -> float:
         """Seconds since it was lost; 0 while it answers all that ask it."""
-        return monotonic() - self._since if self._is_lost else 0.0
+        with self._lock:
+            return monotonic() - self._since if self._is_lost else 0.0
 
     def lost(self, who: object, error: Exception) -> None:
         """It did not answer `who`, which asks again until it does."""
-        if not self._is_lost:
-            self._since = monotonic()
-            self.losses += 1
-            log.warning(
-                "%s: lost (%s); trying again until it is back",
-                self._label,
-                str(error) or type(error).__name__,
-            )
-        self._is_lost, self._has_answered = True, False
-        self._without.add(who)
+        with self._lock:
+            if not self._is_lost:
+                self._since = monotonic()
+                self.losses += 1
+                log.warning(
+                    "%s: lost (%s); trying again until it is back",
+                    self._label,
+                    str(error) or type(error).__name__,
+                )
+            self._is_lost, self._has_answered = True, False
+            self._without.add(who)
 
     def back(self, who: object) -> None:
         """It answered `who`. It is back when it has answered all that had lost it and still ask."""
-        if self._is_lost:
+        if not self._is_lost:  # asked after every answer, so without the lock: a loss of its own each has told before
+            return
+        with self._lock:
             self._has_answered = True
             self.rest(who)
 
     def rest(self, who: object) -> None:
         """`who` asks nothing for now, answered or not: the others find out whether Redis answers."""
-        self._without.discard(who)
-        if self._is_lost and self._has_answered and not self._without:
-            self._is_lost = False
-            log.warning("%s: back after %.1f s", self._label, monotonic() - self._since)
+        with self._lock:
+            self._without.discard(who)
+            if self._is_lost and self._has_answered and not self._without:
+                self._is_lost = False
+                log.warning("%s: back after %.1f s", self._label, monotonic() - self._since)
 
     def forget(self, who: object) -> None:
         """`who` has gone. If nobody else had lost it, the next loss is another one."""
-        self.rest(who)
-        if not self._without:
-            self._is_lost = False
+        with self._lock:
+            self.rest(who)
+            if not self._without:
+                self._is_lost = False
 
 
 class Complaint:

@@ -5,9 +5,10 @@ While nobody watches nothing is made and nobody called.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal
@@ -228,6 +229,21 @@ class Observers(Observer):
                 getattr(observer, event)(*facts)
             except BaseException as error:  # noqa: BLE001 - whoever watches may not disturb
                 self.complain(observer, event, error)
+
+
+class OnLoop(Observers):
+    """Tells observers on the worker's event loop what a thread beside it saw, as soon as the loop turns."""
+
+    def __init__(self, observers: Observers, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.is_watched = observers.is_watched
+        self._observers = observers
+        self._loop = loop
+
+    def _tell(self, event: str, *facts: object) -> None:
+        if self.is_watched:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._observers._tell, event, *facts)
 
 
 class _Around:

@@ -56,7 +56,7 @@ class Heartbeat:
         name: str,
         held: Held,
         concurrency: int,
-        stop: Callable[[], None],
+        stop: Callable[[], object],
         observers: Observers = NOBODY,
         replaced: Callable[[], None] = lambda: None,
     ) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any, Final
 
 from schedq.application import Application
 from schedq.link import Link, Outage
@@ -17,6 +19,9 @@ from schedq.worker.renewal import Renewal
 from schedq.worker.slots import Slots
 from schedq.worker.threads import Threads
 
+log: Final = logging.getLogger("schedq")
+_GOODBYE_S: Final = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Shared:
@@ -27,22 +32,29 @@ class Shared:
         slots: for jobs, of all queues.
         threads: for plain handlers.
         observers: told what happens.
+        beside: the same, for what the background tells them.
         concurrency: jobs at a time.
         promotes: also do the promoter's part.
-        stop: what to do when Redis asks the worker to stop.
+        stop: what to do when Redis asks the worker to stop; called in the background.
     """
 
     worker_id: str
     slots: Slots
     threads: Threads
     observers: Observers
+    beside: Observers
     concurrency: int
     promotes: bool
-    stop: Callable[[], None]
+    stop: Callable[[], object]
 
 
 class Station:
-    """All that serves one queue in this worker."""
+    """All that serves one queue in this worker: the pump on the worker's loop, the rest in its background.
+
+    Attributes:
+        link: the connection of the worker's loop.
+        side_link: that of the background.
+    """
 
     def __init__(self, queue: Application, outage: Outage, shared: Shared) -> None:
         self.queue = queue
@@ -50,7 +62,7 @@ class Station:
         self.link = Link(queue, outage)
         self.pump = Pump(queue, self.link, shared.slots, shared.threads, shared.worker_id, shared.observers)
         self.side_link = Link(queue, outage)
-        self.promoter = Promoter(queue, self.side_link, observers=shared.observers) if shared.promotes else None
+        self.promoter = Promoter(queue, self.side_link, observers=shared.beside) if shared.promotes else None
         self.registrar = Registrar(queue, self.side_link)
         self.heartbeat = Heartbeat(
             queue,
@@ -59,7 +71,7 @@ class Station:
             self.pump.held,
             shared.concurrency,
             shared.stop,
-            shared.observers,
+            shared.beside,
             self.registrar.again,
         )
         self.renewal = Renewal(queue, self.pump.held, asyncio.get_running_loop())
@@ -69,3 +81,18 @@ class Station:
     def is_settled(self) -> bool:
         """Nothing is left to be sent, or nobody is left to send it."""
         return self.pump.is_settled or self.pumping is None or self.pumping.done()
+
+    def duties(self) -> list[Coroutine[Any, Any, None]]:
+        """What is done in the background."""
+        work = [self.heartbeat.run(), self.registrar.run()]
+        return work if self.promoter is None else [*work, self.promoter.run()]
+
+    async def leave(self) -> None:
+        """Say goodbye, in the background, when its duties have ended."""
+        try:
+            goodbye = self.heartbeat.leave(self.promoter.id if self.promoter else "")
+            await asyncio.wait_for(goodbye, _GOODBYE_S)
+        except Exception as error:  # noqa: BLE001 - it goes all the same; its sign of life fades
+            log.debug("queue %s: could not say goodbye: %s", self.queue.name, error)
+        finally:
+            await self.side_link.aclose()

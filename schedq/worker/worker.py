@@ -1,4 +1,4 @@
-"""A worker: one event loop that runs the jobs of one or several queues."""
+"""A worker: one event loop that runs the jobs of one or several queues, and one beside it that serves the queues."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from schedq.application import Application
@@ -13,8 +14,9 @@ from schedq.clocks import monotonic
 from schedq.connection.address import Address
 from schedq.errors import UsageError
 from schedq.link import Outage, steadily
-from schedq.observer import Observer, Observers, Vital, everywhere
+from schedq.observer import Observer, Observers, OnLoop, Vital, everywhere
 from schedq.operations import views
+from schedq.worker.background import Background
 from schedq.worker.heartbeat import worker_id
 from schedq.worker.order import order_of
 from schedq.worker.slots import Slots
@@ -30,6 +32,7 @@ _LAST_S: Final = 0.1
 """The same when its job has been given back, or can't be."""
 _GOODBYE_S: Final = 5.0
 """Seconds that Redis may take to hear of the last ends; else the leases run out."""
+_LEAVE_S: Final = 3.0
 
 
 class Worker:
@@ -99,6 +102,7 @@ class Worker:
         self._stops = 0
         self._stop_asked: asyncio.Event | None = None
         self._stations: list[Station] = []
+        self._background = Background()
 
     def stop(self) -> None:
         """Stop in order; called twice: give back what runs at once. From the worker's event loop only."""
@@ -126,7 +130,12 @@ class Worker:
         self._stop_asked = asyncio.Event()
         if self._stops:
             self._stop_asked.set()
-        shared = Shared(self.id, self.slots, self.threads, self.observers, self.concurrency, self._promotes, self.stop)
+        loop = asyncio.get_running_loop()
+        beside = OnLoop(self.observers, loop)
+        stop = partial(loop.call_soon_threadsafe, self.stop)
+        shared = Shared(
+            self.id, self.slots, self.threads, self.observers, beside, self.concurrency, self._promotes, stop
+        )
         outages: dict[Address, Outage] = {}
         for queue in self.queues:
             outage = outages.setdefault(queue.address, Outage(queue.address.label))
@@ -135,7 +144,9 @@ class Worker:
         log.info("worker %s: ready for %s, %d at a time", self.id, names, self.concurrency)
         self.observers.worker_started(self.id, [queue.name for queue in self.queues])
         self._watchdog.watch([station.pump.held for station in self._stations])
-        tasks = [asyncio.create_task(work) for work in self._background()]
+        self._background.start()
+        tasks: list[asyncio.Future[None]] = [asyncio.create_task(work) for work in self._beside_the_pumps()]
+        tasks += [self._background.run(work) for station in self._stations for work in station.duties()]
         for station in self._stations:
             station.renewal.start()
             station.pumping = asyncio.create_task(station.pump.run())
@@ -150,17 +161,12 @@ class Worker:
         finally:
             await self._close(tasks)
 
-    def _background(self) -> list[Coroutine[Any, Any, None]]:
-        """The work beside the pumps."""
+    def _beside_the_pumps(self) -> list[Coroutine[Any, Any, None]]:
+        """What else is done on the worker's loop."""
         work: list[Coroutine[Any, Any, None]] = []
         for here in self._neighbours():
             pumps = {station.queue.settings.keys.wake: station.pump for station in here}
             work.append(Waker(here[0].queue, here[0].outage, self.slots, pumps).run())
-        for station in self._stations:
-            work.append(station.heartbeat.run())
-            work.append(station.registrar.run())
-            if station.promoter is not None:
-                work.append(station.promoter.run())
         if self._is_burst:
             work.append(self._watch_for_the_end())
         return work
@@ -176,12 +182,13 @@ class Worker:
             found.setdefault(station if address.is_cluster else address, []).append(station)
         return list(found.values())
 
-    async def _until_stopped(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+    async def _until_stopped(self, tasks: Sequence[asyncio.Future[None]]) -> None:
         """Wait for a stop; a task that ends before is one that failed."""
         assert self._stop_asked is not None
         asked = asyncio.create_task(self._stop_asked.wait())
         try:
-            done, _ = await asyncio.wait([asked, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            ends: list[asyncio.Future[Any]] = [asked, *tasks]
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 if task is not asked and task.exception() is not None:
                     await task
@@ -224,7 +231,7 @@ class Worker:
     def _is_settled(self) -> bool:
         return all(station.is_settled for station in self._stations)
 
-    async def _close(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+    async def _close(self, tasks: Sequence[asyncio.Future[None]]) -> None:
         for task in tasks:
             task.cancel()
         handlers = [task for station in self._stations for task in station.pump.abandon()]
@@ -235,21 +242,24 @@ class Worker:
             log.warning("worker %s: leaves without %d handlers that do not end", self.id, stuck)
         self.threads.close()
         self._watchdog.stop()
-        await asyncio.gather(*(self._leave(station) for station in self._stations))
+        await self._leave()
         self.observers.worker_stopped(self.id)
         log.info("worker %s: gone", self.id)
 
-    async def _leave(self, station: Station) -> None:
-        station.renewal.stop()
-        goodbye = station.heartbeat.leave(station.promoter.id if station.promoter else "")
+    async def _leave(self) -> None:
+        """Say goodbye to every queue, close what is open, end the threads."""
+        for station in self._stations:
+            station.renewal.stop()
         try:
-            await asyncio.wait_for(goodbye, 1)
-        except Exception as error:  # noqa: BLE001 - it goes all the same; its sign of life fades
-            log.debug("worker %s: could not say goodbye: %s", self.id, error)
-        await station.link.aclose()
-        await station.side_link.aclose()
+            async with asyncio.timeout(_LEAVE_S):
+                await self._background.cancel()
+                await asyncio.gather(*(self._background.run(station.leave()) for station in self._stations))
+        except (TimeoutError, RuntimeError):  # the latter: its thread has ended
+            log.warning("worker %s: its background does not end; left behind", self.id)
+        await self._background.aclose()
+        await asyncio.gather(*(station.link.aclose() for station in self._stations))
         deadline = monotonic() + 1
-        while station.renewal.is_alive() and monotonic() < deadline:  # noqa: ASYNC110 - it ends soon
+        while any(each.renewal.is_alive() for each in self._stations) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
     async def _watch_for_the_end(self) -> None:
@@ -273,7 +283,7 @@ class Worker:
         """How many jobs each queue ever got; None if one of them has work."""
         totals = []
         for station in self._stations:
-            stats = await station.side_link.ask(views.stats(station.queue.settings))
+            stats = await station.link.ask(views.stats(station.queue.settings))
             if stats["pending_depth"] or stats["delayed_depth"] or stats["processing_depth"]:
                 return None
             totals.append(stats["enqueued_total"])

@@ -222,3 +222,22 @@ def test_a_worker_whose_user_may_no_longer_run_scripts_says_so_and_ends(make_que
         assert "the Redis user may not do this" in str(post.error)
         post.error = None
     assert other.places() == {"pending": [job_id]}  # what another queue's server can be told is given back
+
+
+def test_losses_and_returns_that_several_threads_notice_at_once_are_said_in_turn(logs: Logs) -> None:
+    outage = Outage("redis://here")
+
+    def notice(who: int) -> None:
+        for _ in range(200):
+            outage.lost(who, ConnectionError())
+            outage.back(who)
+
+    threads = [threading.Thread(target=notice, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    words = [line.split()[2] for line in logs()]
+    assert words == ["lost", "back"] * outage.losses
+    assert outage.lost_for_s == 0

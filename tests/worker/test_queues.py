@@ -258,7 +258,7 @@ def test_an_idle_worker_asks_for_little(queue: Handle, crew: Crew, times: list[f
     with queue.server.requests() as requests:
         time.sleep(2.2)
 
-    assert 1 <= len(asked(requests, queue)) <= 4
+    assert 1 <= len(asked(requests, queue)) <= 5  # a script that the server has not seen yet is sent twice
 
 
 def test_a_busy_worker_needs_no_marker_to_go_on(queue: Handle, crew: Crew, times: list[float]) -> None:

@@ -1,0 +1,111 @@
+"""Handlers that keep the worker's event loop: the queue is served all the same."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from schedq.observer import Observer
+from schedq.operations import upkeep
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.worker.crew import Crew, Gate, until
+
+VISIBILITY_MS = 1000
+
+
+@pytest.fixture
+def held(make_queue: MakeQueue, gate: Gate) -> Handle:
+    """A second queue, whose jobs keep the event loop of whoever runs them until the gate is open."""
+    queue = make_queue(visibility_ms=VISIBILITY_MS)
+
+    @queue.task(name="hold")
+    async def hold() -> None:
+        gate.wait()
+
+    return queue
+
+
+def is_running(queue: Handle, job_id: str) -> bool:
+    return queue.fields(job_id)["status"] == "processing"
+
+
+def test_a_blocked_holder_of_the_promoter_lease_delays_nobody(
+    make_queue: MakeQueue, held: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "HEARTBEAT_S", 0.2)
+    queue = make_queue(visibility_ms=VISIBILITY_MS)
+    ran: list[str] = []
+    queue.task(name="note")(lambda: ran.append("job"))
+    queue.every(1)(queue.task(name="tick")(lambda: ran.append("tick")))
+    holder = crew.start(queue, held)
+    until(lambda: queue.redis.exists(queue.keys.promoter))
+    crew.start(queue, promotes=False)
+    until(lambda: queue.redis.zcard(queue.keys.workers) == 2)
+    job_id = held.enqueue({"task": "hold"})
+    until(lambda: is_running(held, job_id))
+    blocked_at_ms = int(time.time() * 1000)
+
+    due = queue.enqueue({"task": "note"}, delay=0.2)
+    ticks = ran.count("tick")
+
+    assert queue.result(due, 60) is None
+    until(lambda: ran.count("tick") >= ticks + 2)
+    until(lambda: queue.redis.zscore(queue.keys.workers, holder.worker.id) > blocked_at_ms + 1000)
+    assert is_running(held, job_id)
+
+
+def test_a_dead_workers_job_is_taken_back_though_leases_are_shorter_than_the_blocks(
+    make_queue: MakeQueue, crew: Crew
+) -> None:
+    queue = make_queue(visibility_ms=VISIBILITY_MS)
+
+    @queue.task(name="block")
+    async def block() -> None:
+        time.sleep(1.3)
+
+    dead = queue.enqueue({"task": "block"})
+    assert queue.claim(timeout_ms=0)
+    far_ms = int(time.time() * 1000) + 60_000
+    queue.redis.zadd(queue.keys.leases, {dead: far_ms})
+    crew.start(queue, concurrency=1)
+    blocking = queue.enqueue_many([{"task": "block"}] * 5)
+    until(lambda: is_running(queue, blocking[1]))
+
+    end_ms = int(time.time() * 1000) + 300
+    queue.redis.zadd(queue.keys.leases, {dead: end_ms})
+    until(lambda: queue.stats()["reclaimed_total"])
+
+    assert time.time() * 1000 - end_ms <= 2000
+
+
+def test_observers_hear_of_what_is_done_in_the_background_on_the_workers_loop(
+    make_queue: MakeQueue, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "HEARTBEAT_S", 0.05)
+    queue = make_queue(visibility_ms=VISIBILITY_MS)
+    queue.task(name="ok")(lambda: None)
+    threads: dict[str, set[int]] = {}
+
+    class Ear(Observer):
+        def worker_started(self, worker: str, queues: Sequence[str]) -> None:
+            self.note("started")
+
+        def beat_answered(self, queue: str) -> None:
+            self.note("beat")
+
+        def jobs_reclaimed(self, queue: str, job_ids: Sequence[str]) -> None:
+            self.note("reclaimed")
+
+        def note(self, event: str) -> None:
+            threads.setdefault(event, set()).add(threading.get_ident())
+
+    queue.enqueue({"task": "ok"})
+    assert queue.claim(timeout_ms=0)
+    crew.start(queue, observers=[Ear()])
+    until(lambda: {"beat", "reclaimed"} <= threads.keys())
+
+    assert threads["beat"] == threads["reclaimed"] == threads["started"]
