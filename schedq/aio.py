@@ -98,11 +98,11 @@ class AsyncQueue(AsyncInspected, door="aio"):
 
     async def complete(self, job: ClaimedJob, result: Any = None) -> bool:
         """As `Queue.complete`."""
-        return await self.settle(outcome.succeeded(job, result, outcome.Policy.of(self.settings, job)))
+        return await self.settle(outcome.succeeded(job, result, self._policy(job)))
 
     async def fail(self, job: ClaimedJob, error: BaseException | str = "failed") -> bool:
         """As `Queue.fail`."""
-        return await self.settle(outcome.failed(job, error, outcome.Policy.of(self.settings, job)))
+        return await self.settle(outcome.failed(job, error, self._policy(job)))
 
     async def snooze(self, job: ClaimedJob, delay: Duration) -> bool:
         """As `Queue.snooze`."""
@@ -124,7 +124,7 @@ class AsyncQueue(AsyncInspected, door="aio"):
 
     async def reclaim_stuck(self) -> list[str]:
         """As `Queue.reclaim_stuck`."""
-        return await self._drive(upkeep.take_back(self.settings))
+        return await self._drive(upkeep.take_back(self.settings, self.registry.options))
 
     # -- looking
 

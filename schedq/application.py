@@ -14,8 +14,9 @@ from schedq.connection.sender import Sender
 from schedq.durability import Durability
 from schedq.handle import AsyncDoor, BlockingDoor, Job
 from schedq.instants import Duration
+from schedq.job import ClaimedJob
 from schedq.keys import checked_id
-from schedq.outcome import BackoffFunction
+from schedq.outcome import BackoffFunction, Policy
 from schedq.registry import Registry, defined, owner_of
 from schedq.schedule import ScheduleOptions
 from schedq.settings import Settings
@@ -149,6 +150,13 @@ class Application:
         for twin in self._twins.values():
             twin.settings = settings
             twin._sender.use(settings)
+
+    def _policy(self, job: ClaimedJob) -> Policy:
+        """What applies to a job that was claimed by hand."""
+        task = self.registry.task_of(job.payload)
+        if task is None:
+            return Policy.of(self.settings, job)
+        return Policy.of(self.settings, job, task.max_attempts, task.backoff)
 
     def _open(self) -> None:
         """Set up what only this door has; connect to nothing."""

@@ -145,6 +145,11 @@ class QueueKeys:
         return self._key("settings")
 
     @cached_property
+    def tasks(self) -> str:
+        """HASH task name → JSON, the options of the application's tasks that have any."""
+        return self._key("tasks")
+
+    @cached_property
     def promoter(self) -> str:
         """STRING, the id of the process that does the waking, with a short TTL."""
         return self._key("promoter")

@@ -116,11 +116,11 @@ class Queue(Inspected, door="blocking"):
 
     def complete(self, job: ClaimedJob, result: Any = None) -> bool:
         """The job is done; False if it is no longer this claim's, and nothing is written then."""
-        return self.settle(outcome.succeeded(job, result, outcome.Policy.of(self.settings, job)))
+        return self.settle(outcome.succeeded(job, result, self._policy(job)))
 
     def fail(self, job: ClaimedJob, error: BaseException | str = "failed") -> bool:
         """The attempt failed: the job comes back with backoff, or has failed for good. False as `complete`."""
-        return self.settle(outcome.failed(job, error, outcome.Policy.of(self.settings, job)))
+        return self.settle(outcome.failed(job, error, self._policy(job)))
 
     def snooze(self, job: ClaimedJob, delay: Duration) -> bool:
         """Not now, again after `delay`; it costs no attempt. False as `complete`."""
@@ -142,7 +142,7 @@ class Queue(Inspected, door="blocking"):
 
     def reclaim_stuck(self) -> list[str]:
         """Take back jobs whose lease has ended, in one bounded pass; returns their ids."""
-        return self._drive(upkeep.take_back(self.settings))
+        return self._drive(upkeep.take_back(self.settings, self.registry.options))
 
     # -- looking
 

@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 
 from schedq.errors import UsageError
 from schedq.instants import Duration
-from schedq.payload import encode
+from schedq.payload import UnreadablePayload, decode, encode
 from schedq.schedule import Definition, ScheduleOptions, define
-from schedq.task import Task
+from schedq.task import Task, TaskOptions, is_task_name
 
 
 class _NoPayload:
@@ -86,6 +86,11 @@ class Registry:
         return tuple(self._tasks)
 
     @property
+    def options(self) -> dict[str, TaskOptions]:
+        """What each task says of its jobs."""
+        return {name: task.own_options for name, task in self._tasks.items()}
+
+    @property
     def has_handler(self) -> bool:
         """Whether there is a function for payloads that are no task call."""
         return self._handler is not None
@@ -147,6 +152,10 @@ class Registry:
             raise UsageError(f"queue {self._queue_name} has a handler already ({_place(self._handler.function)})")
         self._handler = Found(function, None)
 
+    def task_of(self, payload: Any) -> Task[..., Any] | None:
+        """The task that a payload calls; None if it is no task call, or the task is not known here."""
+        return self._tasks.get(payload["task"]) if is_task_call(payload) else None
+
     def find(self, payload: Any) -> Call:
         """What to do for a payload.
 
@@ -206,6 +215,16 @@ def is_task_call(payload: object) -> bool:
         and isinstance(payload.get("args", []), list)
         and isinstance(payload.get("kwargs", {}), dict)
     )
+
+
+def task_name(text: str) -> str:
+    """The task that a payload's JSON text asks for by name; '' if it asks for none, or by what can't be a name."""
+    try:
+        payload = decode(text)
+    except UnreadablePayload:
+        return ""
+    name = payload["task"] if is_task_call(payload) else ""
+    return name if is_task_name(name) else ""
 
 
 def owner_of(function: Callable[..., Any]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
 from schedq import backoff as plans
 from schedq.durability import Durability, checked_durability
@@ -19,6 +20,46 @@ R = TypeVar("R")
 T = TypeVar("T")
 Calls = Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
 """Arguments of several calls: [((positional, ...), {name: value, ...}), ...]."""
+
+
+class TaskOptions(NamedTuple):
+    """What a task says of its jobs, as workers write it down for processes without the application's code.
+
+    Attributes:
+        max_attempts: claims that its jobs get; None for the queue's.
+        backoff: waits between attempts; None for the queue's, also where the task has a function for that.
+        timeout_ms: what one attempt may take; None for no limit.
+    """
+
+    max_attempts: int | None = None
+    backoff: plans.Plan | None = None
+    timeout_ms: int | None = None
+
+    def to_text(self) -> str:
+        """JSON text of what is said, or ''."""
+        plan = None if self.backoff is None else json.loads(plans.to_text(self.backoff))
+        said = {"max_attempts": self.max_attempts, "backoff": plan, "timeout_ms": self.timeout_ms}
+        given = {name: value for name, value in said.items() if value is not None}
+        return json.dumps(given, separators=(",", ":")) if given else ""
+
+    @classmethod
+    def from_text(cls, text: str | None) -> TaskOptions:
+        """Read what `to_text` wrote; what makes no sense (foreign or newer data) is passed over."""
+        try:
+            said = json.loads(text or "{}")
+        except (ValueError, RecursionError):
+            return cls()
+        if not isinstance(said, dict):
+            return cls()
+        most, timeout = (_positive(said.get(name)) for name in ("max_attempts", "timeout_ms"))
+        return cls(most, plans.from_text(json.dumps(said.get("backoff"))), timeout)
+
+
+NO_OPTIONS: Final = TaskOptions()
+
+
+def _positive(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 class Task(Generic[P, R]):
@@ -48,7 +89,7 @@ class Task(Generic[P, R]):
             raise UsageError(f"a task must be a function, got {function!r}")
         self.function = function
         self.name = function.__name__ if name is None else name
-        if not isinstance(self.name, str) or not 1 <= len(self.name) <= 200 or not self.name.isprintable():
+        if not is_task_name(self.name):
             raise UsageError(f"task name {self.name!r} must be 1 to 200 printable characters")
         self.max_attempts = None if max_attempts is None else checked_attempts(max_attempts)
         self.backoff = backoff if backoff is None or callable(backoff) else plans.checked_plan(backoff)
@@ -67,6 +108,11 @@ class Task(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"Task({self.name!r})"
+
+    @property
+    def own_options(self) -> TaskOptions:
+        """What applies to its jobs, whoever makes them."""
+        return TaskOptions(self.max_attempts, None if callable(self.backoff) else self.backoff, self.timeout_ms)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now; no job, no queue."""
@@ -159,6 +205,11 @@ class Task(Generic[P, R]):
         if kwargs:
             payload["kwargs"] = dict(kwargs)
         return payload
+
+
+def is_task_name(name: object) -> bool:
+    """Whether a task may have this name."""
+    return isinstance(name, str) and 1 <= len(name) <= 200 and name.isprintable()
 
 
 def _given(**options: Any) -> dict[str, Any]:

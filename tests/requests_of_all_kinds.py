@@ -31,6 +31,7 @@ from schedq.operations.purging import Purge
 from schedq.schedule import Definition
 from schedq.settings import Settings
 from schedq.slots import plan
+from schedq.task import TaskOptions
 
 QUEUE: Final = Settings("mail")
 NIGHTLY: Final = Definition("nightly", "1", cron="0 3 * * *")
@@ -67,7 +68,8 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     upkeep.wake(QUEUE),
     upkeep.beat(QUEUE, "worker", {"pid": 1}),
     upkeep.leave(QUEUE, "worker", "me"),
-    upkeep.announce(QUEUE),
+    upkeep.announce(QUEUE, {"mail": TaskOptions(max_attempts=1), "ok": TaskOptions()}),
+    upkeep.read_task_options(QUEUE, ["mail"]),
     upkeep.read_settings(QUEUE),
     control.cancel(QUEUE, "a"),
     control.reschedule(QUEUE, "a", "in", 5),

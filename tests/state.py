@@ -29,6 +29,7 @@ LAYOUT: Final = {
     "stats": "hash",
     "log": "stream",
     "settings": "hash",
+    "tasks": "hash",
     "promoter": "string",
     "samples": "list",
     "paused": "string",

@@ -58,6 +58,7 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
     """All that is stored of the job ID: state, times, payload, result, error, and what it has been through."""
     with queue_of_job(queue_name, redis_url) as queue:
         record, line = queue.get_job(job_id), queue.inspector.timeline(job_id)
+        most = queue.inspector.why(job_id).max_attempts
         name = queue.name
     if record is None or line is None:
         raise click.ClickException(
@@ -68,7 +69,7 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
         show.out_json({**found, "timeline": line.to_dict()})
         return
     now = line.now_ms
-    show.out(show.facts(_facts(name, record, now)))
+    show.out(show.facts(_facts(name, record, now, most)))
     _block("payload", show.pretty(record.fields.get("payload", "")))
     if "result" in record.fields:
         _block("result", show.pretty(record.fields["result"]))
@@ -81,9 +82,8 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
         show.out("", show.heading(f"timeline{earlier}"), _timeline(line))
 
 
-def _facts(name: str, record: JobRecord, now_ms: int) -> list[tuple[str, str]]:
+def _facts(name: str, record: JobRecord, now_ms: int, most: int | None) -> list[tuple[str, str]]:
     fields = record.fields
-    most = record.max_attempts
     pairs = [
         ("job", record.id),
         ("queue", name),

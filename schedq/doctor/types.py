@@ -26,6 +26,7 @@ _TYPES: Final = {
     "schedules": "zset",
     "stats": "hash",
     "settings": "hash",
+    "tasks": "hash",
     "promoter": "string",
     "paused": "string",
     "log": "stream",
@@ -38,6 +39,7 @@ _MEANS: Final = {
     "workers": "workers can't say that they live",
     "schedules": "no schedule makes a job any more",
     "settings": "tools and promoters go by the library's own settings",
+    "tasks": "a job that was made by name is judged by the queue's settings, not its task's, when its worker dies",
     "promoter": "nobody can become the one that wakes: what is delayed waits for claims",
     "paused": "the queue counts as paused",
 }

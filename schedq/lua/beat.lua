@@ -1,12 +1,12 @@
 --[[
 Say that a worker lives and what it runs; hear whether it was asked to stop.
 
-KEYS  1 workers (zset)  2 this worker (hash)  3 settings (hash)
+KEYS  1 workers (zset)  2 this worker (hash)  3 settings (hash)  4 tasks (hash)
 ARGV  1 clock  2 worker id  3 ttl, ms  4... field, value, ...
 Returns  {1 if it was asked to stop, else 0, how many of the queue's settings are written down, when it did so last by
-         what is stored here, ms, or '', now, ms}
+         what is stored here, ms, or '', now, ms, and the options of how many tasks are written down}
 ]]
-local workers, me, settings = KEYS[1], KEYS[2], KEYS[3]
+local workers, me, settings, tasks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local clock, id, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
 --@include _clock
 --@include _guard
@@ -20,5 +20,8 @@ redis.call('ZREMRANGEBYSCORE', workers, now + 10 * ttl, '+inf')  -- from before 
 redis.call('ZADD', workers, now, id)
 redis.call('HSET', me, 'id', id, unpack(ARGV, 4))
 redis.call('PEXPIRE', me, ttl)
-local written = redis.pcall('HLEN', settings)
-return {redis.call('HEXISTS', me, 'stop'), type(written) == 'number' and written or 0, last or '', stamp}
+local function written(hash)
+  local count = redis.pcall('HLEN', hash)
+  return type(count) == 'number' and count or 0
+end
+return {redis.call('HEXISTS', me, 'stop'), written(settings), last or '', stamp, written(tasks)}

@@ -2,11 +2,13 @@
 Take back what its worker no longer holds, adopt claims that have no lease, and trim the histories; one bounded pass.
 
 An expired lease is judged by what the job's entry and status say together. From the second lost lease on a job comes
-back with a wait, which the caller computes: a job it sent no wait for is left as it is and named in the answer.
+back with a wait, which the caller computes; and a job without a max_attempts of its own has its task's, which the
+caller finds, since only it reads payloads. A job that needs a decision which was not sent is left as it is and named
+in the answer.
 
 KEYS  1 processing (list)  2 leases (zset)  3 pending (list)  4 delayed (zset)  5 completed (list)  6 failed (list)
       7 cancelled (list)  8 broken (list)  9 stats (hash)  10 wake (zset)  11 paused (string)  12 promoter (string)
-      13 log (stream)
+      13 log (stream)  14 tasks (hash)
 ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 due channel  6 limit  7 visibility, ms  8 max_attempts
       9 completed_history  10 failed_history  11 min_keep, ms
       12 page of `processing` to look at for claims without a lease: its offset, or -1 for "only if there are any"
@@ -14,19 +16,20 @@ ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 due channel  6 lim
          those that show that it did (0)
       14 instant after which leases that end are not judged, ms, or '': that of the caller's last look at the clock,
       which may have jumped since
-      15... per job: id, attempts, wait in ms
+      15 whether the caller knows options of tasks that are not written down (1 or 0)
+      16... per job: id, attempts, max_attempts, wait in ms
 Returns  {now, whether more have expired (1 or 0), next offset or -1, how many were taken back, id, ...,
-         then per job that needs a wait: id, attempts, backoff or ''}
+         then per job that needs a decision: id, attempts, its own max_attempts or '', backoff or '', and payload}
 ]]
 local processing, leases, pending, delayed, completed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local failed, cancelled, broken, stats, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local paused, promoter, log = KEYS[11], KEYS[12], KEYS[13]
+local paused, promoter, log, tasks = KEYS[11], KEYS[12], KEYS[13], KEYS[14]
 local jobs, clock, events, log_size, due_channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit, visibility, max_attempts = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local completed_history, failed_history, min_keep = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local offset, shorten = tonumber(ARGV[12]), ARGV[13] == '1'
-local looked_at = tonumber(ARGV[14])
-local PAGE, MOST_SEARCHED, FURTHEST = 200, 10000, 100
+local looked_at, knows_tasks = tonumber(ARGV[14]), ARGV[15] == '1'
+local PAGE, MOST_SEARCHED, FURTHEST, MOST_BYTES = 200, 10000, 100, 1048576
 local LAST_INSTANT = 253402300799999
 --@include _clock
 --@include _guard
@@ -45,9 +48,13 @@ if bad then return bad end
 
 local head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
 local earliest = LAST_INSTANT + 1
-local waits = {}
-for i = 15, #ARGV, 3 do waits[ARGV[i] .. ' ' .. ARGV[i + 1]] = tonumber(ARGV[i + 2]) end
-local taken_back, undecided = {}, {}
+local decisions = {}
+for i = 16, #ARGV, 4 do
+  decisions[ARGV[i] .. ' ' .. ARGV[i + 1]] = {most = tonumber(ARGV[i + 2]), wait = tonumber(ARGV[i + 3])}
+end
+local taken_back, undecided, left, bytes = {}, {}, 0, 0
+local written = redis.pcall('HLEN', tasks)
+local has_tasks = knows_tasks or (type(written) == 'number' and written > 0)
 open_memory(leases)
 
 -- Second entries of one id are looked for only if there must be some, or a claim without a lease.
@@ -109,18 +116,26 @@ local function is_waiting(id, status)
   return redis.call('LLEN', pending) <= MOST_SEARCHED and redis.call('LPOS', pending, id)
 end
 
+-- Have the caller decide. Payloads travel for that, so what is beyond a megabyte is left to the next pass.
+local function ask(id, attempts, own, backoff, payload)
+  left = left + 1
+  payload = payload or ''
+  if left > 1 and bytes + #payload > MOST_BYTES then return end
+  bytes = bytes + #payload
+  for _, value in ipairs({id, digits(attempts), own and digits(own) or '', backoff or '', payload}) do
+    undecided[#undecided + 1] = value
+  end
+end
+
 -- The lease ended and the job is not finished: back it goes, or it has failed, or it was asked to stop.
 local function take_back(id, key, job)
   local crashes, attempts = whole(job[5]) + 1, math.max(whole(job[3]), whole(job[5]) + 1)
-  local most = job[4] and whole(job[4]) > 0 and whole(job[4]) or max_attempts
-  local wait = 0
-  if crashes >= 2 and attempts < most and not job[7] then
-    wait = waits[id .. ' ' .. digits(attempts)]
-    if not wait then
-      undecided[#undecided + 1], undecided[#undecided + 2], undecided[#undecided + 3] = id, digits(attempts), job[6] or ''
-      return
-    end
-  end
+  local own = job[4] and whole(job[4]) > 0 and whole(job[4])
+  local decided = decisions[id .. ' ' .. digits(attempts)]
+  local most = own or (decided and decided.most) or max_attempts
+  local is_open = (not own and has_tasks) or (crashes >= 2 and attempts < most)
+  if is_open and not decided and not job[7] then return ask(id, attempts, own, job[6], job[2]) end
+  local wait = decided and decided.wait or 0
   local becomes = {'status', 'pending'}
   if job[7] then
     becomes = {'status', 'cancelled', 'cancelled_at_ms', now}
@@ -243,7 +258,7 @@ trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep, 200)
 trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep, 200)
 if earliest < head then announce_due(earliest) end
 
-local reply = {now, (#expired == limit and #undecided < limit) and 1 or 0, offset, #taken_back}
+local reply = {now, (#expired == limit and left < limit) and 1 or 0, offset, #taken_back}
 for _, id in ipairs(taken_back) do reply[#reply + 1] = id end
 for _, value in ipairs(undecided) do reply[#reply + 1] = value end
 return reply

@@ -11,6 +11,7 @@ from schedq.lifecycle import DELAYED, FINISHED, NOWHERE, PENDING, PROCESSING
 from schedq.operations.directory import WorkerRecord
 from schedq.operations.views import BrokenNote
 from schedq.registry import is_task_call
+from schedq.task import NO_OPTIONS, TaskOptions, is_task_name
 
 SEARCHED: Final = 50_000
 """Entries of a list that are searched from each of its ends: that takes about 1.5 ms."""
@@ -42,6 +43,7 @@ class Sight:
         note: about the id in `broken`, or None.
         crew: the workers that are alive, if the job waits for one.
         suspects: jobs that lost two leases or more, among those that the crew runs.
+        task_options: what is written down of the task that it asks for.
     """
 
     queue: str
@@ -67,6 +69,7 @@ class Sight:
     note: BrokenNote | None
     crew: tuple[WorkerRecord, ...] = ()
     suspects: int = 0
+    task_options: TaskOptions = NO_OPTIONS
 
     @property
     def status(self) -> str:
@@ -103,6 +106,12 @@ class Sight:
         """How often it was claimed."""
         return self.record.attempts if self.record else 0
 
+    @property
+    def max_attempts(self) -> int | None:
+        """How often it may be claimed, by its own word or its task's; None if neither says so."""
+        own = self.record.max_attempts if self.record else None
+        return own or self.task_options.max_attempts
+
     def instant(self, field: str) -> int:
         """An instant that its record has, 0 without one."""
         return whole(self.fields.get(field))
@@ -118,6 +127,11 @@ class Sight:
     def task(self) -> str:
         """The task that it asks for by name, or ''."""
         return self.record.payload["task"] if self.record and is_task_call(self.record.payload) else ""
+
+    @property
+    def needs_task_options(self) -> bool:
+        """Whether what its task says may count for it."""
+        return self.record is not None and self.record.max_attempts is None and is_task_name(self.task)
 
     @property
     def per_second(self) -> float:

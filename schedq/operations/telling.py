@@ -235,7 +235,7 @@ def unlisted(seen: Sight) -> Told:
 
 
 def _of(seen: Sight) -> str:
-    most = seen.record.max_attempts if seen.record else None
+    most = seen.max_attempts
     return f"{seen.attempts} of {most}" if most else str(seen.attempts)
 
 
@@ -256,9 +256,7 @@ def _error(seen: Sight) -> str:
 
 
 def _failure(seen: Sight, at_ms: int) -> dict[str, Any]:
-    record = seen.record
-    most = record.max_attempts if record else None
-    return {"attempts": seen.attempts, "max_attempts": most, "error": _error(seen), "failed_at_ms": at_ms}
+    return {"attempts": seen.attempts, "max_attempts": seen.max_attempts, "error": _error(seen), "failed_at_ms": at_ms}
 
 
 def _by(seen: Sight) -> str:

@@ -8,11 +8,14 @@ from typing import Any, Final, NamedTuple
 
 from schedq import backoff as plans
 from schedq import lua
+from schedq.errors import SchedqError
 from schedq.instants import duration_ms
 from schedq.job import score_ms, whole
 from schedq.keys import QUEUES_KEY
 from schedq.operations import Argument, Flow, Operation, firm
+from schedq.registry import task_name
 from schedq.settings import Settings
+from schedq.task import NO_OPTIONS, TaskOptions
 
 HEARTBEAT_S: Final = 10
 """Seconds between two signs of life of a worker; three times that, and it does not count."""
@@ -24,6 +27,7 @@ MOST_RECLAIMED: Final = 50
 _FORGOTTEN_S: Final = 30 * HEARTBEAT_S
 """Seconds until a silent worker is forgotten: see beat.lua."""
 _MOST_PAGES: Final = 20
+_NO_TASKS: Final[Mapping[str, TaskOptions]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +82,14 @@ class Beat(NamedTuple):
         has_settings: the queue's settings are written down.
         last_ms: when it said so last, by what Redis holds; None if Redis holds nothing of it.
         now_ms: Redis's clock.
+        tasks: tasks whose options are written down.
     """
 
     is_asked: bool
     has_settings: bool
     last_ms: int | None
     now_ms: int
+    tasks: int = 0
 
     def is_of_another_store(self, before: Beat) -> bool:
         """Whether what the beat `before` wrote is gone: Redis was emptied, or holds older data than it did then."""
@@ -145,34 +151,56 @@ def _read_promotion(reply: list[Any]) -> Promotion:
     )
 
 
-def sweep(queue: Settings, offset: int = -1, *, shorten: bool = False, looked_at_ms: int | None = None) -> Flow[Sweep]:
+def sweep(
+    queue: Settings,
+    offset: int = -1,
+    *,
+    shorten: bool = False,
+    looked_at_ms: int | None = None,
+    tasks: Mapping[str, TaskOptions] = _NO_TASKS,
+) -> Flow[Sweep]:
     """One bounded pass: take back what has expired, adopt what has no lease, trim.
 
     Who has looked at Redis's clock says what it showed: leases that end later are left to the next look, which
     notices if the clock has jumped in between.
 
-    The script names the jobs that come back with a wait; the waits are drawn here and sent in a second round.
+    The script names the jobs that come back with a wait, or may have their task's options. These are decided here
+    and sent in a second round: a job's own options count first, then what is written down of its task, what the caller
+    knows of it (`tasks`), and the queue's settings.
     """
     found: Sweep
-    (answer,) = yield [_reclaim(queue, offset, (), shorten=shorten, looked_at_ms=looked_at_ms)]
+    knows_tasks = any(said != NO_OPTIONS for said in tasks.values())
+    request = _reclaim(queue, offset, (), shorten=shorten, looked_at_ms=looked_at_ms, knows_tasks=knows_tasks)
+    (answer,) = yield [request]
     found, undecided = firm(answer)
     if not undecided:
         return found
-    waits: list[Argument] = []
-    for job_id, attempts, plan in undecided:
-        wait = plans.delay_ms(plans.from_text(plan) or queue.backoff, attempts)
-        waits += (job_id, attempts, wait)
-    (answer,) = yield [_reclaim(queue, -1, waits, shorten=False, looked_at_ms=looked_at_ms)]
+    asked_for = {job.job_id: task_name(job.payload) for job in undecided}
+    names = sorted(set(asked_for.values()) - {""})
+    written: dict[str, TaskOptions] = {}
+    if names:
+        (answer,) = yield [read_task_options(queue, names)]
+        # A key of another type must keep nobody's job from coming back.
+        written = {} if isinstance(answer, SchedqError) else answer
+    decisions: list[Argument] = []
+    for job in undecided:
+        name = asked_for[job.job_id]
+        said = written.get(name) or tasks.get(name) or NO_OPTIONS
+        most = job.max_attempts or said.max_attempts or queue.max_attempts
+        wait = plans.delay_ms(plans.from_text(job.backoff) or said.backoff or queue.backoff, job.attempts)
+        decisions += (job.job_id, job.attempts, most, wait)
+    request = _reclaim(queue, -1, decisions, shorten=False, looked_at_ms=looked_at_ms, knows_tasks=knows_tasks)
+    (answer,) = yield [request]
     rest, _ = firm(answer)
     return Sweep(rest.now_ms, found.taken_back + rest.taken_back, found.has_more or rest.has_more, found.next_offset)
 
 
-def take_back(queue: Settings) -> Flow[list[str]]:
+def take_back(queue: Settings, tasks: Mapping[str, TaskOptions] = _NO_TASKS) -> Flow[list[str]]:
     """One bounded pass for who has no reclaimer: a sweep, and the pages of `processing` if claims have no lease."""
     taken_back: list[str] = []
     offset = -1
     for _ in range(_MOST_PAGES):
-        found = yield from sweep(queue, offset)
+        found = yield from sweep(queue, offset, tasks=tasks)
         taken_back += found.taken_back
         offset = found.next_offset
         if offset < 0:
@@ -180,9 +208,25 @@ def take_back(queue: Settings) -> Flow[list[str]]:
     return taken_back
 
 
+class _Undecided(NamedTuple):
+    """A job whose lease has ended and that the script does not judge by itself; `max_attempts` is its own, or None."""
+
+    job_id: str
+    attempts: int
+    max_attempts: int | None
+    backoff: str
+    payload: str
+
+
 def _reclaim(
-    queue: Settings, offset: int, waits: Sequence[Argument], *, shorten: bool, looked_at_ms: int | None = None
-) -> Operation[tuple[Sweep, list[tuple[str, int, str]]]]:
+    queue: Settings,
+    offset: int,
+    decisions: Sequence[Argument],
+    *,
+    shorten: bool,
+    looked_at_ms: int | None = None,
+    knows_tasks: bool = False,
+) -> Operation[tuple[Sweep, list[_Undecided]]]:
     keys = queue.keys
     return Operation(
         "reclaim",
@@ -201,6 +245,7 @@ def _reclaim(
             keys.paused,
             keys.promoter,
             keys.log,
+            keys.tasks,
         ),
         (
             keys.jobs,
@@ -217,16 +262,20 @@ def _reclaim(
             offset,
             int(shorten),
             "" if looked_at_ms is None else looked_at_ms,
-            *waits,
+            int(knows_tasks),
+            *decisions,
         ),
         _read_sweep,
     )
 
 
-def _read_sweep(reply: list[Any]) -> tuple[Sweep, list[tuple[str, int, str]]]:
+def _read_sweep(reply: list[Any]) -> tuple[Sweep, list[_Undecided]]:
     now, more, offset, count = (int(value) for value in reply[:4])
     rest = reply[4 + count :]
-    undecided = [(rest[n], whole(rest[n + 1]), rest[n + 2]) for n in range(0, len(rest), 3)]
+    undecided = [
+        _Undecided(job_id, whole(attempts), whole(most) or None, plan, payload)
+        for job_id, attempts, most, plan, payload in (rest[n : n + 5] for n in range(0, len(rest), 5))
+    ]
     return Sweep(now, tuple(reply[4 : 4 + count]), more == 1, offset), undecided
 
 
@@ -243,15 +292,15 @@ def beat(queue: Settings, worker_id: str, facts: Mapping[str, Argument]) -> Oper
     return Operation(
         "beat",
         lua.load("beat"),
-        (keys.workers, keys.worker(worker_id), keys.settings),
+        (keys.workers, keys.worker(worker_id), keys.settings, keys.tasks),
         (queue.now_argument(), worker_id, 3000 * HEARTBEAT_S, *flat),
         _read_beat,
     )
 
 
 def _read_beat(reply: list[Any]) -> Beat:
-    asked, settings, last, now = reply
-    return Beat(bool(asked), bool(settings), score_ms(last) if last else None, int(now))
+    asked, settings, last, now, tasks = reply
+    return Beat(bool(asked), bool(settings), score_ms(last) if last else None, int(now), int(tasks))
 
 
 def enlist(queue: Settings) -> Operation[bool]:
@@ -271,10 +320,22 @@ def leave(queue: Settings, worker_id: str, promoter_id: str) -> Operation[bool]:
     )
 
 
-def announce(queue: Settings) -> Operation[bool]:
-    """Write the settings down for processes that lack them."""
+def announce(queue: Settings, tasks: Mapping[str, TaskOptions] = _NO_TASKS) -> Operation[bool]:
+    """Write the settings, and the options of the application's tasks, down for processes that lack them."""
+    keys = queue.keys
     flat = [word for pair in queue.to_fields().items() for word in pair]
-    return Operation("announce", lua.load("announce"), (queue.keys.settings,), tuple(flat), bool)
+    options = [word for name, said in tasks.items() for word in (name, said.to_text())]
+    return Operation("announce", lua.load("announce"), (keys.settings, keys.tasks), (len(flat), *flat, *options), bool)
+
+
+def read_task_options(queue: Settings, names: Sequence[str]) -> Operation[dict[str, TaskOptions]]:
+    """What is written down of some tasks; those of which nothing is are left out."""
+    key = queue.keys.tasks
+
+    def read(reply: list[str | None]) -> dict[str, TaskOptions]:
+        return {name: TaskOptions.from_text(text) for name, text in zip(names, reply, strict=True) if text}
+
+    return Operation(f"read {key}", None, (), ("HMGET", key, *names), read)
 
 
 def read_settings(queue: Settings) -> Operation[dict[str, str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from schedq import lua
+from schedq.errors import SchedqError
 from schedq.job import JobRecord, score_ms, whole
 from schedq.keys import checked_id
 from schedq.lifecycle import PENDING
@@ -14,9 +15,10 @@ from schedq.operations import Flow, Operation, firm
 from schedq.operations.directory import WorkerRecord, workers
 from schedq.operations.reasons import REASONS
 from schedq.operations.sight import SEARCHED, Sight
-from schedq.operations.upkeep import HEARTBEAT_S, pairs
+from schedq.operations.upkeep import HEARTBEAT_S, pairs, read_task_options
 from schedq.operations.views import broken_note
 from schedq.settings import Settings
+from schedq.task import NO_OPTIONS
 
 _MOST_LOOKED_AT: Final = 200
 
@@ -33,6 +35,7 @@ class Why:
         text: the same in a sentence.
         is_known: something is stored of the job, or stands in a place.
         facts: what the reason rests on; durations and instants in ms.
+        max_attempts: how often the job may be claimed, by its own word or its task's; None if neither says so.
     """
 
     queue: str
@@ -42,6 +45,7 @@ class Why:
     text: str
     is_known: bool
     facts: Mapping[str, Any]
+    max_attempts: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """One object for programs, the facts beside the rest."""
@@ -54,13 +58,17 @@ def why(queue: Settings, job_id: str) -> Flow[Why]:
     seen = yield from look(queue, job_id)
     reason = next(reason for reason in REASONS if reason.holds(seen))
     text, facts = reason.tell(seen)
-    return Why(queue.name, job_id, seen.now_ms, reason.name, text, reason.is_known, facts)
+    return Why(queue.name, job_id, seen.now_ms, reason.name, text, reason.is_known, facts, seen.max_attempts)
 
 
 def look(queue: Settings, job_id: str) -> Flow[Sight]:
     """See the job; if it waits for a worker, also who is there. Workers speak every 10 s, so they are asked apart."""
     (answer,) = yield [see(queue, job_id)]
     seen: Sight = firm(answer)
+    if seen.needs_task_options:
+        (answer,) = yield [read_task_options(queue, [seen.task])]
+        said = {} if isinstance(answer, SchedqError) else answer  # a damaged key is the doctor's to tell of
+        seen = replace(seen, task_options=said.get(seen.task, NO_OPTIONS))
     if seen.place != PENDING or not seen.alive:
         return seen
     crew = yield from workers(queue)

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Final
 
@@ -18,6 +18,7 @@ from schedq.ids import new_request
 from schedq.link import Link, steadily
 from schedq.observer import NOBODY, Observers
 from schedq.operations import Operation, firm, upkeep
+from schedq.task import NO_OPTIONS, TaskOptions
 from schedq.worker.held import Held
 
 _MOST_NAMED: Final = 100
@@ -36,6 +37,11 @@ def _version() -> str:
         return metadata.version("schedq")
     except metadata.PackageNotFoundError:
         return ""
+
+
+def _written(options: Mapping[str, TaskOptions]) -> int:
+    """Of how many tasks something is written down."""
+    return sum(said != NO_OPTIONS for said in options.values())
 
 
 class Heartbeat:
@@ -72,6 +78,7 @@ class Heartbeat:
         self._was_asked = False
         self._last: upkeep.Beat | None = None
         self._announced_at = -1
+        self._announced: dict[str, TaskOptions] = {}
         self._facts: dict[str, str | int] = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -96,9 +103,11 @@ class Heartbeat:
         if not is_refused:
             self._look_for_another_store(answer)
         # What one key's damage prevents must not prevent the other; either is said, and tried again.
-        if self._announced_at != losses or not (is_refused or answer.has_settings):
-            await self._link.ask(upkeep.announce(self._settings))
-            self._announced_at = losses
+        options = self._registry.options
+        is_new = self._announced_at != losses or self._announced != options
+        if is_new or not (is_refused or (answer.has_settings and answer.tasks >= _written(options))):
+            await self._link.ask(upkeep.announce(self._settings, options))
+            self._announced_at, self._announced = losses, options
         firm(answer)
         self._observers.beat_answered(self._settings.name)
         return upkeep.HEARTBEAT_S

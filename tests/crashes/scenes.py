@@ -30,6 +30,7 @@ from schedq.operations import (
 from schedq.operations.purging import purge_page
 from schedq.schedule import Definition
 from schedq.slots import plan
+from schedq.task import NO_OPTIONS, TaskOptions
 from tests.doors import Clock
 
 
@@ -256,7 +257,7 @@ def _reclaim_with_waits(queue: Queue, clock: Clock) -> Staged:
     waits: list[str | int] = []
     for job in held:
         _mark(queue, job.id, "attempts", 2, "crashes", 1, "max_attempts", 9)
-        waits += [job.id, 2, 4000]
+        waits += [job.id, 2, 9, 4000]
     clock.pass_time(11)
     return Staged(upkeep._reclaim(queue.settings, -1, waits, shorten=False), [job.id for job in held])
 
@@ -385,9 +386,8 @@ def _wake(queue: Queue, clock: Clock) -> Staged:
 
 
 def _beat(queue: Queue, clock: Clock) -> Staged:
-    return Staged(
-        upkeep.beat(queue.settings, "w-1", {"pid": 7}), [queue.enqueue(1)], answer=(False, False), goes_on=True
-    )
+    # What it answers of the last beat depends on how far this one got before it was cut.
+    return Staged(upkeep.beat(queue.settings, "w-1", {"pid": 7}), [queue.enqueue(1)], goes_on=True)
 
 
 def _sample(queue: Queue, clock: Clock) -> Staged:
@@ -418,7 +418,8 @@ def _leave(queue: Queue, clock: Clock) -> Staged:
 
 
 def _announce(queue: Queue, clock: Clock) -> Staged:
-    return Staged(upkeep.announce(queue.settings), [queue.enqueue(1)], answer=True)
+    tasks = {"charge": TaskOptions(max_attempts=1), "plain": NO_OPTIONS}
+    return Staged(upkeep.announce(queue.settings, tasks), [queue.enqueue(1)], answer=True)
 
 
 def _watch(queue: Queue, clock: Clock) -> Staged:

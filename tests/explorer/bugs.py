@@ -114,7 +114,7 @@ BUGS: Final = (
     Bug(
         "the second lost lease costs no wait",
         "reclaim",
-        "crashes >= 2 and attempts < most and not job[7]",
+        "(crashes >= 2 and attempts < most)",
         "false",
         "two reclaimers",
     ),

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import schedq
-from schedq import current_job, lua
+from schedq import JobFailed, current_job, lua
 from schedq.keys import QUEUES_KEY
 from schedq.operations import upkeep
 from schedq.settings import Settings
@@ -250,3 +250,42 @@ def test_the_settings_are_written_again_after_an_outage(make_queue: MakeQueue, c
         until(again)
         crew.end()
         assert broken_laws(queue) == {}
+
+
+def test_the_options_of_tasks_are_written_and_written_again_when_they_are_gone(
+    queue: Handle, crew: Crew, hasty: None
+) -> None:
+    queue.task(name="charge", max_attempts=1, timeout=5)(lambda: None)
+    queue.task(name="plain")(lambda: None)
+    crew.start(queue)
+    said = {"charge": '{"max_attempts":1,"timeout_ms":5000}'}
+    until(lambda: queue.redis.hgetall(queue.keys.tasks) == said)
+
+    queue.redis.delete(queue.keys.tasks)
+
+    until(lambda: queue.redis.hgetall(queue.keys.tasks) == said)
+
+
+def test_settings_are_written_also_where_the_options_of_tasks_cannot_be(queue: Handle, crew: Crew) -> None:
+    queue.redis.set(queue.keys.tasks, "not a hash")
+    queue.task(name="charge", max_attempts=1)(lambda: None)
+    crew.start(queue)
+
+    until(lambda: queue.redis.hlen(queue.keys.settings))
+    queue.redis.delete(queue.keys.tasks)
+
+
+def test_a_job_made_by_name_is_not_begun_again_when_its_only_attempt_is_lost(make_queue: MakeQueue, crew: Crew) -> None:
+    queue = make_queue(visibility_ms=1000, max_attempts=3)
+    begun = []
+    queue.task(name="charge", max_attempts=1)(lambda: begun.append(1))
+    elsewhere = Handle(type(queue.queue)(queue.name, redis=queue.server.unix_url), queue.server, queue._loop)
+    job_id = elsewhere.enqueue({"task": "charge"})
+    assert elsewhere.claim(0).id == job_id  # and this program dies
+
+    crew.start(queue)
+
+    with pytest.raises(JobFailed, match="lease expired 1 time"):
+        elsewhere.result(job_id, 60)
+    assert begun == []
+    elsewhere.close()
