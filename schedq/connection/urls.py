@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from typing import Any, Final, NoReturn
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import redis.connection as connections
 
@@ -34,7 +35,16 @@ WHO: Final = frozenset({"username", "password", "credential_provider"})
 WHERE: Final = frozenset({"host", "port", "path", "db"})
 """Settings that say where it leads."""
 _USER: Final = ("username", "password")
-_STRAY_AT: Final = re.compile("[/?#].*@")
+_STRAY_AT: Final = re.compile("[/?#].*@", re.DOTALL)
+_SHAPE: Final = re.compile(
+    r"(?P<scheme>[a-z+]+)://(?:(?P<user>[^/?#\[\]]*)@)?(?P<hosts>[^/?#@]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?"
+)
+_HOST: Final = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::(?P<port>[0-9]*))?")
+_HIGHEST_PORT: Final = 65_535
+_OPTIONS: Final = frozenset(
+    {"client_name", "host", "password", "path", "port", "sentinel_password", "sentinel_username", "username"}
+)
+"""What a query may say, beside `ssl_…` and what the client library makes numbers of."""
 
 
 def read(url: str) -> Place | OwnServer | Cluster | Sentinels:
@@ -56,7 +66,7 @@ def read(url: str) -> Place | OwnServer | Cluster | Sentinels:
     if parts is None:
         raise UsageError(
             f"Redis URL {without_secret(url)!r} can't be read: the port and the database must be numbers, and "
-            "@ : / ? # in a user name or password be written as %40 %3A %2F %3F %23"
+            "@ : / ? # [ ] in a user name or password be written as %40 %3A %2F %3F %23 %5B %5D"
         )
     if scheme.endswith("+cluster"):
         return _cluster(parts)
@@ -93,7 +103,7 @@ class _Parts:
     Attributes:
         url: the whole.
         kind: class of connections.
-        given: what the client library found in it; of one of several hosts, without those.
+        given: user, password and what the client library found in the query.
         hosts: each with its port, or None.
         path: without the slash before it.
     """
@@ -120,29 +130,77 @@ class _Parts:
         raise UsageError(f"Redis URL {without_secret(self.url)!r}: {reason}")
 
 
+def hosts_of(text: str) -> tuple[tuple[str, int | None], ...]:
+    """The hosts in `a:1,[::1]:2,b`, each with its port, or None.
+
+    Raises:
+        ValueError: a port is no number, or brackets hold no IPv6 address; the message may quote a password.
+    """
+    return tuple(_host(one) for one in text.split(","))
+
+
+def _host(text: str) -> tuple[str, int | None]:
+    found = _HOST.fullmatch(text)
+    if not found or int(found["port"] or 0) > _HIGHEST_PORT:
+        raise ValueError(f"{text!r} is no HOST:PORT")
+    if found["six"] is None:
+        name = unquote(found["name"].lower())
+    else:
+        name = unquote(found["six"])
+        IPv6Address(name)
+    return name, int(found["port"]) if found["port"] else None
+
+
 def _read(url: str) -> _Parts | None:
-    """The pieces of a URL; None if it makes no sense: the library's error may quote the password."""
+    """The pieces of a URL; None if it makes no sense: the reason may quote the password.
+
+    The standard library takes only a URL of one host to pieces: later releases refuse the brackets of one among others.
+    """
+    shape = _SHAPE.fullmatch(url.strip())
+    if not shape or _is_cut_password(shape["hosts"], shape["path"] or "", shape["query"] or "", shape["scheme"]):
+        return None
+    simple = shape["scheme"].partition("+")[0]
     try:
-        parts = urlsplit(url)
-        user, at, hosts = parts.netloc.rpartition("@")
-        found = [urlsplit(f"//{host}") for host in hosts.split(",")]
-        pairs = tuple((unquote(one.hostname or ""), one.port) for one in found)  # the port says so when it is no number
-        simple, mark, _ = parts.scheme.partition("+")
-        if mark and _STRAY_AT.search(url.partition("://")[2]):
-            return None
-        given = connections.parse_url(f"{simple}://{user}{at}host/?{parts.query}" if mark else url)
+        hosts = hosts_of(shape["hosts"])
+        given = connections.parse_url(f"{simple}://?{shape['query'] or ''}")
     except ValueError:
         return None
+    user, _, password = (shape["user"] or "").partition(":")
+    given |= {name: unquote(value) for name, value in zip(_USER, (user, password), strict=True) if value}
     kind = given.pop("connection_class", connections.Connection).__name__
-    return _Parts(url, kind, given, pairs, parts.path.strip("/"))
+    path = shape["path"] or ""
+    return _Parts(url, kind, given, hosts, path if simple == "unix" else path.strip("/"))
+
+
+def _is_cut_password(hosts: str, path: str, query: str, scheme: str) -> bool:
+    """Whether a user name or password seems to hold a raw `/` or `?`, so that a piece of it is taken for the host.
+
+    An `@` may stand in the path of a socket and in the value of a known option; elsewhere it ends a user's name.
+    """
+    known = connections.URL_QUERY_ARGUMENT_PARSERS.keys() | _OPTIONS
+    names = [item.partition("=")[0] for item in query.split("&") if "@" in item]
+    if any(name not in known and not name.startswith("ssl_") for name in names):
+        return True
+    return "@" in path and (scheme != "unix" or bool(hosts))
 
 
 def _single(parts: _Parts) -> Place:
     settings = taken(parts.given, WHO | WHERE)
-    if parts.kind != "UnixDomainSocketConnection":
-        settings["port"] = settings.get("port", REDIS_PORT)
-    elif not settings.get("path"):
-        raise UsageError(f"Redis URL {without_secret(parts.url)!r} names no socket; write unix:///path/to/socket")
+    if parts.kind == "UnixDomainSocketConnection":
+        settings |= {"path": unquote(parts.path)} if parts.path else {}
+        if not settings.get("path"):
+            raise UsageError(f"Redis URL {without_secret(parts.url)!r} names no socket; write unix:///path/to/socket")
+        return Place(parts.kind, settings)
+    if len(parts.hosts) > 1:
+        parts.refuse("a single server has one host; several are written redis+cluster://… or redis+sentinel://…")
+    ((host, port),) = parts.hosts
+    db = unquote(parts.path).replace("/", "")
+    settings |= {"host": host} if host else {}
+    settings["port"] = port or settings.get("port", REDIS_PORT)
+    if db and "db" not in settings:
+        if not (db.isascii() and db.isdigit()):
+            parts.refuse("the database after the host must be a number")
+        settings["db"] = int(db)
     return Place(parts.kind, settings)
 
 

@@ -148,6 +148,28 @@ def test_a_url_that_makes_no_sense_does_not_tell_it(url: str) -> None:
     assert_silent(told(refused.value))
 
 
+@pytest.mark.parametrize("cut", "/?#[]")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:4711{}9@redis.internal",
+        "redis://:4711{}9@redis.internal:6379/0",
+        "redis://ada:4711{}9@redis.internal/0",
+        "redis://:4711{}a=9@redis.internal/0",
+        "redis://:x@4711{}9@redis.internal",
+        "redis+cluster://:4711{}9@redis.internal",
+        "redis+sentinel://:4711{}9@redis.internal/main",
+        "rediss+sentinel://ada:4711{}main/9@redis.internal/main",
+        "unix://:4711{}9@/tmp/s",
+    ],
+)
+def test_a_password_that_a_raw_sign_cuts_is_no_port(url: str, cut: str) -> None:
+    with pytest.raises(UsageError, match="%40 %3A %2F %3F %23") as refused:
+        Queue("mail", redis=url.format(cut))
+
+    assert "4711" not in str(refused.value)
+
+
 def test_no_process_writes_it_however_much_it_says() -> None:
     play(_talk, ())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.parse
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedq import Queue, UsageError
+from schedq.connection import urls
 from schedq.connection.address import Address
+
+REAL_SPLIT = urllib.parse.urlsplit
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +41,10 @@ def connects_to(place: object) -> dict[str, Any]:
         ("rediss://:pw@h:1", {"host": "h", "port": 1, "db": 0, "password": "pw"}),
         ("unix:///tmp/r.sock?db=2", {"path": "/tmp/r.sock", "db": 2}),
         ("unix://:pw@/tmp/r.sock", {"path": "/tmp/r.sock", "db": 0, "password": "pw"}),
+        ("unix:///tmp/r@2.sock", {"path": "/tmp/r@2.sock", "db": 0}),
+        ("redis://h?password=p@ss&db=4", {"host": "h", "port": 6379, "db": 4, "password": "p@ss"}),
+        ("redis://[::1]:7/2", {"host": "::1", "port": 7, "db": 2}),
+        ("redis://h/0\n", {"host": "h", "port": 6379, "db": 0}),
         ("redis://h/0?socket_timeout=1&retry_on_timeout=yes&protocol=3", {"host": "h", "port": 6379, "db": 0}),
     ],
 )
@@ -45,7 +53,11 @@ def test_a_url_says_where(url: str, where: dict[str, Any]):
 
 
 @pytest.mark.parametrize(
-    "url", ["http://h", "h:6379", "", "redis:/h", "redis://h:port", "redis://h:99999", "unix://", "mem://", "redis//h"]
+    "url",
+    [
+        *("http://h", "h:6379", "", "redis:/h", "redis://h:port", "redis://h:99999", "unix://", "mem://", "redis//h"),
+        *("redis://h/mail", "redis://h/-1", "redis://a:1,b:2", "redis://::1", "redis://h/0#1"),
+    ],
 )
 def test_a_url_that_makes_no_sense_is_refused(url: str):
     with pytest.raises(UsageError, match="URL"):
@@ -105,6 +117,42 @@ def test_a_url_may_name_a_cluster_or_sentinels(url: str, label: str, way: dict[s
     assert address.label == label
     assert address.is_cluster == ("cluster" in url)
     assert address._where.way.settings == way
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("a:1,b:2,[::1]:3", (("a", 1), ("b", 2), ("::1", 3))),
+        ("[::1]:3,a", (("::1", 3), ("a", None))),
+        ("[::1],[2001:db8::2]:7,[fe80::1%25eth0]", (("::1", None), ("2001:db8::2", 7), ("fe80::1%eth0", None))),
+        ("Redis-1.Example.ORG:", (("redis-1.example.org", None),)),
+        ("", (("", None),)),
+    ],
+)
+def test_a_list_of_hosts_may_have_ipv6_addresses_anywhere(text: str, hosts: tuple[tuple[str, int | None], ...]):
+    assert urls.hosts_of(text) == hosts
+
+
+@pytest.mark.parametrize(
+    "text", ["::1", "[::1", "::1]", "[::1]7", "[a]:1", "[]", "a:b", "a:1:2", "a:65536", "a:-1", "a:²", "a[::1]"]
+)
+def test_what_is_no_list_of_hosts_is_refused(text: str):
+    with pytest.raises(UsageError, match="can't be read"):
+        Address(f"redis+cluster://b:1,{text}")
+
+
+@pytest.mark.parametrize("url", ["redis+cluster://a:1,b:2,[::1]:3", "rediss+sentinel://u:p@a:1,[::1]:3/main"])
+def test_no_list_of_hosts_is_handed_to_the_standard_library(url: str, monkeypatch: pytest.MonkeyPatch):
+    """Which refuses the brackets of one host among others, in the releases of 2025 and later."""
+
+    def strict(url: str, *args: Any) -> Any:
+        assert "," not in url
+        return urllib.parse.SplitResult(*REAL_SPLIT(url, *args))
+
+    monkeypatch.setattr(urllib.parse, "urlsplit", strict)
+    monkeypatch.setattr(urls, "urlsplit", strict, raising=False)
+
+    assert "[::1]:3" in Address(url).label
 
 
 def test_sentinels_have_a_user_of_their_own():
