@@ -15,10 +15,10 @@ from schedq.clocks import monotonic
 from schedq.connection.asender import AsyncSender
 from schedq.connection.resolver import in_thread
 from schedq.durability import Durability
-from schedq.errors import SchedqError
+from schedq.errors import JobGone, SchedqError
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, Options, Settlement
-from schedq.operations import attempts, control, directory, enqueue, preparing, upkeep, views
+from schedq.operations import absence, attempts, control, directory, enqueue, preparing, upkeep, views
 from schedq.operations.waiting import POLL_S, ended, milliseconds
 
 
@@ -229,6 +229,9 @@ class AsyncQueue(AsyncInspected, door="aio"):
         """As `Queue.result`."""
         return ended(job_id, await self._standing(job_id, timeout))
 
+    async def _absent(self, job_id: str) -> JobGone:
+        return await self._drive(absence.absent(self.settings, job_id))
+
     async def _standing(self, job_id: str, timeout: Duration | None) -> views.Standing:
         watch = views.watch(self.settings, job_id)
         left_s = None if timeout is None else duration_ms(timeout, "timeout") / 1000
@@ -245,7 +248,9 @@ class AsyncQueue(AsyncInspected, door="aio"):
                 await self._sender.listen(channel, hear)
                 await _told(told, POLL_S if left_s is None else min(POLL_S, left_s))  # subscribed
             while True:
-                standing = views.found(job_id, await self._ask(watch))
+                standing = await self._ask(watch)
+                if standing is None:
+                    raise await self._absent(job_id)
                 left = POLL_S if deadline is None else min(POLL_S, deadline - monotonic())
                 if standing.status in lifecycle.FINISHED or left <= 0:
                     return standing

@@ -39,7 +39,7 @@ class Application:
         max_attempts: claims a job gets.
         backoff: waits between attempts.
         completed_ttl: seconds that a completed job's record is kept.
-        completed_history: completed jobs that are kept.
+        completed_history: most completed jobs that are kept; the oldest go first, also before `completed_ttl`.
         failed_history: failed jobs that are kept, and cancelled ones.
         min_keep: seconds that a finished record stays at the least.
         max_pending: most jobs that may wait; None for no limit.
@@ -75,7 +75,7 @@ class Application:
         max_attempts: int = 3,
         backoff: plans.Plan = plans.Exponential(base=2, factor=2, cap=600, jitter=0.5),  # noqa: B008 - frozen
         completed_ttl: float = 3600,
-        completed_history: int = 1000,
+        completed_history: int = 100_000,
         failed_history: int = 10_000,
         min_keep: float = 30,
         max_pending: int | None = None,

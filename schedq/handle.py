@@ -43,6 +43,10 @@ class BlockingDoor(Protocol):
         """Wait for a job's end."""
         ...
 
+    def _absent(self, job_id: str) -> JobGone:
+        """Why nothing is stored of a job."""
+        ...
+
 
 class AsyncDoor(Protocol):
     """What a task and a job need of the asyncio queue."""
@@ -73,6 +77,10 @@ class AsyncDoor(Protocol):
 
     async def wait(self, job_id: str, timeout: Duration | None = None) -> bool:
         """Wait for a job's end."""
+        ...
+
+    async def _absent(self, job_id: str) -> JobGone:
+        """Why nothing is stored of a job."""
         ...
 
 
@@ -116,7 +124,10 @@ class Job(Generic[R]):
         Raises:
             JobGone: nothing is stored of it.
         """
-        return _status(self.id, self.record())
+        record = self.record()
+        if record is None:
+            raise self._doors.blocking._absent(self.id)
+        return record.status
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Wait until it is completed, failed or cancelled; False when `timeout` (seconds) ran out first.
@@ -146,7 +157,10 @@ class Job(Generic[R]):
 
     async def astatus(self) -> str:
         """Twin of `status`."""
-        return _status(self.id, await self.arecord())
+        record = await self.arecord()
+        if record is None:
+            raise await self._doors.aio._absent(self.id)
+        return record.status
 
     async def await_(self, timeout: Duration | None = None) -> bool:
         """Twin of `wait`."""
@@ -160,9 +174,3 @@ class Job(Generic[R]):
     async def acancel(self) -> Cancellation:
         """Twin of `cancel`."""
         return await self._doors.aio.cancel(self.id)
-
-
-def _status(job_id: str, record: JobRecord | None) -> str:
-    if record is None:
-        raise JobGone(f"nothing is stored of job {job_id}: trimmed, purged, or never there")
-    return record.status

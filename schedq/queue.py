@@ -12,10 +12,11 @@ from schedq.aio import AsyncQueue
 from schedq.clocks import monotonic
 from schedq.connection.sender import Sender
 from schedq.durability import Durability
+from schedq.errors import JobGone
 from schedq.inspector import Inspected
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, NewJob, Options, Settlement
-from schedq.operations import attempts, control, directory, enqueue, preparing, upkeep, views
+from schedq.operations import absence, attempts, control, directory, enqueue, preparing, upkeep, views
 from schedq.operations.waiting import POLL_S, ended, milliseconds
 
 
@@ -265,6 +266,9 @@ class Queue(Inspected, door="blocking"):
         """
         return ended(job_id, self._standing(job_id, timeout))
 
+    def _absent(self, job_id: str) -> JobGone:
+        return self._drive(absence.absent(self.settings, job_id))
+
     def _standing(self, job_id: str, timeout: Duration | None) -> views.Standing:
         watch = views.watch(self.settings, job_id)
         left_s = None if timeout is None else duration_ms(timeout, "timeout") / 1000
@@ -274,7 +278,9 @@ class Queue(Inspected, door="blocking"):
             if deadline is None or left_s:
                 next(messages)  # subscribed: what ends from now on is told
             while True:
-                standing = views.found(job_id, self._ask(watch))
+                standing = self._ask(watch)
+                if standing is None:
+                    raise self._absent(job_id)
                 left = POLL_S if deadline is None else min(POLL_S, deadline - monotonic())
                 if standing.status in lifecycle.FINISHED or left <= 0:
                     return standing

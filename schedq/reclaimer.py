@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -10,17 +11,21 @@ from schedq.clocks import monotonic
 from schedq.link import Link
 from schedq.observer import NOBODY, Observers
 from schedq.operations import upkeep
-from schedq.settings import Settings
+from schedq.settings import HIGH_MEMORY_HISTORY, PROMISED_S, Settings
 
 log: Final = logging.getLogger("schedq")
 _JUMP_MS: Final = 1000
 _ROUTINE_S: Final = 10
+_MORE_S: Final = 1
+"""Seconds until histories are trimmed again if all passes of one look were not enough."""
 _MOST_PASSES: Final = 20
 _LATE: Final = 0.75
 """Renewal intervals by which a look may be late."""
 _LATEST_S: Final = 2.0
 """Seconds by which a live worker's renewal may be late, or a quarter of an interval if that is less: its connection may
 have broken unnoticed, so that it is sent again, and its process may be busy."""
+_AGAIN_S: Final = 60.0
+"""Seconds between two warnings about results that are deleted early."""
 _UNWATCHED_S: Final = 1.5
 """Seconds between two looks in which Redis's clock may have stepped there and back. The holder looks every second."""
 
@@ -54,6 +59,7 @@ class Reclaimer:
         self._routine_at = monotonic()
         self._offset = -1
         self._shorten = False
+        self._retention = Retention()
 
     def use(self, settings: Settings) -> None:
         """Go by other settings from now on."""
@@ -131,4 +137,44 @@ class Reclaimer:
                 self._observers.jobs_reclaimed(self._settings.name, sweep.taken_back)
             if not sweep.has_more:
                 break
+        else:
+            self._routine_at = monotonic() + _MORE_S
+        self._retention.notice(self._settings, sweep)
         return has_taken
+
+
+class Retention:
+    """Watches one queue's completed records; told of every sweep by the process that makes them."""
+
+    def __init__(self) -> None:
+        self._trimmed = 0
+        self._said_at = -math.inf
+
+    def notice(self, settings: Settings, sweep: upkeep.Sweep) -> None:
+        """Warn if records were trimmed since the last warning, and so early that results can be missed."""
+        is_early = sweep.kept_ms < 1000 * min(settings.completed_ttl, PROMISED_S)
+        has_grown = sweep.trimmed > self._trimmed
+        if not has_grown or not is_early or monotonic() - self._said_at < _AGAIN_S:
+            return
+        self._trimmed, self._said_at = sweep.trimmed, monotonic()
+        log.warning(
+            "queue %s: results are deleted after %.0f s, before completed_ttl (%g s) is over, %s so far: %s",
+            settings.name,
+            sweep.kept_ms / 1000,
+            settings.completed_ttl,
+            f"{sweep.trimmed:,}",
+            _way_out(settings, sweep),
+            extra={"queue": settings.name},
+        )
+
+
+def _way_out(settings: Settings, sweep: upkeep.Sweep) -> str:
+    if sweep.is_memory_high and settings.completed_history > HIGH_MEMORY_HISTORY:
+        return (
+            f"Redis uses more than 80 % of maxmemory, so the queue keeps {HIGH_MEMORY_HISTORY:,} results; "
+            "raise maxmemory, or lower completed_ttl"
+        )
+    return (
+        f"the queue keeps {settings.completed_history:,} results (completed_history); "
+        "raise that, or lower completed_ttl if nobody needs them for so long"
+    )

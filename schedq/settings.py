@@ -16,6 +16,11 @@ from schedq.keys import QueueKeys
 KEEP_ALL: Final = -1
 """A history cap of a process that does not know the application's: it trims nothing."""
 
+PROMISED_S: Final = 600
+"""Seconds that a result can be read, unless `completed_ttl` is shorter: if caps delete it sooner, that is a warning."""
+HIGH_MEMORY_HISTORY: Final = 1000
+"""Completed records that are kept while Redis uses more than 80 % of its memory; the scripts go by it."""
+
 _STORED: Final = (
     "visibility_ms",
     "max_attempts",
@@ -39,7 +44,8 @@ class Settings:
         max_attempts: claims a job gets before it fails for good, unless the job or its task says otherwise.
         backoff: waits between attempts, unless the job or its task says otherwise.
         completed_ttl: seconds until a completed job's record expires.
-        completed_history: completed jobs that are kept; 0 keeps none after `min_keep`.
+        completed_history: most completed jobs that are kept, 1,000 of them while Redis is nearly full; the oldest go
+            first. 0 keeps none after `min_keep`.
         failed_history: failed jobs that are kept, and cancelled ones; they have no TTL.
         min_keep: seconds that a finished record stays whatever the caps, so that a request sent again finds it.
         max_pending: most jobs that may wait in `pending`; None for no limit. Delayed jobs do not count.
@@ -59,7 +65,7 @@ class Settings:
     max_attempts: int = 3
     backoff: plans.Plan = field(default_factory=lambda: plans.Exponential(base=2, factor=2, cap=600, jitter=0.5))
     completed_ttl: float = 3600
-    completed_history: int = 1000
+    completed_history: int = 100_000
     failed_history: int = 10_000
     min_keep: float = 30
     max_pending: int | None = None

@@ -164,7 +164,7 @@ class _Examination:
         waits = self._ask(queue, delayed.look(keys, alive.now_ms))
         self._add(delayed.judge(name, waits, is_tended=alive.is_tended))
         self._add(clock.judge_ahead(name, *self._ask(queue, clock.ahead(keys.log))))
-        self._add(histories.judge(name, self._ask(queue, histories.look(queue.settings))))
+        self._add(histories.judge(name, self._ask(queue, histories.look(queue.settings, alive.now_ms))))
         self._add(agreement.judge(name, self._ask(queue, agreement.look(queue.settings, alive.now_ms))))
         self._schedules(queue, alive)
         self._misplaced(queue, is_tended=alive.is_tended)

@@ -1,4 +1,4 @@
-"""What programs written from the guide do to histories that they share: LTRIM to 50, EXPIRE after 300 s."""
+"""How long histories last: results that go early, and what programs written from the guide do to what they share."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schedq.doctor.asking import asked, known, plain
-from schedq.doctor.finding import Finding, few, many
+from schedq.doctor.finding import Finding, few, many, span
 from schedq.errors import SchedqError
 from schedq.job import whole
 from schedq.lifecycle import COMPLETED, FAILED
 from schedq.operations import Flow
-from schedq.settings import Settings
+from schedq.settings import HIGH_MEMORY_HISTORY, PROMISED_S, Settings
 
 _LOOKED_AT: Final = 200
 _THEIR_CAP: Final = 50
+_HIGH_FOR_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,10 @@ class Histories:
         lengths: entries of `completed` and `failed`.
         totals: of stats: jobs that ended so, ever.
         caps: the application's, -1 if it keeps all or none is known.
+        trimmed: completed records that were deleted before they expired, ever.
+        kept_ms: how long the oldest completed record that is left has been completed.
+        ttl_s: how long they are to be kept.
+        is_memory_high: Redis was nearly full in the last minute.
     """
 
     foreign: tuple[str, ...]
@@ -35,10 +40,14 @@ class Histories:
     lengths: dict[str, int]
     totals: dict[str, int]
     caps: dict[str, int]
+    trimmed: int
+    kept_ms: int
+    ttl_s: float
+    is_memory_high: bool
 
 
-def look(queue: Settings) -> Flow[Histories]:
-    """Look at the newest records, at most 200 of each history."""
+def look(queue: Settings, now_ms: int) -> Flow[Histories]:
+    """Look at the newest records, at most 200 of each history, and at the oldest completed one."""
     keys = queue.keys
     lengths: dict[str, int] = {}
     totals: dict[str, int] = {}
@@ -59,7 +68,18 @@ def look(queue: Settings) -> Flow[Histories]:
         if place == FAILED:
             expiring += [name for name, ttl in zip(found, expiries, strict=True) if known(ttl, -1) >= 0]
     caps = {COMPLETED: queue.completed_history, FAILED: queue.failed_history}
-    return Histories(tuple(foreign), tuple(expiring), lengths, totals, caps)
+    trimmed, high_at, oldest = yield [
+        plain("HGET", keys.stats, "trimmed_total"),
+        plain("HGET", keys.stats, "memory_high_at_ms"),
+        plain("LRANGE", keys.completed, -1, -1),
+    ]
+    completed_at = (
+        yield [plain("HGET", keys.job(known(oldest, ["-"])[0]), "completed_at_ms")] if known(oldest, []) else []
+    )
+    kept_ms = max(0, now_ms - whole(known(completed_at[0], "0"))) if completed_at else 0
+    is_memory_high = now_ms - whole(known(high_at, "0")) < _HIGH_FOR_MS
+    early = (whole(known(trimmed, "0")), kept_ms, queue.completed_ttl, is_memory_high)
+    return Histories(tuple(foreign), tuple(expiring), lengths, totals, caps, *early)
 
 
 def _is_foreign(record: Any, place: str) -> bool:
@@ -92,6 +112,7 @@ def judge(queue: str, found: Histories) -> Iterator[Finding]:
             queue=queue,
             examples=few(found.expiring),
         )
+    yield from _early(queue, found)
     for place in (COMPLETED, FAILED):
         length, total, cap = found.lengths[place], found.totals[place], found.caps[place]
         if found.foreign and length == _THEIR_CAP and total > _THEIR_CAP and cap != _THEIR_CAP:
@@ -104,3 +125,25 @@ def judge(queue: str, found: Histories) -> Iterator[Finding]:
                 f"let it LTRIM to your {place}_history" + (f" ({cap:,})" if cap >= 0 else ""),
                 queue=queue,
             )
+
+
+def _early(queue: str, found: Histories) -> Iterator[Finding]:
+    """Whether results are deleted before their time."""
+    cap = found.caps[COMPLETED]
+    is_by_memory = found.is_memory_high and cap > HIGH_MEMORY_HISTORY
+    limit = HIGH_MEMORY_HISTORY if is_by_memory else cap
+    if not found.trimmed or cap <= 0 or found.lengths[COMPLETED] < limit or found.kept_ms >= 1000 * found.ttl_s:
+        return
+    yield Finding(
+        "results-trimmed",
+        "warning" if found.kept_ms < 1000 * min(found.ttl_s, PROMISED_S) else "note",
+        f"results are deleted after {span(found.kept_ms)}, before completed_ttl ({found.ttl_s:g} s) is over: "
+        f"{found.trimmed:,} so far",
+        f"the queue keeps {limit:,} results, "
+        + ("as Redis uses over 80 % of maxmemory" if is_by_memory else "its completed_history")
+        + "; Job.result() of an older job raises JobGone",
+        "raise maxmemory, or lower completed_ttl"
+        if is_by_memory
+        else "raise completed_history, or lower completed_ttl",
+        queue=queue,
+    )

@@ -83,7 +83,7 @@ WORKER: Final = Role(
     | _words("announce beat claim drop fire leave peek promote reclaim recover renew sample settle stats upsert wake"),
     plain=PRODUCER.plain | _words("bzpopmin"),
     inside=PRODUCER.inside
-    | _words("del get hexists hgetall hlen lmove lpop lset pexpire pttl rpop rpush set")
+    | _words("del get hexists hgetall hlen info lmove lpop lset pexpire pttl rpop rpush set")
     | _words("zcount zrangebyscore zremrangebyscore"),
 )
 VIEWER: Final = Role(

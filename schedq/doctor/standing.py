@@ -14,6 +14,7 @@ from schedq.doctor.asking import asked, plain
 from schedq.doctor.places import LISTS, SETS
 from schedq.errors import Conflict, SchedqError
 from schedq.keys import QueueKeys
+from schedq.lifecycle import COMPLETED
 from schedq.operations import Flow, Operation
 
 _SEARCHED: Final = 10_000
@@ -32,7 +33,8 @@ class Standing:
         expires: its record has a time to live.
         places: each place that holds it -> how often.
         has_lease: it is in `leases`.
-        is_sure: it was looked for in all of each place; else one is too long to be searched, or of a wrong type.
+        is_sure: it was looked for in all of each place that may have it; else one is too long to be searched, or of a
+            wrong type.
     """
 
     id: str
@@ -46,11 +48,11 @@ class Standing:
 
 def look(keys: QueueKeys, ids: Sequence[str], lengths: dict[str, int]) -> Flow[list[Standing]]:
     """Look at some jobs closely; those that moved meanwhile are left out."""
-    is_sure = all(lengths.get(place, 0) <= 2 * _SEARCHED for place in LISTS)
+    long = {place for place in LISTS if lengths.get(place, 0) > 2 * _SEARCHED}
     found: list[Standing] = []
     for job_id in ids:
         answers = yield from asked(_questions(keys, job_id))
-        standing = _read(job_id, answers, is_sure=is_sure)
+        standing = _read(job_id, answers, long)
         if standing is not None:
             found.append(standing)
     return found
@@ -74,13 +76,12 @@ def _questions(keys: QueueKeys, job_id: str) -> list[Operation[Any]]:
     ]
 
 
-def _read(job_id: str, answers: Sequence[Any], *, is_sure: bool) -> Standing | None:
+def _read(job_id: str, answers: Sequence[Any], long: set[str]) -> Standing | None:
     before, *rest, kind, expiry, after = answers
     if repr(before) != repr(after) and not isinstance(before, SchedqError):
         return None
     if any(isinstance(answer, SchedqError) and not isinstance(answer, Conflict) for answer in answers):
         return None
-    is_sure = is_sure and not any(isinstance(answer, SchedqError) for answer in rest)
     places: dict[str, int] = {}
     for number, place in enumerate(LISTS):
         ends = rest[2 * number : 2 * number + 2]
@@ -91,4 +92,7 @@ def _read(job_id: str, answers: Sequence[Any], *, is_sure: bool) -> Standing | N
     if isinstance(delayed, str):
         places["delayed"] = 1
     status = (before[0] or "") if isinstance(before, list) else ""
+    # Completed jobs are many. Nobody but a completed job is missed for standing unseen among them.
+    unseen = long if status == COMPLETED else long - {COMPLETED}
+    is_sure = not unseen and not any(isinstance(answer, SchedqError) for answer in rest)
     return Standing(job_id, str(kind), status, int(expiry) >= 0, places, isinstance(lease, str), is_sure)

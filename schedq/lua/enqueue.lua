@@ -3,8 +3,8 @@ Store new jobs and put each into `pending`, or into `delayed` when it is due lat
 
 The first write is one that Redis refuses when memory is full, so the whole batch fails then and leaves no trace.
 Own ids are fresh; a caller's id may have been here before: then the same payload changes nothing and another one is a
-conflict. A caller's id may also stand in a history whose record has expired, so it is searched for there; the number
-of jobs taken per call sinks with the length of the histories. A call that stores nothing new writes what is there
+conflict. A caller's id may also stand in a history whose record has expired, so it is searched for there, in `completed`
+at the old end only, where such entries are; the number of jobs taken per call sinks with the length of the histories. A call that stores nothing new writes what is there
 once more, because WAIT and WAITAOF speak of what their own connection has written: who sends a job again must hear
 of the replicas and the disk, and on a new connection a server may answer at once for one that only read.
 
@@ -18,7 +18,7 @@ local pending, delayed, completed, failed, cancelled = KEYS[1], KEYS[2], KEYS[3]
 local stats, wake, paused, promoter = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local jobs, clock, due_channel, theirs = ARGV[1], ARGV[2], ARGV[3], ARGV[5] == '1'
 local max_pending = tonumber(ARGV[4])
-local LAST_INSTANT = 253402300799999
+local LAST_INSTANT, MOST_SEARCHED = 253402300799999, 2000
 --@include _clock
 --@include _guard
 --@include _tally
@@ -56,7 +56,9 @@ local bad = misfit('list', pending) or misfit('zset', delayed)
 if bad then return bad end
 
 local waiting, searched = redis.call('LLEN', pending), 0
-if theirs then searched = redis.call('LLEN', completed) + redis.call('LLEN', failed) + redis.call('LLEN', cancelled) end
+if theirs then
+  searched = math.min(redis.call('LLEN', completed), MOST_SEARCHED) + redis.call('LLEN', failed) + redis.call('LLEN', cancelled)
+end
 local allowance = theirs and math.max(1, math.floor(100000 / (searched + 100))) or 1000
 
 -- Where in ARGV the jobs begin, and their keys. Mostly none of them is there, and one look at all says so.
@@ -113,7 +115,7 @@ if #later > 0 then redis.call('ZADD', delayed, unpack(later)) end
 for _, n in ipairs(new) do
   local id = ARGV[starts[n]]
   if theirs and searched > 0 then
-    redis.call('LREM', completed, 1, id)
+    if redis.call('LPOS', completed, id, 'RANK', -1, 'MAXLEN', MOST_SEARCHED) then redis.call('LREM', completed, -1, id) end
     redis.call('LREM', failed, 1, id)
     redis.call('LREM', cancelled, 1, id)
   end

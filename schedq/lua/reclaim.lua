@@ -18,7 +18,8 @@ ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 due channel  6 lim
       which may have jumped since
       15 whether the caller knows options of tasks that are not written down (1 or 0)
       16... per job: id, attempts, max_attempts, wait in ms
-Returns  {now, whether more have expired (1 or 0), next offset or -1, how many were taken back, id, ...,
+Returns  {now, whether more is to be done (1 or 0), next offset or -1, completed records trimmed ever, ms since the
+         oldest that is left completed, whether memory is high (1 or 0), how many were taken back, id, ...,
          then per job that needs a decision: id, attempts, its own max_attempts or '', backoff or '', and payload}
 ]]
 local processing, leases, pending, delayed, completed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -30,6 +31,7 @@ local completed_history, failed_history, min_keep = tonumber(ARGV[9]), tonumber(
 local offset, shorten = tonumber(ARGV[12]), ARGV[13] == '1'
 local looked_at, knows_tasks = tonumber(ARGV[14]), ARGV[15] == '1'
 local PAGE, MOST_SEARCHED, FURTHEST, MOST_BYTES = 200, 10000, 100, 1048576
+local MOST_TRIMMED, HIGH_MEMORY = 200, 0.8
 local LAST_INSTANT = 253402300799999
 --@include _clock
 --@include _guard
@@ -43,6 +45,7 @@ local LAST_INSTANT = 253402300799999
 --@include _attempt
 --@include _place
 --@include _trim
+--@include _completed
 local bad = misfit('list', processing, pending, completed, failed, cancelled, broken) or misfit('zset', leases, delayed)
 if bad then return bad end
 
@@ -82,7 +85,8 @@ end
 local function keep(id, job)
   local history = HISTORIES[job[1]]
   if not history or (job[1] ~= 'cancelled' and not job[14]) then return false end
-  if redis.call('LLEN', history) > MOST_SEARCHED or redis.call('LPOS', history, id) then return false end
+  -- It came there lately, so that the newest show whether it did.
+  if redis.call('LPOS', history, id, 'MAXLEN', MOST_SEARCHED) then return false end
   redis.call('HDEL', jobs .. id, 'claim_token', 'stop', 'waiter')
   if job[1] == 'completed' then redis.call('PEXPIRE', jobs .. id, HOUR) else redis.call('PERSIST', jobs .. id) end
   redis.call('LPUSH', history, id)
@@ -251,14 +255,39 @@ if offset >= 0 then
   offset = #page < PAGE and -1 or offset + PAGE
 end
 
-forget_expired(completed, completed_history)
-forget_expired(failed, failed_history)
-trim(completed, 'completed', 'completed_at_ms', completed_history, min_keep, 200)
-trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep, 200)
-trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep, 200)
+-- `settle.lua` goes by this note, which lasts a minute, so that a job that ends costs no look at the memory.
+local function note_memory()
+  if redis.call('LLEN', completed) <= KEPT_IN_HIGH_MEMORY then return end
+  local section = 'memory'
+  local info = redis.pcall('INFO', section)
+  if type(info) ~= 'string' then return end  -- not everywhere may it be asked
+  local function number(name) return tonumber(string.match(info, '\n' .. name .. ':(%d+)')) or 0 end
+  local most = number('maxmemory')
+  if most > 0 and number('used_memory') - number('mem_not_counted_for_evict') > HIGH_MEMORY * most then
+    redis.pcall('HSET', stats, 'memory_high_at_ms', stamp)
+  end
+end
+
+-- How long the oldest completed record that is kept has been there.
+local function kept_ms()
+  local oldest = redis.call('LINDEX', completed, -1)
+  return oldest and math.max(0, now - whole(redis.pcall('HGET', jobs .. oldest, 'completed_at_ms'))) or 0
+end
+
+note_memory()
+local forgotten = {
+  forget_expired(completed, completed_history),
+  forget_expired(failed, failed_history),
+  trim_completed(completed_history, min_keep, MOST_TRIMMED),
+  trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep, MOST_TRIMMED),
+  (trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep, MOST_TRIMMED)),
+}
 if earliest < head then announce_due(earliest) end
 
-local reply = {now, (#expired == limit and left < limit) and 1 or 0, offset, #taken_back}
+local more = #expired == limit and left < limit
+for _, count in ipairs(forgotten) do more = more or count >= MOST_TRIMMED end
+local trimmed = whole(redis.pcall('HGET', stats, 'trimmed_total'))
+local reply = {now, more and 1 or 0, offset, trimmed, trimmed > 0 and kept_ms() or 0, is_memory_high() and 1 or 0, #taken_back}
 for _, id in ipairs(taken_back) do reply[#reply + 1] = id end
 for _, value in ipairs(undecided) do reply[#reply + 1] = value end
 return reply

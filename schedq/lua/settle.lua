@@ -33,6 +33,7 @@ local LAST_INSTANT = 253402300799999
 --@include _attempt
 --@include _place
 --@include _trim
+--@include _completed
 local bad = misfit('list', processing, pending, completed, failed, cancelled) or misfit('zset', leases, delayed)
 if bad then return bad end
 
@@ -142,7 +143,7 @@ push_returned()
 -- Last, since a job with a lease that is in no place is put back: by the reclaimer, if an error ended this before.
 redis.call('ZREM', leases, unpack(gone))
 local budget = 2 * #gone + 10
-if ended.completed then trim(completed, 'completed', 'completed_at_ms', completed_history, min_keep, budget) end
+if ended.completed then trim_completed(completed_history, min_keep, budget) end
 if ended.failed then trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep, budget) end
 if ended.cancelled then trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep, budget) end
 for outcome, count in pairs(counts) do tally(outcome .. '_total', count) end

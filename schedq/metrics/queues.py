@@ -42,6 +42,7 @@ TOTALS: Final = {
     "purged": ("schedq_jobs_purged", "Jobs deleted by operators."),
     "broken": ("schedq_jobs_broken", "Ids that could not be run because their data is gone or of the wrong type."),
     "strays": ("schedq_stray_entries", "Second entries of one id that were removed."),
+    "trimmed": ("schedq_results_trimmed", "Completed records deleted by completed_history before they expired."),
     "fired": ("schedq_slots_fired", "Slots of schedules for which a job was made."),
 }
 """Total in `Stats`, without `_total` → name of its metric, without `_total`, and help."""

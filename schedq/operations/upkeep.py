@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from schedq import backoff as plans
@@ -64,14 +64,20 @@ class Sweep:
     Attributes:
         now_ms: Redis's clock.
         taken_back: ids of jobs whose lease had ended.
-        has_more: more leases have ended.
+        has_more: more leases have ended, or a history has more to trim.
         next_offset: page of `processing` to look at next, or -1.
+        trimmed: completed records that were trimmed before they expired, since the queue began.
+        kept_ms: how long the oldest completed record that is left has been completed; 0 if none was ever trimmed.
+        is_memory_high: Redis was nearly full in the last minute, so that fewer completed records are kept.
     """
 
     now_ms: int
     taken_back: tuple[str, ...]
     has_more: bool
     next_offset: int
+    trimmed: int
+    kept_ms: int
+    is_memory_high: bool
 
 
 class Beat(NamedTuple):
@@ -191,8 +197,14 @@ def sweep(
         decisions += (job.job_id, job.attempts, most, wait)
     request = _reclaim(queue, -1, decisions, shorten=False, looked_at_ms=looked_at_ms, knows_tasks=knows_tasks)
     (answer,) = yield [request]
+    rest: Sweep
     rest, _ = firm(answer)
-    return Sweep(rest.now_ms, found.taken_back + rest.taken_back, found.has_more or rest.has_more, found.next_offset)
+    return replace(
+        rest,
+        taken_back=found.taken_back + rest.taken_back,
+        has_more=found.has_more or rest.has_more,
+        next_offset=found.next_offset,
+    )
 
 
 def take_back(queue: Settings, tasks: Mapping[str, TaskOptions] = _NO_TASKS) -> Flow[list[str]]:
@@ -270,13 +282,13 @@ def _reclaim(
 
 
 def _read_sweep(reply: list[Any]) -> tuple[Sweep, list[_Undecided]]:
-    now, more, offset, count = (int(value) for value in reply[:4])
-    rest = reply[4 + count :]
+    now, more, offset, trimmed, kept_ms, is_high, count = (int(value) for value in reply[:7])
+    taken_back, rest = tuple(reply[7 : 7 + count]), reply[7 + count :]
     undecided = [
         _Undecided(job_id, whole(attempts), whole(most) or None, plan, payload)
         for job_id, attempts, most, plan, payload in (rest[n : n + 5] for n in range(0, len(rest), 5))
     ]
-    return Sweep(now, tuple(reply[4 : 4 + count]), more == 1, offset), undecided
+    return Sweep(now, taken_back, more == 1, offset, trimmed, kept_ms, is_high == 1), undecided
 
 
 def wake(queue: Settings) -> Operation[bool]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypedDict, cast
 
 from schedq import lua
-from schedq.errors import JobGone, UsageError
+from schedq.errors import UsageError
 from schedq.job import JobRecord, score_ms, whole
 from schedq.keys import checked_id
 from schedq.operations import Flow, Operation, firm, same
@@ -38,6 +38,7 @@ class Stats(TypedDict):
     broken_total: int
     strays_total: int
     fired_total: int
+    trimmed_total: int
     pending_depth: int
     processing_depth: int
     completed_depth: int
@@ -94,17 +95,6 @@ def checked_limit(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_LISTED:
         raise UsageError(f"limit must be a whole number of 1 to {MOST_LISTED}, got {value!r}")
     return value
-
-
-def found(job_id: str, standing: Standing | None) -> Standing:
-    """The standing, or raise.
-
-    Raises:
-        JobGone: nothing is stored of the job.
-    """
-    if standing is None:
-        raise JobGone(f"nothing is stored of job {job_id}: trimmed, purged, or never there")
-    return standing
 
 
 def reach(queue: Settings) -> Operation[object]:

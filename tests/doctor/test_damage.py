@@ -325,6 +325,28 @@ def test_what_a_guide_worker_leaves_in_histories_is_told(mail: Queue, diagnosis:
     assert found["record-unlisted"].says.startswith("10 ")
 
 
+@pytest.mark.parametrize(("kept_s", "level"), [(40, "warnings"), (1200, "notes"), (3700, "nothing")])
+def test_results_that_are_deleted_early_are_told(mail: Queue, diagnosis: Examine, client: Any, kept_s: int, level: str):
+    client.hset("queue:mail:settings", mapping={"completed_history": 20, "completed_ttl": 3600})
+    for _ in range(25):
+        mail.enqueue(1)
+        mail.complete(claimed(mail))
+    client.ltrim("queue:mail:completed", 0, 19)
+    client.hset("queue:mail:stats", "trimmed_total", 5)
+    oldest = client.lindex("queue:mail:completed", -1)
+    client.hset(f"queue:mail:job:{oldest}", "completed_at_ms", now_ms() - 1000 * kept_s)
+
+    found = diagnosis()
+
+    assert ("results-trimmed" in found.codes, "results-trimmed" in found.notes) == (
+        level == "warnings",
+        level == "notes",
+    )
+    if level == "warnings":
+        assert found["results-trimmed"].says.endswith("before completed_ttl (3600 s) is over: 5 so far")
+        assert found["results-trimmed"].remedy == "raise completed_history, or lower completed_ttl"
+
+
 def test_a_clock_that_went_back_shows_in_the_audit_stream(mail: Queue, diagnosis: Examine, client: Any):
     client.xadd("queue:mail:log", {"move": "completed"}, id=f"{now_ms() + 10_900_000}-0")
 

@@ -22,7 +22,7 @@ def test_a_queue_has_the_settings_of_the_design_by_itself():
         max_attempts=3,
         backoff=Exponential(base=2, factor=2, cap=600, jitter=0.5),
         completed_ttl=3600,
-        completed_history=1000,
+        completed_history=100_000,
         failed_history=10_000,
         min_keep=30,
         max_pending=None,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
-from schedq import Discard
-from schedq.operations import upkeep
+from schedq import Discard, JobGone, Queue
+from schedq.ids import new_request
+from schedq.job import Settlement
+from schedq.operations import attempts, upkeep
 from schedq.settings import Settings
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
+from tests.servers import Server
 from tests.verbs.scenes import one_door
 
 TRIMMED = pytest.mark.breaks("totals", because="histories were trimmed, what was counted was not")
@@ -23,6 +28,125 @@ def finish(queue: Handle, count: int, end: str = "completed") -> list[str]:
             job = queue.claim(0)
             assert queue.complete(job) if end == "completed" else queue.fail(job, Discard())
     return ids
+
+
+def complete_many(queue: Handle, count: int) -> list[str]:
+    """Complete so many jobs in a few requests."""
+    ids: list[str] = queue.enqueue_many(range(count))
+    for first in range(0, count, 150):
+        claimed = queue._ask(attempts.claim(queue.settings, new_request(), 150)).jobs
+        ended = [Settlement("complete", job.id, job.claim_token, text="1") for job in claimed]
+        assert first + len(claimed) <= count
+        assert set(queue._drive(attempts.settle_all(queue.settings, ended))) == {"OK"}
+    return ids
+
+
+def sweep(queue: Handle, times: int = 1) -> upkeep.Sweep:
+    """So many passes of a reclaimer; what the last one says."""
+    for _ in range(times):
+        found: upkeep.Sweep = queue._drive(upkeep.sweep(queue.settings))
+    return found
+
+
+@one_door
+def test_all_results_of_a_fan_out_can_be_read_for_ten_minutes(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock)
+    ids = complete_many(queue, 3000)
+
+    clock.pass_time(599)
+    complete_many(queue, 150)
+    sweep(queue, 5)
+
+    assert all(queue.result(job_id, 0) == 1 for job_id in ids)
+    assert queue.stats()["trimmed_total"] == 0
+
+
+@TRIMMED
+@one_door
+def test_results_that_go_early_are_counted_oldest_first(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock, completed_history=200)
+    ids = complete_many(queue, 300)
+    clock.pass_time(31)
+    newest = complete_many(queue, 150)
+
+    found = sweep(queue, 2)
+
+    assert queue.places() == {"completed": [*ids[-50:], *newest]}
+    assert queue.stats()["trimmed_total"] == found.trimmed == 250
+    assert (found.kept_ms, found.is_memory_high) == (31_000, False)
+
+
+@TRIMMED
+@one_door
+def test_results_that_nobody_wanted_to_keep_count_as_no_loss(make_queue: MakeQueue):
+    queue = make_queue(completed_history=0, min_keep=0, retry_for=0)
+    complete_many(queue, 30)
+
+    sweep(queue)
+
+    assert queue.places() == {}
+    assert queue.stats()["trimmed_total"] == 0
+
+
+@one_door
+@pytest.mark.parametrize("used", [0.7, 0.9])
+def test_a_redis_that_is_nearly_full_keeps_a_thousand_results(make_queue: MakeQueue, clock: Clock, used: float):
+    with Server(maxmemory_policy="noeviction") as server:
+        queue = make_queue(at=server, clock=clock)
+        ids = complete_many(queue, 1500)
+        queue.redis.config_set("maxmemory", int(queue.redis.info("memory")["used_memory"] / used))
+        sweep(queue)
+        assert len(queue.places()["completed"]) == 1500, "what has just ended is kept for min_keep"
+        clock.pass_time(31)
+        (newest,) = complete_many(queue, 1)
+
+        found = sweep(queue, 4)
+
+        assert queue.places()["completed"] == [*(ids[-999:] if used > 0.8 else ids), newest]
+        assert found.is_memory_high == (used > 0.8)
+        assert queue.stats()["trimmed_total"] == found.trimmed == (501 if used > 0.8 else 0)
+        with pytest.raises(JobGone, match="maxmemory") if used > 0.8 else nullcontext():
+            queue.result(ids[0], 0)
+
+
+@TRIMMED
+@one_door
+def test_a_minute_after_memory_was_high_all_results_are_kept_again(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock, min_keep=0, retry_for=0)
+    complete_many(queue, 1050)
+    queue.redis.hset(queue.keys.stats, "memory_high_at_ms", clock.now_ms)
+
+    clock.pass_time(59)
+    complete_many(queue, 150)
+    assert len(queue.places()["completed"]) == 1000
+    clock.pass_time(1)
+    complete_many(queue, 150)
+
+    assert len(queue.places()["completed"]) == 1150
+
+
+@TRIMMED
+def test_who_asks_for_a_trimmed_result_hears_why_and_which_setting_helps(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock, completed_history=5, min_keep=0, retry_for=0)
+    queue._ask(upkeep.announce(queue.settings))
+    lost = finish(queue, 8)[0]
+    producer = make_queue(queue.name, clock=clock)
+
+    for ask in (producer.result, producer.wait):
+        with pytest.raises(JobGone, match=f"{lost}.*completed_history=5 has deleted 3 results.*raise it"):
+            ask(lost, 0)
+    job = producer.job(lost)
+    with pytest.raises(JobGone, match="completed_history=5 has deleted 3 results"):
+        job.status() if isinstance(producer.queue, Queue) else producer.run(job.astatus())
+
+
+def test_who_asks_for_an_expired_result_hears_of_completed_ttl(make_queue: MakeQueue):
+    queue = make_queue(completed_ttl=2, min_keep=0, retry_for=0)
+
+    with pytest.raises(JobGone, match="completed_ttl=2 seconds: raise it") as gone:
+        queue.result("my-own-id", 0)
+
+    assert "completed_history" not in str(gone.value)
 
 
 def test_a_completed_record_expires_and_no_other_does(make_queue: MakeQueue):
@@ -166,7 +290,7 @@ def test_entries_of_records_that_have_expired_go_too(make_queue: MakeQueue, end:
 
 @one_door
 def test_a_process_that_does_not_know_the_settings_trims_nothing(make_queue: MakeQueue, clock: Clock):
-    queue = make_queue(clock=clock)
+    queue = make_queue(clock=clock, completed_history=1000)
     ids = finish(queue, 1020)
     clock.pass_time(3600)
 

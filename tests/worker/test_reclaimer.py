@@ -13,7 +13,7 @@ import pytest
 from schedq.clocks import monotonic
 from schedq.link import Link, Outage
 from schedq.operations import upkeep
-from schedq.reclaimer import Reclaimer
+from schedq.reclaimer import Reclaimer, Retention
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.worker.conftest import Logs
@@ -248,3 +248,60 @@ def test_a_claim_of_another_program_is_adopted_and_taken_back_when_it_dies(make_
     assert queue.places() == {"processing": [job_id]}
     assert queue.result(job_id, 60) == "ok"
     assert queue.stats()["adopted_total"] == 1
+
+
+def test_results_that_are_deleted_early_are_said_once_a_minute(
+    make_queue: MakeQueue, logs: Logs, monkeypatch: pytest.MonkeyPatch
+):
+    passed = 0.0
+    monkeypatch.setattr("schedq.reclaimer.monotonic", lambda: passed)
+    queue = make_queue("mail", completed_history=100, completed_ttl=1800)
+    kept = upkeep.Sweep(1, (), False, -1, trimmed=250, kept_ms=40_000, is_memory_high=False)
+    warnings = Retention()
+
+    for passed, sweep in (  # noqa: B007 - what the clock shows
+        (0, replace(kept, trimmed=0)),
+        (10, kept),
+        (20, replace(kept, trimmed=1260)),
+        (69, replace(kept, trimmed=1260)),
+        (70, replace(kept, trimmed=1270, kept_ms=55_000)),
+        (200, replace(kept, trimmed=1270)),
+        (300, replace(kept, trimmed=1280, kept_ms=600_000)),
+    ):
+        warnings.notice(queue.settings, sweep)
+    full = replace(kept, trimmed=5000, is_memory_high=True)
+    warnings.notice(replace(queue.settings, completed_history=100_000), full)
+
+    rest = "before completed_ttl (1800 s) is over"
+    limit = (
+        "the queue keeps 100 results (completed_history); raise that, or lower completed_ttl if nobody needs them for"
+    )
+    assert logs() == [
+        f"WARNING queue mail: results are deleted after 40 s, {rest}, 250 so far: {limit} so long",
+        f"WARNING queue mail: results are deleted after 55 s, {rest}, 1,270 so far: {limit} so long",
+        f"WARNING queue mail: results are deleted after 40 s, {rest}, 5,000 so far: Redis uses more than 80 % of"
+        " maxmemory, so the queue keeps 1,000 results; raise maxmemory, or lower completed_ttl",
+    ]
+
+
+@pytest.mark.breaks("totals", because="histories were trimmed, what was counted was not")
+def test_a_reclaimer_says_that_results_are_deleted_early_and_trims_on_while_there_is_more(
+    make_queue: MakeQueue, logs: Logs, monkeypatch: pytest.MonkeyPatch
+):
+    queue = make_queue(completed_history=10, min_keep=0, retry_for=0)
+    for _ in range(700):
+        queue.enqueue(1)
+        attempt = queue.claim(0)
+        queue.queue.settings = replace(queue.settings, completed_history=1000)
+        queue.complete(attempt)
+    queue.queue.settings = replace(queue.settings, completed_history=10)
+
+    async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
+        reclaimer._rested_from -= 60
+        await reclaimer.look(seen(first_lease_end_ms=None))
+
+    step(queue, steps)
+
+    assert len(queue.places()["completed"]) == 10
+    (warning,) = logs()
+    assert "690 so far: the queue keeps 10 results (completed_history)" in warning
