@@ -6,7 +6,6 @@ ends in order, or what it can't go on with. An exit code does not tell: a handle
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -17,9 +16,9 @@ from types import FrameType
 from typing import Final
 
 from schedq.clocks import monotonic, sleep
+from schedq.logger import log
 from schedq.service import PARENT_FD
 
-log: Final = logging.getLogger("schedq")
 ENDED: Final = b"ended"
 """A child's last word when it ends in order: none is to take its place."""
 REFUSED: Final = b"refused "

@@ -17,6 +17,7 @@ from schedq.connection import faults
 from schedq.connection.aline import AsyncLine
 from schedq.connection.exchange import Exchange
 from schedq.errors import SchedqError, UsageError
+from schedq.logger import log
 from schedq.operations import Block, Flow, Operation, Round, firm
 
 T = TypeVar("T")
@@ -26,7 +27,6 @@ _FIRST_WAIT_S: Final = 0.05
 _LONGEST_WAIT_S: Final = 1.0
 _AGAIN_S: Final = 60.0
 _MOST_SAID: Final = 20
-log: Final = logging.getLogger("schedq")
 
 
 class Outage:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from schedq.logger import log
 from schedq.observer import AttemptEnd, AttemptFacts, Observer
 from schedq.running import running_job
 
-log: Final = logging.getLogger("schedq")
 FIELDS: Final = ("job_id", "queue", "task", "attempt", "worker", "duration_s", "lateness_s", "outcome", "error")
 """What lines about an attempt carry as attributes of their record: `duration_s` and `lateness_s` are seconds."""
 

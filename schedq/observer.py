@@ -6,7 +6,6 @@ While nobody watches nothing is made and nobody called.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from types import TracebackType
 from typing import Any, Final, Literal
 
 from schedq.job import ClaimedJob
+from schedq.logger import log
 
-log: Final = logging.getLogger("schedq")
 Outcome = Literal["completed", "retry", "failed", "snoozed", "released", "cancelled", "lost"]
 """How an attempt ends, in the words of a job's history; `lost`: its lease had become another's."""
 

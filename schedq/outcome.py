@@ -28,6 +28,8 @@ class Retry(Exception):  # noqa: N818 - what a handler asks for, not what went w
     Without `after` the job's backoff says when. It counts as an attempt; after the last one the job fails.
     """
 
+    after_ms: int | None = None  # of a subclass whose __init__ does not call this one
+
     def __init__(self, after: Duration | None = None, reason: str = "the handler asked for a retry") -> None:
         super().__init__(reason)
         self.after_ms = None if after is None else duration_ms(after, "after")
@@ -86,17 +88,29 @@ def succeeded(job: ClaimedJob, result: Any, policy: Policy) -> Settlement:
 def failed(job: ClaimedJob, error: BaseException | str, policy: Policy) -> Settlement:
     """The attempt failed with `error`: retry, fail for good, or snooze if the handler asked for that."""
     if isinstance(error, Snooze):
-        return Settlement("snooze", job.id, job.claim_token, delay_ms=error.delay_ms)
+        delay_ms = _asked(error, getattr(error, "delay_ms", None))
+        return Settlement("snooze", job.id, job.claim_token, delay_ms=delay_ms)
     text = described(error)
     trace = "" if isinstance(error, (str, Discard, Retry)) else _trace(error)
     note = clean_text(text, _BRIEF)
     if isinstance(error, Discard) or job.attempts >= policy.max_attempts:
         return Settlement("fail", job.id, job.claim_token, text=text, note=note, traceback=trace)
     if isinstance(error, Retry) and error.after_ms is not None:
-        delay_ms = error.after_ms
+        delay_ms = _asked(error, error.after_ms)
     else:
         delay_ms = _delay_ms(job, error, policy.backoff)
     return Settlement("retry", job.id, job.claim_token, delay_ms, text=text, note=note, traceback=trace)
+
+
+def unprocessed(job: ClaimedJob, problem: BaseException, policy: Policy) -> Settlement:
+    """Schedq could not process what the handler did: the attempt failed. Runs no code of the application.
+
+    Args:
+        job: what was claimed.
+        problem: what was raised meanwhile.
+        policy: its backoff must not be a function.
+    """
+    return failed(job, f"the end of the attempt could not be processed: {described(problem)}", policy)
 
 
 def released(job: ClaimedJob) -> Settlement:
@@ -108,25 +122,40 @@ def described(error: BaseException | str) -> str:
     """The error as it is stored: what it is and what it says, cleaned and bounded."""
     if isinstance(error, str):
         return clean_text(error)
-    if isinstance(error, (Discard, Retry)):
-        return clean_text(str(error))
+    name = "exception"
     try:
+        name = type(error).__name__
         text = str(error)
-    except Exception:  # noqa: BLE001 - a user's __str__ may do anything
-        text = "(its text can't be had)"
-    return clean_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+        if text and isinstance(error, (Discard, Retry)):
+            return clean_text(text)
+        return clean_text(f"{name}: {text}" if text else name)
+    except BaseException:  # noqa: BLE001 - a user's __str__ may do anything
+        return clean_text(f"{name}: (its text can't be had)")
 
 
 def _trace(error: BaseException) -> str:
     """The traceback from where the handler begins: how it came to be called says nothing of it."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OURS):
-        frames = frames.tb_next
     try:
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OURS):
+            frames = frames.tb_next
         lines = traceback.format_exception(type(error), error, frames or error.__traceback__)
         return clean_text("".join(lines)[-8000:])
-    except Exception:  # noqa: BLE001 - a user's exception may do anything
+    except BaseException:  # noqa: BLE001 - a user's exception may do anything
         return ""
+
+
+def _asked(error: Retry | Snooze, delay_ms: object) -> int:
+    """The delay that a handler asked for.
+
+    Raises:
+        UsageError: it is none, because a subclass set another one or did not call `super().__init__`.
+    """
+    if isinstance(delay_ms, int) and not isinstance(delay_ms, bool) and 0 <= delay_ms <= LONGEST_MS:
+        return delay_ms
+    raise UsageError(
+        f"{type(error).__name__} has no valid delay, got {delay_ms!r} ms; its __init__ must call super().__init__(...)"
+    )
 
 
 def _delay_ms(job: ClaimedJob, error: BaseException | str, backoff: plans.Plan | BackoffFunction) -> int:
@@ -135,7 +164,5 @@ def _delay_ms(job: ClaimedJob, error: BaseException | str, backoff: plans.Plan |
     try:
         cause = error if isinstance(error, BaseException) else RuntimeError(error)
         return min(duration_ms(backoff(job.attempts, cause), "backoff"), LONGEST_MS)
-    except Exception as problem:  # noqa: BLE001 - a user's function may do anything; the job must come back
-        if not isinstance(problem, UsageError):
-            problem.add_note("in a task's backoff function; the default backoff was used")
+    except BaseException:  # noqa: BLE001 - a user's function may do anything; the job must come back
         return plans.delay_ms(plans.Exponential(), job.attempts)

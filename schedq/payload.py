@@ -97,7 +97,7 @@ def encode_result(value: object, limit: int) -> tuple[str, str]:
         return "null", ""
     try:
         return encode(value, limit, "result"), ""
-    except Exception as error:  # noqa: BLE001 - a user's object may do anything, also while it is looked at
+    except BaseException as error:  # noqa: BLE001 - a user's object may do anything, also while it is looked at
         problem = str(error) if isinstance(error, UsageError) else f"result is not JSON: {type(error).__name__}"
         return _encode(clean_text(_shown(value, 500), 500)), clean_text(problem)
 
@@ -106,7 +106,7 @@ def _shown(value: object, limit: int) -> str:
     """What the value looks like, as far as it says so."""
     try:
         return repr(value)[:limit]
-    except Exception as problem:  # noqa: BLE001 - a user's __repr__ may do anything
+    except BaseException as problem:  # noqa: BLE001 - a user's __repr__ may do anything
         return f"<{type(value).__name__}, whose repr raised {type(problem).__name__}>"
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from schedq.clocks import monotonic
 from schedq.link import Link
+from schedq.logger import log
 from schedq.observer import NOBODY, Observers
 from schedq.operations import upkeep
 from schedq.settings import HIGH_MEMORY_HISTORY, PROMISED_S, Settings
 
-log: Final = logging.getLogger("schedq")
 _JUMP_MS: Final = 1000
 _ROUTINE_S: Final = 10
 _MORE_S: Final = 1

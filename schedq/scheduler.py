@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from schedq.application import Application
 from schedq.clocks import monotonic
 from schedq.errors import SchedqError
 from schedq.link import Complaint, Link, steadily
+from schedq.logger import log
 from schedq.operations import upkeep
 from schedq.operations.firing import Memory, fire_due
 from schedq.operations.schedules import Registration, register
 from schedq.settings import Settings
 
-log: Final = logging.getLogger("schedq")
 _TICK_S: Final = 1.0
 """Seconds until a schedule is looked at again that waits for its last run, or has caught up enough for one tick."""
 _LOOK_S: Final = 1.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -13,11 +12,11 @@ from schedq.aio import AsyncQueue
 from schedq.application import Application
 from schedq.errors import SchedqError, UsageError
 from schedq.link import Complaint, Link, Outage
+from schedq.logger import log
 from schedq.operations import firm, upkeep
 from schedq.promoter import Promoter
 from schedq.worker import Worker
 
-log: Final = logging.getLogger("schedq")
 PARENT_FD: Final = "SCHEDQ_PARENT_FD"
 """Environment variable of a child of `--processes`: the socket between it and its parent."""
 

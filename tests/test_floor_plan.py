@@ -14,7 +14,7 @@ import schedq
 ROOT = Path(schedq.__file__).parent
 FLOORS = {
     "facts": {"errors", "durability", "lifecycle", "keys", "backoff", "ids", "instants", "clocks", "crontab"},
-    "words": {"settings", "payload", "job", "schedule", "lua"},
+    "words": {"settings", "payload", "job", "schedule", "lua", "escaping", "logger"},
     "decisions": {"task", "handle", "registry", "outcome", "running", "slots", "observer", "logs"},
     "requests": {"operations"},
     "doors": {"application", "connection", "embedded", "queue", "aio", "schedules", "inspector", "ainspector"},

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from schedq.errors import SchedqError
 from schedq.fleet import ENDED, REFUSED
+from schedq.logger import log
 from schedq.service import PARENT_FD
 from schedq.worker import stacks
 from schedq.worker.inquiry import answer_inquiries
 
-log: Final = logging.getLogger("schedq")
 _ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 _MOST_TOLD: Final = 4096
 _LEAST_NEW: Final = 10_000

@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
-from schedq.cli.show import harmless
+from schedq.escaping import harmless
 from schedq.logs import JobFields
 
 _OWN: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
@@ -62,4 +62,6 @@ def set_up(log_format: str, verbosity: int) -> None:
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    if record.exc_text:
+        return record.exc_text
     return formatter.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""

@@ -17,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from schedq import instants
+from schedq.escaping import harmless as harmless
+from schedq.escaping import harmless_lines as harmless_lines
 from schedq.payload import UnreadablePayload, decode
 from schedq.registry import is_task_call
 
@@ -48,18 +50,6 @@ def out_json(value: object) -> None:
 
 
 # -- texts
-
-
-def harmless(text: str) -> str:
-    """The text on one line, with an escape for whatever could steer a terminal or pass for another line."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def harmless_lines(text: str) -> str:
-    """The same with the lines that it has."""
-    return "\n".join(harmless(line.expandtabs(4)) for line in text.split("\n"))
 
 
 def brief(payload: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 from collections.abc import Sequence
@@ -13,11 +12,11 @@ from typing import Final
 
 from schedq import metrics
 from schedq.clocks import monotonic
+from schedq.logger import log
 from schedq.monitor.web import TEXT, Answer, Web
 from schedq.queue import Queue
 from schedq.settings import Settings
 
-log: Final = logging.getLogger("schedq")
 _SCAN_S: Final = 60.0
 
 

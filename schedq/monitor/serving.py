@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
 
 from schedq import metrics
 from schedq.application import Application
 from schedq.errors import UsageError
 from schedq.fleet import MONITOR_FD, Fleet
+from schedq.logger import log
 from schedq.monitor import Wanted
 from schedq.monitor.children import Children
 from schedq.monitor.health import Watch, pages
@@ -23,8 +22,6 @@ from schedq.worker import Worker
 
 with suppress(ImportError):
     from prometheus_client import REGISTRY, CollectorRegistry, Gauge
-
-log: Final = logging.getLogger("schedq")
 
 
 class Monitor:

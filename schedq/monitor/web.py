@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import socketserver
 import threading
@@ -12,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Final
 
 from schedq.errors import UsageError
+from schedq.logger import log
 
-log: Final = logging.getLogger("schedq")
 _PATIENCE_S: Final = 10
 """Seconds that a client may take to say what it wants, or to read the answer."""
 _AT_ONCE: Final = 16

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import socket
@@ -16,13 +15,13 @@ from schedq.clocks import wall
 from schedq.errors import SchedqError
 from schedq.ids import new_request
 from schedq.link import Link, steadily
+from schedq.logger import log
 from schedq.observer import NOBODY, Observers
 from schedq.operations import Operation, firm, upkeep
 from schedq.task import NO_OPTIONS, TaskOptions
 from schedq.worker.held import Held
 
 _MOST_NAMED: Final = 100
-log: Final = logging.getLogger("schedq")
 
 
 def worker_id() -> str:

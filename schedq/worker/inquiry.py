@@ -17,9 +17,9 @@ from contextlib import suppress
 from types import FrameType
 from typing import Final
 
+from schedq.logger import log
 from schedq.worker import stacks
 
-log: Final = logging.getLogger("schedq")
 _MOST_BYTES: Final = 65_536
 _QUIET_S: Final = 0.05
 """The C handler writes in pieces; it is done when nothing has come for so long."""

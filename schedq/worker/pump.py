@@ -6,7 +6,6 @@ While one is under way finished jobs gather, so under load a job costs a fractio
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from schedq.errors import SchedqError, StoreUnavailable, UsageError
 from schedq.ids import new_request
 from schedq.job import ClaimedJob, Settlement
 from schedq.link import REFUSED_S, Complaint, Link
+from schedq.logger import log
 from schedq.observer import Observers
 from schedq.operations import Operation, attempts, upkeep
 from schedq.worker.held import Attempt, Held
@@ -23,7 +23,6 @@ from schedq.worker.runner import Runner
 from schedq.worker.slots import Reservation, Slots
 from schedq.worker.threads import Threads
 
-log: Final = logging.getLogger("schedq")
 MOST_CLAIMED: Final = 100
 """Jobs in one claim, which keeps everybody else waiting, for about 20 µs a job."""
 End = tuple[Attempt, Settlement]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from typing import Final
 
@@ -14,10 +13,10 @@ from schedq.connection.exchange import Exchange
 from schedq.connection.line import Line
 from schedq.errors import SchedqError
 from schedq.link import Complaint
+from schedq.logger import log
 from schedq.operations import attempts
 from schedq.worker.held import Attempt, Held
 
-log: Final = logging.getLogger("schedq")
 MOST_RENEWED: Final = 250
 
 

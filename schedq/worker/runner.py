@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -15,14 +14,13 @@ from schedq import outcome, running
 from schedq.application import Application
 from schedq.clocks import monotonic, wall
 from schedq.job import ClaimedJob, Settlement
+from schedq.logger import log
 from schedq.observer import AttemptEnd, AttemptFacts, Observers, Outcome
 from schedq.operations.attempts import refusal
 from schedq.payload import clean_text
 from schedq.registry import Call, NoHandler
 from schedq.worker.held import Attempt
 from schedq.worker.threads import Threads
-
-log: Final = logging.getLogger("schedq")
 
 Ended = Callable[[Attempt, Settlement | None], None]
 Freed = Callable[[Attempt], None]
@@ -86,9 +84,9 @@ class Runner:
         """Decide how an attempt ends; the first decision counts."""
         if not attempt.is_settled:
             attempt.is_settled = True
+            self._ended(attempt, None if attempt.is_lost else settlement)  # before anything that may raise
             if attempt.facts is not None:
                 self._tell_end(attempt, settlement)
-            self._ended(attempt, None if attempt.is_lost else settlement)
 
     def _tell_start(self, attempt: Attempt) -> None:
         """The attempt begins; `name` says what it runs, if anything here can."""
@@ -114,38 +112,65 @@ class Runner:
         self._observers.attempt_ended(attempt.facts, end)
 
     async def _run(self, attempt: Attempt) -> None:
-        job = attempt.job
-        call: Call | None = None
+        """The attempt from its start to its end. Whatever is raised on the way, it is settled and its slot is freed."""
         attempt.has_begun = True
+        call: Call | None = None
         try:
-            if attempt.is_lost or attempt.is_released:
-                self.settle(attempt, outcome.released(job))
-                return
-            if job.problem:
-                self._tell_start(attempt)
-                text = "job %s: its payload can't be read (%s); failed"
-                log.error(text, job.id, job.problem, extra=attempt.fields(job.problem))
-                self.settle(attempt, refusal(job))
-                return
-            call = self._queue.registry.find(job.payload)
-            attempt.name = call.name
-            self._tell_start(attempt)
-            policy = self._policy(job, call)
-            result = await self._call(attempt, call, policy)
-            self.settle(attempt, outcome.succeeded(job, result, policy))
-        except NoHandler as missing:
-            self._tell_start(attempt)
-            text = clean_text(str(missing), 500)
-            fields = attempt.fields(text)
-            log.warning("job %s: %s; put back (is a deploy under way?)", job.id, text, extra=fields)
-            self.settle(attempt, outcome.failed(job, text, self._policy(job, call)))
-        except asyncio.CancelledError as error:
-            self._interrupted(attempt, error, self._policy(job, call))
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure, not ours
-            self._failed(attempt, error, self._policy(job, call))
+            try:
+                if (call := self._begun(attempt)) is None:
+                    return
+                policy = self._policy(attempt.job, call)
+                result = await self._call(attempt, call, policy)
+                self.settle(attempt, outcome.succeeded(attempt.job, result, policy))
+            except NoHandler as missing:
+                self._not_found(attempt, missing)
+            except asyncio.CancelledError as error:
+                self._interrupted(attempt, error, self._policy(attempt.job, call))
+            except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure, not ours
+                self._failed(attempt, error, self._policy(attempt.job, call))
+        except BaseException as problem:  # noqa: BLE001 - what a handler raised may itself raise, when it is looked at
+            self._unprocessed(attempt, call, problem)
         finally:
             self._live.discard(attempt)
             self._freed(attempt)
+
+    def _begun(self, attempt: Attempt) -> Call | None:
+        """Begin an attempt; answers what to call, or None if that settled it.
+
+        Raises:
+            NoHandler: nothing here can run the job.
+        """
+        job = attempt.job
+        if attempt.is_lost or attempt.is_released:
+            self.settle(attempt, outcome.released(job))
+            return None
+        if job.problem:
+            self._tell_start(attempt)
+            text = "job %s: its payload can't be read (%s); failed"
+            log.error(text, job.id, job.problem, extra=attempt.fields(job.problem))
+            self.settle(attempt, refusal(job))
+            return None
+        call = self._queue.registry.find(job.payload)
+        attempt.name = call.name
+        self._tell_start(attempt)
+        return call
+
+    def _not_found(self, attempt: Attempt, missing: NoHandler) -> None:
+        self._tell_start(attempt)
+        job, text = attempt.job, clean_text(str(missing), 500)
+        log.warning("job %s: %s; put back (is a deploy under way?)", job.id, text, extra=attempt.fields(text))
+        self.settle(attempt, outcome.failed(job, text, self._policy(job, None)))
+
+    def _unprocessed(self, attempt: Attempt, call: Call | None, problem: BaseException) -> None:
+        """The end of an attempt raised; it is settled all the same, without code of the application."""
+        job = attempt.job
+        policy = outcome.Policy.of(self._settings, job, None if call is None else call.max_attempts)
+        settlement = outcome.released(job) if attempt.is_released else outcome.unprocessed(job, problem, policy)
+        is_told, fields = attempt.is_settled, attempt.fields(settlement.note)
+        self.settle(attempt, settlement)
+        if not is_told:
+            text = "job %s: %s failed, attempt %d: %s"
+            log.error(text, job.id, attempt.name, job.attempts, settlement.note, extra=fields, exc_info=problem)
 
     def _policy(self, job: ClaimedJob, call: Call | None) -> outcome.Policy:
         if call is None:
@@ -171,7 +196,7 @@ class Runner:
         if attempt.facts is not None:
             function = self._observers.wrapped(attempt.facts, function)
         result = await self._in_a_thread(attempt, function, timeout_s, policy)
-        if inspect.isawaitable(result):  # a plain function around an async one
+        if result is not None and _is_awaitable(result):  # a plain function around an async one
             return await _on_the_loop(attempt.current, self._observed(attempt, lambda: result), timeout_s)
         return result
 
@@ -231,9 +256,9 @@ class Runner:
             self.settle(attempt, outcome.released(job))
             return
         settlement = outcome.failed(job, error, policy)
+        self.settle(attempt, settlement)
         if not (attempt.is_lost or attempt.current is None or attempt.current.is_cancelled):
             _say(attempt, settlement)
-        self.settle(attempt, settlement)
 
 
 def _say(attempt: Attempt, settlement: Settlement) -> None:
@@ -245,6 +270,13 @@ def _say(attempt: Attempt, settlement: Settlement) -> None:
     elif settlement.move == "fail":
         said = "job %s: %s failed for good, attempt %d: %s"
         log.error(said, job.id, attempt.name, job.attempts, text, extra=attempt.fields(text))
+
+
+def _is_awaitable(result: object) -> bool:
+    try:
+        return inspect.isawaitable(result)
+    except BaseException:  # noqa: BLE001 - a user's object may do anything, also while it is looked at
+        return False
 
 
 async def _on_the_loop(current: running.CurrentJob, call: Callable[[], Awaitable[Any]], timeout_s: float | None) -> Any:

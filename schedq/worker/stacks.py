@@ -6,7 +6,6 @@ Nothing of this costs anything until somebody asks. Any thread may ask, also whi
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import sys
 import threading
@@ -16,18 +15,17 @@ from types import FrameType
 from typing import Any, Final
 from weakref import WeakSet
 
+from schedq.logger import log
 from schedq.worker.held import Attempt
 from schedq.worker.runner import under_way
 
-log: Final = logging.getLogger("schedq")
 loops: Final[WeakSet[asyncio.AbstractEventLoop]] = WeakSet()
 """The event loops whose tasks are told of."""
 
 
 def tell(level: int, message: str, *args: object, stack: str) -> None:
     """Log a sentence with a stack under it, as one entry."""
-    if log.isEnabledFor(level):
-        log.handle(log.makeRecord(log.name, level, __file__, 0, message, args, None, sinfo=stack.rstrip("\n")))
+    log.log(level, message, *args, below=stack)
 
 
 def label(attempt: Attempt) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
 from schedq.application import Application
 from schedq.link import Link, Outage
+from schedq.logger import log
 from schedq.observer import Observers
 from schedq.promoter import Promoter
 from schedq.scheduler import Registrar
@@ -19,7 +19,6 @@ from schedq.worker.renewal import Renewal
 from schedq.worker.slots import Slots
 from schedq.worker.threads import Threads
 
-log: Final = logging.getLogger("schedq")
 _GOODBYE_S: Final = 1.0
 
 

@@ -70,7 +70,12 @@ class Threads:
         """On the loop: what has ended since it last looked. Whoever ends after the first line tells it again."""
         self._is_told = False
         while self._done:
-            _settle(*self._done.popleft())
+            future, result, error = self._done.popleft()
+            try:
+                _settle(future, result, error)
+            except BaseException as problem:  # noqa: BLE001 - an exception's __class__ may do anything
+                future.set_exception(RuntimeError(f"what the handler raised could not be passed on: {problem!r}"))
+            del future, result, error
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
@@ -78,7 +83,7 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, StopIteration):
+    elif issubclass(type(error), StopIteration):  # which no future takes
         future.set_exception(RuntimeError(f"the handler raised {error!r}"))
     else:
         future.set_exception(error)

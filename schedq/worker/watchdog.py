@@ -11,11 +11,11 @@ from typing import Final
 
 from schedq.clocks import monotonic
 from schedq.errors import UsageError
+from schedq.logger import log
 from schedq.worker import stacks
 from schedq.worker.held import Attempt, Held
 from schedq.worker.runner import under_way
 
-log: Final = logging.getLogger("schedq")
 _LONGEST_PAUSE_S: Final = 0.5
 _SHORTEST_S: Final = 0.01
 

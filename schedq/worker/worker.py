@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from schedq.clocks import monotonic
 from schedq.connection.address import Address
 from schedq.errors import UsageError
 from schedq.link import Outage, steadily
+from schedq.logger import log
 from schedq.observer import Observer, Observers, OnLoop, Vital, everywhere
 from schedq.operations import views
 from schedq.worker.background import Background
@@ -25,7 +25,6 @@ from schedq.worker.threads import Threads
 from schedq.worker.waker import Waker
 from schedq.worker.watchdog import Watchdog
 
-log: Final = logging.getLogger("schedq")
 _UNWIND_S: Final = 2.0
 """Seconds that a cancelled handler may take to end before its job is given back all the same."""
 _LAST_S: Final = 0.1
