@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import signal
 import time
 from datetime import timedelta
@@ -83,6 +84,27 @@ def test_async_handlers_run_and_time_passes_for_them(queue: Handle) -> None:
         jobs = [wait.enqueue(name) for name in ("ada", "bob")]
         assert run_due(queue.queue) == 2
         assert [job.result(0) for job in jobs] == ["ada 1", "bob 1"]
+
+
+def test_a_variable_that_one_job_sets_is_unknown_to_the_next_and_to_the_test(queue: Handle) -> None:
+    tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
+
+    @queue.task
+    def serve(name: str) -> str:
+        found: str = tenant.get()
+        tenant.set(name)
+        return found
+
+    @queue.task
+    async def aserve(name: str) -> str:
+        found: str = serve(name)
+        return found
+
+    jobs = [task.enqueue(name) for name in ("ada", "bob") for task in (serve, aserve)]
+    run_due(queue.queue)
+
+    assert [job.result(0) for job in jobs] == ["nobody"] * 4
+    assert tenant.get() == "nobody"
 
 
 def test_async_handlers_may_use_the_queue_call_after_call(queue: Handle) -> None:

@@ -145,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             try:
                 answer = page(self.headers.get("Accept", ""))
-            except Exception:
+            except Exception:  # noqa: BLE001 - it is in the log; the next request must get an answer
                 log.exception("web: %s failed", path)
                 answer = Answer(500, TEXT, b"failed; the log says why\n")
         self.send_response(answer.code)

@@ -64,7 +64,7 @@ class _Inquiry(threading.Thread):
             try:
                 stack = (f"the signal found it at\n{first}" if first else "") + stacks.report()
                 stacks.tell(logging.INFO, "stacks of process %d", os.getpid(), stack=stack)
-            except Exception:  # what is looked at changes meanwhile; who asks again must get an answer
+            except Exception:  # noqa: BLE001 - what is looked at changes meanwhile; who asks again must get an answer
                 log.exception("the stacks could not be told")
 
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
@@ -60,13 +61,17 @@ class Runner:
         self._freed = freed
         self._observers = observers
         self._live: set[Attempt] = set()
+        self._context = contextvars.copy_context()
         self._loop = asyncio.get_running_loop()  # to ask for it costs a system call each time, before Python 3.12
         _runners.add(self)
 
     def start(self, attempt: Attempt) -> None:
-        """Begin an attempt; returns at once."""
+        """Begin an attempt; returns at once.
+
+        Each has a copy of the context that the worker was run in, so that no variable gets from one job to another.
+        """
         self._live.add(attempt)
-        attempt.task = self._loop.create_task(self._run(attempt))
+        attempt.task = self._loop.create_task(self._run(attempt), context=self._context.copy())
 
     @property
     def live(self) -> list[Attempt]:
@@ -209,7 +214,8 @@ class Runner:
         """Call a plain function. Nobody can stop a thread, so this ends when the thread does, whatever interrupts."""
         current = attempt.current
         assert current is not None
-        future = self._threads.run(self._loop, partial(_called, attempt, current, function))
+        context = contextvars.copy_context()  # the task's own can't be entered while the task is looked after
+        future = self._threads.run(self._loop, partial(context.run, _called, attempt, current, function))
         deadline = None if timeout_s is None else monotonic() + timeout_s
         while not future.done():
             try:
@@ -313,11 +319,10 @@ async def _ended(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], d
 
 def _called(attempt: Attempt, current: running.CurrentJob, function: Callable[[], Any]) -> Any:
     attempt.thread_id = threading.get_ident()
-    token = running.enter(current)
+    running.enter(current)
     try:
         return function()
     finally:
-        running.leave(token)
         attempt.thread_id = None
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from contextvars import Context
 from typing import Any, Protocol, TypeVar, cast
 
 from schedq import AsyncQueue, lua
@@ -77,8 +78,9 @@ class Gate:
 class Post:
     """One worker at work."""
 
-    def __init__(self, worker: Worker, *, debug: bool = True) -> None:
+    def __init__(self, worker: Worker, *, debug: bool = True, context: Context | None = None) -> None:
         self.worker = worker
+        self._context = context
         self.complaints: list[str] = []
         self.error: BaseException | None = None
         self._debug = debug
@@ -138,7 +140,7 @@ class Post:
         try:
             with asyncio.Runner(debug=self._debug) as runner:
                 runner.get_loop().set_exception_handler(self._complain)
-                runner.run(self._main())
+                runner.run(self._main(), context=self._context)
         except BaseException as error:
             self.error = error
 
@@ -167,9 +169,9 @@ class Crew:
         self._posts: list[Post] = []
         gc.freeze()  # what earlier tests have left, pytest's reports above all, need not be looked through at the end
 
-    def start(self, *queues: HasQueue, debug: bool = True, **options: Any) -> Post:
-        """Let a worker begin, with asyncio's debug mode on."""
-        post = Post(Worker([queue.queue for queue in queues], **options), debug=debug)
+    def start(self, *queues: HasQueue, debug: bool = True, context: Context | None = None, **options: Any) -> Post:
+        """Let a worker begin, with asyncio's debug mode on; in a context, if one is given."""
+        post = Post(Worker([queue.queue for queue in queues], **options), debug=debug, context=context)
         self._posts.append(post)
         return post
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from schedq import UsageError, current_job
+from schedq.observer import Observer
 from tests.doors import Handle
 from tests.worker.crew import Crew, Gate, until
 
@@ -96,6 +98,55 @@ def test_jobs_at_the_same_time_have_a_current_job_each(queue: Handle, crew: Crew
     gate.open()
 
     assert [job.result(60) for job in jobs] == [job.id for job in jobs]
+
+
+tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
+
+
+@pytest.mark.parametrize("kind", ["async", "plain", "awaitable"])
+def test_a_variable_that_one_job_sets_is_unknown_to_the_next(queue: Handle, crew: Crew, kind: str) -> None:
+    def serve(name: str) -> list[str]:
+        found = [tenant.get(), current_job().id]
+        tenant.set(name)
+        return [*found, tenant.get()]
+
+    async def aserve(name: str) -> list[str]:
+        await asyncio.sleep(0)
+        return serve(name)
+
+    def begin(name: str) -> Any:
+        found = serve(name)
+        return found if kind == "plain" else aserve(name)
+
+    task = queue.task(name="serve")(aserve if kind == "async" else begin)
+    crew.start(queue, concurrency=1)
+    jobs = [task.enqueue(name) for name in ("ada", "bob", "cyd")]
+
+    assert [job.result(60) for job in jobs] == [
+        ["nobody", job.id, name] for job, name in zip(jobs, ("ada", "bob", "cyd"), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_a_job_begins_with_the_variables_of_whoever_runs_the_worker(queue: Handle, crew: Crew, kind: str) -> None:
+    def look() -> str:
+        return tenant.get()
+
+    async def alook() -> str:
+        return tenant.get()
+
+    class Binding(Observer):
+        def claim_answered(self, queue: str, jobs: int, has_more: bool) -> None:
+            tenant.set("of an observer")
+
+    task = queue.task(name="look")(alook if kind == "async" else look)
+    token = tenant.set("of the process")
+    try:
+        crew.start(queue, observers=[Binding()], context=contextvars.copy_context())
+    finally:
+        tenant.reset(token)
+
+    assert [task.enqueue().result(60) for _ in range(2)] == ["of the process"] * 2
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import pytest
@@ -48,7 +49,8 @@ def hostile(attribute: str, kind: type[BaseException], parent: type[BaseExceptio
     """An exception that raises when one of its attributes is looked at."""
     method = raises(kind)
     value = method if attribute in ("__str__", "__repr__") else property(method)
-    return type("HostileError", (parent,), {attribute: value})("hostile")
+    made: BaseException = type("HostileError", (parent,), {attribute: value})("hostile")
+    return made
 
 
 ERRORS: dict[str, Callable[[], BaseException]] = {
@@ -60,7 +62,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "GeneratorExit": GeneratorExit,
     "SystemExit": lambda: SystemExit(3),
     **{
-        f"{attribute} that raises {kind.__name__}": lambda attribute=attribute, kind=kind: hostile(attribute, kind)
+        f"{attribute} that raises {kind.__name__}": partial(hostile, attribute, kind)
         for attribute in ("__str__", "__class__", "__cause__", "__notes__", "__traceback__")
         for kind in BEYOND
     },
@@ -69,7 +71,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 
 def expect_life(queue: Handle, post: Post) -> None:
     """The only slot is free, no lease is left, and the worker runs the next job."""
-    assert queue.queue.task(lambda: "ok", name="ok").enqueue().result(20) == "ok"
+    assert queue.task(lambda: "ok", name="ok").enqueue().result(20) == "ok"
     until(lambda: not queue.redis.exists(queue.keys.leases, queue.keys.processing))
     assert post.is_working
 
