@@ -7,6 +7,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from typing import Any
 
@@ -187,6 +188,84 @@ def test_clients_that_say_nothing_do_not_keep_others_from_being_answered(web: We
 
     for one in silent:
         one.close()
+
+
+def dripping(web: Web, count: int) -> list[socket.socket]:
+    """Clients that have begun a request and send a byte of it now and then."""
+    host, _, port = web.url.removeprefix("http://").rpartition(":")
+    clients = [socket.create_connection((host, int(port)), timeout=60) for _ in range(count)]
+    for client in clients:
+        client.sendall(b"GET /ok HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+    return clients
+
+
+def is_cut(client: socket.socket) -> bool:
+    """Whether the server hung up on a client; if so, at once."""
+    try:
+        client.sendall(b"x")
+        client.settimeout(0.02)
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("count", [16, 300])
+def test_however_many_clients_are_slow_another_one_is_answered(web: Web, count: int) -> None:
+    clients = dripping(web, count)
+
+    assert [ask(web, "/ok") for _ in range(5)] == [(200, "fine")] * 5
+
+    clients[-1].sendall(b"yes\r\n\r\n")  # a slow one that is not among the oldest gets its answer, too
+    assert clients[-1].recv(12) == b"HTTP/1.0 200"
+    assert is_cut(clients[0]) == (count == 300)
+    assert threading.active_count() < 200
+    for client in clients:
+        client.close()
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_cut_when_its_time_is_over(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedq.monitor.web._PATIENCE_S", 0.3)
+    [client] = dripping(web, 1)
+
+    until(lambda: is_cut(client))
+
+    client.close()
+
+
+def test_a_client_that_does_not_read_its_answer_is_cut_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("schedq.monitor.web._PATIENCE_S", 0.3)
+    web = Web({"/big": lambda _: Answer(200, TEXT, b"x" * 50_000_000)})
+    web.start()
+    before = threading.active_count()
+    with socket.create_connection(("127.0.0.1", int(web.url.rpartition(":")[2])), timeout=60) as client:
+        client.sendall(b"GET /big HTTP/1.1\r\n\r\n")
+        until(lambda: threading.active_count() > before)
+        until(lambda: threading.active_count() == before)
+    web.close()
+
+
+def test_a_page_that_takes_long_keeps_no_other_page_from_being_answered() -> None:
+    gate = threading.Event()
+
+    def slow(_accept: str) -> Answer:
+        gate.wait(30)
+        return Answer(200, TEXT, b"at last")
+
+    web = Web({"/slow": slow, "/ok": lambda _: Answer(200, TEXT, b"fine")})
+    web.start()
+    with ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(ask, web, "/slow") for _ in range(8)]
+        until(lambda: ask(web, "/slow") == (503, "8 others wait for this page already\n"))
+
+        assert ask(web, "/ok") == (200, "fine")
+
+        gate.set()
+        assert [answer.result() for answer in waiting] == [(200, "at last")] * 8
+    web.close()
 
 
 def test_a_port_that_is_taken_is_named(web: Web) -> None:
