@@ -13,7 +13,7 @@ from schedq.connection.asender import AsyncSender
 from schedq.connection.sender import Sender
 from schedq.durability import Durability
 from schedq.handle import AsyncDoor, BlockingDoor, Job
-from schedq.instants import Duration
+from schedq.instants import Duration, seconds_of
 from schedq.job import ClaimedJob
 from schedq.keys import checked_id
 from schedq.outcome import BackoffFunction, Policy
@@ -38,10 +38,12 @@ class Application:
         visibility_ms: length of a lease. Workers renew theirs, so it need not cover the longest job.
         max_attempts: claims a job gets.
         backoff: waits between attempts.
-        completed_ttl: seconds that a completed job's record is kept.
+        completed_ttl: seconds, or a timedelta, that a completed job's record is kept; so for other durations.
         completed_history: most completed jobs that are kept; the oldest go first, also before `completed_ttl`.
         failed_history: failed jobs that are kept, and cancelled ones.
         min_keep: seconds that a finished record stays at the least.
+        unknown_for: seconds for which a job whose task no worker knows is put back, without spending attempts, before
+            it fails: a deploy may be under way.
         max_pending: most jobs that may wait; None for no limit.
         max_payload: bytes of JSON that a payload or a result may have.
         allow_eviction: work with a Redis that may evict keys.
@@ -74,14 +76,15 @@ class Application:
         visibility_ms: int = 10_000,
         max_attempts: int = 3,
         backoff: plans.Plan = plans.Exponential(base=2, factor=2, cap=600, jitter=0.5),  # noqa: B008 - frozen
-        completed_ttl: float = 3600,
+        completed_ttl: Duration = 3600,
         completed_history: int = 100_000,
         failed_history: int = 10_000,
-        min_keep: float = 30,
+        min_keep: Duration = 30,
+        unknown_for: Duration = 3600,
         max_pending: int | None = None,
         max_payload: int = 262_144,
         allow_eviction: bool = False,
-        retry_for: float = 5,
+        retry_for: Duration = 5,
         clock: Callable[[], float] | None = None,
         log_size: int = 1000,
         durability: Durability = "memory",
@@ -93,14 +96,15 @@ class Application:
             visibility_ms=visibility_ms,
             max_attempts=max_attempts,
             backoff=backoff,
-            completed_ttl=completed_ttl,
+            completed_ttl=seconds_of(completed_ttl),
             completed_history=completed_history,
             failed_history=failed_history,
-            min_keep=min_keep,
+            min_keep=seconds_of(min_keep),
+            unknown_for=seconds_of(unknown_for),
             max_pending=max_pending,
             max_payload=max_payload,
             allow_eviction=allow_eviction,
-            retry_for=retry_for,
+            retry_for=seconds_of(retry_for),
             clock=clock,
             log_size=log_size,
             durability=durability,
@@ -112,7 +116,9 @@ class Application:
         self._open()
 
     @classmethod
-    def visiting(cls, name: str, *, redis: object = None, retry_for: float = 5, allow_eviction: bool = False) -> Self:
+    def visiting(
+        cls, name: str, *, redis: object = None, retry_for: Duration = 5, allow_eviction: bool = False
+    ) -> Self:
         """A queue for a process without the application's code, such as a tool for operators.
 
         It trims nothing and does not put its name on the list of queues; `learn_settings` tells it the application's

@@ -46,6 +46,14 @@ def duration_ms(value: object, what: str) -> int:
     return whole
 
 
+def seconds_of(value: Duration) -> float:
+    """The same in seconds; what is no timedelta stays as it is, for `duration_ms` to judge."""
+    if not isinstance(value, timedelta):
+        return value
+    seconds = value.total_seconds()
+    return int(seconds) if seconds.is_integer() else seconds
+
+
 def instant_ms(value: object, what: str) -> int:
     """Milliseconds since the epoch of an aware datetime or Unix seconds, rounded up.
 

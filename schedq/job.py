@@ -80,6 +80,7 @@ class ClaimedJob:
         claimed_at_ms: when this attempt began, on Redis's clock.
         problem: why the stored payload can't be read; such a job is not run.
         trace: what its producer's tracing wrote down of where it was made, or ''; see `schedq.tracing`.
+        unknown_since_ms: since when every worker that took it lacked its task; 0 if none did, or one had it.
     """
 
     id: str
@@ -95,11 +96,12 @@ class ClaimedJob:
     claimed_at_ms: int = 0
     problem: str = ""
     trace: str = ""
+    unknown_since_ms: int = 0
 
     @classmethod
     def from_reply(cls, reply: list[Any], claimed_at_ms: int) -> ClaimedJob:
         """Read what `claim.lua` and `recover.lua` return for one job (see `lua/_claimed.lua`)."""
-        job_id, text, attempts, token, most, plan, timeout, crashes, enqueued, due, *trace = reply
+        job_id, text, attempts, token, most, plan, timeout, crashes, enqueued, due, *rest = reply
         payload, problem = None, ""
         try:
             payload = decode(text)
@@ -118,7 +120,8 @@ class ClaimedJob:
             whole(due) if due else 0,
             claimed_at_ms,
             problem,
-            trace[0] if trace else "",
+            rest[0] if rest else "",
+            whole(rest[1]) if len(rest) > 1 else 0,
         )
 
 
@@ -130,7 +133,7 @@ class Settlement(NamedTuple):
         job_id: the job.
         token: of the claim that ends.
         delay_ms: until the job is due again, for retry and snooze.
-        text: the result as JSON text, or the error.
+        text: the result as JSON text, or the error; for a snooze, why this worker can't run the job, or ''.
         note: what was wrong with the result, or the error in brief.
         traceback: of the error, or ''.
     """

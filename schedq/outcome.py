@@ -20,6 +20,8 @@ BackoffFunction = Callable[[int, BaseException], float]
 
 _OURS: Final = f"{Path(__file__).parent}{os.sep}"
 _BRIEF: Final = 500
+_UNKNOWN_MS: Final = 1000
+_MOST_UNKNOWN_MS: Final = 60_000
 
 
 class Retry(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
@@ -111,6 +113,30 @@ def unprocessed(job: ClaimedJob, problem: BaseException, policy: Policy) -> Sett
         policy: its backoff must not be a function.
     """
     return failed(job, f"the end of the attempt could not be processed: {described(problem)}", policy)
+
+
+def unknown(job: ClaimedJob, missing: str, queue: Settings, *, is_known_elsewhere: bool = False) -> Settlement:
+    """A worker has no function for the job: another may have it, so it is put back, and no attempt is spent.
+
+    The waits grow from 1 s to a minute, about as long as the job has been put back so far. They stay at 1 s while a
+    live worker has the function. After the queue's `unknown_for` the job fails.
+
+    Args:
+        job: what it claimed.
+        missing: what is missing, for the stored error.
+        queue: the queue's settings.
+        is_known_elsewhere: a live worker has the function.
+    """
+    since_ms = job.unknown_since_ms or job.claimed_at_ms
+    passed_ms = max(0, job.claimed_at_ms - since_ms)
+    left_ms = duration_ms(queue.unknown_for, "unknown_for") - passed_ms
+    text = clean_text(missing, _BRIEF)
+    if left_ms <= 0:
+        text += f"; no worker that has it took the job within {queue.unknown_for:g} s"
+        return Settlement("fail", job.id, job.claim_token, text=text, note=text)
+    wait_ms = _UNKNOWN_MS if is_known_elsewhere else min(_MOST_UNKNOWN_MS, passed_ms + _UNKNOWN_MS)
+    wait_ms = plans.delay_ms(plans.Fixed(wait_ms / 1000, jitter=0.2), job.attempts)
+    return Settlement("snooze", job.id, job.claim_token, min(wait_ms, left_ms), text=text, note=text)
 
 
 def released(job: ClaimedJob) -> Settlement:

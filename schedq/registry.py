@@ -67,7 +67,15 @@ class Call:
 
 
 class NoHandler(LookupError):  # noqa: N818 - a fact about a payload, handled by the worker
-    """Nothing in this process can run the payload; perhaps a newer release of the application can."""
+    """Nothing in this process can run the payload; perhaps a newer release of the application can.
+
+    Attributes:
+        task: the name of the task that is missing; '' for a handler of payloads that are no task call.
+    """
+
+    def __init__(self, message: str, task: str = "") -> None:
+        super().__init__(message)
+        self.task = task
 
 
 class Registry:
@@ -170,7 +178,7 @@ class Registry:
             return Call("handler", self._handler, (payload,), {})
         found = self._found.get(payload["task"])
         if found is None:
-            raise NoHandler(f"this worker has no task {payload['task']!r}")
+            raise NoHandler(f"this worker has no task {payload['task']!r:.200}", payload["task"])
         return Call(payload["task"], found, payload.get("args") or (), payload.get("kwargs") or {})
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final
 
 from schedq import backoff as plans
 from schedq.durability import LEVELS, Durability, checked_durability
 from schedq.errors import UsageError
-from schedq.instants import duration_ms
+from schedq.instants import duration_ms, seconds_of
 from schedq.keys import QueueKeys
 
 KEEP_ALL: Final = -1
@@ -28,10 +29,13 @@ _STORED: Final = (
     "completed_history",
     "failed_history",
     "min_keep",
+    "unknown_for",
     "max_payload",
     "log_size",
     "replicas",
 )
+
+_DURATIONS: Final = ("completed_ttl", "min_keep", "unknown_for", "retry_for")
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Settings:
             first. 0 keeps none after `min_keep`.
         failed_history: failed jobs that are kept, and cancelled ones; they have no TTL.
         min_keep: seconds that a finished record stays whatever the caps, so that a request sent again finds it.
+        unknown_for: seconds for which a job that no worker knows the task of is put back, without spending attempts,
+            before it fails; 0 fails it at once.
         max_pending: most jobs that may wait in `pending`; None for no limit. Delayed jobs do not count.
         max_payload: bytes of JSON that a payload or a result may have.
         allow_eviction: work with a Redis that may evict keys (jobs vanish when it does).
@@ -68,6 +74,7 @@ class Settings:
     completed_history: int = 100_000
     failed_history: int = 10_000
     min_keep: float = 30
+    unknown_for: float = 3600
     max_pending: int | None = None
     max_payload: int = 262_144
     allow_eviction: bool = False
@@ -92,8 +99,11 @@ class Settings:
         _whole("replicas", self.replicas, least=1)
         if self.max_pending is not None:
             _whole("max_pending", self.max_pending, least=1)
-        for what in ("completed_ttl", "min_keep", "retry_for"):
-            duration_ms(getattr(self, what), what)
+        for what in _DURATIONS:
+            value: object = getattr(self, what)
+            duration_ms(value, what)
+            if isinstance(value, timedelta):
+                object.__setattr__(self, what, seconds_of(value))
         if self.min_keep and self.retry_for > self.min_keep:
             raise UsageError(
                 f"retry_for ({self.retry_for} s) must not be longer than min_keep ({self.min_keep} s): "

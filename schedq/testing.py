@@ -134,7 +134,7 @@ class _Desk:
         except KeyboardInterrupt:
             raise
         except NoHandler as missing:
-            settlement = outcome.failed(job, str(missing), policy)
+            settlement = outcome.unknown(job, str(missing), settings)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
             settlement = outcome.failed(job, error, policy)
         self._queue.settle(settlement)

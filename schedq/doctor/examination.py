@@ -28,6 +28,7 @@ from schedq.doctor import (
     strays,
     timetable,
     types,
+    unknown,
     version,
 )
 from schedq.doctor.asking import plain
@@ -163,6 +164,7 @@ class _Examination:
         self._add(scripts.judge_cached(name, is_cached=is_cached, has_promoter=alive.has_promoter))
         waits = self._ask(queue, delayed.look(keys, alive.now_ms))
         self._add(delayed.judge(name, waits, is_tended=alive.is_tended))
+        self._add(unknown.judge(name, self._ask(queue, unknown.look(queue.settings)), alive.now_ms))
         self._add(clock.judge_ahead(name, *self._ask(queue, clock.ahead(keys.log))))
         self._add(histories.judge(name, self._ask(queue, histories.look(queue.settings, alive.now_ms))))
         self._add(agreement.judge(name, self._ask(queue, agreement.look(queue.settings, alive.now_ms))))

@@ -154,7 +154,7 @@ local function take_back(id, key, job)
   redis.call('HSET', key, 'settled_token', job[8] or '', 'settled_move', 'reclaim', 'crashes', crashes,
     'attempts', attempts, 'reclaimed_at_ms', now, 'last_error', text, 'last_error_at_ms', now, 'history',
     with_attempt(job[11], attempts, job[12], whole(job[9]), 'lost', text), unpack(becomes))
-  redis.call('HDEL', key, 'claim_token', 'adopted_token', 'stop')
+  redis.call('HDEL', key, 'claim_token', 'adopted_token', 'stop', 'unknown_since_ms')
   redis.call('PERSIST', key)
   tally('reclaimed_total', 1)
   taken_back[#taken_back + 1] = id

@@ -2,16 +2,17 @@
 End attempts: complete, retry, fail, snooze or release, each only for who holds the job.
 
 Whoever shows another token than the job's, or a job that is not in `processing`, is answered and nothing is written. A
-job that was asked to stop ends in `cancelled`, unless it completed. The number of jobs taken per call sinks with the
-length of `processing`, which is searched for each.
+job that was asked to stop ends in `cancelled`, unless it completed. A snooze with a text is that of a worker that lacks
+the job's task: the job keeps since when that is so, until a worker that has the task ends an attempt. The number of jobs
+taken per call sinks with the length of `processing`, which is searched for each.
 
 KEYS  1 processing (list)  2 leases (zset)  3 pending (list)  4 delayed (zset)  5 completed (list)  6 failed (list)
       7 cancelled (list)  8 stats (hash)  9 wake (zset)  10 paused (string)  11 promoter (string)
       12 log (stream)
 ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 due channel  6 completed ttl, ms  7 completed_history
       8 failed_history  9 min_keep, ms
-      10... per job: complete | retry | fail | snooze | release, id, token, delay in ms, text (result or error), note
-      (what was wrong with the result, or the error in brief), traceback or ''
+      10... per job: complete | retry | fail | snooze | release, id, token, delay in ms, text (result, error or why
+      it can't be run), note (what was wrong with the result, or the text in brief), traceback or ''
 Returns  per job: OK | DUPLICATE (this token has ended this job by this move) | LOST | AGAIN (send it again)
 ]]
 local processing, leases, pending, delayed, completed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -57,6 +58,14 @@ local function write(key, move, token, outcome, note, ...)
     fields[#fields + 1], fields[#fields + 2] = 'history', history
   end
   redis.call('HSET', key, unpack(fields))
+  redis.call('HDEL', key, 'claim_token', 'stop', 'unknown_since_ms')
+end
+
+-- No attempt was made, so none is written down: the last ones that were stay in the history.
+local function put_back_unknown(key, token, due, attempts)
+  local since = redis.call('HGET', key, 'unknown_since_ms') or stamp
+  redis.call('HSET', key, 'settled_token', token, 'settled_move', 'snooze', 'status', 'delayed', 'run_at_ms', due,
+    'attempts', math.max(0, attempts - 1), 'unknown_since_ms', since)
   redis.call('HDEL', key, 'claim_token', 'stop')
 end
 
@@ -99,10 +108,15 @@ local function settle(move, id, token, delay, text, note, traceback)
     arrive('delayed', id, 'retried')
     tell(id, 'retry', attempts, nil, ',"run_at_ms":' .. digits(due) .. ',"error":' .. cjson.encode(note))
   elseif move == 'snooze' then
-    write(key, move, token, 'snoozed', '', 'status', 'delayed', 'run_at_ms', due, 'attempts', math.max(0, attempts - 1))
+    if text ~= '' then
+      put_back_unknown(key, token, due, attempts)
+    else
+      write(key, move, token, 'snoozed', '', 'status', 'delayed', 'run_at_ms', due, 'attempts', math.max(0, attempts - 1))
+    end
     delay_until(due, id)
     arrive('delayed', id, 'snoozed')
-    tell(id, 'snoozed', attempts - 1, nil, ',"run_at_ms":' .. digits(due))
+    local why = note ~= '' and ',"error":' .. cjson.encode(note) or ''
+    tell(id, 'snoozed', attempts - 1, nil, ',"run_at_ms":' .. digits(due) .. why)
   else
     local released = whole(redis.call('HGET', key, 'released'))
     local given_back = released < MOST_RELEASES and math.max(0, attempts - 1) or attempts

@@ -5,7 +5,8 @@ KEYS  1 the place (list or zset)
 ARGV  1 jobs prefix  2 clock  3 'newest' (from the left of a list) | 'oldest' (from its right) | 'due' (of a zset)
       4 offset  5 limit
 Returns  {now, per job: id, since when it was ready or '', how long it waits, ms, started or '', ended or '', attempts,
-         worker, error, payload}: of the last two the beginning; shorter than asked if what was looked at is large
+         worker, error, payload, since when no worker had its task or 0}: of error and payload the beginning; shorter
+         than asked if what was looked at is large
 ]]
 local place = KEYS[1]
 local jobs, clock, order, offset, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -28,7 +29,8 @@ else
 end
 
 local fields = {unpack(READY)}
-for _, name in ipairs({'started_at_ms', 'completed_at_ms', 'attempts', 'worker', 'last_error', 'payload', 'status'}) do
+for _, name in ipairs({'started_at_ms', 'completed_at_ms', 'attempts', 'worker', 'last_error', 'payload',
+  'unknown_since_ms', 'status'}) do
   fields[#fields + 1] = name
 end
 local reply, bytes = {now}, 0
@@ -38,10 +40,11 @@ for i, id in ipairs(ids) do
   local texts, started = {job[11] or '', job[12] or '', job[13] or ''}, whole(job[8])
   for n = 1, 3 do bytes = bytes + #texts[n] end
   if bytes > MOST_BYTES and i > 1 then break end
-  local ended = job[14] == 'completed' and job[9] or job[14] == 'failed' and job[4] or ''
+  local ended = job[15] == 'completed' and job[9] or job[15] == 'failed' and job[4] or ''
   local ready = started > 0 and ready_at(job, started)
   local row = {id, ready and digits(ready) or '', digits(waited(job)), digits(started), ended or '', digits(whole(job[10]))}
   for n = 1, 3 do row[6 + n] = string.sub(texts[n], 1, MOST_SHOWN) end
+  row[10] = digits(whole(job[14]))
   for _, word in ipairs(row) do reply[#reply + 1] = word end
 end
 return reply

@@ -11,6 +11,7 @@ from schedq.operations import Flow, Operation, firm, same
 from schedq.operations.directory import WorkerRecord, workers
 from schedq.operations.samples import Rate, Sample, newest, rate
 from schedq.operations.skimming import Skimmed, Spread, skim
+from schedq.operations.unknown import UnknownTask, soonest, unknown_tasks
 from schedq.operations.views import Stats, stats
 from schedq.settings import Settings
 
@@ -64,6 +65,7 @@ class Pulse:
         workers: live ones, as they said in the last 10 s.
         promoter: id of the process that does the waking, or None.
         samples: of the last ten minutes, oldest first.
+        unknown: tasks that no worker has had, though jobs ask for them.
     """
 
     queue: str
@@ -79,6 +81,7 @@ class Pulse:
     workers: tuple[WorkerRecord, ...]
     promoter: str | None
     samples: tuple[Sample, ...]
+    unknown: tuple[UnknownTask, ...] = ()
 
     @property
     def depths(self) -> dict[str, int]:
@@ -102,6 +105,7 @@ def pulse(queue: Settings) -> Flow[Pulse]:
         skim(queue, keys.completed, "newest", 0, _MOST_COMPLETED),
         skim(queue, keys.failed, "newest", 0, _MOST_OTHERS),
         Operation("promoter", None, (), ("GET", keys.promoter), same),
+        soonest(queue),
     ]
     # Damage to the row of samples, or to who promotes, must not keep an operator from the rest.
     found: Stats = firm(answers[0])
@@ -126,6 +130,7 @@ def pulse(queue: Settings) -> Flow[Pulse]:
         workers=tuple(crew),
         promoter=answers[6] if isinstance(answers[6], str) else None,
         samples=tuple(sample for sample in taken if sample.at_ms >= now - _RECENT_MS),
+        unknown=unknown_tasks(answers[7] if isinstance(answers[7], list) else ()),
     )
 
 

@@ -102,6 +102,11 @@ REASONS: Final = (
         lambda seen: _waits(seen, "reclaim") and seen.is_suspect,
         telling.held_back,
     ),
+    Reason(
+        "unknown_task",
+        lambda seen: _waits(seen, "snooze") and bool(seen.instant("unknown_since_ms")),
+        telling.unknown_task,
+    ),
     Reason("snoozed", lambda seen: _waits(seen, "snooze"), telling.snoozed),
     Reason("due_later", lambda seen: _waits(seen, ""), telling.due_later),
     Reason(

@@ -16,7 +16,7 @@ from schedq.settings import Settings
 
 MOST_SKIMMED: Final = 150
 """Jobs that one script looks over: it keeps everybody else waiting, for about 10 µs each."""
-_WIDTH: Final = 9
+_WIDTH: Final = 10
 _TASK: Final = re.compile(r'\s*\{\s*"task"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -34,6 +34,7 @@ class Skimmed:
         attempts: claims so far.
         worker: of the last attempt.
         error: how the last one begins, or ''.
+        unknown_since_ms: since when every worker that took it lacked its task.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Skimmed:
     attempts: int
     worker: str
     error: str
+    unknown_since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +101,21 @@ def _skimmed(
     worker: str,
     error: str,
     payload: str,
+    unknown: str,
 ) -> Skimmed:
     started_at_ms = whole(started)
     lateness = started_at_ms - whole(ready) if ready else None
     return Skimmed(
-        job_id, task_of(payload), lateness, whole(waits), started_at_ms, whole(ended), whole(attempts), worker, error
+        job_id,
+        task_of(payload),
+        lateness,
+        whole(waits),
+        started_at_ms,
+        whole(ended),
+        whole(attempts),
+        worker,
+        error,
+        whole(unknown),
     )
 
 

@@ -124,6 +124,17 @@ def held_back(seen: Sight) -> Told:
     return text, {"due_at_ms": due, "due_in_ms": due - seen.now_ms, "leases_lost": lost, "attempts": seen.attempts}
 
 
+def unknown_task(seen: Sight) -> Told:
+    """Every worker that took it lacked its task; it is put back and costs no attempt."""
+    since, due = seen.instant("unknown_since_ms"), seen.due_ms or 0
+    text = (
+        f"no worker that took it had {_wanted(seen)}, since {_ago(seen, since)}: it is put back for a while, without "
+    )
+    text += f"spending attempts, and tried again in {_until(seen, due)}"
+    facts = {"task": seen.task or None, "unknown_since_ms": since, "due_at_ms": due, "due_in_ms": due - seen.now_ms}
+    return text, {**facts, "attempts": seen.attempts}
+
+
 def snoozed(seen: Sight) -> Told:
     """Its handler put it off."""
     text, facts = due_later(seen)
@@ -178,9 +189,8 @@ def all_stopping(seen: Sight) -> Told:
 def no_task(seen: Sight) -> Told:
     """No live worker has its task, or a handler for its payload."""
     known = sorted({task for worker in seen.staying for task in worker.tasks})
-    what = f"the task {seen.task!r}" if seen.task else "a handler for payloads that are no task call"
     count = len(seen.staying)
-    text = f"no live worker has {what} ({count} {'is' if count == 1 else 'are'} alive)"
+    text = f"no live worker has {_wanted(seen)} ({count} {'is' if count == 1 else 'are'} alive)"
     return text, {"task": seen.task or None, "tasks": known, "workers": count, **_ahead_of(seen)}
 
 
@@ -232,6 +242,10 @@ def unlisted(seen: Sight) -> Told:
 
 
 # -- words and facts that several have
+
+
+def _wanted(seen: Sight) -> str:
+    return f"the task {seen.task!r}" if seen.task else "a handler for payloads that are no task call"
 
 
 def _of(seen: Sight) -> str:

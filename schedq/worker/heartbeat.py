@@ -17,9 +17,10 @@ from schedq.ids import new_request
 from schedq.link import Link, steadily
 from schedq.logger import log
 from schedq.observer import NOBODY, Observers
-from schedq.operations import Operation, firm, upkeep
+from schedq.operations import Operation, directory, firm, upkeep
 from schedq.task import NO_OPTIONS, TaskOptions
 from schedq.worker.held import Held
+from schedq.worker.unknown import UnknownTasks
 
 _MOST_NAMED: Final = 100
 
@@ -52,6 +53,7 @@ class Heartbeat:
     Args:
         stop: called once, when somebody asked the worker to stop.
         replaced: called whenever Redis holds other data than before.
+        unknown: told which tasks other workers have, while jobs come whose task this one lacks.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Heartbeat:
         stop: Callable[[], object],
         observers: Observers = NOBODY,
         replaced: Callable[[], None] = lambda: None,
+        unknown: UnknownTasks | None = None,
     ) -> None:
         self._address = queue.address
         self._settings = queue.settings
@@ -74,6 +77,7 @@ class Heartbeat:
         self._stop = stop
         self._observers = observers
         self._replaced = replaced
+        self._unknown = unknown
         self._was_asked = False
         self._last: upkeep.Beat | None = None
         self._announced_at = -1
@@ -107,6 +111,8 @@ class Heartbeat:
         if is_new or not (is_refused or (answer.has_settings and answer.tasks >= _written(options))):
             await self._link.ask(upkeep.announce(self._settings, options))
             self._announced_at, self._announced = losses, options
+        if self._unknown is not None and self._unknown.is_curious:
+            self._unknown.learn(self._name, await self._link.drive(directory.workers(self._settings)))
         firm(answer)
         self._observers.beat_answered(self._settings.name)
         return upkeep.HEARTBEAT_S

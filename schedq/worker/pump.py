@@ -42,6 +42,7 @@ class Pump:
         self._worker_id = worker_id
         self._observers = observers
         self._runner = Runner(queue, threads, self._ended, self._freed, observers)
+        self.unknown = self._runner.unknown
         self._outgoing: list[End] = []
         self._complaint = Complaint()
         self._wants = True  # `pending` may hold jobs that were not looked for yet

@@ -18,10 +18,10 @@ from schedq.job import ClaimedJob, Settlement
 from schedq.logger import log
 from schedq.observer import AttemptEnd, AttemptFacts, Observers, Outcome
 from schedq.operations.attempts import refusal
-from schedq.payload import clean_text
 from schedq.registry import Call, NoHandler
 from schedq.worker.held import Attempt
 from schedq.worker.threads import Threads
+from schedq.worker.unknown import UnknownTasks
 
 Ended = Callable[[Attempt, Settlement | None], None]
 Freed = Callable[[Attempt], None]
@@ -44,6 +44,9 @@ class Runner:
         freed: called once per attempt when its handler has really ended; later than `ended` for a plain handler
             that overran its timeout, which no one can stop.
         observers: told of each attempt.
+
+    Attributes:
+        unknown: what becomes of jobs for which this process has no function.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Runner:
         self._ended = ended
         self._freed = freed
         self._observers = observers
+        self.unknown = UnknownTasks(queue)
         self._live: set[Attempt] = set()
         self._context = contextvars.copy_context()
         self._loop = asyncio.get_running_loop()  # to ask for it costs a system call each time, before Python 3.12
@@ -162,9 +166,7 @@ class Runner:
 
     def _not_found(self, attempt: Attempt, missing: NoHandler) -> None:
         self._tell_start(attempt)
-        job, text = attempt.job, clean_text(str(missing), 500)
-        log.warning("job %s: %s; put back (is a deploy under way?)", job.id, text, extra=attempt.fields(text))
-        self.settle(attempt, outcome.failed(job, text, self._policy(job, None)))
+        self.settle(attempt, self.unknown.put_back(attempt, missing))
 
     def _unprocessed(self, attempt: Attempt, call: Call | None, problem: BaseException) -> None:
         """The end of an attempt raised; it is settled all the same, without code of the application."""

@@ -72,6 +72,7 @@ class Station:
             shared.stop,
             shared.beside,
             self.registrar.again,
+            self.pump.unknown,
         )
         self.renewal = Renewal(queue, self.pump.held, asyncio.get_running_loop())
         self.pumping: asyncio.Task[None] | None = None

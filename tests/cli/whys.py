@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from schedq import Discard, Fixed, Queue
+from schedq import Discard, Fixed, Queue, outcome
 from tests.cli.scenes import beat, claimed
 
 Stage = Callable[[Queue, Any], str]
@@ -177,6 +177,13 @@ def _held_back(queue: Queue, client: Any) -> str:
 def _snoozed(queue: Queue, _: Any) -> str:
     job_id = queue.enqueue(1)
     queue.snooze(claimed(queue), THREE_DAYS_S)
+    return job_id
+
+
+def _unknown(queue: Queue, _: Any) -> str:
+    job_id = queue.enqueue({"task": "resize"})
+    settlement = outcome.unknown(claimed(queue), "this worker has no task 'resize'", queue.settings)
+    queue.settle(settlement._replace(delay_ms=1000 * THREE_DAYS_S))
     return job_id
 
 
@@ -392,6 +399,13 @@ SITUATIONS: Final = (
         {"leases_lost": 2},
     ),
     Situation("its handler put it off", _snoozed, "snoozed", r"it is due in 3 d: its handler put it off"),
+    Situation(
+        "no worker that took it had its task",
+        _unknown,
+        "unknown_task",
+        "no worker that took it had the task 'resize'.* without spending attempts, and tried again in 3 d",
+        {"task": "resize", "attempts": 0},
+    ),
     Situation("the queue is paused", _paused, "paused", rf"the queue is paused, since {SOME}"),
     Situation("it came due in a pause", _due_while_paused, "paused", "paused", {}, _earlier(2 * THREE_DAYS_S)),
     Situation(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schedq import Queue
+from schedq import Queue, outcome
 from schedq.operations import upkeep
 from tests.cli.scenes import claimed
 from tests.doctor.conftest import Examine
@@ -275,6 +275,20 @@ def test_a_key_of_a_wrong_type_is_named(name: str, mail: Queue, diagnosis: Exami
     assert found["wrong-type"].examples == (f"queue:mail:{name}",)
     assert found["wrong-type"].says.startswith(f"queue:mail:{name} is a set, not a ")
     assert not found.codes & {"orphan", "record-unlisted"}
+
+
+def test_a_task_that_no_worker_has_is_named(mail: Queue, diagnosis: Examine):
+    job_id = mail.enqueue({"task": "resize"})
+    job = mail.claim(0)
+    assert job is not None
+    mail.settle(outcome.unknown(job, "this worker has no task 'resize'", mail.settings, is_known_elsewhere=True))
+
+    found = diagnosis("mail")
+
+    assert found["unknown-task"].says.startswith(
+        "1 job waits for the task 'resize', which no worker that took them had"
+    )
+    assert found["unknown-task"].examples == (job_id,)
 
 
 def test_settings_that_make_no_sense_are_named(mail: Queue, diagnosis: Examine, client: Any):

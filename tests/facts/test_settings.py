@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -57,6 +58,10 @@ def test_a_queue_has_the_settings_of_the_design_by_itself():
         {"max_payload": 0},
         {"retry_for": "long"},
         {"retry_for": 31},
+        {"retry_for": timedelta(seconds=31)},
+        {"completed_ttl": timedelta(seconds=-1)},
+        {"unknown_for": -1},
+        {"unknown_for": None},
         {"min_keep": 2},
         {"clock": 5},
         {"log_size": -1},
@@ -70,6 +75,21 @@ def test_a_setting_that_makes_no_sense_is_refused_and_named(wrong: dict[str, Any
 
     with pytest.raises(UsageError, match="queue name" if name == "name" else name):
         Queue(**({"name": "mail", "redis": "redis://localhost"} | wrong))
+
+
+def test_durations_may_be_timedeltas():
+    queue = Queue(
+        "mail",
+        redis="redis://localhost",
+        completed_ttl=timedelta(days=1),
+        min_keep=timedelta(minutes=1),
+        unknown_for=timedelta(hours=2),
+        retry_for=timedelta(milliseconds=1500),
+    )
+
+    found = queue.settings
+    assert (found.completed_ttl, found.min_keep, found.unknown_for, found.retry_for) == (86_400, 60, 7200, 1.5)
+    assert Settings("mail", min_keep=timedelta(minutes=1)).to_fields()["min_keep"] == "60"  # type: ignore[arg-type]
 
 
 def test_the_clock_is_asked_anew_each_time():

@@ -87,31 +87,13 @@ def test_an_async_object_and_a_plain_function_around_an_async_one_are_awaited(qu
     assert wrapped.enqueue(1).result(60) == 3
 
 
-def test_a_task_that_nobody_has_comes_back_and_fails_only_after_its_attempts(
-    queue: Handle, crew: Crew, logs: Logs
-) -> None:
-    @queue.task
-    def known() -> None: ...
-
-    crew.start(queue)
-    job_id = queue.enqueue({"task": "coming"}, max_attempts=2, backoff=Fixed(0.05))
-
-    with pytest.raises(JobFailed, match="no task 'coming'"):
-        queue.result(job_id, 60)
-
-    assert queue.fields(job_id)["attempts"] == "2"
-    told = [line for line in logs() if "no task 'coming'" in line]
-    assert len(told) == 2
-    assert all(line.startswith("WARNING") for line in told)
-
-
 def test_a_task_that_a_later_release_brings_is_run_by_it(queue: Handle, crew: Crew) -> None:
     @queue.task
     def known() -> None: ...
 
     job_id = queue.enqueue({"task": "coming"}, backoff=Fixed(0.05))
     crew.start(queue)
-    until(lambda: queue.fields(job_id).get("last_error"))
+    until(lambda: queue.fields(job_id).get("unknown_since_ms"))
 
     queue.task(name="coming")(lambda: "came")
 

@@ -1,0 +1,82 @@
+"""Workers that lack the task of a job: what they do with it, and what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from schedq import JobFailed
+from schedq.operations import upkeep
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.worker.conftest import Logs
+from tests.worker.crew import Crew, until
+
+
+def about(logs: Logs, words: str) -> list[str]:
+    return [line for line in logs() if words in line]
+
+
+def test_the_log_says_so_once_a_minute_for_each_task_with_the_tasks_of_the_worker(
+    queue: Handle, crew: Crew, logs: Logs
+) -> None:
+    queue.task(name="send")(lambda: None)
+    queue.task(name="archive")(lambda: None)
+    crew.start(queue)
+
+    ids = queue.enqueue_many([*({"task": "resize"} for _ in range(5)), {"task": "scan"}, {"kind": "email"}])
+    until(lambda: len(queue.places().get("delayed", [])) == 7)
+
+    (said,) = about(logs, "no task 'resize'")
+    assert said.startswith("WARNING")
+    assert "put back for up to 3600 s without spending attempts (is a deploy under way?)" in said
+    assert said.endswith("this worker's tasks: archive, send")
+    assert len(about(logs, "no task 'scan'")) == 1
+    assert len(about(logs, "no handler for payloads that are no task call")) == 1
+    assert {queue.fields(job_id)["attempts"] for job_id in ids} == {"0"}
+
+
+def test_in_the_end_it_fails_with_an_error_that_says_so(make_queue: MakeQueue, crew: Crew, logs: Logs) -> None:
+    queue = make_queue(unknown_for=0.3)
+    queue.task(name="send")(lambda: None)
+    crew.start(queue)
+    job_id = queue.enqueue({"task": "resize"}, max_attempts=1)
+
+    with pytest.raises(JobFailed, match=r"no task 'resize'; no worker that has it took the job within 0.3 s"):
+        queue.result(job_id, 60)
+
+    assert len(about(logs, f"ERROR job {job_id}: this worker has no task 'resize'")) == 1
+
+
+def test_a_worker_that_has_the_task_gets_it_and_nothing_is_left_of_that(queue: Handle, crew: Crew) -> None:
+    queue.task(name="send")(lambda: None)
+    crew.start(queue)
+    job_id = queue.enqueue({"task": "resize"}, max_attempts=1)
+    until(lambda: "unknown_since_ms" in queue.fields(job_id))
+
+    newer = Handle(type(queue.queue)(queue.name, redis=queue.server.unix_url), queue.server, queue._loop)
+    newer.task(name="resize")(lambda: "resized")
+    crew.start(newer)
+
+    assert newer.result(job_id, 60) == "resized"
+    record = newer.get_job(job_id)
+    assert (record.attempts, "unknown_since_ms" in record.fields) == (1, False)
+    newer.close()
+
+
+def test_it_is_learnt_that_another_worker_has_the_task(
+    queue: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "HEARTBEAT_S", 0.1)
+    queue.task(name="send")(lambda: None)
+    first = crew.start(queue)
+    newer = Handle(type(queue.queue)(queue.name, redis=queue.server.unix_url), queue.server, queue._loop)
+    newer.task(name="resize")(lambda: "resized")
+    queue.enqueue({"task": "scan"})
+    unknown = first.worker._stations[0].pump.unknown
+    until(lambda: unknown.is_curious)
+    assert not unknown._elsewhere
+
+    crew.start(newer)
+
+    until(lambda: unknown._elsewhere == {"resize"})
+    newer.close()
