@@ -158,14 +158,15 @@ class AsyncInspector:
         heard: asyncio.Queue[str] = asyncio.Queue()
         channel = self._queue.settings.keys.events
         await self._ask(views.reach(self._queue.settings))
-        await self._sender.listen(channel, heard.put_nowait)
+        here = self._sender.here()
+        await here.subscription.listen(channel, heard.put_nowait)
         is_told = False
         try:
             await asyncio.wait_for(heard.get(), silence)  # the word that it listens
-            self._sender.check()
+            here.check()
             while True:
                 text = await asyncio.wait_for(heard.get(), silence)
-                self._sender.check()
+                here.check()
                 if text and (found := event(text)) is not None:
                     yield found
                     is_told = False
@@ -175,7 +176,7 @@ class AsyncInspector:
         except TimeoutError:
             return
         finally:
-            await self._sender.forget(channel, heard.put_nowait)
+            await here.subscription.forget(channel, heard.put_nowait)
 
     async def stop_worker(self, worker_id: str) -> bool:
         """As `Inspector.stop_worker`."""

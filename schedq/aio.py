@@ -1,9 +1,9 @@
-"""The asyncio door: the verbs of `Queue`, awaited. One queue belongs to the event loop that first used it."""
+"""The asyncio door: the verbs of `Queue`, awaited, on whichever event loop is running."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self
@@ -17,13 +17,17 @@ from schedq.connection.resolver import in_thread
 from schedq.durability import Durability
 from schedq.errors import JobGone, SchedqError
 from schedq.instants import Duration, Instant, duration_ms
-from schedq.job import ClaimedJob, JobRecord, NewJob, Options, Settlement
+from schedq.job import ClaimedJob, JobRecord, Options, Settlement
 from schedq.operations import absence, attempts, control, directory, enqueue, preparing, upkeep, views
 from schedq.operations.waiting import POLL_S, ended, milliseconds
 
 
 class AsyncQueue(AsyncInspected, door="aio"):
-    """A queue whose verbs are awaited. It belongs to the loop that first used it. Arguments: see `Application`."""
+    """A queue whose verbs are awaited. Arguments: see `Application`.
+
+    Event loops may share one, also in several threads and one after the other: each gets connections of its own, which
+    are closed with the loop at the latest.
+    """
 
     _sender: AsyncSender
 
@@ -35,7 +39,6 @@ class AsyncQueue(AsyncInspected, door="aio"):
     def _open(self) -> None:
         self._sender = AsyncSender(self.address, self.settings)
         self._ask, self._drive = self._sender.ask, self._sender.drive
-        self._behind: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -46,9 +49,7 @@ class AsyncQueue(AsyncInspected, door="aio"):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections; every later call raises ClosedError."""
-        if self._behind:
-            await asyncio.gather(*self._behind, return_exceptions=True)
+        """Close the connections of this event loop; the next call opens them again. What waits raises ClosedError."""
         await self._sender.aclose()
 
     # -- new jobs
@@ -64,11 +65,9 @@ class AsyncQueue(AsyncInspected, door="aio"):
         backoff: plans.Plan | None = None,
         timeout: Duration | None = None,
         durability: Durability | None = None,
-        must_create: bool = False,
-        reuse_id: bool = False,
     ) -> str:
         """As `Queue.enqueue`."""
-        options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id)
+        options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability)
         return await self._ask(enqueue.enqueue(self.settings, preparing.prepare(self.settings, payload, options)))
 
     async def enqueue_many(
@@ -81,22 +80,11 @@ class AsyncQueue(AsyncInspected, door="aio"):
         backoff: plans.Plan | None = None,
         timeout: Duration | None = None,
         durability: Durability | None = None,
-        must_create: bool = False,
-        reuse_id: bool = False,
     ) -> list[str]:
         """As `Queue.enqueue_many`."""
-        options = Options(delay, run_at, None, max_attempts, backoff, timeout, durability, must_create, reuse_id)
+        options = Options(delay, run_at, None, max_attempts, backoff, timeout, durability)
         prepared = preparing.prepare_many(self.settings, jobs, options)
         return await self._drive(enqueue.enqueue_many(self.settings, prepared))
-
-    async def _create(self, payload: Any, **options: Any) -> tuple[str, bool]:
-        prepared = preparing.prepare(self.settings, payload, Options(**options), is_marked=True)
-        return await self._ask(enqueue.create(self.settings, prepared))
-
-    async def _create_many(self, jobs: Iterable[NewJob]) -> list[tuple[str, bool]]:
-        prepared = preparing.prepare_many(self.settings, jobs, Options(), is_marked=True)
-        created = await self._drive(enqueue.create_many(self.settings, prepared))
-        return [(job.job_id, is_new) for job, is_new in zip(prepared, created, strict=True)]
 
     # -- attempts by hand
 
@@ -106,7 +94,7 @@ class AsyncQueue(AsyncInspected, door="aio"):
         try:
             return await self._drive(waiting.steps())
         except asyncio.CancelledError:
-            self._do_behind(self._give_back(waiting.request))
+            self._sender.here().do_behind(self._give_back(waiting.request))
             raise
 
     async def complete(self, job: ClaimedJob, result: Any = None) -> bool:
@@ -255,12 +243,13 @@ class AsyncQueue(AsyncInspected, door="aio"):
         def hear(_: str) -> None:
             told.set()
 
-        self._sender.check()
+        here = self._sender.here()
         try:
             if left_s != 0:
-                await self._sender.listen(channel, hear)
+                await here.subscription.listen(channel, hear)
                 await _told(told, POLL_S if left_s is None else min(POLL_S, left_s))  # subscribed
             while True:
+                here.check()
                 standing = await self._ask(watch)
                 if standing is None:
                     raise await self._absent(job_id)
@@ -269,16 +258,11 @@ class AsyncQueue(AsyncInspected, door="aio"):
                     return standing
                 await _told(told, left)
         finally:
-            await self._sender.forget(channel, hear)
+            await here.subscription.forget(channel, hear)
 
     async def settle(self, settlement: Settlement) -> bool:
         """As `Queue.settle`."""
         return (await self._ask(attempts.settle(self.settings, [settlement])))[0] != "LOST"
-
-    def _do_behind(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._behind.add(task)
-        task.add_done_callback(self._behind.discard)
 
     async def _give_back(self, request: str) -> None:
         """A claim was cancelled: release what it took, and put the marker back that it may have taken."""

@@ -174,7 +174,7 @@ class Application:
             twin.settings, twin.address, twin.registry = self.settings, self.address, self.registry
             twin._twins = self._twins
             twin._open()
-            self._twins[door] = twin
+            self._twins.setdefault(door, twin)  # another thread may have been first
         return self._twins[door]
 
     @overload

@@ -2,7 +2,7 @@
 
     SchedqError
     ├── UsageError (also a ValueError)   fix the call or the configuration
-    │   └── ClosedError                  the queue was closed, or belongs to another event loop
+    │   └── ClosedError                  the queue was closed
     ├── Conflict                         decide: what is stored contradicts what was asked
     ├── StoreUnavailable                 try later: Redis did not answer, or not usefully
     │   ├── QueueFull                    memory, or `max_pending`; nothing of the refused job is left behind
@@ -28,7 +28,7 @@ class UsageError(SchedqError, ValueError):
 
 
 class ClosedError(UsageError):
-    """The queue object can't serve this call: it was closed, or another event loop owns it."""
+    """The queue was closed: a blocking one before the call, an asyncio one, or its event loop, while it waited."""
 
 
 class Conflict(SchedqError):  # noqa: N818 - a public name of the design

@@ -128,8 +128,6 @@ class Task(Generic[P, R]):
         backoff: plans.Plan | None = None,
         timeout: Duration | None = None,
         durability: Durability | None = None,
-        must_create: bool | None = None,
-        reuse_id: bool | None = None,
     ) -> Task[P, R]:
         """The same task with options for the jobs that are enqueued through it; those not given stay as they are."""
         twin: Task[P, R] = object.__new__(type(self))
@@ -142,8 +140,6 @@ class Task(Generic[P, R]):
             backoff=backoff,
             timeout=timeout,
             durability=durability,
-            must_create=must_create,
-            reuse_id=reuse_id,
         )
         return twin
 
@@ -154,17 +150,11 @@ class Task(Generic[P, R]):
     def enqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Enqueue a call of the function with these arguments.
 
-        Where a `job_id` of your own is given, the job's `created` says whether it is new.
-
         Raises:
             UsageError: the arguments are not JSON.
             Conflict, QueueFull, NotAcknowledged, StoreUnavailable: as `Queue.enqueue`.
         """
-        payload = self._payload(args, kwargs)
-        if "job_id" in self._options:
-            job_id, created = self._doors.blocking._create(payload, **self._options)
-            return Job(job_id, self._doors, created=created)
-        return Job(self._doors.blocking.enqueue(payload, **self._options), self._doors, created=True)
+        return Job(self._doors.blocking.enqueue(self._payload(args, kwargs), **self._options), self._doors)
 
     @overload
     async def aenqueue(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
@@ -172,11 +162,7 @@ class Task(Generic[P, R]):
     async def aenqueue(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
     async def aenqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Twin of `enqueue`."""
-        payload = self._payload(args, kwargs)
-        if "job_id" in self._options:
-            job_id, created = await self._doors.aio._create(payload, **self._options)
-            return Job(job_id, self._doors, created=created)
-        return Job(await self._doors.aio.enqueue(payload, **self._options), self._doors, created=True)
+        return Job(await self._doors.aio.enqueue(self._payload(args, kwargs), **self._options), self._doors)
 
     @overload
     def enqueue_many(self: Task[P, Coroutine[Any, Any, T]], calls: Calls) -> list[Job[T]]: ...
@@ -188,11 +174,9 @@ class Task(Generic[P, R]):
         Raises:
             QueueFull: with the ids that were stored; else as `enqueue`.
         """
-        if "job_id" in self._options:
-            found = self._doors.blocking._create_many(self._new_jobs(calls))
-            return [Job(job_id, self._doors, created=created) for job_id, created in found]
-        ids = self._doors.blocking.enqueue_many(self._payloads(calls), **self._options)
-        return [Job(job_id, self._doors, created=True) for job_id in ids]
+        jobs, options = self._jobs(calls)
+        ids = self._doors.blocking.enqueue_many(jobs, **options)
+        return [Job(job_id, self._doors) for job_id in ids]
 
     @overload
     async def aenqueue_many(self: Task[P, Coroutine[Any, Any, T]], calls: Calls) -> list[Job[T]]: ...
@@ -200,21 +184,19 @@ class Task(Generic[P, R]):
     async def aenqueue_many(self: Task[P, T], calls: Calls) -> list[Job[T]]: ...
     async def aenqueue_many(self, calls: Calls) -> Any:
         """Twin of `enqueue_many`."""
-        if "job_id" in self._options:
-            found = await self._doors.aio._create_many(self._new_jobs(calls))
-            return [Job(job_id, self._doors, created=created) for job_id, created in found]
-        ids = await self._doors.aio.enqueue_many(self._payloads(calls), **self._options)
-        return [Job(job_id, self._doors, created=True) for job_id in ids]
+        jobs, options = self._jobs(calls)
+        ids = await self._doors.aio.enqueue_many(jobs, **options)
+        return [Job(job_id, self._doors) for job_id in ids]
 
     def new_job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         """A job that calls the function with these arguments."""
         return NewJob(self._payload(args, kwargs), **self._options)
 
-    def _new_jobs(self, calls: Calls) -> list[NewJob]:
-        return [self.new_job(args, kwargs) for args, kwargs in calls]
-
-    def _payloads(self, calls: Calls) -> list[dict[str, Any]]:
-        return [self._payload(args, kwargs) for args, kwargs in calls]
+    def _jobs(self, calls: Calls) -> tuple[list[Any], dict[str, Any]]:
+        """What `Queue.enqueue_many` takes for several calls: jobs, and the options of all of them."""
+        if "job_id" in self._options:  # which it does not take, as one job's id can't be another's
+            return [self.new_job(args, kwargs) for args, kwargs in calls], {}
+        return [self._payload(args, kwargs) for args, kwargs in calls], self._options
 
     def _payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         payload: dict[str, Any] = {"task": self.name}

@@ -26,7 +26,6 @@ from contextlib import contextmanager
 from typing import Any, Self, cast
 
 from schedq import outcome, running
-from schedq.aio import AsyncQueue
 from schedq.application import Application
 from schedq.clocks import monotonic, wall
 from schedq.errors import UsageError
@@ -104,21 +103,13 @@ class _Desk:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._runner = asyncio.Runner()
-        self._aio: Application | None = None
 
     def __enter__(self) -> Self:
         # What stands in for the clock would make the loop's timers stand still too.
         self._runner.get_loop().time = monotonic  # type: ignore[method-assign]
-        # An AsyncQueue belongs to one loop, and this one will be gone: meanwhile handlers get another.
-        self._aio = self._queue._twins.pop("aio", None)
         return self
 
     def __exit__(self, *_: object) -> None:
-        mine = self._queue._twins.pop("aio", None)
-        if self._aio is not None:
-            self._queue._twins["aio"] = self._aio
-        if mine is not None:
-            self._runner.run(cast(AsyncQueue, mine).aclose())
         self._runner.close()
 
     def attempt(self, job: ClaimedJob) -> None:

@@ -93,7 +93,7 @@ def _section(title: str, entries: list[tuple[str, Any]]) -> str:
 
 def _entry(name: str, found: Any) -> Iterator[str]:
     if name == "AsyncQueue":
-        yield "- `AsyncQueue(…)`: `Queue` for asyncio; every verb that asks Redis is awaited, and `aclose()` closes it."
+        yield "- `AsyncQueue(…)`: `Queue` for asyncio; its verbs are awaited, on any event loop; `aclose()` closes it."
         return
     if name == "AsyncSchedules":
         yield "- `AsyncSchedules`: `Schedules` of an `AsyncQueue`; every verb is awaited."

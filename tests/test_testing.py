@@ -124,7 +124,7 @@ def test_async_handlers_may_use_the_queue_call_after_call(queue: Handle) -> None
     assert seen == [0, 0, 1, 1, 2, 2]
 
 
-def test_the_tests_own_use_of_the_asyncio_door_is_left_alone(queue: Handle) -> None:
+def test_the_tests_own_use_of_the_asyncio_door_goes_on(queue: Handle) -> None:
     @queue.task
     async def nothing() -> None: ...
 

@@ -85,9 +85,16 @@ async def connected(address: Address, key: str, name: str) -> tuple[Connection, 
     except ResponseError as error:  # it may be refused at the door, as with protected mode
         raise faults.named(error, "connect", address) from error
     except BaseException:
-        await connection.disconnect(nowait=True)
+        drop(connection)
         raise
     return connection, place
+
+
+def drop(connection: Connection) -> None:
+    """Close a connection at once. Not in order: with TLS that takes a reply, for which a loop that ends has no time."""
+    if connection._writer is not None:
+        connection._writer.transport.abort()
+        connection._close()
 
 
 class AsyncLine:
@@ -101,7 +108,6 @@ class AsyncLine:
         self._asked: deque[_Asked] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._closing: set[asyncio.Task[None]] = set()
         self._known: Place | None = None
         self._sure: set[Wait] = set()
 
@@ -121,7 +127,14 @@ class AsyncLine:
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect(), name="schedq connect")
             self._connecting.add_done_callback(self._connect_ended)
-        await asyncio.shield(self._connecting)
+        connecting = self._connecting
+        try:
+            await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if connecting.cancelled() and not (caller is not None and caller.cancelling()):
+                raise LineBroken("the connection was closed") from None
+            raise
 
     async def ask(
         self, commands: Sequence[tuple[Argument, ...]], reply_s: float = REPLY_S, *, waits: Sequence[Wait] = ()
@@ -161,8 +174,9 @@ class AsyncLine:
         if connecting is not None:
             connecting.cancel()
         self.close()
-        tasks = [task for task in (connecting, *self._closing) if task is not None]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if connecting is not None:
+            await asyncio.gather(connecting, return_exceptions=True)
+        await asyncio.sleep(0)  # until the transport has ended
 
     async def _connect(self) -> None:
         self.close()
@@ -233,9 +247,7 @@ class AsyncLine:
             self._timer = None
         connection, self._connection = self._connection, None
         if connection is not None:
-            closing = asyncio.create_task(connection.disconnect(nowait=True), name="schedq disconnect")
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            drop(connection)
         asked, self._asked = self._asked, deque()
         for one in asked:
             if not one.future.done():

@@ -1,22 +1,18 @@
-"""Sends operations and awaits their answers; belongs to the event loop that first used it."""
+"""Sends operations and awaits their answers, on any event loop: each has connections of its own."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, TypeVar
 
-from schedq.clocks import monotonic
 from schedq.connection import faults
 from schedq.connection.address import Address
-from schedq.connection.aline import AsyncLine
-from schedq.connection.convoy import Convoy
 from schedq.connection.exchange import Exchange
 from schedq.connection.listing import Listing
-from schedq.connection.sender import TROUBLE_S
-from schedq.connection.subscription import Hearing, Subscription
-from schedq.errors import ClosedError, SchedqError
+from schedq.connection.loop_close import LoopClose
+from schedq.connection.loop_connections import LoopConnections
+from schedq.errors import ClosedError, SchedqError, UsageError
 from schedq.operations import Block, Flow, Operation, Round, firm
-from schedq.operations.waiting import POLL_S
 from schedq.settings import Settings
 
 T = TypeVar("T")
@@ -29,42 +25,53 @@ class AsyncSender:
         self._address = address
         self._queue = queue
         self._listing = Listing(address, queue)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._line = AsyncLine(address, queue)
-        self._convoy = Convoy(address, queue)
-        self._subscription = Subscription(address, queue)
-        self._idle_lines: list[AsyncLine] = []
-        self._blocked_lines: set[AsyncLine] = set()
-        self._is_closed = False
+        self._here: LoopConnections | None = None  # those that were used last, by whichever loop
 
     def use(self, queue: Settings) -> None:
         """Go by other settings of the same queue from now on."""
         self._queue = queue
 
-    async def aclose(self) -> None:
-        """Close the connections; every later call raises ClosedError."""
-        self._is_closed = True
-        await self._subscription.aclose()
-        await self._convoy.aclose()
-        for line in (self._line, *self._idle_lines, *self._blocked_lines):
-            await line.aclose()
-
-    def check(self) -> None:
-        """Make sure that this loop may use it.
+    def here(self) -> LoopConnections:
+        """The connections of the running loop.
 
         Raises:
-            ClosedError: it was closed, or belongs to another loop.
+            ClosedError: the loop is being closed.
+            UsageError: this is no asyncio event loop.
         """
-        loop = asyncio.get_running_loop()
-        if self._is_closed:
-            raise ClosedError(f"queue {self._queue.name} is closed")
-        if self._loop is None:
-            self._loop = loop
-        elif self._loop is not loop:
-            raise ClosedError(
-                f"this AsyncQueue of {self._queue.name} belongs to the event loop that first used it; "
-                "make one AsyncQueue per loop"
-            )
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise self._no_loop() from None
+        here = self._here
+        if here is None or here.loop is not loop:
+            here = self._here = self._on(loop)
+        return here
+
+    async def aclose(self) -> None:
+        """Close the connections of the running loop; the next request opens them again."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise self._no_loop() from None
+        await LoopClose.of(loop).aclose(self)
+
+    def _no_loop(self) -> UsageError:
+        return UsageError(
+            f"queue {self._queue.name}: awaited verbs need a running asyncio event loop (trio's is another kind); "
+            "without one call the blocking verbs in a thread, as in `await anyio.to_thread.run_sync(queue.stats)`"
+        )
+
+    def _on(self, loop: asyncio.AbstractEventLoop) -> LoopConnections:
+        """The connections of the running loop, which may be new."""
+        end = LoopClose.of(loop)
+        here = end.find(self)
+        if isinstance(here, LoopConnections) and here.loop is not None:
+            return here
+        if end.is_closing:
+            raise ClosedError(f"queue {self._queue.name}: this event loop is being closed")
+        here = LoopConnections(loop, self._address, self._queue)
+        end.keep(self, here)
+        return here
 
     async def ask(self, operation: Operation[T]) -> T:
         """The answer to one operation.
@@ -77,14 +84,14 @@ class AsyncSender:
 
     async def exchange(self, operations: Round) -> list[Any]:
         """Send operations together; for each its answer, or the SchedqError it ended in."""
-        self.check()
         exchange = Exchange(self._listing.along(operations), self._address, self._queue, self._queue.retry_for)
         while not exchange.is_done:
+            here = self.here()
             try:
                 if waits := exchange.waits():
-                    replies = await self._convoy.ask(exchange.commands(), waits)
+                    replies = await here.convoy.ask(exchange.commands(), waits)
                 else:
-                    replies = await self._line.ask(exchange.commands())
+                    replies = await here.line.ask(exchange.commands())
                 wait = exchange.take(replies)
             except SchedqError as error:
                 wait = exchange.failed(error)
@@ -98,50 +105,20 @@ class AsyncSender:
         """Do what a flow asks for until it ends.
 
         Raises:
+            ClosedError: the connections were closed before it ended.
             SchedqError: the flow did.
         """
+        here = self.here()
         try:
             step = next(flow)
             while True:
+                here.check()
                 if isinstance(step, Block):
-                    await self._block(step)
+                    await here.block(step)
+                    here.check()
                     step = next(flow)
                 else:
                     step = flow.send(await self.exchange(step))
         except StopIteration as stop:
             result: T = stop.value
             return result
-
-    async def listen(self, channel: str, hearing: Hearing) -> None:
-        """Call `hearing` for each message of a channel, and with '' where some may have been missed."""
-        self.check()
-        await self._subscription.listen(channel, hearing)
-
-    async def forget(self, channel: str, hearing: Hearing) -> None:
-        """Stop calling `hearing`."""
-        await self._subscription.forget(channel, hearing)
-
-    async def _block(self, block: Block) -> None:
-        """Wait for the wake marker. Whoever took it claims next, so it need not be given back."""
-        server_s = max(0.01, block.seconds + (1 if block.is_exact else 0))
-        began = monotonic()
-        line = self._idle_lines.pop() if self._idle_lines else AsyncLine(self._address, self._queue)
-        self._blocked_lines.add(line)
-        command = ("BZPOPMIN", self._queue.keys.wake, f"{server_s:.3f}")
-        pause_s = 0.0
-        try:
-            most_s = block.seconds if block.is_exact else block.seconds + 1
-            replies = await asyncio.wait_for(line.ask([command], reply_s=server_s + 2), most_s)
-            pause_s = POLL_S if isinstance(replies[0], Exception) else 0.0
-        except TimeoutError:
-            line.close()
-        except (*faults.BROKEN_LINE, SchedqError):
-            pause_s = TROUBLE_S
-        except asyncio.CancelledError:
-            line.close()
-            raise
-        finally:
-            self._blocked_lines.discard(line)
-            self._idle_lines.append(line)
-        if pause_s and not self._is_closed:
-            await asyncio.sleep(max(0.0, min(pause_s, block.seconds - (monotonic() - began))))

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from redis.exceptions import ConnectionError as LineBroken
 
 from schedq.connection.address import Address
 from schedq.connection.aline import AsyncLine
@@ -47,21 +49,33 @@ class Convoy:
         passenger = _Passenger(commands, waits, asyncio.get_running_loop().create_future())
         self._gathered.append(passenger)
         if self._under_way is None:
-            self._under_way = asyncio.create_task(self._go(), name="schedq convoy")
+            self._start()
         return await passenger.replies
 
     async def aclose(self) -> None:
         """Close the connection; whoever waits hears that it was closed."""
+        under_way = self._under_way
+        if under_way is not None:
+            under_way.cancel()
         await self._line.aclose()
-        if self._under_way is not None:
-            await asyncio.gather(self._under_way, return_exceptions=True)
+        if under_way is not None:
+            await asyncio.gather(under_way, return_exceptions=True)
+
+    def _start(self) -> None:
+        self._under_way = asyncio.create_task(self._go(), name="schedq convoy")
+        self._under_way.add_done_callback(self._ended)
 
     async def _go(self) -> None:
-        try:
-            while some := self._next():
-                await self._send(some)
-        finally:
-            self._under_way = None
+        while some := self._next():
+            await self._send(some)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way = None
+        if task.cancelled():  # by `aclose`, or with all tasks of the loop
+            _fail(self._gathered, LineBroken("the connection was closed"))
+            self._gathered.clear()
+        elif self._gathered:
+            self._start()
 
     def _next(self) -> list[_Passenger]:
         """Those that go together; a caller who was cancelled has nothing sent."""
@@ -79,10 +93,11 @@ class Convoy:
         commands = [command for passenger in some for command in passenger.commands]
         try:
             replies = await self._line.ask(commands, waits=waits)
+        except asyncio.CancelledError:
+            _fail(some, LineBroken("the connection was closed"))
+            raise
         except Exception as error:  # noqa: BLE001 - it is its callers'
-            for passenger in some:
-                if not passenger.replies.done():
-                    passenger.replies.set_exception(error)
+            _fail(some, error)
             return
         first, kept = 0, replies[len(commands) :]
         for passenger in some:
@@ -90,3 +105,9 @@ class Convoy:
             if not passenger.replies.done():
                 passenger.replies.set_result([*replies[first:end], *kept])
             first = end
+
+
+def _fail(passengers: Iterable[_Passenger], error: Exception) -> None:
+    for passenger in passengers:
+        if not passenger.replies.done():
+            passenger.replies.set_exception(error)

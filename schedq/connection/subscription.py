@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from schedq.connection import faults
 from schedq.connection.address import Address
-from schedq.connection.aline import connected
+from schedq.connection.aline import connected, drop
 from schedq.errors import SchedqError
 from schedq.settings import Settings
 
@@ -44,7 +44,7 @@ class Subscription:
         """Call `hearing` for each message of `channel` from now on."""
         hearings = self._heard.setdefault(channel, [])
         hearings.append(hearing)
-        if self._task is None:
+        if self._task is None or self._task.done():  # perhaps cancelled with all tasks of the loop
             self._task = asyncio.create_task(self._run(), name="schedq subscription")
         elif self._connection is None:
             return  # it is subscribed to, and told so, as soon as there is a connection
@@ -74,7 +74,8 @@ class Subscription:
 
     async def _tell(self, verb: str, *channels: str) -> None:
         try:
-            if self._connection is not None:
+            # An iteration that was left may be closed on another loop, which must not touch this connection.
+            if self._connection is not None and self._task is not None and _is_here(self._task):
                 await self._connection.send_command(verb, *channels, check_health=False)
         except faults.BROKEN_LINE:
             pass  # the reading side finds out, reconnects and subscribes to all
@@ -94,7 +95,7 @@ class Subscription:
             finally:
                 connection, self._connection = self._connection, None
                 if connection is not None:
-                    await connection.disconnect(nowait=True)
+                    drop(connection)
             await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311 - spreads load
             wait = min(_LONGEST_WAIT_S, 2 * wait)
 
@@ -107,3 +108,7 @@ class Subscription:
                 hearing(text)
             elif kind == "subscribe":
                 hearing("")
+
+
+def _is_here(task: asyncio.Task[None]) -> bool:
+    return task.get_loop() is asyncio.get_running_loop()

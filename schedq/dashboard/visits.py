@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
@@ -36,7 +35,6 @@ class Visits:
     def __init__(self, redis: object) -> None:
         self._redis = redis
         self._open: OrderedDict[str, _Visit] = OrderedDict()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self.label = AsyncQueue.visiting(_NOBODY, redis=redis).address.label
 
     @asynccontextmanager
@@ -47,10 +45,6 @@ class Visits:
             UsageError: the name can't be one.
             StoreUnavailable: Redis does not answer.
         """
-        if self._loop is not asyncio.get_running_loop():
-            # A queue belongs to the loop that first used it; a host's tests may run one for each request.
-            self._loop = asyncio.get_running_loop()
-            self._open.clear()
         visit = self._open.get(name)
         if visit is None:
             visit = self._open[name] = _Visit(AsyncQueue.visiting(name, redis=self._redis, retry_for=RETRY_S))
