@@ -17,7 +17,7 @@ from schedq.connection.resolver import in_thread
 from schedq.durability import Durability
 from schedq.errors import JobGone, SchedqError
 from schedq.instants import Duration, Instant, duration_ms
-from schedq.job import ClaimedJob, JobRecord, Options, Settlement
+from schedq.job import ClaimedJob, JobRecord, NewJob, Options, Settlement
 from schedq.operations import absence, attempts, control, directory, enqueue, preparing, upkeep, views
 from schedq.operations.waiting import POLL_S, ended, milliseconds
 
@@ -65,9 +65,11 @@ class AsyncQueue(AsyncInspected, door="aio"):
         backoff: plans.Plan | None = None,
         timeout: Duration | None = None,
         durability: Durability | None = None,
+        must_create: bool = False,
+        reuse_id: bool = False,
     ) -> str:
         """As `Queue.enqueue`."""
-        options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability)
+        options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id)
         return await self._ask(enqueue.enqueue(self.settings, preparing.prepare(self.settings, payload, options)))
 
     async def enqueue_many(
@@ -80,11 +82,22 @@ class AsyncQueue(AsyncInspected, door="aio"):
         backoff: plans.Plan | None = None,
         timeout: Duration | None = None,
         durability: Durability | None = None,
+        must_create: bool = False,
+        reuse_id: bool = False,
     ) -> list[str]:
         """As `Queue.enqueue_many`."""
-        options = Options(delay, run_at, None, max_attempts, backoff, timeout, durability)
+        options = Options(delay, run_at, None, max_attempts, backoff, timeout, durability, must_create, reuse_id)
         prepared = preparing.prepare_many(self.settings, jobs, options)
         return await self._drive(enqueue.enqueue_many(self.settings, prepared))
+
+    async def _create(self, payload: Any, **options: Any) -> tuple[str, bool]:
+        prepared = preparing.prepare(self.settings, payload, Options(**options), is_marked=True)
+        return await self._ask(enqueue.create(self.settings, prepared))
+
+    async def _create_many(self, jobs: Iterable[NewJob]) -> list[tuple[str, bool]]:
+        prepared = preparing.prepare_many(self.settings, jobs, Options(), is_marked=True)
+        created = await self._drive(enqueue.create_many(self.settings, prepared))
+        return [(job.job_id, is_new) for job, is_new in zip(prepared, created, strict=True)]
 
     # -- attempts by hand
 

@@ -23,6 +23,14 @@ class BlockingDoor(Protocol):
         """Store jobs; their ids."""
         ...
 
+    def _create(self, payload: Any, **options: Any) -> tuple[str, bool]:
+        """Store a job with an id of the caller's; its id, and whether it is new."""
+        ...
+
+    def _create_many(self, jobs: Any) -> list[tuple[str, bool]]:
+        """The same for several `NewJob`s."""
+        ...
+
     def get_job(self, job_id: str) -> JobRecord | None:
         """All that is stored of a job."""
         ...
@@ -57,6 +65,14 @@ class AsyncDoor(Protocol):
 
     async def enqueue_many(self, jobs: Any, *args: Any, **options: Any) -> list[str]:
         """Store jobs; their ids."""
+        ...
+
+    async def _create(self, payload: Any, **options: Any) -> tuple[str, bool]:
+        """Store a job with an id of the caller's; its id, and whether it is new."""
+        ...
+
+    async def _create_many(self, jobs: Any) -> list[tuple[str, bool]]:
+        """The same for several `NewJob`s."""
         ...
 
     async def get_job(self, job_id: str) -> JobRecord | None:
@@ -103,12 +119,15 @@ class Job(Generic[R]):
 
     Attributes:
         id: the job's id.
+        created: whether the `enqueue` that returned it has created the job; False if one of this id was there already.
+            None for a handle that was made by id.
     """
 
-    __slots__ = ("_doors", "id")
+    __slots__ = ("_doors", "created", "id")
 
-    def __init__(self, job_id: str, doors: Doors) -> None:
+    def __init__(self, job_id: str, doors: Doors, *, created: bool | None = None) -> None:
         self.id = job_id
+        self.created = created
         self._doors = doors
 
     def __repr__(self) -> str:

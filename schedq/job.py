@@ -29,6 +29,8 @@ class Options(NamedTuple):
     backoff: plans.Plan | None = None
     timeout: Duration | None = None
     durability: Durability | None = None
+    must_create: bool = False
+    reuse_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class NewJob:
         backoff: waits between attempts.
         timeout: seconds or a timedelta that one attempt may run.
         durability: what must have it before `enqueue_many` returns.
+        must_create: a job of this id that exists is a Conflict, whatever its payload.
+        reuse_id: a finished job of this id is replaced; one that waits or runs is a Conflict.
     """
 
     payload: Any
@@ -54,6 +58,8 @@ class NewJob:
     backoff: plans.Plan | None = field(default=None, kw_only=True)
     timeout: Duration | None = field(default=None, kw_only=True)
     durability: Durability | None = field(default=None, kw_only=True)
+    must_create: bool = field(default=False, kw_only=True)
+    reuse_id: bool = field(default=False, kw_only=True)
 
 
 @dataclass(slots=True)

@@ -59,22 +59,26 @@ class Queue(Inspected, door="blocking"):
         backoff: plans.Plan | None = None,
         timeout: Duration | None = None,
         durability: Durability | None = None,
+        must_create: bool = False,
+        reuse_id: bool = False,
     ) -> str:
         """Store one job: to run now, after `delay` (seconds, timedelta) or at `run_at` (aware datetime, Unix seconds).
 
-        A `job_id` of your own makes it idempotent: the same payload again changes nothing and its id is returned.
+        A `job_id` of your own makes it idempotent: the same payload again changes nothing and its id is returned, also
+        when that job has finished. With `must_create` any job of that id is a Conflict; with `reuse_id` a finished one
+        is replaced, record and all, and only one that waits or runs is a Conflict.
 
         Returns:
             The job's id.
 
         Raises:
             UsageError: the payload is not JSON or too large, or an option makes no sense.
-            Conflict: a job of this id exists with another payload.
+            Conflict: a job of this id exists with another payload, or `must_create` or `reuse_id` forbids it.
             QueueFull: `max_pending` jobs wait, or Redis's memory is full; nothing is left behind.
             NotAcknowledged: it is stored, with the id in `stored`; `durability` was not confirmed in time.
             StoreUnavailable: no answer for `retry_for` seconds, or too few replicas for "replicated".
         """
-        options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability)
+        options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id)
         return self._ask(enqueue.enqueue(self.settings, preparing.prepare(self.settings, payload, options)))
 
     def enqueue_many(
@@ -87,6 +91,8 @@ class Queue(Inspected, door="blocking"):
         backoff: plans.Plan | None = None,
         timeout: Duration | None = None,
         durability: Durability | None = None,
+        must_create: bool = False,
+        reuse_id: bool = False,
     ) -> list[str]:
         """Store many jobs in a few round trips, all checked first: payloads, or `NewJob`s with options of their own.
 
@@ -98,9 +104,18 @@ class Queue(Inspected, door="blocking"):
             QueueFull, NotAcknowledged: with `stored`, the ids of those that are stored.
             UsageError, StoreUnavailable: as `enqueue`.
         """
-        options = Options(delay, run_at, None, max_attempts, backoff, timeout, durability)
+        options = Options(delay, run_at, None, max_attempts, backoff, timeout, durability, must_create, reuse_id)
         prepared = preparing.prepare_many(self.settings, jobs, options)
         return self._drive(enqueue.enqueue_many(self.settings, prepared))
+
+    def _create(self, payload: Any, **options: Any) -> tuple[str, bool]:
+        prepared = preparing.prepare(self.settings, payload, Options(**options), is_marked=True)
+        return self._ask(enqueue.create(self.settings, prepared))
+
+    def _create_many(self, jobs: Iterable[NewJob]) -> list[tuple[str, bool]]:
+        prepared = preparing.prepare_many(self.settings, jobs, Options(), is_marked=True)
+        created = self._drive(enqueue.create_many(self.settings, prepared))
+        return [(job.job_id, is_new) for job, is_new in zip(prepared, created, strict=True)]
 
     # -- attempts by hand
 

@@ -128,6 +128,8 @@ class Task(Generic[P, R]):
         backoff: plans.Plan | None = None,
         timeout: Duration | None = None,
         durability: Durability | None = None,
+        must_create: bool | None = None,
+        reuse_id: bool | None = None,
     ) -> Task[P, R]:
         """The same task with options for the jobs that are enqueued through it; those not given stay as they are."""
         twin: Task[P, R] = object.__new__(type(self))
@@ -140,6 +142,8 @@ class Task(Generic[P, R]):
             backoff=backoff,
             timeout=timeout,
             durability=durability,
+            must_create=must_create,
+            reuse_id=reuse_id,
         )
         return twin
 
@@ -150,11 +154,17 @@ class Task(Generic[P, R]):
     def enqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Enqueue a call of the function with these arguments.
 
+        Where a `job_id` of your own is given, the job's `created` says whether it is new.
+
         Raises:
             UsageError: the arguments are not JSON.
             Conflict, QueueFull, NotAcknowledged, StoreUnavailable: as `Queue.enqueue`.
         """
-        return Job(self._doors.blocking.enqueue(self._payload(args, kwargs), **self._options), self._doors)
+        payload = self._payload(args, kwargs)
+        if "job_id" in self._options:
+            job_id, created = self._doors.blocking._create(payload, **self._options)
+            return Job(job_id, self._doors, created=created)
+        return Job(self._doors.blocking.enqueue(payload, **self._options), self._doors, created=True)
 
     @overload
     async def aenqueue(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
@@ -162,7 +172,11 @@ class Task(Generic[P, R]):
     async def aenqueue(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
     async def aenqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Twin of `enqueue`."""
-        return Job(await self._doors.aio.enqueue(self._payload(args, kwargs), **self._options), self._doors)
+        payload = self._payload(args, kwargs)
+        if "job_id" in self._options:
+            job_id, created = await self._doors.aio._create(payload, **self._options)
+            return Job(job_id, self._doors, created=created)
+        return Job(await self._doors.aio.enqueue(payload, **self._options), self._doors, created=True)
 
     @overload
     def enqueue_many(self: Task[P, Coroutine[Any, Any, T]], calls: Calls) -> list[Job[T]]: ...
@@ -174,9 +188,11 @@ class Task(Generic[P, R]):
         Raises:
             QueueFull: with the ids that were stored; else as `enqueue`.
         """
-        jobs, options = self._jobs(calls)
-        ids = self._doors.blocking.enqueue_many(jobs, **options)
-        return [Job(job_id, self._doors) for job_id in ids]
+        if "job_id" in self._options:
+            found = self._doors.blocking._create_many(self._new_jobs(calls))
+            return [Job(job_id, self._doors, created=created) for job_id, created in found]
+        ids = self._doors.blocking.enqueue_many(self._payloads(calls), **self._options)
+        return [Job(job_id, self._doors, created=True) for job_id in ids]
 
     @overload
     async def aenqueue_many(self: Task[P, Coroutine[Any, Any, T]], calls: Calls) -> list[Job[T]]: ...
@@ -184,19 +200,21 @@ class Task(Generic[P, R]):
     async def aenqueue_many(self: Task[P, T], calls: Calls) -> list[Job[T]]: ...
     async def aenqueue_many(self, calls: Calls) -> Any:
         """Twin of `enqueue_many`."""
-        jobs, options = self._jobs(calls)
-        ids = await self._doors.aio.enqueue_many(jobs, **options)
-        return [Job(job_id, self._doors) for job_id in ids]
+        if "job_id" in self._options:
+            found = await self._doors.aio._create_many(self._new_jobs(calls))
+            return [Job(job_id, self._doors, created=created) for job_id, created in found]
+        ids = await self._doors.aio.enqueue_many(self._payloads(calls), **self._options)
+        return [Job(job_id, self._doors, created=True) for job_id in ids]
 
     def new_job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         """A job that calls the function with these arguments."""
         return NewJob(self._payload(args, kwargs), **self._options)
 
-    def _jobs(self, calls: Calls) -> tuple[list[Any], dict[str, Any]]:
-        """What `Queue.enqueue_many` takes for several calls: jobs, and the options of all of them."""
-        if "job_id" in self._options:  # which it does not take, as one job's id can't be another's
-            return [self.new_job(args, kwargs) for args, kwargs in calls], {}
-        return [self._payload(args, kwargs) for args, kwargs in calls], self._options
+    def _new_jobs(self, calls: Calls) -> list[NewJob]:
+        return [self.new_job(args, kwargs) for args, kwargs in calls]
+
+    def _payloads(self, calls: Calls) -> list[dict[str, Any]]:
+        return [self._payload(args, kwargs) for args, kwargs in calls]
 
     def _payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         payload: dict[str, Any] = {"task": self.name}

@@ -40,7 +40,11 @@ Examples:
 @click.option("--args", type=Json(list, "JSON array"), metavar="ARRAY", help="Its positional arguments, JSON.")
 @click.option("--kwargs", type=Json(dict, "JSON object"), metavar="OBJECT", help="Its keyword arguments, JSON.")
 @time_options
-@click.option("--id", "job_id", type=JOB_ID, metavar="ID", help="Your own id: sent again, nothing changes.")
+@click.option(
+    "--id", "job_id", type=JOB_ID, metavar="ID", help="Your own id: sent again with the same payload, nothing changes."
+)
+@click.option("--must-create", is_flag=True, help="Refuse an --id that exists, whatever its payload.")
+@click.option("--reuse-id", is_flag=True, help="Replace a finished job of that --id; refuse one that waits or runs.")
 @click.option("--max-attempts", type=click.IntRange(1, 1_000_000), metavar="N", help="Attempts it gets.")
 @click.option("--backoff", type=DURATIONS, metavar="D[,D...]", help="Waits between attempts; the last one repeats.")
 @click.option("--timeout", type=DURATION, metavar="D", help="What one attempt may take.")
@@ -57,6 +61,8 @@ def enqueue(
     delay: timedelta | None,
     run_at: datetime | None,
     job_id: str | None,
+    must_create: bool,  # noqa: FBT001
+    reuse_id: bool,  # noqa: FBT001
     max_attempts: int | None,
     backoff: tuple[float, ...] | None,
     timeout: timedelta | None,
@@ -76,6 +82,10 @@ def enqueue(
         raise click.UsageError("--args and --kwargs are for --task")
     if lines and job_id is not None:
         raise click.UsageError("--id is for one job, and --lines brings many")
+    if (must_create or reuse_id) and job_id is None:
+        raise click.UsageError("--must-create and --reuse-id are for an --id of your own")
+    if must_create and reuse_id:
+        raise click.UsageError("give --must-create or --reuse-id, not both")
     if timeout is not None and not timeout:
         raise click.BadParameter("it must be more than 0", param_hint="--timeout")
     plan: Plan | None = None if backoff is None else Steps(backoff)
@@ -92,7 +102,7 @@ def enqueue(
         return
     found = _payload(payload) if task is None else _call(task, args, kwargs)
     with used(name, redis_url) as queue:
-        stored = queue.enqueue(found, job_id=job_id, **options)
+        stored = queue.enqueue(found, job_id=job_id, must_create=must_create, reuse_id=reuse_id, **options)
     if as_json:
         show.out_json({"queue": name, "id": stored})
     else:

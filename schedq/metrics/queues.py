@@ -39,7 +39,7 @@ TOTALS: Final = {
     "adopted": ("schedq_jobs_adopted", "Claims of other programs that were given a lease."),
     "cancelled": ("schedq_jobs_cancelled", "Jobs cancelled."),
     "requeued": ("schedq_jobs_requeued", "Failed and cancelled jobs put back by operators."),
-    "purged": ("schedq_jobs_purged", "Jobs deleted by operators."),
+    "purged": ("schedq_jobs_purged", "Jobs deleted by operators, or replaced by a new one of their id."),
     "broken": ("schedq_jobs_broken", "Ids that could not be run because their data is gone or of the wrong type."),
     "strays": ("schedq_stray_entries", "Second entries of one id that were removed."),
     "trimmed": ("schedq_results_trimmed", "Completed records deleted by completed_history before they expired."),

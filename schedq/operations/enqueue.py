@@ -50,6 +50,20 @@ def enqueue(queue: Settings, job: Prepared) -> Operation[str]:
     )
 
 
+def create(queue: Settings, job: Prepared) -> Operation[tuple[str, bool]]:
+    """Store one marked job; answers its id, and whether this request has created it.
+
+    Raises (when read): as `enqueue`.
+    """
+    return _store(
+        queue,
+        [job],
+        lambda reply: (_id_or_error(queue, job, reply[0]), reply[0] == "STORED"),
+        _waits(queue, [job]),
+        lambda found, missing: _unconfirmed(queue, [found[0]], 1, missing),
+    )
+
+
 def enqueue_many(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
     """Store jobs, in one round trip up to some megabytes; answers their ids in order.
 
@@ -57,6 +71,13 @@ def enqueue_many(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
         QueueFull, NotAcknowledged: with the ids that were stored.
         Conflict: naming the ids; all others are stored.
     """
+    yield from create_many(queue, jobs)
+    return [job.job_id for job in jobs]
+
+
+def create_many(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[bool]]:
+    """The same; answers for each, in order, whether this request has created it, as far as it is marked."""
+    words: list[str] = []
     stored: list[str] = []
     errors: list[SchedqError] = []
     missing = ""
@@ -71,6 +92,7 @@ def enqueue_many(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
                 errors.append(answer)
                 continue
             missing = missing or answer.missing
+            words += answer.answers
             accepted, refused = _sorted(queue, batch, answer)
             stored += accepted
             errors += refused
@@ -83,7 +105,7 @@ def enqueue_many(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
         raise _unconfirmed(queue, stored, len(jobs), missing) from (errors[0] if errors else None)
     if errors:
         raise _worst(errors, stored)
-    return [job.job_id for job in jobs]
+    return [word == "STORED" for word in words]
 
 
 def store_each(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
@@ -145,6 +167,13 @@ def _has_own_ids(batch: Sequence[Prepared]) -> bool:
     return any(job.is_callers_id for job in batch)
 
 
+def _whose_ids(batch: Sequence[Prepared]) -> int:
+    """As `enqueue.lua` is told: fresh ones 0, the caller's 1, the caller's and some of them to be reused 2."""
+    if not _has_own_ids(batch):
+        return 0
+    return 2 if any(job.wish == "reuse" for job in batch) else 1
+
+
 def _store(
     queue: Settings,
     batch: Sequence[Prepared],
@@ -158,7 +187,7 @@ def _store(
         queue.now_argument(),
         keys.due,
         "" if queue.max_pending is None else queue.max_pending,
-        int(_has_own_ids(batch)),
+        _whose_ids(batch),
     ]
     for job in batch:
         args += job.args()
@@ -218,6 +247,14 @@ def refusal(queue: Settings, job: Prepared, word: str) -> Conflict | QueueFull:
         return QueueFull(f"queue {queue.name}: max_pending={queue.max_pending} jobs wait already")
     if word == "WRONGTYPE":
         return Conflict(f"{queue.keys.job(job.job_id)} is no hash; job {job.job_id} can't be stored there")
+    kind, _, status = word.partition(" ")
+    if kind == "TAKEN":
+        return Conflict(f"job {job.job_id} of queue {queue.name} exists already ({status}), and must_create was given")
+    if kind == "BUSY":
+        return Conflict(
+            f"job {job.job_id} of queue {queue.name} is {status}: reuse_id replaces finished jobs only; "
+            "cancel it first, or wait for its end"
+        )
     return Conflict(f"job {job.job_id} of queue {queue.name} exists with another payload")
 
 

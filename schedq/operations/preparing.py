@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from schedq import backoff as plans
 from schedq.durability import Durability, checked_durability
 from schedq.errors import UsageError
-from schedq.ids import new_ids
+from schedq.ids import new_ids, new_request
 from schedq.instants import duration_ms, instant_ms
 from schedq.job import NewJob, Options
 from schedq.keys import checked_id
@@ -31,6 +31,11 @@ class Prepared(NamedTuple):
     is_callers_id: bool
     durability: Durability
 
+    @property
+    def wish(self) -> str:
+        """What is to become of a job that has the id: 'create', 'reuse', or '' to go by its payload."""
+        return self.mode.partition(":")[2].partition(":")[0]
+
     def size(self) -> int:
         """Bytes that it takes in a request, roughly."""
         return size_of(self.text) + 128
@@ -50,28 +55,30 @@ class _Terms(NamedTuple):
     durability: Durability
 
 
-def prepare(queue: Settings, payload: Any, options: Options) -> Prepared:
-    """Check a new job.
+def prepare(queue: Settings, payload: Any, options: Options, *, is_marked: bool = False) -> Prepared:
+    """Check a new job. One that is marked is told from another of its id, though its request be sent twice.
 
     Raises:
         UsageError: something in it can't be meant; the message names it.
     """
-    terms = _terms(queue, options)
+    terms = _terms(queue, options, is_marked=is_marked)
     return _prepared(queue, payload, terms, terms.own_id or new_ids()[0])
 
 
-def prepare_many(queue: Settings, jobs: Iterable[Any], options: Options) -> list[Prepared]:
+def prepare_many(queue: Settings, jobs: Iterable[Any], options: Options, *, is_marked: bool = False) -> list[Prepared]:
     """Check new jobs: payloads, or `NewJob`s, each with its own options before the common ones.
 
     Raises:
         UsageError: something in one of them can't be meant; the message names it.
     """
     rows = list(jobs)
-    common = _terms(queue, options)
+    if options.must_create or options.reuse_id:
+        rows = [row if isinstance(row, NewJob) else NewJob(row) for row in rows]
+    common = _terms(queue, options._replace(must_create=False, reuse_id=False))
     prepared = []
     for row, fresh_id in zip(rows, new_ids(len(rows)) if rows else (), strict=True):
         if isinstance(row, NewJob):
-            terms = _terms(queue, _merged(row, options))
+            terms = _terms(queue, _merged(row, options), is_marked=is_marked)
             prepared.append(_prepared(queue, row.payload, terms, terms.own_id or fresh_id))
         else:
             prepared.append(_prepared(queue, row, common, fresh_id))
@@ -89,6 +96,7 @@ def _prepared(queue: Settings, payload: Any, terms: _Terms, job_id: str) -> Prep
 
 def _merged(row: NewJob, common: Options) -> Options:
     has_time = row.delay is not None or row.run_at is not None
+    has_wish = row.must_create or row.reuse_id
     return Options(
         delay=row.delay if has_time else common.delay,
         run_at=row.run_at if has_time else common.run_at,
@@ -97,14 +105,35 @@ def _merged(row: NewJob, common: Options) -> Options:
         backoff=row.backoff if row.backoff is not None else common.backoff,
         timeout=row.timeout if row.timeout is not None else common.timeout,
         durability=row.durability if row.durability is not None else common.durability,
+        must_create=row.must_create if has_wish else common.must_create,
+        reuse_id=row.reuse_id if has_wish else common.reuse_id,
     )
 
 
-def _terms(queue: Settings, options: Options) -> _Terms:
+def _terms(queue: Settings, options: Options, *, is_marked: bool = False) -> _Terms:
     own_id = None if options.job_id is None else checked_id(options.job_id)
     mode, ms = when(options.delay, options.run_at)
     durability = queue.durability if options.durability is None else checked_durability(options.durability)
-    return _Terms(own_id, mode, ms, _fields(options), durability)
+    fields = _fields(options)
+    wish = _wish(options)
+    if own_id is not None and (wish or is_marked):
+        # By this the script knows, when the request is sent again, that the job which is there was made by it.
+        mark = new_request()
+        mode, fields = f"{mode}:{wish}:{mark}", (*fields, "made_by", mark)
+    return _Terms(own_id, mode, ms, fields, durability)
+
+
+def _wish(options: Options) -> str:
+    """What is to become of a job that has the id: 'create', 'reuse', or '' to go by its payload."""
+    for name in ("must_create", "reuse_id"):
+        value = getattr(options, name)
+        if not isinstance(value, bool):
+            raise UsageError(f"{name} must be True or False, got {value!r}")
+        if value and options.job_id is None:
+            raise UsageError(f"{name} needs a job_id of your own: without one every job gets a new id")
+    if options.must_create and options.reuse_id:
+        raise UsageError("give must_create or reuse_id, not both: the one refuses an id that the other replaces")
+    return "create" if options.must_create else "reuse" if options.reuse_id else ""
 
 
 def when(delay: object, run_at: object) -> tuple[str, int]:

@@ -150,3 +150,19 @@ def test_a_job_waits_for_what_it_is_told_to_and_else_for_what_the_queue_says(
 
     (job_id,) = run("enqueue", "mail", "1", "--durability", "memory").lines
     assert state().places() == {"pending": [job_id]}
+
+
+def test_an_id_that_must_be_new_is_refused_and_a_finished_one_may_be_used_again(run: Run, queue: Queue, state: Look):
+    run("enqueue", "mail", "1", "--id", "nightly", "--must-create")
+
+    taken = run("enqueue", "mail", "1", "--id", "nightly", "--must-create")
+    busy = run("enqueue", "mail", "2", "--id", "nightly", "--reuse-id")
+    job = queue.claim(0)
+    assert job and queue.complete(job)
+    again = run("enqueue", "mail", "2", "--id", "nightly", "--reuse-id")
+
+    assert (taken.code, busy.code) == (1, 1)
+    assert "job nightly of queue mail exists already (pending)" in taken.err
+    assert "job nightly of queue mail is pending" in busy.err
+    assert again.lines == ["nightly"]
+    assert state().places() == {"pending": ["nightly"]}

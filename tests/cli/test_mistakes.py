@@ -59,6 +59,8 @@ USAGE = {
     ("enqueue", "mail", "{}", "--run-at", "2030-02-30T09:00"): "is no time",
     ("enqueue", "mail", "{}", "--id", "a:b"): "job id 'a:b'",
     ("enqueue", "mail", "--lines", "--id", "a"): "--id is for one job",
+    ("enqueue", "mail", "1", "--must-create"): "are for an --id of your own",
+    ("enqueue", "mail", "1", "--id", "a", "--must-create", "--reuse-id"): "not both",
     ("enqueue", "mail", "{}", "--args", "[]"): "--args and --kwargs are for --task",
     ("enqueue", "mail", "--task", "t", "--args", "{}"): "no JSON array",
     ("enqueue", "mail", "--task", "t", "--kwargs", "[1]"): "no JSON object",

@@ -45,11 +45,15 @@ reveal_type(handle({"kind": "a"}))  # R: str
 job: Job[int] = send.enqueue("ada")
 reveal_type(job.status())  # R: str
 reveal_type(job.wait(1))  # R: bool
+reveal_type(job.created)  # R: bool | None
 cancellation: Literal["cancelled", "asked", "no"] = job.cancel()
 
 reveal_type(queue.enqueue({"kind": "email"}, delay=timedelta(minutes=5)))  # R: str
 reveal_type(queue.enqueue_many([{"n": 1}, NewJob({"n": 2}, job_id="two")]))  # R: list[str]
 reveal_type(queue.enqueue(1, durability="fsync"))  # R: str
+reveal_type(queue.enqueue(1, job_id="one", must_create=True))  # R: str
+reveal_type(queue.enqueue_many([NewJob(1, job_id="one", reuse_id=True)]))  # R: list[str]
+reveal_type(send.options(job_id="one", reuse_id=True).enqueue("ada"))  # R: Job[int]
 reveal_type(send.options(durability="replicated").enqueue("ada"))  # R: Job[int]
 claimed = queue.claim(timeout_ms=0)
 reveal_type(claimed)  # R: ClaimedJob | None

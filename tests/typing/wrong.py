@@ -30,6 +30,7 @@ wrong_async: Job[int] = fetch.enqueue("a")  # E: its result is bytes
 queue.enqueue(1, 60)  # E: by name only
 queue.enqueue(1, backoff=5)  # E: no plan
 queue.enqueue(1, durability="disk")  # E: no such durability
+queue.enqueue(1, job_id="one", must_create="yes")  # E: true or false
 queue.claim("1000")  # E: no number
 queue.complete(None)  # E: no claim
 queue.task(max_attempts="3")  # E: no number
