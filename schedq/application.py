@@ -110,6 +110,7 @@ class Application:
             durability=durability,
             replicas=replicas,
             tagged=self.address.is_cluster,
+            db=self.address.db,
         )
         self.registry = Registry(name)
         self._twins: dict[str, Application] = {self._door: self}

@@ -63,10 +63,12 @@ class QueueKeys:
     Attributes:
         name: the queue's name.
         tagged: put the name in braces, so that on Redis Cluster all keys of the queue share one slot.
+        db: the database that holds the keys. Channels are shared by all databases, so they name it, but for 0.
     """
 
     name: str
     tagged: bool = False
+    db: int = 0
 
     def __post_init__(self) -> None:
         checked_name(self.name)
@@ -78,6 +80,10 @@ class QueueKeys:
 
     def _key(self, suffix: str) -> str:
         return self.prefix + suffix
+
+    def _channel(self, suffix: str) -> str:
+        # Behind the queue's prefix, so that access rules for its channels hold in every database.
+        return self._key(f"db{self.db}:{suffix}" if self.db else suffix)
 
     @cached_property
     def pending(self) -> str:
@@ -187,12 +193,12 @@ class QueueKeys:
     @cached_property
     def events(self) -> str:
         """Channel of JSON events."""
-        return self._key("events")
+        return self._channel("events")
 
     @cached_property
     def due(self) -> str:
         """Channel of new earliest due instants, ms."""
-        return self._key("due")
+        return self._channel("due")
 
     @cached_property
     def jobs(self) -> str:
@@ -217,4 +223,4 @@ class QueueKeys:
 
     def waiter(self, job_id: str) -> str:
         """Channel on which those who wait for one job hear of its end."""
-        return self._key("waiter:") + job_id
+        return self._channel("waiter:") + job_id

@@ -63,6 +63,7 @@ class Settings:
         durability: what has a new job when its producer is answered: `memory`, `replicated` or `fsync`.
         replicas: how many replicas have it, if `replicated`.
         tagged: hash-tagged keys, for Redis Cluster.
+        db: the database of the keys; see `QueueKeys`.
         listed: who connects puts the name on the list of queues.
     """
 
@@ -84,6 +85,7 @@ class Settings:
     durability: Durability = "memory"
     replicas: int = 1
     tagged: bool = False
+    db: int = 0
     listed: bool = True
 
     def __post_init__(self) -> None:
@@ -115,7 +117,7 @@ class Settings:
     @cached_property
     def keys(self) -> QueueKeys:
         """Where the queue is in Redis."""
-        return QueueKeys(self.name, self.tagged)
+        return QueueKeys(self.name, self.tagged, self.db)
 
     @cached_property
     def renewal_s(self) -> float:

@@ -8,6 +8,7 @@ from typing import Final
 from schedq.connection import clients, urls
 from schedq.connection.cluster import Cluster
 from schedq.connection.place import Place
+from schedq.connection.sentinel import Sentinels
 from schedq.errors import UsageError
 
 DEFAULT_URL: Final = "redis://localhost:6379/0"
@@ -52,6 +53,19 @@ class Address:
     def is_cluster(self) -> bool:
         """Whether it is a Redis Cluster: keys are on several servers, a queue's on one, and not for ever."""
         return isinstance(self._where, Cluster)
+
+    @property
+    def db(self) -> int:
+        """The number of the database.
+
+        Raises:
+            UsageError: a client object names one that is no number.
+        """
+        way = self._where.way if isinstance(self._where, Sentinels) else self._where
+        db = way.settings.get("db") or 0 if isinstance(way, Place) else 0
+        if not str(db).isdecimal():
+            raise UsageError(f"the database must be a number, got {db!r}")
+        return int(db)
 
     @property
     def is_found_by_asking(self) -> bool:

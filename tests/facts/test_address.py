@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+import redis.sentinel
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +51,36 @@ def connects_to(place: object) -> dict[str, Any]:
 )
 def test_a_url_says_where(url: str, where: dict[str, Any]):
     assert connects_to(url) == where
+
+
+@pytest.mark.parametrize(
+    ("place", "db"),
+    [
+        ("redis://h", 0),
+        ("redis://h/7", 7),
+        ("redis://h?db=7", 7),
+        ("unix:///tmp/r.sock?db=2", 2),
+        ("redis+sentinel://h/service/4", 4),
+        ("redis+sentinel://h/service?db=4", 4),
+        ("redis+cluster://h", 0),
+        ("embedded://", 0),
+        (redis.Redis(db=3), 3),
+        (redis.asyncio.Redis(db=3), 3),
+        (redis.Redis(), 0),
+        (redis.sentinel.Sentinel([("h", 1)]).master_for("service", db=5), 5),
+        (redis.sentinel.Sentinel([("h", 1)]).master_for("service"), 0),
+    ],
+)
+def test_its_database_is_known_without_asking(place: object, db: int):
+    assert Address(place).db == db
+    assert Queue("mail", redis=place).settings.keys.events == f"queue:mail:db{db}:events".replace("db0:", "").replace(
+        "queue:mail", "queue:{mail}" if Address(place).is_cluster else "queue:mail"
+    )
+
+
+def test_a_clients_database_that_is_no_number_is_refused():
+    with pytest.raises(UsageError, match="database must be a number, got 'first'"):
+        Queue("mail", redis=redis.Redis(db="first"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,22 @@ def test_no_key_of_one_queue_is_a_key_of_another(one: str, other: str):
         assert not any(key.startswith(mine.prefix) for key in all_keys(theirs))
 
 
+def test_channels_name_their_database_but_for_the_first_and_keys_do_not():
+    first, other = QueueKeys("mail"), QueueKeys("mail", db=12)
+
+    assert (first.events, first.due, first.waiter("a")) == (
+        "queue:mail:events",
+        "queue:mail:due",
+        "queue:mail:waiter:a",
+    )
+    assert (other.events, other.due, other.waiter("a")) == (
+        "queue:mail:db12:events",
+        "queue:mail:db12:due",
+        "queue:mail:db12:waiter:a",
+    )
+    assert all_keys(first) - all_keys(other) == {first.events, first.due, first.waiter("a")}
+
+
 def test_on_a_cluster_all_keys_of_a_queue_share_a_slot():
     assert all(key.startswith("queue:{mail}:") for key in all_keys(QueueKeys("mail", tagged=True)))
 
