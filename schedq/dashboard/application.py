@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from schedq import __version__
 from schedq.dashboard.acts import Acts
-from schedq.dashboard.guard import Auth, Guard, Refusal, Rules, base, form, inner_path, set_cookie, who
+from schedq.dashboard.guard import Auth, Guard, Refusal, Rules, base, form, inner_path, is_admitted, set_cookie, who
 from schedq.dashboard.hosts import Hosts
 from schedq.dashboard.intents import DEEDS
 from schedq.dashboard.live import Live, Regions
@@ -59,7 +59,6 @@ class Dashboard:
             "version": __version__,
             "title": title,
             "read_only": read_only,
-            "redis_label": visits.label,
         }
         self._screens = Screens(**constants)
         self._router = Router(self._routes(), lifespan=self._lifespan)
@@ -143,9 +142,10 @@ class Dashboard:
         """What every page knows; nothing of it but `csrf` is one browser's own, and that is in no living part."""
         return {
             "base": base(request),
+            "where": self._visits.label if is_admitted(request) else "",
             "csrf": self._rules.seal.form_token(request.scope["schedq.nonce"]),
             "who": who(request),
-            "has_login": self._rules.token is not None and self._rules.auth is None,
+            "has_login": self._rules.token is not None and self._rules.auth is None and is_admitted(request),
         }
 
     def _refused(self, request: Request, refusal: Refusal) -> Response:
@@ -193,7 +193,7 @@ class Dashboard:
         fields = form(request)
         wanted = _local(fields.get("next", ["/"])[0])
         try:
-            self._guard.check_token(request, fields.get("token", [""])[0].strip())
+            await self._guard.check_token(request, fields.get("token", [""])[0].strip())
         except Refusal as refusal:
             return self._answer(request, View("login.html", {"next": wanted, "problem": refusal.text}, refusal.status))
         answer = RedirectResponse(base(request) + wanted, 303)

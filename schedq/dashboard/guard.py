@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -34,6 +35,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+_FORWARDED_HTTPS: Final = re.compile(r'(?:^|;)\s*proto="?https"?\s*(?:;|$)', re.IGNORECASE)
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 Form = Mapping[str, list[str]]
@@ -96,6 +98,8 @@ class Guard:
             answer = await self._examine(request)
         except Refusal as refusal:
             answer = self._refuse(request, refusal)
+        except ClientDisconnect:
+            return  # in the midst of a form
         if answer is not None:
             await answer(scope, receive, armed)
         else:
@@ -133,7 +137,9 @@ class Guard:
             await self._take_form(request)
         if path == "/login" or path.startswith("/static/"):
             return None
-        return await self._admit(request)
+        answer = await self._admit(request)
+        request.scope["schedq.is_admitted"] = answer is None
+        return answer
 
     async def _take_form(self, request: Request) -> None:
         check_origin(request.headers)
@@ -165,15 +171,15 @@ class Guard:
                 raise Refusal(403, "You may not see this dashboard.")
             request.scope["schedq.who"] = str(said)
         elif rules.token is not None:
-            return self._admit_token(request)
+            return await self._admit_token(request)
         elif not _is_near(request):
             raise Refusal(403, "Without a token or an own auth hook the dashboard serves this machine only.")
         return None
 
-    def _admit_token(self, request: Request) -> Response | None:
+    async def _admit_token(self, request: Request) -> Response | None:
         scheme, _, shown = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            self.check_token(request, shown.strip())
+            await self.check_token(request, shown.strip())
             return None
         if self._rules.seal.is_session(request.cookies.get(self._rules.seal.cookie, "")):
             return None
@@ -182,18 +188,22 @@ class Guard:
             return RedirectResponse(f"{base(request)}/login?next={quote(wanted, safe='/')}", 303)
         raise Refusal(401, "Show the token: log in, or send it as Authorization: Bearer TOKEN.")
 
-    def check_token(self, request: Request, shown: str) -> None:
+    async def check_token(self, request: Request, shown: str) -> None:
         """Check a token that a caller shows.
 
+        The right one always passes: behind a proxy all callers have one address, and nobody may lock out the others.
+
         Raises:
-            Refusal: it is wrong, or this address has shown too many wrong ones.
+            Refusal: it is wrong; if this address has shown many wrong ones, that is said late.
         """
+        if self._rules.token is not None and is_same(shown, self._rules.token):
+            return
         caller = request.client.host if request.client else ""
-        if self.throttle.is_blocked(caller):
-            raise Refusal(429, "Too many wrong tokens from your address. Try again in a minute.")
-        if self._rules.token is None or not is_same(shown, self._rules.token):
-            self.throttle.note_wrong(caller)
+        self.throttle.note_wrong(caller)
+        if not self.throttle.is_slow(caller):
             raise Refusal(401, "This is not the token.")
+        await self.throttle.delay()
+        raise Refusal(429, "This is not the token, and there were too many wrong ones from your address.")
 
 
 def check_origin(headers: Headers) -> None:
@@ -229,6 +239,11 @@ def form(request: Request) -> Form:
     return found
 
 
+def is_admitted(request: Request) -> bool:
+    """Whether the caller may see what is behind the door, such as where Redis is."""
+    return bool(request.scope.get("schedq.is_admitted"))
+
+
 def who(request: Request) -> str:
     """Who is asking, as the auth hook said; '' if nobody did."""
     return str(request.scope.get("schedq.who", ""))
@@ -236,10 +251,39 @@ def who(request: Request) -> str:
 
 def set_cookie(answer: Response, request: Request, name: str, value: str, seconds: int | None) -> None:
     """Set a cookie that scripts can't read and other sites can't have sent; 0 seconds delete it."""
-    is_secure = request.url.scheme == "https"
     answer.set_cookie(
-        name, value, max_age=seconds, path=base(request) or "/", httponly=True, samesite="strict", secure=is_secure
+        name,
+        value,
+        max_age=seconds,
+        path=base(request) or "/",
+        httponly=True,
+        samesite="strict",
+        secure=_is_over_tls(request),
     )
+
+
+def _is_over_tls(request: Request) -> bool:
+    """Whether the browser speaks TLS, to us or to a proxy before us.
+
+    The word of a proxy, or of the browser itself, is taken without asking who it is: one who lies gets a cookie that
+    the browser shows less often.
+    """
+    headers = request.headers
+    if request.url.scheme == "https" or headers.get("x-forwarded-ssl", "").lower() == "on":
+        return True
+    if headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower() == "https":
+        return True
+    if _FORWARDED_HTTPS.search(headers.get("forwarded", "").partition(",")[0]):
+        return True
+    source = headers.get("origin") or headers.get("referer") or ""
+    return source.lower().startswith("https://") and _netloc(source) == headers.get("host", "").lower()
+
+
+def _netloc(url: str) -> str:
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _is_near(request: Request) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from starlette.types import Receive, Send
 
+from schedq.dashboard.guard import Refusal
 from schedq.errors import SchedqError
 
 MOST_STREAMS: Final = 100
@@ -32,19 +33,25 @@ log: Final = logging.getLogger("schedq.dashboard")
 
 
 class _Channel:
-    """One page as it looks now, for all who look at it."""
+    """One page as it looks now, for all who look at it.
+
+    Attributes:
+        trouble: why it is not up to date, or ''.
+        is_gone: what it was about is no more, and it is drawn no more.
+    """
 
     def __init__(self, draw: Draw) -> None:
         self.regions: Regions = {}
         self.trouble = ""
+        self.is_gone = False
         self.users = 0
         self._draw = draw
         self._changed = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="schedq dashboard page")
 
-    async def changed(self) -> None:
-        """Wait for the next drawing."""
-        await self._changed.wait()
+    def changed(self) -> Coroutine[Any, Any, None]:
+        """Wait for the next drawing from now on, not from when the caller gets its turn."""
+        return _set(self._changed)
 
     def close(self) -> None:
         self._task.cancel()
@@ -52,16 +59,23 @@ class _Channel:
     async def _run(self) -> None:
         clock = asyncio.get_running_loop().time
         wait_s = TICK_S
-        while True:
+        logged = ""
+        while not self.is_gone:
             began = clock()
             try:
                 (self.regions, wait_s), self.trouble = await self._draw(), ""
             except SchedqError as error:
                 self.trouble = f"{datetime.now(UTC):%H:%M:%S} UTC: {error}"
+            except Refusal as refusal:
+                self.trouble, self.is_gone = f"{datetime.now(UTC):%H:%M:%S} UTC: {refusal.text}", True
             except Exception as error:
-                log.exception("a page can't be drawn")
+                if logged != repr(error):  # once, and not at every drawing
+                    log.exception("a page can't be drawn")
+                    logged = repr(error)
                 self.trouble = f"this page can't be drawn: {type(error).__name__}"
-            changed, self._changed = self._changed, asyncio.Event()
+            changed = self._changed
+            if not self.is_gone:  # else nobody need wait any more
+                self._changed = asyncio.Event()
             changed.set()
             await asyncio.sleep(max(wait_s, _MOST_SHARE * (clock() - began)))
 
@@ -129,13 +143,22 @@ async def _feed(channel: _Channel, send: Send, *ends: asyncio.Future[None]) -> N
             break
         if news not in done:
             await _write(send, ":\n\n")
+        elif channel.is_gone:
+            break
         elif channel.trouble:
             if channel.trouble != told:
                 told = channel.trouble
-                await _write(send, f"event: trouble\ndata: {json.dumps(told)}\n\n")
+                await _trouble(send, told)
         else:
             sent, told = await _tell(send, channel, {} if told else sent), ""
+    if channel.is_gone:
+        await _trouble(send, channel.trouble)
+        await _write(send, "event: gone\ndata: {}\n\n")
     await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _trouble(send: Send, text: str) -> None:
+    await _write(send, f"event: trouble\ndata: {json.dumps(text)}\n\n")
 
 
 async def _tell(send: Send, channel: _Channel, sent: Regions) -> Regions:
@@ -149,6 +172,10 @@ async def _tell(send: Send, channel: _Channel, sent: Regions) -> Regions:
 
 async def _write(send: Send, text: str) -> None:
     await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 async def _gone(receive: Receive) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -83,27 +84,41 @@ def is_same(shown: str, token: str) -> bool:
 
 
 class Throttle:
-    """Slows down who guesses tokens: so many wrong ones a minute from one address.
+    """Slows down those who guess tokens: after so many wrong ones a minute from one address the answer comes late.
 
     Args:
-        most: wrong ones that are allowed.
+        most: wrong ones that are answered at once.
         window_s: the minute.
+        delay_s: seconds that one more wrong token waits for its answer.
+        most_delayed: answers that wait at the same time; more are not delayed, as each holds a connection.
     """
 
-    def __init__(self, most: int = 10, window_s: float = 60) -> None:
+    def __init__(self, most: int = 10, window_s: float = 60, delay_s: float = 2.0, most_delayed: int = 100) -> None:
         self._most, self._window_s = most, window_s
+        self._delay_s, self._most_delayed = delay_s, most_delayed
+        self._delayed = 0
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
-    def is_blocked(self, caller: str) -> bool:
-        """Whether this address has guessed too often of late."""
+    def is_slow(self, caller: str) -> bool:
+        """Whether this address has shown more wrong tokens of late than are answered at once."""
         wrong = self._wrong.get(caller)
         while wrong and wrong[0] < time.monotonic() - self._window_s:
             wrong.popleft()
-        return wrong is not None and len(wrong) >= self._most
+        return wrong is not None and len(wrong) > self._most
 
     def note_wrong(self, caller: str) -> None:
         """An address showed a wrong token."""
-        self._wrong.setdefault(caller, deque(maxlen=self._most)).append(time.monotonic())
+        self._wrong.setdefault(caller, deque(maxlen=self._most + 1)).append(time.monotonic())
         self._wrong.move_to_end(caller)
         if len(self._wrong) > _MOST_CALLERS:
             self._wrong.popitem(last=False)
+
+    async def delay(self) -> None:
+        """Let a caller wait."""
+        if self._delayed >= self._most_delayed:
+            return
+        self._delayed += 1
+        try:
+            await asyncio.sleep(self._delay_s)
+        finally:
+            self._delayed -= 1

@@ -2,18 +2,81 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from types import FrameType
+from typing import Any, Final
 
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from schedq.dashboard.application import Dashboard
 from schedq.dashboard.hosts import is_loopback, resolved
 from schedq.errors import StoreUnavailable, UsageError
 
-_GRACE_S = 3
+_Protocol: Any = AutoHTTPProtocol  # one of two classes, whichever is there
+_GRACE_S: Final = 3
 """Seconds that answers under way get to end."""
+_PATIENCE_S: Final = 10.0
+"""Seconds that a client may take in all for a request, its form included."""
+_READING_S: Final = 30.0
+"""Seconds for which a client may read nothing of an answer that waits for it."""
+
+
+class PatientProtocol(_Protocol):  # type: ignore[misc]
+    """Uvicorn's HTTP, which by itself waits for ever for a client that says nothing, or a byte now and then."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._asking: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """A client has come."""
+        super().connection_made(transport)
+        self._wait_for_the_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has gone."""
+        super().connection_lost(exc)
+        for timer in (self._asking, self._reading):
+            if timer is not None:
+                timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """It said something."""
+        super().data_received(data)
+        self._wait_for_the_request()
+
+    def pause_writing(self) -> None:
+        """It does not read as fast as we write."""
+        super().pause_writing()
+        self._reading = self.loop.call_later(_READING_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has read on."""
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def _wait_for_the_request(self) -> None:
+        """Count the time from the first byte of a request, or from the start, until the request is whole."""
+        if not self._is_asking:
+            if self._asking is not None:
+                self._asking.cancel()
+            self._asking = None
+        elif self._asking is None:
+            self._asking = self.loop.call_later(_PATIENCE_S, self._hang_up)
+
+    @property
+    def _is_asking(self) -> bool:
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete or cycle.more_body
+
+    def _hang_up(self) -> None:
+        if self._is_asking:
+            self.transport.abort()
 
 
 class Server(uvicorn.Server):
@@ -73,6 +136,7 @@ def server_of(dashboard: Dashboard, ready: Callable[[], object]) -> Server:
     """The server, not yet started; `ready` is called once it answers."""
     config = uvicorn.Config(
         dashboard,
+        http=PatientProtocol,
         log_config=None,
         access_log=False,
         server_header=False,

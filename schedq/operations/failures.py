@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,14 +15,30 @@ from schedq.settings import Settings
 MOST_LOOKED_AT: Final = 100_000
 _MOST_NAMED: Final = 10
 _LONGEST: Final = 200
-_MASKS: Final = (
-    (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<address>"),
+
+
+def _masked_id(run: re.Match[str]) -> str:
+    """A long run of letters, digits, `_` and `-` as `<id>` if it has letters and digits; dashes around it stay."""
+    text = run[0]
+    core = text.strip("-")
+    if len(core) < _SHORTEST_ID or not _DIGIT.search(core) or not _LETTER.search(core):
+        return text
+    before, _, after = text.partition(core)
+    return f"{before}<id>{after}"
+
+
+_SHORTEST_ID: Final = 16
+_DIGIT: Final = re.compile(r"[0-9]")
+_LETTER: Final = re.compile(r"[A-Za-z]")
+# Anybody can choose an error's text, so each takes time in proportion to it: a search must not begin anew within a run
+# that has failed already (hence the look behind), and must not give back what it has taken (++).
+_MASKS: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
+    (re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++"), "<address>"),
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<id>"),
-    (re.compile(r"\b0x[0-9a-fA-F]+\b"), "<id>"),
-    # Ids, ours too: long, of letters and digits, some of them digits.
-    (re.compile(r"\b(?=[A-Za-z_-]*\d)(?=[\d_-]*[A-Za-z])[A-Za-z0-9_-]{16,}\b"), "<id>"),
-    (re.compile(r"\b(?=[a-fA-F]*\d)[0-9a-fA-F]{8,}\b"), "<id>"),
-    (re.compile(r"\d+(?:[.,:]\d+)*"), "<n>"),
+    (re.compile(r"\b0x[0-9a-fA-F]++\b"), "<id>"),
+    (re.compile(rf"[A-Za-z0-9_-]{{{_SHORTEST_ID},}}+"), _masked_id),
+    (re.compile(r"\b(?=[a-fA-F]*+[0-9])[0-9a-fA-F]{8,}+\b"), "<id>"),
+    (re.compile(r"\d++(?:[.,:]\d++)*+"), "<n>"),
 )
 
 
@@ -82,7 +99,8 @@ def errors(queue: Settings, limit: int) -> Flow[Errors]:
         raise UsageError(f"limit must be a whole number of 1 to {MOST_LOOKED_AT:,}, got {limit!r}")
     place = queue.keys.failed
     (count,) = yield [Operation("errors", None, (), ("LLEN", place), int)]
-    found: dict[str, Skimmed] = {}
+    seen: set[str] = set()
+    alike: dict[str, list[Skimmed]] = {}
     looked_at = 0
     while looked_at < limit:
         (answer,) = yield [skim(queue, place, "newest", looked_at, min(limit - looked_at, MOST_SKIMMED))]
@@ -90,17 +108,14 @@ def errors(queue: Settings, limit: int) -> Flow[Errors]:
         if not page:
             break
         looked_at += len(page)
-        # Jobs fail meanwhile, so that one may stand on two pages.
+        # Jobs fail meanwhile, so that one may stand on two pages. Masking is done page by page, between requests, so
+        # that an event loop gets its turn.
         for job in page:
-            found.setdefault(job.id, job)
-    return Errors(tuple(_grouped(found)), len(found), max(firm(count), len(found)))
-
-
-def _grouped(found: dict[str, Skimmed]) -> list[ErrorGroup]:
-    alike: dict[str, list[Skimmed]] = {}
-    for job in found.values():
-        alike.setdefault(masked(job.error), []).append(job)
-    return sorted((_group(text, jobs) for text, jobs in alike.items()), key=lambda group: (-group.count, group.text))
+            if job.id not in seen:
+                seen.add(job.id)
+                alike.setdefault(masked(job.error), []).append(job)
+    groups = sorted((_group(text, jobs) for text, jobs in alike.items()), key=lambda group: (-group.count, group.text))
+    return Errors(tuple(groups), len(seen), max(firm(count), len(seen)))
 
 
 def _group(text: str, jobs: list[Skimmed]) -> ErrorGroup:

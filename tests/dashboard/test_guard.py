@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import httpx
@@ -10,12 +11,13 @@ import redis
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
-from schedq import Queue, UsageError
+from schedq import Queue, UsageError, __version__
 from schedq.dashboard import create_app
 from schedq.dashboard.guard import MOST_BODY
 from schedq.dashboard.hosts import Hosts, is_loopback
 from schedq.dashboard.seal import Seal
 from tests.dashboard.conftest import TOKEN, Served, Visitor
+from tests.servers import Server
 
 Serve = Callable[..., Served]
 PATHS = ("/", "/queues/mail", "/nothing/here", "/static/dashboard.css", "/queues/mail/jobs/unknown", "/queues/:bad:")
@@ -133,13 +135,79 @@ def test_a_session_is_worth_nothing_with_another_token_or_when_it_is_old(monkeyp
     assert not Seal(TOKEN).is_session(Seal(TOKEN).session())
 
 
-def test_who_guesses_tokens_is_slowed_down(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+def test_who_guesses_tokens_is_slowed_down_and_the_right_one_passes(serve: Serve, monkeypatch: pytest.MonkeyPatch):
     served = serve(token=TOKEN)
     monkeypatch.setattr(served.dashboard._guard.throttle, "_window_s", 3600)
+    monkeypatch.setattr(served.dashboard._guard.throttle, "_delay_s", 0.3)
     for _ in range(10):
         assert httpx.get(served.url, headers=WRONG).status_code == 401
 
-    assert httpx.get(served.url, headers=BEARER).status_code == 429
+    began = time.monotonic()
+    assert httpx.get(served.url, headers=WRONG).status_code == 429
+    assert time.monotonic() - began >= 0.3
+
+    assert httpx.get(served.url, headers=BEARER).status_code == 200
+    visitor = Visitor(served.url)
+    answer = visitor.post("/login", {"csrf": visitor.token("/login"), "token": TOKEN})
+    assert answer.status_code == 303
+
+
+def test_only_those_who_are_in_are_told_where_redis_is(serve: Serve, store: Server):
+    address = store.socket_path
+    behind_a_token, behind_a_hook = (
+        serve(token=TOKEN).url,
+        serve(auth=lambda request: request.headers.get("x-user")).url,
+    )
+    html = {"accept": "text/html"}
+
+    outside = [
+        httpx.get(f"{behind_a_token}/login", headers=html),
+        httpx.get(f"{behind_a_token}/", headers={"accept": "*/*"}),
+        httpx.get(f"{behind_a_token}/", headers={**html, "host": "evil.example"}),
+        httpx.get(f"{behind_a_token}/login", headers={**html, **BEARER, "host": "evil.example"}),
+        httpx.post(f"{behind_a_token}/login", headers=html, data={"token": "wrong"}),
+        httpx.put(f"{behind_a_token}/", headers=html),
+        httpx.get(f"{behind_a_hook}/", headers=html),
+    ]
+
+    for answer in outside:
+        assert address not in answer.text
+        assert __version__ not in answer.text
+    assert address in httpx.get(f"{behind_a_token}/", headers={**html, **BEARER}).text
+    assert address in httpx.get(f"{behind_a_hook}/", headers={**html, "x-user": "ada"}).text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-forwarded-proto": "https"},
+        {"x-forwarded-proto": "https, http"},
+        {"forwarded": 'for=10.0.0.1;proto="https";host=queues.example, for=10.0.0.2;proto=http'},
+        {"x-forwarded-ssl": "on"},
+        {"host": "localhost", "origin": "https://localhost"},
+    ],
+    ids=str,
+)
+def test_behind_tls_every_cookie_is_secure(headers: dict[str, str], serve: Serve):
+    visitor = Visitor(serve(token=TOKEN).url)
+    csrf = visitor.token("/login")
+
+    answer = visitor.post("/login", {"csrf": csrf, "token": TOKEN}, **headers)
+
+    assert answer.status_code == 303
+    assert "Secure" in answer.headers["set-cookie"]
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"x-forwarded-proto": "http"}, {"forwarded": "for=1.2.3.4;proto=http"}], ids=str
+)
+def test_without_it_none_is_as_the_browser_would_not_send_it_back(headers: dict[str, str], serve: Serve):
+    visitor = Visitor(serve(token=TOKEN).url)
+
+    answer = visitor.post("/login", {"csrf": visitor.token("/login"), "token": TOKEN}, **headers)
+
+    assert answer.status_code == 303
+    assert "Secure" not in answer.headers["set-cookie"]
 
 
 @pytest.mark.parametrize("wanted", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"])

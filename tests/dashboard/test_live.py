@@ -145,6 +145,36 @@ def test_a_server_that_stops_ends_its_streams(store: Server, queue: Queue):
         assert all(name in ("regions", "trouble") for name, _ in heard)  # which comes to an end
 
 
+def test_the_stream_of_an_act_that_is_no_more_says_so_once_and_ends(
+    visitor: Visitor, queue: Queue, caplog: pytest.LogCaptureFixture
+):
+    with visitor.http.stream("GET", "/errands/nosuch", headers=STREAM) as answer:
+        heard = [*events(answer)]
+
+    assert [name for name, _ in heard] == ["trouble", "gone"]
+    assert "Nothing is known of this act" in heard[0][1]
+    assert caplog.records == []
+
+
+def test_a_page_that_fails_at_every_drawing_is_logged_once(
+    visitor: Visitor, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    drawings = []
+
+    def broken(*_: object, **__: object) -> None:
+        drawings.append(1)
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(streams, "TICK_S", 0.01)
+    monkeypatch.setattr("schedq.dashboard.screens.Screens.living", broken)
+    with visitor.http.stream("GET", PATH, headers=STREAM) as answer:
+        heard = events(answer)
+        assert next(heard) == ("trouble", "this page can't be drawn: ZeroDivisionError")
+        until(lambda: len(drawings) >= 3)
+
+    assert [record.message for record in caplog.records if record.exc_info] == ["a page can't be drawn"]
+
+
 def test_a_page_that_can_not_be_drawn_is_told_to_its_readers(visitor: Visitor, queue: Queue, raw: redis.Redis):
     queue.enqueue(1)
     with visitor.http.stream("GET", PATH, headers=STREAM) as answer:

@@ -16,6 +16,8 @@ from schedq.dashboard.visits import Visits
 _LOOKED_AT: Final = 5000
 """Failed jobs, the newest: what happens now is in them."""
 _EVERY_S: Final = 5.0
+_MOST_GROUPS: Final = 200
+"""On one page: errors that all differ would make a row of each job."""
 _MASK: Final = re.compile(r"<(?:id|n|address)>")
 
 
@@ -25,7 +27,7 @@ async def failed(request: Request, visits: Visits) -> View:
     async with visits.at(name) as found:
         stats, errors = await asyncio.gather(found.stats(), found.inspector.errors(limit=_LOOKED_AT))
     groups = []
-    for group in errors.groups:
+    for group in errors.groups[:_MOST_GROUPS]:
         part = distinctive(group.text)
         groups.append((group, part, query({"state": "failed", "error": part}) if part else ""))
     facts = {
@@ -34,6 +36,7 @@ async def failed(request: Request, visits: Visits) -> View:
         "stats": stats,
         "now_ms": stats["now_ms"],
         "groups": groups,
+        "more": len(errors.groups) - len(groups),
         "looked_at": errors.looked_at,
         "failed": errors.failed,
         "back": f"/queues/{name}/failed",

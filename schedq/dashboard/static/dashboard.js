@@ -78,6 +78,8 @@
     const source = new EventSource(location.pathname + location.search);
     source.addEventListener("regions", (event) => show(JSON.parse(event.data)));
     source.addEventListener("trouble", (event) => tell("stale", "Not up to date since " + JSON.parse(event.data)));
+    // What the page was about is no more: asking again is no use.
+    source.addEventListener("gone", () => source.close());
     source.onerror = () => {
       if (source.readyState !== EventSource.CLOSED) {
         tell("stale", "");

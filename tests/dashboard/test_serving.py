@@ -1,0 +1,100 @@
+"""The dashboard's own server: it waits for no client for ever."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import httpx
+import pytest
+
+from schedq import Queue
+from schedq.dashboard import serving
+from tests.dashboard.conftest import Served
+
+FORM = (
+    b"POST /login HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n"
+    b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_PATIENCE_S", 0.4)
+    monkeypatch.setattr(serving, "_READING_S", 0.4)
+
+
+def connected(served: Served) -> socket.socket:
+    host, _, port = served.url.removeprefix("http://").rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=0.05)
+
+
+def is_cut_within(client: socket.socket, seconds: float, byte: bytes) -> bool:
+    """Whether the server hangs up on a client that sends the byte now and then."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            if byte:
+                client.sendall(byte)
+            if client.recv(1) == b"":
+                return True
+        except TimeoutError:
+            pass
+        except OSError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(b"", b""), (b"GET / HTTP/1.1\r\nX-Slow: ", b"x"), (FORM, b"x")],
+    ids=["says nothing", "is slow in its headers", "is slow in its form"],
+)
+def test_a_client_that_does_not_come_to_the_point_is_cut(
+    first: bytes, then: bytes, served: Served, caplog: pytest.LogCaptureFixture
+):
+    with connected(served) as client:
+        client.sendall(first)
+
+        assert is_cut_within(client, 5, then)
+
+    assert httpx.get(served.url).status_code == 200
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
+def test_so_is_one_that_begins_again_slowly_after_an_answer(served: Served):
+    with connected(served) as client:
+        client.settimeout(10)
+        client.sendall(b"GET /static/icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"
+        client.settimeout(0.05)
+
+        assert is_cut_within(client, 4, b"x")  # sooner than uvicorn's five seconds of silence
+
+
+def test_so_is_one_that_reads_nothing_of_a_page(served: Served, queue: Queue):
+    for _ in range(300):
+        queue.enqueue("x" * 10_000)
+    with connected(served) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(10)
+        ask = b"GET /queues/mail/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10
+        until = time.monotonic() + 20
+        try:
+            while time.monotonic() < until:
+                client.sendall(ask)
+                time.sleep(0.05)
+        except ConnectionError:
+            return
+    pytest.fail("it is still connected")
+
+
+def test_a_stream_outlives_that_patience(served: Served, queue: Queue):
+    queue.enqueue(1)
+    with httpx.stream(
+        "GET", f"{served.url}/queues/mail", headers={"accept": "text/event-stream"}, timeout=10
+    ) as answer:
+        lines = answer.iter_lines()
+        until = time.monotonic() + 1.2
+        while time.monotonic() < until:
+            next(lines)
