@@ -20,10 +20,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import os
+import tempfile
 import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self, cast
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Self, cast
 
 from schedq import outcome, running
 from schedq.application import Application
@@ -31,10 +34,14 @@ from schedq.clocks import monotonic, wall
 from schedq.errors import UsageError
 from schedq.job import ClaimedJob
 from schedq.keys import checked_id
-from schedq.operations.firing import Memory, fire_due
+from schedq.operations.firing import Memory, fire_due, peek
 from schedq.operations.schedules import upsert_some
 from schedq.queue import Queue
 from schedq.registry import Call, NoHandler
+
+_SAME_S: Final = 1.0
+"""Seconds by which two clocks that show the same time may differ."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def wall_clock() -> float:
@@ -55,7 +62,8 @@ def run_due(queue: Application, *, limit: int = 10_000) -> int:
         How many attempts were made.
 
     Raises:
-        UsageError: called in an event loop, which it would block; use `asyncio.to_thread` there.
+        UsageError: called in an event loop, which it would block; use `asyncio.to_thread` there. Or nothing was due
+            while something waits, and a test stands in for the clock of a queue that goes by Redis's.
     """
     try:
         asyncio.get_running_loop()
@@ -75,6 +83,8 @@ def run_due(queue: Application, *, limit: int = 10_000) -> int:
                 desk.attempt(job)
             elif not blocking._drive(fire_due(blocking.settings, memory)).moved:
                 break
+    if not attempts:
+        _look_at_the_clock(blocking)
     return attempts
 
 
@@ -95,6 +105,36 @@ def as_job(job_id: str = "test", *, attempts: int = 1) -> Iterator[running.Curre
         yield current
     finally:
         running.leave(token)
+
+
+def _look_at_the_clock(queue: Queue) -> None:
+    """Nothing was due: make sure that the test moved the clock by which the queue goes.
+
+    Raises:
+        UsageError: it moved another, and something waits.
+    """
+    if queue.settings.clock is not None or abs(time.time() - _kernels_time()) < _SAME_S:
+        return
+    now_s, seen = time.time(), queue._ask(peek(queue.settings, "due", 0, 1))
+    delayed = queue.stats()["delayed_depth"]
+    if abs(now_s - seen.now_ms / 1000) < _SAME_S or not (delayed or seen.found or seen.upcoming_ms):
+        return
+    jobs = f"{delayed} delayed job{'s' if delayed != 1 else ''}" if delayed else "its schedules"
+    raise UsageError(
+        f"nothing of queue {queue.name} is due, and {jobs} can't become due by this test's clock, which shows "
+        f"{_utc(now_s)}: the queue goes by Redis's, which shows {_utc(seen.now_ms / 1000)}; "
+        f"make it with clock=schedq.testing.wall_clock"
+    )
+
+
+def _kernels_time() -> float:
+    """Unix seconds that nothing in Python can stand in for: not even what replaces `time.time` in C."""
+    with tempfile.TemporaryFile() as file:
+        return os.fstat(file.fileno()).st_mtime
+
+
+def _utc(seconds: float) -> str:
+    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S} UTC"
 
 
 class _Desk:

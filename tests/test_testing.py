@@ -53,6 +53,53 @@ def test_a_job_due_in_three_days_runs_after_the_clock_moved(queue: Handle) -> No
         assert job.result(0) == "reminded ada"
 
 
+@pytest.mark.parametrize("waits", ["job", "schedule"])
+def test_a_frozen_clock_that_the_queue_does_not_go_by_is_named(make_queue: MakeQueue, waits: str) -> None:
+    queue = make_queue()
+    remind = queue.task(name="remind")(lambda: "reminded")
+    if waits == "schedule":
+        queue.every(3600, id="hourly")(remind)
+
+    with freeze_time("2026-03-01") as frozen:
+        if waits == "job":
+            remind.options(delay=3 * DAY).enqueue()
+        with pytest.raises(UsageError, match=r"2026-03-01 00:00:00 UTC: .*clock=schedq\.testing\.wall_clock"):
+            run_due(queue.queue)
+        frozen.tick(3 * DAY)
+        with pytest.raises(UsageError, match="2026-03-04 00:00:00 UTC"):
+            run_due(queue.queue)
+    assert run_due(queue.queue) == 0
+
+
+def test_a_clock_that_shows_another_time_in_any_way_is_noticed(
+    make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = make_queue()
+    queue.handler(lambda payload: payload)
+    queue.enqueue({}, delay=60)
+    assert run_due(queue.queue) == 0
+
+    monkeypatch.setattr(time, "time", lambda: clocks.wall() + 61)
+
+    with pytest.raises(UsageError, match="1 delayed job can't become due"):
+        run_due(queue.queue)
+
+
+def test_a_frozen_clock_is_no_complaint_where_it_changes_nothing(make_queue: MakeQueue) -> None:
+    queue = make_queue()
+    double = queue.task(name="double")(lambda number: 2 * number)
+
+    with freeze_time("2026-03-01"):
+        assert run_due(queue.queue) == 0  # nothing waits
+        job = double.enqueue(21)
+        assert run_due(queue.queue) == 1
+        assert job.result(0) == 42
+    double.options(delay=DAY).enqueue(1)
+    assert run_due(queue.queue) == 0  # nothing stands in for the clock
+    with freeze_time():
+        assert run_due(queue.queue) == 0  # it shows what Redis's shows
+
+
 def test_a_year_of_retries_in_a_second(queue: Handle) -> None:
     days = []
 
