@@ -90,6 +90,8 @@ def _show(crew: _Crew) -> None:
         show.line(f"{worker.id}  {told(worker, crew.now_ms)}")
         if worker.jobs:
             show.out(_jobs(worker, crew.now_ms))
+        if worker.stuck_jobs:
+            show.out(_stuck(worker, crew.now_ms))
         if worker.running > len(worker.jobs[:_MOST_JOBS]):
             show.line(f"  and {worker.running - len(worker.jobs[:_MOST_JOBS]):,} more")
     show.line("")
@@ -103,8 +105,10 @@ def told(worker: WorkerRecord, now_ms: int) -> str:
         f"since {show.clock(worker.started_at_ms, now_ms)}",
         f"told {show.roughly(worker.seen_at_ms, now_ms)}",
     ]
+    if worker.stuck:
+        facts.insert(1, f"{worker.stuck} STUCK")
     if worker.version:
-        facts.insert(2, f"schedq {worker.version}")
+        facts.insert(-2, f"schedq {worker.version}")
     return ", ".join([*(["STOPPING"] if worker.is_stopping else []), *facts])
 
 
@@ -116,6 +120,18 @@ def _jobs(worker: WorkerRecord, now_ms: int) -> Any:
         task, attempts = str(job.get("task") or show.NOTHING), str(job.get("attempts", show.NOTHING))
         rows.append((f"  {job.get('id', '?')}", task, attempts, since))
     return show.table(["  runs", "task", "attempt", "for"], rows, right=["attempt"])
+
+
+def _stuck(worker: WorkerRecord, now_ms: int) -> Any:
+    """The jobs whose handlers hold a slot though they were told to end."""
+    rows = []
+    for job in worker.stuck_jobs[:_MOST_JOBS]:
+        since = whole(job.get("since_ms"))
+        for_long = show.span(max(0, now_ms - since)) if since else show.NOTHING
+        rows.append(
+            (f"  {job.get('id', '?')}", str(job.get("task") or show.NOTHING), str(job.get("why", "")), for_long)
+        )
+    return show.table(["  stuck", "task", "why", "for"], rows)
 
 
 def _stop(names: list[str], ids: tuple[str, ...], redis_url: str | None, *, is_sure: bool, as_json: bool) -> None:

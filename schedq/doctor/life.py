@@ -8,9 +8,10 @@ from typing import Final
 
 from schedq.doctor.asking import known, plain
 from schedq.doctor.finding import Finding, few, many, span
+from schedq.errors import SchedqError
 from schedq.job import whole
 from schedq.keys import QueueKeys
-from schedq.operations import Flow
+from schedq.operations import Flow, directory
 from schedq.operations.upkeep import HEARTBEAT_S
 from schedq.operations.views import broken
 from schedq.settings import Settings
@@ -33,6 +34,7 @@ class Life:
         scheduled: schedules that have a next slot.
         broken: notes about ids that could not be run.
         notes: the last of them, in words.
+        stuck: workers that can take no job, because handlers that do not end hold all their slots; each in words.
     """
 
     now_ms: int
@@ -45,6 +47,7 @@ class Life:
     scheduled: int
     broken: int
     notes: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
 
     @property
     def is_tended(self) -> bool:
@@ -92,6 +95,19 @@ def look(queue: Settings) -> Flow[Life]:
         known(scheduled, 0),
         known(notes, 0),
         tuple(f"{note.id or '?'}: {note.reason}" for note in known(last, [])),
+        (yield from _stuck(queue)) if known(workers, 0) else (),
+    )
+
+
+def _stuck(queue: Settings) -> Flow[tuple[str, ...]]:
+    try:
+        crew = yield from directory.workers(queue)
+    except SchedqError:
+        return ()  # their keys are damaged, or may not be read, which others say
+    return tuple(
+        f"{worker.id}: {', '.join(sorted({str(job.get('task')) for job in worker.stuck_jobs}))}"
+        for worker in crew
+        if worker.is_stuck
     )
 
 
@@ -112,6 +128,17 @@ def judge(queue: str, found: Life) -> Iterator[Finding]:
             "nothing runs what waits, unless workers of other programs do: those do not show here",
             "start one: schedq worker MODULE:QUEUE",
             queue=queue,
+        )
+    if found.stuck:
+        yield Finding(
+            "stuck-workers",
+            "warning",
+            f"{many(len(found.stuck), 'worker')} can take no job: handlers that do not end hold all slots",
+            "these handlers timed out, were cancelled or lost their lease, and go on; a thread can't be ended from "
+            "outside",
+            "restart these workers; give what the handlers wait for a timeout of its own",
+            queue=queue,
+            examples=few(found.stuck),
         )
     if not found.has_promoter:
         needs = found.delayed or found.running or found.scheduled

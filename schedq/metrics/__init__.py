@@ -11,5 +11,6 @@ from schedq.metrics.attempts import AttemptMetrics
 from schedq.metrics.extra import needed
 from schedq.metrics.page import merged, page
 from schedq.metrics.queues import RETRY_S, QueueCollector, RedisQueues
+from schedq.metrics.stuck import StuckCollector
 
-__all__ = ["RETRY_S", "AttemptMetrics", "QueueCollector", "RedisQueues", "merged", "needed", "page"]
+__all__ = ["RETRY_S", "AttemptMetrics", "QueueCollector", "RedisQueues", "StuckCollector", "merged", "needed", "page"]

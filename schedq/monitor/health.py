@@ -14,7 +14,7 @@ from schedq.clocks import monotonic
 from schedq.monitor import LIMIT_S
 from schedq.monitor.web import JSON, Answer, Page
 from schedq.observer import Observer, Vital
-from schedq.worker import Worker
+from schedq.worker import Worker, stuck
 
 _SILENCE_S: Final = 30.0
 """Three signs of life that were not answered; those are 10 s apart."""
@@ -26,7 +26,8 @@ class Health:
     """How a worker, or a fleet of them, gets on.
 
     Attributes:
-        ails: why it does not, if it does not, where a new process would help: a blocked loop, a pump that stands still.
+        ails: why it does not, if it does not, where a new process would help: a blocked loop, a pump that stands still,
+            no slot whose handler still ends.
         waits: other reasons: it begins or stops, Redis is away or refuses.
         facts: what is known, for JSON.
     """
@@ -52,6 +53,22 @@ def pages(check: Callable[[], Health]) -> dict[str, Page]:
     return {
         "/healthz": lambda _: check().answer(live=False),
         "/livez": lambda _: check().answer(live=True),
+    }
+
+
+def _no_slot(worker: Worker) -> str:
+    """That every slot is held by a handler which does not end, if so."""
+    found = worker.stuck
+    return stuck.summary(found, worker.concurrency) if len(found) >= worker.concurrency else ""
+
+
+def _told(slot: stuck.StuckSlot) -> dict[str, str | float]:
+    return {
+        "queue": slot.queue,
+        "task": slot.task,
+        "job_id": slot.job_id,
+        "why": slot.why,
+        "for_s": round(slot.for_s, 3),
     }
 
 
@@ -116,6 +133,11 @@ class Watch(Observer):
         self._rounds[queue] = monotonic()
 
     @property
+    def stuck(self) -> list[stuck.StuckSlot]:
+        """The worker's slots whose handlers do not end."""
+        return [] if self._worker is None else self._worker.stuck
+
+    @property
     def blocked_s(self) -> float:
         """Seconds since the loop was poked, if it has not answered that; else 0."""
         poked_at = self._poked_at
@@ -131,6 +153,7 @@ class Watch(Observer):
             "worker": worker.id,
             "pid": os.getpid(),
             "uptime_s": round(now - self._began_at, 3),
+            "slots": {"size": worker.concurrency, "stuck": [_told(slot) for slot in worker.stuck]},
             "loop": {"blocked_s": round(self.blocked_s, 3), "turned_s_ago": round(now - self._turned_at, 3)},
             "queues": {vital.queue: self._facts(vital, now) for vital in vitals},
         }
@@ -139,7 +162,7 @@ class Watch(Observer):
             return Health((f"the event loop has been blocked for {self.blocked_s:.1f} s",), (), facts)
         if self._is_stopping:
             return Health((), ("the worker stops",), facts)
-        ails = tuple(filter(None, (self._ail(vital, now) for vital in vitals)))
+        ails = tuple(filter(None, [*(self._ail(vital, now) for vital in vitals), _no_slot(worker)]))
         waits = tuple(filter(None, (self._wait(vital, now) for vital in vitals)))
         return Health(ails, waits, facts)
 

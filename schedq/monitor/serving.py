@@ -71,7 +71,7 @@ class _Metrics:
 
     def __init__(self, queues: Sequence[Application], watch: Watch) -> None:
         registry = CollectorRegistry()
-        self.collectors = (registry, REGISTRY)
+        self.collectors = (registry, REGISTRY, metrics.StuckCollector(lambda: watch.stuck))
         self.attempts = metrics.AttemptMetrics(queues, registry)
         self.slots = Gauge("schedq_worker_slots", "Jobs that the worker takes at a time.", registry=registry)
         blocked = Gauge(

@@ -42,6 +42,8 @@ class WorkerRecord:
         is_stopping: it was asked to stop.
         version: of schedq there, '' if it does not say.
         seen_at_ms: when it spoke last, on Redis's clock.
+        stuck: slots of the worker, of all its queues, that are held by handlers which do not end when told to.
+        stuck_jobs: of these the first 100, a dict each: id, queue, task, why, since_ms.
     """
 
     id: str
@@ -56,6 +58,13 @@ class WorkerRecord:
     is_stopping: bool
     version: str = ""
     seen_at_ms: int = 0
+    stuck: int = 0
+    stuck_jobs: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def is_stuck(self) -> bool:
+        """It can take no job: all its slots are stuck."""
+        return 0 < self.concurrency <= self.stuck
 
     @classmethod
     def from_fields(cls, worker_id: str, fields: Mapping[str, str], seen_at_ms: int = 0) -> WorkerRecord:
@@ -73,6 +82,8 @@ class WorkerRecord:
             is_stopping="stop" in fields,
             version=fields.get("version", ""),
             seen_at_ms=seen_at_ms,
+            stuck=whole(fields.get("stuck")),
+            stuck_jobs=tuple(job for job in _list(fields.get("stuck_jobs")) if isinstance(job, dict)),
         )
 
 

@@ -136,6 +136,11 @@ REASONS: Final = (
         telling.no_task,
     ),
     Reason(
+        "all_stuck",
+        lambda seen: seen.place == PENDING and seen.are_stuck,
+        telling.all_stuck,
+    ),
+    Reason(
         "one_at_a_time",
         lambda seen: seen.place == PENDING and seen.is_suspect and 0 < len(seen.able) <= seen.suspects,
         telling.one_at_a_time,

@@ -165,6 +165,11 @@ class Sight:
         return sum(worker.concurrency for worker in self.able)
 
     @property
+    def are_stuck(self) -> bool:
+        """No slot of these is left: handlers that do not end hold them all."""
+        return bool(self.able) and all(worker.is_stuck for worker in self.able)
+
+    @property
     def is_busy(self) -> bool:
         """All of these are taken, as far as this queue's jobs are known to take them."""
         held = max(self.processing, sum(worker.running for worker in self.able))

@@ -194,6 +194,17 @@ def no_task(seen: Sight) -> Told:
     return text, {"task": seen.task or None, "tasks": known, "workers": count, **_ahead_of(seen)}
 
 
+def all_stuck(seen: Sight) -> Told:
+    """Handlers that do not end when they are told to hold every slot of the workers that have its task."""
+    """Handlers that do not end when they are told to hold every slot of the workers that have its task."""
+    tasks = sorted({str(job.get("task", "")) for worker in seen.able for job in worker.stuck_jobs} - {""})
+    count, slots = len(seen.able), seen.slots
+    held = f"all {slots} slots of {count} {'worker' if count == 1 else 'workers'} that could run it are stuck"
+    text = f"{held}: {', '.join(tasks)} did not end when told to; restart them"
+    workers = [worker.id for worker in seen.able]
+    return text, {"slots": slots, "workers": workers, "tasks": tasks, **_ahead_of(seen)}
+
+
 def one_at_a_time(seen: Sight) -> Told:
     """It lost two leases; each worker runs one such job at a time."""
     lost = seen.record.crashes if seen.record else 0

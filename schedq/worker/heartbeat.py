@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import metadata
 from typing import Final
 
@@ -20,9 +22,12 @@ from schedq.observer import NOBODY, Observers
 from schedq.operations import Operation, directory, firm, upkeep
 from schedq.task import NO_OPTIONS, TaskOptions
 from schedq.worker.held import Held
+from schedq.worker.stuck import StuckSlots
 from schedq.worker.unknown import UnknownTasks
 
 _MOST_NAMED: Final = 100
+_LEAST_REST_S: Final = 1.0
+"""Seconds between two beats at least, however much changes."""
 
 
 def worker_id() -> str:
@@ -54,6 +59,7 @@ class Heartbeat:
         stop: called once, when somebody asked the worker to stop.
         replaced: called whenever Redis holds other data than before.
         unknown: told which tasks other workers have, while jobs come whose task this one lacks.
+        stuck: slots of the worker whose handlers do not end; of all its queues, which share them.
     """
 
     def __init__(
@@ -67,6 +73,7 @@ class Heartbeat:
         observers: Observers = NOBODY,
         replaced: Callable[[], None] = lambda: None,
         unknown: UnknownTasks | None = None,
+        stuck: StuckSlots | None = None,
     ) -> None:
         self._address = queue.address
         self._settings = queue.settings
@@ -78,6 +85,8 @@ class Heartbeat:
         self._observers = observers
         self._replaced = replaced
         self._unknown = unknown
+        self._stuck = stuck
+        self._hurried = asyncio.Event()
         self._was_asked = False
         self._last: upkeep.Beat | None = None
         self._announced_at = -1
@@ -93,7 +102,21 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Beat until cancelled."""
-        await steadily(f"queue {self._settings.name}: heartbeat", self._beat)
+        await steadily(f"queue {self._settings.name}: heartbeat", self._beat_and_rest)
+
+    async def hurry(self) -> None:
+        """Let the next beat come soon: something has changed that others should know."""
+        self._hurried.set()
+
+    async def _beat_and_rest(self) -> float:
+        rest = await self._beat()
+        least = min(_LEAST_REST_S, rest)
+        await asyncio.sleep(least)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(rest - least):
+                await self._hurried.wait()
+        self._hurried.clear()
+        return 0
 
     async def _beat(self) -> float:
         beat = upkeep.beat(self._settings, self._name, self._facts | self._now())
@@ -160,4 +183,20 @@ class Heartbeat:
             "jobs": json.dumps(jobs, separators=(",", ":")),
             "tasks": json.dumps(self._registry.names, separators=(",", ":")),
             "has_handler": int(self._registry.has_handler),
+            **self._what_is_stuck(),
         }
+
+    def _what_is_stuck(self) -> dict[str, str | int]:
+        found = [] if self._stuck is None else self._stuck.found
+        now_ms = wall() * 1000
+        jobs = [
+            {
+                "id": slot.job_id,
+                "queue": slot.queue,
+                "task": slot.task,
+                "why": slot.why,
+                "since_ms": int(now_ms - slot.for_s * 1000),
+            }
+            for slot in found[:_MOST_NAMED]
+        ]
+        return {"stuck": len(found), "stuck_jobs": json.dumps(jobs, separators=(",", ":"))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from schedq.clocks import monotonic
@@ -30,6 +31,8 @@ class Attempt:
         is_lost: the lease is another's now; whatever the handler does, nothing is written.
         is_released: the worker goes; the job is given back.
         is_cancelled: somebody asked the job to stop; any end but success makes it a cancelled one.
+        is_timed_out: its timeout has struck.
+        timeout_s: what it may take, or None.
         is_settled: how it ends has been decided.
     """
 
@@ -46,6 +49,8 @@ class Attempt:
     is_lost: bool = False
     is_released: bool = False
     is_cancelled: bool = False
+    is_timed_out: bool = False
+    timeout_s: float | None = None
     is_settled: bool = False
 
     @property
@@ -78,9 +83,14 @@ class Attempt:
 
 
 class Held:
-    """The attempts of one queue in one process. Any thread may use it."""
+    """The attempts of one queue in one process. Any thread may use it.
 
-    def __init__(self) -> None:
+    Args:
+        interrupt: tells the handler of an attempt to end, on the worker's loop.
+    """
+
+    def __init__(self, interrupt: Callable[[Attempt], None] = Attempt.interrupt) -> None:
+        self.interrupt = interrupt
         self._lock = threading.Lock()
         self._attempts: dict[str, Attempt] = {}
         self.changed = threading.Event()
@@ -106,7 +116,7 @@ class Held:
                     event.set()
         if older is not None and not older.is_settled:
             older.is_lost = True
-            older.interrupt()
+            self.interrupt(older)
 
     def remove(self, attempt: Attempt) -> None:
         """An attempt has been settled, or was lost."""
@@ -120,7 +130,7 @@ class Held:
         for attempt in self.all():
             if not attempt.is_settled:
                 attempt.is_released = True
-                attempt.interrupt()
+                self.interrupt(attempt)
                 if attempt.task is not None:
                     running.append(attempt.task)
         return running

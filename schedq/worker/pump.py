@@ -21,6 +21,7 @@ from schedq.operations import Operation, attempts, upkeep
 from schedq.worker.held import Attempt, Held
 from schedq.worker.runner import Runner
 from schedq.worker.slots import Reservation, Slots
+from schedq.worker.stuck import StuckSlots
 from schedq.worker.threads import Threads
 
 MOST_CLAIMED: Final = 100
@@ -32,16 +33,23 @@ class Pump:
     """Brings jobs of one queue in and their ends out; `held` is what the worker holds of this queue."""
 
     def __init__(
-        self, queue: Application, link: Link, slots: Slots, threads: Threads, worker_id: str, observers: Observers
+        self,
+        queue: Application,
+        link: Link,
+        slots: Slots,
+        threads: Threads,
+        worker_id: str,
+        observers: Observers,
+        stuck: StuckSlots,
     ) -> None:
-        self.held = Held()
         self._queue = queue
         self._settings = queue.settings
         self._link = link
         self._slots = slots
         self._worker_id = worker_id
         self._observers = observers
-        self._runner = Runner(queue, threads, self._ended, self._freed, observers)
+        self._runner = Runner(queue, threads, self._ended, self._freed, observers, stuck)
+        self.held = Held(self._runner.interrupt)
         self.unknown = self._runner.unknown
         self._outgoing: list[End] = []
         self._complaint = Complaint()

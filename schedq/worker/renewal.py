@@ -109,13 +109,11 @@ class Renewal(threading.Thread):
         """The job is another's. One that has been settled meanwhile was not lost."""
         if attempt in self._held and not attempt.is_settled:
             attempt.is_lost = True
-            attempt.interrupt()
+            self._held.interrupt(attempt)
 
     def _stop_on_request(self, attempt: Attempt) -> None:
         """Somebody cancelled the job."""
-        if attempt in self._held and not attempt.is_settled:
+        if attempt in self._held and not (attempt.is_settled or attempt.is_cancelled):
             attempt.is_cancelled = True
-            current = attempt.current
-            if current is None or not current.is_cancelled:
-                log.info("job %s: asked to stop", attempt.job.id, extra=attempt.fields())
-                attempt.interrupt()
+            log.info("job %s: asked to stop", attempt.job.id, extra=attempt.fields())
+            self._held.interrupt(attempt)

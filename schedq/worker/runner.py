@@ -20,11 +20,14 @@ from schedq.observer import AttemptEnd, AttemptFacts, Observers, Outcome
 from schedq.operations.attempts import refusal
 from schedq.registry import Call, NoHandler
 from schedq.worker.held import Attempt
+from schedq.worker.stuck import Insistence, StuckSlot, StuckSlots
 from schedq.worker.threads import Threads
 from schedq.worker.unknown import UnknownTasks
 
 Ended = Callable[[Attempt, Settlement | None], None]
 Freed = Callable[[Attempt], None]
+_THREAD_PATIENCE_S: Final = 2.0
+"""Seconds that a plain handler may go on after its timeout before its slot counts as stuck."""
 _OUTCOMES: Final[dict[str, Outcome]] = {
     "complete": "completed",
     "retry": "retry",
@@ -44,6 +47,7 @@ class Runner:
         freed: called once per attempt when its handler has really ended; later than `ended` for a plain handler
             that overran its timeout, which no one can stop.
         observers: told of each attempt.
+        stuck: the worker's slots whose handlers do not end.
 
     Attributes:
         unknown: what becomes of jobs for which this process has no function.
@@ -56,6 +60,7 @@ class Runner:
         ended: Ended,
         freed: Freed,
         observers: Observers,
+        stuck: StuckSlots,
     ) -> None:
         self._queue = queue
         self._settings = queue.settings
@@ -64,7 +69,9 @@ class Runner:
         self._freed = freed
         self._observers = observers
         self.unknown = UnknownTasks(queue)
+        self._stuck = stuck
         self._live: set[Attempt] = set()
+        self._interrupted_ones: dict[Attempt, Insistence] = {}
         self._context = contextvars.copy_context()
         self._loop = asyncio.get_running_loop()  # to ask for it costs a system call each time, before Python 3.12
         _runners.add(self)
@@ -81,6 +88,26 @@ class Runner:
     def live(self) -> list[Attempt]:
         """The attempts whose handlers have yet to end, also those that nobody waits for any more."""
         return list(self._live)
+
+    def interrupt(self, attempt: Attempt) -> None:
+        """Tell a handler to end, and one that goes on again and again; in the end its slot counts as stuck."""
+        attempt.interrupt()
+        self._insist(attempt, self._stuck.patience)
+
+    def _insist(self, attempt: Attempt, patience: float) -> None:
+        if attempt in self._live and attempt not in self._interrupted_ones:
+            self._interrupted_ones[attempt] = Insistence(attempt, self._loop, patience, self._give_up)
+
+    def _give_up(self, attempt: Attempt) -> None:
+        """A handler does not end. The job of an async one is settled without it; a plain one may still complete its."""
+        if attempt.is_released:
+            return  # the worker goes, and waits no longer either
+        why = "lost its lease" if attempt.is_lost else "timed out" if attempt.is_timed_out else "cancelled"
+        since = self._interrupted_ones[attempt].since
+        self._stuck.add(attempt, StuckSlot(attempt.queue, attempt.name, attempt.job.id, why, since))
+        if attempt.thread_id is None and not attempt.is_settled:
+            call = self._queue.registry.find(attempt.job.payload)
+            self._interrupted(attempt, _timed_out(attempt), self._policy(attempt.job, call))
 
     def abandon(self) -> list[asyncio.Task[None]]:
         """Wait for no handler any more; answers the tasks of those that have yet to end."""
@@ -141,7 +168,16 @@ class Runner:
             self._unprocessed(attempt, call, problem)
         finally:
             self._live.discard(attempt)
+            if self._interrupted_ones:
+                self._calm(attempt)
             self._freed(attempt)
+
+    def _calm(self, attempt: Attempt) -> None:
+        """A handler has ended, whether it was told to or not."""
+        insistence = self._interrupted_ones.pop(attempt, None)
+        if insistence is not None:
+            insistence.end()
+            self._stuck.remove(attempt)
 
     def _begun(self, attempt: Attempt) -> Call | None:
         """Begin an attempt; answers what to call, or None if that settled it.
@@ -150,7 +186,7 @@ class Runner:
             NoHandler: nothing here can run the job.
         """
         job = attempt.job
-        if attempt.is_lost or attempt.is_released:
+        if attempt.is_lost or attempt.is_released or attempt.is_cancelled:
             self.settle(attempt, outcome.released(job))
             return None
         if job.problem:
@@ -187,7 +223,7 @@ class Runner:
     async def _call(self, attempt: Attempt, call: Call, policy: outcome.Policy) -> Any:
         job = attempt.job
         timeout_ms = job.timeout_ms or call.timeout_ms
-        timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        attempt.timeout_s = timeout_s = None if timeout_ms is None else timeout_ms / 1000
         attempt.current = running.CurrentJob(
             job,
             deadline=None if timeout_s is None else wall() + timeout_s,
@@ -199,26 +235,46 @@ class Runner:
         )
         function: Callable[[], Any] = partial(call.function, *call.args, **call.kwargs)
         if call.is_async:
-            return await _on_the_loop(attempt.current, self._observed(attempt, function), timeout_s)
+            return await self._on_the_loop(attempt, self._observed(attempt, function))
         if attempt.facts is not None:
             function = self._observers.wrapped(attempt.facts, function)
-        result = await self._in_a_thread(attempt, function, timeout_s, policy)
+        result = await self._in_a_thread(attempt, function, policy)
         if result is not None and _is_awaitable(result):  # a plain function around an async one
-            return await _on_the_loop(attempt.current, self._observed(attempt, lambda: result), timeout_s)
+            return await self._on_the_loop(attempt, self._observed(attempt, lambda: result))
         return result
 
     def _observed(self, attempt: Attempt, function: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
         return function if attempt.facts is None else self._observers.awrapped(attempt.facts, function)
 
-    async def _in_a_thread(
-        self, attempt: Attempt, function: Callable[[], Any], timeout_s: float | None, policy: outcome.Policy
-    ) -> Any:
+    async def _on_the_loop(self, attempt: Attempt, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Call an async function, and interrupt it when its timeout strikes."""
+        assert attempt.current is not None
+        token = running.enter(attempt.current)
+        timer = None if attempt.timeout_s is None else self._loop.call_later(attempt.timeout_s, self._overran, attempt)
+        try:
+            return await call()
+        except asyncio.CancelledError as error:
+            if attempt.is_timed_out:
+                raise _timed_out(attempt).with_traceback(error.__traceback__) from None
+            raise
+        finally:
+            running.leave(token)
+            if timer is not None:
+                timer.cancel()
+
+    def _overran(self, attempt: Attempt) -> None:
+        """The timeout of an async handler has struck. Not before an older reason to end: it was told to already."""
+        if not (attempt.is_settled or attempt.is_lost or attempt.is_released):
+            attempt.is_timed_out = True
+            self.interrupt(attempt)
+
+    async def _in_a_thread(self, attempt: Attempt, function: Callable[[], Any], policy: outcome.Policy) -> Any:
         """Call a plain function. Nobody can stop a thread, so this ends when the thread does, whatever interrupts."""
         current = attempt.current
         assert current is not None
         context = contextvars.copy_context()  # the task's own can't be entered while the task is looked after
         future = self._threads.run(self._loop, partial(context.run, _called, attempt, current, function))
-        deadline = None if timeout_s is None else monotonic() + timeout_s
+        deadline = None if attempt.timeout_s is None else monotonic() + attempt.timeout_s
         while not future.done():
             try:
                 await _ended(self._loop, future, deadline)
@@ -229,10 +285,12 @@ class Runner:
             else:
                 if not future.done():
                     deadline = None
-                    self._failed(attempt, TimeoutError(f"timed out after {timeout_s:g} s"), policy)
+                    attempt.is_timed_out = True
+                    self._failed(attempt, _timed_out(attempt), policy)
                     text = "job %s: %s overran its timeout and still holds its thread"
                     log.warning(text, attempt.job.id, attempt.name, extra=attempt.fields())
                     current.cancel()
+                    self._insist(attempt, min(_THREAD_PATIENCE_S, self._stuck.patience))
         return None if attempt.is_settled else future.result()
 
     def _interrupted(
@@ -249,7 +307,7 @@ class Runner:
             text = "job %s: %s lost its lease; what it does is dropped"
             log.warning(text, job.id, attempt.name, extra=attempt.fields())
             self.settle(attempt, None)
-        elif attempt.is_released or (attempt.current is not None and attempt.current.is_cancelled):
+        elif attempt.is_released or attempt.is_cancelled:
             if is_over:
                 self._failed(attempt, "stopped on request", policy)
         else:
@@ -265,7 +323,7 @@ class Runner:
             return
         settlement = outcome.failed(job, error, policy)
         self.settle(attempt, settlement)
-        if not (attempt.is_lost or attempt.current is None or attempt.current.is_cancelled):
+        if not (attempt.is_lost or attempt.is_cancelled):
             _say(attempt, settlement)
 
 
@@ -287,21 +345,8 @@ def _is_awaitable(result: object) -> bool:
         return False
 
 
-async def _on_the_loop(current: running.CurrentJob, call: Callable[[], Awaitable[Any]], timeout_s: float | None) -> Any:
-    token = running.enter(current)
-    try:
-        if timeout_s is None:
-            return await call()
-        limit = asyncio.timeout(timeout_s)
-        try:
-            async with limit:
-                return await call()
-        except TimeoutError:
-            if limit.expired():
-                raise TimeoutError(f"timed out after {timeout_s:g} s") from None
-            raise  # the handler's own
-    finally:
-        running.leave(token)
+def _timed_out(attempt: Attempt) -> TimeoutError:
+    return TimeoutError(f"timed out after {attempt.timeout_s or 0:g} s")
 
 
 async def _ended(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], deadline: float | None) -> None:

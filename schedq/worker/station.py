@@ -17,6 +17,7 @@ from schedq.worker.heartbeat import Heartbeat
 from schedq.worker.pump import Pump
 from schedq.worker.renewal import Renewal
 from schedq.worker.slots import Slots
+from schedq.worker.stuck import StuckSlots
 from schedq.worker.threads import Threads
 
 _GOODBYE_S: Final = 1.0
@@ -35,6 +36,7 @@ class Shared:
         concurrency: jobs at a time.
         promotes: also do the promoter's part.
         stop: what to do when Redis asks the worker to stop; called in the background.
+        stuck: slots whose handlers do not end.
     """
 
     worker_id: str
@@ -45,6 +47,7 @@ class Shared:
     concurrency: int
     promotes: bool
     stop: Callable[[], object]
+    stuck: StuckSlots
 
 
 class Station:
@@ -59,7 +62,9 @@ class Station:
         self.queue = queue
         self.outage = outage
         self.link = Link(queue, outage)
-        self.pump = Pump(queue, self.link, shared.slots, shared.threads, shared.worker_id, shared.observers)
+        self.pump = Pump(
+            queue, self.link, shared.slots, shared.threads, shared.worker_id, shared.observers, shared.stuck
+        )
         self.side_link = Link(queue, outage)
         self.promoter = Promoter(queue, self.side_link, observers=shared.beside) if shared.promotes else None
         self.registrar = Registrar(queue, self.side_link)
@@ -73,6 +78,7 @@ class Station:
             shared.beside,
             self.registrar.again,
             self.pump.unknown,
+            shared.stuck,
         )
         self.renewal = Renewal(queue, self.pump.held, asyncio.get_running_loop())
         self.pumping: asyncio.Task[None] | None = None

@@ -21,6 +21,7 @@ from schedq.worker.heartbeat import worker_id
 from schedq.worker.order import order_of
 from schedq.worker.slots import Slots
 from schedq.worker.station import Shared, Station
+from schedq.worker.stuck import StuckSlot, StuckSlots
 from schedq.worker.threads import Threads
 from schedq.worker.waker import Waker
 from schedq.worker.watchdog import Watchdog
@@ -32,6 +33,8 @@ _LAST_S: Final = 0.1
 _GOODBYE_S: Final = 5.0
 """Seconds that Redis may take to hear of the last ends; else the leases run out."""
 _LEAVE_S: Final = 3.0
+_LEAST_PATIENCE_S: Final = 1.0
+"""Seconds that a handler which was told to end may take, whatever the grace."""
 
 
 class Worker:
@@ -102,6 +105,7 @@ class Worker:
         self._stop_asked: asyncio.Event | None = None
         self._stations: list[Station] = []
         self._background = Background()
+        self._stuck = StuckSlots(self.id, concurrency, max(grace, _LEAST_PATIENCE_S), self._tell_of_stuck)
 
     def stop(self) -> None:
         """Stop in order; called twice: give back what runs at once. From the worker's event loop only."""
@@ -113,6 +117,11 @@ class Worker:
         """Let every pump go round once, which costs Redis nothing. From the worker's event loop only."""
         for station in self._stations:
             station.pump.stir()
+
+    @property
+    def stuck(self) -> list[StuckSlot]:
+        """Its slots that are held by handlers which do not end when they are told to. Any thread may ask."""
+        return self._stuck.found
 
     def vitals(self) -> list[Vital]:
         """How each queue is served now; nothing before it has begun. Any thread may ask."""
@@ -133,7 +142,15 @@ class Worker:
         beside = OnLoop(self.observers, loop)
         stop = partial(loop.call_soon_threadsafe, self.stop)
         shared = Shared(
-            self.id, self.slots, self.threads, self.observers, beside, self.concurrency, self._promotes, stop
+            self.id,
+            self.slots,
+            self.threads,
+            self.observers,
+            beside,
+            self.concurrency,
+            self._promotes,
+            stop,
+            self._stuck,
         )
         outages: dict[Address, Outage] = {}
         for queue in self.queues:
@@ -159,6 +176,11 @@ class Worker:
             raise
         finally:
             await self._close(tasks)
+
+    def _tell_of_stuck(self) -> None:
+        """Slots are stuck, or free again: let Redis know soon."""
+        for station in self._stations:
+            self._background.run(station.heartbeat.hurry())
 
     def _beside_the_pumps(self) -> list[Coroutine[Any, Any, None]]:
         """What else is done on the worker's loop."""
@@ -241,6 +263,7 @@ class Worker:
             log.warning("worker %s: leaves without %d handlers that do not end", self.id, stuck)
         self.threads.close()
         self._watchdog.stop()
+        self._stuck.close()
         await self._leave()
         self.observers.worker_stopped(self.id)
         log.info("worker %s: gone", self.id)

@@ -243,6 +243,12 @@ def _stopping(queue: Queue, client: Any) -> str:
     return queue.enqueue({"task": "send"})
 
 
+def _stuck(queue: Queue, _: Any) -> str:
+    jobs = '[{"id": "j1", "queue": "mail", "task": "render", "why": "timed out", "since_ms": 1}]'
+    _with_worker(queue, concurrency=2, stuck=2, stuck_jobs=jobs)
+    return queue.enqueue({"task": "send"})
+
+
 def _no_such_task(queue: Queue, _: Any) -> str:
     _with_worker(queue)
     return queue.enqueue({"task": "resize", "args": [1]})
@@ -437,6 +443,13 @@ SITUATIONS: Final = (
     ),
     Situation(
         "no worker has a handler", _no_handler, "no_task", "a handler for payloads that are no task", {"task": None}
+    ),
+    Situation(
+        "handlers that do not end hold all slots",
+        _stuck,
+        "all_stuck",
+        r"all 2 slots of 1 worker that could run it are stuck: render did not end when told to; restart them",
+        {"slots": 2, "workers": ["w-1"], "tasks": ["render"], "ahead": 0},
     ),
     Situation(
         "each worker runs a suspect",

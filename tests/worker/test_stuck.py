@@ -1,0 +1,256 @@
+"""Handlers that do not end when they are told to: they are told again, and in the end everybody hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from schedq import JobCancelled, JobFailed, current_job
+from schedq.job import ClaimedJob
+from schedq.metrics import StuckCollector
+from schedq.monitor.health import Watch
+from schedq.operations.directory import WorkerRecord
+from tests.doors import Handle
+from tests.worker.conftest import Logs
+from tests.worker.crew import Crew, Gate, Post, until
+
+
+@pytest.fixture
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second of these waits passes in a twentieth of one."""
+    monkeypatch.setattr("schedq.worker.stuck._FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr("schedq.worker.worker._LEAST_PATIENCE_S", 0.05)
+    monkeypatch.setattr("schedq.worker.runner._THREAD_PATIENCE_S", 0.1)
+    monkeypatch.setattr("schedq.worker.heartbeat._LEAST_REST_S", 0.05)
+
+
+class Swallower:
+    """An async handler that swallows its first cancellations."""
+
+    def __init__(self, queue: Handle, gate: Gate, count: int, **options: Any) -> None:
+        self.swallowed = 0
+        self.begun = threading.Event()
+        self._gate = gate
+        self._count = count
+        self.task = queue.task(name="swallow", **options)(self.handle)
+
+    async def handle(self) -> str:
+        self.begun.set()
+        while True:
+            try:
+                await self._gate.passed()
+                return "done"
+            except asyncio.CancelledError:
+                self.swallowed += 1
+                if self.swallowed > self._count:
+                    raise
+
+
+def record(queue: Handle, post: Post) -> WorkerRecord | None:
+    """What the worker said of itself last."""
+    return next((worker for worker in queue.list_workers() if worker.id == post.worker.id), None)
+
+
+@pytest.mark.usefixtures("_hasty")
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_handler_that_swallows_cancellations_is_cancelled_again_by_its_timeout(
+    queue: Handle, crew: Crew, gate: Gate, count: int
+) -> None:
+    found = Swallower(queue, gate, count, timeout=0.05, max_attempts=1)
+    post = crew.start(queue)
+    job = found.task.enqueue()
+
+    with pytest.raises(JobFailed, match=r"TimeoutError: timed out after 0.05 s"):
+        job.result(20)
+
+    assert found.swallowed == count + 1
+    assert "in handle" in queue.fields(job.id)["traceback"], "where it was when it was cancelled"
+    assert post.worker.stuck == []
+
+
+@pytest.mark.usefixtures("_hasty")
+@pytest.mark.parametrize("how", ["cancel", "lost lease"])
+def test_a_handler_that_swallows_cancellations_is_cancelled_again_for_every_other_reason(
+    queue: Handle, crew: Crew, gate: Gate, how: str
+) -> None:
+    found = Swallower(queue, gate, 3)
+    post = crew.start(queue, concurrency=1)
+    job = found.task.enqueue()
+    assert found.begun.wait(20)
+
+    if how == "cancel":
+        job.cancel()
+        with pytest.raises(JobCancelled):
+            job.result(20)
+    else:
+        queue.redis.hset(queue.keys.job(job.id), "claim_token", "other.1")
+        until(lambda: found.swallowed == 4)
+        assert queue.complete(ClaimedJob(job.id, None, 2, "other.1"), "theirs")
+
+    assert queue.task(name="ok")(lambda: "ok").enqueue().result(20) == "ok"
+    assert post.worker.stuck == []
+
+
+def test_a_stopping_worker_cancels_again_too(
+    queue: Handle, crew: Crew, gate: Gate, logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedq.worker.stuck._FIRST_WAIT_S", 0.05)
+    found = Swallower(queue, gate, 1)
+    post = crew.start(queue, grace=0)
+    job = found.task.enqueue()
+    assert found.begun.wait(20)
+
+    post.stop()
+    post.join()
+
+    assert found.swallowed == 2
+    assert queue.places() == {"pending": [job.id]}
+    assert not [line for line in logs() if "do not end" in line]
+
+
+def test_waits_double_until_the_patience_ends(queue: Handle, crew: Crew, gate: Gate) -> None:
+    found = Swallower(queue, gate, 1000, timeout=0.01, max_attempts=1)
+    post = crew.start(queue, grace=3.3)
+    began = time.monotonic()
+    job = found.task.enqueue()
+
+    with pytest.raises(JobFailed, match="timed out"):
+        job.result(20)
+
+    assert 3.2 < time.monotonic() - began < 15
+    assert found.swallowed == 3, "at once, after 1 s, after 3 s"
+    assert [slot.why for slot in post.worker.stuck] == ["timed out"]
+
+
+@pytest.mark.usefixtures("_hasty")
+@pytest.mark.parametrize("how", ["timeout", "cancel", "lost lease"])
+def test_an_async_handler_that_never_ends_is_stuck_and_its_job_is_settled_without_it(
+    queue: Handle, crew: Crew, gate: Gate, logs: Logs, how: str
+) -> None:
+    found = Swallower(queue, gate, 1000, timeout=0.05 if how == "timeout" else None, max_attempts=1)
+    post = crew.start(queue, concurrency=2, grace=0.3)
+    job = found.task.enqueue()
+    assert found.begun.wait(20)
+
+    if how == "cancel":
+        job.cancel()
+    elif how == "lost lease":
+        queue.redis.hset(queue.keys.job(job.id), "claim_token", "other.1")
+    (slot,) = until(lambda: post.worker.stuck)
+
+    assert (slot.queue, slot.task, slot.job_id) == (queue.name, "swallow", job.id)
+    assert slot.why == {"timeout": "timed out", "cancel": "cancelled", "lost lease": "lost its lease"}[how]
+    if how == "lost lease":
+        assert queue.complete(ClaimedJob(job.id, None, 2, "other.1"), "theirs")
+        assert job.result(20) == "theirs"
+    else:
+        with pytest.raises(JobFailed if how == "timeout" else JobCancelled):
+            job.result(20)
+    assert not queue.redis.exists(queue.keys.leases)
+    assert queue.task(name="ok")(lambda: "ok").enqueue().result(20) == "ok", "in the other slot"
+
+    gate.open()
+    until(lambda: not post.worker.stuck)
+    assert [line for line in logs() if "swallow has ended after all" in line]
+
+
+@pytest.mark.usefixtures("_hasty")
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_when_all_slots_are_stuck_everybody_hears_of_it_until_they_are_free_again(
+    queue: Handle, crew: Crew, gate: Gate, logs: Logs, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("schedq.worker.stuck._AGAIN_S", 0.2)
+
+    def render(_: int) -> None:
+        gate.wait()
+
+    async def arender(_: int) -> None:
+        while True:
+            try:
+                return await gate.passed()
+            except asyncio.CancelledError:
+                continue
+
+    task = queue.task(name="render", timeout=0.05, max_attempts=1)(render if kind == "plain" else arender)
+    ok = queue.task(name="ok")(lambda: "ok")
+    watch = Watch()
+    post = crew.start(queue, concurrency=2, grace=0.2, observers=[watch])
+    watch.over(post.worker)
+    jobs = [task.enqueue(number) for number in range(2)]
+    for job in jobs:
+        with pytest.raises(JobFailed, match="timed out"):
+            job.result(20)
+    waiting = ok.enqueue()
+
+    held = until(lambda: [reason for reason in watch.health().ails if "render" in reason])
+    assert held[0].startswith(f"all 2 slots are held by handlers that do not end: render of queue {queue.name} (timed")
+    assert not watch.health().is_well
+    assert {slot["job_id"] for slot in watch.health().facts["slots"]["stuck"]} == {job.id for job in jobs}
+    assert _series(watch) == {(queue.name, "render"): 2.0}
+    why = until(lambda: (found := queue.inspector.why(waiting.id)).reason == "all_stuck" and found)
+    assert "all 2 slots of 1 worker that could run it are stuck: render did not end when told to" in why.text
+    found = record(queue, post)
+    assert found is not None and found.is_stuck
+    assert {job["task"] for job in found.stuck_jobs} == {"render"}
+    said: Callable[[], list[str]] = lambda: [line for line in logs() if "all 2 slots are held by" in line]  # noqa: E731
+    until(lambda: len(said()) >= 2)
+    assert all(line.startswith(f"ERROR worker {post.worker.id}: ") and "render" in line for line in said())
+
+    gate.open()
+
+    assert waiting.result(20) == "ok"
+    until(lambda: watch.health().is_well)
+    until(lambda: (found := record(queue, post)) is not None and found.stuck == 0)
+    assert _series(watch) == {(queue.name, "render"): 0.0}
+    assert [line for line in logs() if line.startswith("WARNING") and "slots are free again" in line]
+    count = len(said())
+    assert len([line for line in logs() if "render has ended after all" in line]) == 2
+    until(lambda: queue.inspector.why(waiting.id).reason == "completed")
+    assert len(said()) == count
+
+
+def _series(watch: Watch) -> dict[tuple[str, str], float]:
+    (family,) = _COLLECTORS.setdefault(id(watch), StuckCollector(lambda: watch.stuck)).collect()
+    return {(sample.labels["queue"], sample.labels["task"]): sample.value for sample in family.samples}
+
+
+_COLLECTORS: dict[int, StuckCollector] = {}
+
+
+@pytest.mark.usefixtures("_hasty")
+def test_a_stuck_slot_beside_free_ones_is_told_and_is_no_reason_against_the_worker(
+    queue: Handle, crew: Crew, gate: Gate, logs: Logs
+) -> None:
+    task = queue.task(name="render", timeout=0.05, max_attempts=1)(gate.wait)
+    watch = Watch()
+    post = crew.start(queue, concurrency=2, observers=[watch])
+    watch.over(post.worker)
+    job = task.enqueue()
+    until(lambda: post.worker.stuck)
+
+    assert watch.health().is_well
+    until(lambda: (found := record(queue, post)) is not None and found.stuck == 1 and not found.is_stuck)
+    (line,) = [line for line in logs() if "does not end" in line]
+    assert line.startswith(f"WARNING job {job.id}: render does not end (timed out ")
+    assert line.endswith("its slot is stuck: 1 of 2")
+    assert not [line for line in logs() if line.startswith("ERROR worker")]
+
+
+def test_a_plain_handler_that_ends_soon_after_its_timeout_is_not_stuck(queue: Handle, crew: Crew, logs: Logs) -> None:
+    @queue.task(timeout=0.05, max_attempts=1)
+    def polite() -> None:
+        current = current_job()
+        until(lambda: current.is_cancelled)
+
+    post = crew.start(queue, concurrency=1)
+
+    with pytest.raises(JobFailed):
+        polite.enqueue().result(20)
+    assert queue.task(name="ok")(lambda: "ok").enqueue().result(20) == "ok"
+    assert post.worker.stuck == []
+    assert not [line for line in logs() if "stuck" in line]
