@@ -32,7 +32,7 @@ def for_each(
             refused.append(job_id)
             answers.append({"id": job_id, "answer": "no", "state": state})
             if not as_json:
-                click.echo(f"schedq: {show.harmless(_why(queue, job_id, state, wish))}", err=True)
+                show.warn(_why(queue, job_id, state, wish))
         else:
             answers.append({"id": job_id, "answer": done})
             if not as_json:

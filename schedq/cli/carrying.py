@@ -136,9 +136,9 @@ class _Total:
             show.out_json(told | {"refused": [{"line": line, "error": why} for line, why in refused.items()]})
         else:
             for line, why in islice(refused.items(), _MOST_NAMED):
-                click.echo(show.harmless(f"schedq: line {line}: {why}"), err=True)
+                show.warn(f"line {line}: {why}")
             if len(refused) > _MOST_NAMED:
-                click.echo(f"schedq: and {len(refused) - _MOST_NAMED:,} more lines", err=True)
+                show.warn(f"and {len(refused) - _MOST_NAMED:,} more lines")
             there = f"; {self.existed:,} were there already" if self.existed else ""
             skipped = f"; {self.skipped:,} finished ones skipped" if self.skipped else ""
             bad = f"; {show.count(len(refused), 'line')} refused" if refused else ""

@@ -157,7 +157,4 @@ def _print_roles(
     for line in lines:
         show.line(line)
     names_of = ", ".join(line.split()[2] for line in lines)
-    click.echo(
-        f"schedq: for redis-cli, on each server; none has a password yet: ACL SETUSER NAME >PASSWORD, for {names_of}",
-        err=True,
-    )
+    show.warn(f"for redis-cli, on each server; none has a password yet: ACL SETUSER NAME >PASSWORD, for {names_of}")

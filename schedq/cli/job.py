@@ -111,7 +111,7 @@ def _times(record: JobRecord) -> dict[str, str]:
 
 def _block(title: str, text: str) -> None:
     show.out("", show.heading(title))
-    click.echo(text)
+    click.echo(show.harmless_lines(text))
 
 
 def _timeline(line: Timeline) -> Table:

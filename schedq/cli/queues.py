@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from schedq.cli import show
 from schedq.errors import Conflict, SchedqError, UsageError
 from schedq.queue import Queue
 
@@ -96,7 +97,7 @@ def warn_if_nowhere(queue: Queue, redis_url: str | None) -> None:
     """Say on stderr that nothing is stored of a queue, because its name may be mistyped."""
     names = all_names(redis_url)
     if queue.name not in names:
-        click.echo(f"schedq: nothing is stored of queue {queue.name}; {there_are(names)}", err=True)
+        show.warn(f"nothing is stored of queue {queue.name}; {there_are(names)}")
 
 
 def names_at_once(redis_url: str | None) -> list[str]:
@@ -121,7 +122,7 @@ def _learn(queue: Queue) -> None:
     try:
         queue.learn_settings()
     except Conflict as error:
-        click.echo(f"schedq: {error}; going on by the library's own settings, and trimming nothing", err=True)
+        show.warn(f"{error}; going on by the library's own settings, and trimming nothing")
 
 
 def _visiting(name: str, redis_url: str | None) -> Queue:

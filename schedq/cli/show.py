@@ -12,7 +12,9 @@ from datetime import datetime
 from typing import Any, Final
 
 import click
-from rich.console import Console, RenderableType
+from rich import console as rich_console
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -27,9 +29,21 @@ _PIPE_WIDTH: Final = 120
 _MOST_BRIEF: Final = 200
 
 
+class Console(rich_console.Console):
+    """A console on which no text can steer the terminal, whatever it is part of; only styles can."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """As rich's, which lets escapes pass."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else "\n".join(map(harmless, text.split("\n"))), style, control)
+
+
 def out(*things: RenderableType) -> None:
     """Print for people: in a terminal as wide as it is and in colour, elsewhere plain, `COLUMNS` or 120 wide."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPE_WIDTH
     with console.capture() as shown:
@@ -42,6 +56,11 @@ def out(*things: RenderableType) -> None:
 def line(text: str) -> None:
     """Print one line for people, however long: what is in it can be copied."""
     click.echo(harmless(text))
+
+
+def warn(text: str) -> None:
+    """Print one line on stderr."""
+    click.echo(harmless(f"schedq: {text}"), err=True)
 
 
 def out_json(value: object) -> None:
@@ -120,7 +139,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     grid.add_column(style="bold")
     grid.add_column(overflow="fold")
     for name, value in pairs:
-        grid.add_row(name, Text(harmless_lines(value), overflow="fold"))
+        grid.add_row(Text(harmless(name)), Text(harmless_lines(value), overflow="fold"))
     return grid
 
 

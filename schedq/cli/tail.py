@@ -59,7 +59,7 @@ def tail(
     with visited(name, redis_url) as queue:
         warn_if_nowhere(queue, redis_url)
         if not as_json:
-            click.echo(f"schedq: listening to queue {name}; {_LIMITS}", err=True)
+            show.warn(f"listening to queue {name}; {_LIMITS}")
         shown = 0
         try:
             for found in queue.inspector.follow():
@@ -92,7 +92,7 @@ def _say_missed(*, as_json: bool) -> None:
     if as_json:
         _say('{"id":"","status":"missed"}')
     else:
-        click.echo("schedq: the connection was lost; events may have been missed", err=True)
+        show.warn("the connection was lost; events may have been missed")
 
 
 def _line(found: dict[str, Any]) -> str:

@@ -141,7 +141,7 @@ def _for_each(
                 has_refused = True
                 answers.append({"id": schedule_id, "answer": "no", "why": why})
                 if not as_json:
-                    click.echo(f"schedq: {show.harmless(why)}", err=True)
+                    show.warn(why)
                 continue
             answers.append({"id": schedule_id, "answer": done[0], **done[1]})
             if not as_json:

@@ -20,7 +20,7 @@ _BELOW: Final = 2
 
 def run(desk: Desk, interval_s: float) -> None:
     """Until `q`, Ctrl-C, SIGTERM or the end of the terminal; leaves it as it was."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = show.Console()
     with (
         suppress(KeyboardInterrupt, HungUpError),
         single_keys(),
