@@ -134,8 +134,11 @@ def suspects(found: Places) -> tuple[list[str], int]:
     if found.whole.issuperset(("leases", PROCESSING)):
         doubtful |= leases ^ running
     unjudged = 0
+    waiting = set(found.ids.get(PENDING, ()))
     for job_id in found.hashes - held.keys():
         place = found.status.get(job_id) or ""
+        if _may_stay(found, job_id) and (job_id in waiting or PENDING not in found.whole):
+            continue  # what stays of a cancelled job whose record was trimmed
         if found.whole.issuperset((place,) if place in (*LISTS, DELAYED) else (*LISTS, DELAYED)):
             doubtful.add(job_id)
         else:

@@ -9,11 +9,13 @@ local function is_running(id, status, lease)
   return not waits and redis.call('LPOS', processing, id)
 end
 
+-- Whether a job waits and is taken out, and whether its entry stays in a `pending` that is too long to be searched.
 local function take_out(id, status, runs, was_marked)
   if redis.call('ZREM', delayed, id) == 1 then return true end
   if runs then return false end
   if redis.call('LLEN', pending) > MOST_SEARCHED then
-    return status ~= 'delayed' and status ~= 'processing' and not redis.call('LPOS', processing, id)
+    local waits = status ~= 'delayed' and status ~= 'processing' and not redis.call('LPOS', processing, id)
+    return waits, waits
   end
   return redis.call('LREM', pending, 0, id) > 0 or was_marked
 end
@@ -26,8 +28,10 @@ local function cancel_job(id, job, request)
   local lease = tonumber(redis.call('ZSCORE', leases, id) or -1)
   local runs = is_running(id, job[1], lease)
   if not runs then mark(id) end
-  if take_out(id, job[1], runs, lease == 0) then
+  local is_out, entry_left = take_out(id, job[1], runs, lease == 0)
+  if is_out then
     redis.call('HSET', key, 'status', 'cancelled', 'cancelled_at_ms', now, 'request', request .. ' cancelled')
+    if entry_left then redis.call('HSET', key, 'entry_left', '1') end
     redis.call('HDEL', key, 'claim_token', 'waiter')
     redis.call('PERSIST', key)
     redis.call('LPUSH', cancelled, id)

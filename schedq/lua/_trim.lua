@@ -13,10 +13,10 @@ local function trim(list, status, stamp, keep, min_keep, budget, length)
     local page = math.min(excess - gone, budget - gone, gone == 0 and 1 or 100)
     local ids = redis.call('LRANGE', list, -gone - page, -gone - 1)
     for i = #ids, 1, -1 do
-      local job = redis.pcall('HMGET', jobs .. ids[i], 'status', stamp)
+      local job = redis.pcall('HMGET', jobs .. ids[i], 'status', stamp, 'entry_left')
       if not job.err and job[1] == status then
         if length - gone <= MOST_FINISHED and math.abs(now - whole(job[2])) < min_keep then spared = true break end
-        redis.call('UNLINK', jobs .. ids[i])
+        delete_record(jobs .. ids[i], job[3])
         deleted = deleted + 1
       end
       gone = gone + 1

@@ -21,6 +21,7 @@ local failed_history, min_keep, state = tonumber(ARGV[7]), tonumber(ARGV[8]), AR
 --@include _tally
 --@include _tell
 --@include _place
+--@include _tombstone
 --@include _trim
 --@include _once
 --@include _cancel

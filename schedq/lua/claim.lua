@@ -28,6 +28,7 @@ local MOST_PASSED_OVER, MOST_DROPPED = 20, 200
 --@include _tell
 --@include _place
 --@include _promote
+--@include _tombstone
 --@include _trim
 --@include _claimed
 local bad = misfit('list', pending, processing, failed, broken) or misfit('zset', leases, delayed)
@@ -57,7 +58,7 @@ local function refuse(id, job)
   trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep, 20)
 end
 
-local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, 0  -- ids to take, and their jobs; what is not taken
+local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, {}  -- ids to take, and their jobs; what is not taken
 local seen, bytes_taken, looked_at = {}, 0, 0
 
 -- Look at the oldest entry that was not looked at; answers whether there is room for it.
@@ -67,7 +68,7 @@ local function look(id)
   if not job then
     unfit[#unfit + 1] = {id, nil, reason}
   elseif seen[id] or is_stray(id, job[1]) then
-    strays = strays + 1
+    strays[#strays + 1] = id
   elseif not job[2] then
     unfit[#unfit + 1] = {id, job}
   elseif bytes_taken + #job[2] > bytes and #ids > 0 then
@@ -106,7 +107,11 @@ elseif looked_at > 0 then
   if #ids > 0 then redis.call('LPUSH', processing, unpack(ids)) end
   redis.call('RPOP', pending, looked_at)
 end
-tally('strays_total', strays)
+tally('strays_total', #strays)
+for _, id in ipairs(strays) do
+  -- This was the entry that a cancelled job had left, and nothing else is stored of the job.
+  if redis.call('HDEL', jobs .. id, 'entry_left', 'tombstone') == 2 then redis.call('UNLINK', jobs .. id) end
+end
 
 local reply, ends, lease_end = {'OK', stamp, '', 0}, {}, digits(now + visibility)
 for n, id in ipairs(ids) do

@@ -21,6 +21,7 @@ local BEFORE, AROUND, FAR = 300, 1000, 1000
 --@include _job
 --@include _tally
 --@include _once
+--@include _tombstone
 local bad = misfit('list', pending, completed, failed, cancelled) or misfit('zset', delayed, leases)
 if bad then return bad end
 
@@ -35,7 +36,7 @@ end
 
 local LISTS = {pending = pending, completed = completed, failed = failed, cancelled = cancelled}
 local searched, freed = 0, 0
-local taken, out = {}, {}  -- ids; per list: {entries from the old end, id}
+local taken, out, left = {}, {}, {}  -- ids; per list: {entries from the old end, id}; ids of which another entry stays
 
 local around = {}  -- ids near the position: how many entries come before each
 if position and LISTS[state] then
@@ -64,7 +65,8 @@ local function sought(id, place)
 end
 
 local function take(id)
-  local job = not taken[id] and read_job(id, 'status', 'payload')
+  local job = not taken[id] and read_job(id, 'status', 'payload', 'entry_left', 'tombstone')
+  if job and job[4] then return 'n' end
   local lease = job and tonumber(redis.call('ZSCORE', leases, id))  -- 0: an error ended this very move before
   local found = job and rests_in(id, job[1], lease == 0)
   if not found or (state ~= '' and state ~= found) then return 'n' end
@@ -80,6 +82,7 @@ local function take(id)
     end
   end
   taken[id] = found
+  left[id] = job[3]
   freed = freed + #(job[2] or '')
   return 'y'
 end
@@ -112,7 +115,7 @@ if #gone > 0 then
   for found, entries in pairs(out) do take_out(LISTS[found], entries) end
   for _, id in ipairs(gone) do
     if taken[id] == 'delayed' then redis.call('ZREM', delayed, id) end
-    redis.call('UNLINK', jobs .. id)
+    delete_record(jobs .. id, left[id])
   end
   unmark(unpack(gone))
   tally('purged_total', #gone)

@@ -22,7 +22,7 @@ local pending, delayed, completed, failed, cancelled = KEYS[1], KEYS[2], KEYS[3]
 local stats, wake, paused, promoter = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local jobs, clock, due_channel, theirs = ARGV[1], ARGV[2], ARGV[3], ARGV[5] ~= '0'
 local max_pending = tonumber(ARGV[4])
-local LAST_INSTANT, MOST_SEARCHED = 253402300799999, 2000
+local LAST_INSTANT, MOST_SEARCHED, MOST_WAITING = 253402300799999, 2000, 100000
 --@include _clock
 --@include _guard
 --@include _tally
@@ -76,13 +76,16 @@ end
 local is_any_there = redis.call('EXISTS', unpack(keys)) > 0
 
 local LISTS = {completed = completed, failed = failed, cancelled = cancelled}
-local replaced = {}  -- number of a job -> the history in which the one stands whose id it takes
+local replaced = {}    -- number of a job -> the history in which the one stands whose id it takes
+local entry_left = {}  -- number of a job -> whether one of that id was cancelled, and has an entry in `pending` still
 
 -- What becomes of a job whose id is there; nil if it is to be stored.
 local function existing(n, payload, wish, own_mark)
   if redis.call('EXISTS', keys[n]) == 0 then return nil end
-  local stored = redis.pcall('HMGET', keys[n], 'payload', 'status', 'made_by')
+  local stored = redis.pcall('HMGET', keys[n], 'payload', 'status', 'made_by', 'entry_left', 'tombstone')
   if stored.err then return 'WRONGTYPE' end
+  entry_left[n] = stored[4]
+  if stored[5] then return nil end
   if own_mark and stored[3] == own_mark then return 'STORED' end
   local status = stored[2] or 'pending'
   if wish == 'create' then return 'TAKEN ' .. status end
@@ -140,6 +143,16 @@ end
 -- job in no place, of which its producer would hear, when it sends it again, that it is there.
 if #now_ids > 0 then redis.call('LPUSH', pending, unpack(now_ids)) end
 if #later > 0 then redis.call('ZADD', delayed, unpack(later)) end
+-- Of a job that was cancelled; it may be gone. Where `pending` is too long to be searched it comes first, and the new
+-- entry is the stray.
+local function drop_old_entry(n, id)
+  redis.call('DEL', keys[n])
+  if waiting > MOST_WAITING then return end
+  local found = redis.call('LPOS', pending, id, 'RANK', -1, 'COUNT', 2)
+  if #found == (status[n] == 'pending' and 2 or 1) then redis.call('LREM', pending, -1, id) end
+  entry_left[n] = nil
+end
+
 for _, n in ipairs(new) do
   local id = ARGV[starts[n]]
   if replaced[n] then
@@ -151,7 +164,9 @@ for _, n in ipairs(new) do
     redis.call('LREM', failed, 1, id)
     redis.call('LREM', cancelled, 1, id)
   end
+  if entry_left[n] then drop_old_entry(n, id) end
   store(keys[n], starts[n], status[n], run_at[n])
+  if entry_left[n] then redis.call('HSET', keys[n], 'entry_left', '1') end
 end
 if #new == 0 and there then
   open_memory(delayed)

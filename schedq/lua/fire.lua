@@ -32,6 +32,7 @@ local ACTIVE = {pending = true, delayed = true, processing = true}
 --@include _due
 --@include _tell
 --@include _place
+--@include _tombstone
 --@include _trim
 --@include _cancel
 --@include _broken

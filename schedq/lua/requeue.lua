@@ -62,10 +62,11 @@ end
 
 for i = 6, #ARGV do
   if #answers > 0 and spent + OLDEST > MOST_SEARCHED then break end
-  local job = read_job(ARGV[i], 'status', 'payload', 'request', 'attempts', 'last_error_at_ms', 'cancelled_at_ms')
+  local job = read_job(ARGV[i], 'status', 'payload', 'request', 'attempts', 'last_error_at_ms', 'cancelled_at_ms',
+    'tombstone')
   local answer = job and answered(job[3], request)
   if not answer then
-    answer = (job and (job[1] == 'failed' or job[1] == 'cancelled')) and revive(ARGV[i], job) or 'no'
+    answer = (job and not job[7] and (job[1] == 'failed' or job[1] == 'cancelled')) and revive(ARGV[i], job) or 'no'
   end
   answers[#answers + 1] = answer
 end

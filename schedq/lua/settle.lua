@@ -33,6 +33,7 @@ local LAST_INSTANT = 253402300799999
 --@include _tell
 --@include _attempt
 --@include _place
+--@include _tombstone
 --@include _trim
 --@include _completed
 local bad = misfit('list', processing, pending, completed, failed, cancelled) or misfit('zset', leases, delayed)

@@ -12,8 +12,8 @@ local jobs, id, channel = ARGV[1], ARGV[2], ARGV[3]
 local bad = misfit('zset', leases)
 if bad then return bad end
 
-local job = read_job(id, 'status', 'payload', 'result', 'result_error', 'last_error', 'waiter')
-if not job then return {} end
+local job = read_job(id, 'status', 'payload', 'result', 'result_error', 'last_error', 'waiter', 'tombstone')
+if not job or job[7] then return {} end
 if not FINISHED[job[1]] and job[6] ~= channel then
   open_memory(leases)
   redis.call('HSET', jobs .. id, 'waiter', channel)

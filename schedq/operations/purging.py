@@ -39,7 +39,7 @@ class Purge:
         them: a job may have come back from where it ran.
         """
         keys = self._queue.keys
-        live = ((keys.delayed, "zset"), (keys.pending, "list"), (keys.processing, "list"))
+        live = ((keys.delayed, "zset"), (keys.pending, "pending"), (keys.processing, "list"))
         ended = ((keys.completed, "list"), (keys.failed, "list"), (keys.cancelled, "list"), (keys.broken, "notes"))
         is_live = True
         for places in (live, live, live, ended):

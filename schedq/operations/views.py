@@ -214,7 +214,8 @@ def get_job(queue: Settings, job_id: str) -> Operation[JobRecord | None]:
     """All that is stored of one job; None if nothing is."""
 
     def read(reply: list[str]) -> JobRecord | None:
-        return JobRecord.from_fields(job_id, pairs(reply)) if reply else None
+        fields = pairs(reply)
+        return JobRecord.from_fields(job_id, fields) if fields and "tombstone" not in fields else None
 
     key = queue.keys.job(checked_id(job_id))
     return Operation(f"read {key}", None, (), ("HGETALL", key), read)

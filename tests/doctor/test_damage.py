@@ -98,8 +98,11 @@ def test_cancelled_jobs_in_a_long_queue_are_no_strays(mail: Queue, diagnosis: Ex
     ids = mail.enqueue_many(range(10_100))
     assert mail.cancel(ids[0]) == "cancelled"
     assert client.lpos("queue:mail:pending", ids[0]) is not None
-
     assert diagnosis("mail", sample=20_000).codes == {"no-worker"}
+
+    mail.inspector.act("delete", ids[:1])  # its entry stays
+    assert diagnosis("mail", sample=20_000).codes == {"no-worker"}
+    assert diagnosis("mail", sample=200).codes == {"no-worker"}
 
 
 def test_an_id_that_is_listed_twice_is_found(mail: Queue, diagnosis: Examine, client: Any):
