@@ -10,7 +10,7 @@ from schedq.errors import SchedqError
 from schedq.link import Complaint, Link, steadily
 from schedq.logger import log
 from schedq.operations import upkeep
-from schedq.operations.firing import Memory, fire_due
+from schedq.operations.firing import Fired, Memory, fire_due
 from schedq.operations.schedules import Registration, register
 from schedq.settings import Settings
 
@@ -20,13 +20,21 @@ _LOOK_S: Final = 1.0
 
 
 class Scheduler:
-    """Fires what is due in one queue, when a promoter's look has found a slot that is."""
+    """Fires what is due in one queue, when a promoter's look has found a slot that is.
+
+    Slots that came due since the last look go first. Older ones are those that had to wait, as for the last run
+    to end: they are looked at once a second, in turn if they are many, so that they hold up nobody else.
+    """
 
     def __init__(self, settings: Settings, link: Link) -> None:
         self._settings = settings
         self._link = link
         self._memory = Memory()
         self._rests_until: dict[str, float] = {}
+        self._seen_ms: int | None = None  # slots up to here were looked at once at least
+        self._offset = 0  # among those after
+        self._turn_offset = 0  # among all
+        self._turn_at = 0.0
         self._complaint = Complaint()
 
     def use(self, settings: Settings) -> None:
@@ -40,19 +48,36 @@ class Scheduler:
         """
         if promotion.next_slot_ms is None or promotion.next_slot_ms > promotion.now_ms:
             return False, promotion.next_slot_ms
-        now = monotonic()
-        self._rests_until = {name: until for name, until in self._rests_until.items() if until > now}
+        if self._seen_ms is not None and promotion.now_ms < self._seen_ms:  # Redis's clock went back
+            self._seen_ms, self._offset = None, 0
+        has_old = self._seen_ms is not None and promotion.next_slot_ms <= self._seen_ms
         try:
-            fired = await self._link.drive(fire_due(self._settings, self._memory, self._rests_until))
+            found = await self._fire(self._seen_ms, self._offset)
+            self._offset = found.offset
+            if not found.has_more:
+                self._seen_ms = found.began_ms
+            is_again = found.moved > 0 or found.has_more
+            if has_old and monotonic() >= self._turn_at:
+                turn = await self._fire(None, self._turn_offset)
+                self._turn_offset, self._turn_at = turn.offset, monotonic() + _TICK_S
+                is_again = is_again or turn.moved > 0
         except SchedqError as error:
             self._complaint.say(f"queue {self._settings.name}: schedules", error)
             return False, None
+        return is_again, found.upcoming_ms
+
+    async def _fire(self, after_ms: int | None, offset: int) -> Fired:
+        """One tick."""
+        now = monotonic()
+        self._rests_until = {name: until for name, until in self._rests_until.items() if until > now}
+        flow = fire_due(self._settings, self._memory, self._rests_until, after_ms=after_ms, offset=offset)
+        fired = await self._link.drive(flow)
         for schedule_id, reason in fired.parked:
             log.error("schedule %s: can't be fired: %s", schedule_id, reason)
         if fired.jobs:
             log.debug("queue %s: %d slots fired", self._settings.name, fired.jobs)
         self._rests_until |= dict.fromkeys(fired.resting, monotonic() + _TICK_S)
-        return fired.moved > 0 or fired.has_more, fired.upcoming_ms
+        return fired
 
 
 class Registrar:

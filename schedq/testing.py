@@ -74,15 +74,20 @@ def run_due(queue: Application, *, limit: int = 10_000) -> int:
     blocking = cast(Queue, queue.blocking)
     if queue.registry.schedules:
         blocking._drive(upsert_some(queue.settings, queue.registry.schedules))
-    attempts, memory = 0, Memory()
+    attempts, memory, offset, moved = 0, Memory(), 0, 0
     with _Desk(blocking) as desk:
         while attempts < limit:
             job = blocking.claim(timeout_ms=0)
             if job is not None:
                 attempts += 1
                 desk.attempt(job)
-            elif not blocking._drive(fire_due(blocking.settings, memory)).moved:
-                break
+                continue
+            fired = blocking._drive(fire_due(blocking.settings, memory, offset=offset))
+            offset, moved = fired.offset, moved + fired.moved
+            if not fired.has_more:
+                if not moved:
+                    break
+                moved = 0
     if not attempts:
         _look_at_the_clock(blocking)
     return attempts

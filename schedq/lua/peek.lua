@@ -2,12 +2,14 @@
 Look which schedules are due, the earliest slot first; or go through all of them; or see how some stand.
 
 KEYS  1 schedules (zset)
-ARGV  1 definitions prefix  2 clock  3 mode: 'due' | 'all' | 'these'  4 offset  5 limit  6... ids, for 'these'
+ARGV  1 definitions prefix  2 clock  3 mode: 'due' | 'all' | 'these'  4 offset  5 limit
+      6 for 'due': the instant after which slots are looked at, ms, or ''  7... ids, for 'these'
 Returns  {now, the first slot that is not due or '', per schedule: id, slot or '', definition, timing, version, owner,
          paused since or '', error}; '' for what is not there
 ]]
 local schedules = KEYS[1]
 local definitions, clock, mode, offset, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local after = ARGV[6]
 --@include _clock
 --@include _guard
 --@include _job
@@ -25,12 +27,12 @@ end
 local upcoming = redis.call('ZRANGEBYSCORE', schedules, '(' .. digits(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local reply = {now, (upcoming and upcoming ~= 'inf') and upcoming or ''}
 if mode == 'these' then
-  for i = 6, #ARGV do look(reply, ARGV[i], redis.call('ZSCORE', schedules, ARGV[i])) end
+  for i = 7, #ARGV do look(reply, ARGV[i], redis.call('ZSCORE', schedules, ARGV[i])) end
   return reply
 end
 local page
 if mode == 'due' then
-  page = redis.call('ZRANGEBYSCORE', schedules, '-inf', now, 'WITHSCORES', 'LIMIT', offset, limit)
+  page = redis.call('ZRANGEBYSCORE', schedules, after == '' and '-inf' or '(' .. after, now, 'WITHSCORES', 'LIMIT', offset, limit)
 else
   page = redis.call('ZRANGE', schedules, offset, offset + limit - 1, 'WITHSCORES')
 end

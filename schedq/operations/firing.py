@@ -71,9 +71,11 @@ class Fired:
         jobs: how many were made.
         moved: schedules whose slot went on.
         upcoming_ms: the first slot that is not due, or None.
-        has_more: others are due still.
+        has_more: not all that is due was looked at.
         resting: ids that are due and must wait: for the last run, or since they have caught up enough for one tick.
         parked: what can't be fired, and why.
+        offset: where the next tick goes on among the same slots; 0 if nothing is left.
+        began_ms: Redis's clock when it began.
     """
 
     jobs: int
@@ -82,6 +84,8 @@ class Fired:
     has_more: bool
     resting: tuple[str, ...]
     parked: tuple[tuple[str, str], ...]
+    offset: int
+    began_ms: int
 
 
 class Memory:
@@ -108,8 +112,10 @@ class Memory:
         return found
 
 
-def peek(queue: Settings, mode: str, offset: int, limit: int, ids: Sequence[str] = ()) -> Operation[Peeked]:
-    """Look at schedules: 'due', 'all', or 'these'."""
+def peek(
+    queue: Settings, mode: str, offset: int, limit: int, ids: Sequence[str] = (), *, after_ms: int | None = None
+) -> Operation[Peeked]:
+    """Look at schedules: 'due', those of slots after an instant if it is given, 'all', or 'these'."""
     keys = queue.keys
 
     def read(reply: list[Any]) -> Peeked:
@@ -117,7 +123,8 @@ def peek(queue: Settings, mode: str, offset: int, limit: int, ids: Sequence[str]
         found = tuple(_glance(*row) for row in rows)
         return Peeked(int(reply[0]), score_ms(reply[1]) if reply[1] else None, found)
 
-    args: tuple[Argument, ...] = (keys.definitions, queue.now_argument(), mode, offset, limit, *ids)
+    after: Argument = "" if after_ms is None else after_ms
+    args: tuple[Argument, ...] = (keys.definitions, queue.now_argument(), mode, offset, limit, after, *ids)
     return Operation("peek", lua.load("peek"), (keys.schedules,), args, read)
 
 
@@ -183,15 +190,25 @@ def fire(queue: Settings, batch: Sequence[tuple[Glance, Plan]]) -> Operation[tup
     )
 
 
-def fire_due(queue: Settings, memory: Memory, resting: Collection[str] = ()) -> Flow[Fired]:
-    """Fire what is due, in so many batches; `resting` are left alone.
+def fire_due(
+    queue: Settings, memory: Memory, resting: Collection[str] = (), *, after_ms: int | None = None, offset: int = 0
+) -> Flow[Fired]:
+    """Fire what is due, in so many batches.
+
+    Args:
+        queue: whose schedules.
+        memory: definitions that were read before.
+        resting: ids that are left alone.
+        after_ms: only slots later than that.
+        offset: where to begin: so many of those slots, the earliest, are passed over.
 
     Raises:
         QueueFull: Redis's memory is full; the slots stay due.
     """
-    tick = _Tick(queue, memory, resting)
-    (answer,) = yield [peek(queue, "due", 0, MOST_FIRED)]
+    tick = _Tick(queue, memory, resting, offset)
+    (answer,) = yield [peek(queue, "due", offset, MOST_FIRED, after_ms=after_ms)]
     peeked: Peeked = firm(answer)
+    tick.began_ms = peeked.now_ms
     for _ in range(MOST_BATCHES):
         seen = [glance for glance in peeked.found if glance.id not in tick.resting]
         unknown = [glance for glance in seen if memory.get(glance) is None]
@@ -199,26 +216,27 @@ def fire_due(queue: Settings, memory: Memory, resting: Collection[str] = ()) -> 
             answers = yield [read(queue, glance.id) for glance in unknown]
             for glance, found in zip(unknown, answers, strict=True):
                 tick.learned[glance.id] = memory.learn(glance, found)
-        round_ = [peek(queue, "due", tick.offset(peeked, seen), MOST_FIRED)]
+        round_ = [peek(queue, "due", tick.passed(peeked), MOST_FIRED, after_ms=after_ms)]
         if seen:
             batch = [(glance, tick.planned(glance, peeked.now_ms)) for glance in seen]
             fired, answer = yield [fire(queue, batch), *round_]
             tick.note(batch, fired, peeked.now_ms)
         elif len(peeked.found) < MOST_FIRED:
-            return tick.result(peeked, has_more=False)
+            return tick.result(peeked, is_through=True)
         else:
             (answer,) = yield round_
         peeked = firm(answer)
-    return tick.result(peeked, has_more=any(glance.id not in tick.resting for glance in peeked.found))
+    return tick.result(peeked, is_through=not peeked.found)
 
 
 class _Tick:
     """What one tick has done so far."""
 
-    def __init__(self, queue: Settings, memory: Memory, resting: Collection[str]) -> None:
+    def __init__(self, queue: Settings, memory: Memory, resting: Collection[str], offset: int) -> None:
+        self.began_ms = 0
         self._queue = queue
         self._memory = memory
-        self._offset = 0
+        self._offset = offset
         self._jobs = 0
         self._moved = 0
         self._began = frozenset(resting)
@@ -226,10 +244,12 @@ class _Tick:
         self.resting = set(resting)
         self.learned: dict[str, Definition | str] = {}
 
-    def offset(self, peeked: Peeked, seen: Sequence[Glance]) -> int:
-        """Where to look next: past a page of which all must wait."""
-        if not seen and peeked.found:
-            self._offset += len(peeked.found)
+    def passed(self, peeked: Peeked) -> int:
+        """Where to look next: past those at the head of the page that must wait, for they stay there."""
+        for glance in peeked.found:
+            if glance.id not in self.resting:
+                break
+            self._offset += 1
         return self._offset
 
     def planned(self, seen: Glance, now_ms: int) -> Plan:
@@ -258,10 +278,18 @@ class _Tick:
                 self._parked.append((seen.id, str(made.entries[0].detail) if word == "PARKED" else "it is gone"))
             self._moved += word == "FIRED"
 
-    def result(self, peeked: Peeked, *, has_more: bool) -> Fired:
+    def result(self, peeked: Peeked, *, is_through: bool) -> Fired:
         """What came of it."""
-        waiting = tuple(sorted(self.resting - self._began))
-        return Fired(self._jobs, self._moved, peeked.upcoming_ms, has_more, waiting, tuple(self._parked))
+        return Fired(
+            self._jobs,
+            self._moved,
+            peeked.upcoming_ms,
+            has_more=not is_through,
+            resting=tuple(sorted(self.resting - self._began)),
+            parked=tuple(self._parked),
+            offset=0 if is_through else self._offset,
+            began_ms=self.began_ms,
+        )
 
 
 def park(reason: str) -> Plan:

@@ -84,3 +84,90 @@ def test_what_is_known_is_not_read_again(queue: Queue, own_server: Server, clock
 
     with own_server.client() as client:
         assert "cmdstat_hgetall" not in client.info("commandstats")
+
+
+# -- those that wait for their last run
+
+
+WAITING = 1500
+
+
+@pytest.fixture
+def crowd(own_server: Server) -> Iterator[tuple[Queue, Clock]]:
+    """A queue whose 1,500 schedules all wait for their last runs; three more come due half a minute later."""
+    clock = Clock()
+    with Queue(f"q-{uuid.uuid4().hex[:12]}", redis=own_server.unix_url, clock=clock) as queue:
+        waiting = [
+            Definition(f"wait{number}", "1", every_ms=60_000, overlap="queue_one", owner="t")
+            for number in range(WAITING)
+        ]
+        later = [Definition(f"later{number}", "2", every_ms=30_000, start_ms=1_800_000_090_000) for number in range(3)]
+        queue._drive(register(queue.settings, [*waiting, *later], [], prune=False))
+        clock.pass_time(60)
+        while queue._drive(fire_due(queue.settings, Memory())).moved:
+            pass
+        assert queue.stats()["pending_depth"] == WAITING
+        yield queue, clock
+
+
+async def looks(queue: Queue, link: Link, scheduler: Scheduler) -> int:
+    """Look as a promoter does, until there is nothing to do at once; how often that was."""
+    for count in range(1, 20):
+        promotion = await link.ask(upkeep.promote(queue.settings, 1, "me"))
+        is_again, _ = await scheduler.look(promotion)
+        if not is_again:
+            return count
+    raise AssertionError("it never rests")
+
+
+def test_schedules_that_wait_hold_up_no_others(crowd: tuple[Queue, Clock], own_server: Server):
+    queue, clock = crowd
+
+    async def go() -> None:
+        link = Link(queue, Outage("test"))
+        scheduler = Scheduler(queue.settings, link)
+        clock.pass_time(30)  # later0 to later2 are due, for the first time
+        assert await looks(queue, link, scheduler) <= 2
+        assert queue.stats()["pending_depth"] == WAITING + 3
+
+        clock.pass_time(30)  # all are
+        await looks(queue, link, scheduler)
+        assert queue.stats()["pending_depth"] == WAITING + 6
+
+        clock.pass_time(30)  # those that wait do so still
+        before = scripts(own_server)
+        assert await looks(queue, link, scheduler) <= 2
+        assert queue.stats()["pending_depth"] == WAITING + 9
+        assert scripts(own_server) - before < 60, "what waits is looked at in turn, so many a second"
+        await link.aclose()
+
+    asyncio.run(go())
+
+
+def test_each_that_waits_is_fired_when_its_last_run_has_ended(
+    crowd: tuple[Queue, Clock], monkeypatch: pytest.MonkeyPatch
+):
+    queue, clock = crowd
+    monkeypatch.setattr("schedq.scheduler._TICK_S", 0.0)
+
+    async def go() -> None:
+        link = Link(queue, Outage("test"))
+        scheduler = Scheduler(queue.settings, link)
+        clock.pass_time(60)
+        await looks(queue, link, scheduler)
+        first, last = (queue.get_job(f"wait{number}-1800000060000") for number in (0, WAITING - 1))
+        for job in (first, last):
+            assert job is not None
+            assert queue.cancel(job.id) == "cancelled"
+
+        for _ in range(6):
+            await looks(queue, link, scheduler)
+
+        assert [queue.get_job(f"wait{number}-1800000120000") is not None for number in (0, 1, WAITING - 1)] == [
+            True,
+            False,
+            True,
+        ]
+        await link.aclose()
+
+    asyncio.run(go())
