@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 import sys
-import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from textwrap import indent
 from types import TracebackType
 from typing import Any, Final
 
-from schedq.escaping import harmless, harmless_lines
+from schedq.escaping import harmless, harmless_lines, rendered
 
 _Raised = tuple[type[BaseException], BaseException, TracebackType | None]
+_TRACEBACK: Final = BaseException.__dict__["__traceback__"]
+"""A subclass may have made another one of it."""
 _FRAMES_BETWEEN: Final = 2
 """Frames of this module between `findCaller` and the caller: `_record` and `log`."""
 
@@ -58,7 +60,8 @@ class Logger(logging.LoggerAdapter[logging.Logger]):
         try:
             record = self._record(level, msg, args, _raised(exc_info), stacklevel, extra, stack_info=stack_info)
             if record.exc_info:
-                record.exc_text = harmless_lines(below or _rendered(record.exc_info[1]))
+                # Set in, so that no line of it, such as a note, can pass for another line of the log.
+                record.exc_text = indent(harmless_lines(below or rendered(record.exc_info[1])), "  ")
             elif below:
                 record.stack_info = harmless_lines(below.rstrip("\n"))
             self.logger.handle(record)
@@ -89,7 +92,7 @@ class Logger(logging.LoggerAdapter[logging.Logger]):
             self._reported.add(kind)
             with suppress(Exception):
                 sys.stderr.write(f"schedq: a log line is lost, a filter or handler raised {kind}\n")
-                sys.stderr.write(harmless_lines(_rendered(problem)) + "\n")
+                sys.stderr.write(rendered(problem) + "\n")
 
 
 def _told(value: object) -> object:
@@ -100,18 +103,10 @@ def _told(value: object) -> object:
 def _raised(exc_info: Any) -> _Raised | None:
     """What `exc_info` means, as a record has it. An exception may be false by its own `__bool__`."""
     if isinstance(exc_info, BaseException):
-        return type(exc_info), exc_info, exc_info.__traceback__
+        return type(exc_info), exc_info, _TRACEBACK.__get__(exc_info)
     if exc_info is True:
         exc_info = sys.exc_info()
     return None if not isinstance(exc_info, tuple) or exc_info[0] is None else exc_info
-
-
-def _rendered(error: BaseException | None) -> str:
-    """The traceback of an exception, without the values of any variable."""
-    try:
-        return "".join(traceback.format_exception(error)).rstrip("\n")
-    except BaseException:  # noqa: BLE001 - a user's exception may do anything
-        return f"{type(error).__name__} (its traceback can't be shown)"
 
 
 log: Final = Logger(logging.getLogger("schedq"))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from schedq.escaping import harmless
 from schedq.logger import log
 from schedq.observer import AttemptEnd, AttemptFacts, Observer
 from schedq.running import running_job
@@ -30,9 +31,9 @@ class JobFields(logging.Filter):
         job = running_job()
         if job is not None:
             known = {
-                "job_id": job.id,
+                "job_id": harmless(job.id),  # another program may have made it
                 "queue": job.queue,
-                "task": job.task,
+                "task": harmless(job.task),
                 "attempt": job.attempts,
                 "worker": job.worker,
             }
@@ -73,9 +74,9 @@ class AttemptLog(Observer):
 
 def _fields(attempt: AttemptFacts) -> dict[str, str | int | float]:
     fields: dict[str, str | int | float] = {
-        "job_id": attempt.job.id,
+        "job_id": harmless(attempt.job.id),
         "queue": attempt.queue,
-        "task": attempt.task,
+        "task": harmless(attempt.task),
         "attempt": attempt.job.attempts,
         "worker": attempt.worker,
     }

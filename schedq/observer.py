@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Literal
 
@@ -48,12 +48,15 @@ class AttemptEnd:
         duration_s: seconds since it began, on this process's monotonic clock.
         error: in brief, or ''.
         delay_ms: until the job is due again, for retry and snoozed.
+        exception: what the handler raised, for retry, failed, snoozed and cancelled; None if it raised nothing. It
+            holds the handler's frames with their variables: who keeps it keeps them.
     """
 
     outcome: Outcome
     duration_s: float
     error: str = ""
     delay_ms: int = 0
+    exception: BaseException | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

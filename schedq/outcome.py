@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from schedq import backoff as plans
 from schedq.errors import UsageError
+from schedq.escaping import harmless_traceback
 from schedq.instants import LONGEST_MS, Duration, duration_ms
 from schedq.job import ClaimedJob, Settlement
 from schedq.payload import clean_text, encode_result
@@ -159,16 +160,28 @@ def described(error: BaseException | str) -> str:
         return clean_text(f"{name}: (its text can't be had)")
 
 
-def _trace(error: BaseException) -> str:
-    """The traceback from where the handler begins: how it came to be called says nothing of it."""
+def log_traceback(error: BaseException) -> str:
+    """The same traceback for a log: its texts are on one line each."""
     try:
-        frames = error.__traceback__
-        while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OURS):
-            frames = frames.tb_next
-        lines = traceback.format_exception(type(error), error, frames or error.__traceback__)
-        return clean_text("".join(lines)[-8000:])
+        return harmless_traceback(_from_the_handler(error))
     except BaseException:  # noqa: BLE001 - a user's exception may do anything
         return ""
+
+
+def _trace(error: BaseException) -> str:
+    """The traceback as it is stored, cleaned and bounded."""
+    try:
+        return clean_text("".join(_from_the_handler(error))[-8000:])
+    except BaseException:  # noqa: BLE001 - a user's exception may do anything
+        return ""
+
+
+def _from_the_handler(error: BaseException) -> list[str]:
+    """The traceback from where the handler begins: how it came to be called says nothing of it."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OURS):
+        frames = frames.tb_next
+    return traceback.format_exception(type(error), error, frames or error.__traceback__)
 
 
 def _asked(error: Retry | Snooze, delay_ms: object) -> int:

@@ -7,6 +7,7 @@ import logging
 import math
 import sys
 from datetime import UTC, datetime
+from textwrap import dedent
 from typing import Final
 
 from schedq.escaping import harmless
@@ -63,5 +64,5 @@ def set_up(log_format: str, verbosity: int) -> None:
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     if record.exc_text:
-        return record.exc_text
+        return dedent(record.exc_text)
     return formatter.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from schedq.clocks import monotonic
+from schedq.escaping import harmless
 from schedq.job import ClaimedJob
 from schedq.observer import AttemptFacts
 from schedq.running import CurrentJob
@@ -61,9 +62,9 @@ class Attempt:
     def fields(self, error: str = "") -> dict[str, str | int | float]:
         """What a line of the log about it carries; see `schedq.logs`."""
         found: dict[str, str | int | float] = {
-            "job_id": self.job.id,
+            "job_id": harmless(self.job.id),
             "queue": self.queue,
-            "task": self.name,
+            "task": harmless(self.name),
             "attempt": self.job.attempts,
             "worker": self.worker,
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -116,13 +117,13 @@ class Runner:
             attempt.interrupt()
         return [attempt.task for attempt in self._live if attempt.task is not None]
 
-    def settle(self, attempt: Attempt, settlement: Settlement | None) -> None:
-        """Decide how an attempt ends; the first decision counts."""
+    def settle(self, attempt: Attempt, settlement: Settlement | None, raised: BaseException | None = None) -> None:
+        """Decide how an attempt ends; the first decision counts. `raised` by the handler is told to observers."""
         if not attempt.is_settled:
             attempt.is_settled = True
             self._ended(attempt, None if attempt.is_lost else settlement)  # before anything that may raise
             if attempt.facts is not None:
-                self._tell_end(attempt, settlement)
+                self._tell_end(attempt, settlement, raised)
 
     def _tell_start(self, attempt: Attempt) -> None:
         """The attempt begins; `name` says what it runs, if anything here can."""
@@ -134,7 +135,7 @@ class Runner:
             attempt.facts = AttemptFacts(attempt.queue, attempt.worker, attempt.name, job, lateness_ms)
             self._observers.attempt_started(attempt.facts)
 
-    def _tell_end(self, attempt: Attempt, settlement: Settlement | None) -> None:
+    def _tell_end(self, attempt: Attempt, settlement: Settlement | None, raised: BaseException | None) -> None:
         assert attempt.facts is not None
         duration_s = monotonic() - attempt.began_at
         if settlement is None or attempt.is_lost:
@@ -144,7 +145,7 @@ class Runner:
             end = AttemptEnd("completed", duration_s)
         else:
             outcome: Outcome = "cancelled" if attempt.is_cancelled else _OUTCOMES[settlement.move]
-            end = AttemptEnd(outcome, duration_s, settlement.note, settlement.delay_ms)
+            end = AttemptEnd(outcome, duration_s, settlement.note, settlement.delay_ms, raised)
         self._observers.attempt_ended(attempt.facts, end)
 
     async def _run(self, attempt: Attempt) -> None:
@@ -322,20 +323,27 @@ class Runner:
             self.settle(attempt, outcome.released(job))
             return
         settlement = outcome.failed(job, error, policy)
-        self.settle(attempt, settlement)
+        raised = error if isinstance(error, BaseException) else None
+        self.settle(attempt, settlement, raised)
         if not (attempt.is_lost or attempt.is_cancelled):
-            _say(attempt, settlement)
+            _say(attempt, settlement, raised)
 
 
-def _say(attempt: Attempt, settlement: Settlement) -> None:
+def _say(attempt: Attempt, settlement: Settlement, raised: BaseException | None) -> None:
+    """Log a failure: the last one with its traceback, others in a line, with the traceback at level debug."""
     job, text = attempt.job, settlement.note
     if settlement.move == "retry":
         said = "job %s: %s failed, attempt %d: %s; again in %.1f s"
         wait, fields = settlement.delay_ms / 1000, attempt.fields(text)
         log.warning(said, job.id, attempt.name, job.attempts, text, wait, extra=fields)
+        if raised is not None and log.isEnabledFor(logging.DEBUG):
+            said, below = "job %s: %s failed, attempt %d, traceback:", outcome.log_traceback(raised)
+            log.debug(said, job.id, attempt.name, job.attempts, extra=fields, exc_info=raised, below=below)
     elif settlement.move == "fail":
         said = "job %s: %s failed for good, attempt %d: %s"
-        log.error(said, job.id, attempt.name, job.attempts, text, extra=attempt.fields(text))
+        below = "" if raised is None else outcome.log_traceback(raised)
+        fields = attempt.fields(text)
+        log.error(said, job.id, attempt.name, job.attempts, text, extra=fields, exc_info=raised, below=below)
 
 
 def _is_awaitable(result: object) -> bool:

@@ -234,5 +234,5 @@ def test_a_log_line_names_its_caller_and_escapes_what_users_gave(caplog: pytest.
     )
     assert record.__dict__["error"] == "a\nb", "for formatters that escape by themselves"
     text = logging.Formatter("%(message)s").format(record)
-    assert text.splitlines()[1] == "Traceback (most recent call last):"
+    assert text.splitlines()[1] == "  Traceback (most recent call last):"
     assert "\x1b" not in text and r"no such\x1b[2J mailbox\r" in text.splitlines()[-1]
