@@ -33,6 +33,7 @@ SEEN = {
     "promoter": "taken over",
     "log": "served without",
     "samples": "served without",
+    "tasks": "served without",
 } | dict.fromkeys(SAID, "said in the log")
 
 

@@ -47,7 +47,7 @@ def test_a_visitor_learns_what_the_workers_wrote_down(make_queue: MakeQueue, vis
     assert (found.visibility_ms, found.failed_history, found.completed_history, found.max_payload) == (
         77_000,
         7,
-        1000,
+        100_000,
         9,
     )
     assert visitor._sender._queue.retry_for == 0.5  # or a request could be sent again that is not recognised
