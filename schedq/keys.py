@@ -161,6 +161,11 @@ class QueueKeys:
         return self._key("promoter")
 
     @cached_property
+    def standbys(self) -> str:
+        """HASH: who takes over if the promoter dies, and until when each is believed to live."""
+        return self._key("standbys")
+
+    @cached_property
     def samples(self) -> str:
         """LIST of JSON, how the queue stood every 10 s; newest at the left, capped."""
         return self._key("samples")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -16,19 +15,24 @@ from schedq.job import whole
 from schedq.link import Complaint, Link, steadily
 from schedq.observer import NOBODY, Observers
 from schedq.operations import firm, samples, upkeep
+from schedq.operations.upkeep import Part
 from schedq.reclaimer import Reclaimer
 from schedq.scheduler import Scheduler
 from schedq.settings import Settings
 
 _LONGEST_SLEEP_S: Final = 1.0
-_LONGEST_STANDBY_S: Final = 30.0
+_CLAIM_S: Final = 0.05
+"""Seconds in which a woken worker claims. One whose event loop is blocked does not, so another is woken after that."""
+_MOST_WOKEN: Final = 10
+"""Workers woken so for the same jobs; nobody may be able to claim them."""
 
 
 class Promoter:
     """The sleeper of one queue.
 
     Whoever holds the queue's promoter lease sleeps until the earliest due instant, hears of earlier ones on the `due`
-    channel, and looks once a second at the least. The others look the more rarely the more of them are alive.
+    channel, and looks once a second at the least. Of the others, the first standby looks about when the holder's lease
+    may have ended, the second often enough to follow the first, and all the rest together once in 10 s.
 
     Args:
         settings: to go by, if not the queue's.
@@ -38,6 +42,7 @@ class Promoter:
     Attributes:
         id: names this process in the promoter lease.
         is_holder: it is the one.
+        part: what it was when it looked last; none before.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class Promoter:
     ) -> None:
         self.id = new_request()
         self.is_holder = False
+        self.part = Part.NONE
         self._settings = settings or queue.settings
         self._link = link
         self._reclaimer = Reclaimer(self._settings, link, refresh, observers)
@@ -62,6 +68,7 @@ class Promoter:
         self._due_at = monotonic()
         self._wakes_at_ms: int | None = None
         self._alarm: asyncio.TimerHandle | None = None
+        self._wakings = 0  # that may follow soon, for what came to `pending` last
         self._samples_at = 0.0
         self._complaint = Complaint()
 
@@ -83,6 +90,11 @@ class Promoter:
         self._reclaimer.use(settings)
         self._scheduler.use(settings)
 
+    def step_in(self, vacancy: Part) -> None:
+        """Look at once, if a better part than its own is said to be vacant."""
+        if Part.NONE < vacancy < self.part:
+            self._woken.set()
+
     async def _turn(self) -> float:
         await self._sleep(await self._step())
         return 0.0
@@ -96,18 +108,23 @@ class Promoter:
         promotion = await self._look()
         self._seen_ms, self._seen_at = promotion.now_ms, monotonic()
         self._reclaimer.notice(promotion.now_ms, asked_at, asked_at - self._due_at)
+        self.part = promotion.part
         if not promotion.is_holder:
             await self._stand_by()
-            others = promotion.workers - 1  # that stand by as well: all together look about four times in three seconds
-            return min(_LONGEST_STANDBY_S, max(1.0, others * random.uniform(0.5, 1.0)))  # noqa: S311
+            return promotion.wait_ms / 1000
         if not self.is_holder or self._losses != self._link.outage.losses:
             await self._take_over()
             return _LONGEST_SLEEP_S  # the subscription's first word ends this sleep
         reclaim_s = await self._reclaimer.look(promotion)
         has_fired, slot_ms = await self._scheduler.look(promotion)
+        if promotion.moved or has_fired or reclaim_s == 0:
+            self._wakings = _MOST_WOKEN
         if promotion.has_more or has_fired:
             return 0.0
         wait = _LONGEST_SLEEP_S if reclaim_s is None else min(_LONGEST_SLEEP_S, reclaim_s)
+        if promotion.has_woken and self._wakings:
+            self._wakings -= 1
+            wait = min(wait, _CLAIM_S)
         for instant in (promotion.next_due_ms, slot_ms):
             if instant is not None:
                 self._wake_at(instant)

@@ -27,6 +27,7 @@ _TYPES: Final = {
     "stats": "hash",
     "settings": "hash",
     "tasks": "hash",
+    "standbys": "hash",
     "promoter": "string",
     "paused": "string",
     "log": "stream",
@@ -41,6 +42,7 @@ _MEANS: Final = {
     "settings": "tools and promoters go by the library's own settings",
     "tasks": "a job that was made by name is judged by the queue's settings, not its task's, when its worker dies",
     "promoter": "nobody can become the one that wakes: what is delayed waits for claims",
+    "standbys": "promoters that stand by forget their places, and delete it",
     "paused": "the queue counts as paused",
 }
 

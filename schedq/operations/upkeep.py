@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from schedq import backoff as plans
@@ -30,6 +31,16 @@ _MOST_PAGES: Final = 20
 _NO_TASKS: Final[Mapping[str, TaskOptions]] = {}
 
 
+class Part(IntEnum):
+    """What a process is to a queue's promoter lease, the best first. `NONE`: there is nothing to be."""
+
+    NONE = 0
+    HOLDER = 1
+    FIRST = 2
+    SECOND = 3
+    RESERVE = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Promotion:
     """What a promoter learned.
@@ -44,6 +55,9 @@ class Promotion:
         unleased: entries of `processing` without a lease.
         workers: live workers.
         next_slot_ms: the earliest slot of a schedule, or None.
+        has_woken: the wake marker was gone though jobs waited, and was set again.
+        part: what the caller is.
+        wait_ms: until one that stands by looks again.
     """
 
     is_holder: bool
@@ -55,6 +69,9 @@ class Promotion:
     unleased: int
     workers: int
     next_slot_ms: int | None
+    has_woken: bool = False
+    part: Part = Part.HOLDER
+    wait_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +106,7 @@ class Beat(NamedTuple):
         last_ms: when it said so last, by what Redis holds; None if Redis holds nothing of it.
         now_ms: Redis's clock.
         tasks: tasks whose options are written down.
+        vacancy: the best part in the queue's promotion that nobody has.
     """
 
     is_asked: bool
@@ -96,6 +114,7 @@ class Beat(NamedTuple):
     last_ms: int | None
     now_ms: int
     tasks: int = 0
+    vacancy: Part = Part.NONE
 
     def is_of_another_store(self, before: Beat) -> bool:
         """Whether what the beat `before` wrote is gone: Redis was emptied, or holds older data than it did then."""
@@ -124,6 +143,7 @@ def promote(queue: Settings, limit: int, holder: str = "") -> Operation[Promotio
             keys.promoter,
             keys.workers,
             keys.schedules,
+            keys.standbys,
         ),
         (keys.jobs, queue.now_argument(), limit, holder, PROMOTER_LEASE_MS, 3000 * HEARTBEAT_S),
         _read_promotion,
@@ -143,7 +163,7 @@ def promote_due(queue: Settings, limit: int) -> Flow[int]:
 
 
 def _read_promotion(reply: list[Any]) -> Promotion:
-    answer, now, moved, more, due, end, unleased, workers, slot = reply
+    answer, now, moved, more, due, end, unleased, workers, slot, woken, part, wait = reply
     return Promotion(
         answer == "HELD",
         int(now),
@@ -154,6 +174,9 @@ def _read_promotion(reply: list[Any]) -> Promotion:
         int(unleased),
         int(workers),
         score_ms(slot) if slot else None,
+        woken == 1,
+        Part(part),
+        int(wait),
     )
 
 
@@ -304,15 +327,16 @@ def beat(queue: Settings, worker_id: str, facts: Mapping[str, Argument]) -> Oper
     return Operation(
         "beat",
         lua.load("beat"),
-        (keys.workers, keys.worker(worker_id), keys.settings, keys.tasks),
+        (keys.workers, keys.worker(worker_id), keys.settings, keys.tasks, keys.promoter, keys.standbys),
         (queue.now_argument(), worker_id, 3000 * HEARTBEAT_S, *flat),
         _read_beat,
     )
 
 
 def _read_beat(reply: list[Any]) -> Beat:
-    asked, settings, last, now, tasks = reply
-    return Beat(bool(asked), bool(settings), score_ms(last) if last else None, int(now), int(tasks))
+    asked, settings, last, now, tasks, vacancy = reply
+    last_ms = score_ms(last) if last else None
+    return Beat(bool(asked), bool(settings), last_ms, int(now), int(tasks), Part(vacancy))
 
 
 def enlist(queue: Settings) -> Operation[bool]:
@@ -321,12 +345,12 @@ def enlist(queue: Settings) -> Operation[bool]:
 
 
 def leave(queue: Settings, worker_id: str, promoter_id: str) -> Operation[bool]:
-    """Forget a worker that goes, and its promoter lease."""
+    """Forget a worker that goes, and its promoter lease or its place among those that stand by."""
     keys = queue.keys
     return Operation(
         "leave",
         lua.load("leave"),
-        (keys.workers, keys.worker(worker_id), keys.promoter),
+        (keys.workers, keys.worker(worker_id), keys.promoter, keys.standbys),
         (worker_id, promoter_id),
         bool,
     )

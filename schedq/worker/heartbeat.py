@@ -60,6 +60,7 @@ class Heartbeat:
         replaced: called whenever Redis holds other data than before.
         unknown: told which tasks other workers have, while jobs come whose task this one lacks.
         stuck: slots of the worker whose handlers do not end; of all its queues, which share them.
+        vacant: called with what each beat says nobody does for the queue.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Heartbeat:
         replaced: Callable[[], None] = lambda: None,
         unknown: UnknownTasks | None = None,
         stuck: StuckSlots | None = None,
+        vacant: Callable[[upkeep.Part], None] = lambda _: None,
     ) -> None:
         self._address = queue.address
         self._settings = queue.settings
@@ -87,6 +89,7 @@ class Heartbeat:
         self._unknown = unknown
         self._stuck = stuck
         self._hurried = asyncio.Event()
+        self._vacant = vacant
         self._was_asked = False
         self._last: upkeep.Beat | None = None
         self._announced_at = -1
@@ -128,6 +131,7 @@ class Heartbeat:
             self._stop()
         if not is_refused:
             self._look_for_another_store(answer)
+            self._vacant(answer.vacancy)
         # What one key's damage prevents must not prevent the other; either is said, and tried again.
         options = self._registry.options
         is_new = self._announced_at != losses or self._announced != options

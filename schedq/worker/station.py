@@ -11,6 +11,7 @@ from schedq.application import Application
 from schedq.link import Link, Outage
 from schedq.logger import log
 from schedq.observer import Observers
+from schedq.operations.upkeep import Part
 from schedq.promoter import Promoter
 from schedq.scheduler import Registrar
 from schedq.worker.heartbeat import Heartbeat
@@ -21,6 +22,10 @@ from schedq.worker.stuck import StuckSlots
 from schedq.worker.threads import Threads
 
 _GOODBYE_S: Final = 1.0
+
+
+def _stay_out(_: Part) -> None:
+    """A worker that does not promote takes no part in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,7 @@ class Station:
             self.registrar.again,
             self.pump.unknown,
             shared.stuck,
+            self.promoter.step_in if self.promoter else _stay_out,
         )
         self.renewal = Renewal(queue, self.pump.held, asyncio.get_running_loop())
         self.pumping: asyncio.Task[None] | None = None

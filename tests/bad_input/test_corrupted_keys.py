@@ -34,6 +34,7 @@ SEEN = {
     "log": "served without",
     "samples": "served without",
     "tasks": "served without",
+    "standbys": "served without",
 } | dict.fromkeys(SAID, "said in the log")
 
 

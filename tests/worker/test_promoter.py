@@ -205,24 +205,42 @@ def test_a_holder_that_lost_its_lease_stands_by(queue: Handle, crew: Crew, times
 
 
 @pytest.mark.usefixtures("long_leases")
-@pytest.mark.parametrize("alive", [0, 30])
-def test_a_standby_looks_the_more_rarely_the_more_workers_there_are(
-    queue: Handle, crew: Crew, times: list[float], alive: int
+def test_a_worker_that_hears_of_a_vacant_place_takes_it_at_once(
+    queue: Handle, crew: Crew, times: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now_ms = int(time.time() * 1000)
+    places = {"first": "a", "first_until_ms": now_ms + 3000, "second": "b", "second_until_ms": now_ms + 3000}
     queue.redis.set(queue.keys.promoter, "another", px=60_000)
-    now = int(time.time() * 1000)
-    for number in range(alive):
-        queue.redis.zadd(queue.keys.workers, {f"w{number}": now})
+    queue.redis.hset(queue.keys.standbys, mapping=places)
+    queue.redis.pexpire(queue.keys.standbys, 60_000)
+    monkeypatch.setattr(upkeep, "HEARTBEAT_S", 0.05)
+    post = crew.start(queue)
+    promoter: Any = post.worker._stations[0].promoter
+    until(lambda: promoter.part is upkeep.Part.RESERVE)  # it would look again in ten seconds
 
-    with queue.server.requests() as requests:
-        crew.start(queue)
-        until(lambda: asked(requests, queue, "promote"))
-        if not alive:
-            until(lambda: len(asked(requests, queue, "promote")) > 1)
-        else:
-            time.sleep(1.3)
+    queue.redis.hdel(queue.keys.standbys, "first")
+    until(lambda: promoter.part is upkeep.Part.FIRST, within=5)
+    queue.redis.delete(queue.keys.promoter)
+    until(lambda: holds(queue, post), within=5)
 
-    assert alive == 0 or len(asked(requests, queue, "promote")) == 1
+
+def test_when_all_that_have_a_part_go_at_once_a_reserve_takes_over(
+    queue: Handle, crew: Crew, times: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "HEARTBEAT_S", 0.05)
+    posts = [crew.start(queue) for _ in range(4)]
+    promoters: list[Any] = [post.worker._stations[0].promoter for post in posts]
+    until(lambda: sorted(promoter.part for promoter in promoters) == [1, 2, 3, 4])
+    parts = [promoter.part for promoter in promoters]
+    reserve = posts[parts.index(upkeep.Part.RESERVE)]
+    began = time.monotonic()
+
+    for post in posts:
+        if post is not reserve:
+            post.stop()
+
+    until(lambda: holds(queue, reserve))
+    assert time.monotonic() - began < 5  # its turn comes after ten seconds
 
 
 def test_a_worker_without_a_promoter_never_promotes(queue: Handle, crew: Crew, times: list[float]) -> None:

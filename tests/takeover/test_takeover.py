@@ -1,0 +1,22 @@
+"""A queue is never long without a promoter, and standing by costs little, however many could take over."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.servers import Server
+from tests.takeover import virtual
+
+
+@pytest.mark.parametrize(("count", "beats"), [(2, False), (80, False), (1000, False), (20, True)])
+def test_another_takes_over_within_the_limits_however_many_stand_by(server: Server, count: int, beats: bool):
+    found = virtual.run(server, count, 30, seed=1, beats=beats)
+
+    assert not found.misses, found.line()
+    assert len(found.took_s) == 30
+
+
+def test_holders_that_die_one_right_after_the_other_are_followed_as_soon(server: Server):
+    found = virtual.run(server, 3, 30, seed=1, pause_s=(0.0, 1.0))
+
+    assert not found.misses, found.line()
