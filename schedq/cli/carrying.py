@@ -15,7 +15,7 @@ import click
 from schedq.cli import show
 from schedq.cli.chosen import Chosen, bar, filter_options, state_option
 from schedq.cli.options import json_option, redis_option
-from schedq.cli.queues import used, visited, warn_if_nowhere
+from schedq.cli.queues import must_be_known, used, visited, warn_if_no_task
 from schedq.cli.typed import QUEUE_NAME, from_json
 from schedq.errors import SchedqError
 from schedq.operations.filters import STATES
@@ -71,7 +71,9 @@ def export(
                     if moved is not None:
                         moved(looked, page.total)
         if not count:
-            warn_if_nowhere(queue, redis_url)
+            must_be_known(queue, redis_url)
+            if task is not None:
+                warn_if_no_task(queue, [task])
 
 
 @click.command(

@@ -13,6 +13,7 @@ import click
 
 from schedq.cli import show
 from schedq.cli.options import ask
+from schedq.cli.queues import warn_if_no_task
 from schedq.cli.typed import DURATION
 from schedq.operations.acting import Acted
 from schedq.operations.filters import Filter
@@ -154,6 +155,8 @@ def act_on_chosen(
     acted = there
     if not is_dry and (is_sure or there.matched):
         acted = _go_through(queue, action, states, chosen, wish, dry_run=False, **when)
+    if chosen.task is not None and not acted.matched:
+        warn_if_no_task(queue, [chosen.task])
     if as_json:
         said: dict[str, Any] = {"queue": queue.name, "action": action, "states": list(states), "dry_run": is_dry}
         show.out_json(said | ({known_as: acted.done} if known_as else {}) | asdict(acted))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -11,12 +12,13 @@ from rich.text import Text
 
 from schedq.cli import show
 from schedq.cli.options import json_option, redis_option
+from schedq.cli.queues import must_be_known, visited
 from schedq.cli.typed import QUEUE_NAME
 from schedq.connection.address import Address
 from schedq.doctor.examination import SAMPLE, Report, examine
 from schedq.doctor.finding import LEVELS, Finding
 from schedq.doctor.roles import EVERY_QUEUE, ROLES, setuser
-from schedq.errors import UsageError
+from schedq.errors import SchedqError, UsageError
 from schedq.keys import checked_name
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
@@ -77,6 +79,7 @@ def doctor(
         return
     if role or user or queue_name != EVERY_QUEUE:
         raise click.UsageError("--role, --queue and --user go with --acl")
+    _must_be_known(names, redis_url)
     try:
         report = examine(redis_url, names, sample=sample)
     except UsageError as error:
@@ -127,6 +130,13 @@ def _entry(finding: Finding, *, is_ignored: bool) -> Table:
     grid.add_row("", Text(show.harmless(finding.means)))
     grid.add_row("", Text(show.harmless(f"→ {finding.remedy}")))
     return grid
+
+
+def _must_be_known(names: tuple[str, ...], redis_url: str | None) -> None:
+    """Refuse queues of which nothing is stored; a server that does not answer, or refuses, is the examination's."""
+    for name in names:
+        with suppress(SchedqError), visited(name, redis_url) as queue:
+            must_be_known(queue, redis_url)
 
 
 def _print_roles(

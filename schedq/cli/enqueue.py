@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final, TextIO
@@ -15,11 +15,12 @@ import click
 from schedq.backoff import Plan, Steps
 from schedq.cli import show
 from schedq.cli.options import json_option, redis_option, time_options
-from schedq.cli.queues import used
+from schedq.cli.queues import used, warn_if_new, warn_if_no_task
 from schedq.cli.typed import DURATION, DURATIONS, JOB_ID, QUEUE_NAME, Json, from_json
 from schedq.durability import LEVELS, Durability
 from schedq.errors import NotAcknowledged, QueueFull, SchedqError
 from schedq.queue import Queue
+from schedq.registry import is_task_call
 
 _BATCH: Final = 1000
 
@@ -73,7 +74,8 @@ def enqueue(
     """Store jobs in the queue NAME, to run now or later, and print their ids.
 
     PAYLOAD is JSON text, or - for standard input. With --lines a line of standard input is a job; with --task the job
-    calls a task of the application.
+    calls a task of the application. A queue that is new here, and a task that no live worker knows, are warned of; the
+    job is stored, as it may come before the first worker.
     """
     _check_one_source(payload, task, is_lines=lines)
     if delay is not None and run_at is not None:
@@ -102,6 +104,7 @@ def enqueue(
         return
     found = _payload(payload) if task is None else _call(task, args, kwargs)
     with used(name, redis_url) as queue:
+        _warn(queue, [found], redis_url)
         stored = queue.enqueue(found, job_id=job_id, must_create=must_create, reuse_id=reuse_id, **options)
     if as_json:
         show.out_json({"queue": name, "id": stored})
@@ -156,10 +159,17 @@ def _enqueue_lines(name: str, redis_url: str | None, options: dict[str, Any], *,
         if as_json:
             end.callback(lambda: show.out_json({"queue": name, "ids": ids}))
         with used(name, redis_url) as queue:
-            _store(queue, options, stored)
+            _store(queue, options, stored, redis_url)
 
 
-def _store(queue: Queue, options: dict[str, Any], stored: Callable[[list[str]], None]) -> None:
+def _warn(queue: Queue, payloads: Iterable[Any], redis_url: str | None) -> None:
+    """Say what may be mistyped. The first job of a queue may come before its first worker, so it is stored."""
+    with suppress(SchedqError):  # who may enqueue need not be allowed to look
+        warn_if_new(queue, redis_url)
+        warn_if_no_task(queue, [payload["task"] for payload in payloads if is_task_call(payload)])
+
+
+def _store(queue: Queue, options: dict[str, Any], stored: Callable[[list[str]], None], redis_url: str | None) -> None:
     count = 0
     payloads = _parsed(_standard_input())
     while True:
@@ -167,6 +177,8 @@ def _store(queue: Queue, options: dict[str, Any], stored: Callable[[list[str]], 
             batch = list(islice(payloads, _BATCH))
             if not batch:
                 return
+            if not count:
+                _warn(queue, batch, redis_url)
             some = queue.enqueue_many(batch, **options)
         except (QueueFull, NotAcknowledged) as error:
             stored(list(error.stored))

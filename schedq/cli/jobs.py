@@ -13,7 +13,7 @@ import click
 from schedq.cli import show
 from schedq.cli.chosen import Chosen, bar, filter_options
 from schedq.cli.options import json_option, redis_option
-from schedq.cli.queues import visited, warn_if_nowhere
+from schedq.cli.queues import must_be_known, visited, warn_if_no_task
 from schedq.cli.typed import QUEUE_NAME
 from schedq.job import JobRecord, whole
 from schedq.lifecycle import BROKEN, PLACES
@@ -161,7 +161,7 @@ def jobs(
             for state in dict.fromkeys(states or PLACES)
         ]
         if not any(page.total for page in pages):
-            warn_if_nowhere(queue, redis_url)
+            must_be_known(queue, redis_url)
     has_more = any(offset + limit < page.total for page in pages)
     if as_json:
         show.out_json(
@@ -206,7 +206,9 @@ def _list_chosen(
             share = max(1, (look - sum(page.looked for page in pages)) // (len(places) - number))
             pages.append(_chosen_page(queue, state, chosen, cursor, limit, share))
         if not any(page.total for page in pages):
-            warn_if_nowhere(queue, redis_url)
+            must_be_known(queue, redis_url)
+        if chosen.task is not None and not any(page.rows for page in pages):
+            warn_if_no_task(queue, [chosen.task])
     if as_json:
         show.out_json(
             {

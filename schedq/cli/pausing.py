@@ -6,7 +6,7 @@ import click
 
 from schedq.cli import show
 from schedq.cli.options import json_option, redis_option
-from schedq.cli.queues import used, visited
+from schedq.cli.queues import must_be_known, must_not_be_mistyped, used, visited
 from schedq.cli.typed import QUEUE_NAME
 
 
@@ -14,11 +14,25 @@ from schedq.cli.typed import QUEUE_NAME
     short_help="Let no worker take jobs of a queue.", epilog="Example:  schedq pause emails", no_args_is_help=True
 )
 @click.argument("name", type=QUEUE_NAME)
+@click.option(
+    "--force", is_flag=True, help="Also a queue of which nothing is stored, and whose name is like another's."
+)
 @redis_option
 @json_option
-def pause(name: str, redis_url: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
-    """Let no worker take jobs of the queue NAME. What runs, runs on; new jobs are taken in; `resume` ends it."""
+def pause(
+    name: str,
+    force: bool,  # noqa: FBT001 - click passes flags by name
+    redis_url: str | None,
+    as_json: bool,  # noqa: FBT001
+) -> None:
+    """Let no worker take jobs of the queue NAME. What runs, runs on; new jobs are taken in; `resume` ends it.
+
+    A queue may be paused before its first job. One of which nothing is stored while there is another of a like name
+    is refused, as it may be mistyped; --force pauses it all the same.
+    """
     with used(name, redis_url) as queue:
+        if not force:
+            must_not_be_mistyped(queue, redis_url, f"(--force pauses {name} all the same)")
         before = queue.stats()["paused_since_ms"]
         queue.pause()
         found = queue.stats()
@@ -37,6 +51,7 @@ def pause(name: str, redis_url: str | None, as_json: bool) -> None:  # noqa: FBT
 def resume(name: str, redis_url: str | None, as_json: bool) -> None:  # noqa: FBT001
     """Let workers take jobs of the queue NAME again."""
     with visited(name, redis_url) as queue:
+        must_be_known(queue, redis_url)
         was_paused = queue.resume()
         waiting = queue.stats()["pending_depth"]
     if as_json:

@@ -10,7 +10,7 @@ import click
 from schedq.cli import show
 from schedq.cli.chosen import Chosen, act_on_chosen, dry_run_option, filter_options, state_option
 from schedq.cli.options import ask, json_option, redis_option, yes_option
-from schedq.cli.queues import visited, warn_if_nowhere
+from schedq.cli.queues import must_be_known, visited
 from schedq.cli.typed import QUEUE_NAME
 from schedq.lifecycle import PLACES
 from schedq.operations.acting import ACTIONS
@@ -56,6 +56,7 @@ def purge(
     chosen = Chosen(task, older, newer, text, error)
     with visited(name, redis_url) as queue:
         if states or chosen:
+            must_be_known(queue, redis_url)
             act_on_chosen(
                 queue,
                 "delete",
@@ -77,7 +78,7 @@ def _purge_all(queue: Queue, redis_url: str | None, *, is_sure: bool, is_dry: bo
     parts = ", ".join(f"{depth:,} {place}" for place, depth in there.items())
     total = show.count(sum(there.values()), "job")
     if not there:
-        warn_if_nowhere(queue, redis_url)
+        must_be_known(queue, redis_url)
     elif not is_dry:
         ask(f"Delete {total} of queue {queue.name} at {queue.address.label} ({parts})?", is_sure=is_sure)
     gone = queue.purge() if there and not is_dry else 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Final
 
 import click
@@ -67,13 +68,17 @@ def queue_of_job(name: str | None, redis_url: str | None) -> Iterator[Queue]:
 
     Raises:
         click.UsageError: none is named, and there are several or none.
+        click.ClickException: nothing is stored of the one that is named.
     """
+    is_named = name is not None
     if name is None:
         names = all_names(redis_url)
         if len(names) != 1:
             raise click.UsageError(f"{there_are(names)}; name one with --queue NAME or SCHEDQ_QUEUE")
         (name,) = names
     with visited(name, redis_url) as queue:
+        if is_named:
+            must_be_known(queue, redis_url)
         yield queue
 
 
@@ -93,11 +98,90 @@ def there_are(names: list[str]) -> str:
     return f"there {'is 1 queue' if len(names) == 1 else f'are {len(names)} queues'} here: {shown}"
 
 
-def warn_if_nowhere(queue: Queue, redis_url: str | None) -> None:
+def warn_if_unknown(queue: Queue, redis_url: str | None) -> None:
     """Say on stderr that nothing is stored of a queue, because its name may be mistyped."""
+    if (names := _others(queue, redis_url)) is not None:
+        show.warn(_unknown(queue.name, names))
+
+
+def warn_if_new(queue: Queue, redis_url: str | None) -> None:
+    """The same before a queue is begun. Where there is no queue at all, this is the first one, and nothing is said."""
+    if names := _others(queue, redis_url):
+        show.warn(_unknown(queue.name, names))
+
+
+def must_be_known(queue: Queue, redis_url: str | None) -> None:
+    """Refuse a queue of which nothing is stored: its name is mistyped.
+
+    Raises:
+        click.ClickException: nothing is.
+    """
+    if (names := _others(queue, redis_url)) is not None:
+        raise click.ClickException(_unknown(queue.name, names))
+
+
+def must_not_be_mistyped(queue: Queue, redis_url: str | None, way_out: str) -> None:
+    """Refuse a queue of which nothing is stored if there is one whose name is like it; else only say so.
+
+    Args:
+        queue: the queue.
+        redis_url: where it is.
+        way_out: how to insist.
+
+    Raises:
+        click.ClickException: there is such a one.
+    """
+    names = _others(queue, redis_url)
+    if names and nearest(queue.name, names):
+        raise click.ClickException(f"{_unknown(queue.name, names)} {way_out}")
+    if names:
+        show.warn(_unknown(queue.name, names))
+
+
+def _others(queue: Queue, redis_url: str | None) -> list[str] | None:
+    """The queues that there are, if nothing is stored of this one; else None."""
+    if _holds_something(queue):
+        return None
     names = all_names(redis_url)
-    if queue.name not in names:
-        show.warn(f"nothing is stored of queue {queue.name}; {there_are(names)}")
+    return None if queue.name in names else names
+
+
+def _unknown(name: str, names: list[str]) -> str:
+    # A single one has been named by then.
+    meant = nearest(name, names) if len(names) > 1 else ""
+    return f"nothing is stored of queue {name}; {there_are(names)}{meant}"
+
+
+def _holds_something(queue: Queue) -> bool:
+    try:
+        found = queue.stats()
+    except Conflict:
+        return True  # damaged, and so there
+    numbers = [value for name, value in found.items() if name.endswith(("_depth", "_total"))]
+    return any(numbers) or bool(found["workers"]) or found["paused_since_ms"] is not None
+
+
+def warn_if_no_task(queue: Queue, tasks: Iterable[str]) -> None:
+    """Say on stderr which of these tasks no live worker knows. Without a live worker that can't be known."""
+    wanted = set(tasks)
+    if not wanted or not (crew := queue.list_workers()):
+        return
+    known = sorted({task for worker in crew for task in worker.tasks})
+    for task in sorted(wanted.difference(known))[:_MOST_NAMED]:
+        show.warn(f"no live worker of queue {queue.name} knows a task {task!r}{nearest(task, known) or _some(known)}")
+
+
+def _some(known: Collection[str]) -> str:
+    if not known:
+        return "; they know none"
+    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+    return f"; they know {', '.join(sorted(known)[:_MOST_NAMED])}{more}"
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """`; did you mean NAME?` for the name that is most like it; '' if none is."""
+    found = get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def names_at_once(redis_url: str | None) -> list[str]:

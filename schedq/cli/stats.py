@@ -10,7 +10,7 @@ from rich.table import Table
 
 from schedq.cli import show
 from schedq.cli.options import json_option, redis_option
-from schedq.cli.queues import all_names, visited, warn_if_nowhere
+from schedq.cli.queues import all_names, must_be_known, visited
 from schedq.cli.typed import QUEUE_NAME
 from schedq.errors import Conflict
 from schedq.lifecycle import PLACES
@@ -42,7 +42,7 @@ def stats(name: str | None, scan: bool, redis_url: str | None, as_json: bool) ->
     with visited(name, redis_url) as queue:
         found, workers = queue.stats(), queue.list_workers()
         if not (found["enqueued_total"] or workers or any(_depths(found).values())):
-            warn_if_nowhere(queue, redis_url)
+            must_be_known(queue, redis_url)
         if as_json:
             show.out_json({"queue": name, **found, "live_workers": [asdict(worker) for worker in workers]})
         else:

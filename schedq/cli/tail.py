@@ -12,7 +12,7 @@ import click
 
 from schedq.cli import show
 from schedq.cli.options import redis_option
-from schedq.cli.queues import visited, warn_if_nowhere
+from schedq.cli.queues import visited, warn_if_unknown
 from schedq.cli.typed import JOB_ID, QUEUE_NAME
 from schedq.job import whole
 
@@ -57,7 +57,7 @@ def tail(
     that a job was enqueued or has started, and those of a time without connection are missed, which is said.
     """
     with visited(name, redis_url) as queue:
-        warn_if_nowhere(queue, redis_url)
+        warn_if_unknown(queue, redis_url)
         if not as_json:
             show.warn(f"listening to queue {name}; {_LIMITS}")
         shown = 0

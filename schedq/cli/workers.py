@@ -9,7 +9,7 @@ import click
 
 from schedq.cli import show
 from schedq.cli.options import ask, json_option, redis_option, yes_option
-from schedq.cli.queues import all_names, visited, warn_if_nowhere
+from schedq.cli.queues import all_names, must_be_known, visited
 from schedq.cli.typed import QUEUE_NAME
 from schedq.job import whole
 from schedq.operations.directory import WorkerRecord
@@ -61,10 +61,11 @@ def workers(
     if stops:
         _stop(names, tuple(dict.fromkeys(stops)), redis_url, is_sure=is_sure, as_json=as_json)
         return
-    crews = [_crew(queue, redis_url, is_named=name is not None) for queue in names]
+    crews = [_crew(queue, redis_url) for queue in names]
     if as_json:
         found = [{"queue": crew.queue, "workers": [asdict(worker) for worker in crew.workers]} for crew in crews]
         show.out_json(found[0] if name is not None else {"queues": found})
+        _check(name, crews, redis_url)
         return
     for crew in crews:
         if crew.workers:
@@ -74,14 +75,19 @@ def workers(
         show.line(f"no live worker: {', '.join(idle)}")
     elif not crews:
         show.line("no queue here")
+    _check(name, crews, redis_url)
 
 
-def _crew(name: str, redis_url: str | None, *, is_named: bool) -> _Crew:
+def _check(name: str | None, crews: list[_Crew], redis_url: str | None) -> None:
+    """A queue without workers that was named must be there."""
+    if name is not None and not any(crew.workers for crew in crews):
+        with visited(name, redis_url) as queue:
+            must_be_known(queue, redis_url)
+
+
+def _crew(name: str, redis_url: str | None) -> _Crew:
     with visited(name, redis_url) as queue:
-        found = _Crew(name, queue.list_workers(), queue.stats()["now_ms"])
-        if is_named and not found.workers:
-            warn_if_nowhere(queue, redis_url)
-        return found
+        return _Crew(name, queue.list_workers(), queue.stats()["now_ms"])
 
 
 def _show(crew: _Crew) -> None:

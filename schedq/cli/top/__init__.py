@@ -10,7 +10,7 @@ import click
 
 from schedq.cli import show
 from schedq.cli.options import json_option, redis_option
-from schedq.cli.queues import all_names, visited, warn_if_nowhere
+from schedq.cli.queues import all_names, must_be_known, visited
 from schedq.cli.typed import QUEUE_NAME
 
 
@@ -52,7 +52,7 @@ def top(
         names = [name] if name is not None else all_names(redis_url)
         queues = [stack.enter_context(visited(one, redis_url)) for one in names]
         if name is not None:
-            warn_if_nowhere(queues[0], redis_url)
+            must_be_known(queues[0], redis_url)
         if as_json:
             found = [asdict(queue.inspector.pulse()) for queue in queues]
             show.out_json(found[0] if name is not None else {"queues": found})

@@ -1,0 +1,140 @@
+"""A mistyped name: every command says that nothing is known of it, and which name may be meant."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from schedq import Queue
+from schedq.doctor.roles import PRODUCER
+from tests.cli.conftest import Run
+from tests.servers import Server
+
+READING = (
+    "stats mial",
+    "stats mial --json",
+    "jobs mial",
+    "jobs mial --task send",
+    "jobs mial --json",
+    "top mial --once",
+    "top mial --once --json",
+    "workers mial",
+    "export mial",
+    "purge mial --yes",
+    "purge mial --state failed --yes",
+    "resume mial",
+    "pause mial",
+    "doctor mial",
+    "forecast 1h --queue mial",
+    "schedules ls mial",
+    "schedules show nightly --queue mial",
+    "requeue --failed --yes --queue mial",
+    "cancel never-was --queue mial",
+    "reschedule never-was --delay 5 --queue mial",
+    "job never-was --queue mial",
+)
+
+
+@pytest.fixture
+def queues(desk: Server) -> None:
+    """Two queues, each with a job; a worker of `mail` that knows two tasks."""
+    for name in ("mail", "reports"):
+        with Queue(name, redis=desk.unix_url) as queue:
+            queue.enqueue(1, job_id="there")
+    with desk.client() as client:
+        client.zadd("queue:mail:workers", {"w-1": 4e12})
+        client.hset("queue:mail:worker:w-1", "tasks", json.dumps(["send_mail", "send_report"]))
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_queue_that_is_not_there_is_refused_with_the_nearest_name(command: str, run: Run, desk: Server, queues: None):
+    said = run(*command.split())
+
+    assert said.code == 1
+    assert said.complaint == (
+        "schedq: nothing is stored of queue mial; there are 2 queues here: mail, reports; did you mean mail?"
+        + (" (--force pauses mial all the same)" if command.startswith("pause") else "")
+    )
+    with desk.client() as client:
+        assert client.keys("queue:mial:*") == []
+
+
+def test_a_job_for_a_queue_that_is_not_there_is_stored_with_a_warning(run: Run, desk: Server, queues: None):
+    said = run("enqueue", "mial", "1", "--id", "mine")
+
+    assert (said.code, said.out) == (0, "mine\n")
+    assert said.complaint.endswith("queue mial; there are 2 queues here: mail, reports; did you mean mail?")
+    assert run("enqueue", "mial", "1", "--id", "mine").err == ""
+
+
+def test_so_are_many_with_one_warning(run: Run, queues: None):
+    said = run("enqueue", "mial", "--lines", stdin="1\n2\n")
+
+    assert (said.code, len(said.out.splitlines())) == (0, 2)
+    assert "did you mean mail?" in said.complaint
+
+
+def test_the_first_queue_of_a_redis_is_no_mistake(run: Run):
+    assert run("enqueue", "mail", "1").err == ""
+
+
+def test_a_queue_with_nothing_but_a_pause_a_schedule_or_a_worker_is_there(run: Run, desk: Server, queues: None):
+    with desk.client() as client:
+        client.set("queue:mai:paused", "1")
+        client.zadd("queue:mil:schedules", {"nightly": 4e12})
+        client.zadd("queue:mall:workers", {"w-1": 4e12})
+        client.sadd("schedq:queues", "mai", "mil", "mall")
+
+    for name in ("mai", "mil", "mall"):
+        assert (run("stats", name).code, run("stats", name).err) == (0, "")
+
+
+def test_a_pause_before_the_first_job_needs_force_only_beside_a_queue_of_a_like_name(run: Run, queues: None):
+    assert run("pause", "mial", "--force").code == 0
+    new = run("pause", "billing")
+
+    assert new.code == 0
+    assert new.complaint == "schedq: nothing is stored of queue billing; there are 3 queues here: mail, mial, reports"
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin"),
+    [
+        (["enqueue", "mail", "--task", "send_mial"], ""),
+        (["enqueue", "mail", '{"task": "send_mial"}'], ""),
+        (["enqueue", "mail", "--lines"], '{"task": "send_mail"}\n{"task": "send_mial"}\n'),
+        (["jobs", "mail", "--task", "send_mial"], ""),
+        (["export", "mail", "--task", "send_mial"], ""),
+        (["cancel", "--state", "pending", "--task", "send_mial", "--queue", "mail", "--yes"], ""),
+        (["purge", "mail", "--task", "send_mial", "--dry-run"], ""),
+    ],
+    ids=str,
+)
+def test_a_task_that_no_worker_knows_is_said_with_the_nearest_name(
+    words: list[str], stdin: str, run: Run, queues: None
+):
+    said = run(*words, stdin=stdin)
+
+    assert said.code == 0
+    assert said.complaint == "schedq: no live worker of queue mail knows a task 'send_mial'; did you mean send_mail?"
+
+
+def test_a_task_that_is_like_none_is_told_those_that_are_known(run: Run, queues: None):
+    said = run("enqueue", "mail", "--task", "x")
+
+    assert said.complaint.endswith("knows a task 'x'; they know send_mail, send_report")
+
+
+def test_without_a_live_worker_no_task_is_unknown(run: Run, queues: None):
+    assert run("enqueue", "reports", "--task", "anything").err == ""
+
+
+def test_who_may_only_enqueue_can(run: Run, desk: Server, queues: None):
+    with desk.client() as client:
+        client.execute_command(f"ACL SETUSER producer on >secret {PRODUCER.rules()}")
+    url = desk.unix_url.replace("unix://", "unix://producer:secret@")
+
+    said = run("enqueue", "mial", "--task", "send", "--redis", url)
+
+    assert (said.code, said.err) == (0, "")
