@@ -18,6 +18,7 @@ from schedq.errors import (
 from schedq.handle import Job
 from schedq.inspector import Inspector
 from schedq.job import ClaimedJob, JobRecord, NewJob
+from schedq.observer import AttemptEnd, AttemptFacts, Observer, Vital
 from schedq.operations.acting import Acted
 from schedq.operations.audit import LogEntry
 from schedq.operations.directory import WorkerRecord
@@ -39,6 +40,8 @@ from schedq.running import CurrentJob, current_job
 from schedq.schedule import ScheduleOptions
 from schedq.schedules import AsyncSchedules, Schedules
 from schedq.task import Task
+from schedq.worker.stuck import StuckSlot
+from schedq.worker.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -47,6 +50,8 @@ __all__ = [
     "AsyncInspector",
     "AsyncQueue",
     "AsyncSchedules",
+    "AttemptEnd",
+    "AttemptFacts",
     "AttemptRecord",
     "BrokenNote",
     "Bucket",
@@ -72,6 +77,7 @@ __all__ = [
     "LogEntry",
     "NewJob",
     "NotAcknowledged",
+    "Observer",
     "Pulse",
     "Queue",
     "QueueFull",
@@ -90,11 +96,14 @@ __all__ = [
     "Step",
     "Steps",
     "StoreUnavailable",
+    "StuckSlot",
     "Task",
     "TaskPulse",
     "Timeline",
     "UsageError",
+    "Vital",
     "Why",
+    "Worker",
     "WorkerRecord",
     "__version__",
     "current_job",

@@ -21,6 +21,7 @@ STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Paramete
 GROUPS = {
     "Queues": ["Queue", "AsyncQueue"],
     "Tasks and jobs": ["Task", "Job"],
+    "Workers": ["Worker", "Observer", "AttemptFacts", "AttemptEnd", "Vital", "StuckSlot"],
     "Schedules": ["Schedules", "AsyncSchedules", "ScheduleOptions"],
     "For operators": [
         "Inspector",
@@ -129,7 +130,7 @@ def _attributes(kind: Any, name: str) -> list[str]:
 
 
 def _is_made_by_users(name: str) -> bool:
-    return name in {"Queue", "NewJob", *GROUPS["Backoff"]}
+    return name in {"Queue", "NewJob", "Worker", "Observer", *GROUPS["Backoff"]}
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:

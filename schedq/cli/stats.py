@@ -44,7 +44,8 @@ def stats(name: str | None, scan: bool, redis_url: str | None, as_json: bool) ->
         if not (found["enqueued_total"] or workers or any(_depths(found).values())):
             must_be_known(queue, redis_url)
         if as_json:
-            show.out_json({"queue": name, **found, "live_workers": [asdict(worker) for worker in workers]})
+            facts: dict[str, Any] = {"queue": name, **found, "live_workers": [asdict(worker) for worker in workers]}
+            show.out_json(facts)
         else:
             _show(queue, found, workers)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, Generic, Literal, Never, TypeVar, overload
 
 from schedq import lua
 from schedq.errors import UsageError
@@ -15,43 +15,77 @@ from schedq.operations import Flow, Operation, firm, same
 from schedq.operations.upkeep import HEARTBEAT_S, pairs
 from schedq.settings import Settings
 
+T = TypeVar("T")
 
-class Stats(TypedDict):
-    """Depths and totals of one instant; instants are ms on Redis's clock.
 
-    Depths are lengths now; totals have counted since the queue began, inside the scripts. `workers` have shown life
-    in the last 30 s. `next_due_ms` is None when nothing is delayed, `paused_since_ms` when the queue is not paused.
+class _Fact(Generic[T]):
+    """An attribute that shows the entry of its name, and can't be set."""
+
+    __slots__ = ("_name",)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, facts: Any, owner: type | None = None) -> T:
+        if facts is None:
+            raise AttributeError(f"{self._name} is an attribute of what Queue.stats() returns, not of its class")
+        try:
+            found: T = facts[self._name]
+        except KeyError:
+            raise AttributeError(f"{self._name} was deleted from this dict") from None
+        return found
+
+    def __set__(self, facts: Any, value: Never) -> None:
+        raise AttributeError(f"{self._name} is read-only; set the entry of the dict, if that is what you want")
+
+
+class Stats(dict[str, int | None]):
+    """Depths and totals of one instant, a dict whose entries are read-only attributes too.
+
+    Instants are ms on Redis's clock. Depths are lengths now; totals have counted since the queue began, inside the
+    scripts. `workers` have shown life in the last 30 s. `next_due_ms` is None when nothing is delayed,
+    `paused_since_ms` when the queue is not paused.
     """
 
-    enqueued_total: int
-    promoted_total: int
-    completed_total: int
-    failed_total: int
-    retried_total: int
-    snoozed_total: int
-    released_total: int
-    reclaimed_total: int
-    adopted_total: int
-    cancelled_total: int
-    requeued_total: int
-    purged_total: int
-    broken_total: int
-    strays_total: int
-    fired_total: int
-    trimmed_total: int
-    pending_depth: int
-    processing_depth: int
-    completed_depth: int
-    failed_depth: int
-    cancelled_depth: int
-    broken_depth: int
-    delayed_depth: int
-    leases_depth: int
-    next_due_ms: int | None
-    paused_since_ms: int | None
-    workers: int
-    visibility_ms: int
-    now_ms: int
+    __slots__ = ()
+
+    enqueued_total: _Fact[int] = _Fact()
+    promoted_total: _Fact[int] = _Fact()
+    completed_total: _Fact[int] = _Fact()
+    failed_total: _Fact[int] = _Fact()
+    retried_total: _Fact[int] = _Fact()
+    snoozed_total: _Fact[int] = _Fact()
+    released_total: _Fact[int] = _Fact()
+    reclaimed_total: _Fact[int] = _Fact()
+    adopted_total: _Fact[int] = _Fact()
+    cancelled_total: _Fact[int] = _Fact()
+    requeued_total: _Fact[int] = _Fact()
+    purged_total: _Fact[int] = _Fact()
+    broken_total: _Fact[int] = _Fact()
+    strays_total: _Fact[int] = _Fact()
+    fired_total: _Fact[int] = _Fact()
+    trimmed_total: _Fact[int] = _Fact()
+    pending_depth: _Fact[int] = _Fact()
+    processing_depth: _Fact[int] = _Fact()
+    completed_depth: _Fact[int] = _Fact()
+    failed_depth: _Fact[int] = _Fact()
+    cancelled_depth: _Fact[int] = _Fact()
+    broken_depth: _Fact[int] = _Fact()
+    delayed_depth: _Fact[int] = _Fact()
+    leases_depth: _Fact[int] = _Fact()
+    next_due_ms: _Fact[int | None] = _Fact()
+    paused_since_ms: _Fact[int | None] = _Fact()
+    workers: _Fact[int] = _Fact()
+    visibility_ms: _Fact[int] = _Fact()
+    now_ms: _Fact[int] = _Fact()
+
+    @overload
+    def __getitem__(self, name: Literal["next_due_ms", "paused_since_ms"]) -> int | None: ...  # type: ignore[overload-overlap] # the only ones
+    @overload
+    def __getitem__(self, name: str) -> int: ...
+    def __getitem__(self, name: str) -> int | None:
+        """The depth, total or instant of this name."""
+        return super().__getitem__(name)
 
 
 TOTALS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_total"))
@@ -120,7 +154,7 @@ def stats(queue: Settings) -> Operation[Stats]:
             "visibility_ms": queue.visibility_ms,
             "now_ms": int(now),
         }
-        return cast(Stats, facts)
+        return Stats(facts)
 
     return Operation(
         "stats",

@@ -33,7 +33,7 @@ def recover(queue: Queue, clock: Clock) -> list[str]:
         moved = work(queue)
         ran += moved
         depths = queue.stats()
-        left = sum(depths[f"{place}_depth"] for place in ("pending", "processing", "delayed", "leases"))  # type: ignore[literal-required]
+        left = sum(depths[f"{place}_depth"] for place in ("pending", "processing", "delayed", "leases"))
         if not (moved or sweep.taken_back or left):
             break
     return ran

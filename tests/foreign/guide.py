@@ -88,4 +88,4 @@ def did(word: str, *processes: Process) -> list[str]:
 def totals(scene: Scene, names: Sequence[str]) -> dict[str, Any]:
     """Some of what schedq says of the queue."""
     stats = scene.queue.stats()
-    return {name: stats[name] for name in names}  # type: ignore[literal-required]
+    return {name: stats[name] for name in names}

@@ -46,6 +46,11 @@ job: Job[int] = send.enqueue("ada")
 reveal_type(job.status())  # R: str
 reveal_type(job.wait(1))  # R: bool
 reveal_type(job.created)  # R: bool | None
+stats = queue.stats()
+reveal_type(stats.pending_depth)  # R: int
+reveal_type(stats.next_due_ms)  # R: int | None
+reveal_type(stats["pending_depth"])  # R: int
+reveal_type(stats["paused_since_ms"])  # R: int | None
 cancellation: Literal["cancelled", "asked", "no"] = job.cancel()
 
 reveal_type(queue.enqueue({"kind": "email"}, delay=timedelta(minutes=5)))  # R: str

@@ -32,6 +32,8 @@ queue.enqueue(1, backoff=5)  # E: no plan
 queue.enqueue(1, durability="disk")  # E: no such durability
 queue.enqueue(1, job_id="one", must_create="yes")  # E: true or false
 queue.claim("1000")  # E: no number
+queue.stats().pending_dept  # E: misspelt
+queue.stats().pending_depth = 5  # E: read-only
 queue.complete(None)  # E: no claim
 queue.task(max_attempts="3")  # E: no number
 Queue("mail", visibility=5)  # E: misspelt
