@@ -4,6 +4,7 @@ from schedq.ainspector import AsyncInspector
 from schedq.aio import AsyncQueue
 from schedq.backoff import Exponential, Fixed, Linear, Steps
 from schedq.errors import (
+    ArgumentsError,
     ClosedError,
     Conflict,
     JobCancelled,
@@ -32,6 +33,7 @@ from schedq.operations.skimming import Spread
 from schedq.operations.timeline import AttemptRecord, Step, Timeline
 from schedq.operations.timetable import ScheduleRecord, SlotRecord
 from schedq.operations.transfer import Imported
+from schedq.operations.unknown import UnknownTask
 from schedq.operations.views import BrokenNote, Stats
 from schedq.operations.why import Why
 from schedq.outcome import Discard, Retry, Snooze
@@ -47,6 +49,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Acted",
+    "ArgumentsError",
     "AsyncInspector",
     "AsyncQueue",
     "AsyncSchedules",
@@ -100,6 +103,7 @@ __all__ = [
     "Task",
     "TaskPulse",
     "Timeline",
+    "UnknownTask",
     "UsageError",
     "Vital",
     "Why",

@@ -12,6 +12,7 @@ from schedq.connection.address import Address
 from schedq.connection.asender import AsyncSender
 from schedq.connection.sender import Sender
 from schedq.durability import Durability
+from schedq.errors import UsageError
 from schedq.handle import AsyncDoor, BlockingDoor, Job
 from schedq.instants import Duration, seconds_of
 from schedq.job import ClaimedJob
@@ -199,7 +200,8 @@ class Application:
                 (attempt, error) → seconds), timeout (seconds or a timedelta for one attempt), durability.
 
         Raises:
-            UsageError: the name is taken by another function, or an option makes no sense.
+            UsageError: the name is taken by another function, an option makes no sense, or this is no function whose
+                call does its work: a class, a generator, a method without its object.
         """
         if function is None:
             return lambda found: self.task(found) if not options else self._add(found, options)
@@ -231,6 +233,8 @@ class Application:
         Raises:
             UsageError: the expression or an option can't be meant, or another schedule has the id.
         """
+        if not isinstance(expression, str):
+            raise UsageError(f'cron needs an expression, as in @queue.cron("0 3 * * *"), got {expression!r:.200}')
         return lambda function: self._recur(function, id, expression, None, (args, kwargs), options)
 
     def every(
@@ -246,6 +250,8 @@ class Application:
 
         Intervals are counted from `start`, else from 1970-01-01 UTC: every 3600 is on the hour, whoever starts when.
         """
+        if callable(interval):
+            raise UsageError(f"every needs an interval, as in @queue.every(60), got {interval!r:.200}")
         return lambda function: self._recur(function, id, None, interval, (args, kwargs), options)
 
     def _recur(
@@ -271,7 +277,7 @@ class Application:
         """Register the function for payloads that are no task call; what it returns is the job's result.
 
         Raises:
-            UsageError: there is one already.
+            UsageError: there is one already, or this can't be called with a payload.
         """
         self.registry.set_handler(function)
         return function

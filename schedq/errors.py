@@ -2,6 +2,7 @@
 
     SchedqError
     ├── UsageError (also a ValueError)   fix the call or the configuration
+    │   ├── ArgumentsError (a TypeError)  the arguments are not those of the task's function
     │   └── ClosedError                  the queue was closed
     ├── Conflict                         decide: what is stored contradicts what was asked
     ├── StoreUnavailable                 try later: Redis did not answer, or not usefully
@@ -25,6 +26,10 @@ class SchedqError(Exception):
 
 class UsageError(SchedqError, ValueError):
     """The call or the configuration is wrong; the message names the value and the way out."""
+
+
+class ArgumentsError(UsageError, TypeError):
+    """A task can't be called with these arguments; the message names the task, what is wrong and its signature."""
 
 
 class ClosedError(UsageError):

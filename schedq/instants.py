@@ -46,6 +46,18 @@ def duration_ms(value: object, what: str) -> int:
     return whole
 
 
+def checked_timeout(value: object) -> int:
+    """Milliseconds that an attempt may take.
+
+    Raises:
+        UsageError: no duration, or none at all.
+    """
+    timeout = duration_ms(value, "timeout")
+    if timeout == 0:
+        raise UsageError(f"timeout must be more than 0, got {value!r}; leave it out for no limit")
+    return timeout
+
+
 def seconds_of(value: Duration) -> float:
     """The same in seconds; what is no timedelta stays as it is, for `duration_ms` to judge."""
     if not isinstance(value, timedelta):

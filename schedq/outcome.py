@@ -6,9 +6,11 @@ import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import CoroutineType
 from typing import Any, Final, NamedTuple
 
 from schedq import backoff as plans
+from schedq.callables import not_run
 from schedq.errors import UsageError
 from schedq.escaping import harmless_traceback
 from schedq.instants import LONGEST_MS, Duration, duration_ms
@@ -86,6 +88,19 @@ def succeeded(job: ClaimedJob, result: Any, policy: Policy) -> Settlement:
     """The handler returned: the job is complete, also when its result can't be stored as it is."""
     text, problem = encode_result(result, policy.max_payload)
     return Settlement("complete", job.id, job.claim_token, text=text, note=problem)
+
+
+def checked_result(result: Any) -> Any:
+    """Return what a handler returned, if its work is done.
+
+    Raises:
+        Discard: it returned code that has not run, as a generator; the next attempt would do no better.
+    """
+    if kind := not_run(result):
+        if isinstance(result, CoroutineType):
+            result.close()
+        raise Discard(f"it returned {kind}, whose code has not run: run that in the task, and return what comes of it")
+    return result
 
 
 def failed(job: ClaimedJob, error: BaseException | str, policy: Policy) -> Settlement:

@@ -9,8 +9,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
-from schedq.errors import UsageError
+from schedq.callables import Parameters, is_same, place_of, runnable
+from schedq.errors import ArgumentsError, UsageError
 from schedq.instants import Duration
+from schedq.outcome import Discard
 from schedq.payload import UnreadablePayload, decode, encode
 from schedq.schedule import Definition, ScheduleOptions, define
 from schedq.task import Task, TaskOptions, is_task_name
@@ -27,12 +29,13 @@ NO_PAYLOAD: Final = _NoPayload()
 
 
 class Found:
-    """A registered function, looked at once."""
+    """A registered function, looked at once; `parameters` are those of a task, None for a handler."""
 
-    __slots__ = ("backoff", "function", "is_async", "max_attempts", "timeout_ms")
+    __slots__ = ("backoff", "function", "is_async", "max_attempts", "parameters", "timeout_ms")
 
     def __init__(self, function: Callable[..., Any], task: Task[..., Any] | None) -> None:
         self.function = function
+        self.parameters = task.parameters if task else None
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - an object whose __call__ is async def
         )
@@ -53,7 +56,10 @@ class Call:
         is_async: the function is a coroutine function.
     """
 
-    __slots__ = ("args", "backoff", "function", "is_async", "kwargs", "max_attempts", "name", "timeout_ms")
+    __slots__ = (
+        *("args", "backoff", "function", "is_async", "kwargs", "max_attempts", "name"),
+        *("_parameters", "timeout_ms"),
+    )
 
     def __init__(self, name: str, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.name = name
@@ -64,6 +70,19 @@ class Call:
         self.max_attempts = found.max_attempts
         self.backoff = found.backoff
         self.timeout_ms = found.timeout_ms
+        self._parameters = found.parameters
+
+    def check(self) -> None:
+        """Nothing, if the function may be called so; a job that was made by a task's name need not fit it.
+
+        Raises:
+            Discard: it may not, in any attempt.
+        """
+        if self._parameters is not None:
+            try:
+                self._parameters.check(self.args, self.kwargs)
+            except ArgumentsError as error:
+                raise Discard(f"wrong arguments: {error}") from None
 
 
 class NoHandler(LookupError):  # noqa: N818 - a fact about a payload, handled by the worker
@@ -126,10 +145,10 @@ class Registry:
             UsageError: another function has this name already.
         """
         other = self._tasks.get(task.name)
-        if other is not None and not _is_same(other.function, task.function):
+        if other is not None and not is_same(other.function, task.function):
             raise UsageError(
-                f"queue {self._queue_name} has a task {task.name!r} already ({_place(other.function)}); "
-                f"give {_place(task.function)} another name="
+                f"queue {self._queue_name} has a task {task.name!r} already ({place_of(other.function)}); "
+                f"give {place_of(task.function)} another name="
             )
         self._tasks[task.name] = task
         self._found[task.name] = Found(task.function, task)
@@ -141,12 +160,12 @@ class Registry:
             UsageError: another one has this id already.
         """
         other = self._schedules.get(definition.id)
-        if other is not None and other != (definition, _place(function)):
+        if other is not None and other != (definition, place_of(function)):
             raise UsageError(
                 f"queue {self._queue_name} has a schedule {definition.id!r} already ({other[1]}); "
-                f"give the one of {_place(function)} another id="
+                f"give the one of {place_of(function)} another id="
             )
-        self._schedules[definition.id] = (definition, _place(function))
+        self._schedules[definition.id] = (definition, place_of(function))
 
     def set_handler(self, function: Callable[..., Any]) -> None:
         """Register the function for payloads that are no task call.
@@ -154,11 +173,17 @@ class Registry:
         Raises:
             UsageError: there is one already, or this is no function.
         """
-        if not callable(function):
-            raise UsageError(f"a handler must be a function, got {function!r}")
-        if self._handler is not None and not _is_same(self._handler.function, function):
-            raise UsageError(f"queue {self._queue_name} has a handler already ({_place(self._handler.function)})")
+        function = runnable(function, "handler")
+        parameters = Parameters("handler", function)
+        if not parameters.least <= 1 <= parameters.most:
+            raise UsageError(f"a handler takes one argument, the payload; {place_of(function)} can't be called so")
+        if self._handler is not None and not is_same(self._handler.function, function):
+            raise UsageError(f"queue {self._queue_name} has a handler already ({place_of(self._handler.function)})")
         self._handler = Found(function, None)
+
+    def get(self, name: object) -> Task[..., Any] | None:
+        """The task of this name, or None."""
+        return self._tasks.get(name) if isinstance(name, str) else None
 
     def task_of(self, payload: Any) -> Task[..., Any] | None:
         """The task that a payload calls; None if it is no task call, or the task is not known here."""
@@ -193,10 +218,24 @@ def defined(
     payload: Any = NO_PAYLOAD,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
+    known: Task[..., Any] | None = None,
 ) -> Definition:
-    """What a caller said of a schedule, checked; `most` is how many bytes a payload may have.
+    """What a caller said of a schedule, checked.
+
+    Args:
+        schedule_id: of the schedule.
+        most: bytes that a payload may have.
+        options: see `ScheduleOptions`.
+        cron: an expression.
+        every: an interval instead.
+        task: a task, or its name.
+        payload: instead of a task.
+        args: of each call of the task.
+        kwargs: likewise.
+        known: the task of that name, if the application has it.
 
     Raises:
+        ArgumentsError: the task can't be called with these arguments.
         UsageError: something in it can't be meant; the message names it.
     """
     if (task is None) == (payload is NO_PAYLOAD):
@@ -207,6 +246,8 @@ def defined(
         payload = new.payload
         given = {"max_attempts": new.max_attempts, "backoff": new.backoff, "timeout": new.timeout}
     elif task is not None:
+        if known is not None:
+            known.parameters.check(args, kwargs or {})
         payload = {"task": task} | ({"args": list(args)} if args else {}) | ({"kwargs": dict(kwargs)} if kwargs else {})
     elif args or kwargs:
         raise UsageError(f"schedule {schedule_id!r}: args and kwargs go with a task, not with a payload")
@@ -237,13 +278,4 @@ def task_name(text: str) -> str:
 
 def owner_of(function: Callable[..., Any]) -> str:
     """Whose schedules a function's are: its top-level package's."""
-    return str(getattr(function, "__module__", None) or "").partition(".")[0]
-
-
-def _place(function: Callable[..., Any]) -> str:
-    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
-
-
-def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """The same function, also when its module was loaded anew."""
-    return one is other or (_place(one) == _place(other) and "<locals>" not in _place(one))
+    return place_of(function).partition(".")[0].strip("?")

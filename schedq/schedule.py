@@ -19,7 +19,7 @@ from schedq import backoff as plans
 from schedq import crontab
 from schedq.crontab import Fold, Gap, Rhythm
 from schedq.errors import UsageError
-from schedq.instants import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant, duration_ms, instant_ms
+from schedq.instants import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant, checked_timeout, duration_ms, instant_ms
 from schedq.keys import checked_schedule_id
 from schedq.settings import checked_attempts
 
@@ -204,7 +204,7 @@ def define(
         max_runs=_whole("max_runs", given["max_runs"], 1) if "max_runs" in given else 0,
         max_attempts=checked_attempts(given["max_attempts"]) if "max_attempts" in given else 0,
         backoff="" if backoff is None else plans.to_text(plans.checked_plan(backoff)),
-        timeout_ms=duration_ms(given["timeout"], "timeout") if "timeout" in given else 0,
+        timeout_ms=checked_timeout(given["timeout"]) if "timeout" in given else 0,
         owner=_text("owner", given.get("owner", "")),
         version=_whole("version", given.get("version", 0), 0),
     )

@@ -216,7 +216,16 @@ def _defined(
 ) -> Definition:
     most = queue.settings.max_payload
     return defined(
-        schedule_id, most, options, cron=cron, every=every, task=task, payload=payload, args=args, kwargs=kwargs
+        schedule_id,
+        most,
+        options,
+        cron=cron,
+        every=every,
+        task=task,
+        payload=payload,
+        args=args,
+        kwargs=kwargs,
+        known=queue.registry.get(task),
     )
 
 

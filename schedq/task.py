@@ -7,10 +7,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
 from schedq import backoff as plans
+from schedq.callables import Parameters, name_of, runnable
 from schedq.durability import Durability, checked_durability
-from schedq.errors import UsageError
+from schedq.errors import ArgumentsError, UsageError
 from schedq.handle import Doors, Job
-from schedq.instants import Duration, Instant, duration_ms
+from schedq.instants import Duration, Instant, checked_timeout
 from schedq.job import NewJob
 from schedq.outcome import BackoffFunction
 from schedq.settings import checked_attempts
@@ -55,6 +56,7 @@ class TaskOptions(NamedTuple):
         return cls(most, plans.from_text(json.dumps(said.get("backoff"))), timeout)
 
 
+_MOST_FITTING: Final = 100
 NO_OPTIONS: Final = TaskOptions()
 
 
@@ -68,6 +70,7 @@ class Task(Generic[P, R]):
     Attributes:
         name: its name in payloads, the wire format.
         function: the function.
+        parameters: which arguments it takes.
         max_attempts: claims that its jobs get; None for the queue's.
         backoff: a plan, or a function (attempt, error) → seconds; None for the queue's.
         timeout_ms: what one attempt may take; None for no limit.
@@ -85,15 +88,21 @@ class Task(Generic[P, R]):
         timeout: Duration | None = None,
         durability: Durability | None = None,
     ) -> None:
-        if not callable(function):
-            raise UsageError(f"a task must be a function, got {function!r}")
-        self.function = function
-        self.name = function.__name__ if name is None else name
+        if isinstance(function, str):
+            raise UsageError(f"a task must be a function, got {function!r}; a name is given as name={function!r}")
+        given: object = function.function if isinstance(function, Task) else function
+        self.function: Callable[P, R] = runnable(given, "task")
+        if name is None:
+            name = function.name if isinstance(function, Task) else name_of(self.function)
+        self.name: str = name
         if not is_task_name(self.name):
             raise UsageError(f"task name {self.name!r} must be 1 to 200 printable characters")
+        self.parameters = Parameters(self.name, self.function)
+        self._least, self._most = self.parameters.least, self.parameters.most
+        self._fitting: set[tuple[Any, ...]] = set()
         self.max_attempts = None if max_attempts is None else checked_attempts(max_attempts)
         self.backoff = backoff if backoff is None or callable(backoff) else plans.checked_plan(backoff)
-        self.timeout_ms = None if timeout is None else duration_ms(timeout, "timeout") or None
+        self.timeout_ms = None if timeout is None else checked_timeout(timeout)
         self.durability = None if durability is None else checked_durability(durability)
         self._doors = doors
         self._options = _given(
@@ -103,8 +112,8 @@ class Task(Generic[P, R]):
             durability=self.durability,
         )
         self.__name__ = self.name
-        self.__doc__ = function.__doc__
-        self.__wrapped__ = function
+        self.__doc__ = self.function.__doc__
+        self.__wrapped__ = self.function
 
     def __repr__(self) -> str:
         return f"Task({self.name!r})"
@@ -157,6 +166,7 @@ class Task(Generic[P, R]):
         Where a `job_id` of your own is given, the job's `created` says whether it is new.
 
         Raises:
+            ArgumentsError: the function can't be called with these arguments.
             UsageError: the arguments are not JSON.
             Conflict, QueueFull, NotAcknowledged, StoreUnavailable: as `Queue.enqueue`.
         """
@@ -211,12 +221,44 @@ class Task(Generic[P, R]):
         return NewJob(self._payload(args, kwargs), **self._options)
 
     def _new_jobs(self, calls: Calls) -> list[NewJob]:
-        return [self.new_job(args, kwargs) for args, kwargs in calls]
+        try:
+            return [self.new_job(args, kwargs) for args, kwargs in calls]
+        except (TypeError, ValueError) as error:
+            raise self._located(calls, error) from None
 
     def _payloads(self, calls: Calls) -> list[dict[str, Any]]:
-        return [self._payload(args, kwargs) for args, kwargs in calls]
+        try:
+            return [self._payload(args, kwargs) for args, kwargs in calls]
+        except (TypeError, ValueError) as error:
+            raise self._located(calls, error) from None
+
+    def _located(self, calls: Calls, error: Exception) -> Exception:
+        """The error with the number of the call that it is about, where that can be told."""
+        rows: Sequence[object] = calls if isinstance(calls, Sequence) else ()
+        for number, call in enumerate(rows):
+            if not isinstance(call, Sequence) or isinstance(call, (str, bytes)) or len(call) != 2:
+                what = "a call is a pair (positional arguments, keyword arguments)"
+                return ArgumentsError(f"task {self.name!r}: {what}, call {number} is {call!r:.200}")
+            try:
+                self._payload(*call)
+            except ArgumentsError as problem:
+                return ArgumentsError(f"{problem} (call {number})")
+            except (TypeError, ValueError):
+                break
+        return error
+
+    def _fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.parameters.check(args, kwargs)
+        if len(self._fitting) < _MOST_FITTING and not isinstance(args, (str, bytes)):
+            self._fitting.add((len(args), *kwargs))
 
     def _payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        # Whether a call fits depends on how many arguments it has and on their names: what has fitted is known.
+        if kwargs:
+            if (len(args), *kwargs) not in self._fitting or args.__class__ is str:
+                self._fit(args, kwargs)
+        elif not self._least <= len(args) <= self._most or args.__class__ is str:
+            self.parameters.check(args, kwargs)
         payload: dict[str, Any] = {"task": self.name}
         if args:
             payload["args"] = list(args)

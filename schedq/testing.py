@@ -164,9 +164,10 @@ class _Desk:
         try:
             call = self._queue.registry.find(job.payload)
             policy = outcome.Policy.of(settings, job, call.max_attempts, call.backoff)
+            call.check()
             # In a context of its own, as in a worker: no variable gets from one job to another, or to the test.
             result = contextvars.copy_context().run(self._result, job, call)
-            settlement = outcome.succeeded(job, result, policy)
+            settlement = outcome.succeeded(job, outcome.checked_result(result), policy)
         except KeyboardInterrupt:
             raise
         except NoHandler as missing:

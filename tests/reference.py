@@ -37,6 +37,7 @@ GROUPS = {
         "Bucket",
         "Pulse",
         "TaskPulse",
+        "UnknownTask",
         "Rate",
         "Spread",
         "Sample",
@@ -60,6 +61,7 @@ GROUPS = {
     "Errors": [
         "SchedqError",
         "UsageError",
+        "ArgumentsError",
         "ClosedError",
         "Conflict",
         "StoreUnavailable",

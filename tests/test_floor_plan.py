@@ -13,7 +13,18 @@ import schedq
 
 ROOT = Path(schedq.__file__).parent
 FLOORS = {
-    "facts": {"errors", "durability", "lifecycle", "keys", "backoff", "ids", "instants", "clocks", "crontab"},
+    "facts": {
+        "errors",
+        "durability",
+        "lifecycle",
+        "keys",
+        "backoff",
+        "ids",
+        "instants",
+        "clocks",
+        "crontab",
+        "callables",
+    },
     "words": {"settings", "payload", "job", "schedule", "lua", "escaping", "logger"},
     "decisions": {"task", "handle", "registry", "outcome", "running", "slots", "observer", "logs"},
     "requests": {"operations"},

@@ -9,7 +9,7 @@ from schedq import backoff as plans
 from schedq.durability import Durability, checked_durability
 from schedq.errors import UsageError
 from schedq.ids import new_ids, new_request
-from schedq.instants import duration_ms, instant_ms
+from schedq.instants import checked_timeout, duration_ms, instant_ms
 from schedq.job import NewJob, Options
 from schedq.keys import checked_id
 from schedq.operations import Argument
@@ -158,8 +158,5 @@ def _fields(options: Options) -> tuple[Argument, ...]:
     if options.backoff is not None:
         fields += ("backoff", plans.to_text(plans.checked_plan(options.backoff)))
     if options.timeout is not None:
-        timeout = duration_ms(options.timeout, "timeout")
-        if timeout == 0:
-            raise UsageError("timeout must be more than 0")
-        fields += ("timeout_ms", timeout)
+        fields += ("timeout_ms", checked_timeout(options.timeout))
     return tuple(fields)

@@ -157,7 +157,8 @@ class Runner:
                 if (call := self._begun(attempt)) is None:
                     return
                 policy = self._policy(attempt.job, call)
-                result = await self._call(attempt, call, policy)
+                call.check()
+                result = outcome.checked_result(await self._call(attempt, call, policy))
                 self.settle(attempt, outcome.succeeded(attempt.job, result, policy))
             except NoHandler as missing:
                 self._not_found(attempt, missing)

@@ -30,7 +30,7 @@ def deploy(make_queue: MakeQueue, queue: Handle, clock: Clock) -> MakeQueue:
     return lambda: make_queue(queue.name, clock=clock)
 
 
-def work() -> None:
+def work(depth: int = 0) -> None:
     """What is scheduled."""
 
 

@@ -14,6 +14,7 @@ import pytest
 from schedq import Discard, Fixed, JobCancelled, JobFailed, Snooze, current_job
 from schedq.job import ClaimedJob
 from schedq.observer import AttemptEnd, AttemptFacts, Observer
+from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate, until
@@ -150,7 +151,8 @@ def test_what_a_handler_raises_is_seen_around_it_and_told_at_the_end(queue: Hand
     assert errors == ["LookupError: no such customer"] * 2
 
 
-def test_a_job_that_nothing_can_run_is_told_without_a_task(queue: Handle, crew: Crew, diary: Diary) -> None:
+def test_a_job_that_nothing_can_run_is_told_without_a_task(make_queue: MakeQueue, crew: Crew, diary: Diary) -> None:
+    queue = make_queue(unknown_for=0)
     queue.task(lambda: None, name="another")
     crew.start(queue, observers=[diary])
 
