@@ -25,16 +25,21 @@ _LATEST_S: Final = 2.0
 have broken unnoticed, so that it is sent again, and its process may be busy."""
 _AGAIN_S: Final = 60.0
 """Seconds between two warnings about results that are deleted early."""
-_UNWATCHED_S: Final = 1.5
-"""Seconds between two looks in which Redis's clock may have stepped there and back. The holder looks every second."""
+_UNWATCHED_S: Final = 2.0
+"""Seconds between two looks in which Redis's clock may have stepped there and back. The holder looks every second, the
+first standby at least every second and a half."""
+_RESUMED_S: Final = 1.0
+"""Seconds in which all that stood still with this process have begun to renew what was due meanwhile."""
 
 
 class Reclaimer:
     """Sweeps one queue when a lease has ended, when a claim has none, and every 10 s.
 
-    After its own start, when Redis was away or slow, when its own process stood still, when Redis's clock has jumped,
-    or went unwatched (as by one that stands by and takes over), it rests for one renewal interval and as long as a
-    renewal may be late: live workers then renew first, and only the dead lose their jobs.
+    After its own start, when Redis was away or slow, when Redis's clock has jumped, or went unwatched (as by one that
+    stands by rarely and takes over), it rests for one renewal interval and as long as a renewal may be late: live
+    workers then renew first, and only the dead lose their jobs. When its own process stood still, others on its
+    machine may have done so as well; they renew as soon as they go on, so this rest is shorter. A process that stands
+    still again and again, as by C code that keeps the interpreter's lock, sweeps after each of these rests.
 
     Args:
         refresh: awaited before each sweep, for one whose settings may be old; it may call `use`.
@@ -53,6 +58,8 @@ class Reclaimer:
         self._refresh = refresh
         self._link = link
         self._rested_from = monotonic()
+        self._resumed_at = -math.inf
+        self._may_rest = True  # it has not rested for its own standing still since it last swept
         self._losses = link.outage.losses
         self._last: tuple[int, float, float] | None = None
         self._routine_at = monotonic()
@@ -75,10 +82,11 @@ class Reclaimer:
         answered_at = monotonic()
         last, self._last = self._last, (now_ms, asked_at, answered_at)
         gap_s = 0.0 if last is None else asked_at - last[2]
-        was_blind = gap_s > max(_UNWATCHED_S, _LATE * self._settings.renewal_s) or self._stood_still(late_s, gap_s)
-        if was_blind or self._losses != self._link.outage.losses or answered_at - asked_at > self._settings.renewal_s:
+        was_unwatched = gap_s - max(0.0, late_s) > max(_UNWATCHED_S, _LATE * self._settings.renewal_s)
+        if was_unwatched or self._losses != self._link.outage.losses:
             self._losses = self._link.outage.losses
             self._rested_from = answered_at
+        self._notice_own(late_s, gap_s, answered_at - asked_at, answered_at)
         if last is None or self._settings.clock is not None:
             return
         passed_ms = now_ms - last[0]
@@ -89,6 +97,24 @@ class Reclaimer:
             log.warning("queue %s: Redis's clock jumped by %+.1f s", self._settings.name, jump_ms / 1000)
             self._rested_from = answered_at
             self._shorten = jump_ms < 0
+
+    def _notice_own(self, late_s: float, gap_s: float, took_s: float, now: float) -> None:
+        """See whether this process stood still, or the answer took long, which may be this process's fault as well."""
+        renewal_s = self._settings.renewal_s
+        was_slow = took_s > renewal_s
+        if not (was_slow or self._stood_still(late_s, gap_s)):
+            self._may_rest = self._may_rest or now >= self._rests_until()
+        elif self._may_rest:
+            self._may_rest = False
+            self._resumed_at = now
+            if was_slow or late_s > 3 * renewal_s:  # so long nobody watched Redis's clock, if this is the holder
+                self._rested_from = now
+
+    def _rests_until(self) -> float:
+        """When live workers must have renewed."""
+        renewal_s = self._settings.renewal_s
+        until = max(self._rested_from + renewal_s, self._resumed_at + min(renewal_s, _RESUMED_S))
+        return until + min(renewal_s / 4, _LATEST_S)
 
     def _stood_still(self, late_s: float, gap_s: float) -> bool:
         """Whether this process stood still for so long, since it last looked, that a lease may have ended.
@@ -103,9 +129,9 @@ class Reclaimer:
         """Sweep if there is reason to; answers in how many seconds there will be one, or None."""
         now = monotonic()
         renewal_s = self._settings.renewal_s
-        rests_until = self._rested_from + renewal_s + min(renewal_s / 4, _LATEST_S)
-        if now < rests_until:
+        if now < (rests_until := self._rests_until()):
             return min(rests_until - now, renewal_s)  # a longer sleep would look as if the process had stood still
+        self._may_rest = True
         is_routine = now >= self._routine_at
         has_ended = promotion.first_lease_end_ms is not None and promotion.first_lease_end_ms <= promotion.now_ms
         is_due = has_ended or is_routine or promotion.unleased > 0 or self._shorten

@@ -152,6 +152,94 @@ def test_each_process_says_once_that_the_clock_has_stepped(
         assert said == [f"WARNING queue {queue.settings.name}: Redis's clock jumped by {step_s:+.1f} s"] * process
 
 
+class Standing:
+    """A reclaimer whose process stands still again and again, on a clock of its own."""
+
+    def __init__(self, reclaimer: Reclaimer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = monotonic() + 3600  # it has begun long ago
+        self._reclaimer = reclaimer
+        monkeypatch.setattr("schedq.reclaimer.monotonic", lambda: self.now)
+        reclaimer.notice(self._now_ms, self.now)
+
+    @property
+    def _now_ms(self) -> int:
+        return int((self.now + 1_800_000_000) * 1000)
+
+    async def look(self, after_s: float, late_s: float = 0.0) -> float | None:
+        """Look so long after the last time, of which so much was not planned."""
+        self.now += after_s
+        self._reclaimer.notice(self._now_ms, self.now, late_s)
+        return await self._reclaimer.look(seen())
+
+
+@pytest.mark.parametrize("planned_s", [0.02, 0.5, 1.0])
+def test_one_that_stands_still_again_and_again_rests_no_longer_than_once_between_two_sweeps(
+    queue: Handle, monkeypatch: pytest.MonkeyPatch, planned_s: float
+) -> None:
+    async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
+        standing = Standing(reclaimer, monkeypatch)
+        for _ in range(3):
+            job_id = lost_job(queue)
+            looks = 0
+            while queue.places() != {"pending": [job_id]}:
+                await standing.look(planned_s + 2.7, late_s=2.7)
+                looks += 1
+                assert looks <= 2
+            queue.purge()
+
+    step(queue, steps)
+
+
+def test_after_standing_still_once_it_rests_until_those_beside_it_have_renewed(
+    make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = make_queue(visibility_ms=30_000)
+
+    async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
+        standing = Standing(reclaimer, monkeypatch)
+        job_id = lost_job(queue)
+        assert await standing.look(9.0, late_s=8.0) == pytest.approx(3.0)  # not the 12 s of a renewal interval
+        assert queue.places() == {"processing": [job_id]}
+        await standing.look(3.0)
+        assert queue.places() == {"pending": [job_id]}
+
+    step(queue, steps)
+
+
+def test_after_standing_still_for_longer_than_a_lease_it_rests_for_a_renewal_interval(
+    make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = make_queue(visibility_ms=30_000)
+
+    async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
+        standing = Standing(reclaimer, monkeypatch)
+        job_id = lost_job(queue)
+        assert await standing.look(41.0, late_s=40.0) == pytest.approx(10.0)
+        for _ in range(11):
+            await standing.look(1.0)
+        assert queue.places() == {"processing": [job_id]}
+        await standing.look(1.0)
+        assert queue.places() == {"pending": [job_id]}
+
+    step(queue, steps)
+
+
+def test_one_that_stood_still_while_it_stood_by_rests_when_it_does_so_as_the_holder(
+    queue: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
+        standing = Standing(reclaimer, monkeypatch)
+        reclaimer.notice(standing._now_ms, standing.now, 2.7)
+        for _ in range(10):
+            standing.now += 1
+            reclaimer.notice(standing._now_ms, standing.now)
+        job_id = lost_job(queue)
+        assert await standing.look(3.7, late_s=2.7) == pytest.approx(RENEWAL_S)
+        assert queue.places() == {"processing": [job_id]}
+
+    step(queue, steps)
+
+
 def test_it_does_not_rest_while_all_is_well(queue: Handle, logs: Logs) -> None:
     async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
         await rest(await reclaimer.look(seen()))
