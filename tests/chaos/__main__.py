@@ -11,6 +11,7 @@ import click
 
 from tests.chaos import report
 from tests.chaos.faketime import MissingError, library, preloaded
+from tests.chaos.faults import INTERVALS_S, SCENES
 from tests.chaos.run import Options, failed, run
 from tests.servers import announced
 
@@ -26,11 +27,22 @@ MOST_TOLD = 20
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Another checkout, whose schedq every second worker runs.",
 )
+@click.option(
+    "--leave-out", multiple=True, type=click.Choice([*INTERVALS_S, *SCENES]), help="A fault not to do; may be repeated."
+)
 @click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="Write the result to this file, too.")
 @click.option("--keep", is_flag=True, help="Leave the folder with what the processes wrote and logged.")
 @click.option("--readme", "is_readme", is_flag=True, help="Write README's table from the recorded soak; runs nothing.")
 def main(
-    *, seconds: float, seed: int, rate: float, also: Path | None, record: Path | None, keep: bool, is_readme: bool
+    *,
+    seconds: float,
+    seed: int,
+    rate: float,
+    also: Path | None,
+    leave_out: tuple[str, ...],
+    record: Path | None,
+    keep: bool,
+    is_readme: bool,
 ) -> None:
     """Kill, freeze and cut off real processes while they work, and look whether anything was lost or done too often."""
     if is_readme:
@@ -47,7 +59,7 @@ def main(
         )
         faketime = None
     announced("scripts/chaos", None if faketime is None else preloaded(faketime))
-    result, complaints = run(Options(seconds, seed, rate, faketime, also, keep))
+    result, complaints = run(Options(seconds, seed, rate, faketime, also, keep, leave_out))
     for complaint in complaints[:MOST_TOLD]:
         print(complaint, file=sys.stderr)
     if len(complaints) > MOST_TOLD:

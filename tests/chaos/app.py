@@ -9,10 +9,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from schedq import Discard, Fixed, Queue, Snooze, current_job
+from tests.chaos import orders
 from tests.chaos.record import Recorder, now
 from tests.chaos.witness import Witness
 
@@ -22,6 +24,9 @@ NAMES: Final = ("first", "second")
 POLICIES: Final[dict[str, Literal["latest", "all"]]] = {"first": "latest", "second": "all"}
 """Each queue has one schedule in the code: its `catch_up`, which is its id, too."""
 SLOT_S: Final = 1
+OVERRUN_S, OVERRUN_TIMEOUT_S = 2.0, 0.5
+IGNORANT: Final = ("worker-1", "worker-3")
+"""Workers that lack the task `newcomer`, as in the middle of a deploy."""
 SPARED: Final = ("worker-0", "promoter-0")
 """Processes that nobody kills: their memory is looked at for growth."""
 
@@ -39,6 +44,7 @@ def made(name: str, redis: str | None) -> Queue:
         failed_history=400,
         min_keep=30,
         log_size=20_000,
+        unknown_for=timedelta(hours=3),  # by a clock that we set an hour ahead
     )
 
 
@@ -50,6 +56,7 @@ if "CHAOS_FOLDER" in os.environ:  # in a process of a run, not in one that only 
     recorder = Recorder(Path(os.environ["CHAOS_FOLDER"]), os.environ["CHAOS_KEY"])
     recorder.watch_for_gaps()
     Witness(recorder).attend()
+    orders.obey(Path(os.environ["CHAOS_FOLDER"]), os.environ["CHAOS_KEY"])
 
 
 @contextmanager
@@ -75,9 +82,9 @@ def noted(tag: str) -> Iterator[None]:
 
 
 async def brief(tag: str) -> None:
-    """Nothing, on the loop."""
+    """Nothing, on the loop; stops the loop if that was ordered."""
     with noted(tag):
-        pass
+        orders.block_if_asked()
 
 
 def quick(tag: str) -> None:
@@ -96,6 +103,18 @@ def doze(tag: str, seconds: float) -> None:
     """The same in a thread."""
     with noted(tag):
         time.sleep(seconds)
+
+
+def overrun(tag: str) -> None:
+    """Holds its thread for longer than its timeout."""
+    with noted(tag):
+        time.sleep(OVERRUN_S)
+
+
+async def newcomer(tag: str) -> None:
+    """A task that some workers do not know."""
+    with noted(tag):
+        pass
 
 
 async def single(tag: str, seconds: float) -> None:
@@ -150,4 +169,7 @@ HANDLERS: Final[tuple[Callable[..., Any], ...]] = (
 for queue in (first, second):
     for handler in HANDLERS:
         queue.task(handler)
+    queue.task(timeout=OVERRUN_TIMEOUT_S)(overrun)
+    if os.environ.get("CHAOS_NAME") not in IGNORANT:
+        queue.task(newcomer)
     queue.every(SLOT_S, id=POLICIES[queue.name], catch_up=POLICIES[queue.name])(tick)

@@ -12,6 +12,8 @@ from tests.chaos.faults import SERVER, Fault
 STILL: Final = "stood_still"
 _RECOVERY_S: Final = 0.5
 """Seconds after the end of a fault in which connections come back."""
+HARMLESS: Final = ("clock_step", "memory_squeeze", "script_flush", "loop_block")
+"""Faults that keep nobody from renewing a lease."""
 Stretch = tuple[float, float, str]
 
 
@@ -34,7 +36,7 @@ class Cover:
     ) -> None:
         self._own: dict[str, list[Stretch]] = defaultdict(list)
         for fault in faults:
-            if fault.kind not in ("clock_step", "memory_squeeze", "script_flush"):
+            if fault.kind not in HARMLESS:
                 self._own[fault.target].append((fault.since, fault.until + _RECOVERY_S, fault.kind))
         for process, stretches in gaps.items():
             self._own[process] += [(since, until, STILL) for since, until in stretches]

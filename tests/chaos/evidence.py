@@ -38,6 +38,15 @@ class Evidence:
     fired: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class Promise:
+    """How often something had to be done in time, how often it was not, and how long it took at most."""
+
+    judged: int = 0
+    broken: int = 0
+    most_ms: int = 0
+
+
 @dataclass
 class Verdict:
     """Counts; those of MUST_BE_ZERO must be.
@@ -53,6 +62,7 @@ class Verdict:
         slots_missed: without a job, and without an outage that says why.
         slots_coalesced: of an outage, for which its last one stands.
         slots_leapt: the same, where the server's clock was set past them.
+        broken: promises about single faults, of those that `promises` counts by fault.
         again: what explains how many second starts.
         complaints: a sentence for each thing that must not be.
     """
@@ -79,8 +89,19 @@ class Verdict:
     slots_missed: int = 0
     slots_coalesced: int = 0
     slots_leapt: int = 0
+    broken: int = 0
+    promises: dict[str, Promise] = field(default_factory=dict)
     again: Counter[str] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)
+
+    def hold(self, fault: str, took_s: float, allowed_s: float, text: str) -> None:
+        """Judge one promise; `text` says what took so long."""
+        promise = self.promises.setdefault(fault, Promise())
+        promise.judged += 1
+        promise.most_ms = max(promise.most_ms, round(took_s * 1000))
+        if took_s > allowed_s:
+            promise.broken += 1
+            self.say("broken", f"{fault}: {text} took {took_s:.1f} s; {allowed_s:.1f} s are allowed")
 
     def say(self, kind: str, text: str) -> None:
         """Count what must not be."""
@@ -90,5 +111,5 @@ class Verdict:
 
 MUST_BE_ZERO: Final = (
     "lost", "early", "after_completion", "twice_unexplained", "unfounded", "illegal", "recovered_late",
-    "slots_twice", "slots_missed",
+    "slots_twice", "slots_missed", "broken",
 )  # fmt: skip

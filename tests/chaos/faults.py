@@ -25,8 +25,16 @@ INTERVALS_S: Final = {
     "clock_step": 16.0,
     "memory_squeeze": 14.0,
     "server_slow": 11.0,
+    "loop_block": 5.0,
+    "executor_full": 11.0,
 }
-KINDS: Final = (*INTERVALS_S, "poison_kill", "client_skew")
+OF_JOBS: Final = ("poison_kill", "timed_out_thread", "unknown_task")
+"""Done by jobs, among those that producers enqueue."""
+OF_PROMISES: Final = ("timed_out_thread", "unknown_task")
+"""Those of them that are counted where their promise is judged."""
+SCENES: Final = ("blocked_workers", "fleet_kill", "old_release", "empty_store")
+"""Done beside the storm, one after the other, to workers and on a server of their own."""
+KINDS: Final = (*INTERVALS_S, *OF_JOBS, "client_skew", *SCENES)
 KILLS: Final = ("worker_kill", "promoter_kill", "redis_kill", "poison_kill")
 NETWORK: Final = ("cut", "black_hole", "lost_reply", "slow_wire", "client_kill")
 CLOCK: Final = ("client_skew", "clock_step")

@@ -15,6 +15,7 @@ MINUTE_S: Final = 60.0
 A_FEW: Final = 6
 """Lines of one kind that a process may write in a minute for one cause, and so for each fault that it had."""
 _VARIES: Final = re.compile(r"[0-9a-f]{8,}|\d+(\.\d+)?|(first|second)")
+_OF_A_HANDLER: Final = re.compile(r"^job \S+: \S+ failed(?: for good)?, attempt \d+[:,] ")
 _ABOUT_A_JOB: Final = re.compile(r"^job \S+: ")
 
 
@@ -40,6 +41,11 @@ def lines(path: Path) -> Iterator[Line]:
                 yield Line(at, pid, "", text)
             continue
         yield Line(at, pid, entry["message"], entry.get("traceback", ""))
+
+
+def is_schedqs_own(line: Line) -> bool:
+    """Whether the line shows an error of schedq itself; that of a handler belongs to the job that failed by it."""
+    return bool(line.traceback) and not _OF_A_HANDLER.match(line.text)
 
 
 def repeated(found: Iterable[Line], causes: int) -> dict[str, int]:

@@ -34,6 +34,14 @@ NAMES: Final = {
     "memory_squeeze": "memory is full: new jobs are refused",
     "server_slow": "Redis stands still for up to 2.5 s",
     "clock_step": "Redis's clock steps by an hour, forward or back",
+    "loop_block": "a handler stops a worker's event loop for up to 5 s",
+    "executor_full": "a worker's default executor is full, and its connections are reset",
+    "timed_out_thread": "a plain handler overruns its timeout, and holds its thread",
+    "unknown_task": "a worker gets a task that it does not know",
+    "blocked_workers": "a worker is killed while all other event loops stand still",
+    "fleet_kill": "40 candidates start together, and the promoter is killed",
+    "old_release": "workers of an old release start and end beside a new one",
+    "empty_store": "Redis comes back empty",
     "client_skew": "a worker whose clock is an hour ahead or behind, a promoter a day ahead",
 }
 _HEADS: Final = ("fault", "times", "jobs lost", "early", "begun after they had completed", "begun again because of it")
@@ -49,7 +57,7 @@ def text(result: Result) -> str:
     """What README says of it."""
     lines = [f"| {' | '.join(_HEADS)} |", f"|{'---|' * len(_HEADS)}"]
     outcomes = [f"{result[name]:,}" for name in ("lost", "early", "after_completion")]
-    for kind in KINDS:
+    for kind in [kind for kind in KINDS if kind in result["faults"]]:
         times = "not tested here" if kind in result["left_out"] else f"{result['faults'][kind]:,}"
         again = f"{result['again'].get(kind, 0):,}"
         lines.append(f"| {' | '.join([NAMES[kind], times, *outcomes, again])} |")

@@ -19,9 +19,10 @@ from tests.chaos.app import NAMES
 from tests.chaos.book import Book
 from tests.chaos.cover import Cover
 from tests.chaos.evidence import GONE, MUST_BE_ZERO, Evidence, Verdict
-from tests.chaos.faults import CLOCK, KILLS, NETWORK, SERVER
+from tests.chaos.faults import CLOCK, KILLS, NETWORK, OF_PROMISES, SERVER
 from tests.chaos.quiet import Quiet
 from tests.chaos.record import now
+from tests.chaos.scenes import Scenes
 from tests.chaos.servertime import ServerTime
 from tests.chaos.stage import Stage
 from tests.chaos.storm import Storm
@@ -46,6 +47,12 @@ class Options:
     faketime: Path | None
     also: Path | None
     keeps: bool
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def not_done(self) -> frozenset[str]:
+        """Faults that are not done here."""
+        return frozenset(self.left_out if self.faketime else (*CLOCK, *self.left_out))
 
 
 def run(options: Options) -> tuple[dict[str, Any], list[str]]:
@@ -53,18 +60,22 @@ def run(options: Options) -> tuple[dict[str, Any], list[str]]:
     with Stage(options.rate, options.seed, options.faketime, options.also, options.keeps) as stage:
         timetable = Timetable(stage.server.url, stage.server.client)
         watch = Watch(stage, timetable)
-        storm = Storm(stage, options.seed, options.seconds, timetable)
+        storm = Storm(stage, options.seed, options.seconds, timetable, options.not_done)
         stage.start_all()
         watch.start()
         _until(lambda: all(part.log.exists() and _is_ready(part.log) for part in stage.parts.values()), stage)
         _say(f"ready: {len(stage.parts)} processes")
+        scenes = Scenes(stage.folder, sorted(options.not_done))
+        scenes.start()
         storm.begin()
         while not storm.is_over:
             storm.turn()
             time.sleep(_TICK_S)
+        scenes.stop()
         _say(f"the storm is over: {sum(storm.counts.values())} faults")
         idle = Quiet(stage, storm, timetable).settle()
         ended = now()
+        scenes.join()
         final = _places(stage)
         fired = timetable.fired()
         watch.stop()
@@ -76,8 +87,11 @@ def run(options: Options) -> tuple[dict[str, Any], list[str]]:
         verdict = judge(
             Evidence(book, cover, time_shown, storm.faults, final, watch.told, ended, timetable.plans, fired)
         )
+        scenes.judge(verdict)
         verdict.complaints += idle + storm.deaths
-        result = _result(options, stage, storm, book, verdict, idle)
+        storm.counts.update({kind: verdict.promises[kind].judged for kind in OF_PROMISES if kind in verdict.promises})
+        storm.counts.update(scenes.counts)
+        result = _result(options, stage, storm, book, verdict, idle) | {"left_out": sorted(scenes.left_out)}
         _look_at_logs(result, verdict, stage, storm)
         if options.seconds >= STEADY_S:
             _look_at_growth(result, verdict, watch.sizes)
@@ -116,7 +130,6 @@ def _result(
         "network_faults": sum(storm.counts[kind] for kind in NETWORK),
         "faults": dict(storm.counts),
         "again": dict(verdict.again),
-        "left_out": [] if options.faketime else list(CLOCK),
         "seconds": round(options.seconds),
         "seed": options.seed,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -144,7 +157,7 @@ def _look_at_logs(result: dict[str, Any], verdict: Verdict, stage: Stage, storm:
             result["repeated_lines"] += 1
             verdict.complaints.append(f"{path.stem} spoke of more than the {len(stage.steps)} steps of the clock")
         for line in found:
-            if line.traceback:
+            if logs.is_schedqs_own(line):
                 result["tracebacks"] += 1
                 verdict.complaints.append(f"{path.stem}: {line.text}\n{line.traceback}")
 

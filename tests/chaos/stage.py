@@ -15,13 +15,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tests.chaos import faketime
+from tests.chaos import faketime, orders
 from tests.chaos.app import NAMES, SPARED
 from tests.chaos.network import Network
 from tests.chaos.record import Recorder, now
 from tests.chaos.servertime import Step
 from tests.servers import Server
 
+PASSWORD: Final = "chaos"
+USER: Final = "chaos"
+"""Whom the processes of the run log in as; the director has a user of its own, which nothing is done to."""
 ROOT: Final = Path(__file__).parents[2]
 APPS: Final = tuple(f"tests.chaos.app:{name}" for name in NAMES)
 WORKERS, PROMOTERS, PRODUCERS = 5, 2, 2
@@ -92,7 +95,9 @@ class Stage:
         self.folder = Path(tempfile.mkdtemp(prefix="schedq-chaos-"))
         self.recorder = Recorder(self.folder, "director")
         self.recorder.watch_for_gaps()
-        self.server = Server(topology="single", appendonly=True, appendfsync="always")
+        self.server = Server(
+            topology="single", appendonly=True, appendfsync="always", user=f"{USER} on >{PASSWORD} ~* &* +@all"
+        )
         self._clock = self.folder / "server-clock"
         if self.faketime is not None:
             self._clock.write_text("+0\n")
@@ -134,7 +139,8 @@ class Stage:
         paths = [str(ROOT)]
         if self.also is not None and name.startswith("worker") and number % 2:
             paths.insert(0, str(self.folder / "also"))
-        url = self.network.url(name)
+        # By name: to look a host up is a part of connecting that can be kept from happening, too.
+        url = self.network.url(name).replace("//127.0.0.1", f"//{USER}:{PASSWORD}@localhost")
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("SCHEDQ_", "REDIS_"))}
         environment |= {
             "CHAOS_FOLDER": str(self.folder),
@@ -159,6 +165,23 @@ class Stage:
         part = self.parts[name] = Part(name, life, popen, log)
         self.lives.append(part)
         return part
+
+    def order(self, part: Part, **what: float) -> None:
+        """Have a worker do something to itself, if it has come up; see `orders`."""
+        if orders.is_obeyed(self.folder, part.key):
+            orders.give(self.folder, part.key, **what)
+            part.send(orders.SIGNAL)
+
+    def let_in(self, *, is_let_in: bool) -> None:
+        """Take the password of the processes, or no longer; those that are connected are cut off.
+
+        Raises:
+            RedisError: the server can't be asked just now.
+        """
+        with self.server.client() as client:
+            client.execute_command("ACL", "SETUSER", USER, "resetpass", f">{PASSWORD if is_let_in else 'another'}")
+            if not is_let_in:
+                client.execute_command("CLIENT", "KILL", "USER", USER)
 
     def last_word(self, part: Part) -> float:
         """When a process last wrote something down. One that kills itself does that before."""

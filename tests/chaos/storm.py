@@ -10,6 +10,7 @@ import math
 import random
 import signal
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
@@ -27,6 +28,10 @@ _CALM_EVERY_S: Final = 120.0
 _CALM_BEFORE_S: Final = 3.0
 _CALM_AFTER_S: Final = LEASE_S + 3.0
 _RESPAWN_S: Final = 0.3
+_UNTIL_OBEYED_S: Final = 1.0
+"""Seconds that may pass until a handler comes along that stops the loop."""
+FULL_S: Final = 6.0
+"""Seconds for which the threads of a worker's default executor are busy."""
 _FEWEST: Final = 3
 """Workers that must be running for one more to be ended: on a slow machine a start takes its time."""
 
@@ -36,9 +41,12 @@ class Storm:
 
     Args:
         seed: which, when and to whom.
+        left_out: kinds that are not done.
     """
 
-    def __init__(self, stage: Stage, seed: int, seconds: float, timetable: Timetable) -> None:
+    def __init__(
+        self, stage: Stage, seed: int, seconds: float, timetable: Timetable, left_out: Collection[str] = ()
+    ) -> None:
         self.faults: list[Fault] = []
         self.counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
         self.deaths: list[str] = []
@@ -46,6 +54,7 @@ class Storm:
         self._timetable = timetable
         self._rng = random.Random(seed)
         self._seconds = seconds
+        self._left_out = left_out
         self._agenda = Agenda()
         self._is_server_busy = False
         self._is_calm = False
@@ -60,7 +69,7 @@ class Storm:
         self._ends_at = began + self._seconds
         self._agenda.add(began, self._rest)
         for kind, every in INTERVALS_S.items():
-            if kind != "clock_step" or self._stage.faketime is not None:
+            if kind not in self._left_out:
                 self._agenda.add(began + self._rng.uniform(0, every), lambda kind=kind: self._strike(kind))  # type: ignore[misc]
 
     @property
@@ -154,6 +163,25 @@ class Storm:
             self._note("worker_stop", part.key, since)
 
         self._agenda.last(seconds, thaw)
+
+    def _loop_block(self) -> None:
+        if part := self._pick("worker"):
+            since, seconds = now(), self._rng.choice((1.0, 2.7, 5.0))
+            self._stage.order(part, block=seconds)
+            self._agenda.last(seconds + _UNTIL_OBEYED_S, lambda: self._note("loop_block", part.key, since))
+
+    def _executor_full(self) -> None:
+        """Fill the executor, and lose Redis a moment later: to connect again must not need it."""
+        if part := self._pick("worker"):
+            self._stage.order(part, fill=FULL_S)
+
+            def cut() -> None:
+                if part.is_running and not (part.is_ended or part.is_frozen):
+                    self._stage.network.cut(part.name)
+                    self._note("executor_full", part.key, now())
+
+            self._agenda.last(0.4, cut)
+            self._agenda.last(FULL_S, lambda: None)
 
     # -- the network
 
@@ -273,6 +301,22 @@ class Storm:
     def _renew(self) -> None:  # the schedules' next slots are an hour away
         if self._is_server_busy or not self._timetable.renew():
             self._agenda.last(0.2, self._renew)
+
+    def _password_refused(self) -> None:
+        if self._is_server_busy:
+            return
+        since = now()
+        with suppress(redis.RedisError):
+            self._stage.let_in(is_let_in=False)
+            self._agenda.last(self._rng.choice((0.5, 1.5, 2.5)), lambda: self._take_password(since))
+
+    def _take_password(self, since: float) -> None:
+        if not self._is_server_busy:
+            with suppress(redis.RedisError):
+                self._stage.let_in(is_let_in=True)
+                self._note("password_refused", SERVER, since)
+                return
+        self._agenda.last(0.2, lambda: self._take_password(since))
 
     # -- calm
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.chaos.cover import Cover
 from tests.chaos.faults import SERVER, Fault
-from tests.chaos.logs import A_FEW, Line, lines, most_jumps, repeated
+from tests.chaos.logs import A_FEW, Line, is_schedqs_own, lines, most_jumps, repeated
 from tests.chaos.record import read
 from tests.chaos.servertime import ServerTime, Step
 
@@ -120,3 +120,10 @@ def test_the_script_says_what_it_can_do():
 
     assert said.returncode == 0, said.stderr
     assert {"--seconds", "--seed", "--record", "--readme", "--also", "--keep"} <= set(said.stdout.split())
+
+
+def test_a_traceback_of_a_handler_is_no_error_of_schedq():
+    assert not is_schedqs_own(Line(1, 2, "job 7f3a: refused failed for good, attempt 1: no", "Traceback"))
+    assert is_schedqs_own(Line(1, 2, "job 7f3a: its end could not be told", "Traceback"))
+    assert is_schedqs_own(Line(1, 2, "", "Traceback"))
+    assert not is_schedqs_own(Line(1, 2, "ready"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from schedq.lifecycle import COMPLETED, FINISHED
-from tests.chaos import recovery, slots
+from tests.chaos import promises, recovery, slots
 from tests.chaos.app import MAX_ATTEMPTS
 from tests.chaos.book import Claim, Job, Start
 from tests.chaos.evidence import GONE, Evidence, Verdict
@@ -39,6 +39,7 @@ def judge(evidence: Evidence) -> Verdict:
         _look_for_late_starts(verdict, evidence, job)
         _look_at_order(verdict, evidence, job, law)
     recovery.look(verdict, evidence)
+    promises.look(verdict, evidence)
     slots.look(verdict, evidence, accounts)
     return verdict
 
@@ -147,16 +148,31 @@ def _explain(verdict: Verdict, evidence: Evidence, job: Job, held: Claim, claim:
     ends = [op for op in job.ops if op.verb == "taken" and op.ended > since and op.began <= claim.ended]
     until = max(ends, key=lambda op: op.began).ended if ends else claim.ended
     share = SHARE_AT_A_STEP if evidence.time.went_ahead(since, until) else SHARE
-    kept = evidence.cover.within(held.process, since, until)
+    kept = evidence.cover.within(held.process, since, until) + _unread(evidence, held)
     if kept >= share * LEASE_S and can_end(evidence.time, since, until):
         verdict.twice_explained += 1
-        verdict.again[evidence.cover.longest(held.process, since, until)] += 1
+        verdict.again[evidence.cover.longest(held.process, since, until) or "loop_block"] += 1
     else:
         verdict.say(
             "twice_unexplained",
             f"{job.id} ({job.kind}): {held.process} held it, was kept from renewing it for {kept:.1f} of "
             f"{until - since:.1f} s, and {claim.process} began it again",
         )
+
+
+def _unread(evidence: Evidence, claim: Claim) -> float:
+    """Seconds in which a claim's answer lay unread, since a handler stopped the loop: what it got was not renewed."""
+    return max(
+        (
+            min(claim.ended, fault.until) - max(claim.began, fault.since)
+            for fault in evidence.faults
+            if fault.kind == "loop_block"
+            and fault.target == claim.process
+            and fault.since < claim.ended
+            and fault.until > claim.began
+        ),
+        default=0.0,
+    )
 
 
 def _look_for_late_starts(verdict: Verdict, evidence: Evidence, job: Job) -> None:
@@ -169,7 +185,10 @@ def _look_for_late_starts(verdict: Verdict, evidence: Evidence, job: Job) -> Non
             continue
         claim = job.claims.get(start.token)
         is_old = claim is not None and claim.began < completed
-        if claim is None or not is_old or evidence.cover.within(claim.process, claim.began, start.at) < SHARE * LEASE_S:
+        kept = 0.0
+        if claim is not None and is_old:
+            kept = evidence.cover.within(claim.process, claim.began, start.at) + _unread(evidence, claim)
+        if kept < SHARE * LEASE_S:
             verdict.say("after_completion", f"{job.id} ({job.kind}) began {start.at - completed:.2f} s after it")
 
 
