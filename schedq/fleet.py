@@ -1,7 +1,8 @@
 """The parent of `--processes`: starts workers as processes of their own and replaces the dead.
 
-Parent and child have a socket between them: the parent says `s` for each stop, the child says as its last words that it
-ends in order, or what it can't go on with. An exit code does not tell: a handler may end its process with any.
+Parent and child have a socket between them: the parent says `s` for each stop; the child says once that Redis serves
+it, and as its last words that it ends in order, or what it can't go on with. An exit code does not tell: a handler may
+end its process with any.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 
 from schedq.clocks import monotonic, sleep
 from schedq.logger import log
-from schedq.service import PARENT_FD
+from schedq.service import PARENT_FD, SERVED
 
 ENDED: Final = b"ended"
 """A child's last word when it ends in order: none is to take its place."""
@@ -40,6 +41,7 @@ class _Child:
         number: for logs.
         process: None while there is none.
         start_at: when the next one may start, on the monotonic clock.
+        is_served: Redis has served it, or one before it.
         is_finished: it ended in order, so no other one takes its place.
         complaint: what it could not go on with, nor could another one; '' if there was nothing.
         port: where on the loopback it answers questions, if it is to.
@@ -53,8 +55,10 @@ class _Child:
         self._deaths = 0
         self._started_at = 0.0
         self._wire: socket.socket | None = None
+        self._words = b""
         self.process: subprocess.Popen[bytes] | None = None
         self.start_at = 0.0
+        self.is_served = False
         self.is_finished = False
         self.complaint = ""
 
@@ -62,6 +66,7 @@ class _Child:
         """Start one; if the system can't, another attempt comes later."""
         self._started_at = monotonic()
         self._wire, theirs = socket.socketpair()
+        self._words = b""
         listener: socket.socket | None = None
         try:
             environment, fds = {**os.environ, PARENT_FD: str(theirs.fileno())}, [theirs.fileno()]
@@ -102,22 +107,28 @@ class _Child:
             self.process.kill()
 
     def look(self) -> int | None:
-        """Notice its end; answers its exit code then."""
-        code = None if self.process is None else self.process.poll()
+        """Hear it, and notice its end; answers its exit code then."""
+        if self.process is None:
+            return None
+        code = self.process.poll()
+        self._words += self._heard()
+        self.is_served = self.is_served or self._words.startswith(SERVED)
         if code is not None:
-            words = self._last_words()
+            words = self._words.removeprefix(SERVED)
+            assert self._wire is not None
+            self._wire.close()
             self.process = None
             self.is_finished = code == 0 and words == ENDED
             self.complaint = words.removeprefix(REFUSED).decode(errors="replace") if words.startswith(REFUSED) else ""
         return code
 
-    def _last_words(self) -> bytes:
+    def _heard(self) -> bytes:
+        """What it has said since it was last asked."""
         assert self._wire is not None
-        with self._wire:
-            with suppress(OSError):
-                # Not to the end of the stream: a process that it has forked may hold the other side.
-                return self._wire.recv(_MOST_WORDS, socket.MSG_DONTWAIT)
-            return b""
+        with suppress(OSError):
+            # Not to the end of the stream: a process that it has forked may hold the other side.
+            return self._wire.recv(_MOST_WORDS, socket.MSG_DONTWAIT)
+        return b""
 
     def wait_for_the_next(self, reason: str) -> None:
         """Say why there is none, and when the next one may start: the later, the more die soon after their start."""
@@ -186,7 +197,9 @@ class Fleet:
 
     def _died(self, child: _Child, code: int) -> None:
         reason = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        if child.complaint:
+        if child.complaint and any(each.is_served for each in self._children):
+            child.wait_for_the_next(child.complaint)  # the others wait as well until it has passed
+        elif child.complaint:
             self._give_up(child.complaint)
         elif not self._stops:
             child.wait_for_the_next(reason)

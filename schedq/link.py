@@ -16,7 +16,7 @@ from schedq.clocks import monotonic
 from schedq.connection import faults
 from schedq.connection.aline import AsyncLine
 from schedq.connection.exchange import Exchange
-from schedq.errors import SchedqError, UsageError
+from schedq.errors import SchedqError, StoreUnavailable, UsageError
 from schedq.logger import log
 from schedq.operations import Block, Flow, Operation, Round, firm
 
@@ -27,6 +27,9 @@ _FIRST_WAIT_S: Final = 0.05
 _LONGEST_WAIT_S: Final = 1.0
 _AGAIN_S: Final = 60.0
 _MOST_SAID: Final = 20
+_MOST_REASONS: Final = 4
+"""Reasons of one outage that are logged within a minute."""
+_SETTLED_S: Final = 2.0
 
 
 class Outage:
@@ -35,17 +38,30 @@ class Outage:
     Only those that are asking count: one that lost Redis and has nothing to ask for now would never hear it answer.
     Any thread may use it.
 
+    A server that refuses the password, or an operation, is out as well once it has let us in, or carried that
+    operation out: passwords and access rules are changed on a server and its clients at different moments. Before
+    that it is a mistake, which is final.
+
+    Args:
+        label: the place, for logs.
+        claimed: called once, when it has answered a claim, by the loop that had sent it.
+
     Attributes:
         losses: how many times it was lost so far.
+        has_answered: it has let us in, at least once.
     """
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, claimed: Callable[[], object] = lambda: None) -> None:
         self.losses = 0
+        self.has_answered = False
         self._label = label
+        self._claimed = claimed
         self._since = 0.0
         self._is_lost = False
-        self._has_answered = False  # somebody, since it was last lost
+        self._is_answering = False  # somebody got an answer since it was last lost
         self._without: set[object] = set()
+        self._said: dict[str, float] = {}  # reasons, and when they were logged last
+        self._carried_out: set[str] = set()
         self._lock = threading.RLock()
 
     @property
@@ -54,33 +70,65 @@ class Outage:
         with self._lock:
             return monotonic() - self._since if self._is_lost else 0.0
 
+    def has_let(self, operation: str) -> bool:
+        """Whether it has carried out an operation of this name before; or has let us in, if it is ''."""
+        return operation in self._carried_out if operation else self.has_answered
+
+    def is_final(self, operation: str) -> bool:
+        """Whether it is a mistake, and no outage, that it refuses an operation of this name.
+
+        It is one if this, or what this process is there for, was never carried out: claims, or else promoting.
+        """
+        done = self._carried_out
+        return operation not in done and (
+            not done or operation == "claim" or not ("claim" in done or "promote" in done)
+        )
+
+    def carried_out(self, operation: str) -> None:
+        """It did not refuse an operation of this name."""
+        if operation not in self._carried_out:
+            self._carried_out.add(operation)
+            if operation == "claim":
+                self._claimed()
+
     def lost(self, who: object, error: Exception) -> None:
         """It did not answer `who`, which asks again until it does."""
         with self._lock:
+            now, reason = monotonic(), faults.reason(error)
             if not self._is_lost:
-                self._since = monotonic()
+                self._since, self._said = now, {reason: now}
                 self.losses += 1
-                log.warning(
-                    "%s: lost (%s); trying again until it is back",
-                    self._label,
-                    str(error) or type(error).__name__,
-                )
-            self._is_lost, self._has_answered = True, False
+                log.warning("%s: lost (%s); trying again until it is back", self._label, reason)
+            elif self._is_news(reason, now, faults.is_silence(error)):
+                self._said[reason] = now
+                log.warning("%s: still lost after %.0f s (%s)", self._label, now - self._since, reason)
+            self._is_lost, self._is_answering = True, False
             self._without.add(who)
+
+    def _is_news(self, reason: str, now: float, is_silence: bool) -> bool:  # noqa: FBT001 - a fact
+        """Whether a lasting outage's reason is to be said: another one, or the same a minute later.
+
+        In the first moments connections break in several ways, which all say the same: nobody answers.
+        """
+        if is_silence and now - self._since < _SETTLED_S:
+            return False
+        self._said = {said: at for said, at in self._said.items() if now - at < _AGAIN_S}
+        return reason not in self._said and len(self._said) < _MOST_REASONS
 
     def back(self, who: object) -> None:
         """It answered `who`. It is back when it has answered all that had lost it and still ask."""
+        self.has_answered = True
         if not self._is_lost:  # asked after every answer, so without the lock: a loss of its own each has told before
             return
         with self._lock:
-            self._has_answered = True
+            self._is_answering = True
             self.rest(who)
 
     def rest(self, who: object) -> None:
         """`who` asks nothing for now, answered or not: the others find out whether Redis answers."""
         with self._lock:
             self._without.discard(who)
-            if self._is_lost and self._has_answered and not self._without:
+            if self._is_lost and self._is_answering and not self._without:
                 self._is_lost = False
                 log.warning("%s: back after %.1f s", self._label, monotonic() - self._since)
 
@@ -159,7 +207,7 @@ class Link:
                 try:
                     await self._line.connect()
                 except (SchedqError, *faults.BROKEN_LINE) as error:
-                    if not faults.is_passing(error):
+                    if not (faults.is_passing(error) or self.outage.has_answered):
                         raise faults.named(error, "connect", self._address) from error
                     self.outage.lost(self, error)
                     failed()
@@ -198,24 +246,26 @@ class Link:
             operations: what to send.
             failed: called after each sending that was not answered; the next one may be long in coming.
         """
-        exchange = Exchange(operations, self._address, self._queue, math.inf)
+        outage = self.outage
+        exchange = Exchange(operations, self._address, self._queue, math.inf, outage.has_let)
         with self._asks():
             while not exchange.is_done:
                 try:
                     replies = await self._line.ask(exchange.commands())
                 except (SchedqError, *faults.BROKEN_LINE) as error:
-                    if faults.is_passing(error):
-                        self.outage.lost(self, error)
+                    if faults.is_passing(error) or outage.has_answered:
+                        outage.lost(self, error)
                     wait = exchange.failed(error)
                     if failed is not None:
                         failed()
                 else:
-                    self.outage.back(self)
-                    self._look_at(replies)
                     wait = exchange.take(replies)
+                    self._look_at(replies, exchange.revoked)
                 if wait:
                     await asyncio.sleep(wait)
-        return exchange.answers
+        return [
+            self._seen(operation.name, answer) for operation, answer in zip(operations, exchange.answers, strict=True)
+        ]
 
     @contextmanager
     def _asks(self) -> Iterator[None]:
@@ -233,12 +283,30 @@ class Link:
         self.outage.forget(self)
         await self._line.aclose()
 
-    def _look_at(self, replies: list[Any]) -> None:
-        """Say what Redis answers instead of serving; after a failover the address may lead to another server."""
-        for reply in replies:
-            if isinstance(reply, Exception) and faults.is_passing(reply):
-                if faults.is_moved(reply):
-                    self._complaint.say(f"queue {self._queue.name} has moved to another node", reply, logging.INFO)
+    def _seen(self, operation: str, answer: Any) -> Any:
+        """The answer, what is known of the server by it, and a refusal that is no mistake as one that passes."""
+        if not isinstance(answer, SchedqError):
+            self.outage.carried_out(operation)
+        elif isinstance(answer, UsageError) and not self.outage.is_final(operation):
+            return StoreUnavailable(str(answer))
+        return answer
+
+    def _look_at(self, replies: list[Any], revoked: Exception | None) -> None:
+        """Notice whether Redis serves; say what it answers instead. The address may lead to another server by now."""
+        if revoked is not None:
+            self.outage.lost(self, revoked)
+            self._line.close(faults.reason(revoked))  # there may be another user or password to come back with
+            return
+        problems = [reply for reply in replies if isinstance(reply, Exception)]
+        if not problems:
+            self.outage.back(self)
+            return
+        if len(problems) < len(replies) or not all(map(faults.is_refusal, problems)):
+            self.outage.back(self)
+        for problem in problems:
+            if faults.is_passing(problem):
+                if faults.is_moved(problem):
+                    self._complaint.say(f"queue {self._queue.name} has moved to another node", problem, logging.INFO)
                 else:
-                    self._complaint.say(f"{self._address.label} answers, and does not serve", reply)
+                    self._complaint.say(f"{self._address.label} answers, and does not serve", problem)
                 return

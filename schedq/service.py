@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Final, cast
 
 from schedq.aio import AsyncQueue
@@ -19,6 +21,8 @@ from schedq.worker import Worker
 
 PARENT_FD: Final = "SCHEDQ_PARENT_FD"
 """Environment variable of a child of `--processes`: the socket between it and its parent."""
+SERVED: Final = b"served "
+"""What a child says to its parent when Redis has answered its first claims."""
 
 
 async def run_worker(worker: Worker) -> None:
@@ -27,6 +31,8 @@ async def run_worker(worker: Worker) -> None:
     Raises:
         UsageError: Redis refuses for a reason that does not pass by itself.
     """
+    if parent := os.environ.get(PARENT_FD):
+        worker.served = partial(_say, int(parent), SERVED)
     _obey(worker.stop)
     try:
         await worker.run()
@@ -107,6 +113,11 @@ def _obey(stop: Callable[[], None]) -> None:
             signal.signal(number, lambda _number, _frame: None)
     if fd is not None:
         loop.add_reader(int(fd), _hear_parent, int(fd), stop)
+
+
+def _say(fd: int, words: bytes) -> None:
+    with suppress(OSError):  # the parent is gone
+        os.write(fd, words)
 
 
 def _hear_parent(fd: int, stop: Callable[[], None]) -> None:

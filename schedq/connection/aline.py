@@ -164,9 +164,9 @@ class AsyncLine:
             greeting.judge_waits(waits, await self._send(greeting.trials(waits)), self._known)
             self._sure.update(waits)
 
-    def close(self) -> None:
-        """Close the connection; the next request opens it again."""
-        self._break(LineBroken("the connection was closed"))
+    def close(self, why: str = "the connection was closed") -> None:
+        """Close the connection; the next request opens it again. `why` is for those who wait for replies."""
+        self._break(LineBroken(why))
 
     async def aclose(self) -> None:
         """Close the connection and wait until everything about it has ended."""

@@ -7,7 +7,7 @@ that got lost, a server that was loading, a script that was unknown), which an a
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from schedq.clocks import monotonic
@@ -30,15 +30,24 @@ class Exchange:
         address: for errors.
         queue: the one that they are about.
         retry_for: seconds until trouble is no longer waited out.
+        has_let: whether the server has carried out an operation of this name before, or let us in before if it is '':
+            that it refuses now is then waited out as well. If not given, what it refuses ends in an error at once.
 
     Attributes:
         answers: per operation, its answer or the SchedqError it ended in; complete when `is_done`.
+        revoked: what the server last said to an operation that it has carried out before and refuses now, or None.
     """
 
     def __init__(
-        self, operations: Sequence[Operation[Any]], address: Address, queue: Settings, retry_for: float
+        self,
+        operations: Sequence[Operation[Any]],
+        address: Address,
+        queue: Settings,
+        retry_for: float,
+        has_let: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self.answers: list[Any] = [None] * len(operations)
+        self.revoked: Exception | None = None
         self._operations = operations
         self._address = address
         self._guard = (queue.keys.never,) if queue.tagged else ()
@@ -46,6 +55,7 @@ class Exchange:
         self._has_waits = any(operation.waits for operation in operations)
         self._with_source: set[int] = set()
         self._patience_s = retry_for
+        self._has_let = has_let
         self._trouble_since: float | None = None
         self._wait_s = _FIRST_WAIT_S
 
@@ -71,6 +81,7 @@ class Exchange:
         """
         again: list[int] = []
         passing: Exception | None = None
+        self.revoked = None
         count = len(self._left)
         kept = dict(zip(self.waits(), replies[count:], strict=True)) if len(replies) > count else {}
         for number, reply in zip(self._left, replies[:count], strict=True):
@@ -85,23 +96,29 @@ class Exchange:
             elif faults.is_unknown_script(reply) and number not in self._with_source:
                 self._with_source.add(number)
                 again.append(number)
+            elif self._is_revoked(reply, operation):
+                passing = self.revoked = reply
+                again.append(number)
             elif faults.is_passing(reply):
                 passing = reply
                 again.append(number)
             else:
                 self.answers[number] = faults.named(reply, operation.name, self._address)
         self._left = again
-        return 0.0 if passing is None else self.failed(passing)
+        return 0.0 if passing is None else self._failed(passing, passes=True)
 
     def failed(self, error: Exception) -> float:
         """The connection failed; answers how many seconds to wait before sending again.
 
         When the patience is used up, whatever is left ends in the error.
         """
+        return self._failed(error, passes=faults.is_passing(error) or self._has_let(""))
+
+    def _failed(self, error: Exception, *, passes: bool) -> float:
         now = monotonic()
         if self._trouble_since is None:
             self._trouble_since = now
-        is_over = not faults.is_passing(error) or now - self._trouble_since >= self._patience_s
+        is_over = not passes or now - self._trouble_since >= self._patience_s
         again: list[int] = []
         for number in self._left:
             operation = self._operations[number]
@@ -115,6 +132,9 @@ class Exchange:
         wait = min(self._wait_s, max(0.0, self._trouble_since + self._patience_s - now))
         self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s)
         return wait * random.uniform(0.5, 1)  # noqa: S311 - spreads load, guards nothing
+
+    def _is_revoked(self, reply: Exception, operation: Operation[Any]) -> bool:
+        return self._has_let(operation.name) and faults.is_refusal(reply)
 
     def _confirmed(self, operation: Operation[Any], answer: Any, kept: Mapping[Wait, Any]) -> Any:
         """The answer, if its waits were kept."""

@@ -36,6 +36,11 @@ _IN_SCRIPT: Final = re.compile(r"@user_script: ?\d+: -?(?P<error>(?P<code>[A-Z]+
 _DENIED_IN_SCRIPT: Final = ("ACL failure in script", "The user executing the script can't")
 """How servers of different age say NOPERM there."""
 
+_UNKNOWN_COMMAND: Final = re.compile(
+    r"(unknown|unsupported) (redis )?command( called|,? [`'\"]?(?P<name>[A-Za-z.|-]+))?", re.IGNORECASE
+)
+"""How a server says that it lacks a command, or that it was renamed."""
+
 _BAD_CERTIFICATE: Final = re.compile(r"certificate verify failed: (?P<why>.*?)\.? \(_ssl")
 """How Python's ssl module says that it does not trust the other side."""
 
@@ -56,11 +61,35 @@ class Where(Protocol):
 
 def is_passing(error: Exception) -> bool:
     """Whether the same request may well succeed a little later, on a new connection."""
-    if isinstance(error, QueueFull) or _is_refusal(_told(error)):
+    told = _told(error)
+    if isinstance(told, (QueueFull, UsageError)) or is_refusal(told):
         return False
-    if isinstance(error, StoreUnavailable):
+    if isinstance(told, StoreUnavailable):
         return True
     return isinstance(error, BROKEN_LINE) or _code(error) in _PASSING
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the server knows what was asked, and will not do it: until somebody changes something there, or here."""
+    error = _told(error)
+    return _is_refusal(error) or _is_forbidden(error) or bool(_UNKNOWN_COMMAND.search(str(error)))
+
+
+def is_silence(error: Exception) -> bool:
+    """Whether nothing is known but that the server does not answer."""
+    error = _told(error)
+    return isinstance(error, BROKEN_LINE) and not is_refusal(error) and not _BAD_CERTIFICATE.search(str(error))
+
+
+def reason(error: Exception) -> str:
+    """Why a server can't be used at the moment, to stand behind its name."""
+    error = _told(error)
+    text = _text(error) or type(error).__name__
+    if _is_stranger(error):
+        return f"it refuses the user name or password: {text}"
+    if bad := _BAD_CERTIFICATE.search(text):
+        return f"its certificate is refused: {bad['why']}"
+    return text
 
 
 def is_moved(error: Exception) -> bool:
@@ -90,12 +119,17 @@ def named(error: Exception, what: str, at: Where) -> SchedqError:
         return error
     if _is_stranger(error):
         return UsageError(f"{where} refuses the user name or password: {text}")
-    if _code(error) == "NOPERM" or any(words in text for words in _DENIED_IN_SCRIPT):
+    if _is_forbidden(error):
         return UsageError(
             f"{what}: the Redis user may not do this on {where}: {text}; `schedq doctor --acl` prints what it needs"
         )
     if _code(error) == "OOM" or "OOM command not allowed" in text:
         return QueueFull(f"{what}: the memory of {where} is full (maxmemory)")
+    if lacking := _UNKNOWN_COMMAND.search(text):
+        command = f"the command {lacking['name']}" if lacking["name"] else "a command of the script"
+        return UsageError(
+            f"{what}: {where} does not know {command}; schedq needs all commands of Redis 6.2 or later, or of Valkey"
+        )
     if "WRONGTYPE" in text:
         return Conflict(f"{what}: {text[text.index('WRONGTYPE') :]}; another program's data, or damaged data")
     if _NO_DATABASE in text:
@@ -123,9 +157,9 @@ def likeliest_to_pass(problems: Sequence[SchedqError]) -> SchedqError:
 
 
 def _told(error: Exception) -> Exception:
-    """What the server said: on a unix socket the asyncio client wraps a refusal in an error of the connection."""
+    """What happened: on a unix socket the asyncio client wraps what ends a handshake in an error of the connection."""
     cause = error.__cause__
-    if isinstance(error, exceptions.ConnectionError) and isinstance(cause, exceptions.RedisError):
+    if isinstance(error, exceptions.ConnectionError) and isinstance(cause, (exceptions.RedisError, SchedqError)):
         return cause
     return error
 
@@ -133,6 +167,11 @@ def _told(error: Exception) -> Exception:
 def _is_refusal(error: Exception) -> bool:
     """Whether the server will have nothing to do with us until somebody changes something."""
     return _is_stranger(error) or _NO_DATABASE in str(error)
+
+
+def _is_forbidden(error: Exception) -> bool:
+    """Whether the server knows the user, who may not do this."""
+    return _code(error) == "NOPERM" or any(words in str(error) for words in _DENIED_IN_SCRIPT)
 
 
 def _is_stranger(error: Exception) -> bool:

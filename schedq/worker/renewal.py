@@ -87,6 +87,7 @@ class Renewal(threading.Thread):
             exchange.take(self._line.ask(exchange.commands()))
         answer = exchange.answers[0]
         if isinstance(answer, SchedqError):
+            self._line.close()  # there may be another user or password to come back with
             raise answer
         words: list[str] = answer
         return words

@@ -66,7 +66,8 @@ class Waker:
         except (SchedqError, *faults.BROKEN_LINE) as error:
             is_early = monotonic() - began < _BLOCK_S
             if is_early:
-                self._outage.lost(self, error)
+                if faults.is_passing(error) or self._outage.has_answered:  # else it is a mistake, which a pump tells
+                    self._outage.lost(self, error)
                 # If the server has gone the other connections notice in a moment: a claim that is sent on one of them
                 # before that would have to be looked for until the server is back.
                 await asyncio.sleep(_NOTICED_S)

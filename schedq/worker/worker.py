@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -56,6 +56,7 @@ class Worker:
     Attributes:
         id: names the worker in Redis and in logs.
         queues: as given.
+        served: called once, when each of its servers has answered a claim: none refuses it by mistake.
 
     Raises:
         UsageError: no queue, one twice, one that can run nothing, or a number that makes no sense.
@@ -99,6 +100,7 @@ class Worker:
         self.threads = Threads(concurrency)
         self.queues = tuple(queues)
         self._watchdog = Watchdog(self.id, still=watchdog, slow=slow)
+        self.served: Callable[[], object] = lambda: None
         self._grace = grace
         self._is_burst = burst
         self._stops = 0
@@ -154,7 +156,7 @@ class Worker:
         )
         outages: dict[Address, Outage] = {}
         for queue in self.queues:
-            outage = outages.setdefault(queue.address, Outage(queue.address.label))
+            outage = outages.setdefault(queue.address, Outage(queue.address.label, self._look_whether_served))
             self._stations.append(Station(queue, outage, shared))
         names = ", ".join(queue.name for queue in self.queues)
         log.info("worker %s: ready for %s, %d at a time", self.id, names, self.concurrency)
@@ -181,6 +183,10 @@ class Worker:
         """Slots are stuck, or free again: let Redis know soon."""
         for station in self._stations:
             self._background.run(station.heartbeat.hurry())
+
+    def _look_whether_served(self) -> None:
+        if all(station.outage.has_let("claim") for station in self._stations):
+            self.served()
 
     def _beside_the_pumps(self) -> list[Coroutine[Any, Any, None]]:
         """What else is done on the worker's loop."""

@@ -18,7 +18,7 @@ from schedq.operations import attempts, views
 from tests.conftest import MakeQueue
 from tests.servers import Server
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, asked, broken_laws, until
+from tests.worker.crew import Crew, asked, broken_laws
 
 
 def test_an_outage_is_said_once_however_many_notice_it(logs: Logs) -> None:
@@ -200,28 +200,6 @@ def test_a_server_that_was_demoted_is_waited_for_without_a_flood(make_queue: Mak
 
     assert 1 <= len([line for line in logs() if "does not serve" in line]) <= 3
     assert len(logs()) < 15
-
-
-def test_a_worker_whose_user_may_no_longer_run_scripts_says_so_and_ends(make_queue: MakeQueue, crew: Crew) -> None:
-    with Server() as server:
-        refused, other = make_queue(at=server), make_queue()
-        gate = threading.Event()
-        for queue in (refused, other):
-            queue.task(name="hold")(lambda: gate.wait(20))
-        post = crew.start(refused, other)
-        job_id = other.enqueue({"task": "hold"})
-        until(lambda: other.places().get("processing"))
-
-        with server.client() as client:
-            client.execute_command("ACL", "SETUSER", "default", "-@scripting")
-        refused.redis.zadd(refused.keys.wake, {"1": 0})
-        post.join()
-        gate.set()
-
-        assert isinstance(post.error, UsageError)
-        assert "the Redis user may not do this" in str(post.error)
-        post.error = None
-    assert other.places() == {"pending": [job_id]}  # what another queue's server can be told is given back
 
 
 def test_losses_and_returns_that_several_threads_notice_at_once_are_said_in_turn(logs: Logs) -> None:
