@@ -12,6 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from schedq.connection import resolver
+from schedq.connection.credentials import Guarded
 
 REPLY_S: Final = 5.0
 """Seconds to wait for a reply, or for a connection, before the connection is given up."""
@@ -80,8 +81,10 @@ class Place:
 
     def _arguments(self, name: str, connect_s: float) -> dict[str, Any]:
         keepalive = {} if self.kind == "UnixDomainSocketConnection" else {"socket_keepalive": True}
+        provider = self.settings.get("credential_provider")
         return {
             **self.settings,
+            **({} if provider is None else {"credential_provider": Guarded(provider)}),
             **keepalive,
             "client_name": name,
             "driver_info": None,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Any, Final, NoReturn
@@ -13,6 +14,7 @@ import redis.connection as connections
 
 from schedq import embedded
 from schedq.connection.cluster import Cluster
+from schedq.connection.credentials import PASSWORD_FILE, PasswordFile
 from schedq.connection.own_server import OwnServer
 from schedq.connection.place import Place
 from schedq.connection.sentinel import Sentinels
@@ -42,7 +44,8 @@ _SHAPE: Final = re.compile(
 _HOST: Final = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::(?P<port>[0-9]*))?")
 _HIGHEST_PORT: Final = 65_535
 _OPTIONS: Final = frozenset(
-    {"client_name", "host", "password", "path", "port", "sentinel_password", "sentinel_username", "username"}
+    {"client_name", "host", "password", "password_file", "path", "port", "username"}
+    | {"sentinel_password", "sentinel_password_file", "sentinel_username"}
 )
 """What a query may say, beside `ssl_…` and what the client library makes numbers of."""
 
@@ -125,6 +128,28 @@ class _Parts:
                 self.refuse("a host is missing; write HOST:PORT, and a comma between two")
             yield host, own or port
 
+    def credentials(self, user: Sequence[str], default: str | None = None) -> dict[str, Any]:
+        """Take a user's name and password, or password file, out of what was given.
+
+        Args:
+            user: what the URL calls a user's name and password.
+            default: the file of a URL that says neither a password nor a file.
+
+        Returns:
+            The settings of that user, in the client library's words.
+
+        Raises:
+            UsageError: the URL says both a password and a file.
+        """
+        name, secret = user
+        path = self.given.pop(f"{secret}_file", None)
+        if path and secret in self.given:
+            self.refuse(f"it says {secret} and {secret}_file; one of the two, please")
+        if secret not in self.given and (path := path or default):
+            return {"credential_provider": PasswordFile.at(path, self.given.pop(name, None))}
+        found = zip(("username", "password"), (self.given.pop(each, None) for each in user), strict=True)
+        return {word: value for word, value in found if value is not None}
+
     def refuse(self, reason: str) -> NoReturn:
         """Raise it as wrong."""
         raise UsageError(f"Redis URL {without_secret(self.url)!r}: {reason}")
@@ -163,13 +188,16 @@ def _read(url: str) -> _Parts | None:
     try:
         hosts = hosts_of(shape["hosts"])
         given = connections.parse_url(f"{simple}://?{shape['query'] or ''}")
+        given.pop("credential_provider", None)  # an object, which no URL can name
     except ValueError:
         return None
     user, _, password = (shape["user"] or "").partition(":")
     given |= {name: unquote(value) for name, value in zip(_USER, (user, password), strict=True) if value}
     kind = given.pop("connection_class", connections.Connection).__name__
     path = shape["path"] or ""
-    return _Parts(url, kind, given, hosts, path if simple == "unix" else path.strip("/"))
+    parts = _Parts(url, kind, given, hosts, path if simple == "unix" else path.strip("/"))
+    given |= parts.credentials(_USER, os.environ.get(PASSWORD_FILE))
+    return parts
 
 
 def _is_cut_password(hosts: str, path: str, query: str, scheme: str) -> bool:
@@ -220,6 +248,6 @@ def _sentinels(parts: _Parts) -> Sentinels:
         parts.refuse(f"the database after the service must be a number, not {db!r}")
     way = Place(parts.kind, {**taken(parts.given, WHO), "db": int(db)})
     # Their user is another one than the servers': most have none.
-    theirs = {name: value for name in _USER if (value := parts.given.get(f"sentinel_{name}")) is not None}
+    theirs = parts.credentials([f"sentinel_{name}" for name in _USER])
     asked = Place(parts.kind, {**taken(parts.given, frozenset()), **theirs})
     return Sentinels(way, tuple(asked.at(*host) for host in parts.hosts_at(SENTINEL_PORT)), unquote(service))
