@@ -35,6 +35,7 @@ _STORED: Final = (
     "replicas",
 )
 
+_ON_THE_WAY_S: Final = 1.0
 _DURATIONS: Final = ("completed_ttl", "min_keep", "unknown_for", "retry_for")
 
 
@@ -51,7 +52,8 @@ class Settings:
         completed_history: most completed jobs that are kept, 1,000 of them while Redis is nearly full; the oldest go
             first. 0 keeps none after `min_keep`.
         failed_history: failed jobs that are kept, and cancelled ones; they have no TTL.
-        min_keep: seconds that a finished record stays whatever the caps, so that a request sent again finds it.
+        min_keep: seconds that a finished record stays whatever the caps, so that a request sent again finds it. A
+            request that makes a job is not sent again later than that, however long `retry_for` is; with 0, never.
         unknown_for: seconds for which a job that no worker knows the task of is put back, without spending attempts,
             before it fails; 0 fails it at once.
         max_pending: most jobs that may wait in `pending`; None for no limit. Delayed jobs do not count.
@@ -123,6 +125,14 @@ class Settings:
     def renewal_s(self) -> float:
         """Seconds between two renewals of a lease: a third of it, so that two may fail."""
         return self.visibility_ms / 3000
+
+    @cached_property
+    def repeatable_s(self) -> float:
+        """Seconds after its first sending for which a request that makes a job may be sent again.
+
+        By then the job may have run, and its record is kept for `min_keep`; what is left of that is for the way there.
+        """
+        return self.min_keep - min(_ON_THE_WAY_S, self.min_keep / 4)
 
     def now_argument(self) -> str:
         """What scripts get for the time: the clock's milliseconds, or nothing, meaning Redis's own."""

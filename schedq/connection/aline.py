@@ -116,6 +116,11 @@ class AsyncLine:
         """Whether there is a connection, as far as is known."""
         return self._transport is not None
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request would be sent at once."""
+        return self._transport is not None and self._connecting is None
+
     async def connect(self) -> None:
         """Find the server that holds the queue now, connect, and look whether it can be trusted.
 
@@ -147,7 +152,7 @@ class AsyncLine:
             ConnectionError, TimeoutError, OSError: of the client library; the connection is closed.
             UsageError, StoreUnavailable: the server can't keep such waits; nothing was sent.
         """
-        if self._transport is None or self._connecting is not None:
+        if not self.is_ready:
             await self.connect()
         if not waits:
             return await self._send(commands, reply_s)

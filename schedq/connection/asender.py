@@ -89,8 +89,12 @@ class AsyncSender:
             here = self.here()
             try:
                 if waits := exchange.waits():
-                    replies = await here.convoy.ask(exchange.commands(), waits)
+                    replies = await here.convoy.ask(exchange.commands, waits, exchange.is_in_time)
                 else:
+                    if not here.line.is_ready:
+                        await here.line.connect()
+                        if not exchange.is_in_time():
+                            continue
                     replies = await here.line.ask(exchange.commands())
                 wait = exchange.take(replies)
             except SchedqError as error:

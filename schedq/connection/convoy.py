@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +27,8 @@ _MOST_TOGETHER: Final = 250
 class _Passenger:
     """A request that waits for the next convoy."""
 
-    commands: Sequence[tuple[Argument, ...]]
+    commands: Callable[[], Sequence[tuple[Argument, ...]]]
+    is_in_time: Callable[[], bool]
     waits: tuple[Wait, ...]
     replies: asyncio.Future[list[Any]]
 
@@ -40,13 +41,23 @@ class Convoy:
         self._gathered: deque[_Passenger] = deque()
         self._under_way: asyncio.Task[None] | None = None
 
-    async def ask(self, commands: Sequence[tuple[Argument, ...]], waits: tuple[Wait, ...]) -> list[Any]:
+    async def ask(
+        self,
+        commands: Callable[[], Sequence[tuple[Argument, ...]]],
+        waits: tuple[Wait, ...],
+        is_in_time: Callable[[], bool],
+    ) -> list[Any]:
         """The replies to the commands, and behind them those to the waits.
+
+        Args:
+            commands: called when they are sent.
+            waits: what to wait for.
+            is_in_time: called just before that; false if they must not be sent any more.
 
         Raises:
             ConnectionError, TimeoutError, OSError, SchedqError: as `AsyncLine.ask`.
         """
-        passenger = _Passenger(commands, waits, asyncio.get_running_loop().create_future())
+        passenger = _Passenger(commands, is_in_time, waits, asyncio.get_running_loop().create_future())
         self._gathered.append(passenger)
         if self._under_way is None:
             self._start()
@@ -90,8 +101,21 @@ class Convoy:
 
     async def _send(self, some: Sequence[_Passenger]) -> None:
         waits = some[0].waits
-        commands = [command for passenger in some for command in passenger.commands]
         try:
+            if not self._line.is_ready:
+                await self._line.connect()
+            _fail(
+                [passenger for passenger in some if not passenger.is_in_time()], LineBroken("too late to be sent again")
+            )
+            some = [passenger for passenger in some if not passenger.replies.done()]
+            if not some:
+                return
+            lengths: list[int] = []
+            commands: list[tuple[Argument, ...]] = []
+            for passenger in some:
+                theirs = passenger.commands()
+                lengths.append(len(theirs))
+                commands += theirs
             replies = await self._line.ask(commands, waits=waits)
         except asyncio.CancelledError:
             _fail(some, LineBroken("the connection was closed"))
@@ -100,8 +124,8 @@ class Convoy:
             _fail(some, error)
             return
         first, kept = 0, replies[len(commands) :]
-        for passenger in some:
-            end = first + len(passenger.commands)
+        for passenger, length in zip(some, lengths, strict=True):
+            end = first + length
             if not passenger.replies.done():
                 passenger.replies.set_result([*replies[first:end], *kept])
             first = end

@@ -56,7 +56,10 @@ class Exchange:
         self._with_source: set[int] = set()
         self._patience_s = retry_for
         self._has_let = has_let
+        self._sent_at: float | None = None  # first, of what may have been carried out
+        self._is_unanswered = False  # a sending, of which nobody knows whether it was
         self._trouble_since: float | None = None
+        self._trouble: Exception | None = None
         self._wait_s = _FIRST_WAIT_S
 
     @property
@@ -65,7 +68,9 @@ class Exchange:
         return not self._left
 
     def commands(self) -> list[tuple[Argument, ...]]:
-        """What to send now."""
+        """What to send now, on a connection that is there: from here on it counts as sent."""
+        if self._sent_at is None:
+            self._sent_at = monotonic()
         return [self._operations[n].command(self._guard, with_source=n in self._with_source) for n in self._left]
 
     def waits(self) -> tuple[Wait, ...]:
@@ -105,6 +110,8 @@ class Exchange:
             else:
                 self.answers[number] = faults.named(reply, operation.name, self._address)
         self._left = again
+        if not kept and not self._is_unanswered:
+            self._sent_at = None  # what is left was refused, and has done nothing
         return 0.0 if passing is None else self._failed(passing, passes=True)
 
     def failed(self, error: Exception) -> float:
@@ -112,6 +119,7 @@ class Exchange:
 
         When the patience is used up, whatever is left ends in the error.
         """
+        self._is_unanswered = self._is_unanswered or self._sent_at is not None
         return self._failed(error, passes=faults.is_passing(error) or self._has_let(""))
 
     def _failed(self, error: Exception, *, passes: bool) -> float:
@@ -119,22 +127,43 @@ class Exchange:
         if self._trouble_since is None:
             self._trouble_since = now
         is_over = not passes or now - self._trouble_since >= self._patience_s
+        wait = min(self._wait_s, max(0.0, self._trouble_since + self._patience_s - now))
+        self._trouble = error
         again: list[int] = []
         for number in self._left:
-            operation = self._operations[number]
-            if is_over or not operation.is_repeatable:
-                self.answers[number] = faults.named(error, operation.name, self._address)
+            if is_over or not self._operations[number].is_repeatable or self._is_late(number, now + wait):
+                self._end(number, error)
             else:
                 again.append(number)
         self._left = again
         if not again:
             return 0.0
-        wait = min(self._wait_s, max(0.0, self._trouble_since + self._patience_s - now))
         self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s)
         return wait * random.uniform(0.5, 1)  # noqa: S311 - spreads load, guards nothing
 
     def _is_revoked(self, reply: Exception, operation: Operation[Any]) -> bool:
         return self._has_let(operation.name) and faults.is_refusal(reply)
+
+    def is_in_time(self) -> bool:
+        """Whether all that is left may be sent now; what is too late ends in the error of its last sending.
+
+        To be asked when there is a connection: it may have been long in coming.
+        """
+        if self._sent_at is None or self._trouble is None:
+            return True
+        late = [number for number in self._left if self._is_late(number, monotonic())]
+        for number in late:
+            self._end(number, self._trouble)
+        self._left = [number for number in self._left if number not in late]
+        return not late
+
+    def _is_late(self, number: int, at: float) -> bool:
+        """Whether it was sent before, so long ago that what it did may be forgotten."""
+        limit = self._operations[number].repeatable_s
+        return limit is not None and self._sent_at is not None and at > self._sent_at + limit
+
+    def _end(self, number: int, error: Exception) -> None:
+        self.answers[number] = faults.named(error, self._operations[number].name, self._address)
 
     def _confirmed(self, operation: Operation[Any], answer: Any, kept: Mapping[Wait, Any]) -> Any:
         """The answer, if its waits were kept."""

@@ -55,6 +55,10 @@ class Sender:
             try:
                 line = self._pool.take()
                 try:
+                    if not line.is_connected:
+                        line.connect()
+                        if not exchange.is_in_time():
+                            continue
                     replies = line.ask(exchange.commands(), exchange.waits())
                 finally:
                     self._pool.give_back(line)

@@ -31,6 +31,8 @@ class Operation(NamedTuple, Generic[T]):
         is_repeatable: sending it again after a lost reply changes nothing more. A claim is not: it would take more.
         waits: what must hold of what it wrote before it is answered.
         unconfirmed: turns the answer, and what is missing, into the answer of one whose waits were not kept.
+        repeatable_s: seconds after its first sending for which it may be sent again; None for ever. A request that
+            makes a job must find the job's record, which need not be kept for longer.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Operation(NamedTuple, Generic[T]):
     is_repeatable: bool = True
     waits: tuple[Wait, ...] = ()
     unconfirmed: Callable[[T, str], T | SchedqError] = lambda answer, _: answer
+    repeatable_s: float | None = None
 
     def command(self, guard: tuple[str, ...] = (), *, with_source: bool = False) -> tuple[Argument, ...]:
         """The words to send; with the script's source for a server that does not know it yet.

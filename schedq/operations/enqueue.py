@@ -209,6 +209,7 @@ def _store(
         read,
         waits=waits,
         unconfirmed=unconfirmed,
+        repeatable_s=queue.repeatable_s,
     )
 
 

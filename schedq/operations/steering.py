@@ -55,6 +55,7 @@ def trigger(queue: Settings, schedule_id: str) -> Operation[str | None]:
         (keys.pending, keys.stats, keys.wake, keys.paused, keys.log, keys.schedule(schedule_id)),
         (keys.jobs, queue.now_argument(), queue.log_size, schedule_id, job_id),
         lambda reply: job_id if reply == "yes" else None,
+        repeatable_s=queue.repeatable_s,
     )
 
 

@@ -216,3 +216,75 @@ def test_a_hundred_megabytes_are_sent_in_rounds_of_a_few():
 
     assert sum(sizes) == 100
     assert max(sizes) <= 16
+
+
+def test_what_makes_a_job_is_not_sent_again_when_its_record_may_be_gone(monkeypatch: pytest.MonkeyPatch):
+    now = 100.0
+    monkeypatch.setattr("schedq.connection.exchange.monotonic", lambda: now)
+    lost = exceptions.ConnectionError("gone")
+    two = exchange(operation("enqueue", repeatable_s=3), operation("stats"), retry_for=30)
+    two.commands()
+    now += 2
+    two.failed(lost)
+    assert len(two.commands()) == 2
+    now += 2
+
+    two.failed(lost)
+
+    assert [command[0] for command in two.commands()] == ["EVALSHA"]
+    assert isinstance(two.answers[0], StoreUnavailable)
+
+
+def test_a_connection_that_was_long_in_coming_is_looked_at_again(monkeypatch: pytest.MonkeyPatch):
+    now = 100.0
+    monkeypatch.setattr("schedq.connection.exchange.monotonic", lambda: now)
+    one = exchange(operation("enqueue", repeatable_s=3), retry_for=30)
+    one.commands()
+    one.failed(exceptions.ConnectionError("gone"))
+    assert one.is_in_time()
+    now += 4
+
+    assert not one.is_in_time()
+
+    assert isinstance(one.answers[0], StoreUnavailable)
+
+
+def test_a_refusal_says_nothing_of_an_earlier_sending_that_was_not_answered(monkeypatch: pytest.MonkeyPatch):
+    now = 100.0
+    monkeypatch.setattr("schedq.connection.exchange.monotonic", lambda: now)
+    one = exchange(operation("enqueue", repeatable_s=3), retry_for=30)
+    one.commands()
+    one.failed(exceptions.ConnectionError("gone"))
+    one.commands()
+    one.take([from_server("LOADING Redis is loading the dataset in memory")])
+    now += 4
+
+    one.take([from_server("LOADING Redis is loading the dataset in memory")])
+
+    assert isinstance(one.answers[0], StoreUnavailable)
+
+
+def test_what_was_never_sent_or_was_refused_has_all_the_time_of_its_caller(monkeypatch: pytest.MonkeyPatch):
+    now = 100.0
+    monkeypatch.setattr("schedq.connection.exchange.monotonic", lambda: now)
+    unsent, refused = (exchange(operation("enqueue", repeatable_s=0), retry_for=30) for _ in range(2))
+    refused.commands()
+
+    for _ in range(5):
+        now += 1
+        unsent.failed(exceptions.ConnectionError("refused"))
+        refused.take([from_server("LOADING Redis is loading the dataset in memory")])
+        assert unsent.is_in_time()
+        assert refused.is_in_time()
+
+    assert not unsent.is_done
+    assert not refused.is_done
+
+
+@pytest.mark.parametrize(("min_keep", "repeatable_s"), [(30, 29), (4, 3), (2, 1.5), (0.4, 0.3), (0, 0)])
+def test_it_is_not_sent_again_later_than_records_are_kept(min_keep: float, repeatable_s: float):
+    queue = Settings("mail", min_keep=min_keep, retry_for=min_keep)
+
+    sent = enqueue.enqueue(queue, preparing.prepare(queue, 1, Options()))
+
+    assert sent.repeatable_s == pytest.approx(repeatable_s)

@@ -244,3 +244,28 @@ def test_without_patience_the_caller_is_told_that_it_is_not_known(make_queue: Ma
 
     assert queue.enqueue("unknown", job_id="mine") == "mine"
     assert len(queue.state().ids("pending")) == 2
+
+
+@pytest.mark.breaks("totals", because="no history is kept")
+def test_a_job_that_has_run_and_is_forgotten_is_not_made_again(make_queue: MakeQueue, proxy: Proxy):
+    """Its record is kept for a shorter time than the reply to its producer took to be missed."""
+    settings = {"min_keep": 0.4, "retry_for": 0.4, "completed_history": 0}
+    queue = make_queue(url=proxy.url, **settings)
+    worker = make_queue(queue.name, **settings)
+    worker.redis.script_load(lua.load("enqueue").source)
+    proxy.hold_reply(lua.load("enqueue").sha)
+    future = queue.start("enqueue", {"n": 1})
+    job = worker.claim(5000)
+    worker.complete(job)
+    time.sleep(0.5)
+    worker.enqueue("other")
+    worker.complete(worker.claim(0))
+    assert worker.get_job(job.id) is None, "its record is gone"
+
+    proxy.cut()
+    proxy.let_go()
+
+    with pytest.raises(StoreUnavailable, match="enqueue"):
+        future.result(60)
+    assert queue.state().ids("pending") == []
+    assert queue.stats()["enqueued_total"] == 2
