@@ -63,6 +63,8 @@ class Background:
         self._work.add(task)
         try:
             return await work
+        except (KeyboardInterrupt, SystemExit) as error:  # asyncio would end its loop by it, before anybody heard
+            raise RuntimeError(f"{type(error).__name__} was raised in the worker's background") from error
         finally:
             self._work.discard(task)
 

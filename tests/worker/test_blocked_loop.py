@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Sequence
@@ -80,6 +81,35 @@ def test_a_dead_workers_job_is_taken_back_though_leases_are_shorter_than_the_blo
     until(lambda: queue.stats()["reclaimed_total"])
 
     assert time.time() * 1000 - end_ms <= 2000
+
+
+@pytest.mark.usefixtures("rare_looks")
+def test_what_is_due_waits_for_no_blocked_worker_that_took_its_wake_marker(
+    make_queue: MakeQueue, crew: Crew, gate: Gate
+) -> None:
+    queue = make_queue()
+    queue.task(name="ok")(lambda: "ok")
+    crew.start(queue)
+    until(lambda: queue.redis.exists(queue.keys.promoter))
+    for _ in range(2):
+        other = make_queue()
+        begun = threading.Event()
+
+        @other.task(name="hold")
+        async def hold(begun: threading.Event = begun) -> None:
+            await asyncio.sleep(0.1)  # the worker waits for markers again
+            begun.set()
+            gate.wait()
+
+        other.enqueue({"task": "hold"})
+        crew.start(queue, other, promotes=False)
+        assert begun.wait(60)
+    first = queue.enqueue({"task": "ok"})  # from now on the idle worker is the last to get a marker
+    assert queue.result(first, 60) == "ok"
+
+    due = queue.enqueue({"task": "ok"}, delay=0.2)
+
+    assert queue.result(due, 20) == "ok"  # the promoter looks by itself every half a minute
 
 
 def test_observers_hear_of_what_is_done_in_the_background_on_the_workers_loop(

@@ -1,0 +1,90 @@
+"""What a worker does beside its jobs, in a thread: what it raises ends the worker, and nothing is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from schedq import UsageError
+from schedq.worker.background import Background
+from tests.doors import Handle
+from tests.worker.crew import Crew
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "schedq-background"]
+
+
+@pytest.mark.parametrize("role", ["promoter.Promoter", "scheduler.Registrar", "worker.heartbeat.Heartbeat"])
+@pytest.mark.parametrize("error", [UsageError("refused for good"), SystemExit(3)])
+def test_what_fails_in_the_background_ends_the_worker(
+    queue: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch, role: str, error: BaseException
+) -> None:
+    async def fail(_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(f"schedq.{role}.run", fail)
+    queue.task(name="ok")(lambda: "ok")
+    post = crew.start(queue)
+    post.join()
+
+    assert post.error is error if isinstance(error, UsageError) else "SystemExit" in str(post.error)
+    post.error = None
+    assert not threads()
+
+
+def test_nothing_is_left_of_it_when_the_worker_has_gone(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    post = crew.start(queue)
+    assert queue.result(queue.enqueue({"task": "ok"}), 60) == "ok"
+    assert len(threads()) == 1
+
+    post.stop()
+    post.join()
+
+    assert not threads()
+
+
+def test_its_work_can_be_cancelled_from_the_loop_that_it_serves() -> None:
+    ends: list[str] = []
+
+    async def work(name: str) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ends.append(f"{name} in {threading.current_thread().name}")
+
+    async def main() -> None:
+        background = Background()
+        background.start()
+        one = background.run(work("one"))
+        background.run(work("two"))
+        await background.run(asyncio.sleep(0))
+        one.cancel()
+        await background.cancel()
+        await background.aclose()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+    assert sorted(ends) == ["one in schedq-background", "two in schedq-background"]
+
+
+def test_what_it_answers_comes_to_the_loop_that_asked() -> None:
+    async def main() -> tuple[int, str]:
+        background = Background()
+        background.start()
+        try:
+            number = await background.run(asyncio.sleep(0, 7))
+            with pytest.raises(ValueError, match="no") as caught:
+                await background.run(failing())
+            return number, str(caught.value)
+        finally:
+            await background.aclose()
+
+    async def failing() -> None:
+        raise ValueError("no")
+
+    assert asyncio.run(asyncio.wait_for(main(), 20)) == (7, "no")
