@@ -48,9 +48,10 @@ local function stand_by(me, left)
   return place, wait
 end
 
--- The best part that nobody has: 1 the lease itself, 2 or 3 a place, 0 none.
+-- The best part that is to be filled from outside: 1 the lease itself, 2 the first place, 0 none. While one of the two
+-- places is taken a look at its time, or a reserve's turn, fills the other soon enough.
 local function vacancy()
   if redis.call('EXISTS', promoter) == 0 then return 1 end
   local first, second = read_standbys()
-  return not first and 2 or not second and 3 or 0
+  return (first or second) and 0 or 2
 end

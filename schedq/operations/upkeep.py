@@ -106,7 +106,7 @@ class Beat(NamedTuple):
         last_ms: when it said so last, by what Redis holds; None if Redis holds nothing of it.
         now_ms: Redis's clock.
         tasks: tasks whose options are written down.
-        vacancy: the best part in the queue's promotion that nobody has.
+        vacancy: the part in the queue's promotion that whoever promotes is to take at once.
     """
 
     is_asked: bool

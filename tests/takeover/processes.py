@@ -139,5 +139,6 @@ def _standing_by(requests: Sequence[Request], holders: _Holders) -> int:
     for request in requests:
         if len(request.words) > 3 and request.words[1] == sha:
             who = request.words[3 + int(request.words[2]) + 3]
-            found += who not in ("", holders.at(request.at))
+            # What makes one the holder is seen a moment after it was asked.
+            found += who not in ("", holders.at(request.at), holders.at(request.at + 2 * _POLL_S))
     return found

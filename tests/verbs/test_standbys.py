@@ -84,23 +84,32 @@ def test_who_takes_over_gives_its_place_to_the_next(queue: Handle):
     assert vacancy(queue) is Part.HOLDER
 
     assert look(queue, "first")[0] is Part.HOLDER
-    assert vacancy(queue) is Part.FIRST
+    assert vacancy(queue) is Part.NONE  # it is the second's
     assert look(queue, "second")[0] is Part.FIRST
-    assert vacancy(queue) is Part.SECOND
-    assert look(queue, "reserve")[0] is Part.SECOND
     assert vacancy(queue) is Part.NONE
+    assert look(queue, "reserve")[0] is Part.SECOND
 
 
-@pytest.mark.parametrize(("name", "vacant"), [("holder", Part.HOLDER), ("first", Part.FIRST), ("second", Part.SECOND)])
-def test_who_leaves_in_order_leaves_its_part_to_others(queue: Handle, name: str, vacant: Part):
+@pytest.mark.parametrize(
+    ("names", "vacant", "heard"),
+    [
+        (["holder"], Part.HOLDER, Part.HOLDER),
+        (["first"], Part.FIRST, Part.NONE),
+        (["second"], Part.SECOND, Part.NONE),
+        (["first", "second"], Part.FIRST, Part.FIRST),
+        (["first", "second", "holder"], Part.HOLDER, Part.HOLDER),
+    ],
+)
+def test_who_leaves_in_order_leaves_its_part_to_others(queue: Handle, names: list[str], vacant: Part, heard: Part):
     for each in ("holder", "first", "second", "reserve"):
         look(queue, each)
     queue._ask(upkeep.leave(queue.settings, "w-2", "reserve"))
     assert vacancy(queue) is Part.NONE
 
-    queue._ask(upkeep.leave(queue.settings, "w-1", name))
+    for name in names:
+        queue._ask(upkeep.leave(queue.settings, "w-1", name))
 
-    assert vacancy(queue) is vacant
+    assert vacancy(queue) is heard
     assert look(queue, "reserve")[0] is vacant
 
 
@@ -145,6 +154,7 @@ def test_one_can_stand_by_while_memory_is_full(make_queue: MakeQueue):
     with full(queue.server):
         parts: list[Any] = [look(queue, name)[0] for name in "abc"]
         queue._ask(upkeep.leave(queue.settings, "w-1", "a"))
+        queue._ask(upkeep.leave(queue.settings, "w-1", "b"))
         assert vacancy(queue) is Part.FIRST
 
     assert parts == [Part.FIRST, Part.SECOND, Part.RESERVE]

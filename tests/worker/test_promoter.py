@@ -215,10 +215,11 @@ def test_a_worker_that_hears_of_a_vacant_place_takes_it_at_once(
     queue.redis.pexpire(queue.keys.standbys, 60_000)
     monkeypatch.setattr(upkeep, "HEARTBEAT_S", 0.05)
     post = crew.start(queue)
+    until(lambda: post.worker._stations)
     promoter: Any = post.worker._stations[0].promoter
     until(lambda: promoter.part is upkeep.Part.RESERVE)  # it would look again in ten seconds
 
-    queue.redis.hdel(queue.keys.standbys, "first")
+    queue.redis.hdel(queue.keys.standbys, "first", "second")
     until(lambda: promoter.part is upkeep.Part.FIRST, within=5)
     queue.redis.delete(queue.keys.promoter)
     until(lambda: holds(queue, post), within=5)
@@ -229,6 +230,7 @@ def test_when_all_that_have_a_part_go_at_once_a_reserve_takes_over(
 ) -> None:
     monkeypatch.setattr(upkeep, "HEARTBEAT_S", 0.05)
     posts = [crew.start(queue) for _ in range(4)]
+    until(lambda: all(post.worker._stations for post in posts))
     promoters: list[Any] = [post.worker._stations[0].promoter for post in posts]
     until(lambda: sorted(promoter.part for promoter in promoters) == [1, 2, 3, 4])
     parts = [promoter.part for promoter in promoters]
