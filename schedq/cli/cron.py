@@ -94,7 +94,9 @@ def cron(
     show.line(crontab.words_on_changes())
     click.echo()
     if slots:
-        show.out(show.table(("LOCAL", "OFFSET", "UTC", ""), [_row(crontab, slot, zone) for slot in slots], whole=0))
+        show.out(
+            show.table(("LOCAL", "OFFSET", "UTC", ""), [_row(crontab, slot, zone) for slot in slots], times=(1, 2))
+        )
     if len(slots) < number:
         show.line("There are no more slots within a hundred years.")
 

@@ -55,7 +55,9 @@ def _chart(found: Forecast) -> Table:
         (_from(bucket, found), f"{bucket.delayed:,}", f"{bucket.slots:,}", _bar(bucket, most))
         for bucket in found.buckets
     ]
-    return show.table(["from", "delayed", "slots", f"{_JOB} delayed  {_SLOT} slots"], rows, right=("delayed", "slots"))
+    return show.table(
+        ["from", "delayed", "slots", f"{_JOB} delayed  {_SLOT} slots"], rows, right=("delayed", "slots"), times=(0,)
+    )
 
 
 def _from(bucket: Bucket, found: Forecast) -> str:
@@ -81,7 +83,7 @@ def _busiest(found: Forecast) -> Table:
         )
         for minute in found.busiest
     ]
-    return show.table(["at", "", "jobs", "delayed", "slots"], rows, right=("jobs", "delayed", "slots"))
+    return show.table(["at", "", "jobs", "delayed", "slots"], rows, right=("jobs", "delayed", "slots"), times=(0, 1))
 
 
 def _notes(found: Forecast) -> list[str]:

@@ -116,7 +116,7 @@ def _block(title: str, text: str) -> None:
 
 def _timeline(line: Timeline) -> Table:
     rows = [(show.moment(step.at_ms, line.now_ms)[:_TO_MS], *_step(line, step)) for step in line.steps]
-    return show.table(["", "", "took", "worker", "note"], rows, whole=1)
+    return show.table(["", "", "took", "worker", "note"], rows, whole=1, times=(0, 2))
 
 
 def _step(line: Timeline, step: Step) -> tuple[str, str, str, str]:

@@ -73,6 +73,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
     "cancelled": (*_named("cancelled", _at("cancelled_at_ms")), ("attempts", _attempts), ("payload", _payload)),
 }
 """What a table shows beside the id, fitted to the state."""
+_TIMES: Final = ("", "enqueued", "due", "since", "completed", "failed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,11 +289,12 @@ def _table(page: Page, now_ms: int) -> Any:
     if page.state == BROKEN:
         notes = [row for row in page.rows if isinstance(row, BrokenNote)]
         rows = [(n.id, show.clock(n.at_ms, now_ms), show.roughly(n.at_ms, now_ms), n.reason) for n in notes]
-        return show.table(["id", "met", "", "reason"], rows)
+        return show.table(["id", "met", "", "reason"], rows, times=(1, 2))
     columns = COLUMNS[page.state]
     records = [row for row in page.rows if isinstance(row, JobRecord)]
     cells = [(record.id, *(text(record, now_ms) for _, text in columns)) for record in records]
-    return show.table(["id", *(title for title, _ in columns)], cells, right=["attempts"])
+    times = [number for number, (title, _) in enumerate(columns, 1) if title in _TIMES]
+    return show.table(["id", *(title for title, _ in columns)], cells, right=["attempts"], times=times)
 
 
 def _again(name: str, redis_url: str | None, limit: int) -> str:

@@ -27,6 +27,8 @@ from schedq.registry import is_task_call
 NOTHING: Final = "–"
 _PIPE_WIDTH: Final = 120
 _MOST_BRIEF: Final = 200
+_LONGEST_WHOLE: Final = 64
+"""Characters of a text that is never cut: the longest that an id may have."""
 
 
 class Console(rich_console.Console):
@@ -43,14 +45,24 @@ class Console(rich_console.Console):
 
 def out(*things: RenderableType) -> None:
     """Print for people: in a terminal as wide as it is and in colour, elsewhere plain, `COLUMNS` or 120 wide."""
-    console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _PIPE_WIDTH
+    console = _console()
     with console.capture() as shown:
         for thing in things:
             console.print(thing)
     # Without the blanks that fill the last column, which a pipe would carry and a narrow terminal wrap.
     click.echo("\n".join(line.rstrip(" ") for line in shown.get().split("\n")), nl=False, color=True)
+
+
+def width() -> int:
+    """How wide `out` prints."""
+    return _console().width
+
+
+def _console() -> Console:
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPE_WIDTH
+    return console
 
 
 def line(text: str) -> None:
@@ -116,17 +128,34 @@ def cell(text: str, style: str = "") -> Text:
     return Text(harmless(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, whole: int = 0, right: Sequence[str] = ()) -> Table:
-    """A table without lines. Column number `whole` is never cut: it holds what people copy."""
+def table(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    whole: int = 0,
+    right: Sequence[str] = (),
+    times: Sequence[int] = (),
+) -> Table:
+    """A table without lines, fitted to the terminal by cutting what is longest.
+
+    Args:
+        titles: of the columns.
+        rows: a text for each.
+        whole: number of the column that is never cut: it holds what people copy. A very long one is folded.
+        right: titles of columns with figures, which are never cut.
+        times: numbers of columns with times, which are never cut either: half a time says nothing, or something wrong.
+    """
     cells = [list(row) for row in rows]
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, title in enumerate(titles):
-        width = max([len(title), *(len(row[number]) for row in cells)])
+        width = max([len(harmless(text)) for text in (title, *(row[number] for row in cells))])
+        is_kept = number == whole or title in right or number in times
         made.add_column(
             title,
             justify="right" if title in right else "left",
             overflow="fold" if number == whole else "ellipsis",
-            min_width=width if number == whole else None,
+            min_width=min(width, _LONGEST_WHOLE) if is_kept else None,
+            no_wrap=is_kept and width <= _LONGEST_WHOLE,
         )
     for row in cells:
         made.add_row(*(Text(harmless(text)) if number == whole else cell(text) for number, text in enumerate(row)))
@@ -167,6 +196,11 @@ def roughly(ms: int, now_ms: int) -> str:
         return NOTHING
     number, unit = span(abs(ms - now_ms)).split()[:2]
     return f"in {number} {unit}" if ms > now_ms else f"{number} {unit} ago"
+
+
+def roundly(ms: int) -> str:
+    """A duration by its largest unit: `10 min`; for headings."""
+    return " ".join(span(ms).split()[:2])
 
 
 def clock(ms: int, now_ms: int) -> str:

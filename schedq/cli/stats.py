@@ -89,7 +89,7 @@ def _crew(workers: list[WorkerRecord], now_ms: int) -> Any:
         busy = f"{worker.running} of {worker.concurrency}" + (", stopping" if worker.is_stopping else "")
         first = (worker.host, str(worker.pid), since, busy)
         rows += [(*(first if n == 0 else ("",) * 4), job) for n, job in enumerate(jobs or [show.NOTHING])]
-    return show.table(["host", "pid", "since", "busy", "runs"], rows, whole=4)
+    return show.table(["host", "pid", "since", "busy", "runs"], rows, whole=4, times=(2,))
 
 
 def _show_all(redis_url: str | None, *, scan: bool, as_json: bool) -> None:
@@ -121,4 +121,4 @@ def _overview(found: dict[str, Stats]) -> Any:
         due = show.roughly(stats["next_due_ms"] or 0, now)
         rows.append((name, *numbers, str(stats["workers"]), due, "" if paused is None else show.roughly(paused, now)))
     titles = ["queue", "pending", "delayed", "running", "failed", "workers", "next due", "paused"]
-    return show.table(titles, rows, right=titles[1:6])
+    return show.table(titles, rows, right=titles[1:6], times=(6, 7))

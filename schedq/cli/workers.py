@@ -125,7 +125,7 @@ def _jobs(worker: WorkerRecord, now_ms: int) -> Any:
         since = show.span(max(0, now_ms - started)) if started else show.NOTHING
         task, attempts = str(job.get("task") or show.NOTHING), str(job.get("attempts", show.NOTHING))
         rows.append((f"  {job.get('id', '?')}", task, attempts, since))
-    return show.table(["  runs", "task", "attempt", "for"], rows, right=["attempt"])
+    return show.table(["  runs", "task", "attempt", "for"], rows, right=["attempt"], times=(3,))
 
 
 def _stuck(worker: WorkerRecord, now_ms: int) -> Any:
@@ -137,7 +137,7 @@ def _stuck(worker: WorkerRecord, now_ms: int) -> Any:
         rows.append(
             (f"  {job.get('id', '?')}", str(job.get("task") or show.NOTHING), str(job.get("why", "")), for_long)
         )
-    return show.table(["  stuck", "task", "why", "for"], rows)
+    return show.table(["  stuck", "task", "why", "for"], rows, times=(3,))
 
 
 def _stop(names: list[str], ids: tuple[str, ...], redis_url: str | None, *, is_sure: bool, as_json: bool) -> None:

@@ -95,6 +95,7 @@ FILTERS: Final = {
     "pretty": pretty,
     "segment": segment,
     "span": show.span,
+    "roundly": show.roundly,
     "apart": show.apart,
     "roughly": show.roughly,
     "clean": show.harmless,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from schedq.lifecycle import PLACES
@@ -49,7 +49,8 @@ class Pulse:
     """A queue at a glance; instants are ms on Redis's clock.
 
     What is said of starts, run times and tasks is from the newest records: at most 150 completed and 100 failed jobs
-    of the last ten minutes, and the 100 that have been running longest. A queue that keeps no history tells less.
+    of the last ten minutes, and the 100 that have been running longest. Where that many are of less than ten minutes,
+    all are counted since `since_ms`, so that completed and failed ones are of the same time.
 
     Attributes:
         queue: its name.
@@ -61,10 +62,14 @@ class Pulse:
         overdue_ms: by how much the earliest due instant has passed, 0 if it has not: how far the promoter is behind.
         oldest_pending_ms: how long the next in line waits; 0 when nobody does.
         running: the jobs that have been running longest, that one first.
-        tasks: what became of which, the one with the longest runs first.
+        tasks: what became of which since `since_ms`, the one with the longest runs first.
         workers: live ones, as they said in the last 10 s.
         promoter: id of the process that does the waking, or None.
         samples: of the last ten minutes, oldest first.
+        since_ms: from when on ended jobs count for `lateness`, `run` and `tasks`.
+        failing: the tasks with failed jobs, the one with the most first. `failed` and `last_error` are since
+            `failing_since_ms`, which may be earlier: there are fewer of them. The rest is as in `tasks`.
+        failing_since_ms: from when on failed jobs count for `failing`.
         unknown: tasks that no worker has had, though jobs ask for them.
     """
 
@@ -82,16 +87,14 @@ class Pulse:
     promoter: str | None
     samples: tuple[Sample, ...]
     unknown: tuple[UnknownTask, ...] = ()
+    since_ms: int = 0
+    failing: tuple[TaskPulse, ...] = ()
+    failing_since_ms: int = 0
 
     @property
     def depths(self) -> dict[str, int]:
         """Jobs by place."""
         return {place: cast("dict[str, int]", self.stats)[f"{place}_depth"] for place in PLACES}
-
-    @property
-    def failing(self) -> tuple[TaskPulse, ...]:
-        """The tasks with failed jobs, the one with the most first."""
-        return tuple(sorted((task for task in self.tasks if task.failed), key=lambda task: -task.failed))
 
 
 def pulse(queue: Settings) -> Flow[Pulse]:
@@ -113,8 +116,11 @@ def pulse(queue: Settings) -> Flow[Pulse]:
     waiting, running, completed, failed = (cast("list[Skimmed]", firm(answer)) for answer in answers[2:6])
     crew = yield from workers(queue)
     now = found["now_ms"]
-    ended = [job for job in (*completed, *failed) if job.ended_at_ms >= now - _RECENT_MS]
+    failing_since = _whole_since(failed, _MOST_OTHERS, queue.failed_history, queue, now)
+    since = max(failing_since, _whole_since(completed, _MOST_COMPLETED, queue.completed_history, queue, now))
+    ended = [job for job in (*completed, *failed) if job.ended_at_ms >= since]
     begun = [job for job in (*ended, *running) if job.started_at_ms >= now - _RECENT_MS]
+    tasks = _by_task(ended, failed, running, now)
     due = found["next_due_ms"]
     return Pulse(
         queue=queue.name,
@@ -126,12 +132,47 @@ def pulse(queue: Settings) -> Flow[Pulse]:
         overdue_ms=0 if due is None else max(0, now - due),
         oldest_pending_ms=waiting[0].waits_ms if waiting else 0,
         running=tuple(running),
-        tasks=tuple(_by_task(ended, failed, running, now)),
+        tasks=tuple(tasks),
         workers=tuple(crew),
         promoter=answers[6] if isinstance(answers[6], str) else None,
         samples=tuple(sample for sample in taken if sample.at_ms >= now - _RECENT_MS),
         unknown=unknown_tasks(answers[7] if isinstance(answers[7], list) else ()),
+        since_ms=since,
+        failing=tuple(_failing(tasks, [job for job in failed if job.ended_at_ms >= failing_since])),
+        failing_since_ms=failing_since,
     )
+
+
+def _whole_since(newest: Sequence[Skimmed], limit: int, history: int, queue: Settings, now_ms: int) -> int:
+    """From when on these are all jobs that ended so, at the earliest ten minutes ago.
+
+    Args:
+        newest: the newest records of a history; one whose data has expired has no instant.
+        limit: so many were asked for.
+        history: so many are kept, whatever their age; negative for all.
+        queue: its settings say how long a record is kept at least.
+        now_ms: the time.
+    """
+    instants = [job.ended_at_ms for job in newest if job.ended_at_ms]
+    is_whole = len(newest) < limit and len(instants) == len(newest) and (history < 0 or len(newest) < history)
+    kept = now_ms - round(1000 * queue.min_keep)
+    return max(now_ms - _RECENT_MS, 0 if is_whole else min([*instants, kept] if history == 0 else instants or [kept]))
+
+
+def _failing(tasks: Sequence[TaskPulse], failed: Iterable[Skimmed]) -> list[TaskPulse]:
+    counted = {task.task: task for task in tasks}
+    lost: dict[str, list[Skimmed]] = {}
+    for job in failed:
+        lost.setdefault(job.task, []).append(job)
+    found = [
+        replace(
+            counted.get(task, TaskPulse(task, 0, 0, 0, Spread.of(()), "")),
+            failed=len(some),
+            last_error=max(some, key=lambda job: job.ended_at_ms).error,
+        )
+        for task, some in lost.items()
+    ]
+    return sorted(found, key=lambda task: (-task.failed, task.task))
 
 
 def ran_ms(job: Skimmed, now_ms: int) -> int | None:

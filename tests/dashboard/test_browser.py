@@ -127,6 +127,20 @@ def test_ticks_and_focus_stay_while_a_page_lives(open_page: Open, mail: Any):
     expect(page.get_by_role("button", name="Cancel selected (1)")).to_be_enabled()
 
 
+def test_details_stay_as_the_reader_left_them(open_page: Open, mail: Any):
+    job_id = mail.enqueue({"kind": "later"}, delay=1000)
+    page = open_page(f"/queues/mail/jobs/{job_id}")
+    live(page)
+    details, why = page.locator("details"), page.locator(".why")
+    for is_open in (True, False):
+        page.get_by_text("Everything that is stored").click()
+        expect(details).to_have_js_property("open", is_open)
+        before = why.inner_text()
+        expect(why).not_to_have_text(before)  # a live update: the time that is left
+
+        expect(details).to_have_js_property("open", is_open)
+
+
 def test_a_page_says_when_it_is_not_up_to_date_and_finds_its_way_back(browser: Browser, open_page: Open):
     with Server() as server, Queue("mail", redis=server.own_url) as queue:
         queue.enqueue(1)
@@ -360,6 +374,57 @@ def test_pages_fit_the_screen_and_can_be_read(scheme: Any, width: int, open_page
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         assert page.evaluate(PALE) == [], path
         page.screenshot(path=PICTURES / f"{name}-{scheme}-{width}.png")
+
+
+def test_on_a_telephone_no_texts_overlap_and_no_word_is_broken(open_page: Open, mail: Any):
+    crowded(mail)
+    mail.enqueue({"task": "report"}, delay=1000)
+    page = open_page("/", viewport={"width": 390, "height": 800})
+    for path in ("/", "/queues/mail", "/queues/mail/schedules", "/queues/mail/delayed", "/queues/mail/workers"):
+        page.goto(path)
+        live(page)
+        assert page.evaluate(BROKEN) == [], path
+        assert page.evaluate(OVERLAPPING) == [], path
+
+
+# Words of the dashboard's own that stand on two lines.
+BROKEN = """() => {
+  const broken = [];
+  for (const element of document.body.querySelectorAll("*:not(.quiet):not(code):not(svg *)")) {
+    for (const node of element.childNodes) {
+      if (node.nodeType !== 3) continue;
+      for (const word of node.nodeValue.matchAll(/\\p{L}{3,14}/gu)) {
+        const range = document.createRange();
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        if (new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1) broken.push(word[0]);
+      }
+    }
+  }
+  return broken;
+}"""
+
+# Texts of table cells that are printed over one another.
+OVERLAPPING = """() => {
+  const boxes = [];
+  for (const element of document.querySelectorAll("td *, td")) {
+    for (const node of element.childNodes) {
+      if (node.nodeType !== 3 || !node.nodeValue.trim()) continue;
+      const range = document.createRange();
+      range.selectNodeContents(node);
+      for (const box of range.getClientRects()) boxes.push([node.nodeValue.trim(), box]);
+    }
+  }
+  const over = [];
+  for (const [n, [text, a]] of boxes.entries()) {
+    for (const [other, b] of boxes.slice(n + 1)) {
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (wide > 2 && high > 6) over.push(text + " over " + other);
+    }
+  }
+  return over;
+}"""
 
 
 # Words whose colour differs too little from their ground: less than 4.5 to 1, as WCAG 2 reckons.

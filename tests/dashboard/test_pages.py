@@ -54,6 +54,17 @@ def test_a_damaged_queue_does_not_hide_the_others(visitor: Visitor, queue: Queue
     assert visitor.get("/queues/other").status_code == 409
 
 
+def test_a_count_of_kept_records_says_how_many_there_were(visitor: Visitor, queue: Any):
+    for _ in range(3):
+        queue.enqueue(1)
+        queue.complete(queue.claim(0))
+    assert "so far" not in visitor.page("/queues/mail")
+
+    queue.purge()
+
+    assert ">of 3 so far</small>" in visitor.page("/queues/mail")
+
+
 def test_a_job_is_shown_with_all_that_happened_to_it(visitor: Visitor, queue: Any):
     job_id = queue.enqueue({"task": "send", "args": ["ada"]}, max_attempts=1)
     try:

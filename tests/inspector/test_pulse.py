@@ -204,3 +204,55 @@ def test_looking_over_jobs_keeps_redis_busy_for_a_moment_only(make_queue: MakeQu
         assert len(read) < 100_000
         queue.forget()
         queue.close()
+
+
+# -- figures of tasks are of one time
+
+
+def end(queue: Handle, clock: Clock, count: int, *, fails: int, every_s: float = 1) -> None:
+    """So many jobs end, one after the other; one in `fails` fails, the last of each round."""
+    for n in range(1, count + 1):
+        queue.enqueue(call("send", n))
+        run(queue, clock, every_s, "refused" if n % fails == 0 else "")
+
+
+def counted(queue: Handle, task: str = "send") -> tuple[int, int]:
+    [found] = [found for found in look(queue).tasks if found.task == task]
+    return found.completed, found.failed
+
+
+@pytest.mark.parametrize("count", [20, 250, 600])
+def test_a_task_that_fails_one_time_in_five_is_shown_so_however_much_it_does(queue: Handle, clock: Clock, count: int):
+    end(queue, clock, count, fails=5, every_s=0.5)
+
+    completed, failed = counted(queue)
+
+    assert 0.19 <= failed / (completed + failed) <= 0.21
+    assert (
+        look(queue).since_ms == max(clock.now_ms - 600_000, clock.now_ms - (completed + failed - 1) * 500)
+        or count == 20
+    )
+
+
+def test_what_is_counted_reaches_back_as_far_as_both_histories_do(queue: Handle, clock: Clock):
+    end(queue, clock, 3, fails=3, every_s=100)
+    assert look(queue).since_ms == clock.now_ms - 600_000
+
+    end(queue, clock, 160, fails=1000)
+
+    found = look(queue)
+    assert found.since_ms == clock.now_ms - 149_000
+    assert counted(queue) == (150, 0)
+    assert [(task.task, task.failed, task.completed) for task in found.failing] == [("send", 1, 150)]
+    assert found.failing_since_ms == clock.now_ms - 600_000
+
+
+@pytest.mark.breaks("totals", because="the history is short, and what was trimmed is in the totals alone")
+@pytest.mark.parametrize(("history", "min_keep", "expected"), [(4, 1, (4, 1)), (0, 30, (24, 7))])
+def test_a_short_history_shortens_the_time_for_failed_jobs_too(
+    make_queue: MakeQueue, clock: Clock, history: int, min_keep: int, expected: tuple[int, int]
+):
+    queue = make_queue(clock=clock, completed_history=history, min_keep=min_keep, retry_for=1)
+    end(queue, clock, 50, fails=5)
+
+    assert counted(queue) == expected

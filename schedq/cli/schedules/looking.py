@@ -20,6 +20,8 @@ from schedq.operations.timetable import ScheduleRecord
 from schedq.queue import Queue
 from schedq.schedule import Definition
 
+_WIDE: Final = 100
+"""Columns of a terminal below which only the times are shown; `schedules show` has the rest."""
 # In the words of `schedq cron`.
 _MARKS: Final = {
     "": "",
@@ -63,8 +65,13 @@ def ls(
     if not records:
         show.line(f"queue {name} has no {'more ' if offset else ''}schedules")
         return
-    titles = ["id", "when", "zone", "next slot", "last slot", "became", "task"]
-    show.out(show.table(titles, [_row(record, now) for record in records]))
+    rows = [_row(record, now) for record in records]
+    if show.width() >= _WIDE:
+        titles = ["id", "when", "zone", "next slot", "last slot", "became", "task"]
+        show.out(show.table(titles, rows, times=(3, 4)))
+    else:
+        brief = [(row[0], row[1], row[3], row[4]) for row in rows]
+        show.out(show.table(["id", "when", "next slot", "last slot"], brief, times=(2, 3)))
     if has_more:
         show.line(f"next page: schedq schedules ls {name} --limit {limit} --offset {next_offset}")
 
@@ -131,7 +138,12 @@ def upcoming(
     show.line(f"{schedule_id}{note}: {record.words}")
     if slots:
         show.out(
-            "", show.table(("LOCAL", "OFFSET", "UTC", ""), [_row_of_next(slot, _mark(slot, crontab)) for slot in slots])
+            "",
+            show.table(
+                ("LOCAL", "OFFSET", "UTC", ""),
+                [_row_of_next(slot, _mark(slot, crontab)) for slot in slots],
+                times=(1, 2),
+            ),
         )
     if len(slots) < number:
         show.line(f"There are no {'more ' if slots else ''}slots.")

@@ -47,7 +47,9 @@ def show_one(
     if record.slots:
         rows = [telling.slot_row(slot, record.tz) for slot in record.slots]
         show.out(
-            "", show.heading("slots, the last 100"), show.table(["slot", "became", "job", "late by"], rows, whole=2)
+            "",
+            show.heading("slots, the last 100"),
+            show.table(["slot", "became", "job", "late by"], rows, whole=2, times=(0, 3)),
         )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +23,7 @@ _BARS: Final = " ▁▂▃▄▅▆▇█"
 _BUCKET_MS: Final = 10_000
 _BUCKETS: Final = 60
 _FEW: Final = 8
-_TAKEN: Final = 18
+_TAKEN: Final = 22
 """Lines of a pulse without those of its four lists."""
 
 
@@ -30,9 +31,11 @@ def queue(found: Pulse, where: str, lines: int) -> RenderableType:
     """A queue at a glance."""
     parts: list[RenderableType] = [_head(found, where), "", _numbers(found), _curve(found.samples, found.now_ms)]
     share = max(1, min(_FEW, (lines - _TAKEN) // 4))
-    parts += [show.heading("tasks, the slowest first"), _tasks(found.tasks[:share])]
+    since = show.roundly(max(0, found.now_ms - found.since_ms))
+    parts += [show.heading(f"tasks of the last {since}, the slowest first"), _tasks(found.tasks[:share])]
     if found.failing:
-        parts += [show.heading("failing tasks"), _failing(found.failing[:share])]
+        since = show.roundly(max(0, found.now_ms - found.failing_since_ms))
+        parts += [show.heading(f"failing tasks of the last {since}"), _failing(found.failing[:share])]
     if found.running:
         parts += [show.heading("running longest"), _running(found, share)]
     parts.append(show.heading(f"{show.count(len(found.workers), 'live worker')}"))
@@ -51,8 +54,11 @@ def _head(found: Pulse, where: str) -> RenderableType:
 
 
 def _numbers(found: Pulse) -> RenderableType:
-    grid = Table.grid(padding=(0, 5, 0, 0))
-    depths = show.table(["jobs", " "], [(place, f"{n:,}") for place, n in found.depths.items()], right=[" "])
+    depths = show.table(
+        ["jobs", "now", "so far"],
+        [(place, f"{n:,}", _so_far(found, place)) for place, n in found.depths.items()],
+        right=["now", "so far"],
+    )
     rates = show.table(
         ["per second", "10 s", "1 min", "10 min"],
         [
@@ -75,8 +81,36 @@ def _numbers(found: Pulse) -> RenderableType:
             ("promoter", found.promoter or show.NOTHING),
         ]
     )
-    grid.add_row(depths, rates, Group(times, "", facts))
+    return _Figures(depths, rates, times, facts)
+
+
+class _Figures:
+    """Four blocks of figures: beside one another, or where that is too wide in two rows, as half a figure misleads."""
+
+    def __init__(self, depths: Table, rates: Table, times: Table, facts: Table) -> None:
+        self._depths, self._rates, self._times, self._facts = depths, rates, times, facts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = _beside(self._depths, self._rates, Group(self._times, "", self._facts))
+        if Measurement.get(console, options.update(width=1000), wide).maximum <= options.max_width:
+            yield wide
+        else:
+            yield _beside(self._depths, Group(self._rates, "", self._facts))
+            yield ""
+            yield self._times
+
+
+def _beside(*blocks: RenderableType) -> Table:
+    grid = Table.grid(padding=(0, 5, 0, 0))
+    grid.add_row(*blocks)
     return grid
+
+
+def _so_far(found: Pulse, place: str) -> str:
+    """How many jobs ended so since the queue began: of finished ones only the newest are kept."""
+    if place not in ("completed", "failed", "cancelled"):
+        return ""
+    return f"{cast('dict[str, int]', found.stats)[f'{place}_total']:,}"
 
 
 def _rate(rate: Rate | None, what: str) -> str:
@@ -143,7 +177,7 @@ def _running(found: Pulse, most: int) -> Table:
         for job in found.running[:most]
         if job.started_at_ms
     ]
-    return show.table(["id", "task", "for", "worker"], rows)
+    return show.table(["id", "task", "for", "worker"], rows, times=(2,))
 
 
 def queues(rows: Sequence[tuple[str, Stats | None, Rate | None]], selected: int, lines: int) -> RenderableType:
@@ -153,7 +187,7 @@ def queues(rows: Sequence[tuple[str, Stats | None, Rate | None]], selected: int,
     cells = []
     for n, (name, stats, rate) in enumerate(rows[first : first + shown], first):
         cells.append((">" if n == selected else " ", name, *_line(stats, rate)))
-    return Group(show.heading("queues"), show.table(titles, cells, whole=1, right=titles[2:8]))
+    return Group(show.heading("queues"), show.table(titles, cells, whole=1, right=titles[2:8], times=(8,)))
 
 
 def _line(stats: Stats | None, rate: Rate | None) -> tuple[str, ...]:
@@ -185,7 +219,9 @@ def jobs(
         rows.append((">" if n == selected else " ", job.id, show.roughly(instant, now_ms), f"{job.attempts}", what))
     last = first + len(records)
     head = f"{title}: {first + 1:,} to {last:,} of {max(total, last):,}" if records else f"{title}: none"
-    return Group(show.heading(head), show.table([" ", "id", "", "attempts", ""], rows, whole=1, right=["attempts"]))
+    return Group(
+        show.heading(head), show.table([" ", "id", "", "attempts", ""], rows, whole=1, right=["attempts"], times=(2,))
+    )
 
 
 def _instant(job: JobRecord) -> int:

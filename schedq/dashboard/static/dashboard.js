@@ -12,11 +12,13 @@
   // Change `old` into `made` by what differs, so that focus, ticks and selections stay where they are.
   function become(old, made) {
     if (old.nodeType === Node.ELEMENT_NODE) {
+      // Whether details are open is the reader's to say.
+      const isOwn = (name) => name === "open" && old.nodeName === "DETAILS";
       for (const { name } of [...old.attributes]) {
-        if (!made.hasAttribute(name)) old.removeAttribute(name);
+        if (!made.hasAttribute(name) && !isOwn(name)) old.removeAttribute(name);
       }
       for (const { name, value } of made.attributes) {
-        if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+        if (old.getAttribute(name) !== value && !isOwn(name)) old.setAttribute(name, value);
       }
       becomeInside(old, made);
     } else if (old.nodeValue !== made.nodeValue) {

@@ -1,0 +1,72 @@
+"""On 80 columns texts are cut, and times and figures are not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from schedq import Discard, Queue
+from tests.cli.conftest import Run
+
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}"
+
+
+@pytest.fixture
+def crowded(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """A queue with long texts everywhere."""
+    monkeypatch.setenv("COLUMNS", "80")
+    long = "a text that goes on and on " * 10
+    for n in range(4):
+        queue.enqueue({"task": "send_email_to_everybody", "args": [long, n]}, job_id=f"job-{n:04}", max_attempts=2)
+    job = queue.claim(0)
+    assert job is not None
+    queue.fail(job, long)
+    other = queue.claim(0)
+    assert other is not None
+    queue.fail(other, Discard(long))
+    queue.claim(0)
+    queue.enqueue({"task": "later", "args": [long]}, delay=1000)
+    queue.schedules.upsert("nightly-report-of-everything", cron="0 3 * * *", task="x", tz="Europe/Berlin", args=[long])
+    return queue
+
+
+def test_no_line_is_longer_and_no_time_is_cut(run: Run, crowded: Queue):
+    timeline = run("job", "job-0000").out.partition("timeline")[2].splitlines()[2:]
+
+    assert timeline
+    for line in timeline:
+        assert re.match(rf"{TIME}  \w", line), line
+        assert len(line) <= 80
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("jobs mail --state pending", r"job-0003  \d\d:\d\d:\d\d  0 ms ago|job-0003  \d\d:\d\d:\d\d  \d+ m?s ago"),
+        ("jobs mail --state delayed", r"  \d\d:\d\d:\d\d  in 16 min  "),
+        ("jobs mail --state failed", r"job-0001  \d\d:\d\d:\d\d  \d+ m?s ago"),
+        ("jobs mail --state processing", r"job-0002  \d+ m?s ago"),
+        ("schedules ls mail", r"nightly-report-of-everything  0 3 \* \* \*  20\d\d-\d\d-\d\d 03:00 \+0\d:00  –"),
+        ("schedules next nightly-report-of-everything", r"03:00:00  \+0\d:00  20\d\d-\d\d-\d\d 0\d:00:00"),
+        ("forecast 24h", r"20\d\d-\d\d-\d\d \d\d:\d\d +\d+ +\d+"),
+        ("top mail --once", r"next due +in [\d.]+ \w+"),
+        ("top mail --once", r"start late by +\d.*  of\b|start late by +\d"),
+        ("top mail --once", r"completed +0 +0  "),
+    ],
+)
+def test_times_and_figures_are_whole(command: str, expected: str, run: Run, crowded: Queue):
+    lines = run(*command.split()).lines
+
+    assert any(re.search(expected, line) for line in lines), lines
+    assert all(len(line) <= 80 for line in lines if not line.startswith(("next page", "{"))), lines
+
+
+def test_top_says_how_many_there_were_beside_how_many_are_kept(run: Run, queue: Queue):
+    queue.enqueue(1)
+    job = queue.claim(0)
+    assert job is not None
+    queue.complete(job)
+    queue.purge()
+
+    assert any(re.match(r"completed +0 +1\b", line) for line in run("top", "mail", "--once").lines)
