@@ -19,6 +19,7 @@ from typing import Final
 from schedq.clocks import monotonic, sleep
 from schedq.logger import log
 from schedq.service import PARENT_FD, SERVED
+from schedq.worker.siblings import SIBLINGS, Board
 
 ENDED: Final = b"ended"
 """A child's last word when it ends in order: none is to take its place."""
@@ -47,8 +48,9 @@ class _Child:
         port: where on the loopback it answers questions, if it is to.
     """
 
-    def __init__(self, command: Sequence[str], number: int, *, watched: bool) -> None:
+    def __init__(self, command: Sequence[str], number: int, board: Board | None, *, watched: bool) -> None:
         self._command = command
+        self._board = board
         self._is_watched = watched
         self.port: int | None = None
         self.number = number
@@ -64,12 +66,18 @@ class _Child:
 
     def start(self) -> None:
         """Start one; if the system can't, another attempt comes later."""
+        is_first = self._started_at == 0
         self._started_at = monotonic()
         self._wire, theirs = socket.socketpair()
         self._words = b""
         listener: socket.socket | None = None
         try:
             environment, fds = {**os.environ, PARENT_FD: str(theirs.fileno())}, [theirs.fileno()]
+            if self._board is not None:
+                environment[SIBLINGS] = f"{self._board.fd} {self.number - 1}"
+                fds.append(self._board.fd)
+                if is_first:
+                    self._board.starting(self.number - 1)
             if self._is_watched:
                 listener = socket.create_server(("127.0.0.1", 0))
                 fds.append(listener.fileno())
@@ -118,6 +126,8 @@ class _Child:
             assert self._wire is not None
             self._wire.close()
             self.process = None
+            if self._board is not None:
+                self._board.gone(self.number - 1)
             self.is_finished = code == 0 and words == ENDED
             self.complaint = words.removeprefix(REFUSED).decode(errors="replace") if words.startswith(REFUSED) else ""
         return code
@@ -150,7 +160,8 @@ class Fleet:
     """
 
     def __init__(self, command: Sequence[str], count: int, grace: float, *, watched: bool = False) -> None:
-        self._children = [_Child(command, number + 1, watched=watched) for number in range(count)]
+        board = Board.create(count)
+        self._children = [_Child(command, number + 1, board, watched=watched) for number in range(count)]
         self._grace = grace
         self._stops = 0
         self._asks_for_stacks = 0

@@ -138,6 +138,11 @@ class Registry:
         """Whether nothing is registered, so that no job could run."""
         return not self._tasks and self._handler is None
 
+    @property
+    def has_plain_functions(self) -> bool:
+        """Whether something here runs in threads: what is no coroutine function."""
+        return not all(found.is_async for found in [*self._found.values(), *filter(None, [self._handler])])
+
     def add(self, task: Task[..., Any]) -> None:
         """Register a task.
 

@@ -54,6 +54,7 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     *_first(enqueue.enqueue_many(QUEUE, _some(3))),
     attempts.claim(QUEUE, "request"),
     attempts.claim(QUEUE, "request", 10, "worker", suspects=False),
+    attempts.claim(QUEUE, "request", 10, "worker", share=(2, 3, 1)),
     attempts.renew(QUEUE, [("a", "token"), ("b", "token")]),
     attempts.settle(QUEUE, [Settlement("complete", "a", "token"), Settlement("retry", "b", "token", 5)]),
     *_first(attempts.recover(QUEUE, "request")),

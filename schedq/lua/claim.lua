@@ -10,6 +10,7 @@ KEYS  1 pending (list)  2 processing (list)  3 leases (zset)  4 delayed (zset)  
 ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 request  6 limit  7 visibility, ms  8 worker id or ''
       9 suspects allowed (0 or 1)  10 jobs to promote at most  11 bytes of payload at most  12 failed_history
       13 min_keep, ms  14 due channel
+      15... for one of several processes that share what waits: how many they are, jobs that all hold, jobs that it holds
 Returns  {OK | PAUSED, now, next due instant or '', whether others wait (1 or 0), job, ...}, a job as `_claimed` says
 ]]
 local pending, processing, leases, delayed, failed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -36,6 +37,12 @@ if bad then return bad end
 
 if redis.call('EXISTS', paused) == 1 then return {'PAUSED', stamp, '', 0} end
 promote_due(promote_limit)
+
+local processes, all_held, own_held = unpack(ARGV, 15)
+if processes then
+  local share = math.floor((redis.call('LLEN', pending) + all_held) / processes) - own_held
+  limit = math.max(1, math.min(limit, share))
+end
 
 -- Only a job that is nowhere else may run: absent and unknown words are a foreign producer's.
 local function is_stray(id, status)

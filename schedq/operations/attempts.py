@@ -46,9 +46,19 @@ class Claim:
 
 
 def claim(
-    queue: Settings, request: str, limit: int = 1, worker: str = "", *, suspects: bool = True
+    queue: Settings,
+    request: str,
+    limit: int = 1,
+    worker: str = "",
+    *,
+    suspects: bool = True,
+    share: tuple[int, int, int] | None = None,
 ) -> Operation[Claim]:
-    """Take up to `limit` jobs in the name of `request`; `suspects` allows one that has lost two leases."""
+    """Take up to `limit` jobs in the name of `request`; `suspects` allows one that has lost two leases.
+
+    With `share` no more than this process's share of the jobs that wait: how many processes share them, how many jobs
+    all of these hold, and how many this one.
+    """
     keys = queue.keys
     return Operation(
         "claim",
@@ -80,6 +90,7 @@ def claim(
             queue.failed_history,
             duration_ms(queue.min_keep, "min_keep"),
             keys.due,
+            *(share or ()),
         ),
         _read_claim,
         is_repeatable=False,

@@ -20,6 +20,7 @@ from schedq.observer import Observers
 from schedq.operations import Operation, attempts, upkeep
 from schedq.worker.held import Attempt, Held
 from schedq.worker.runner import Runner
+from schedq.worker.siblings import Siblings
 from schedq.worker.slots import Reservation, Slots
 from schedq.worker.stuck import StuckSlots
 from schedq.worker.threads import Threads
@@ -41,6 +42,7 @@ class Pump:
         worker_id: str,
         observers: Observers,
         stuck: StuckSlots,
+        siblings: Siblings | None = None,
     ) -> None:
         self._queue = queue
         self._settings = queue.settings
@@ -64,6 +66,11 @@ class Pump:
         self._is_closing = False
         self._stirred = asyncio.Event()
         self._flooded = asyncio.Event()  # the last claim left jobs behind
+        # Handlers on the event loop need no second process to run beside each other.
+        self._siblings = siblings if queue.registry.has_plain_functions else None
+        self._next_go: asyncio.TimerHandle | None = None
+        if siblings is not None:
+            siblings.join(self.held)
         slots.join(self)
 
     @property
@@ -162,9 +169,17 @@ class Pump:
 
     def _reserve(self) -> Reservation | None:
         """Slots for a claim; half of all at most while both lanes are in use."""
-        if not self.is_hungry:
+        if not self.is_hungry or (self._siblings is not None and self._leaves_it_to_others(self._siblings)):
             return None
         return self._slots.reserve(self, share=0.5 if self._flooded.is_set() else 1.0)
+
+    def _leaves_it_to_others(self, siblings: Siblings) -> bool:
+        """Whether another process, which holds fewer jobs, has the first go at the few that wait."""
+        wait = 0.0 if self._flooded.is_set() else siblings.wait_s()
+        if self._next_go is not None:
+            self._next_go.cancel()
+        self._next_go = asyncio.get_running_loop().call_later(wait, self.stir) if wait else None
+        return wait > 0
 
     async def _round(self, reservation: Reservation | None) -> None:
         """One round trip: settle, and fill the reserved slots or put the marker back."""
@@ -180,6 +195,8 @@ class Pump:
         else:
             answers = await self._exchange_and_claim(operations, reservation)
         refused = self._take_answers(going, batches, answers)
+        if going and self._siblings is not None:
+            self._siblings.tell()
         if refused is not None:
             self._complaint.say(f"queue {self._settings.name}: the ends of jobs", refused)
             await asyncio.sleep(REFUSED_S)
@@ -188,7 +205,11 @@ class Pump:
         """Send operations and a claim together; begin what it got, and answer the other operations' answers."""
         request = new_request()
         limit, suspects = min(reservation.free, MOST_CLAIMED), reservation.has_suspect
-        claim = attempts.claim(self._settings, request, limit, self._worker_id, suspects=suspects)
+        share = None
+        if self._siblings is not None:
+            self._siblings.claimed()
+            share = self._siblings.share()
+        claim = attempts.claim(self._settings, request, limit, self._worker_id, suspects=suspects, share=share)
 
         def lost() -> None:
             self._lost()
@@ -209,6 +230,8 @@ class Pump:
                 self._flooded.set() if is_flooded else self._flooded.clear()
                 self._observers.claim_answered(self._settings.name, len(answer.jobs), answer.has_more)
                 self._begin(answer.jobs, reservation)
+                if self._siblings is not None:
+                    self._siblings.tell()
         finally:
             self._claims -= 1
             reservation.let_go()

@@ -17,6 +17,7 @@ from schedq.scheduler import Registrar
 from schedq.worker.heartbeat import Heartbeat
 from schedq.worker.pump import Pump
 from schedq.worker.renewal import Renewal
+from schedq.worker.siblings import Siblings
 from schedq.worker.slots import Slots
 from schedq.worker.stuck import StuckSlots
 from schedq.worker.threads import Threads
@@ -42,6 +43,7 @@ class Shared:
         promotes: also do the promoter's part.
         stop: what to do when Redis asks the worker to stop; called in the background.
         stuck: slots whose handlers do not end.
+        siblings: other processes of the same parent, if there are any.
     """
 
     worker_id: str
@@ -53,6 +55,7 @@ class Shared:
     promotes: bool
     stop: Callable[[], object]
     stuck: StuckSlots
+    siblings: Siblings | None
 
 
 class Station:
@@ -68,7 +71,14 @@ class Station:
         self.outage = outage
         self.link = Link(queue, outage)
         self.pump = Pump(
-            queue, self.link, shared.slots, shared.threads, shared.worker_id, shared.observers, shared.stuck
+            queue,
+            self.link,
+            shared.slots,
+            shared.threads,
+            shared.worker_id,
+            shared.observers,
+            shared.stuck,
+            shared.siblings,
         )
         self.side_link = Link(queue, outage)
         self.promoter = Promoter(queue, self.side_link, observers=shared.beside) if shared.promotes else None

@@ -19,6 +19,7 @@ from schedq.operations import views
 from schedq.worker.background import Background
 from schedq.worker.heartbeat import worker_id
 from schedq.worker.order import order_of
+from schedq.worker.siblings import Siblings
 from schedq.worker.slots import Slots
 from schedq.worker.station import Shared, Station
 from schedq.worker.stuck import StuckSlot, StuckSlots
@@ -107,6 +108,7 @@ class Worker:
         self._stop_asked: asyncio.Event | None = None
         self._stations: list[Station] = []
         self._background = Background()
+        self._siblings: Siblings | None = None
         self._stuck = StuckSlots(self.id, concurrency, max(grace, _LEAST_PATIENCE_S), self._tell_of_stuck)
 
     def stop(self) -> None:
@@ -141,6 +143,7 @@ class Worker:
         if self._stops:
             self._stop_asked.set()
         loop = asyncio.get_running_loop()
+        siblings = self._siblings = Siblings.of_this_process(self.concurrency)
         beside = OnLoop(self.observers, loop)
         stop = partial(loop.call_soon_threadsafe, self.stop)
         shared = Shared(
@@ -153,6 +156,7 @@ class Worker:
             self._promotes,
             stop,
             self._stuck,
+            siblings,
         )
         outages: dict[Address, Outage] = {}
         for queue in self.queues:
@@ -226,6 +230,8 @@ class Worker:
 
     async def _wind_down(self) -> None:
         """Claim no more, wait for what runs, give back the rest."""
+        if self._siblings is not None:
+            self._siblings.leave()
         for station in self._stations:
             station.pump.close()
         running = sum(len(station.pump.held) for station in self._stations)

@@ -110,6 +110,16 @@ def gated_in_thread(gate: str) -> int:
 
 
 @queue.task
+def computes(gate: str) -> int:
+    """Leaves the interpreter to no other thread for long, until the gate is open."""
+    note("start")
+    while not is_open(gate):
+        sum(range(50_000))
+    note("end")
+    return os.getpid()
+
+
+@queue.task
 async def blocks(gate: str) -> None:
     """Keeps the event loop from turning until the gate is open."""
     note("start")
