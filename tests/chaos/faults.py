@@ -27,6 +27,7 @@ INTERVALS_S: Final = {
     "server_slow": 11.0,
     "loop_block": 5.0,
     "executor_full": 11.0,
+    "password_refused": 17.0,
 }
 OF_JOBS: Final = ("poison_kill", "timed_out_thread", "unknown_task")
 """Done by jobs, among those that producers enqueue."""

@@ -36,6 +36,7 @@ NAMES: Final = {
     "clock_step": "Redis's clock steps by an hour, forward or back",
     "loop_block": "a handler stops a worker's event loop for up to 5 s",
     "executor_full": "a worker's default executor is full, and its connections are reset",
+    "password_refused": "Redis refuses the password for up to 2.5 s, and cuts everybody off",
     "timed_out_thread": "a plain handler overruns its timeout, and holds its thread",
     "unknown_task": "a worker gets a task that it does not know",
     "blocked_workers": "a worker is killed while all other event loops stand still",

@@ -33,6 +33,7 @@ SKEWS: Final = {"worker-2": "+3600", "worker-3": "-3600", "promoter-1": "+86400"
 """Seconds by which the clocks of some processes are wrong."""
 SCHEDULERS: Final = 3
 """Workers and promoters that are left running whatever is done to the others: each can fire schedules."""
+_ANSWERS: Final = ('["claimed"', '["settled"', '["renewed"', '["look"')
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class Part:
     Attributes:
         name: what it is, over all its lives, such as `worker-3`.
         life: of all processes that were ever started, the how-manieth.
+        began: instant.
         is_ended: we have ended this life, or told it to end.
     """
 
@@ -49,6 +51,7 @@ class Part:
     life: int
     popen: subprocess.Popen[bytes]
     log: Path
+    began: float = field(default_factory=now)
     is_ended: bool = False
     is_frozen: bool = False
 
@@ -190,6 +193,12 @@ class Stage:
         except FileNotFoundError:
             return now()
         return now() - (time.time() - written)
+
+    def has_got_through(self, part: Part) -> bool:
+        """Whether the server has answered a process that writes down what it asks."""
+        with suppress(FileNotFoundError), (self.folder / f"{part.key}.jsonl").open() as lines:
+            return any(line.startswith(_ANSWERS) for line in lines)
+        return False
 
     def _command(self, name: str, url: str, number: int) -> list[str]:
         if name.startswith("worker"):

@@ -56,6 +56,7 @@ class Storm:
         self._seconds = seconds
         self._left_out = left_out
         self._agenda = Agenda()
+        self._refusals: list[tuple[float, float]] = []
         self._is_server_busy = False
         self._is_calm = False
         self._is_over = False
@@ -102,11 +103,16 @@ class Storm:
             part.is_ended = True
             if part.popen.returncode == -signal.SIGKILL and part.role == "worker":
                 self._note("poison_kill", part.key, min(now() - 0.5, self._stage.last_word(part)), math.inf)
-            else:
+            elif not self._was_never_let_in(part):
                 self.deaths.append(f"{part.key} ended by itself, exit code {part.popen.returncode}")
         if part.name in self._stage.parts and self._stage.parts[part.name] is part:
             del self._stage.parts[part.name]
             self._agenda.add(now() + _RESPAWN_S, lambda: self._revive(part.name))
+
+    def _was_never_let_in(self, part: Part) -> bool:
+        """Whether it has ended as it should: a password that is refused at the start is not waited for."""
+        is_refused = any(since <= now() and until >= part.began for since, until in self._refusals)
+        return is_refused and part.popen.returncode == 1 and not self._stage.has_got_through(part)
 
     def _revive(self, name: str) -> None:
         self._stage.start(name)
@@ -146,7 +152,13 @@ class Storm:
         part.is_ended = True
         part.send(signal.SIGTERM)
         self._note("worker_restart", part.key, now(), math.inf)
-        self._agenda.last(20, lambda: part.send(signal.SIGKILL))  # what does not go
+        self._await_end(part, now() + 20)
+
+    def _await_end(self, part: Part, deadline: float) -> None:
+        if part.is_running and now() >= deadline:
+            part.send(signal.SIGKILL)
+        elif part.is_running:
+            self._agenda.last(0.2, lambda: self._await_end(part, deadline))
 
     def _worker_stop(self) -> None:
         part = self._pick("worker", "promoter")
@@ -308,12 +320,14 @@ class Storm:
         since = now()
         with suppress(redis.RedisError):
             self._stage.let_in(is_let_in=False)
+            self._refusals.append((since, math.inf))
             self._agenda.last(self._rng.choice((0.5, 1.5, 2.5)), lambda: self._take_password(since))
 
     def _take_password(self, since: float) -> None:
         if not self._is_server_busy:
             with suppress(redis.RedisError):
                 self._stage.let_in(is_let_in=True)
+                self._refusals[-1] = (since, now() + 1)
                 self._note("password_refused", SERVER, since)
                 return
         self._agenda.last(0.2, lambda: self._take_password(since))
