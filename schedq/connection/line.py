@@ -28,11 +28,16 @@ _MOST_IDLE: Final = 8
 
 
 class Line:
-    """One connection. Not for two threads at once."""
+    """One connection. Not for two threads at once.
 
-    def __init__(self, address: Address, queue: Settings) -> None:
+    Args:
+        reply_s: seconds that each step may take, of connecting and of an answer, if not the usual ones.
+    """
+
+    def __init__(self, address: Address, queue: Settings, reply_s: float | None = None) -> None:
         self._address = address
         self._queue = queue
+        self._reply_s = reply_s
         self._connection: Connection | None = None
         self._wire: Wire | None = None
         self._known: Place | None = None
@@ -51,7 +56,7 @@ class Line:
         """
         self.close()
         place = self._address.find(self._queue.keys.prefix)
-        self._connection = place.connection(f"schedq-{self._queue.name}")
+        self._connection = place.connection(f"schedq-{self._queue.name}", self._reply_s)
         try:
             self._connection.connect()
             self._wire = Wire(self._connection)

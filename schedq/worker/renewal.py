@@ -11,6 +11,7 @@ from schedq.clocks import monotonic
 from schedq.connection import faults
 from schedq.connection.exchange import Exchange
 from schedq.connection.line import Line
+from schedq.connection.place import REPLY_S
 from schedq.errors import SchedqError
 from schedq.link import Complaint
 from schedq.logger import log
@@ -18,6 +19,7 @@ from schedq.operations import attempts
 from schedq.worker.held import Attempt, Held
 
 MOST_RENEWED: Final = 250
+_LEAST_REPLY_S: Final = 0.25
 
 
 class Renewal(threading.Thread):
@@ -82,7 +84,7 @@ class Renewal(threading.Thread):
         queue = self._queue
         exchange = Exchange([attempts.renew(queue.settings, pairs)], queue.address, queue.settings, 0)
         if self._line is None:
-            self._line = Line(queue.address, queue.settings)
+            self._line = Line(queue.address, queue.settings, self._reply_s())
         while not exchange.is_done:
             exchange.take(self._line.ask(exchange.commands()))
         answer = exchange.answers[0]
@@ -91,6 +93,10 @@ class Renewal(threading.Thread):
             raise answer
         words: list[str] = answer
         return words
+
+    def _reply_s(self) -> float:
+        """Half of an interval: a connection that hangs leaves time for another one before the leases end."""
+        return min(REPLY_S, max(_LEAST_REPLY_S, self._queue.settings.renewal_s / 2))
 
     def _call(self, told: list[tuple[Attempt, str]]) -> None:
         try:

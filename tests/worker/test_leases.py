@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from schedq import JobCancelled, current_job
+from schedq import JobCancelled, Queue, current_job, lua
 from schedq.job import ClaimedJob
 from schedq.worker.held import Attempt, Held
 from schedq.worker.renewal import Renewal
 from tests.conftest import MakeQueue
 from tests.doors import Handle
+from tests.proxy import Proxy
+from tests.servers import Server
 from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate, until
 
@@ -43,6 +45,41 @@ def test_a_handler_that_blocks_the_event_loop_longer_than_its_lease_keeps_its_jo
 
     assert job.result(60) == 1
     assert queue.stats()["reclaimed_total"] == 0
+
+
+def test_a_renewal_whose_connection_hangs_leaves_time_for_another(
+    make_queue: MakeQueue, server: Server, crew: Crew, gate: Gate
+) -> None:
+    with Proxy(server) as proxy:
+        queue = make_queue(url=proxy.url, visibility_ms=3000)
+
+        @queue.task
+        async def hold() -> int:
+            await gate.passed()
+            return current_job().attempts
+
+        crew.start(queue)
+        job = hold.enqueue()
+        ends_at = until(lambda: queue.redis.zscore(queue.keys.leases, job.id))
+        proxy.hold_reply(lua.load("renew").sha)
+
+        # The one whose reply is held prolongs it by a second.
+        until(lambda: (queue.redis.zscore(queue.keys.leases, job.id) or 0) > ends_at + 1400)
+        gate.open()
+
+        assert job.result(20) == 1
+        assert queue.stats()["reclaimed_total"] == 0
+        crew.end()
+
+
+@pytest.mark.parametrize(("visibility_ms", "reply_s"), [(600_000, 5.0), (10_000, 10 / 6), (3000, 0.5), (1000, 0.25)])
+def test_renewals_wait_for_their_replies_in_proportion_to_the_lease(visibility_ms: int, reply_s: float) -> None:
+    queue = Queue("mail", visibility_ms=visibility_ms)
+
+    async def renewal() -> Renewal:
+        return Renewal(queue, Held(), asyncio.get_running_loop())
+
+    assert asyncio.run(renewal())._reply_s() == pytest.approx(reply_s, rel=0.01)
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
