@@ -15,7 +15,7 @@ from schedq.clocks import monotonic
 from schedq.connection.asender import AsyncSender
 from schedq.connection.resolver import in_thread
 from schedq.durability import Durability
-from schedq.errors import JobGone, SchedqError
+from schedq.errors import JobGone, SchedqError, StoreUnavailable
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, NewJob, Options, Settlement
 from schedq.operations import absence, attempts, control, directory, enqueue, preparing, upkeep, views
@@ -70,7 +70,12 @@ class AsyncQueue(AsyncInspected, door="aio"):
     ) -> str:
         """As `Queue.enqueue`."""
         options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id)
-        return await self._ask(enqueue.enqueue(self.settings, preparing.prepare(self.settings, payload, options)))
+        prepared = preparing.prepare(self.settings, payload, options)
+        try:
+            return await self._ask(enqueue.enqueue(self.settings, prepared))
+        except StoreUnavailable as error:
+            enqueue.in_doubt(error, [prepared])
+            raise
 
     async def enqueue_many(
         self,
@@ -92,7 +97,11 @@ class AsyncQueue(AsyncInspected, door="aio"):
 
     async def _create(self, payload: Any, **options: Any) -> tuple[str, bool]:
         prepared = preparing.prepare(self.settings, payload, Options(**options), is_marked=True)
-        return await self._ask(enqueue.create(self.settings, prepared))
+        try:
+            return await self._ask(enqueue.create(self.settings, prepared))
+        except StoreUnavailable as error:
+            enqueue.in_doubt(error, [prepared])
+            raise
 
     async def _create_many(self, jobs: Iterable[NewJob]) -> list[tuple[str, bool]]:
         prepared = preparing.prepare_many(self.settings, jobs, Options(), is_marked=True)

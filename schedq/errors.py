@@ -41,7 +41,21 @@ class Conflict(SchedqError):  # noqa: N818 - a public name of the design
 
 
 class StoreUnavailable(SchedqError):  # noqa: N818 - a public name of the design
-    """Redis did not answer in time, or refuses to serve; the call may be repeated later."""
+    """Redis did not answer in time, or refuses to serve; the call may be repeated later.
+
+    Attributes:
+        job_ids: ids of the jobs of an enqueue that may be stored, and are not known to be. Enqueue them again with
+            these ids (`job_id=`): one that is stored already is not stored twice. Empty if the call was no enqueue.
+    """
+
+    def __init__(self, message: str, job_ids: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.job_ids: tuple[str, ...] = tuple(job_ids)
+
+    @property
+    def job_id(self) -> str:
+        """The id of the one job that was to be enqueued; '' if the call was another one, or about several."""
+        return self.job_ids[0] if len(self.job_ids) == 1 else ""
 
 
 class QueueFull(StoreUnavailable):

@@ -12,7 +12,7 @@ from schedq.aio import AsyncQueue
 from schedq.clocks import monotonic
 from schedq.connection.sender import Sender
 from schedq.durability import Durability
-from schedq.errors import JobGone
+from schedq.errors import JobGone, StoreUnavailable
 from schedq.inspector import Inspected
 from schedq.instants import Duration, Instant, duration_ms
 from schedq.job import ClaimedJob, JobRecord, NewJob, Options, Settlement
@@ -76,10 +76,16 @@ class Queue(Inspected, door="blocking"):
             Conflict: a job of this id exists with another payload, or `must_create` or `reuse_id` forbids it.
             QueueFull: `max_pending` jobs wait, or Redis's memory is full; nothing is left behind.
             NotAcknowledged: it is stored, with the id in `stored`; `durability` was not confirmed in time.
-            StoreUnavailable: no answer for `retry_for` seconds, or too few replicas for "replicated".
+            StoreUnavailable: no answer for `retry_for` seconds, or too few replicas for "replicated"; it may be stored
+                all the same, with the id in `job_id`.
         """
         options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id)
-        return self._ask(enqueue.enqueue(self.settings, preparing.prepare(self.settings, payload, options)))
+        prepared = preparing.prepare(self.settings, payload, options)
+        try:
+            return self._ask(enqueue.enqueue(self.settings, prepared))
+        except StoreUnavailable as error:
+            enqueue.in_doubt(error, [prepared])
+            raise
 
     def enqueue_many(
         self,
@@ -102,7 +108,7 @@ class Queue(Inspected, door="blocking"):
         Raises:
             Conflict: jobs of some of the ids exist with other payloads; all others are stored.
             QueueFull, NotAcknowledged: with `stored`, the ids of those that are stored.
-            UsageError, StoreUnavailable: as `enqueue`.
+            UsageError, StoreUnavailable: as `enqueue`; `job_ids` has the ids of those that are not known to be stored.
         """
         options = Options(delay, run_at, None, max_attempts, backoff, timeout, durability, must_create, reuse_id)
         prepared = preparing.prepare_many(self.settings, jobs, options)
@@ -110,7 +116,11 @@ class Queue(Inspected, door="blocking"):
 
     def _create(self, payload: Any, **options: Any) -> tuple[str, bool]:
         prepared = preparing.prepare(self.settings, payload, Options(**options), is_marked=True)
-        return self._ask(enqueue.create(self.settings, prepared))
+        try:
+            return self._ask(enqueue.create(self.settings, prepared))
+        except StoreUnavailable as error:
+            enqueue.in_doubt(error, [prepared])
+            raise
 
     def _create_many(self, jobs: Iterable[NewJob]) -> list[tuple[str, bool]]:
         prepared = preparing.prepare_many(self.settings, jobs, Options(), is_marked=True)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from schedq import lua
 from schedq.durability import Wait
-from schedq.errors import Conflict, NotAcknowledged, QueueFull, SchedqError
+from schedq.errors import Conflict, NotAcknowledged, QueueFull, SchedqError, StoreUnavailable
 from schedq.operations import Argument, Flow, Operation, firm
 from schedq.operations.preparing import Prepared
 from schedq.settings import Settings
@@ -104,8 +104,16 @@ def create_many(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[bool]]:
     if missing and stored:
         raise _unconfirmed(queue, stored, len(jobs), missing) from (errors[0] if errors else None)
     if errors:
-        raise _worst(errors, stored)
+        known = frozenset(stored)
+        raise in_doubt(_worst(errors, stored), [job for job in jobs if job.job_id not in known])
     return [word == "STORED" for word in words]
+
+
+def in_doubt(error: SchedqError, jobs: Sequence[Prepared]) -> SchedqError:
+    """The error; if nobody knows whether these jobs are stored, with their ids."""
+    if type(error) is StoreUnavailable:
+        error.job_ids = tuple(job.job_id for job in jobs)
+    return error
 
 
 def store_each(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from schedq import Discard, StoreUnavailable, lua
+from schedq import Discard, NewJob, Queue, StoreUnavailable, lua
 from schedq.operations import control
 from tests.conftest import MakeQueue
 from tests.doors import Handle
@@ -269,3 +270,64 @@ def test_a_job_that_has_run_and_is_forgotten_is_not_made_again(make_queue: MakeQ
         future.result(60)
     assert queue.state().ids("pending") == []
     assert queue.stats()["enqueued_total"] == 2
+
+
+# -- a reply that never comes
+
+
+@WAYS
+def test_a_job_that_may_be_stored_is_named_and_can_be_stored_once(
+    queue: Handle, proxy: Proxy, make_queue: MakeQueue, way: str
+):
+    impatient = make_queue(queue.queue.name, url=proxy.url, retry_for=0)
+    lose(proxy, "enqueue", way)
+
+    with pytest.raises(StoreUnavailable) as unknown:
+        impatient.enqueue({"n": 1})
+
+    job_id = unknown.value.job_id
+    assert unknown.value.job_ids == (job_id,)
+    assert impatient.enqueue({"n": 1}, job_id=job_id) == job_id
+    assert queue.places() == {"pending": [job_id]}
+    assert queue.state().totals() == {"enqueued_total": 1}
+
+
+def test_a_call_of_a_task_that_may_be_stored_is_named(queue: Handle, proxy: Proxy, make_queue: MakeQueue):
+    impatient = make_queue(queue.queue.name, url=proxy.url, retry_for=0)
+    task = impatient.task(name="send")(lambda: None)
+    enqueue = task.enqueue if isinstance(impatient.queue, Queue) else lambda: impatient.run(task.aenqueue())
+    lose(proxy, "enqueue")
+
+    with pytest.raises(StoreUnavailable) as unknown:
+        enqueue()
+
+    assert queue.places() == {"pending": [unknown.value.job_id]}
+
+
+@WAYS
+def test_of_many_jobs_those_that_are_not_known_to_be_stored_are_named(
+    queue: Handle, proxy: Proxy, make_queue: MakeQueue, way: str
+):
+    impatient = make_queue(queue.queue.name, url=proxy.url, retry_for=0)
+    lose(proxy, "enqueue", way)
+
+    with pytest.raises(StoreUnavailable) as unknown:
+        impatient.enqueue_many(range(1200))
+
+    ids = unknown.value.job_ids
+    assert len(ids) == len(set(ids)) == 1200
+    assert unknown.value.job_id == ""
+    assert pickle.loads(pickle.dumps(unknown.value)).job_ids == ids
+    impatient.enqueue_many([NewJob(number, job_id=job_id) for number, job_id in enumerate(ids)])
+    assert sorted(queue.state().ids("pending")) == sorted(ids)
+
+
+def test_a_call_that_stores_nothing_names_no_job(queue: Handle, proxy: Proxy, make_queue: MakeQueue):
+    impatient = make_queue(queue.queue.name, url=proxy.url, retry_for=0)
+    job_id = queue.enqueue(1)
+    lose(proxy, "cancel")
+
+    with pytest.raises(StoreUnavailable) as unknown:
+        impatient.cancel(job_id)
+
+    assert (unknown.value.job_id, unknown.value.job_ids) == ("", ())
