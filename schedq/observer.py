@@ -139,6 +139,10 @@ class Observers(Observer):
         self.is_watched = bool(self._all)
         self._failed: set[tuple[int, str]] = set()
 
+    def has(self, kind: type[Observer]) -> bool:
+        """Whether one of this kind is among them."""
+        return any(isinstance(observer, kind) for observer in self._all)
+
     def worker_started(self, worker: str, queues: Sequence[str]) -> None:
         """Tell all."""
         self._tell("worker_started", worker, queues)

@@ -18,6 +18,7 @@ from schedq.logger import log
 from schedq.operations import firm, upkeep
 from schedq.promoter import Promoter
 from schedq.worker import Worker
+from schedq.worker.heartbeat import version
 
 PARENT_FD: Final = "SCHEDQ_PARENT_FD"
 """Environment variable of a child of `--processes`: the socket between it and its parent."""
@@ -51,18 +52,26 @@ async def run_promoters(queues: Sequence[Application]) -> None:
     _obey(asked.set)
     outages: dict[str, Outage] = {}
     daemons = [_Daemon(queue, outages.setdefault(queue.address.label, Outage(queue.address.label))) for queue in queues]
-    log.info("promoter: ready for %s", ", ".join(queue.name for queue in queues))
     work = [asyncio.create_task(daemon.run()) for daemon in daemons]
+    ready = asyncio.create_task(_say_when_ready(daemons))
     stop = asyncio.create_task(asked.wait())
     try:
         done, _ = await asyncio.wait([stop, *work], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             await task
     finally:
-        for task in (stop, *work):
+        for task in (stop, ready, *work):
             task.cancel()
-        await asyncio.gather(stop, *work, return_exceptions=True)
+        await asyncio.gather(stop, ready, *work, return_exceptions=True)
         await asyncio.gather(*(daemon.leave() for daemon in daemons), return_exceptions=True)
+
+
+async def _say_when_ready(daemons: Sequence[_Daemon]) -> None:
+    """Log that all is well as soon as every Redis has answered, and not before."""
+    for daemon in daemons:
+        await daemon.answered.wait()
+    where = ", ".join(daemon.name for daemon in daemons)
+    log.info("promoter: ready for %s, schedq %s", where, version() or "?")
 
 
 class _Daemon:
@@ -74,9 +83,12 @@ class _Daemon:
         self._unknown = queue.settings.without_application()
         self._promoter = Promoter(queue, self._link, self._unknown, self._read_settings)
         self._complaint = Complaint()
+        self.name = queue.name
+        self.answered = asyncio.Event()
 
     async def run(self) -> None:
         await self._read_settings()
+        self.answered.set()
         await self._promoter.run()
 
     async def leave(self) -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
+import click
 import pytest
 
 from schedq.cli import logs
@@ -111,6 +112,20 @@ def test_v_says_more(written: Lines, verbosity: int, seen: list[str]) -> None:
 
     entries = [json.loads(line) for line in written()]
     assert [f"{entry['logger']} {entry['level'].upper()}" for entry in entries] == seen
+
+
+def test_quiet_leaves_warnings_and_errors(written: Lines) -> None:
+    logs.set_up("text", 0, quiet=True)
+
+    for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
+        logging.getLogger("schedq").log(level, "x")
+
+    assert [line.split()[1] for line in written()] == ["WARNING", "ERROR"]
+
+
+def test_quiet_and_verbose_exclude_each_other() -> None:
+    with pytest.raises(click.UsageError, match="--quiet and -v exclude each other"):
+        logs.set_up("text", 1, quiet=True)
 
 
 def test_setting_up_twice_writes_each_line_once(written: Lines) -> None:

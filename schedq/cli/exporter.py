@@ -34,6 +34,7 @@ def exporter(
     redis_url: str | None,
     log_format: str,
     verbose: int,
+    quiet: bool,  # noqa: FBT001
 ) -> None:
     """Serve depths, totals, ages and lags of every queue at a Redis under /metrics, until SIGTERM or Ctrl-C.
 
@@ -42,7 +43,7 @@ def exporter(
     """
     from schedq.monitor.exporting import export  # heavy, and for nobody else
 
-    logs.set_up(log_format, verbose)
+    logs.set_up(log_format, verbose, quiet=quiet)
     lasting.heed_signals()
     try:
         queue = Queue.visiting(_NOBODY, redis=redis_url, retry_for=RETRY_S)

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from textwrap import dedent
 from typing import Final
 
+import click
+
 from schedq.escaping import harmless
 from schedq.logs import JobFields
 
@@ -51,15 +53,20 @@ class _Json(logging.Formatter):
         return json.dumps(entry)
 
 
-def set_up(log_format: str, verbosity: int) -> None:
-    """Log to stderr: sentences of level info on, of level debug with `-v`, of other libraries too with `-vv`."""
+def set_up(log_format: str, verbosity: int, *, quiet: bool = False) -> None:
+    """Log to stderr: sentences of level info on, of level debug with `-v`, of other libraries too with `-vv`.
+
+    Quiet, of level warning on.
+    """
+    if quiet and verbosity:
+        raise click.UsageError("--quiet and -v exclude each other")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if log_format == "json" else _Lines())
     handler.addFilter(JobFields())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if verbosity > 1 else logging.WARNING)
-    logging.getLogger("schedq").setLevel(logging.DEBUG if verbosity else logging.INFO)
+    logging.getLogger("schedq").setLevel(logging.WARNING if quiet else logging.DEBUG if verbosity else logging.INFO)
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:

@@ -29,10 +29,11 @@ def redis_option(function: F) -> F:
 
 
 def log_options(function: F) -> F:
-    """`--log-format` and `-v`."""
+    """`--log-format`, `-v` and `--quiet`."""
     function = click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)(
         function
     )
+    function = click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")(function)
     return click.option("-v", "--verbose", count=True, help="Say more; twice: also what libraries say.")(function)
 
 

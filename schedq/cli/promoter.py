@@ -19,13 +19,13 @@ from schedq.service import run_promoters
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, type=QUEUE_NAME)
 @redis_option
 @log_options
-def promoter(names: tuple[str, ...], redis_url: str | None, log_format: str, verbose: int) -> None:
+def promoter(names: tuple[str, ...], redis_url: str | None, log_format: str, verbose: int, quiet: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Move due jobs to the workers and take back what dead workers held, for the queues named NAME.
 
     Needs no application code. Workers do this too, unless they are told not to; any number of promoters may run,
     one per queue is at work and the others stand by.
     """
-    logs.set_up(log_format, verbose)
+    logs.set_up(log_format, verbose, quiet=quiet)
     lasting.heed_signals()
     queues = [named_queue(name, redis_url) for name in dict.fromkeys(names)]
     lasting.run(run_promoters(queues))

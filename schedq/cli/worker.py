@@ -94,13 +94,14 @@ def worker(
     health_limit: float,
     log_format: str,
     verbose: int,
+    quiet: bool,  # noqa: FBT001
 ) -> None:
     """Run the jobs of the queues that APP (module:object) names.
 
     SIGTERM and Ctrl-C stop it in order: no new claims, running jobs get the grace, the rest is given back and is next
     in line elsewhere. A second signal gives back at once. SIGUSR1 logs where every thread and task is, and its job.
     """
-    logs.set_up(log_format, verbose)
+    logs.set_up(log_format, verbose, quiet=quiet)
     lasting.heed_signals()
     if redis_url is not None:
         os.environ["SCHEDQ_REDIS_URL"] = redis_url

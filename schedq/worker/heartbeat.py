@@ -36,7 +36,7 @@ def worker_id() -> str:
     return f"{host}-{os.getpid()}-{new_request()[:6]}"
 
 
-def _version() -> str:
+def version() -> str:
     """Of schedq as it is installed here, or ''."""
     try:
         return metadata.version("schedq")
@@ -59,6 +59,7 @@ class Heartbeat:
         stop: called once, when somebody asked the worker to stop.
         replaced: called whenever Redis holds other data than before.
         unknown: told which tasks other workers have, while jobs come whose task this one lacks.
+        answered: called once, when Redis has answered for the first time.
         stuck: slots of the worker whose handlers do not end; of all its queues, which share them.
         vacant: called with what each beat says nobody does for the queue.
     """
@@ -76,6 +77,7 @@ class Heartbeat:
         unknown: UnknownTasks | None = None,
         stuck: StuckSlots | None = None,
         vacant: Callable[[upkeep.Part], None] = lambda _: None,
+        answered: Callable[[], object] = lambda: None,
     ) -> None:
         self._address = queue.address
         self._settings = queue.settings
@@ -88,6 +90,7 @@ class Heartbeat:
         self._replaced = replaced
         self._unknown = unknown
         self._stuck = stuck
+        self._answered = answered
         self._hurried = asyncio.Event()
         self._vacant = vacant
         self._was_asked = False
@@ -99,7 +102,7 @@ class Heartbeat:
             "pid": os.getpid(),
             "started_at_ms": int(wall() * 1000),
             "concurrency": concurrency,
-            "version": _version(),
+            "version": version(),
             "settings": json.dumps(queue.settings.to_fields(), separators=(",", ":")),
         }
 
@@ -125,6 +128,8 @@ class Heartbeat:
         beat = upkeep.beat(self._settings, self._name, self._facts | self._now())
         losses = self._link.outage.losses
         answer, *_ = await self._link.exchange([beat, *self._name_of_queue()])
+        self._answered()
+        self._answered = lambda: None
         is_refused = isinstance(answer, SchedqError)
         if not is_refused and answer.is_asked and not self._was_asked:
             self._was_asked = True

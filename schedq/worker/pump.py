@@ -19,6 +19,7 @@ from schedq.logger import log
 from schedq.observer import Observers
 from schedq.operations import Operation, attempts, upkeep
 from schedq.worker.held import Attempt, Held
+from schedq.worker.job_log import JobLog
 from schedq.worker.runner import Runner
 from schedq.worker.siblings import Siblings
 from schedq.worker.slots import Reservation, Slots
@@ -42,6 +43,7 @@ class Pump:
         worker_id: str,
         observers: Observers,
         stuck: StuckSlots,
+        job_log: JobLog,
         siblings: Siblings | None = None,
     ) -> None:
         self._queue = queue
@@ -50,7 +52,7 @@ class Pump:
         self._slots = slots
         self._worker_id = worker_id
         self._observers = observers
-        self._runner = Runner(queue, threads, self._ended, self._freed, observers, stuck)
+        self._runner = Runner(queue, threads, self._ended, self._freed, observers, stuck, job_log)
         self.held = Held(self._runner.interrupt)
         self.unknown = self._runner.unknown
         self._outgoing: list[End] = []

@@ -21,6 +21,7 @@ from schedq.observer import AttemptEnd, AttemptFacts, Observers, Outcome
 from schedq.operations.attempts import refusal
 from schedq.registry import Call, NoHandler
 from schedq.worker.held import Attempt
+from schedq.worker.job_log import JobLog
 from schedq.worker.stuck import Insistence, StuckSlot, StuckSlots
 from schedq.worker.threads import Threads
 from schedq.worker.unknown import UnknownTasks
@@ -49,6 +50,7 @@ class Runner:
             that overran its timeout, which no one can stop.
         observers: told of each attempt.
         stuck: the worker's slots whose handlers do not end.
+        job_log: says what became of each attempt.
 
     Attributes:
         unknown: what becomes of jobs for which this process has no function.
@@ -62,6 +64,7 @@ class Runner:
         freed: Freed,
         observers: Observers,
         stuck: StuckSlots,
+        job_log: JobLog,
     ) -> None:
         self._queue = queue
         self._settings = queue.settings
@@ -71,6 +74,7 @@ class Runner:
         self._observers = observers
         self.unknown = UnknownTasks(queue)
         self._stuck = stuck
+        self._job_log = job_log
         self._live: set[Attempt] = set()
         self._interrupted_ones: dict[Attempt, Insistence] = {}
         self._context = contextvars.copy_context()
@@ -122,6 +126,8 @@ class Runner:
         if not attempt.is_settled:
             attempt.is_settled = True
             self._ended(attempt, None if attempt.is_lost else settlement)  # before anything that may raise
+            if settlement is not None and not attempt.is_lost:
+                self._job_log.ended(attempt, settlement)
             if attempt.facts is not None:
                 self._tell_end(attempt, settlement, raised)
 
@@ -331,19 +337,18 @@ class Runner:
 
 
 def _say(attempt: Attempt, settlement: Settlement, raised: BaseException | None) -> None:
-    """Log a failure: the last one with its traceback, others in a line, with the traceback at level debug."""
+    """Log a failure: the last one with its traceback, others in a line, to which level debug adds the traceback."""
     job, text = attempt.job, settlement.note
+    fields = attempt.fields(text)
     if settlement.move == "retry":
         said = "job %s: %s failed, attempt %d: %s; again in %.1f s"
-        wait, fields = settlement.delay_ms / 1000, attempt.fields(text)
-        log.warning(said, job.id, attempt.name, job.attempts, text, wait, extra=fields)
-        if raised is not None and log.isEnabledFor(logging.DEBUG):
-            said, below = "job %s: %s failed, attempt %d, traceback:", outcome.log_traceback(raised)
-            log.debug(said, job.id, attempt.name, job.attempts, extra=fields, exc_info=raised, below=below)
+        shown = raised if log.isEnabledFor(logging.DEBUG) else None
+        below = "" if shown is None else outcome.log_traceback(shown)
+        wait = settlement.delay_ms / 1000
+        log.warning(said, job.id, attempt.name, job.attempts, text, wait, extra=fields, exc_info=shown, below=below)
     elif settlement.move == "fail":
         said = "job %s: %s failed for good, attempt %d: %s"
         below = "" if raised is None else outcome.log_traceback(raised)
-        fields = attempt.fields(text)
         log.error(said, job.id, attempt.name, job.attempts, text, extra=fields, exc_info=raised, below=below)
 
 

@@ -15,6 +15,7 @@ from schedq.operations.upkeep import Part
 from schedq.promoter import Promoter
 from schedq.scheduler import Registrar
 from schedq.worker.heartbeat import Heartbeat
+from schedq.worker.job_log import JobLog
 from schedq.worker.pump import Pump
 from schedq.worker.renewal import Renewal
 from schedq.worker.siblings import Siblings
@@ -44,6 +45,8 @@ class Shared:
         stop: what to do when Redis asks the worker to stop; called in the background.
         stuck: slots whose handlers do not end.
         siblings: other processes of the same parent, if there are any.
+        job_log: says what became of each attempt.
+        answered: called in the background whenever the Redis of one of the queues has answered for the first time.
     """
 
     worker_id: str
@@ -56,6 +59,8 @@ class Shared:
     stop: Callable[[], object]
     stuck: StuckSlots
     siblings: Siblings | None
+    job_log: JobLog
+    answered: Callable[[], object]
 
 
 class Station:
@@ -78,6 +83,7 @@ class Station:
             shared.worker_id,
             shared.observers,
             shared.stuck,
+            shared.job_log,
             shared.siblings,
         )
         self.side_link = Link(queue, outage)
@@ -95,6 +101,7 @@ class Station:
             self.pump.unknown,
             shared.stuck,
             self.promoter.step_in if self.promoter else _stay_out,
+            shared.answered,
         )
         self.renewal = Renewal(queue, self.pump.held, asyncio.get_running_loop())
         self.pumping: asyncio.Task[None] | None = None

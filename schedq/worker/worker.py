@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
@@ -14,10 +15,12 @@ from schedq.connection.address import Address
 from schedq.errors import UsageError
 from schedq.link import Outage, steadily
 from schedq.logger import log
+from schedq.logs import AttemptLog
 from schedq.observer import Observer, Observers, OnLoop, Vital, everywhere
 from schedq.operations import views
 from schedq.worker.background import Background
-from schedq.worker.heartbeat import worker_id
+from schedq.worker.heartbeat import version, worker_id
+from schedq.worker.job_log import JobLog
 from schedq.worker.order import order_of
 from schedq.worker.siblings import Siblings
 from schedq.worker.slots import Slots
@@ -34,6 +37,8 @@ _LAST_S: Final = 0.1
 _GOODBYE_S: Final = 5.0
 """Seconds that Redis may take to hear of the last ends; else the leases run out."""
 _LEAVE_S: Final = 3.0
+_MOST_NAMED: Final = 20
+"""Tasks of one queue that the first line of the log names."""
 _LEAST_PATIENCE_S: Final = 1.0
 """Seconds that a handler which was told to end may take, whatever the grace."""
 
@@ -109,6 +114,8 @@ class Worker:
         self._stations: list[Station] = []
         self._background = Background()
         self._siblings: Siblings | None = None
+        self._unanswered = 0
+        self._finished = JobLog(self.id, is_on=False)
         self._stuck = StuckSlots(self.id, concurrency, max(grace, _LEAST_PATIENCE_S), self._tell_of_stuck)
 
     def stop(self) -> None:
@@ -157,13 +164,14 @@ class Worker:
             stop,
             self._stuck,
             siblings,
+            self._job_log(),
+            partial(loop.call_soon_threadsafe, self._redis_answered),
         )
         outages: dict[Address, Outage] = {}
         for queue in self.queues:
             outage = outages.setdefault(queue.address, Outage(queue.address.label, self._look_whether_served))
             self._stations.append(Station(queue, outage, shared))
-        names = ", ".join(queue.name for queue in self.queues)
-        log.info("worker %s: ready for %s, %d at a time", self.id, names, self.concurrency)
+        self._unanswered = len(self._stations)
         self.observers.worker_started(self.id, [queue.name for queue in self.queues])
         self._watchdog.watch([station.pump.held for station in self._stations])
         self._background.start()
@@ -182,6 +190,22 @@ class Worker:
             raise
         finally:
             await self._close(tasks)
+
+    def _job_log(self) -> JobLog:
+        has_lines = log.isEnabledFor(logging.DEBUG) and self.observers.has(AttemptLog)
+        self._finished = JobLog(self.id, is_on=not has_lines)
+        return self._finished
+
+    def _redis_answered(self) -> None:
+        """The Redis of one more queue has answered. When all have, the worker is ready, and not before."""
+        self._unanswered -= 1
+        if self._unanswered:
+            return
+        by_place: dict[str, list[str]] = {}
+        for queue in self.queues:
+            by_place.setdefault(queue.address.label, []).append(_with_tasks(queue))
+        where = "; ".join(f"{', '.join(names)} at {place}" for place, names in by_place.items())
+        log.info("worker %s: ready for %s, %d at a time, schedq %s", self.id, where, self.concurrency, version() or "?")
 
     def _tell_of_stuck(self) -> None:
         """Slots are stuck, or free again: let Redis know soon."""
@@ -276,6 +300,7 @@ class Worker:
         self.threads.close()
         self._watchdog.stop()
         self._stuck.close()
+        self._finished.close()
         await self._leave()
         self.observers.worker_stopped(self.id)
         log.info("worker %s: gone", self.id)
@@ -322,3 +347,11 @@ class Worker:
                 return None
             totals.append(stats["enqueued_total"])
         return totals
+
+
+def _with_tasks(queue: Application) -> str:
+    """A queue and what is run of it, in a few words."""
+    registry = queue.registry
+    names = [*registry.names[:_MOST_NAMED], *(["a handler"] if registry.has_handler else [])]
+    more = len(registry.names) - _MOST_NAMED
+    return f"{queue.name} ({', '.join([*names, *([f'{more} more tasks'] if more > 0 else [])])})"

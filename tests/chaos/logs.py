@@ -17,6 +17,7 @@ A_FEW: Final = 6
 _VARIES: Final = re.compile(r"[0-9a-f]{8,}|\d+(\.\d+)?|(first|second)")
 _OF_A_HANDLER: Final = re.compile(r"^job \S+: \S+ failed(?: for good)?, attempt \d+[:,] ")
 _ABOUT_A_JOB: Final = re.compile(r"^job \S+: ")
+_A_SUMMARY: Final = re.compile(r"^worker \S+: [\d,]+ jobs .* in the last \d+ s$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ def repeated(found: Iterable[Line], causes: int) -> dict[str, int]:
     """
     instants: dict[tuple[int, str], list[float]] = defaultdict(list)
     for line in found:
-        if not _ABOUT_A_JOB.match(line.text):  # each job is a cause of its own
+        # Each job is a cause of its own, and what became of the many is said every 10 s.
+        if not (_ABOUT_A_JOB.match(line.text) or _A_SUMMARY.match(line.text)):
             instants[line.pid, _VARIES.sub("#", line.text)].append(line.at)
     worst: Counter[str] = Counter()
     for (_, kind), moments in instants.items():
