@@ -121,6 +121,11 @@ class QueueKeys:
         return self._key("delayed")
 
     @cached_property
+    def suspects(self) -> str:
+        """ZSET id → due instant, ms, of jobs in `delayed` that wait for a process that may have a suspect."""
+        return self._key("suspects")
+
+    @cached_property
     def leases(self) -> str:
         """ZSET id → end of the lease, ms."""
         return self._key("leases")

@@ -25,6 +25,7 @@ LAYOUT: Final = {
     "broken": "list",
     "delayed": "zset",
     "leases": "zset",
+    "suspects": "zset",
     "wake": "zset",
     "stats": "hash",
     "log": "stream",

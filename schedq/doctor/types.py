@@ -21,6 +21,7 @@ _TYPES: Final = {
     "samples": "list",
     "delayed": "zset",
     "leases": "zset",
+    "suspects": "zset",
     "wake": "zset",
     "workers": "zset",
     "schedules": "zset",
@@ -35,6 +36,7 @@ _TYPES: Final = {
 _MEANS: Final = {
     "wake": "idle workers are not woken: jobs wait until a worker looks by itself",
     "samples": "rates and charts have nothing to go by",
+    "suspects": "jobs that lost two leases wait seconds longer than they must",
     "log": "no move and no action is put on record any more",
     "stats": "totals are not counted, and stats are refused",
     "workers": "workers can't say that they live",

@@ -2,24 +2,28 @@
 Take jobs from `pending` into `processing`, each with a lease and a fresh token; what is due comes to `pending` first.
 
 An entry that can't be run is put where it can be seen (`broken`, `failed`), a second entry of one id is dropped. A
-job that lost two leases is a suspect: it may have killed its workers, so a process gets one at a time, and
-the ones it may not have go to the back. However many entries can't be run, a call looks at few more than it may take.
+job that lost two leases is a suspect: it may have killed its workers, so a process gets one at a time. The ones it
+may not have leave `pending` for `delayed`, so that they hold up nobody: the next claim that may have one takes the
+first of them from there, and if there is none, they come due a few a second. However many entries can't be run, a
+call looks at few more than it may take.
 
 KEYS  1 pending (list)  2 processing (list)  3 leases (zset)  4 delayed (zset)  5 failed (list)  6 broken (list)
-      7 stats (hash)  8 wake (zset)  9 paused (string)  10 log (stream)
+      7 stats (hash)  8 wake (zset)  9 paused (string)  10 log (stream)  11 suspects (zset)
 ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 request  6 limit  7 visibility, ms  8 worker id or ''
-      9 suspects allowed (0 or 1)  10 jobs to promote at most  11 bytes of payload at most  12 failed_history
+      9 allowed suspects (0 or 1)  10 jobs to promote at most  11 bytes of payload at most  12 failed_history
       13 min_keep, ms  14 due channel
       15... for one of several processes that share what waits: how many they are, jobs that all hold, jobs that it holds
-Returns  {OK | PAUSED, now, next due instant or '', whether others wait (1 or 0), job, ...}, a job as `_claimed` says
+Returns  {OK | PAUSED, now, next due instant or '', 1 if others wait and 2 more if suspects were passed over, job, ...}, a
+         job as `_claimed` says
 ]]
 local pending, processing, leases, delayed, failed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local broken, stats, wake, paused, log = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local broken, stats, wake, paused, log, suspects = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local jobs, clock, events, log_size, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit, visibility, worker = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
-local suspects, promote_limit, bytes = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local allowed, promote_limit, bytes = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local failed_history, min_keep, due_channel = tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14]
-local MOST_PASSED_OVER, MOST_DROPPED = 20, 200
+local MOST_PASSED_OVER, MOST_DROPPED = 100, 200
+local REST, SPACING = 10000, 100  -- ms until a suspect that was passed over comes due, and from one to the next
 --@include _clock
 --@include _guard
 --@include _job
@@ -37,6 +41,28 @@ if bad then return bad end
 
 if redis.call('EXISTS', paused) == 1 then return {'PAUSED', stamp, '', 0} end
 promote_due(promote_limit)
+
+-- Take the suspect that was passed over first out of `delayed`, to be the next; one that was moved since is another's.
+local function call_suspect()
+  local resting = redis.pcall('ZRANGE', suspects, 0, 9, 'WITHSCORES')
+  if resting.err then return end
+  for n = 1, #resting, 2 do
+    local id, due = resting[n], resting[n + 1]
+    local is_there = redis.call('ZSCORE', delayed, id) == due
+    redis.call('ZREM', suspects, id)
+    if is_there then
+      redis.call('RPUSH', pending, id)
+      if read_job(id, 'status', 'payload') then
+        redis.call('HSET', jobs .. id, 'status', 'pending', 'run_at_ms', stamp, 'promoted_at_ms', stamp)
+      end
+      redis.call('ZREM', delayed, id)
+      head = nil
+      tally('promoted_total', 1)
+      return
+    end
+  end
+end
+if allowed == 1 then call_suspect() end
 
 local processes, all_held, own_held = unpack(ARGV, 15)
 if processes then
@@ -80,10 +106,10 @@ local function look(id)
     unfit[#unfit + 1] = {id, job}
   elseif bytes_taken + #job[2] > bytes and #ids > 0 then
     return false
-  elseif job[7] and whole(job[7]) >= 2 and suspects == 0 then
+  elseif job[7] and whole(job[7]) >= 2 and allowed == 0 then
     passed_over[#passed_over + 1] = id
   else
-    if job[7] and whole(job[7]) >= 2 then suspects = 0 end
+    if job[7] and whole(job[7]) >= 2 then allowed = 0 end
     bytes_taken = bytes_taken + #job[2]
     ids[#ids + 1], taken[#taken + 1] = id, job
   end
@@ -107,7 +133,17 @@ open_memory(leases)
 for _, entry in ipairs(unfit) do
   if entry[2] then refuse(entry[1], entry[2]) else to_broken(entry[1], entry[3]) end
 end
-if #passed_over > 0 then redis.call('LPUSH', pending, unpack(passed_over)) end
+if #passed_over > 0 then
+  local last = redis.pcall('ZRANGE', suspects, -1, -1, 'WITHSCORES')
+  local due = math.max(now + REST, tonumber(last[2] or 0) or 0)
+  for _, id in ipairs(passed_over) do
+    due = due + SPACING
+    redis.call('ZADD', delayed, due, id)
+    redis.pcall('ZADD', suspects, due, id)
+    redis.call('HSET', jobs .. id, 'status', 'delayed', 'run_at_ms', digits(due))
+  end
+  head = nil
+end
 if looked_at == 1 and #ids == 1 then
   redis.call('LMOVE', pending, processing, 'RIGHT', 'LEFT')
 elseif looked_at > 0 then
@@ -134,10 +170,14 @@ for n, id in ipairs(ids) do
 end
 if #ids > 0 then redis.call('ZADD', leases, unpack(ends)) end
 
--- Suspects alone wake nobody, or processes that may not have them would wake each other for ever.
-if redis.call('LLEN', pending) > #passed_over and (#ids > 0 or #passed_over < MOST_PASSED_OVER) then
+-- Another process may have one of those that were passed over: it finds them no longer in `pending`, so this ends.
+if #passed_over > 0 then
   set_wake()
-  reply[4] = 1
+  reply[4] = 2
+end
+if redis.call('LLEN', pending) > 0 then
+  set_wake()
+  reply[4] = reply[4] + 1
 end
 reply[3] = next_due()
 -- A marker without a job may be a foreign producer's, who scheduled one and told nobody when: the promoter has to know.

@@ -36,6 +36,7 @@ class Claim:
         next_due_ms: the earliest due instant of `delayed`, or None.
         has_more: jobs wait that were not taken.
         is_paused: the queue is paused; nothing was looked at.
+        left_suspects: there were jobs that lost two leases, which this claim might not have.
     """
 
     jobs: tuple[ClaimedJob, ...]
@@ -43,6 +44,7 @@ class Claim:
     next_due_ms: int | None
     has_more: bool
     is_paused: bool
+    left_suspects: bool = False
 
 
 def claim(
@@ -74,6 +76,7 @@ def claim(
             keys.wake,
             keys.paused,
             keys.log,
+            keys.suspects,
         ),
         (
             keys.jobs,
@@ -100,7 +103,14 @@ def claim(
 def _read_claim(reply: list[Any]) -> Claim:
     now_ms = int(reply[1])
     jobs = tuple([ClaimedJob.from_reply(job, now_ms) for job in reply[4:]])
-    return Claim(jobs, now_ms, score_ms(reply[2]) if reply[2] else None, reply[3] == 1, reply[0] == "PAUSED")
+    return Claim(
+        jobs,
+        now_ms,
+        score_ms(reply[2]) if reply[2] else None,
+        has_more=bool(reply[3] & 1),
+        is_paused=reply[0] == "PAUSED",
+        left_suspects=bool(reply[3] & 2),
+    )
 
 
 class ClaimWait:

@@ -232,6 +232,8 @@ class Pump:
                 self._flooded.set() if is_flooded else self._flooded.clear()
                 self._observers.claim_answered(self._settings.name, len(answer.jobs), answer.has_more)
                 self._begin(answer.jobs, reservation)
+                if answer.left_suspects:
+                    self._slots.passed_over(self)
                 if self._siblings is not None:
                     self._siblings.tell()
         finally:
@@ -327,6 +329,4 @@ class Pump:
         self.stir()
 
     def _freed(self, attempt: Attempt) -> None:
-        if attempt.is_suspect:
-            self.want()  # others may have been passed over
         self._slots.freed(self, suspect=attempt.is_suspect)

@@ -41,6 +41,7 @@ class Slots:
         self._takers: list[Taker] = []
         self._held: list[int] = []
         self._suspect_is_out = False
+        self._left_suspects: set[Taker] = set()
         self._watchers: list[Callable[[], None]] = []
 
     @property
@@ -94,10 +95,21 @@ class Slots:
         While all slots are taken, or a queue is hungry, nobody listens for the markers of the others: those whose turn
         it might be are looked at before another gets the slot.
         """
+        if suspect:  # others may have been passed over, of any queue
+            for each in self._takers:
+                each.want()
         if len(self._takers) > 1:
             for queue in self._order.overlooked(self._hungry()):
                 self._takers[queue].want()
         self._give_back(self._takers.index(taker), 1, suspect=suspect)
+
+    def passed_over(self, taker: Taker) -> None:
+        """A claim had to leave suspects, as another had the right to one: look again when nobody uses it."""
+        if self._suspect_is_out:
+            self._left_suspects.add(taker)
+        else:
+            taker.want()
+            self.changed()
 
     def unused(self, queue: int, count: int, *, suspect: bool) -> None:
         """Slots that a claim did not fill are free again, and with `suspect` the right to hold one."""
@@ -118,6 +130,9 @@ class Slots:
     def _give_back(self, queue: int, count: int, *, suspect: bool) -> None:
         if suspect:
             self._suspect_is_out = False
+            for taker in self._left_suspects:
+                taker.want()
+            self._left_suspects.clear()
         if count or suspect:
             self._free += count
             self._held[queue] -= count

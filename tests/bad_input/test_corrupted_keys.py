@@ -35,6 +35,7 @@ SEEN = {
     "samples": "served without",
     "tasks": "served without",
     "standbys": "served without",
+    "suspects": "served without",
 } | dict.fromkeys(SAID, "said in the log")
 
 

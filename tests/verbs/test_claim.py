@@ -174,7 +174,7 @@ def test_a_process_that_has_a_suspect_gets_the_others_only(queue: Handle):
     found = claim_some(queue, 5, suspects=False)
 
     assert [job.id for job in found.jobs] == good
-    assert queue.places() == {"processing": good, "pending": [bad]}
+    assert queue.places() == {"processing": good, "delayed": [bad]}
 
 
 def test_a_claim_takes_one_suspect_at_a_time(queue: Handle):
@@ -184,29 +184,79 @@ def test_a_claim_takes_one_suspect_at_a_time(queue: Handle):
     found = claim_some(queue, 5)
 
     assert [(job.id, job.crashes) for job in found.jobs] == [(first, 2), (good, 0)]
-    assert queue.places() == {"processing": [first, good], "pending": [second]}
+    assert queue.places() == {"processing": [first, good], "delayed": [second]}
 
 
-def test_suspects_alone_wake_nobody(queue: Handle):
-    for _ in range(3):
-        suspect(queue)
+def test_suspects_that_were_passed_over_wake_one_other_process_once(queue: Handle):
+    ids = [suspect(queue) for _ in range(3)]
     queue.redis.delete(queue.keys.wake)
 
     assert claim_some(queue, 5, suspects=False).jobs == ()
+    assert queue.redis.delete(queue.keys.wake)
+    for _ in range(3):
+        assert claim_some(queue, 5, suspects=False).jobs == ()
 
     assert "wake" not in queue.state().keys
+    assert queue.places() == {"delayed": ids}
 
 
-def test_however_many_suspects_wait_they_do_not_keep_workers_awake(queue: Handle):
-    ids = [suspect(queue) for _ in range(50)]
+@pytest.mark.parametrize("count", [50, 600])
+def test_however_many_suspects_wait_they_do_not_keep_workers_awake(queue: Handle, count: int):
+    ids = [suspect(queue) for _ in range(count)]
+    good = queue.enqueue("good")
+
+    looks: list[attempts.Claim] = []
+    while not looks or looks[-1].has_more:
+        looks.append(claim_some(queue, 5, suspects=False))
     queue.redis.delete(queue.keys.wake)
 
-    for _ in range(3):
-        found = claim_some(queue, 5, suspects=False)
-        assert (found.jobs, found.has_more) == ((), False)
-        assert "wake" not in queue.state().keys
+    assert [job.id for look in looks for job in look.jobs] == [good]
+    assert len(looks) <= 1 + count // 100
+    assert claim_some(queue, 5, suspects=False).jobs == ()
+    assert "wake" not in queue.state().keys
+    assert sorted(queue.state().ids("delayed")) == ids
 
-    assert sorted(queue.state().ids("pending")) == ids
+
+def test_who_may_have_a_suspect_gets_the_one_that_was_passed_over_first(queue: Handle):
+    first, second, third = (suspect(queue) for _ in range(3))
+    claim_some(queue, 5, suspects=False)
+    good = queue.enqueue("good")
+
+    found = [[job.id for job in claim_some(queue, 5).jobs] for _ in range(4)]
+
+    assert found == [[first, good], [second], [third], []]
+    assert queue.redis.zcard(queue.keys.suspects) == 0
+    assert queue.fields(first)["run_at_ms"] <= queue.fields(first)["started_at_ms"]
+
+
+def test_a_suspect_that_was_passed_over_comes_due_by_itself_a_few_a_second(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock)
+    for _ in range(50):
+        suspect(queue)
+    claim_some(queue, 5, suspects=False)
+
+    clock.pass_time(10.05)
+    assert len(queue.places()["delayed"]) == 50
+    clock.pass_time(1)
+    assert queue.promote_due() == 10
+    assert len(queue.places()["pending"]) == 10  # as releases without this find them
+
+
+@pytest.mark.parametrize("move", ["cancel", "reschedule", "run_now", "purge"])
+def test_a_suspect_that_was_moved_since_it_was_passed_over_is_not_called(queue: Handle, move: str):
+    bad = suspect(queue)
+    claim_some(queue, 5, suspects=False)
+
+    if move == "purge":
+        queue.purge()
+    elif move == "reschedule":
+        assert queue.reschedule(bad, delay=3600)
+    else:
+        assert getattr(queue, move)(bad)
+    found = [job.id for job in claim_some(queue, 5).jobs]
+
+    assert found == ([bad] if move == "run_now" else [])
+    assert queue.redis.zcard(queue.keys.suspects) == 0
 
 
 def test_a_suspect_does_not_hold_up_what_comes_behind_it(queue: Handle):

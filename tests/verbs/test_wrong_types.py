@@ -12,7 +12,7 @@ from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.test_scripts import keys_of
 
-HINTS = {"wake", "log", "stats", "promoter", "workers", "schedules", "tasks"}
+HINTS = {"wake", "log", "stats", "promoter", "workers", "schedules", "tasks", "suspects"}
 """What only tells, counts or speeds things up never stands in the way of a job."""
 
 UNTOUCHED = {("enqueue", "delayed")} | {
@@ -20,7 +20,7 @@ UNTOUCHED = {("enqueue", "delayed")} | {
 }
 """What only a job with its caller's own id has to do with."""
 
-ZSETS = {"delayed", "leases", "wake", "workers", "schedules"}
+ZSETS = {"delayed", "leases", "wake", "workers", "schedules", "suspects"}
 
 Verb = Callable[[Handle, dict[str, Any]], object]
 VERBS: dict[str, tuple[str, Verb]] = {

@@ -125,3 +125,31 @@ def test_a_suspect_that_fails_gives_way_to_the_next(queue: Handle, crew: Crew, c
     crew.start(queue)
 
     until(lambda: len(queue.places().get("delayed", ())) == 5, within=3)
+
+
+def test_suspects_that_were_passed_over_follow_each_other_at_once(
+    queue: Handle, crew: Crew, gate: Gate, cage: Cage
+) -> None:
+    gate.open()
+    ids = cage.suspects(200)
+    crew.start(queue, concurrency=5)
+    crew.start(queue, concurrency=5)
+
+    began = time.monotonic()
+    assert all(queue.wait(job_id, 60) for job_id in ids)
+
+    assert time.monotonic() - began < 8, "they waited until they came due"
+    assert cage.most <= 2
+
+
+def test_hundreds_of_suspects_hold_up_no_good_job(queue: Handle, crew: Crew, cage: Cage) -> None:
+    cage.suspects(400)
+    crew.start(queue, concurrency=5)
+    until(lambda: cage.inside == 1)
+
+    began = time.monotonic()
+    for _ in range(5):
+        assert queue.wait(queue.enqueue({"task": "good"}), 60)
+
+    assert time.monotonic() - began < 2
+    assert cage.inside == 1
