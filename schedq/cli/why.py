@@ -8,7 +8,7 @@ import click
 
 from schedq.cli import show
 from schedq.cli.options import json_option, queue_option, redis_option
-from schedq.cli.queues import all_names, visited
+from schedq.cli.queues import all_names, must_be_known, visited
 from schedq.cli.typed import JOB_ID
 from schedq.errors import Conflict
 from schedq.operations.why import Why
@@ -35,6 +35,9 @@ def why(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
     elif found is not None and found.is_known:
         _say(found)
     else:
+        if queue_name is not None:
+            with visited(queue_name, redis_url) as queue:
+                must_be_known(queue, redis_url)
         where = f"queue {names[0]}" if len(names) == 1 else f"{len(names)} queues"
         text = _unknown(job_id, names)["text"] if found is None else found.text
         raise click.ClickException(f"job {job_id}, looked for in {where}: {text}")

@@ -33,6 +33,7 @@ from schedq.doctor import (
 )
 from schedq.doctor.asking import plain
 from schedq.doctor.finding import LEVELS, Finding
+from schedq.embedded.places import SCHEME
 from schedq.errors import Conflict, QueueFull, SchedqError, StoreUnavailable, UsageError
 from schedq.operations import Block, Flow
 from schedq.queue import Queue
@@ -138,7 +139,8 @@ class _Examination:
         if found.run_id in self._servers:
             return
         self._servers.add(found.run_id)
-        for room in (version, memory, persistence, replication, scripts):
+        self._add(version.judge(found, is_embedded=self.report.redis.startswith(SCHEME)))
+        for room in (memory, persistence, replication, scripts):
             self._add(room.judge(found))
         speed = self._ask(queue, latency.look(queue.settings))
         self._add(latency.judge(speed))

@@ -31,7 +31,13 @@ _FLAWS: Final = (
 _UNTRIED: Final = {"dragonfly_version": "Dragonfly", "garnet_version": "Garnet", "keydb_version": "KeyDB"}
 
 
-def judge(server: Server) -> Iterator[Finding]:
+_NEW_FOLDER: Final = (
+    "this data folder keeps the kind of server that wrote it, and a new one takes the server that schedq[embedded] "
+    "ships: schedq export each queue, and schedq import it into a new folder"
+)
+
+
+def judge(server: Server, *, is_embedded: bool = False) -> Iterator[Finding]:
     """The findings about a server's release."""
     for name, other in _UNTRIED.items():
         if name in server.info:
@@ -53,7 +59,9 @@ def judge(server: Server) -> Iterator[Finding]:
     newest = max(fixed)
     if series > newest or (series in fixed and patch >= fixed[series]):
         return
-    if series in fixed:
+    if is_embedded:
+        remedy = _NEW_FOLDER
+    elif series in fixed:
         remedy = f"upgrade to {name} {series[0]}.{series[1]}.{fixed[series]} or later"
     else:
         remedy = f"no release of this series is without them: move to {name} {newest[0]}.{newest[1]}"

@@ -33,6 +33,7 @@ READING = (
     "cancel never-was --queue mial",
     "reschedule never-was --delay 5 --queue mial",
     "job never-was --queue mial",
+    "why never-was --queue mial",
 )
 
 

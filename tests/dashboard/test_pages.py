@@ -54,6 +54,13 @@ def test_a_damaged_queue_does_not_hide_the_others(visitor: Visitor, queue: Queue
     assert visitor.get("/queues/other").status_code == 409
 
 
+def test_a_queue_that_is_not_there_is_said_to_be_none(visitor: Visitor, queue: Queue):
+    queue.enqueue(1)
+
+    assert "Nothing is stored of queue mial; did you mean mail?" in visitor.page("/queues/mial")
+    assert "Nothing is stored" not in visitor.page("/queues/mail")
+
+
 def test_a_count_of_kept_records_says_how_many_there_were(visitor: Visitor, queue: Any):
     for _ in range(3):
         queue.enqueue(1)

@@ -48,6 +48,8 @@ def codes(found: Iterator[Finding]) -> list[str]:
 )
 def test_releases_that_are_known_to_be_bad_are_told(info: dict[str, str], is_bad: bool):
     assert codes(version.judge(Account(info))) == ["version-known-bad"] * is_bad
+    for finding in version.judge(Account(info), is_embedded=True):
+        assert "schedq export each queue, and schedq import it into a new folder" in finding.remedy
 
 
 def test_a_server_of_other_make_is_told():

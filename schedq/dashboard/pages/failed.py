@@ -16,7 +16,7 @@ from schedq.dashboard.visits import Visits
 _LOOKED_AT: Final = 5000
 """Failed jobs, the newest: what happens now is in them."""
 _EVERY_S: Final = 5.0
-_MOST_GROUPS: Final = 200
+_MOST_GROUPS: Final = 100
 """On one page: errors that all differ would make a row of each job."""
 _MASK: Final = re.compile(r"<(?:id|n|address)>")
 
