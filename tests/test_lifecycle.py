@@ -48,9 +48,13 @@ NO_MOVES = {
 STATUS = re.compile(r"'status', '(\w+)'")
 
 
+KEEPS_A_STATUS = "_tombstone"
+"""The fragment that deletes a cancelled job's record and leaves its status for the entry that is still in `pending`."""
+
+
 def whole_body(name: str) -> str:
     """A script's body with its fragments."""
-    included = re.findall(r"^--@include (\w+)$", lua.text(name), re.MULTILINE)
+    included = re.findall(rf"^--@include (?!{KEEPS_A_STATUS}$)(\w+)$", lua.text(name), re.MULTILINE)
     return body(name) + "".join(body(fragment) for fragment in included)
 
 

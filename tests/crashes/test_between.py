@@ -46,7 +46,7 @@ def test_every_verb_is_cut_off():
     [
         ("complete", "settle", "settled[1] == token and settled[2] == move", "false"),
         ("requeue", "requeue", "local answer = job and answered(job[3], request)", "local answer"),
-        ("enqueue", "enqueue", "local answer = is_any_there and existing(keys[n], payload) or nil", "local answer"),
+        ("enqueue", "enqueue", "answer = existing(n, payload, wish, own_mark)", "answer = nil"),
         ("claim", "recover", "if job and job[1]", "if false and job[1]"),
         ("cancel, pending", "cancel", "if before then return before end", ""),
     ],

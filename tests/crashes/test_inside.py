@@ -15,7 +15,7 @@ from tests.servers import Server
 from tests.test_scripts import SCRIPTS
 
 ZREM = "redis.call('ZREM', leases, id)\n"
-UNLINK = "redis.call('UNLINK', jobs .. id)"
+UNLINK = "delete_record(jobs .. id, entry_left)"
 TAKE = "if #ids > 0 then redis.call('LPUSH', processing"
 HSET_ONE = "redis.call('HSET', key, 'id', id, 'payload', ARGV[i + 1], 'status', 'pending')\n"
 HSET = "for _, n in ipairs(new) do store(keys[n], starts[n], status[n], run_at[n]) end\n"

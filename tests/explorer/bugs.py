@@ -85,8 +85,8 @@ BUGS: Final = (
     Bug(
         "the promoter sets no marker",
         "promote",
-        "set_wake()\nend\nlocal first_end",
-        "end\nlocal first_end",
+        "set_wake()\nhas_woken",
+        "has_woken",
         "pause ∥ claim",
     ),
     Bug("who stands by promotes", "promote", "holder ~= me and left", "false and left", "two promoters"),
@@ -179,8 +179,8 @@ BUGS: Final = (
     Bug(
         "enqueue does not look what is there",
         "enqueue",
-        "local answer = is_any_there and existing(keys[n], payload) or nil",
-        "local answer",
+        "answer = existing(n, payload, wish, own_mark)",
+        "answer = nil",
         "enqueue sent again ∥ claim",
     ),
     Bug(
