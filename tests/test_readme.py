@@ -16,6 +16,7 @@ import schedq
 from schedq import Queue, embedded
 from schedq.lifecycle import MOVES, PLACES
 from tests.reference import GROUPS, reference, written
+from tests.servers import Server
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -37,6 +38,41 @@ def test_the_ten_lines_work_when_pasted(tmp_path: Path) -> None:
         embedded.stop_server(tmp_path / "data")
 
     assert (said.stdout.strip(), said.returncode) == ("Hello, Ada! Hello, Grace!", 0), said.stderr
+
+
+RUN_ALL = """
+import runpy, sys, traceback
+for name in sys.argv[1:]:
+    try:
+        runpy.run_path(name, run_name="__main__")
+    except BaseException:
+        print(name, traceback.format_exc(limit=-1), sep=": ")
+"""
+
+
+def test_every_block_of_python_runs_as_pasted(tmp_path: Path) -> None:
+    """Beside the `app.py` of the first one, which has a test of its own."""
+    (tmp_path / "app.py").write_text(PYTHON[0])
+    names = [f"block-{number}.py" for number in range(1, len(PYTHON))]
+    for name, text in zip(names, PYTHON[1:], strict=True):
+        (tmp_path / name).write_text(text)
+    path = os.pathsep.join(map(str, (tmp_path, ROOT, ROOT / "examples")))
+    settings = {"PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "shop_django.settings"}
+    with Server(appendonly=True, appendfsync="always") as durable:
+        environment = os.environ | settings | {"SCHEDQ_REDIS_URL": durable.unix_url}
+        try:
+            said = subprocess.run(
+                [sys.executable, "-c", RUN_ALL, *names],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+        finally:
+            embedded.stop_server(tmp_path / "data")
+
+    assert (said.stdout, said.returncode) == ("", 0), said.stdout + said.stderr
 
 
 @pytest.mark.parametrize("block", range(len(PYTHON)))
