@@ -87,6 +87,7 @@ def _crew(workers: list[WorkerRecord], now_ms: int) -> Any:
             jobs.append(f"and {worker.running - len(jobs)} more")
         since = f"{show.clock(worker.started_at_ms, now_ms)}, {show.roughly(worker.started_at_ms, now_ms)}"
         busy = f"{worker.running} of {worker.concurrency}" + (", stopping" if worker.is_stopping else "")
+        busy += f", {worker.stuck} stuck" if worker.stuck else ""
         first = (worker.host, str(worker.pid), since, busy)
         rows += [(*(first if n == 0 else ("",) * 4), job) for n, job in enumerate(jobs or [show.NOTHING])]
     return show.table(["host", "pid", "since", "busy", "runs"], rows, whole=4, times=(2,))

@@ -52,7 +52,8 @@ class Worker:
             "weighted": in proportion to the weights.
         weights: per queue, 1 to 1000; all 1 if not given.
         concurrency: jobs at a time; plain handlers run in as many threads.
-        grace: seconds that running jobs get to end after `stop`.
+        grace: seconds that running jobs get to end after `stop`, and that an async handler which swallows its
+            cancellation gets before its slot counts as stuck.
         burst: leave when nothing is pending, delayed or running.
         promotes: also do the promoter's part.
         observers: told what happens; see `Observer`.

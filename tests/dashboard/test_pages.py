@@ -13,6 +13,7 @@ from schedq import Queue
 from schedq.dashboard.charts import chart, scale, thinned
 from schedq.dashboard.history import rates
 from schedq.dashboard.pages.failed import distinctive
+from tests.cli.scenes import beat
 from tests.dashboard.conftest import Visitor
 from tests.servers import Server
 
@@ -38,6 +39,21 @@ def test_the_first_page_has_a_row_for_each_queue(visitor: Visitor, queue: Queue,
 
     assert re.search(r"mail paused \d+ m?s no worker 3 0 0 0 0", page), page
     assert re.search(r"other 0 1 0 0 0", page), page
+
+
+def test_stuck_slots_are_named_on_the_pages_of_a_queue_and_its_workers(visitor: Visitor, queue: Queue):
+    jobs = '[{"id": "j-1", "queue": "mail", "task": "<render>", "why": "timed out", "since_ms": 1}, {"queue": 5}]'
+    beat(queue, "w-1", running=0, concurrency=2, stuck=2, stuck_jobs=jobs)
+    beat(queue, "w-2", running=0, concurrency=2, stuck=1, stuck_jobs="[]")
+
+    page = text_of(visitor.page("/queues/mail"))
+    workers = text_of(visitor.page("/queues/mail/workers"))
+
+    assert "worker w-1 is stuck: handlers that do not end hold all 2 slots" in page
+    assert "w-2 is stuck" not in page
+    assert "w-1 2 stuck" in workers
+    assert "<render>, stuck: timed out" in workers
+    assert "w-2 1 stuck" in workers
 
 
 def test_a_damaged_queue_does_not_hide_the_others(visitor: Visitor, queue: Queue, raw: redis.Redis, store: Server):
