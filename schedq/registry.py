@@ -106,6 +106,7 @@ class Registry:
         self._found: dict[str, Found] = {}
         self._handler: Found | None = None
         self._schedules: dict[str, tuple[Definition, str]] = {}
+        self._digests: dict[str, str] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -126,6 +127,11 @@ class Registry:
     def schedules(self) -> tuple[Definition, ...]:
         """The schedules that the code has."""
         return tuple(definition for definition, _ in self._schedules.values())
+
+    @property
+    def definitions(self) -> tuple[str, ...]:
+        """Digests of the schedules that the code has."""
+        return tuple(self._digests.values())
 
     @property
     def owners(self) -> frozenset[str]:
@@ -171,6 +177,7 @@ class Registry:
                 f"give the one of {place_of(function)} another id="
             )
         self._schedules[definition.id] = (definition, place_of(function))
+        self._digests[definition.id] = definition.digest
 
     def set_handler(self, function: Callable[..., Any]) -> None:
         """Register the function for payloads that are no task call.

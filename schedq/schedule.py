@@ -142,6 +142,11 @@ class Definition:
         return {**kept, "definition": _digest(said), "timing": self.timing}
 
     @property
+    def digest(self) -> str:
+        """A digest of all of it."""
+        return _digest({entry.name: getattr(self, entry.name) for entry in fields(self)})
+
+    @property
     def timing(self) -> str:
         """A digest of what decides when there are slots."""
         return _digest({name: getattr(self, name) for name in _TIMING})

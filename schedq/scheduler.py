@@ -11,7 +11,7 @@ from schedq.link import Complaint, Link, steadily
 from schedq.logger import log
 from schedq.operations import upkeep
 from schedq.operations.firing import Fired, Memory, fire_due
-from schedq.operations.schedules import Registration, register
+from schedq.operations.schedules import Registration, register_again, replaced, upsert_unless_superseded
 from schedq.settings import Settings
 
 _TICK_S: Final = 1.0
@@ -80,14 +80,27 @@ class Scheduler:
         return fired
 
 
+_TRY_S: Final = 10.0
+"""Seconds between two looks whether the workers have gone whose release has replaced what the code has."""
+_COMPARE_S: Final = 30.0
+"""Seconds between two looks whether others have replaced what the code has."""
+
+
 class Registrar:
-    """Writes the schedules of an application's code when a worker starts, and when Redis was away or lost its data."""
+    """Writes the schedules of an application's code when a worker starts, and when Redis was away or lost its data.
+
+    One that live workers of another release have replaced is left alone until these have gone. And while it lives it
+    looks whether its own are replaced, and says so.
+    """
 
     def __init__(self, queue: Application, link: Link) -> None:
         self._queue = queue
         self._link = link
         self._replaced = 0
         self._written_for = (-1, -1)
+        self._superseded: frozenset[str] = frozenset()
+        self._told: dict[str, str] = {}
+        self._compares_at = self._tries_at = 0.0
 
     def again(self) -> None:
         """Write them again, soon: Redis holds other data than before."""
@@ -105,10 +118,48 @@ class Registrar:
         reasons = self._link.outage.losses, self._replaced
         if self._written_for != reasons:
             registry = self._queue.registry
-            flow = register(self._queue.settings, registry.schedules, registry.owners, prune=False)
-            say(self._queue.name, await self._link.drive(flow))
+            found = await self._link.drive(register_again(self._queue.settings, registry.schedules, registry.owners))
+            say(self._queue.name, found)
+            self._superseded = frozenset(found.superseded)
             self._written_for = reasons
+            self._compares_at = monotonic() + _COMPARE_S
+            self._tries_at = monotonic() + _TRY_S
+        elif self._superseded and monotonic() >= self._tries_at:
+            self._tries_at = monotonic() + _TRY_S
+            await self._try_again()
+        if monotonic() >= self._compares_at:
+            self._compares_at = monotonic() + _COMPARE_S
+            await self._compare()
         return _LOOK_S
+
+    async def _try_again(self) -> None:
+        """Write those that were superseded, if the workers that have what replaced them are gone."""
+        waiting = [it for it in self._queue.registry.schedules if it.id in self._superseded]
+        words = await self._link.drive(upsert_unless_superseded(self._queue.settings, waiting))
+        for definition, word in zip(waiting, words, strict=True):
+            if word in ("created", "changed"):
+                text = "schedule %s: no live worker has what had replaced it; written again: %s"
+                log.warning(text, definition.id, definition.words())
+        still = (it.id for it, word in zip(waiting, words, strict=True) if word == "superseded")
+        self._superseded = frozenset(still)
+
+    async def _compare(self) -> None:
+        """Say, once for each, what stands in place of a definition of this code."""
+        own = self._queue.registry.schedules
+        found = await self._link.drive(replaced(self._queue.settings, own)) if own else []
+        told = {mine.id: digest for mine, digest, _ in found}
+        for mine, digest, words in found:
+            if mine.id not in self._superseded and self._told.get(mine.id) != digest:
+                log.warning(
+                    "schedule %s: replaced by another release or by hand: now %s (%s), in this worker's code %s (%s); "
+                    "a higher version= in the newer code decides",
+                    mine.id,
+                    words,
+                    digest,
+                    mine.words(),
+                    mine.digest,
+                )
+        self._told = told
 
 
 def say(queue: str, found: Registration) -> None:
@@ -116,6 +167,12 @@ def say(queue: str, found: Registration) -> None:
     for ids, words in ((found.created, "new"), (found.changed, "changed")):
         for schedule_id in ids:
             log.info("schedule %s: %s", schedule_id, words)
+    for schedule_id in found.superseded:
+        log.warning(
+            "schedule %s: this worker has an older definition, which live workers of another release have replaced; "
+            "left as it is until they are gone (a higher version= decides at once)",
+            schedule_id,
+        )
     for schedule_id in found.kept:
         log.warning("schedule %s: a higher version of the application wrote it; left as it is", schedule_id)
     for schedule_id in found.missing:

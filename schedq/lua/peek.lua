@@ -5,7 +5,7 @@ KEYS  1 schedules (zset)
 ARGV  1 definitions prefix  2 clock  3 mode: 'due' | 'all' | 'these'  4 offset  5 limit
       6 for 'due': the instant after which slots are looked at, ms, or ''  7... ids, for 'these'
 Returns  {now, the first slot that is not due or '', per schedule: id, slot or '', definition, timing, version, owner,
-         paused since or '', error}; '' for what is not there
+         paused since or '', error, digests of the definitions that were replaced}; '' for what is not there
 ]]
 local schedules = KEYS[1]
 local definitions, clock, mode, offset, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -17,10 +17,11 @@ local bad = misfit('zset', schedules)
 if bad then return bad end
 
 local function look(reply, id, slot)
-  local stored = redis.pcall('HMGET', definitions .. id, 'definition', 'timing', 'version', 'owner', 'paused_at_ms', 'error')
+  local stored = redis.pcall('HMGET', definitions .. id, 'definition', 'timing', 'version', 'owner', 'paused_at_ms', 'error',
+    'replaced')
   if stored.err then stored = {} end
   local row = {id, slot or ''}
-  for n = 1, 6 do row[2 + n] = stored[n] or '' end
+  for n = 1, 7 do row[2 + n] = stored[n] or '' end
   for _, word in ipairs(row) do reply[#reply + 1] = word end
 end
 

@@ -2,7 +2,7 @@
 Write a schedule's definition, new or changed, and its next slot; or leave the slot as it is.
 
 Whoever asks has looked first; if the definition is no longer what it saw, it looks again. A pause and how often it ran
-stay. The first write is one that Redis refuses when memory is full.
+stay, and which definitions were replaced, the last 20 digests: by these a worker of an older release knows itself. The first write is one that Redis refuses when memory is full.
 
 KEYS  1 schedules (zset)  2 this schedule (hash)  3 log (stream)
 ARGV  1 clock  2 log size  3 due channel  4 request  5 id  6 the definition that was seen, or ''  7 next slot, '' for
@@ -11,6 +11,7 @@ Returns  created | changed | AGAIN (another definition is there)
 ]]
 local schedules, schedule, log = KEYS[1], KEYS[2], KEYS[3]
 local clock, log_size, due_channel, request, id = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local MOST_REPLACED, DIGEST, LONGEST = 20, 16, 1000
 local seen, slot, count = ARGV[6], ARGV[7], tonumber(ARGV[8])
 --@include _clock
 --@include _guard
@@ -20,7 +21,7 @@ local seen, slot, count = ARGV[6], ARGV[7], tonumber(ARGV[8])
 local bad = misfit('zset', schedules) or misfit('hash', schedule)
 if bad then return bad end
 
-local stored = redis.call('HMGET', schedule, 'definition', 'request', 'paused_at_ms')
+local stored = redis.call('HMGET', schedule, 'definition', 'request', 'paused_at_ms', 'replaced')
 local before = answered(stored[2], request)
 if before then return before end
 if (stored[1] or '') ~= seen then return 'AGAIN' end
@@ -33,12 +34,19 @@ if slot == 'keep' then score = redis.call('ZSCORE', schedules, id) or '+inf' end
 redis.call('ZADD', schedules, score, id)
 local is_said, stale, fields = {}, {}, {'id', id, 'changed_at_ms', now, 'request', request .. ' ' .. answer}
 for i = 9 + count, #ARGV, 2 do
-  is_said[ARGV[i]] = true
+  is_said[ARGV[i]] = ARGV[i + 1]
   fields[#fields + 1], fields[#fields + 2] = ARGV[i], ARGV[i + 1]
 end
 for i = 9, 8 + count do
   if not is_said[ARGV[i]] then stale[#stale + 1] = ARGV[i] end
 end
+local replaced, made = {}, is_said.definition
+for digest in string.gmatch(string.sub(stored[4] or '', 1, LONGEST), '%S+') do
+  if digest ~= made and digest ~= seen then replaced[#replaced + 1] = digest end
+end
+if seen ~= '' and seen ~= made and #seen <= DIGEST then replaced[#replaced + 1] = seen end
+while #replaced > MOST_REPLACED do table.remove(replaced, 1) end
+fields[#fields + 1], fields[#fields + 2] = 'replaced', table.concat(replaced, ' ')
 -- All at once, so that no error leaves a mixture of two definitions: what is no longer said is emptied, and then removed.
 for _, name in ipairs(stale) do
   fields[#fields + 1], fields[#fields + 2] = name, ''

@@ -44,6 +44,7 @@ class WorkerRecord:
         seen_at_ms: when it spoke last, on Redis's clock.
         stuck: slots of the worker, of all its queues, that are held by handlers which do not end when told to.
         stuck_jobs: of these the first 100, a dict each: id, queue, task, why, since_ms.
+        definitions: digests of the schedules that its code has.
     """
 
     id: str
@@ -60,6 +61,7 @@ class WorkerRecord:
     seen_at_ms: int = 0
     stuck: int = 0
     stuck_jobs: tuple[dict[str, Any], ...] = ()
+    definitions: tuple[str, ...] = ()
 
     @property
     def is_stuck(self) -> bool:
@@ -81,6 +83,7 @@ class WorkerRecord:
             has_handler=fields.get("has_handler") != "0",
             is_stopping="stop" in fields,
             version=fields.get("version", ""),
+            definitions=tuple(digest for digest in _list(fields.get("definitions")) if isinstance(digest, str)),
             seen_at_ms=seen_at_ms,
             stuck=whole(fields.get("stuck")),
             stuck_jobs=tuple(job for job in _list(fields.get("stuck_jobs")) if isinstance(job, dict)),

@@ -36,6 +36,7 @@ class Glance:
         owner: whose it is.
         is_paused: somebody paused it.
         error: what it was parked for, or ''.
+        replaced: digests of the definitions that were replaced of late.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Glance:
     owner: str
     is_paused: bool
     error: str
+    replaced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def peek(
     keys = queue.keys
 
     def read(reply: list[Any]) -> Peeked:
-        rows = [reply[n : n + 8] for n in range(2, len(reply), 8)]
+        rows = [reply[n : n + 9] for n in range(2, len(reply), 9)]
         found = tuple(_glance(*row) for row in rows)
         return Peeked(int(reply[0]), score_ms(reply[1]) if reply[1] else None, found)
 
@@ -129,9 +131,18 @@ def peek(
 
 
 def _glance(
-    name: str, slot: str, definition: str, timing: str, version: str, owner: str, paused: str, error: str
+    name: str,
+    slot: str,
+    definition: str,
+    timing: str,
+    version: str,
+    owner: str,
+    paused: str,
+    error: str,
+    replaced: str,
 ) -> Glance:
-    return Glance(name, slot, definition, timing, version, owner, is_paused=paused != "", error=error)
+    former = tuple(replaced.split())
+    return Glance(name, slot, definition, timing, version, owner, is_paused=paused != "", error=error, replaced=former)
 
 
 def read(queue: Settings, schedule_id: str) -> Operation[dict[str, str]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from schedq import lua
+from schedq.errors import Conflict, SchedqError
 from schedq.ids import new_request
 from schedq.job import whole
 from schedq.operations import Argument, Flow, Operation, firm
-from schedq.operations.firing import Glance, Peeked, peek, sendable
+from schedq.operations.directory import workers
+from schedq.operations.firing import Glance, Peeked, peek, read, sendable
 from schedq.operations.steering import drop
 from schedq.operations.timetable import until_unseen
 from schedq.schedule import DEFINITION_FIELDS, Definition
@@ -18,6 +20,10 @@ from schedq.settings import Settings
 
 Upserted = Literal["created", "changed", "unchanged", "kept"]
 """What an upsert came to; kept: a higher version of the application wrote what is there."""
+Registered = Literal["created", "changed", "unchanged", "kept", "superseded"]
+"""What a worker's registration came to; superseded: live workers have what replaced it."""
+Write = Callable[[Settings, Sequence[Definition]], Flow[list[Any]]]
+_MOST_TRIES: Final = 20
 _PAGE: Final = 250
 
 
@@ -32,6 +38,7 @@ class Registration:
         kept: a higher version of the application wrote what is there.
         missing: stored by this application's code once, which does not have them any more.
         removed: of these, the ones that were deleted, since that was asked for.
+        superseded: replaced by another release before, whose workers are alive: left as they wrote it.
     """
 
     created: tuple[str, ...]
@@ -40,6 +47,7 @@ class Registration:
     kept: tuple[str, ...]
     missing: tuple[str, ...]
     removed: tuple[str, ...]
+    superseded: tuple[str, ...] = ()
 
 
 def upsert(queue: Settings, definition: Definition) -> Flow[Upserted]:
@@ -51,14 +59,33 @@ def upsert(queue: Settings, definition: Definition) -> Flow[Upserted]:
     return word
 
 
+def register_again(queue: Settings, definitions: Sequence[Definition], owners: Collection[str]) -> Flow[Registration]:
+    """Write the definitions of an application's code as a worker does, which may be one of an older release."""
+    return (yield from register(queue, definitions, owners, prune=False, write=upsert_unless_superseded))
+
+
 def register(
-    queue: Settings, definitions: Sequence[Definition], owners: Collection[str], *, prune: bool
+    queue: Settings,
+    definitions: Sequence[Definition],
+    owners: Collection[str],
+    *,
+    prune: bool,
+    write: Write | None = None,
 ) -> Flow[Registration]:
-    """Write the definitions of an application's code; report, or delete, those that it has no more."""
-    became: dict[str, list[str]] = {word: [] for word in ("created", "changed", "unchanged", "kept")}
+    """Write the definitions of an application's code; report, or delete, those that it has no more.
+
+    Args:
+        queue: its settings.
+        definitions: of the code.
+        owners: whose schedules the code may call missing.
+        prune: delete those.
+        write: what writes some of them; `upsert_some` if not given.
+    """
+    write = write or upsert_some
+    became: dict[str, list[str]] = {word: [] for word in get_args(Registered)}
     for first in range(0, len(definitions), _PAGE):
         some = definitions[first : first + _PAGE]
-        for definition, word in zip(some, (yield from upsert_some(queue, some)), strict=True):
+        for definition, word in zip(some, (yield from write(queue, some)), strict=True):
             became[word].append(definition.id)
     newest = {owner: max((d.version for d in definitions if d.owner == owner), default=0) for owner in owners}
     listed = yield from _listed(queue)
@@ -79,17 +106,91 @@ def register(
 
 def upsert_some(queue: Settings, definitions: Sequence[Definition]) -> Flow[list[Upserted]]:
     """Upsert several in two round trips; those that others write at the same time, by themselves."""
+    peeked = yield from _seen(queue, definitions)
+    words = yield from _sent(_planned(queue, definitions, peeked))
+    for number, word in enumerate(words):
+        if word == "AGAIN":
+            words[number] = yield from upsert(queue, definitions[number])
+    return words
+
+
+def upsert_unless_superseded(queue: Settings, definitions: Sequence[Definition]) -> Flow[list[Registered]]:
+    """Upsert several, but leave alone what has replaced one of them before and is the code of a live worker.
+
+    That one is of a newer release, so that this is an older one's worker which was started again. When the workers of
+    the newer release have gone, as after a rollback, the older one's definition is written. A higher version decides at
+    once.
+    """
+    words: list[Any] = ["AGAIN"] * len(definitions)
+    for _ in range(_MOST_TRIES):
+        left = [number for number, word in enumerate(words) if word == "AGAIN"]
+        if not left:
+            return words
+        some = [definitions[number] for number in left]
+        peeked = yield from _seen(queue, some)
+        is_former = [_was_replaced(it, seen) for it, seen in zip(some, peeked.found, strict=True)]
+        living = (yield from _living(queue)) if any(is_former) else frozenset()
+        plans = _planned(queue, some, peeked)
+        for n, seen in enumerate(peeked.found):
+            if is_former[n] and isinstance(plans[n], Operation) and seen.definition in living:
+                plans[n] = "superseded"
+        for number, word in zip(left, (yield from _sent(plans)), strict=True):
+            words[number] = word
+    raise Conflict(f"schedules of queue {queue.name} are changed by others all the time")
+
+
+def replaced(queue: Settings, definitions: Sequence[Definition]) -> Flow[list[tuple[Definition, str, str]]]:
+    """Those in whose place another definition stands: with the digest of that, and when it has slots, in words."""
+    found: list[tuple[Definition, str, str]] = []
+    for first in range(0, len(definitions), _PAGE):
+        some = definitions[first : first + _PAGE]
+        peeked = yield from _seen(queue, some)
+        others = [
+            (mine, seen.definition)
+            for mine, seen in zip(some, peeked.found, strict=True)
+            if seen.definition not in ("", mine.digest)
+        ]
+        answers = (yield [read(queue, mine.id) for mine, _ in others]) if others else ()
+        for (mine, digest), answer in zip(others, answers, strict=True):
+            try:
+                words = Definition.from_fields(mine.id, firm(answer)).words()
+            except SchedqError:
+                words = "damaged"
+            found.append((mine, digest, words))
+    return found
+
+
+def _was_replaced(definition: Definition, seen: Glance) -> bool:
+    return definition.digest in seen.replaced and definition.version <= whole(seen.version)
+
+
+def _living(queue: Settings) -> Flow[frozenset[str]]:
+    """Digests of the definitions that the code of live workers has."""
+    crew = yield from workers(queue)
+    return frozenset(digest for worker in crew if not worker.is_stopping for digest in worker.definitions)
+
+
+def _seen(queue: Settings, definitions: Sequence[Definition]) -> Flow[Peeked]:
     (answer,) = yield [peek(queue, "these", 0, 0, [definition.id for definition in definitions])]
-    peeked: Peeked = firm(answer)
-    words: list[Any] = [
+    found: Peeked = firm(answer)
+    return found
+
+
+def _planned(queue: Settings, definitions: Sequence[Definition], peeked: Peeked) -> list[Any]:
+    """Per definition what to send for it, or the word for what it came to already."""
+    return [
         _written(queue, definition, seen, peeked.now_ms, new_request())
         for definition, seen in zip(definitions, peeked.found, strict=True)
     ]
+
+
+def _sent(plans: Sequence[Any]) -> Flow[list[Any]]:
+    """Send what is to be sent; a word per plan, AGAIN where somebody else was faster."""
+    words = list(plans)
     writes = [number for number, word in enumerate(words) if isinstance(word, Operation)]
     answers = (yield [words[number] for number in writes]) if writes else ()
     for number, answer in zip(writes, answers, strict=True):
-        word = firm(answer)
-        words[number] = (yield from upsert(queue, definitions[number])) if word == "AGAIN" else word
+        words[number] = firm(answer)
     return words
 
 

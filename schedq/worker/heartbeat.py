@@ -193,7 +193,13 @@ class Heartbeat:
             "tasks": json.dumps(self._registry.names, separators=(",", ":")),
             "has_handler": int(self._registry.has_handler),
             **self._what_is_stuck(),
+            **self._definitions(),
         }
+
+    def _definitions(self) -> dict[str, str]:
+        """Which definitions of schedules the code has: a worker of an older release leaves those alone."""
+        digests = self._registry.definitions
+        return {"definitions": json.dumps(digests, separators=(",", ":"))} if digests else {}
 
     def _what_is_stuck(self) -> dict[str, str | int]:
         found = [] if self._stuck is None else self._stuck.found

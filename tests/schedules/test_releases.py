@@ -1,0 +1,168 @@
+"""Workers of an old and a new release beside each other: which definition of a schedule stands."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from schedq import scheduler
+from schedq.operations import upkeep
+from schedq.operations.schedules import register_again
+from tests.conftest import MakeQueue
+from tests.doors import Clock, Handle
+from tests.worker.conftest import Logs, crew, gate, logs
+from tests.worker.crew import Crew, until
+
+__all__ = ["crew", "gate", "logs"]
+HOUR = 3600
+
+
+def work() -> None:
+    """What is scheduled."""
+
+
+@pytest.fixture
+def old(make_queue: MakeQueue, clock: Clock) -> Handle:
+    """The old release: every hour."""
+    return released(make_queue(clock=clock), HOUR)
+
+
+@pytest.fixture
+def new(make_queue: MakeQueue, old: Handle, clock: Clock) -> Handle:
+    """The new one: every two hours."""
+    return released(make_queue(old.name, clock=clock), 2 * HOUR)
+
+
+def released(queue: Handle, seconds: int, **options: int) -> Handle:
+    queue.every(seconds, **options)(work)
+    return queue
+
+
+def starts(release: Handle, worker: str) -> Any:
+    """A worker of a release starts; what became of its schedules."""
+    facts = {"definitions": json.dumps(release.registry.definitions)}
+    release.exchange([upkeep.beat(release.settings, worker, facts)])
+    registry = release.registry
+    return release.drive(register_again(release.settings, registry.schedules, registry.owners))
+
+
+def leaves(release: Handle, worker: str) -> None:
+    release.exchange([upkeep.leave(release.settings, worker, "")])
+
+
+def stored(release: Handle) -> str:
+    found: str = release.redis.hget(release.keys.schedule("work"), "every_ms")
+    return found
+
+
+def test_a_new_release_replaces_the_definition_of_the_old_one(old: Handle, new: Handle):
+    assert starts(old, "old-1").created == ("work",)
+
+    assert starts(new, "new-1").changed == ("work",)
+
+    assert stored(new) == "7200000"
+
+
+def test_a_worker_of_the_old_release_that_starts_again_does_not_restore_its_own(old: Handle, new: Handle):
+    starts(old, "old-1")
+    starts(new, "new-1")
+
+    for again in range(3):
+        assert starts(old, f"old-{again}").superseded == ("work",)
+
+    assert stored(new) == "7200000"
+    assert starts(new, "new-2").unchanged == ("work",)
+
+
+def test_after_a_rollback_the_old_one_is_written_when_the_new_workers_are_gone(old: Handle, new: Handle):
+    starts(old, "old-1")
+    starts(new, "new-1")
+    starts(new, "new-2")
+    leaves(new, "new-1")
+    assert starts(old, "old-2").superseded == ("work",)
+    leaves(new, "new-2")
+
+    assert starts(old, "old-2").changed == ("work",)
+
+    assert stored(old) == "3600000"
+    assert starts(new, "new-3").superseded == ("work",), "until the workers of the rollback are gone"
+
+
+def test_a_higher_version_decides_at_once_and_a_lower_one_never_wins(old: Handle, new: Handle, make_queue: MakeQueue):
+    starts(old, "old-1")
+    starts(new, "new-1")
+    forced = released(make_queue(old.name, clock=old.settings.clock), HOUR, version=1)
+
+    assert starts(forced, "forced-1").changed == ("work",)
+
+    assert starts(new, "new-2").kept == ("work",)
+    assert stored(old) == "3600000"
+
+
+def test_what_a_person_registers_is_written(old: Handle, new: Handle):
+    starts(old, "old-1")
+    starts(new, "new-1")
+
+    assert old.schedules.register().changed == ("work",)
+
+    assert stored(old) == "3600000"
+
+
+def test_what_a_person_changed_by_hand_is_the_code_s_again_when_a_worker_starts(old: Handle):
+    starts(old, "old-1")
+    old.schedules.upsert("work", every=60, task="work")
+
+    assert starts(old, "old-2").changed == ("work",)
+
+
+def test_no_more_than_20_former_definitions_are_remembered(old: Handle):
+    for seconds in range(60, 110):
+        old.schedules.upsert("work", every=seconds, task="work")
+
+    assert len(old.redis.hget(old.keys.schedule("work"), "replaced").split()) == 20
+
+
+@pytest.mark.parametrize("door", ["blocking"])
+def test_the_log_says_which_release_is_kept_and_when_the_other_is_back(
+    make_queue: MakeQueue, crew: Crew, logs: Logs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(scheduler, "_TRY_S", 0.1)
+    monkeypatch.setattr(scheduler, "_LOOK_S", 0.1)
+    old = released(make_queue(), HOUR)
+    new = released(make_queue(old.name), 2 * HOUR)
+    old.schedules.register()
+    newer = crew.start(new)
+    until(lambda: stored(new) == "7200000")
+    until(lambda: new.list_workers()[0].definitions)
+
+    crew.start(old)
+
+    until(lambda: any("an older definition" in line and line.startswith("WARNING") for line in logs()))
+    assert stored(new) == "7200000"
+    newer.end()
+    until(lambda: stored(old) == "3600000")
+    until(lambda: any("no live worker has what had replaced it" in line for line in logs()))
+
+
+@pytest.mark.parametrize("door", ["blocking"])
+def test_a_live_worker_says_once_that_its_definition_was_replaced(
+    make_queue: MakeQueue, crew: Crew, logs: Logs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(scheduler, "_COMPARE_S", 0.1)
+    monkeypatch.setattr(scheduler, "_LOOK_S", 0.1)
+    queue = released(make_queue(), HOUR)
+    crew.start(queue)
+    until(lambda: queue.redis.exists(queue.keys.schedule("work")))
+
+    queue.schedules.upsert("work", every=60, task="work")
+
+    def told() -> list[str]:
+        return [line for line in logs() if "schedule work: replaced by another release or by hand" in line]
+
+    until(told)
+    queue.schedules.upsert("work", every=90, task="work")
+    until(lambda: len(told()) == 2)
+    assert "in this worker's code every 1 h" in told()[0]
+    assert "higher version=" in told()[0]
