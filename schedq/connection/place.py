@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -13,11 +14,13 @@ from redis.retry import Retry
 
 from schedq.connection import resolver
 from schedq.connection.credentials import Guarded
+from schedq.logger import log
 
 REPLY_S: Final = 5.0
 """Seconds to wait for a reply, or for a connection, before the connection is given up."""
 SEARCH_S: Final = 1.5
 """The same for each server that is only asked where another one is: the next may know."""
+_warned_of: Final[set[str]] = set()
 _ASYNC_KINDS: Final[Mapping[str, Any]] = {
     "Connection": resolver.TcpConnection,
     "SSLConnection": resolver.TlsConnection,
@@ -52,6 +55,7 @@ class Place:
 
     def connection(self, name: str, reply_s: float | None = None) -> connections.Connection:
         """A new blocking connection that is not connected yet; `name` is shown by CLIENT LIST."""
+        self._warn_of_strangers()
         kind, limit = getattr(connections, self.kind), reply_s or REPLY_S
         made: connections.Connection = kind(
             **self._arguments(name, limit), socket_timeout=limit, retry=Retry(NoBackoff(), 0)
@@ -60,6 +64,7 @@ class Place:
 
     def async_connection(self, name: str) -> async_connections.Connection:
         """The same for asyncio. It has no timeout of its own for replies: its line keeps time."""
+        self._warn_of_strangers()
         made: async_connections.Connection = _ASYNC_KINDS[self.kind](
             **self._arguments(name, REPLY_S), socket_timeout=None
         )
@@ -78,6 +83,25 @@ class Place:
             return [connection.read_response() for _ in commands]
         finally:
             connection.disconnect()
+
+    def _warn_of_strangers(self) -> None:
+        """Say once per process that this may be another server than the one that is meant."""
+        if self.kind != "SSLConnection" or self.label in _warned_of:
+            return
+        if self.settings.get("ssl_cert_reqs") in ("none", ssl.CERT_NONE):
+            _warned_of.add(self.label)
+            log.warning(
+                "%s: its certificate is not verified (ssl_cert_reqs=none), so anybody on the way can read and change "
+                "jobs, and learn the password; ?ssl_ca_certs=FILE names a CA of your own",
+                self.label,
+            )
+        elif self.settings.get("ssl_check_hostname") is False:
+            _warned_of.add(self.label)
+            log.warning(
+                "%s: the name in its certificate is not verified (ssl_check_hostname=false), so any server that has a "
+                "certificate of that CA can take its place",
+                self.label,
+            )
 
     def _arguments(self, name: str, connect_s: float) -> dict[str, Any]:
         keepalive = {} if self.kind == "UnixDomainSocketConnection" else {"socket_keepalive": True}

@@ -138,6 +138,42 @@ def test_the_host_name_alone_can_be_left_unchecked(make_queue: MakeQueue, fronts
         make_queue(url=url(fronts["of a stranger"], ca_file, ssl_check_hostname="false"), retry_for=0).enqueue("a")
 
 
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ({"ssl_cert_reqs": "none"}, "its certificate is not verified (ssl_cert_reqs=none)"),
+        ({"ssl_check_hostname": "false"}, "the name in its certificate is not verified (ssl_check_hostname=false)"),
+        ({}, ""),
+    ],
+)
+def test_who_trusts_anybody_is_warned_once(
+    make_queue: MakeQueue,
+    fronts: dict[str, Front],
+    ca_file: Path,
+    logs: Logs,
+    monkeypatch: pytest.MonkeyPatch,
+    option: dict[str, str],
+    says: str,
+):
+    monkeypatch.setattr("schedq.connection.place._warned_of", set())
+    place = url(fronts["good"], ca_file, **option)
+
+    for queue in (make_queue(url=place), make_queue(url=place)):
+        queue.enqueue("a")
+
+    assert [says in line for line in logs()] == ([True] if says else [])
+
+
+def test_a_client_that_trusts_anybody_is_warned_of(
+    make_queue: MakeQueue, fronts: dict[str, Front], logs: Logs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("schedq.connection.place._warned_of", set())
+
+    make_queue(url=redis.Redis(port=fronts["of a stranger"].port, ssl=True, ssl_cert_reqs="none")).enqueue("a")
+
+    assert ["ssl_cert_reqs=none" in line for line in logs()] == [True]
+
+
 # -- a client object as `redis=`
 
 
@@ -234,5 +270,28 @@ def test_a_worker_says_why_it_waits_and_begins_when_the_certificate_is_right(
         front.present(CERTIFICATES["good"])
 
         assert queue.result(job_id, 60) == "a"
+        crew.end()
+        through.close()
+
+
+@unheard_farewells
+def test_a_certificate_that_expires_while_a_worker_runs_is_named_in_the_log(
+    make_queue: MakeQueue, server: Server, ca_file: Path, crew: Crew, logs: Logs
+):
+    with Front(server, CERTIFICATES["good"]) as front:
+        queue = make_queue()
+        through = make_queue(queue.queue.name, url=url(front, ca_file))
+        through.queue.handler(lambda payload: payload)
+        crew.start(through)
+        assert queue.result(queue.enqueue("a"), 60) == "a"
+
+        front.present(CERTIFICATES["expired"])
+        for entry in queue.redis.client_list():
+            if entry["name"].startswith(f"schedq-{queue.queue.name}") and ":0" not in entry["addr"]:
+                queue.redis.client_kill_filter(_id=entry["id"])
+
+        until(lambda: any("its certificate is refused: certificate has expired" in line for line in logs()), within=20)
+        front.present(CERTIFICATES["good"])
+        assert queue.result(queue.enqueue("b"), 60) == "b"
         crew.end()
         through.close()
