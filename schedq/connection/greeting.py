@@ -72,14 +72,22 @@ def judge_info(info: object, queue: Settings, place: Place) -> None:
         raise UsageError(f"{where} is Redis {version}; schedq needs Redis 6.2 or later, or Valkey")
     if facts.get("cluster_enabled") == "1" and not queue.tagged:
         raise UsageError(f"{where} is a cluster node, where a queue needs other keys; write {_as_cluster(place)}")
-    policy = facts.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction" and not queue.allow_eviction:
+    judge_policy(facts.get("maxmemory_policy", ""), queue, where)
+    if facts.get("role") == "slave":
+        raise StoreUnavailable(f"{where} is a read-only replica; use the primary's address")
+
+
+def judge_policy(policy: str, queue: Settings, where: str) -> None:
+    """Refuse a server that may evict keys; one that does not say is no reason to.
+
+    Raises:
+        UsageError: it may.
+    """
+    if policy not in ("", "noeviction") and not queue.allow_eviction:
         raise UsageError(
             f"{where} may evict keys (maxmemory-policy {policy}), and jobs with them; "
             "set it to noeviction, or pass allow_eviction=True if you can bear that"
         )
-    if facts.get("role") == "slave":
-        raise StoreUnavailable(f"{where} is a read-only replica; use the primary's address")
 
 
 def trials(waits: Sequence[Wait]) -> list[tuple[str | int, ...]]:

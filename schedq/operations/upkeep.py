@@ -344,6 +344,16 @@ def enlist(queue: Settings) -> Operation[bool]:
     return Operation("enlist", None, (), ("SADD", QUEUES_KEY, queue.name), bool)
 
 
+def policy() -> Operation[str]:
+    """What Redis does when its memory is full: `maxmemory-policy`, or '' if it does not say."""
+    return Operation("policy", None, (), ("INFO", "memory"), _read_policy)
+
+
+def _read_policy(reply: object) -> str:
+    lines = reply.splitlines() if isinstance(reply, str) else []
+    return next((line.partition(":")[2] for line in lines if line.startswith("maxmemory_policy:")), "")
+
+
 def leave(queue: Settings, worker_id: str, promoter_id: str) -> Operation[bool]:
     """Forget a worker that goes, and its promoter lease or its place among those that stand by."""
     keys = queue.keys

@@ -14,9 +14,10 @@ from typing import Final
 
 from schedq.application import Application
 from schedq.clocks import wall
-from schedq.errors import SchedqError
+from schedq.connection import greeting
+from schedq.errors import SchedqError, UsageError
 from schedq.ids import new_request
-from schedq.link import Link, steadily
+from schedq.link import Complaint, Link, steadily
 from schedq.logger import log
 from schedq.observer import NOBODY, Observers
 from schedq.operations import Operation, directory, firm, upkeep
@@ -88,6 +89,7 @@ class Heartbeat:
         self._stop = stop
         self._observers = observers
         self._replaced = replaced
+        self._complaint = Complaint()
         self._unknown = unknown
         self._stuck = stuck
         self._answered = answered
@@ -127,7 +129,7 @@ class Heartbeat:
     async def _beat(self) -> float:
         beat = upkeep.beat(self._settings, self._name, self._facts | self._now())
         losses = self._link.outage.losses
-        answer, *_ = await self._link.exchange([beat, *self._name_of_queue()])
+        answer, policy, *_ = await self._link.exchange([beat, upkeep.policy(), *self._name_of_queue()])
         self._answered()
         self._answered = lambda: None
         is_refused = isinstance(answer, SchedqError)
@@ -137,6 +139,7 @@ class Heartbeat:
         if not is_refused:
             self._look_for_another_store(answer)
             self._vacant(answer.vacancy)
+        self._look_at_policy(policy)
         # What one key's damage prevents must not prevent the other; either is said, and tried again.
         options = self._registry.options
         is_new = self._announced_at != losses or self._announced != options
@@ -148,6 +151,18 @@ class Heartbeat:
         firm(answer)
         self._observers.beat_answered(self._settings.name)
         return upkeep.HEARTBEAT_S
+
+    def _look_at_policy(self, policy: str | SchedqError) -> None:
+        """Say, once a minute, that eviction was switched on: a worker that starts now would refuse to.
+
+        It goes on all the same: what it would leave undone may be evicted as well.
+        """
+        if isinstance(policy, SchedqError):
+            return  # its user may not ask
+        try:
+            greeting.judge_policy(policy, self._settings, self._address.label)
+        except UsageError as error:
+            self._complaint.say(f"queue {self._settings.name}", error)
 
     def _name_of_queue(self) -> list[Operation[bool]]:
         """What keeps the queue on the list of queues, which has no owner to write it again."""

@@ -218,6 +218,27 @@ def test_a_worker_that_was_silent_for_long_writes_everything_again_without_a_war
     ] == [(True, False), (True, False), (False, True), (False, True), (True, True)]
 
 
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_eviction_that_is_switched_on_is_said_by_workers_that_run(
+    make_queue: MakeQueue, crew: Crew, hasty: None, logs: Logs, is_allowed: bool
+) -> None:
+    with Server() as server:
+        queue = make_queue(at=server, allow_eviction=is_allowed)
+        queue.task(name="ok")(lambda: "ok")
+        post = crew.start(queue)
+        beat = until(lambda: queue.redis.zscore(queue.keys.workers, post.worker.id))
+        assert not [line for line in logs() if "evict" in line]
+        queue.enqueue({"task": "ok"}, delay=0.5)
+
+        queue.redis.config_set("maxmemory-policy", "allkeys-lru")
+        until(lambda: queue.redis.zscore(queue.keys.workers, post.worker.id) > beat + 500)
+
+        until(lambda: queue.redis.llen(queue.keys.completed))  # it goes on
+        said = [line for line in logs() if "may evict keys (maxmemory-policy allkeys-lru)" in line]
+        assert [line.split(":")[0] for line in said] == ([] if is_allowed else [f"ERROR queue {queue.name}"])
+        crew.end()
+
+
 def test_the_name_of_a_queue_is_written_again_while_its_workers_live(
     make_queue: MakeQueue, crew: Crew, hasty: None
 ) -> None:
