@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from schedq import Queue
+from schedq import Queue, outcome
 from schedq.dashboard.charts import chart, scale, thinned
 from schedq.dashboard.history import rates
 from schedq.dashboard.pages.failed import distinctive
@@ -223,3 +223,16 @@ def test_a_chart_is_words_too_for_those_who_do_not_see_it():
 def test_a_group_is_found_again_by_what_its_errors_have_in_common():
     assert distinctive("timeout after <n> s on host <id>") == "timeout after"
     assert distinctive("<n>") == ""
+
+
+def test_a_task_that_no_worker_has_is_named_on_the_pages_of_the_queue_and_the_job(visitor: Visitor, queue: Any):
+    job_id = queue.enqueue({"task": "<resize>"})
+    queue.settle(outcome.unknown(queue.claim(0), "this worker has no task '<resize>'", queue.settings))
+
+    page = text_of(visitor.page("/queues/mail"))
+    jobs = text_of(visitor.page("/queues/mail/jobs?state=delayed"))
+    job = text_of(visitor.page(f"/queues/mail/jobs/{job_id}"))
+
+    assert re.search(r"no worker has the task <resize> : 1 job put back, since \d", page), page
+    assert "no worker has had its task" in jobs
+    assert "No worker that took it had the task '<resize>'" in job
