@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import math
 import random
 from collections.abc import Callable
@@ -45,7 +46,8 @@ class Subscription:
         hearings = self._heard.setdefault(channel, [])
         hearings.append(hearing)
         if self._task is None or self._task.done():  # perhaps cancelled with all tasks of the loop
-            self._task = asyncio.create_task(self._run(), name="schedq subscription")
+            # It outlives the job in whose handler it may begin, and so has nothing of that job's context.
+            self._task = asyncio.create_task(self._run(), name="schedq subscription", context=contextvars.Context())
         elif self._connection is None:
             return  # it is subscribed to, and told so, as soon as there is a connection
         elif len(hearings) == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Final, Protocol
 
 from schedq.metrics.attempts import MOST_TASKS, OTHER_TASKS
@@ -31,15 +32,16 @@ class Slot(Protocol):
 
 
 class StuckCollector:
-    """A collector for the stuck slots of one worker; a task that had one keeps its series, at 0.
+    """A collector for the stuck slots of one worker; every task has a series, at 0 without any.
 
     Args:
         found: answers the stuck slots now.
+        tasks: names of queues and of tasks that are known from the beginning.
     """
 
-    def __init__(self, found: Callable[[], Iterable[Slot]]) -> None:
+    def __init__(self, found: Callable[[], Iterable[Slot]], tasks: Iterable[tuple[str, str]] = ()) -> None:
         self._found = found
-        self._known: set[tuple[str, str]] = set()
+        self._known: set[tuple[str, str]] = set(islice(tasks, MOST_TASKS))
 
     def collect(self) -> Iterator[Metric]:
         """The metric as it is now."""

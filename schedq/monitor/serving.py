@@ -71,7 +71,8 @@ class _Metrics:
 
     def __init__(self, queues: Sequence[Application], watch: Watch) -> None:
         registry = CollectorRegistry()
-        self.collectors = (registry, REGISTRY, metrics.StuckCollector(lambda: watch.stuck))
+        tasks = [(queue.name, task) for queue in queues for task in queue.registry.names]
+        self.collectors = (registry, REGISTRY, metrics.StuckCollector(lambda: watch.stuck, tasks))
         self.attempts = metrics.AttemptMetrics(queues, registry)
         self.slots = Gauge("schedq_worker_slots", "Jobs that the worker takes at a time.", registry=registry)
         blocked = Gauge(

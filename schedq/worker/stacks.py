@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, Final
 from weakref import WeakSet
 
+from schedq.escaping import harmless
 from schedq.logger import log
 from schedq.worker.held import Attempt
 from schedq.worker.runner import under_way
@@ -30,7 +31,7 @@ def tell(level: int, message: str, *args: object, stack: str) -> None:
 
 def label(attempt: Attempt) -> str:
     """Names an attempt for people."""
-    return f"job {attempt.job.id}: {attempt.name or 'its handler'}, attempt {attempt.job.attempts}"
+    return f"job {harmless(attempt.job.id)}: {harmless(attempt.name) or 'its handler'}, attempt {attempt.job.attempts}"
 
 
 def attempt_of(task: asyncio.Task[Any] | None) -> Attempt | None:
@@ -71,14 +72,14 @@ def report() -> str:
     for thread in threading.enumerate():
         attempt = by_thread.get(thread.ident or 0)
         runs = "" if attempt is None else f", {label(attempt)}"
-        parts.append(f"thread {thread.name}{runs}\n{of_thread(thread.ident or 0)}")
+        parts.append(f"thread {harmless(thread.name)}{runs}\n{of_thread(thread.ident or 0)}")
     for loop in list(loops):
         running = asyncio.current_task(loop)
         for task in sorted(asyncio.all_tasks(loop), key=_age):
             attempt = attempt_of(task)
             runs = "" if attempt is None else f", {label(attempt)}"
             where = "  runs now, on the thread of its event loop\n" if task is running else of_task(task)
-            parts.append(f"task {task.get_name()}{runs}\n{where}")
+            parts.append(f"task {harmless(task.get_name())}{runs}\n{where}")
     return "".join(parts)
 
 
