@@ -69,6 +69,7 @@ class Promoter:
         self._wakes_at_ms: int | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._wakings = 0  # that may follow soon, for what came to `pending` last
+        self._woken_for = ""
         self._samples_at = 0.0
         self._complaint = Complaint()
 
@@ -117,18 +118,23 @@ class Promoter:
             return _LONGEST_SLEEP_S  # the subscription's first word ends this sleep
         reclaim_s = await self._reclaimer.look(promotion)
         has_fired, slot_ms = await self._scheduler.look(promotion)
-        if promotion.moved or has_fired or reclaim_s == 0:
-            self._wakings = _MOST_WOKEN
+        self._count_wakings(promotion, has_news=bool(promotion.moved or has_fired or reclaim_s == 0))
         if promotion.has_more or has_fired:
             return 0.0
         wait = _LONGEST_SLEEP_S if reclaim_s is None else min(_LONGEST_SLEEP_S, reclaim_s)
-        if promotion.has_woken and self._wakings:
+        if promotion.woken_for and self._wakings:
             self._wakings -= 1
             wait = min(wait, _CLAIM_S)
         for instant in (promotion.next_due_ms, slot_ms):
             if instant is not None:
                 self._wake_at(instant)
         return max(0.0, wait)
+
+    def _count_wakings(self, promotion: upkeep.Promotion, *, has_news: bool) -> None:
+        """Allow some more when there is news in `pending`: one that blocks may take the marker, and others after it."""
+        if has_news or promotion.woken_for not in ("", self._woken_for):
+            self._wakings = _MOST_WOKEN
+        self._woken_for = promotion.woken_for or self._woken_for
 
     async def _look(self) -> upkeep.Promotion:
         """Promote what is due; the holder has a sample of the queue taken along with that, every 10 s."""

@@ -11,8 +11,8 @@ KEYS  1 pending (list)  2 delayed (zset)  3 processing (list)  4 leases (zset)  
 ARGV  1 jobs prefix  2 clock  3 limit  4 promoter id, or '' to move only  5 promoter lease, ms  6 ms of silence after
       which a worker does not count
 Returns  {HELD | STANDBY, now, moved, whether more are due (1 or 0), next due instant or '', first end of a lease or '',
-         claims without a lease, live workers, next slot of a schedule or '', whether an idle worker was woken (1 or 0),
-         the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again}
+         claims without a lease, live workers, next slot of a schedule or '', the id for which an idle worker was woken,
+         or '', the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again}
 ]]
 local pending, delayed, processing, leases, broken = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local stats, wake, paused, promoter, workers = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
@@ -39,7 +39,7 @@ if me ~= '' then
   local left = type(holder) == 'string' and redis.call('PTTL', promoter) or 0
   if type(holder) == 'string' and holder ~= me and left >= 0 and left <= tonumber(lease_ms) then
     local place, wait = stand_by(me, left)
-    return {'STANDBY', now, 0, 0, '', '', 0, alive, '', 0, place, wait}
+    return {'STANDBY', now, 0, 0, '', '', 0, alive, '', '', place, wait}
   end
   open_memory(leases)
   redis.call('SET', promoter, me, 'PX', lease_ms)
@@ -47,11 +47,11 @@ if me ~= '' then
 end
 
 local due, moved = promote_due(limit)
-local has_woken = 0
+local woken_for = ''
 if redis.call('LLEN', pending) > 0 and redis.pcall('EXISTS', wake) == 0 then
   open_memory(leases)
   set_wake()
-  has_woken = redis.pcall('EXISTS', wake)
+  if redis.pcall('EXISTS', wake) == 1 then woken_for = redis.call('LINDEX', pending, -1) end
 end
 local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2] or ''
 local unleased = redis.call('LLEN', processing) - redis.call('ZCARD', leases)
@@ -59,4 +59,4 @@ local unleased = redis.call('LLEN', processing) - redis.call('ZCARD', leases)
 local slot = redis.pcall('ZRANGE', schedules, 0, 0, 'WITHSCORES')
 slot = slot.err and '0' or slot[2]
 slot = slot ~= 'inf' and slot or ''
-return {answer, now, moved, due == limit and 1 or 0, next_due(), first_end, unleased, alive, slot, has_woken, 1, 0}
+return {answer, now, moved, due == limit and 1 or 0, next_due(), first_end, unleased, alive, slot, woken_for, 1, 0}

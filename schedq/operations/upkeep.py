@@ -55,7 +55,7 @@ class Promotion:
         unleased: entries of `processing` without a lease.
         workers: live workers.
         next_slot_ms: the earliest slot of a schedule, or None.
-        has_woken: the wake marker was gone though jobs waited, and was set again.
+        woken_for: the next job in line, if the wake marker was gone though jobs waited, and was set again; else ''.
         part: what the caller is.
         wait_ms: until one that stands by looks again.
     """
@@ -69,7 +69,7 @@ class Promotion:
     unleased: int
     workers: int
     next_slot_ms: int | None
-    has_woken: bool = False
+    woken_for: str = ""
     part: Part = Part.HOLDER
     wait_ms: int = 0
 
@@ -174,7 +174,7 @@ def _read_promotion(reply: list[Any]) -> Promotion:
         int(unleased),
         int(workers),
         score_ms(slot) if slot else None,
-        woken == 1,
+        woken,
         Part(part),
         int(wait),
     )

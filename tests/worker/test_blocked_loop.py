@@ -83,15 +83,9 @@ def test_a_dead_workers_job_is_taken_back_though_leases_are_shorter_than_the_blo
     assert time.time() * 1000 - end_ms <= 2000
 
 
-@pytest.mark.usefixtures("rare_looks")
-def test_what_is_due_waits_for_no_blocked_worker_that_took_its_wake_marker(
-    make_queue: MakeQueue, crew: Crew, gate: Gate
-) -> None:
-    queue = make_queue()
-    queue.task(name="ok")(lambda: "ok")
-    crew.start(queue)
-    until(lambda: queue.redis.exists(queue.keys.promoter))
-    for _ in range(2):
+def thieves(count: int, queue: Handle, make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
+    """Workers of the queue that wait for its marker, and whose event loop is blocked by a job of another queue."""
+    for _ in range(count):
         other = make_queue()
         begun = threading.Event()
 
@@ -104,12 +98,40 @@ def test_what_is_due_waits_for_no_blocked_worker_that_took_its_wake_marker(
         other.enqueue({"task": "hold"})
         crew.start(queue, other, promotes=False)
         assert begun.wait(60)
+
+
+@pytest.mark.usefixtures("rare_looks")
+def test_what_is_due_waits_for_no_blocked_worker_that_took_its_wake_marker(
+    make_queue: MakeQueue, crew: Crew, gate: Gate
+) -> None:
+    queue = make_queue()
+    queue.task(name="ok")(lambda: "ok")
+    crew.start(queue)
+    until(lambda: queue.redis.exists(queue.keys.promoter))
+    thieves(2, queue, make_queue, crew, gate)
     first = queue.enqueue({"task": "ok"})  # from now on the idle worker is the last to get a marker
     assert queue.result(first, 60) == "ok"
 
     due = queue.enqueue({"task": "ok"}, delay=0.2)
 
     assert queue.result(due, 20) == "ok"  # the promoter looks by itself every half a minute
+
+
+def test_a_new_job_waits_a_second_at_most_however_many_blocked_workers_take_its_wake_marker(
+    make_queue: MakeQueue, crew: Crew, gate: Gate
+) -> None:
+    queue = make_queue()
+    queue.task(name="ok")(lambda: "ok")
+    crew.start(queue)
+    until(lambda: queue.redis.exists(queue.keys.promoter))
+    thieves(5, queue, make_queue, crew, gate)
+    first = queue.enqueue({"task": "ok"})  # from now on the idle worker is the last to get a marker
+    assert queue.result(first, 60) == "ok"
+    began = time.monotonic()
+
+    assert queue.result(queue.enqueue({"task": "ok"}), 60) == "ok"
+
+    assert time.monotonic() - began < 3  # one look of the promoter, and not one for each of them
 
 
 def test_observers_hear_of_what_is_done_in_the_background_on_the_workers_loop(
