@@ -23,6 +23,8 @@ from schedq.worker import stacks
 from schedq.worker.inquiry import answer_inquiries
 
 _ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
+_asked: Final[list[int]] = []
+"""Signals that asked for the end before the work had begun."""
 _MOST_TOLD: Final = 4096
 _LEAST_NEW: Final = 10_000
 """Objects that must be new before cycles are looked for."""
@@ -50,6 +52,9 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     """
     fd = os.environ.get(PARENT_FD)
     _calm_the_collector()
+    if _asked:
+        work.close()
+        sys.exit(0)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_to_the_end(work, None if fd is None else int(fd)))
@@ -118,7 +123,9 @@ def _leave_all_behind(code: int) -> None:
     os._exit(code)
 
 
-def _leave(_number: int, _frame: FrameType | None) -> None:
+def _leave(number: int, _frame: FrameType | None) -> None:
+    # Where the collector is just running some object's __del__, Python drops what a handler raises: `run` looks, too.
+    _asked.append(number)
     sys.exit(0)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
 from schedq.cli import lasting, logs
 from schedq.cli.options import log_options, redis_option
-from schedq.cli.queues import named_queue
+from schedq.cli.queues import named_queue, visited, warn_if_new
 from schedq.cli.typed import QUEUE_NAME
+from schedq.errors import SchedqError
+from schedq.logger import log
 from schedq.service import run_promoters
 
 
@@ -28,4 +32,8 @@ def promoter(names: tuple[str, ...], redis_url: str | None, log_format: str, ver
     logs.set_up(log_format, verbose, quiet=quiet)
     lasting.heed_signals()
     queues = [named_queue(name, redis_url) for name in dict.fromkeys(names)]
+    with suppress(SchedqError):  # Redis may come later, and who promotes need not be allowed to look around
+        for queue in queues:
+            with visited(queue.name, redis_url) as looked_at:
+                warn_if_new(looked_at, redis_url, log.warning)
     lasting.run(run_promoters(queues))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Final
@@ -104,10 +104,10 @@ def warn_if_unknown(queue: Queue, redis_url: str | None) -> None:
         show.warn(_unknown(queue.name, names))
 
 
-def warn_if_new(queue: Queue, redis_url: str | None) -> None:
+def warn_if_new(queue: Queue, redis_url: str | None, say: Callable[[str], None] = show.warn) -> None:
     """The same before a queue is begun. Where there is no queue at all, this is the first one, and nothing is said."""
     if names := _others(queue, redis_url):
-        show.warn(_unknown(queue.name, names))
+        say(_unknown(queue.name, names))
 
 
 def must_be_known(queue: Queue, redis_url: str | None) -> None:

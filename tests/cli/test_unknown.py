@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -129,6 +131,32 @@ def test_a_task_that_is_like_none_is_told_those_that_are_known(run: Run, queues:
 
 def test_without_a_live_worker_no_task_is_unknown(run: Run, queues: None):
     assert run("enqueue", "reports", "--task", "anything").err == ""
+
+
+def test_a_schedule_that_is_not_there_is_refused_with_the_nearest_name(run: Run, desk: Server, queues: None):
+    with Queue("mail", redis=desk.unix_url) as queue:
+        queue.schedules.upsert("nightly", cron="0 3 * * *", task="send_mail")
+
+    for command in ("show", "next", "pause", "trigger"):
+        said = run("schedules", command, "nigthly", "--queue", "mail")
+
+        assert (said.code, said.complaint) == (
+            1,
+            "schedq: queue mail has no schedule nigthly; did you mean nightly?",
+        )
+
+
+def test_a_promoter_of_a_queue_that_is_not_there_says_so(desk: Server, queues: None):
+    command = [sys.executable, "-m", "schedq", "promoter", "mial", "--redis", desk.unix_url]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    process.terminate()
+    process.communicate(timeout=30)
+
+    assert "WARNING nothing is stored of queue mial; " in first
+    assert first.endswith("did you mean mail?\n")
+    assert process.returncode == 0
 
 
 def test_who_may_only_enqueue_can(run: Run, desk: Server, queues: None):

@@ -124,10 +124,10 @@ def upcoming(
     """The next slots of the schedule ID, with their offsets from UTC; of a paused one, as if it were resumed now."""
     with queue_of_job(queue_name, redis_url) as queue:
         name = queue.name
-        slots = queue.schedules.next_slots(schedule_id, number)
         record = queue.schedules.get(schedule_id)
-    if record is None:
-        raise click.ClickException(telling.nothing_stored(schedule_id, name))
+        if record is None:
+            raise click.ClickException(telling.nothing_stored(schedule_id, queue))
+        slots = queue.schedules.next_slots(schedule_id, number)
     rhythm = Definition.from_fields(schedule_id, record.fields).rhythm
     crontab = rhythm if isinstance(rhythm, Crontab) else None
     if as_json:

@@ -35,8 +35,8 @@ def show_one(
     """All that is stored of the schedule ID: when it has slots, its policies, and what became of its last slots."""
     with queue_of_job(queue_name, redis_url) as queue:
         record, now, name = queue.schedules.get(schedule_id), queue.stats()["now_ms"], queue.name
-    if record is None:
-        raise click.ClickException(telling.nothing_stored(schedule_id, name))
+        if record is None:
+            raise click.ClickException(telling.nothing_stored(schedule_id, queue))
     if as_json:
         found = {**show.plain(record), "slots": [asdict(slot) for slot in record.slots]}
         show.out_json({"queue": name, "now_ms": now, **found, "fields": dict(record.fields)})

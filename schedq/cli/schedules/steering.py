@@ -134,7 +134,7 @@ def _for_each(
         for schedule_id in dict.fromkeys(ids):
             try:
                 done = act(queue, schedule_id)
-                why = "" if done else nothing_stored(schedule_id, queue.name)
+                why = "" if done else nothing_stored(schedule_id, queue)
             except UsageError as error:  # it is damaged still
                 done, why = None, str(error)
             if done is None:

@@ -9,13 +9,16 @@ from zoneinfo import ZoneInfo
 import click
 
 from schedq.cli import show
+from schedq.cli.queues import nearest
 from schedq.crontab import Crontab
 from schedq.errors import UsageError
 from schedq.instants import LAST_INSTANT_MS
 from schedq.keys import checked_schedule_id
 from schedq.operations.timetable import ScheduleRecord, SlotRecord
+from schedq.queue import Queue
 from schedq.schedule import Definition
 
+_MOST_COMPARED: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CATCH_UP: Final = {
     "latest": "the last of them runs, the others are coalesced into it",
@@ -43,9 +46,10 @@ class _ScheduleId(click.ParamType[str]):
 SCHEDULE_ID: Final = _ScheduleId()
 
 
-def nothing_stored(schedule_id: str, queue_name: str) -> str:
-    """Why nothing was done to a schedule that is not there."""
-    return f"queue {queue_name} has no schedule {schedule_id}"
+def nothing_stored(schedule_id: str, queue: Queue) -> str:
+    """Why nothing was done to a schedule that is not there, and which one may be meant."""
+    there = [record.id for record in queue.schedules.list(0, _MOST_COMPARED)]
+    return f"queue {queue.name} has no schedule {schedule_id}{nearest(schedule_id, there)}"
 
 
 def local(slot_ms: int, zone: ZoneInfo) -> datetime:
