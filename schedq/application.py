@@ -263,7 +263,7 @@ class Application:
         call: tuple[Sequence[Any], Mapping[str, Any] | None],
         options: ScheduleOptions,
     ) -> Task[P, R]:
-        task = function if isinstance(function, Task) else self.task(function)
+        task = function if isinstance(function, Task) and self._has(function) else self.task(function)
         args, kwargs = call
         name = re.sub(r"[^A-Za-z0-9_-]", "-", task.name) if schedule_id is None else schedule_id
         owned: ScheduleOptions = {"owner": owner_of(task.function), **options}
@@ -272,6 +272,11 @@ class Application:
         )
         self.registry.add_schedule(definition, task.function)
         return task
+
+    def _has(self, task: Task[..., Any]) -> bool:
+        """Whether it is a task of this queue, and not of another one."""
+        known = self.registry.get(task.name)
+        return known is not None and known.function is task.function
 
     def handler(self, function: F) -> F:
         """Register the function for payloads that are no task call; what it returns is the job's result.

@@ -94,21 +94,28 @@ class Task(Generic[P, R]):
         self.function: Callable[P, R] = runnable(given, "task")
         if name is None:
             name = function.name if isinstance(function, Task) else name_of(self.function)
+        if isinstance(function, Task):  # of another queue: its options hold unless others are given
+            max_attempts = function.max_attempts if max_attempts is None else max_attempts
+            backoff = function.backoff if backoff is None else backoff
+            timeout = function._timeout_s if timeout is None else timeout
+            durability = function.durability if durability is None else durability
         self.name: str = name
         if not is_task_name(self.name):
             raise UsageError(f"task name {self.name!r} must be 1 to 200 printable characters")
         self.parameters = Parameters(self.name, self.function)
         self._least, self._most = self.parameters.least, self.parameters.most
         self._fitting: set[tuple[Any, ...]] = set()
-        self.max_attempts = None if max_attempts is None else checked_attempts(max_attempts)
-        self.backoff = backoff if backoff is None or callable(backoff) else plans.checked_plan(backoff)
+        self.max_attempts: int | None = None if max_attempts is None else checked_attempts(max_attempts)
+        self.backoff: plans.Plan | BackoffFunction | None = backoff
+        if backoff is not None and not callable(backoff):
+            plans.checked_plan(backoff)
         self.timeout_ms = None if timeout is None else checked_timeout(timeout)
-        self.durability = None if durability is None else checked_durability(durability)
+        self.durability: Durability | None = None if durability is None else checked_durability(durability)
         self._doors = doors
         self._options = _given(
             max_attempts=self.max_attempts,
             backoff=None if callable(self.backoff) else self.backoff,
-            timeout=None if self.timeout_ms is None else self.timeout_ms / 1000,
+            timeout=self._timeout_s,
             durability=self.durability,
         )
         self.__name__ = self.name
@@ -122,6 +129,10 @@ class Task(Generic[P, R]):
     def own_options(self) -> TaskOptions:
         """What applies to its jobs, whoever makes them."""
         return TaskOptions(self.max_attempts, None if callable(self.backoff) else self.backoff, self.timeout_ms)
+
+    @property
+    def _timeout_s(self) -> float | None:
+        return None if self.timeout_ms is None else self.timeout_ms / 1000
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now; no job, no queue."""

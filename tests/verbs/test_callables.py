@@ -147,12 +147,24 @@ def test_all_else_that_can_be_called_runs(queue: Handle):
 
 def test_a_task_of_one_queue_can_be_one_of_another(make_queue: MakeQueue):
     one, other = make_queue(), make_queue()
-    task = one.task(name="sum")(add)
+    task = one.task(name="sum", max_attempts=7, timeout=5)(add)
 
     again = other.task(task)
 
-    assert (again.name, again.function) == ("sum", add)
+    assert (again.name, again.function, again.max_attempts, again.timeout_ms) == ("sum", add, 7, 5000)
     assert again.enqueue(1, 2).id
+    assert one.places() == {}
+
+
+def test_a_schedule_of_another_queues_task_makes_it_one_of_this_queue(make_queue: MakeQueue):
+    one, other = make_queue(), make_queue()
+    task = one.task(name="sum")(add)
+
+    other.every(60, args=[1, 2])(task)
+    other.cron("0 3 * * *", id="night", args=[1, 2])(task)
+
+    assert other.registry.names == ("sum",)
+    assert {definition.id for definition in other.registry.schedules} == {"sum", "night"}
 
 
 @pytest.mark.parametrize(
