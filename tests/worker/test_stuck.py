@@ -113,17 +113,20 @@ def test_a_stopping_worker_cancels_again_too(
     assert not [line for line in logs() if "do not end" in line]
 
 
-def test_waits_double_until_the_patience_ends(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_waits_double_until_the_patience_ends(
+    queue: Handle, crew: Crew, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedq.worker.stuck._FIRST_WAIT_S", 0.4)
     found = Swallower(queue, gate, 1000, timeout=0.01, max_attempts=1)
-    post = crew.start(queue, grace=3.3)
+    post = crew.start(queue, grace=2)
     began = time.monotonic()
     job = found.task.enqueue()
 
     with pytest.raises(JobFailed, match="timed out"):
         job.result(20)
 
-    assert 3.2 < time.monotonic() - began < 15
-    assert found.swallowed == 3, "at once, after 1 s, after 3 s"
+    assert time.monotonic() - began > 1.9
+    assert found.swallowed == 3, "at once, after 0.4 s, after 1.2 s; the next would come after 2.8 s"
     assert [slot.why for slot in post.worker.stuck] == ["timed out"]
 
 
