@@ -18,6 +18,7 @@ from schedq.logger import log
 from schedq.logs import AttemptLog
 from schedq.observer import Observer, Observers, OnLoop, Vital, everywhere
 from schedq.operations import views
+from schedq.worker import forks
 from schedq.worker.background import Background
 from schedq.worker.heartbeat import version, worker_id
 from schedq.worker.job_log import JobLog
@@ -182,6 +183,11 @@ class Worker:
             station.renewal.start()
             station.pumping = asyncio.create_task(station.pump.run())
             tasks.append(station.pumping)
+        with forks.guarded():
+            await self._serve(tasks)
+
+    async def _serve(self, tasks: Sequence[asyncio.Future[None]]) -> None:
+        """Work until stopped, and leave in order."""
         try:
             await self._until_stopped(tasks)
             await self._wind_down()

@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import json
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -235,6 +236,69 @@ def ends_a_child() -> list[int]:
             child.kill()
             codes.append(child.wait())
     return codes
+
+
+def forked(how: str) -> int:
+    """What a child does that comes back; in the parent its exit code, -1 if it does not end."""
+    pid = os.fork()
+    if pid == 0:
+        if how == "raises":
+            raise RuntimeError("in the child")
+        if how == "exits":
+            os._exit(7)
+        return -2
+    for _ in range(500):
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return -1
+
+
+@queue.task
+async def forks(how: str) -> int:
+    """The exit code of a forked child that comes back from the handler in one way or another."""
+    note("start")
+    if how == "in a task":
+        return await asyncio.create_task(forks_within("returns"))
+    if how == "in an executor":
+        return await asyncio.to_thread(forked, "returns")
+    if how == "in a callback":
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(lambda: future.set_result(forked("returns")))
+        return await future
+    return await forks_within(how)
+
+
+async def forks_within(how: str) -> int:
+    """The same, some awaits deep."""
+    code = forked(how)
+    if code == -2 and how == "awaits":
+        await brief_pause()
+    return code
+
+
+async def brief_pause() -> None:
+    """Give the event loop a turn."""
+    await asyncio.sleep(0.01)
+
+
+@queue.task
+def forks_in_thread(how: str) -> int:
+    """The same in a plain handler."""
+    note("start")
+    return forked(how)
+
+
+@queue.task
+def forks_by_multiprocessing() -> int | None:
+    """The exit code of a child of multiprocessing."""
+    child = multiprocessing.get_context("fork").Process(target=sum, args=([1, 2],))
+    child.start()
+    child.join(10)
+    return child.exitcode
 
 
 @queue.task

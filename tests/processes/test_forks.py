@@ -1,0 +1,62 @@
+"""Handlers that call os.fork: a child that comes back from one is no second worker."""
+
+from __future__ import annotations
+
+import pytest
+
+from schedq.worker.forks import EXIT_CODE
+from tests.processes.scene import Process, Scene
+from tests.processes.stage import MakeScene, Together
+
+pytestmark = pytest.mark.processes
+together = Together()
+WAYS = ("returns", "raises", "awaits", "in a task", "in an executor", "in a callback")
+
+
+def codes(scene: Scene, *ids: str) -> list[object]:
+    """The results of jobs, once all are there."""
+    scene.until(lambda: scene.is_completed(*ids), within=30)
+    return [scene.job(job_id).result for job_id in ids]
+
+
+def works_alone(scene: Scene, worker: Process, *ids: str) -> bool:
+    """Whether each of the jobs was begun once, by the worker, which goes on and has no child left."""
+    after = scene.add("brief")
+    scene.until(lambda: scene.is_completed(after))
+    assert [len(scene.starts()[job_id]) for job_id in (*ids, after)] == [1] * (len(ids) + 1)
+    return worker.is_running and not worker.children and len(scene.queue.list_workers()) == 1
+
+
+@together()
+def test_a_child_that_comes_back_from_an_async_handler_ends(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=3000)
+    worker = scene.ready_worker("-c", "4")
+
+    ids = [scene.add("forks", how) for how in WAYS]
+
+    assert codes(scene, *ids) == [EXIT_CODE] * len(WAYS)
+    assert works_alone(scene, worker, *ids)
+    assert all(worker.log.count(f"job {job_id}: its handler called os.fork") == 1 for job_id in ids)
+    assert {scene.job(job_id).attempts for job_id in ids} == {1}
+
+
+@together()
+def test_so_does_one_of_a_plain_handler(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=3000)
+    worker = scene.ready_worker("-c", "4")
+
+    ids = [scene.add("forks_in_thread", how) for how in ("returns", "raises")]
+
+    assert codes(scene, *ids) == [EXIT_CODE, EXIT_CODE]
+    assert works_alone(scene, worker, *ids)
+
+
+@together()
+def test_a_child_that_ends_by_itself_is_left_alone(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=3000)
+    worker = scene.ready_worker()
+
+    ids = [scene.add("forks", "exits"), scene.add("forks_in_thread", "exits"), scene.add("forks_by_multiprocessing")]
+
+    assert codes(scene, *ids) == [7, 7, 0]
+    assert "called os.fork" not in worker.log
