@@ -46,7 +46,7 @@ def enqueue(queue: Settings, job: Prepared) -> Operation[str]:
         [job],
         lambda reply: _id_or_error(queue, job, reply[0]),
         _waits(queue, [job]),
-        lambda job_id, missing: _unconfirmed(queue, [job_id], 1, missing),
+        lambda job_id, missing: _unconfirmed(queue, [job], [job_id], missing),
     )
 
 
@@ -60,7 +60,7 @@ def create(queue: Settings, job: Prepared) -> Operation[tuple[str, bool]]:
         [job],
         lambda reply: (_id_or_error(queue, job, reply[0]), reply[0] == "STORED"),
         _waits(queue, [job]),
-        lambda found, missing: _unconfirmed(queue, [found[0]], 1, missing),
+        lambda found, missing: _unconfirmed(queue, [job], [found[0]], missing),
     )
 
 
@@ -102,7 +102,7 @@ def create_many(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[bool]]:
             break
         batches = left + batches
     if missing and stored:
-        raise _unconfirmed(queue, stored, len(jobs), missing) from (errors[0] if errors else None)
+        raise _unconfirmed(queue, jobs, stored, missing) from (errors[0] if errors else None)
     if errors:
         known = frozenset(stored)
         raise in_doubt(_worst(errors, stored), [job for job in jobs if job.job_id not in known])
@@ -126,7 +126,7 @@ def store_each(queue: Settings, jobs: Sequence[Prepared]) -> Flow[list[str]]:
         found: Stored = firm(answer)
         words += found.answers
         if found.missing:
-            raise _unconfirmed(queue, [job.job_id for job in jobs[: len(words)]], len(jobs), found.missing)
+            raise _unconfirmed(queue, jobs, [job.job_id for job in jobs[: len(words)]], found.missing)
         rest = left[0][len(found.answers) :]
         left = ([rest] if rest else []) + left[1:]
     return words
@@ -231,9 +231,12 @@ def _waits(queue: Settings, jobs: Sequence[Prepared]) -> tuple[Wait, ...]:
     return tuple(Wait.of(each, queue.replicas, queue.retry_for) for each in asked) if asked else ()
 
 
-def _unconfirmed(queue: Settings, stored: Sequence[str], count: int, missing: str) -> NotAcknowledged:
-    what = f"job {stored[0]} is" if count == 1 else f"{len(stored)} of {count} jobs are"
-    again = f"job_id={stored[0]!r}" if count == 1 else "the ids in `stored`"
+def _unconfirmed(queue: Settings, jobs: Sequence[Prepared], stored: Sequence[str], missing: str) -> NotAcknowledged:
+    is_one = len(jobs) == 1
+    what = f"job {stored[0]} is" if is_one else f"{len(stored)} of {len(jobs)} jobs are"
+    again = f"job_id={stored[0]!r}" if is_one else "the ids in `stored`"
+    if any(job.wish for job in jobs):
+        again += ", without must_create and reuse_id,"
     return NotAcknowledged(
         f"queue {queue.name}: {what} stored on the primary, but {missing}; enqueue again with {again} to wait anew",
         stored,

@@ -271,3 +271,13 @@ def test_a_job_that_ran_before_its_enqueue_was_sent_again_is_not_replaced(queue:
 
     assert queue.result("a", 0) == "new result"
     assert queue.places() == {"completed": ["a"]}
+
+
+@pytest.mark.parametrize("wish", ["must_create", "reuse_id"])
+def test_who_is_to_ask_again_for_a_replica_is_told_to_leave_out_what_would_refuse_it(queue: Handle, wish: str):
+    options = Options(job_id="a", must_create=wish == "must_create", reuse_id=wish == "reuse_id")
+    prepared = preparing.prepare(queue.settings, 1, options)
+
+    told = enqueue.enqueue(queue.settings, prepared).unconfirmed("a", "0 of 1 replicas confirmed it")
+
+    assert "enqueue again with job_id='a', without must_create and reuse_id, to wait anew" in str(told)
