@@ -42,6 +42,7 @@ NAMES: Final = {
     "blocked_workers": "a worker is killed while all other event loops stand still",
     "fleet_kill": "40 candidates start together, and the promoter is killed",
     "old_release": "workers of an old release start and end beside a new one",
+    "old_application": "workers with an older schedule start and end beside a new one",
     "empty_store": "Redis comes back empty",
     "client_skew": "a worker whose clock is an hour ahead or behind, a promoter a day ahead",
 }
