@@ -42,7 +42,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         if request.param == "embedded":
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="schedq-", dir="/tmp")))
             stack.callback(stop_server, folder)
-            client = stack.enter_context(redis.Redis(unix_socket_path=ensure_server(folder)))
+            client = stack.enter_context(redis.Redis(unix_socket_path=ensure_server(folder), protocol=2))
             yield Place(f"embedded://{folder}", client)
             return
         server = stack.enter_context(Server(topology="cluster" if request.param == "Cluster" else "single"))
