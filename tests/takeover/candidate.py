@@ -1,7 +1,7 @@
 """Real processes that could hold the promoter lease, forked from one that has imported all: 80 start in a moment.
 
 `python -m tests.takeover.candidate` reads a line per process: `worker`, `bystander` (a worker with --no-promoter) or
-`promoter`, and answers with its pid. All end with it.
+`promoter`, and the Unix time at which it is to begin; it answers with the process's pid. All end with it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from typing import Final
 
 import schedq.promoter
@@ -55,7 +56,9 @@ def _serve() -> None:
         if pid == 0:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _be(line.strip())
+            part, at = line.split()
+            time.sleep(max(0.0, float(at) - time.time()))
+            _be(part)
             os._exit(0)
         print(pid, flush=True)
 
@@ -72,11 +75,11 @@ class Nursery:
             text=True,
         )
 
-    def start(self, part: str) -> int:
-        """One more process; its pid."""
+    def start(self, part: str, at: float = 0.0) -> int:
+        """One more process, which begins at that Unix time, or at once; its pid."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(part + "\n")
+        self._process.stdin.write(f"{part} {at}\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 

@@ -106,9 +106,9 @@ def run(
 
 def _start(nursery: Nursery, client: redis.Redis, scenario: Scenario) -> None:
     parts = [part for part, count in scenario.parts.items() for _ in range(count)]
-    for part in parts:
-        nursery.start(part)
-        time.sleep(scenario.spread_s / len(parts))
+    begin = time.time() + 2 + 0.02 * len(parts)  # when all have been forked
+    for number, part in enumerate(parts):
+        nursery.start(part, begin + scenario.spread_s * number / len(parts))
     keys, deadline = QueueKeys(NAME), time.monotonic() + _GIVEN_UP_S
     while int(client.zcard(keys.workers)) < len(parts) - scenario.parts.get("promoter", 0):
         assert time.monotonic() < deadline, "they have not all started"
