@@ -21,6 +21,10 @@ from schedq.scheduler import Scheduler
 from schedq.settings import Settings
 
 _LONGEST_SLEEP_S: Final = 1.0
+_FIRST_NEWS_S: Final = 1.0
+"""Seconds in which a worker's first heartbeat is answered, if it is."""
+_UNHEARD_S: Final = 30.0
+"""Seconds without an answer to a heartbeat, three of them, after which a reserve looks by itself."""
 _CLAIM_S: Final = 0.05
 """Seconds in which a woken worker claims. One whose event loop is blocked does not, so another is woken after that."""
 _MOST_WOKEN: Final = 10
@@ -38,6 +42,7 @@ class Promoter:
         settings: to go by, if not the queue's.
         refresh: awaited before anything is judged by the settings; it may call `use`.
         observers: told of what it takes back.
+        hears: it is told by `step_in` what each heartbeat of its worker heard: as a reserve it asks nothing itself.
 
     Attributes:
         id: names this process in the promoter lease.
@@ -52,6 +57,8 @@ class Promoter:
         settings: Settings | None = None,
         refresh: Callable[[], Awaitable[None]] | None = None,
         observers: Observers = NOBODY,
+        *,
+        hears: bool = False,
     ) -> None:
         self.id = new_request()
         self.is_holder = False
@@ -63,6 +70,10 @@ class Promoter:
         self._subscription = Subscription(queue.address, queue.settings, "-due")
         self._losses = link.outage.losses
         self._woken = asyncio.Event()
+        self._hears = hears
+        self._heard: Part | None = None
+        self._heard_at = monotonic()
+        self._is_called = False
         self._seen_ms = 0
         self._seen_at = 0.0
         self._due_at = monotonic()
@@ -80,6 +91,7 @@ class Promoter:
             UsageError: Redis refuses for a reason that does not pass by itself.
         """
         try:
+            await self._wait_for_news()
             await steadily(f"queue {self._settings.name}: promoter", self._turn)
         finally:
             self._silence()
@@ -92,8 +104,11 @@ class Promoter:
         self._scheduler.use(settings)
 
     def step_in(self, vacancy: Part) -> None:
-        """Look at once, if a better part than its own is said to be vacant."""
-        if Part.NONE < vacancy < self.part:
+        """A heartbeat heard that this part is to be taken: look at once, if it is better than its own."""
+        self._heard_at = monotonic()
+        is_first, self._heard = self._heard is None, vacancy
+        self._is_called = Part.NONE < vacancy < self.part
+        if is_first or self._is_called:
             self._woken.set()
 
     async def _turn(self) -> float:
@@ -112,6 +127,9 @@ class Promoter:
         self.part = promotion.part
         if not promotion.is_holder:
             await self._stand_by()
+            if self._hears and self.part is Part.RESERVE:
+                await self._wait_to_be_called(promotion.wait_ms / 1000)
+                return 0.0
             return promotion.wait_ms / 1000
         if not self.is_holder or self._losses != self._link.outage.losses:
             await self._take_over()
@@ -129,6 +147,24 @@ class Promoter:
             if instant is not None:
                 self._wake_at(instant)
         return max(0.0, wait)
+
+    async def _wait_for_news(self) -> None:
+        """Let the first heartbeat say whether there is anything to be; many may start at the same time."""
+        if not self._hears:
+            return
+        if self._heard is None:
+            await self._sleep(_FIRST_NEWS_S)
+        if self._heard is Part.NONE:
+            self.part = Part.RESERVE
+            await self._wait_to_be_called(0.0)
+
+    async def _wait_to_be_called(self, seconds: float) -> None:
+        """Sleep until a heartbeat hears of a vacancy; or for so long, if heartbeats hear nothing at all."""
+        until = monotonic() + seconds
+        while not self._is_called and (left := max(until, self._heard_at + _UNHEARD_S) - monotonic()) > 0:
+            self._woken.clear()
+            await self._sleep(left)
+        self._is_called = False
 
     def _count_wakings(self, promotion: upkeep.Promotion, *, has_news: bool) -> None:
         """Allow some more when there is news in `pending`: one that blocks may take the marker, and others after it."""

@@ -48,10 +48,11 @@ local function stand_by(me, left)
   return place, wait
 end
 
--- The best part that is to be filled from outside: 1 the lease itself, 2 the first place, 0 none. While one of the two
--- places is taken a look at its time, or a reserve's turn, fills the other soon enough.
+-- The best part that is to be taken by one that has none: 1 the lease itself, 2 or 3 a place, 0 none. The place of the
+-- first is the second's, if there is one.
 local function vacancy()
   if redis.call('EXISTS', promoter) == 0 then return 1 end
   local first, second = read_standbys()
-  return (first or second) and 0 or 2
+  if first then return second and 0 or 3 end
+  return second and 0 or 2
 end

@@ -6,7 +6,7 @@ KEYS  1 workers (zset)  2 this worker (hash)  3 settings (hash)  4 tasks (hash)
 ARGV  1 clock  2 worker id  3 ttl, ms  4... field, value, ...
 Returns  {1 if it was asked to stop, else 0, how many of the queue's settings are written down, when it did so last by
          what is stored here, ms, or '', now, ms, the options of how many tasks are written down, what is
-         to be taken by whoever promotes: 1 the promoter lease, 2 the first standby's place, 0 nothing}
+         to be taken by whoever promotes: 1 the promoter lease, 2 the first standby's place, 3 the second's, 0 nothing}
 ]]
 local workers, me, settings, tasks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local promoter, standbys = KEYS[5], KEYS[6]

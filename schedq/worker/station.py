@@ -87,7 +87,9 @@ class Station:
             shared.siblings,
         )
         self.side_link = Link(queue, outage)
-        self.promoter = Promoter(queue, self.side_link, observers=shared.beside) if shared.promotes else None
+        self.promoter = (
+            Promoter(queue, self.side_link, observers=shared.beside, hears=True) if shared.promotes else None
+        )
         self.registrar = Registrar(queue, self.side_link)
         self.heartbeat = Heartbeat(
             queue,

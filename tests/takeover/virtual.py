@@ -150,7 +150,7 @@ class Candidates:
 
     def start(self) -> None:
         """One more."""
-        promoter = Promoter(self._queue, cast(Link, self._wire))
+        promoter = Promoter(self._queue, cast(Link, self._wire), hears=self._beats)
         promoter._subscription = cast(Subscription, _Silence())
         work = [promoter.run()]
         if self._beats:

@@ -86,7 +86,7 @@ def test_who_takes_over_gives_its_place_to_the_next(queue: Handle):
     assert look(queue, "first")[0] is Part.HOLDER
     assert vacancy(queue) is Part.NONE  # it is the second's
     assert look(queue, "second")[0] is Part.FIRST
-    assert vacancy(queue) is Part.NONE
+    assert vacancy(queue) is Part.SECOND
     assert look(queue, "reserve")[0] is Part.SECOND
 
 
@@ -95,7 +95,7 @@ def test_who_takes_over_gives_its_place_to_the_next(queue: Handle):
     [
         (["holder"], Part.HOLDER, Part.HOLDER),
         (["first"], Part.FIRST, Part.NONE),
-        (["second"], Part.SECOND, Part.NONE),
+        (["second"], Part.SECOND, Part.SECOND),
         (["first", "second"], Part.FIRST, Part.FIRST),
         (["first", "second", "holder"], Part.HOLDER, Part.HOLDER),
     ],
