@@ -135,6 +135,9 @@ class Registrar:
     async def _try_again(self) -> None:
         """Write those that were superseded, if the workers that have what replaced them are gone."""
         waiting = [it for it in self._queue.registry.schedules if it.id in self._superseded]
+        # One that was deleted meanwhile stays so, until a worker starts.
+        there = {mine.id for mine, _, _ in await self._link.drive(replaced(self._queue.settings, waiting))}
+        waiting = [it for it in waiting if it.id in there]
         words = await self._link.drive(upsert_unless_superseded(self._queue.settings, waiting))
         for definition, word in zip(waiting, words, strict=True):
             if word in ("created", "changed"):

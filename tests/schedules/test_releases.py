@@ -166,3 +166,24 @@ def test_a_live_worker_says_once_that_its_definition_was_replaced(
     until(lambda: len(told()) == 2)
     assert "in this worker's code every 1 h" in told()[0]
     assert "higher version=" in told()[0]
+
+
+@pytest.mark.parametrize("door", ["blocking"])
+def test_one_that_was_deleted_while_the_old_release_waited_stays_deleted(
+    make_queue: MakeQueue, crew: Crew, logs: Logs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(scheduler, "_TRY_S", 0.05)
+    monkeypatch.setattr(scheduler, "_LOOK_S", 0.05)
+    old = released(make_queue(), HOUR)
+    new = released(make_queue(old.name), 2 * HOUR)
+    old.schedules.register()
+    starts(new, "new-1")
+    post = crew.start(old)
+    registrar = post.worker._stations[0].registrar
+    until(lambda: registrar._superseded)
+
+    assert new.schedules.delete("work")
+    leaves(new, "new-1")
+
+    until(lambda: not registrar._superseded)
+    assert new.schedules.get("work") is None
