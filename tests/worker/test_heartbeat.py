@@ -226,6 +226,8 @@ def test_eviction_that_is_switched_on_is_said_by_workers_that_run(
         queue = make_queue(at=server, allow_eviction=is_allowed)
         queue.task(name="ok")(lambda: "ok")
         post = crew.start(queue)
+        until(lambda: any(one["cmd"] == "bzpopmin" for one in queue.redis.client_list()))
+        until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry))
         beat = until(lambda: queue.redis.zscore(queue.keys.workers, post.worker.id))
         assert not [line for line in logs() if "evict" in line]
         queue.enqueue({"task": "ok"}, delay=0.5)
