@@ -97,7 +97,7 @@ def run(
         try:
             _start(nursery, client, scenario)
             with server.requests() as requests:
-                took, began, ended = _lose(nursery, next(iter(scenario.parts)), holders, losses, rng, pause_s)
+                took, began, ended = _lose(nursery, next(iter(scenario.parts)), holders, requests, losses, rng, pause_s)
             return Figures(scenario.name, took, _standing_by(requests, holders), ended - began)
         finally:
             nursery.close()
@@ -117,7 +117,13 @@ def _start(nursery: Nursery, client: redis.Redis, scenario: Scenario) -> None:
 
 
 def _lose(
-    nursery: Nursery, part: str, holders: _Holders, losses: int, rng: random.Random, pause_s: tuple[float, float]
+    nursery: Nursery,
+    part: str,
+    holders: _Holders,
+    requests: Sequence[Request],
+    losses: int,
+    rng: random.Random,
+    pause_s: tuple[float, float],
 ) -> tuple[list[float], float, float]:
     """Seconds per takeover; when the first loss was, and when the last takeover."""
     took: list[float] = []
@@ -127,10 +133,23 @@ def _lose(
         holder = holders.now()
         died_at = time.time()
         os.kill(int(holder.removeprefix("pid-")), signal.SIGKILL)
-        nursery.start(part)
+        replacement = nursery.start(part)
         taken_at = holders.other_than(holder)
         took.append(taken_at - died_at)
+        _until_it_asks(requests, replacement)
     return took, began, taken_at
+
+
+def _until_it_asks(requests: Sequence[Request], pid: int) -> None:
+    """Wait until a process has begun: without it there may be nobody to take over."""
+    deadline, seen = time.monotonic() + _GIVEN_UP_S, 0
+    while True:
+        news = requests[seen:]
+        seen += len(news)
+        if any(f"pid-{pid}" in word or f"-{pid}-" in word for request in news for word in request.words):
+            return
+        assert time.monotonic() < deadline, f"process {pid} has not begun"
+        time.sleep(_POLL_S)
 
 
 def _standing_by(requests: Sequence[Request], holders: _Holders) -> int:
