@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
+from zipfile import ZipFile
 
 from schedq import Queue, SchedqError
 from tests.chaos.evidence import Verdict
@@ -310,10 +310,13 @@ def _unpack(commit: str, folder: Path) -> bool:
     """Put the package as it was at a commit into a folder; False where git does not know it, as in a shallow clone."""
     try:
         packed = subprocess.run(
-            ["git", "-C", str(ROOT), "archive", commit, "schedq"], capture_output=True, check=True, timeout=60
+            ["git", "-C", str(ROOT), "archive", "--format=zip", commit, "schedq"],
+            capture_output=True,
+            check=True,
+            timeout=60,
         )
     except (OSError, subprocess.SubprocessError):
         return False
-    with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+    with ZipFile(BytesIO(packed.stdout)) as archive:
+        archive.extractall(folder)
     return True
