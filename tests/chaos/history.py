@@ -16,6 +16,8 @@ from typing import Final
 from schedq.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, FINISHED, NOWHERE, PENDING, PROCESSING
 
 FREE_RELEASES: Final = 5
+SUSPECT: Final = 2
+"""Leases that a job has lost which may be the reason why its workers die."""
 UNKNOWN: Final = "unknown"
 FOREVER: Final = math.inf
 MOST_STATES: Final = 200_000
@@ -125,7 +127,7 @@ def after_op(state: State, op: Op, law: Law) -> Iterator[State]:
 
 
 def _drifts(state: State, op: Op, law: Law) -> Iterator[State]:
-    """The state, and what it can have become by itself: leases end, and unanswered claims take jobs."""
+    """The state, and what it can have become by itself: leases end, claims take jobs unanswered, or set them aside."""
     yield state
     if state.place == PROCESSING and law.can_end(state.leased_at, op.ended):
         back = _taken_back(state, law)
@@ -133,6 +135,8 @@ def _drifts(state: State, op: Op, law: Law) -> Iterator[State]:
         yield from _ghosts(back, op, law)
     elif state.place in (PENDING, DELAYED):
         yield from _ghosts(state, op, law)
+        if state.place == PENDING and state.crashes >= SUSPECT:
+            yield replace(state, place=DELAYED)  # a claim that may not have it sets it aside
 
 
 def _ghosts(state: State, op: Op, law: Law) -> Iterator[State]:
@@ -152,7 +156,7 @@ def _ghosts(state: State, op: Op, law: Law) -> Iterator[State]:
 def _taken_back(state: State, law: Law) -> State:
     crashes = state.crashes + 1
     attempts = max(state.attempts, crashes)
-    place = PENDING if crashes < 2 else DELAYED  # a suspect waits
+    place = PENDING if crashes < SUSPECT else DELAYED  # a suspect waits
     if state.is_stopped:
         place = CANCELLED
     elif attempts >= (state.most or law.most_attempts):

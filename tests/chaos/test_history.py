@@ -106,6 +106,10 @@ LEGAL = {
         *(op for n in range(5) for op in (claim(1 + 2 * n, f"a{n}", 1), settle(2 + 2 * n, "release", f"a{n}"))),
         claim(20, "b", 1), settle(21, "complete", "b"), DONE,
     ],
+    "a suspect was let run, set aside, and let run again": [
+        enqueue(0), claim(1, "a", 1), claim(6, "b", 2), taken(11), act(12, "reschedule", "True"),
+        act(13, "reschedule", "True"), claim(14, "c", 3), settle(15, "complete", "c"), DONE,
+    ],
     "a suspect that waits was let run": [
         enqueue(0), claim(1, "a", 1), taken(6), claim(7, "b", 2), taken(12), act(13, "reschedule", "True", delay_ms=0),
         claim(14, "c", 3), settle(15, "complete", "c"), DONE,
@@ -161,6 +165,10 @@ ILLEGAL = {
     ],
     "a renewal of what is done": [
         enqueue(0), claim(1, "a", 1), settle(2, "complete", "a"), renew(3, "a"), DONE,
+    ],
+    "a job that is no suspect was set aside": [
+        enqueue(0), claim(1, "a", 1), taken(6), act(7, "reschedule", "True"), claim(8, "b", 2),
+        settle(9, "complete", "b"), DONE,
     ],
     "it runs on after its last attempt has failed": [
         enqueue(0, most=1), claim(1, "a", 1), settle(2, "fail", "a"), claim(3, "b", 2), settle(4, "complete", "b"),
