@@ -57,6 +57,7 @@ MOVES: Final = (
     Move("stop", (PROCESSING,), (CANCELLED,), ("settle", "reclaim")),
     Move("adopt", (PROCESSING,), (PROCESSING,), ("reclaim",)),
     Move("reclaim", (PROCESSING,), (PENDING, DELAYED, FAILED), ("reclaim",)),
+    Move("defer", (PENDING,), (DELAYED,), ("claim",)),
     Move("refuse", (PENDING,), (FAILED,), ("claim",)),
     Move("break", (PENDING, DELAYED, PROCESSING), (BROKEN,), ("claim", "promote", "reclaim", "fire")),
     Move("cancel", (DELAYED, PENDING), (CANCELLED,), ("cancel", "fire")),

@@ -183,10 +183,10 @@ class State:
             yield f"{totals['broken_total']} broken, {notes} there"
 
     def _ttl(self) -> Iterator[str]:
-        """Completed jobs, workers, the promoter's lease and standbys expire; nothing else does."""
+        """Completed jobs, workers, the promoter's lease, standbys and resting suspects expire; nothing else does."""
         for name, key in self.keys.items():
             is_completed = name.startswith("job:") and self.job(name[4:]).get("status") == COMPLETED
-            expires = is_completed or name in ("promoter", "standbys") or name.startswith("worker:")
+            expires = is_completed or name in ("promoter", "standbys", "suspects") or name.startswith("worker:")
             if expires != (key.ttl_ms >= 0):
                 yield f"{name} {'never expires' if expires else f'expires in {key.ttl_ms} ms'}"
 

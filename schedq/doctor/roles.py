@@ -72,7 +72,7 @@ PRODUCER: Final = Role(
     scripts=_words("enqueue watch cancel"),
     plain=_words("exists hgetall sadd"),
     inside=_words(
-        "del exists hdel hincrby hmget hset lindex llen lpos lpush lrange lrem ltrim persist publish time type"
+        "exists hdel hincrby hmget hset lindex llen lpos lpush lrange lrem ltrim persist publish time type unlink"
         " xadd zadd zcard zrange zrem zscore"
     ),
 )
@@ -83,7 +83,7 @@ WORKER: Final = Role(
     | _words("announce beat claim drop fire leave peek promote reclaim recover renew sample settle stats upsert wake"),
     plain=PRODUCER.plain | _words("bzpopmin"),
     inside=PRODUCER.inside
-    | _words("get hexists hget hgetall hlen info lmove lpop lset pexpire pttl rpop rpush set unlink")
+    | _words("del get hexists hget hgetall hlen info lmove lpop lset pexpire pttl rpop rpush set")
     | _words("zcount zrangebyscore zremrangebyscore"),
 )
 VIEWER: Final = Role(

@@ -24,6 +24,7 @@ local allowed, promote_limit, bytes = tonumber(ARGV[9]), tonumber(ARGV[10]), ton
 local failed_history, min_keep, due_channel = tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14]
 local MOST_PASSED_OVER, MOST_DROPPED = 100, 200
 local REST, SPACING = 10000, 100  -- ms until a suspect that was passed over comes due, and from one to the next
+local KEPT = 60000
 --@include _clock
 --@include _guard
 --@include _job
@@ -62,7 +63,7 @@ local function call_suspect()
     end
   end
 end
-if allowed == 1 then call_suspect() end
+if allowed == 1 and next_due() ~= '' then call_suspect() end  -- suspects rest in `delayed`
 
 local processes, all_held, own_held = unpack(ARGV, 15)
 if processes then
@@ -142,6 +143,7 @@ if #passed_over > 0 then
     redis.pcall('ZADD', suspects, due, id)
     redis.call('HSET', jobs .. id, 'status', 'delayed', 'run_at_ms', digits(due))
   end
+  redis.pcall('PEXPIRE', suspects, digits(due - now + KEPT))  -- a job that is moved otherwise leaves its entry behind
   head = nil
 end
 if looked_at == 1 and #ids == 1 then

@@ -146,7 +146,7 @@ if #later > 0 then redis.call('ZADD', delayed, unpack(later)) end
 -- Of a job that was cancelled; it may be gone. Where `pending` is too long to be searched it comes first, and the new
 -- entry is the stray.
 local function drop_old_entry(n, id)
-  redis.call('DEL', keys[n])
+  redis.call('UNLINK', keys[n])
   if waiting > MOST_WAITING then return end
   local found = redis.call('LPOS', pending, id, 'RANK', -1, 'COUNT', 2)
   if #found == (status[n] == 'pending' and 2 or 1) then redis.call('LREM', pending, -1, id) end
@@ -157,7 +157,7 @@ for _, n in ipairs(new) do
   local id = ARGV[starts[n]]
   if replaced[n] then
     redis.call('LREM', replaced[n], 1, id)
-    redis.call('DEL', keys[n])
+    redis.call('UNLINK', keys[n])
     tally('purged_total', 1)
   elseif theirs and searched > 0 then
     if redis.call('LPOS', completed, id, 'RANK', -1, 'MAXLEN', MOST_SEARCHED) then redis.call('LREM', completed, -1, id) end

@@ -91,8 +91,8 @@ BUGS: Final = (
     Bug(
         "the promoter sets no marker",
         "promote",
-        "set_wake()\nhas_woken",
-        "has_woken",
+        "set_wake()\nif redis.pcall",
+        "if redis.pcall",
         "pause ∥ claim",
     ),
     Bug("who stands by promotes", "promote", "holder ~= me and left", "false and left", "two promoters"),

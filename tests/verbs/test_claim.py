@@ -256,6 +256,9 @@ def test_a_suspect_that_was_moved_since_it_was_passed_over_is_not_called(queue: 
     found = [job.id for job in claim_some(queue, 5).jobs]
 
     assert found == ([bad] if move == "run_now" else [])
+    assert queue.redis.pttl(queue.keys.suspects) != -1
+    queue.enqueue("later", delay=60)
+    claim_some(queue, 5)
     assert queue.redis.zcard(queue.keys.suspects) == 0
 
 

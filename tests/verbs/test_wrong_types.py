@@ -12,7 +12,7 @@ from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.test_scripts import keys_of
 
-HINTS = {"wake", "log", "stats", "promoter", "workers", "schedules", "tasks", "suspects"}
+HINTS = {"wake", "log", "stats", "promoter", "standbys", "workers", "schedules", "tasks", "suspects"}
 """What only tells, counts or speeds things up never stands in the way of a job."""
 
 UNTOUCHED = {("enqueue", "delayed")} | {
