@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -88,7 +87,7 @@ class Place:
         """Say once per process that this may be another server than the one that is meant."""
         if self.kind != "SSLConnection" or self.label in _warned_of:
             return
-        if self.settings.get("ssl_cert_reqs") in ("none", ssl.CERT_NONE):
+        if self.settings.get("ssl_cert_reqs") in ("none", 0):  # ssl.CERT_NONE is 0
             _warned_of.add(self.label)
             log.warning(
                 "%s: its certificate is not verified (ssl_cert_reqs=none), so anybody on the way can read and change "
