@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import re
 import socket
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from importlib import metadata
 from typing import Final
 
 from schedq.application import Application
-from schedq.clocks import wall
+from schedq.clocks import monotonic, wall
 from schedq.connection import greeting
 from schedq.errors import SchedqError, UsageError
 from schedq.ids import new_request
@@ -43,6 +44,17 @@ def version() -> str:
         return metadata.version("schedq")
     except metadata.PackageNotFoundError:
         return ""
+
+
+def until_next_beat(phase: float, now_s: float) -> float:
+    """Seconds until a worker's next beat. Each keeps to times of its own, by its `phase` of 0 to 1.
+
+    Workers that start together, or reconnect together, would go on beating together otherwise. Among beats that are
+    spread, one soon finds that a standby's place is vacant, and the others that it is taken.
+    """
+    period_s = upkeep.HEARTBEAT_S
+    rest = period_s - (now_s + phase * period_s) % period_s
+    return max(min(_LEAST_REST_S, period_s), rest)
 
 
 def _written(options: Mapping[str, TaskOptions]) -> int:
@@ -95,6 +107,7 @@ class Heartbeat:
         self._answered = answered
         self._hurried = asyncio.Event()
         self._vacant = vacant
+        self._phase = random.random()  # noqa: S311 - spreads load
         self._was_asked = False
         self._last: upkeep.Beat | None = None
         self._announced_at = -1
@@ -150,7 +163,7 @@ class Heartbeat:
             self._unknown.learn(self._name, await self._link.drive(directory.workers(self._settings)))
         firm(answer)
         self._observers.beat_answered(self._settings.name)
-        return upkeep.HEARTBEAT_S
+        return until_next_beat(self._phase, monotonic())
 
     def _look_at_policy(self, policy: str | SchedqError) -> None:
         """Say, once a minute, that eviction was switched on: a worker that starts now would refuse to.

@@ -38,6 +38,7 @@ def main(*, seed: int, kills: int, losses: int, only: str | None) -> None:
                 tell(virtual.run(server, count, losses, seed, beats=True))
             for count in (2, 80):
                 tell(virtual.run(server, count, losses, seed, pause_s=(0.0, 1.0)))
+            tell(virtual.run(server, 80, 40, seed, beats=True, pause_s=(0.0, 1.0), replaces=False))
         if only != "virtual":
             for scenario in processes.SCENARIOS:
                 tell(processes.run(server, scenario, kills, seed))

@@ -20,3 +20,10 @@ def test_holders_that_die_one_right_after_the_other_are_followed_as_soon(server:
     found = virtual.run(server, 3, 30, seed=1, pause_s=(0.0, 1.0))
 
     assert not found.misses, found.line()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_workers_that_started_together_follow_holders_that_die_in_a_row_and_are_not_replaced(server: Server, seed: int):
+    found = virtual.run(server, 80, 40, seed=seed, beats=True, pause_s=(0.0, 1.0), replaces=False)
+
+    assert not found.misses, found.line()

@@ -18,12 +18,12 @@ from schedq.link import Link
 from schedq.operations import Flow, Operation, Round
 from schedq.operations.upkeep import Part, Promotion, beat
 from schedq.promoter import Promoter
+from schedq.worker.heartbeat import until_next_beat
 from tests.servers import Server
 from tests.takeover.figures import Figures
 
 T = TypeVar("T")
 EPOCH_S = 1_800_000_000.0
-BEAT_S = 10.0
 # A key with a time to live lives on the server's own clock. This keeps account of it on the virtual one instead; all
 # else of a script is as it ships.
 PRELUDE = """
@@ -158,10 +158,11 @@ class Candidates:
         self._tasks[promoter.id] = [asyncio.get_running_loop().create_task(one) for one in work]
 
     async def _beat(self, promoter: Promoter) -> None:
+        phase = self._rng.random()
         while True:
             found = await self._wire.ask(beat(self._queue.settings, promoter.id, {"pid": 1}))
             promoter.step_in(found.vacancy)
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(until_next_beat(phase, asyncio.get_running_loop().time()))
 
     async def holder(self, but: str = "") -> str:
         """Who looked last as the holder, other than `but`; waits for one."""
@@ -186,7 +187,13 @@ class Candidates:
 
 
 async def lose(
-    candidates: Candidates, wire: Wire, rng: random.Random, losses: int, pause_s: tuple[float, float]
+    candidates: Candidates,
+    wire: Wire,
+    rng: random.Random,
+    losses: int,
+    pause_s: tuple[float, float],
+    *,
+    replaces: bool,
 ) -> tuple[list[float], float]:
     """Kill the holder again and again, and start another candidate each time; how long each took, and when it began."""
     loop = asyncio.get_running_loop()
@@ -197,7 +204,8 @@ async def lose(
         holder = await candidates.holder()
         candidates.kill(holder)
         died_at = loop.time()
-        loop.call_later(rng.uniform(0.3, 1.5), candidates.start)
+        if replaces:
+            loop.call_later(rng.uniform(0.3, 1.5), candidates.start)
         await candidates.holder(but=holder)
         took.append(loop.time() - died_at)
     return took, began
@@ -212,12 +220,17 @@ def run(
     spread_s: float = 0.0,
     beats: bool = False,
     pause_s: tuple[float, float] = (2.0, 15.0),
+    replaces: bool = True,
 ) -> Figures:
-    """One scenario: so many candidates, started within `spread_s`; the holder dies every `pause_s` or so."""
+    """One scenario: so many candidates, started within `spread_s`; the holder dies every `pause_s` or so.
+
+    Another candidate starts each time if it `replaces`; else they become fewer.
+    """
     rng = random.Random(f"{seed}-{count}-{spread_s}-{beats}")
     loop = Loop()
     how = f"{'workers' if beats else 'daemons'} started {f'within {spread_s:g} s' if spread_s else 'together'}"
     name = f"virtual time, {count} {how}" + ("" if pause_s[1] > 1 else ", dying in a row")
+    name += "" if replaces else ", not replaced"
     queue = Queue(f"v{rng.getrandbits(32):x}", redis=server.url, clock=lambda: EPOCH_S + loop.time())
     with server.client() as client, virtual(loop):
         client.delete("virtual:ends")
@@ -228,7 +241,7 @@ def run(
             for _ in range(count):
                 loop.call_later(rng.uniform(0, spread_s), candidates.start)
             await asyncio.sleep(spread_s + 20)
-            took, began = await lose(candidates, wire, rng, losses, pause_s)
+            took, began = await lose(candidates, wire, rng, losses, pause_s, replaces=replaces)
             requests = sum(at >= began and part is not Part.HOLDER for at, _, part in wire.asked)
             lasted = loop.time() - began
             await candidates.close()

@@ -13,6 +13,7 @@ from schedq import JobFailed, current_job, lua
 from schedq.keys import QUEUES_KEY
 from schedq.operations import upkeep
 from schedq.settings import Settings
+from schedq.worker.heartbeat import until_next_beat
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.proxy import Proxy
@@ -312,3 +313,21 @@ def test_a_job_made_by_name_is_not_begun_again_when_its_only_attempt_is_lost(mak
         elsewhere.result(job_id, 60)
     assert begun == []
     elsewhere.close()
+
+
+def test_workers_that_start_together_do_not_go_on_beating_together():
+    beats = {}
+    for phase in (0.0, 0.25, 0.5, 0.999):
+        now, at = 1234.5, []
+        for _ in range(4):
+            now += until_next_beat(phase, now)
+            at.append(round(now % 10, 6))
+        beats[phase] = at[1:]
+
+    assert beats == {0.0: [0.0] * 3, 0.25: [7.5] * 3, 0.5: [5.0] * 3, 0.999: [0.01] * 3}
+
+
+def test_a_beat_follows_another_after_1_to_10_seconds():
+    rests = [until_next_beat(phase / 100, now / 7) for phase in range(100) for now in range(100)]
+
+    assert 1.0 <= min(rests) <= max(rests) <= 10.0
