@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from schedq import Queue
+from schedq import Queue, outcome
 from schedq.dashboard import create_app
 from tests.dashboard.conftest import TOKEN, Running, Served
 from tests.dashboard.hostility import PAGES, fill
@@ -379,10 +379,14 @@ def test_pages_fit_the_screen_and_can_be_read(scheme: Any, width: int, open_page
 def test_on_a_telephone_no_texts_overlap_and_no_word_is_broken(open_page: Open, mail: Any):
     crowded(mail)
     mail.enqueue({"task": "report"}, delay=1000)
+    mail.enqueue_many([{"task": "reports.quarterly." + "0" * 60}, {"no": "task call"}])
+    while (job := mail.claim(timeout_ms=0)) is not None:
+        mail.settle(outcome.unknown(job, "this worker lacks it", mail.settings))
     page = open_page("/", viewport={"width": 390, "height": 800})
     for path in ("/", "/queues/mail", "/queues/mail/schedules", "/queues/mail/delayed", "/queues/mail/workers"):
         page.goto(path)
         live(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
         assert page.evaluate(BROKEN) == [], path
         assert page.evaluate(OVERLAPPING) == [], path
 

@@ -233,6 +233,6 @@ def test_a_task_that_no_worker_has_is_named_on_the_pages_of_the_queue_and_the_jo
     jobs = text_of(visitor.page("/queues/mail/jobs?state=delayed"))
     job = text_of(visitor.page(f"/queues/mail/jobs/{job_id}"))
 
-    assert re.search(r"no worker has the task <resize> : 1 job put back, since \d", page), page
+    assert re.search(r"no worker has the task <resize> : 1 job put back in the last \d", page), page
     assert "no worker has had its task" in jobs
     assert "No worker that took it had the task '<resize>'" in job
