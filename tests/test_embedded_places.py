@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import redis
 
-from schedq.embedded import data_directory, ensure_server, server_binary, stop_server, watcher
+from schedq.embedded import LOG_LIMIT_BYTES, data_directory, ensure_server, server_binary, stop_server, watcher
 from schedq.embedded.origin import Origin, origin
 from schedq.errors import StoreUnavailable, UsageError
 
@@ -243,10 +243,22 @@ def test_the_log_is_the_users_alone_also_in_a_folder_open_to_all(home):
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)
     (folder / "server.log").touch(mode=0o644)
+    (folder / "server.log.old").touch(mode=0o644)
 
     ensure_server(folder)
 
     assert {path.name: path.stat().st_mode & 0o077 for path in folder.iterdir() if path.stat().st_mode & 0o077} == {}
+
+
+def test_a_long_log_that_is_put_aside_is_the_users_alone_too(home):
+    folder = home / "data"
+    folder.mkdir(mode=0o755)
+    (folder / "server.log").write_bytes(b"x" * (LOG_LIMIT_BYTES + 1))
+    (folder / "server.log").chmod(0o644)
+
+    ensure_server(folder)
+
+    assert (folder / "server.log.old").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_interrupt_at_any_lock_leaves_none_locked(home, monkeypatch):

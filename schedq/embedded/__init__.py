@@ -200,6 +200,8 @@ def _spawn(command: list[str], folder: Path) -> int:
     log = folder / LOG
     if log.exists() and log.stat().st_size > LOG_LIMIT_BYTES:
         log.replace(f"{log}.old")
+    with suppress(OSError):  # there is none
+        os.chmod(f"{log}.old", 0o600)  # of an earlier release, too
     with open(log, "ab", opener=_opened_for_us) as output:
         return subprocess.run(  # noqa: S603 - our own command
             command,
