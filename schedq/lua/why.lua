@@ -3,17 +3,18 @@ See all that decides whether a job runs, at one instant: the claim's and the rec
 
 KEYS  1 pending (list)  2 processing (list)  3 leases (zset)  4 delayed (zset)  5 completed (list)  6 failed (list)
       7 cancelled (list)  8 broken (list)  9 paused (string)  10 promoter (string)  11 workers (zset)  12 wake (zset)
+      13 suspects (zset)
 ARGV  1 jobs prefix  2 clock  3 id  4 ms of silence after which a worker does not count
       5 entries to search from each end of a list
 Returns  {now, its due instant or '', end of its lease or '', whether it is in `processing` (1 or 0), entries before it
          in `pending` or -1, lengths of `pending` and `processing`, paused since or '', promoter or '', ms left of its
          lease, live workers, whether the marker is set (1 or 0), jobs that ended of late, ms in which they did, worker
          of the last one or '', place of an entry without a record or '', note in `broken` or '', type of what is stored,
-         {field, value, ...}}
+         {field, value, ...}, whether it rests in `delayed` as claims passed it over (1 or 0)}
 ]]
 local pending, processing, leases, delayed, completed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local failed, cancelled, broken, paused, promoter = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local workers, wake = KEYS[11], KEYS[12]
+local workers, wake, suspects = KEYS[11], KEYS[12], KEYS[13]
 local jobs, clock, id, silence_ms, entries = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local OF_LATE, MOST_COUNTED, MOST_FIELDS, MOST_NOTES = 60000, 10000, 1000, 1000
 --@include _clock
@@ -69,7 +70,11 @@ local lost, lost_ms, lost_at, lost_by = ended(failed, 'last_error_at_ms')
 local since = redis.call('EXISTS', paused) == 1 and redis.pcall('GET', paused) or ''
 local holder = redis.pcall('GET', promoter)
 holder = type(holder) == 'string' and holder or ''
-return {now, redis.call('ZSCORE', delayed, id) or '', lease, runs, ahead, length, redis.call('LLEN', processing),
+local due = redis.call('ZSCORE', delayed, id) or ''
+local rests = due ~= '' and redis.pcall('ZSCORE', suspects, id) == due and 1 or 0
+
+return {now, due, lease, runs, ahead, length, redis.call('LLEN', processing),
   type(since) == 'string' and since or '0', holder, holder ~= '' and redis.call('PTTL', promoter) or 0, redis.call('ZCOUNT', workers, now - silence_ms,
   now + silence_ms), redis.call('EXISTS', wake), done + lost, math.max(done_ms, lost_ms),
-  done_at >= lost_at and done_by or lost_by, place, note, kind, fields}
+  done_at >= lost_at and done_by or lost_by, place, note, kind, fields,
+  rests}

@@ -96,12 +96,12 @@ REASONS: Final = (
         telling.unleased,
     ),
     Reason("running", _at(PROCESSING), telling.running),
-    Reason("retry", lambda seen: _waits(seen, "retry"), telling.retry),
     Reason(
         "held_back",
-        lambda seen: _waits(seen, "reclaim") and seen.is_suspect,
+        lambda seen: seen.is_suspect and _waits(seen, "" if seen.is_passed_over else "reclaim"),
         telling.held_back,
     ),
+    Reason("retry", lambda seen: _waits(seen, "retry"), telling.retry),
     Reason(
         "unknown_task",
         lambda seen: _waits(seen, "snooze") and bool(seen.instant("unknown_since_ms")),

@@ -43,6 +43,7 @@ class Sight:
         note: about the id in `broken`, or None.
         crew: the workers that are alive, if the job waits for one.
         suspects: jobs that lost two leases or more, among those that the crew runs.
+        is_passed_over: claims that might not have it, as it lost two leases, put it aside in `delayed`.
         task_options: what is written down of the task that it asks for.
     """
 
@@ -69,6 +70,7 @@ class Sight:
     note: BrokenNote | None
     crew: tuple[WorkerRecord, ...] = ()
     suspects: int = 0
+    is_passed_over: bool = False
     task_options: TaskOptions = NO_OPTIONS
 
     @property

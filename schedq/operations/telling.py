@@ -120,7 +120,12 @@ def retry(seen: Sight) -> Told:
 def held_back(seen: Sight) -> Told:
     """It lost its leases more than once, and waits."""
     lost, due = seen.record.crashes if seen.record else 0, seen.due_ms or 0
-    text = f"it lost {lost} leases, so it may kill its workers, and is held back for another {_until(seen, due)}"
+    text = f"it lost {lost} leases, so it may kill its workers"
+    if seen.is_passed_over:
+        text += ": each takes one such job at a time, and the next that has none takes it; it is due again"
+        text += f" in {_until(seen, due)} at the latest"
+    else:
+        text += f", and is held back for another {_until(seen, due)}"
     return text, {"due_at_ms": due, "due_in_ms": due - seen.now_ms, "leases_lost": lost, "attempts": seen.attempts}
 
 

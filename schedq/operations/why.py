@@ -83,7 +83,7 @@ def see(queue: Settings, job_id: str) -> Operation[Sight]:
     return Operation(
         "why",
         lua.load("why"),
-        (*named, keys.broken, keys.paused, keys.promoter, keys.workers, keys.wake),
+        (*named, keys.broken, keys.paused, keys.promoter, keys.workers, keys.wake, keys.suspects),
         (keys.jobs, queue.now_argument(), checked_id(job_id), 3000 * HEARTBEAT_S, SEARCHED),
         lambda reply: _sight(queue.name, job_id, reply),
     )
@@ -91,7 +91,7 @@ def see(queue: Settings, job_id: str) -> Operation[Sight]:
 
 def _sight(queue: str, job_id: str, reply: list[Any]) -> Sight:
     now, due, lease, runs, ahead, pending, processing, since, holder, left, alive, marked = reply[:12]
-    ended, ended_ms, ended_by, history, note, kind, flat = reply[12:]
+    ended, ended_ms, ended_by, history, note, kind, flat, rests = reply[12:]
     fields = pairs(flat)
     if due:
         fields["run_at_ms"] = str(score_ms(due))
@@ -112,6 +112,7 @@ def _sight(queue: str, job_id: str, reply: list[Any]) -> Sight:
         promoter_left_ms=int(left),
         alive=int(alive),
         is_marked=marked == 1,
+        is_passed_over=rests == 1,
         ended=int(ended),
         ended_ms=int(ended_ms),
         ended_by=ended_by,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from schedq import Discard, Fixed, Queue, outcome
+from schedq.operations import attempts
 from tests.cli.scenes import beat, claimed
 
 Stage = Callable[[Queue, Any], str]
@@ -171,6 +172,13 @@ def _held_back(queue: Queue, client: Any) -> str:
         claimed(queue)
         client.zadd(queue.settings.keys.leases, {job_id: 1})
         assert queue.reclaim_stuck() == [job_id]
+    return job_id
+
+
+def _passed_over(queue: Queue, client: Any) -> str:
+    keys, job_id = queue.settings.keys, queue.enqueue(1)
+    client.hset(keys.job(job_id), mapping={"crashes": 2, "settled_move": "retry"})
+    queue._ask(attempts.claim(queue.settings, "r-1", 5, "w-1", suspects=False))
     return job_id
 
 
@@ -402,6 +410,13 @@ SITUATIONS: Final = (
         _held_back,
         "held_back",
         r"it lost 2 leases, so it may kill its workers, and is held back for another 3 d",
+        {"leases_lost": 2},
+    ),
+    Situation(
+        "claims passed it over, as it lost its leases",
+        _passed_over,
+        "held_back",
+        r"it lost 2 leases.*: each takes one such job at a time.*; it is due again in \d+ s at the latest$",
         {"leases_lost": 2},
     ),
     Situation("its handler put it off", _snoozed, "snoozed", r"it is due in 3 d: its handler put it off"),
