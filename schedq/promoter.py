@@ -48,6 +48,7 @@ class Promoter:
         id: names this process in the promoter lease.
         is_holder: it is the one.
         part: what it was when it looked last; none before.
+        has_looked: set once Redis has let it look.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Promoter:
         self.id = new_request()
         self.is_holder = False
         self.part = Part.NONE
+        self.has_looked = asyncio.Event()
         self._settings = settings or queue.settings
         self._link = link
         self._reclaimer = Reclaimer(self._settings, link, refresh, observers)
@@ -122,6 +124,7 @@ class Promoter:
         self._silence()
         asked_at = monotonic()
         promotion = await self._look()
+        self.has_looked.set()
         self._seen_ms, self._seen_at = promotion.now_ms, monotonic()
         self._reclaimer.notice(promotion.now_ms, asked_at, asked_at - self._due_at)
         self.part = promotion.part

@@ -84,11 +84,10 @@ class _Daemon:
         self._promoter = Promoter(queue, self._link, self._unknown, self._read_settings)
         self._complaint = Complaint()
         self.name = queue.name
-        self.answered = asyncio.Event()
+        self.answered = self._promoter.has_looked
 
     async def run(self) -> None:
         await self._read_settings()
-        self.answered.set()
         await self._promoter.run()
 
     async def leave(self) -> None:

@@ -143,8 +143,9 @@ class Heartbeat:
         beat = upkeep.beat(self._settings, self._name, self._facts | self._now())
         losses = self._link.outage.losses
         answer, policy, *_ = await self._link.exchange([beat, upkeep.policy(), *self._name_of_queue()])
-        self._answered()
-        self._answered = lambda: None
+        if not isinstance(answer, UsageError):  # a mistake, which ends the worker
+            self._answered()
+            self._answered = lambda: None
         is_refused = isinstance(answer, SchedqError)
         if not is_refused and answer.is_asked and not self._was_asked:
             self._was_asked = True

@@ -18,13 +18,18 @@ from tests.servers import Server
 def test_a_process_that_only_enqueues_puts_its_queue_on_the_list_again(
     make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "AGAIN_S", 0.0)
-    with Server() as server:
+    class Clock:
+        now = 100.0
+
+    monkeypatch.setattr(listing, "monotonic", lambda: Clock.now)
+    with Server(topology="single") as server:
         queue = make_queue(at=server)
         queue.enqueue("a")
         queue.redis.flushall()
 
-        queue.enqueue("b")
+        for _ in range(16):
+            Clock.now += 1
+            queue.enqueue("b")
 
         assert queue.redis.smembers(QUEUES_KEY) == {queue.name}
         queue.redis.flushall()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from schedq import Queue, UsageError
 from schedq.link import Outage
+from schedq.service import run_promoters
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.servers import Server
@@ -135,7 +137,7 @@ def test_who_enqueues_is_told_at_once(make_queue: MakeQueue, guarded: Server, ac
 
 @pytest.mark.parametrize("missing", ["EVALSHA", "TIME"])
 def test_a_server_that_lacks_a_command_ends_a_worker_at_its_start(
-    make_queue: MakeQueue, crew: Crew, gate: Gate, missing: str
+    make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs, missing: str
 ) -> None:
     with Server(topology="single", rename_command=f"{missing} gone") as server:
         queue = make_queue(at=server, retry_for=20)
@@ -150,7 +152,19 @@ def test_a_server_that_lacks_a_command_ends_a_worker_at_its_start(
 
         assert isinstance(post.error, UsageError)
         assert "does not know" in str(post.error)
+        assert not [line for line in logs() if "ready" in line]
         post.error = None
+        assert broken_laws(queue) == {}
+
+
+def test_a_server_that_lacks_scripts_ends_a_promoter_at_its_start(make_queue: MakeQueue, logs: Logs) -> None:
+    with Server(topology="single", rename_command="EVALSHA gone") as server:
+        queue = make_queue(at=server)
+
+        with pytest.raises(UsageError, match="does not know the command EVALSHA"):
+            asyncio.run(asyncio.wait_for(run_promoters([queue.queue]), 10))
+
+        assert not [line for line in logs() if "ready" in line]
         assert broken_laws(queue) == {}
 
 
