@@ -103,6 +103,19 @@ def checked_result(result: Any) -> Any:
     return result
 
 
+def check_leases(job: ClaimedJob, policy: Policy) -> None:
+    """Nothing, if a job may be begun again after the leases that it has lost.
+
+    Who took it back may have known another limit: a release before this one, or one with other options of its task.
+
+    Raises:
+        Discard: it lost as many leases as it may have attempts.
+    """
+    if job.crashes >= policy.max_attempts:
+        times = "1 time" if job.crashes == 1 else f"{job.crashes} times"
+        raise Discard(f"lease expired {times}, and max_attempts is {policy.max_attempts}: not begun again")
+
+
 def failed(job: ClaimedJob, error: BaseException | str, policy: Policy) -> Settlement:
     """The attempt failed with `error`: retry, fail for good, or snooze if the handler asked for that."""
     if isinstance(error, Snooze):

@@ -164,6 +164,8 @@ class Runner:
                     return
                 policy = self._policy(attempt.job, call)
                 call.check()
+                if attempt.job.crashes:
+                    outcome.check_leases(attempt.job, policy)
                 result = outcome.checked_result(await self._call(attempt, call, policy))
                 self.settle(attempt, outcome.succeeded(attempt.job, result, policy))
             except NoHandler as missing:

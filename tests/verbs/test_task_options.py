@@ -165,12 +165,16 @@ def test_a_queue_whose_tasks_say_nothing_is_swept_in_one_request(queue: Handle, 
     assert not queue.redis.exists(queue.keys.tasks)
 
 
-def test_options_that_a_task_has_no_more_are_forgotten_and_those_of_others_stay(queue: Handle):
+def test_options_that_a_task_has_no_more_are_forgotten_and_those_of_others_stay(queue: Handle, clock: Clock):
     written(queue, charge=TaskOptions(max_attempts=1), other=TaskOptions(timeout_ms=5))
 
     written(queue, charge=TaskOptions())
 
-    assert queue.redis.hgetall(queue.keys.tasks) == {"other": '{"timeout_ms":5}'}
+    assert queue.redis.hgetall(queue.keys.tasks) == {"charge": "{}", "other": '{"timeout_ms":5}'}
+    queue.enqueue({"task": "charge"})
+    job = lose(queue, clock)
+    assert queue.reclaim_stuck() == [job.id]
+    assert queue.places() == {"pending": [job.id]}
 
 
 def test_options_survive_being_written_down():

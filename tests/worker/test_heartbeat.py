@@ -13,9 +13,10 @@ from schedq import JobFailed, current_job, lua
 from schedq.keys import QUEUES_KEY
 from schedq.operations import upkeep
 from schedq.settings import Settings
+from schedq.task import TaskOptions
 from schedq.worker.heartbeat import until_next_beat
 from tests.conftest import MakeQueue
-from tests.doors import Handle
+from tests.doors import Clock, Handle
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.worker.conftest import Logs
@@ -290,6 +291,20 @@ def test_the_options_of_tasks_are_written_and_written_again_when_they_are_gone(
     until(lambda: queue.redis.hgetall(queue.keys.tasks) == said)
 
 
+def test_a_worker_of_the_release_before_brings_no_option_back_that_the_task_has_no_more(
+    queue: Handle, crew: Crew, hasty: None
+) -> None:
+    queue.task(name="charge", max_attempts=1)(lambda: None)
+    crew.start(queue)
+    until(lambda: queue.redis.hlen(queue.keys.tasks))
+
+    queue.exchange([upkeep.announce(queue.settings, {"charge": TaskOptions()})])  # the next release has none
+    beats = queue.redis.zscore(queue.keys.workers, queue.list_workers()[0].id)
+    until(lambda: queue.redis.zscore(queue.keys.workers, queue.list_workers()[0].id) > beats + 500)
+
+    assert queue.redis.hgetall(queue.keys.tasks) == {"charge": "{}"}
+
+
 def test_settings_are_written_also_where_the_options_of_tasks_cannot_be(queue: Handle, crew: Crew) -> None:
     queue.redis.set(queue.keys.tasks, "not a hash")
     queue.task(name="charge", max_attempts=1)(lambda: None)
@@ -313,6 +328,25 @@ def test_a_job_made_by_name_is_not_begun_again_when_its_only_attempt_is_lost(mak
         elsewhere.result(job_id, 60)
     assert begun == []
     elsewhere.close()
+
+
+def test_nor_if_one_took_it_back_that_knows_nothing_of_the_task(
+    make_queue: MakeQueue, crew: Crew, clock: Clock
+) -> None:
+    queue = make_queue(max_attempts=3, clock=clock)
+    begun = []
+    job_id = queue.enqueue({"task": "charge"})
+    queue.claim(0)
+    clock.pass_time(11)
+    assert queue.reclaim_stuck() == [job_id]  # as a release would that knew no options of tasks
+    assert queue.places() == {"pending": [job_id]}
+
+    queue.task(name="charge", max_attempts=1)(lambda: begun.append(1))
+    crew.start(queue)
+
+    with pytest.raises(JobFailed, match="lease expired 1 time, and max_attempts is 1"):
+        queue.result(job_id, 60)
+    assert begun == []
 
 
 def test_workers_that_start_together_do_not_go_on_beating_together():
