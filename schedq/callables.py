@@ -73,10 +73,7 @@ class Parameters:
         Raises:
             ArgumentsError: it may not.
         """
-        if isinstance(args, (str, bytes)):
-            raise ArgumentsError(
-                f"task {self._name!r}: positional arguments must be a list or tuple, got {args!r:.100}"
-            )
+        check_kinds(self._name, args, kwargs)
         if not self._accepts(len(args), kwargs):
             self._refuse(args, kwargs)
 
@@ -106,6 +103,18 @@ class Parameters:
             shown = f"{self._name}{inspect.Signature(bare)}"
             shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
             raise ArgumentsError(f"task {self._name!r}: {error}; it is {shown}") from None
+
+
+def check_kinds(task: str, args: object, kwargs: object) -> None:
+    """Nothing, if these are a sequence and a mapping: a text or a dict would be taken apart into its letters or keys.
+
+    Raises:
+        ArgumentsError: they are not.
+    """
+    if not isinstance(args, Sequence) or isinstance(args, (str, bytes, bytearray, memoryview)):
+        raise ArgumentsError(f"task {task!r}: positional arguments must be a list or tuple, got {args!r:.100}")
+    if kwargs and not isinstance(kwargs, Mapping):
+        raise ArgumentsError(f"task {task!r}: keyword arguments must be a dict, got {kwargs!r:.100}")
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:

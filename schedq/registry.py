@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
-from schedq.callables import Parameters, is_same, place_of, runnable
+from schedq.callables import Parameters, check_kinds, is_same, place_of, runnable
 from schedq.errors import ArgumentsError, UsageError
 from schedq.instants import Duration
 from schedq.outcome import Discard
@@ -258,6 +258,7 @@ def defined(
         payload = new.payload
         given = {"max_attempts": new.max_attempts, "backoff": new.backoff, "timeout": new.timeout}
     elif task is not None:
+        check_kinds(task, args, kwargs)
         if known is not None:
             known.parameters.check(args, kwargs or {})
         payload = {"task": task} | ({"args": list(args)} if args else {}) | ({"kwargs": dict(kwargs)} if kwargs else {})

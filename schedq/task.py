@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
 from schedq import backoff as plans
-from schedq.callables import Parameters, name_of, runnable
+from schedq.callables import Parameters, check_kinds, name_of, runnable
 from schedq.durability import Durability, checked_durability
 from schedq.errors import ArgumentsError, UsageError
 from schedq.handle import Doors, Job
@@ -260,15 +260,17 @@ class Task(Generic[P, R]):
 
     def _fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.parameters.check(args, kwargs)
-        if len(self._fitting) < _MOST_FITTING and not isinstance(args, (str, bytes)):
+        if len(self._fitting) < _MOST_FITTING:
             self._fitting.add((len(args), *kwargs))
 
     def _payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         # Whether a call fits depends on how many arguments it has and on their names: what has fitted is known.
+        if args.__class__ is not tuple and args.__class__ is not list:
+            check_kinds(self.name, args, kwargs)
         if kwargs:
-            if (len(args), *kwargs) not in self._fitting or args.__class__ is str:
+            if (len(args), *kwargs) not in self._fitting:
                 self._fit(args, kwargs)
-        elif not self._least <= len(args) <= self._most or args.__class__ is str:
+        elif not self._least <= len(args) <= self._most:
             self.parameters.check(args, kwargs)
         payload: dict[str, Any] = {"task": self.name}
         if args:

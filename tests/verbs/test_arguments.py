@@ -86,6 +86,23 @@ def test_a_text_is_no_list_of_arguments(queue: Handle, send: Any):
             two.enqueue_many([(("a",), {"b": 1}), ("a", {"b": 1})])
 
 
+@pytest.mark.parametrize("wrong", [b"a", {"to": "a"}, {"a"}, None])
+def test_what_is_no_sequence_is_not_taken_apart_into_arguments(queue: Handle, send: Any, wrong: Any):
+    for refused in (
+        lambda: send.enqueue_many([(wrong, {})]),
+        lambda: send.enqueue_many([(wrong, {"subject": "x"})]),
+        lambda: queue.queue.every(5, args=wrong)(send),
+        lambda: queue.schedules.upsert("nightly", every=5, task="of another process", args=wrong),
+    ):
+        with pytest.raises(ArgumentsError, match="must be a list or tuple, got "):
+            refused()
+
+
+def test_what_is_no_mapping_names_no_arguments(send: Any):
+    with pytest.raises(ArgumentsError, match="keyword arguments must be a dict, got .'to'.* .call 0.$"):
+        send.enqueue_many([((), ["to"])])
+
+
 def test_defaults_are_not_filled_in_so_that_a_new_one_reaches_waiting_jobs(queue: Handle, send: Any):
     job = send.enqueue("ada")
 
