@@ -179,6 +179,7 @@ def test_one_that_was_deleted_while_the_old_release_waited_stays_deleted(
     old.schedules.register()
     starts(new, "new-1")
     post = crew.start(old)
+    until(lambda: post.worker._stations)
     registrar = post.worker._stations[0].registrar
     until(lambda: registrar._superseded)
 
