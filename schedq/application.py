@@ -263,7 +263,8 @@ class Application:
         call: tuple[Sequence[Any], Mapping[str, Any] | None],
         options: ScheduleOptions,
     ) -> Task[P, R]:
-        task = function if isinstance(function, Task) and self._has(function) else self.task(function)
+        is_known = isinstance(function, Task) and self._has(function)
+        task = cast(Task[P, R], function if is_known else self._add(function, {}))
         args, kwargs = call
         name = re.sub(r"[^A-Za-z0-9_-]", "-", task.name) if schedule_id is None else schedule_id
         owned: ScheduleOptions = {"owner": owner_of(task.function), **options}

@@ -7,7 +7,7 @@ import linecache
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
 from typing import Any, Final, cast
 
 from schedq.errors import ArgumentsError, UsageError
@@ -188,7 +188,7 @@ def place_of(function: Callable[..., Any]) -> str:
 
 def is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     """The same function, also when its module was loaded anew."""
-    if one is other:
+    if _is_one(one, other):
         return True
     place = place_of(one)
     return place == place_of(other) and "<locals>" not in place and not _stand_apart(one, other)
@@ -197,11 +197,14 @@ def is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
 def _stand_apart(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     """Whether both stand in one file: then the second would replace the first, which nobody means.
 
-    A file that was edited and loaded anew has only one of them now.
+    A file that was edited and loaded anew has only one of them now. What was loaded anew has code of its own, so the
+    same code is that of methods of two objects, of partials with different arguments, or of a `def` in a loop.
     """
     first, second = (getattr(inspect.unwrap(_inner(function)), "__code__", None) for function in (one, other))
     if first is None or second is None:
         return False
+    if first is second:
+        return not hasattr(_inner(one), "__wrapped__")
     if first.co_filename != second.co_filename or first.co_firstlineno == second.co_firstlineno:
         return False
     linecache.checkcache(first.co_filename)
@@ -210,6 +213,13 @@ def _stand_apart(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
         return True  # no file that could have been edited
     found = [_defined_at(lines, code.co_firstlineno, code.co_name) for code in (first, second)]
     return found[0] is not None and found[1] is not None and found[0] != found[1]
+
+
+def _is_one(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """One function, whatever object stands for it: each look at a method makes a new one."""
+    if isinstance(one, partial) and isinstance(other, partial):
+        return _is_one(one.func, other.func) and (one.args, one.keywords) == (other.args, other.keywords)
+    return one is other or (isinstance(one, MethodType) and one == other)
 
 
 def _defined_at(lines: Sequence[str], first: int, name: str) -> int | None:

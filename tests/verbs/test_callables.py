@@ -103,6 +103,9 @@ def test_decorators_without_their_arguments_say_what_is_missing(queue: Handle):
         queue.cron(add)
     with pytest.raises(UsageError, match="every needs an interval, as in @queue.every"):
         queue.every(add)
+    for decorator in (queue.cron("0 3 * * *"), queue.every(60)):
+        with pytest.raises(UsageError, match="a task must be a function, got None"):
+            decorator(None)
 
 
 @pytest.mark.parametrize("timeout", [0, 0.0, timedelta(0), -1])
@@ -242,3 +245,28 @@ def test_a_module_that_is_loaded_anew_may_register_its_functions_again(module: A
         queue = module(text)
 
     assert queue.registry.names == ("send",)
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        "class Mailer:\n    def send(self): ...\nfor _ in range(2): queue.task(Mailer().send)",
+        "for sender in ('a', 'b'): queue.task(name='send')(partial(plain, sender))",
+        "for sender in ('a', 'b'):\n    @queue.task\n    def send(sender=sender): ...",
+    ],
+    ids=["methods of two objects", "partials with different arguments", "a def in a loop"],
+)
+def test_one_function_that_would_do_different_things_under_one_name_is_refused(module: Any, twice: str):
+    with pytest.raises(UsageError, match="has a task 'send' already"):
+        module(f"from functools import partial\ndef plain(sender): ...\n{twice}\n")
+
+
+def test_what_is_the_same_may_be_registered_twice(queue: Handle):
+    report = Report()
+
+    for _ in range(2):
+        queue.task(report.send)  # each look at a method makes a new object
+        queue.task(Report.make)
+        queue.task(name="partial")(functools.partial(report.send, "ada"))
+
+    assert queue.registry.names == ("send", "make", "partial")
