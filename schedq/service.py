@@ -101,7 +101,9 @@ class _Daemon:
     async def _read_settings(self) -> None:
         try:
             settings = self._queue.settings
-            name = [] if settings.tagged else [upkeep.enlist(settings)]  # nobody else may write it again
+            # Nobody else may write the name again.
+            name = [] if settings.tagged else [upkeep.enlist(settings)]
+            self._queue.address.enlist(settings.name, again=self.answered.is_set())  # on a cluster
             stored, *_ = await self._link.exchange([upkeep.read_settings(settings), *name])
             firm(stored)
         except UsageError:

@@ -21,6 +21,8 @@ from schedq.operations import Block, Flow, directory
 
 Node = tuple[str, int]
 _NO_CLUSTER: Final = "cluster support disabled"
+_ENLIST_AGAIN_S: Final = 5.0
+"""Seconds between two writings of a queue's name by one process at least."""
 
 
 @dataclass
@@ -39,7 +41,7 @@ class Cluster:
     seeds: tuple[Node, ...]
     _nodes: frozenset[Node] = field(default=frozenset(), init=False, repr=False, compare=False)
     _primaries: frozenset[Node] = field(default=frozenset(), init=False, repr=False, compare=False)
-    _enlisted: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    _enlisted: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     is_default = False
 
     @property
@@ -75,9 +77,13 @@ class Cluster:
         raise faults.likeliest_to_pass(problems)
 
     def enlist(self, queue: str, *, again: bool = False) -> None:
-        """Add a name to the list of queues, which is on a node of its own, in a thread: it is not worth a wait."""
-        if again or queue not in self._enlisted:
-            self._enlisted.add(queue)
+        """Add a name to the list of queues, which is on a node of its own, in a thread: it is not worth a wait.
+
+        Once, or `again` if that was not done a moment ago.
+        """
+        now = monotonic()
+        if queue not in self._enlisted or (again and now - self._enlisted[queue] >= _ENLIST_AGAIN_S):
+            self._enlisted[queue] = now
             with suppress(RuntimeError):  # the interpreter is on its way out
                 threading.Thread(target=self._enlist, args=(queue,), name="schedq-enlist").start()
 
@@ -85,7 +91,7 @@ class Cluster:
         try:
             self.find(QUEUES_KEY).ask(("SADD", QUEUES_KEY, queue))
         except (SchedqError, RedisError, OSError):
-            self._enlisted.discard(queue)  # whoever connects next tries again
+            self._enlisted.pop(queue, None)  # whoever connects next tries again
 
     def queues(self, *, scan: bool) -> list[str]:
         """Names of the queues, in order; `scan`: also of those that no schedq client has enlisted. It blocks.

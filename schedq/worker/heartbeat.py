@@ -151,6 +151,9 @@ class Heartbeat:
             self._was_asked = True
             self._stop()
         if not is_refused:
+            if self._settings.listed:
+                # On a cluster, where the list may be on another node, and be lost alone.
+                self._address.enlist(self._settings.name, again=self._last is not None)
             self._look_for_another_store(answer)
             self._vacant(answer.vacancy)
         self._look_at_policy(policy)
@@ -179,7 +182,7 @@ class Heartbeat:
             self._complaint.say(f"queue {self._settings.name}", error)
 
     def _name_of_queue(self) -> list[Operation[bool]]:
-        """What keeps the queue on the list of queues, which has no owner to write it again."""
+        """What keeps the queue on the list of queues, which has no owner to write it again; not on a cluster."""
         return [] if self._settings.tagged or not self._settings.listed else [upkeep.enlist(self._settings)]
 
     def _look_for_another_store(self, beat: upkeep.Beat) -> None:
@@ -194,7 +197,6 @@ class Heartbeat:
                 "is gone" if beat.last_ms is None else "was replaced by older data",
             )
         self._announced_at = -1
-        self._address.enlist(self._settings.name, again=True)
         self._replaced()
 
     async def leave(self, promoter_id: str) -> None:

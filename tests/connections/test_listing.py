@@ -13,6 +13,7 @@ from schedq.link import Outage
 from schedq.service import _Daemon
 from tests.conftest import MakeQueue
 from tests.servers import Server
+from tests.worker.crew import until
 
 
 def test_a_process_that_only_enqueues_puts_its_queue_on_the_list_again(
@@ -55,17 +56,22 @@ def test_who_only_looks_leaves_no_name_however_often(server: Server, monkeypatch
         assert client.smembers(QUEUES_KEY) == set()
 
 
-def test_a_promoter_puts_its_queue_on_the_list_again(make_queue: MakeQueue) -> None:
-    with Server() as server:
+@pytest.mark.parametrize("topology", ["single", "cluster"])
+def test_a_promoter_puts_its_queue_on_the_list_again(
+    make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch, topology: str
+) -> None:
+    monkeypatch.setattr("schedq.connection.cluster._ENLIST_AGAIN_S", 0.0)
+    with Server(topology=topology) as server:
         queue = make_queue(at=server)
 
         async def main() -> None:
             daemon = _Daemon(queue.queue, Outage("here"))
             await daemon._read_settings()
+            await asyncio.to_thread(until, lambda: queue.redis.smembers(QUEUES_KEY))
+            daemon.answered.set()
             queue.redis.flushall()
             await daemon._read_settings()
+            await asyncio.to_thread(until, lambda: queue.redis.smembers(QUEUES_KEY) == {queue.name})
             await daemon.leave()
 
         asyncio.run(main())
-
-        assert queue.redis.smembers(QUEUES_KEY) == {queue.name}

@@ -243,10 +243,12 @@ def test_eviction_that_is_switched_on_is_said_by_workers_that_run(
         crew.end()
 
 
+@pytest.mark.parametrize("topology", ["single", "cluster"])
 def test_the_name_of_a_queue_is_written_again_while_its_workers_live(
-    make_queue: MakeQueue, crew: Crew, hasty: None
+    make_queue: MakeQueue, crew: Crew, hasty: None, monkeypatch: pytest.MonkeyPatch, topology: str
 ) -> None:
-    with Server() as server:
+    monkeypatch.setattr("schedq.connection.cluster._ENLIST_AGAIN_S", 0.1)
+    with Server(topology=topology) as server:
         queue = make_queue(at=server)
         queue.task(name="ok")(lambda: "ok")
         post = crew.start(queue)
