@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from schedq.application import Application
@@ -11,7 +12,8 @@ from schedq.link import Complaint, Link, steadily
 from schedq.logger import log
 from schedq.operations import upkeep
 from schedq.operations.firing import Fired, Memory, fire_due
-from schedq.operations.schedules import Registration, register_again, replaced, upsert_unless_superseded
+from schedq.operations.schedules import PAGE, Registration, register_again, replaced, restore, upsert_unless_superseded
+from schedq.schedule import Definition
 from schedq.settings import Settings
 
 _TICK_S: Final = 1.0
@@ -146,9 +148,17 @@ class Registrar:
         still = (it.id for it, word in zip(waiting, words, strict=True) if word == "superseded")
         self._superseded = frozenset(still)
 
+    async def _restore(self, own: Sequence[Definition]) -> None:
+        """Write those again that a worker of an older release of schedq, gone since, had put back."""
+        for first in range(0, len(own), PAGE):
+            for mine in await self._link.drive(restore(self._queue.settings, own[first : first + PAGE])):
+                text = "schedule %s: a worker of an older release of schedq had put a former definition back; "
+                log.warning(text + "written again: %s", mine.id, mine.words())
+
     async def _compare(self) -> None:
         """Say, once for each, what stands in place of a definition of this code."""
         own = self._queue.registry.schedules
+        await self._restore(own)
         found = await self._link.drive(replaced(self._queue.settings, own)) if own else []
         told = {mine.id: digest for mine, digest, _ in found}
         for mine, digest, words in found:

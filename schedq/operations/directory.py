@@ -45,6 +45,7 @@ class WorkerRecord:
         stuck: slots of the worker, of all its queues, that are held by handlers which do not end when told to.
         stuck_jobs: of these the first 100, a dict each: id, queue, task, why, since_ms.
         definitions: digests of the schedules that its code has.
+        tells_definitions: it says which these are; workers of older releases of schedq do not.
     """
 
     id: str
@@ -62,6 +63,7 @@ class WorkerRecord:
     stuck: int = 0
     stuck_jobs: tuple[dict[str, Any], ...] = ()
     definitions: tuple[str, ...] = ()
+    tells_definitions: bool = True
 
     @property
     def is_stuck(self) -> bool:
@@ -84,6 +86,7 @@ class WorkerRecord:
             is_stopping="stop" in fields,
             version=fields.get("version", ""),
             definitions=tuple(digest for digest in _list(fields.get("definitions")) if isinstance(digest, str)),
+            tells_definitions="definitions" in fields,
             seen_at_ms=seen_at_ms,
             stuck=whole(fields.get("stuck")),
             stuck_jobs=tuple(job for job in _list(fields.get("stuck_jobs")) if isinstance(job, dict)),

@@ -24,7 +24,8 @@ Registered = Literal["created", "changed", "unchanged", "kept", "superseded"]
 """What a worker's registration came to; superseded: live workers have what replaced it."""
 Write = Callable[[Settings, Sequence[Definition]], Flow[list[Any]]]
 _MOST_TRIES: Final = 20
-_PAGE: Final = 250
+PAGE: Final = 250
+"""Schedules that one round trip looks at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ def register(
     """
     write = write or upsert_some
     became: dict[str, list[str]] = {word: [] for word in get_args(Registered)}
-    for first in range(0, len(definitions), _PAGE):
-        some = definitions[first : first + _PAGE]
+    for first in range(0, len(definitions), PAGE):
+        some = definitions[first : first + PAGE]
         for definition, word in zip(some, (yield from write(queue, some)), strict=True):
             became[word].append(definition.id)
     newest = {owner: max((d.version for d in definitions if d.owner == owner), default=0) for owner in owners}
@@ -142,8 +143,8 @@ def upsert_unless_superseded(queue: Settings, definitions: Sequence[Definition])
 def replaced(queue: Settings, definitions: Sequence[Definition]) -> Flow[list[tuple[Definition, str, str]]]:
     """Those in whose place another definition stands: with the digest of that, and when it has slots, in words."""
     found: list[tuple[Definition, str, str]] = []
-    for first in range(0, len(definitions), _PAGE):
-        some = definitions[first : first + _PAGE]
+    for first in range(0, len(definitions), PAGE):
+        some = definitions[first : first + PAGE]
         peeked = yield from _seen(queue, some)
         others = [
             (mine, seen.definition)
@@ -158,6 +159,27 @@ def replaced(queue: Settings, definitions: Sequence[Definition]) -> Flow[list[tu
                 words = "damaged"
             found.append((mine, digest, words))
     return found
+
+
+def restore(queue: Settings, definitions: Sequence[Definition]) -> Flow[list[Definition]]:
+    """Write definitions again for which an older release of schedq has put a former one back; answers which.
+
+    Its workers write what their code has when they start, whatever has replaced that, and leave its digest among those
+    of former definitions, where no newer release leaves it. While one of them lives nothing is written: what it has may
+    be what is meant, as after a rollback.
+    """
+    peeked = yield from _seen(queue, definitions)
+    lost = [
+        mine
+        for mine, seen in zip(definitions, peeked.found, strict=True)
+        if seen.owner == mine.owner != ""
+        and seen.definition in seen.replaced
+        and mine.digest not in (seen.definition, *seen.replaced)
+    ]
+    if not lost or not all(worker.tells_definitions for worker in (yield from workers(queue))):
+        return []
+    words = yield from upsert_some(queue, lost)
+    return [mine for mine, word in zip(lost, words, strict=True) if word == "changed"]
 
 
 def _was_replaced(definition: Definition, seen: Glance) -> bool:
@@ -235,9 +257,9 @@ def _listed(queue: Settings) -> Flow[list[Glance]]:
     found: dict[str, Glance] = {}
     offset, has_more = 0, True
     while has_more:
-        (answer,) = yield [peek(queue, "all", offset, _PAGE)]
+        (answer,) = yield [peek(queue, "all", offset, PAGE)]
         page: Peeked = firm(answer)
         found |= {seen.id: seen for seen in page.found}
         offset += len(page.found)
-        has_more = len(page.found) == _PAGE
+        has_more = len(page.found) == PAGE
     return list(found.values())

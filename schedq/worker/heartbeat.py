@@ -229,8 +229,7 @@ class Heartbeat:
 
     def _definitions(self) -> dict[str, str]:
         """Which definitions of schedules the code has: a worker of an older release leaves those alone."""
-        digests = self._registry.definitions
-        return {"definitions": json.dumps(digests, separators=(",", ":"))} if digests else {}
+        return {"definitions": json.dumps(self._registry.definitions, separators=(",", ":"))}
 
     def _what_is_stuck(self) -> dict[str, str | int]:
         found = [] if self._stuck is None else self._stuck.found

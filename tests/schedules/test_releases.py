@@ -9,7 +9,7 @@ import pytest
 
 from schedq import scheduler
 from schedq.operations import upkeep
-from schedq.operations.schedules import register_again
+from schedq.operations.schedules import register_again, restore
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.worker.conftest import Logs, crew, gate, logs
@@ -188,3 +188,78 @@ def test_one_that_was_deleted_while_the_old_release_waited_stays_deleted(
 
     until(lambda: not registrar._superseded)
     assert new.schedules.get("work") is None
+
+
+def starts_with_an_older_schedq(release: Handle, worker: str) -> None:
+    """A worker starts whose schedq knows nothing of definitions that were replaced: it writes its own, and no more."""
+    release.exchange([upkeep.beat(release.settings, worker, {"pid": 7})])
+    schedule = release.keys.schedule("work")
+    former = release.redis.hget(schedule, "replaced") or ""
+    release.schedules.register()
+    release.redis.hset(schedule, "replaced", former)
+
+
+def restores(release: Handle) -> list[str]:
+    return [mine.id for mine in release.drive(restore(release.settings, release.registry.schedules))]
+
+
+def test_what_an_older_schedq_put_back_is_written_again_when_its_workers_are_gone(old: Handle, new: Handle):
+    starts_with_an_older_schedq(old, "old-1")
+    starts(new, "new-1")
+    starts_with_an_older_schedq(old, "old-2")
+    assert stored(new) == "3600000"
+
+    leaves(old, "old-1")
+    assert restores(new) == []
+    leaves(old, "old-2")
+
+    assert restores(new) == ["work"]
+    assert stored(new) == "7200000"
+    assert restores(new) == []
+
+
+def test_a_rollback_to_an_older_schedq_is_not_undone(old: Handle, new: Handle):
+    starts_with_an_older_schedq(old, "old-1")
+    starts(new, "new-1")
+    leaves(old, "old-1")
+    starts_with_an_older_schedq(old, "old-2")
+
+    assert restores(new) == []
+    leaves(new, "new-1")
+
+    assert stored(old) == "3600000"
+
+
+def test_what_newer_releases_or_persons_write_is_not_written_over_by_live_workers(old: Handle, new: Handle):
+    starts(old, "old-1")
+    starts(new, "new-1")
+    assert restores(old) == []
+    new.schedules.upsert("work", every=60, task="work")
+    assert restores(new) == []
+    old.schedules.register()
+    assert restores(new) == []
+    new.schedules.delete("work")
+    assert restores(new) == []
+
+    assert new.schedules.get("work") is None
+
+
+@pytest.mark.parametrize("door", ["blocking"])
+def test_a_live_worker_restores_its_schedule_and_says_so(
+    make_queue: MakeQueue, crew: Crew, logs: Logs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(scheduler, "_COMPARE_S", 0.1)
+    monkeypatch.setattr(scheduler, "_LOOK_S", 0.1)
+    old = released(make_queue(), HOUR)
+    new = released(make_queue(old.name), 2 * HOUR)
+    old.schedules.register()
+    crew.start(new)
+    until(lambda: stored(new) == "7200000")
+
+    starts_with_an_older_schedq(old, "old-1")
+    until(lambda: any("replaced by another release or by hand" in line for line in logs()))
+    assert stored(new) == "3600000"
+    leaves(old, "old-1")
+
+    until(lambda: stored(new) == "7200000")
+    until(lambda: any("had put a former definition back; written again: every 2 h" in line for line in logs()))
