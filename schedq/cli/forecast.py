@@ -15,6 +15,9 @@ from schedq.cli.typed import DURATION
 from schedq.operations.forecast import Bucket, Forecast
 
 _BAR: Final = 50
+_SHORT_BAR: Final = 40
+"""What 80 columns have room for, beside numbers of seven digits."""
+_NARROW: Final = 92
 _DAY_MS: Final = 86_400_000
 _DAY: Final = len("2030-01-01")
 _MINUTE: Final = len("2030-01-01 09:00")
@@ -51,8 +54,9 @@ def forecast(within: timedelta, queue_name: str | None, redis_url: str | None, a
 
 def _chart(found: Forecast) -> Table:
     most = max(bucket.jobs for bucket in found.buckets)
+    longest = _BAR if show.width() >= _NARROW else _SHORT_BAR
     rows = [
-        (_from(bucket, found), f"{bucket.delayed:,}", f"{bucket.slots:,}", _bar(bucket, most))
+        (_from(bucket, found), f"{bucket.delayed:,}", f"{bucket.slots:,}", _bar(bucket, most, longest))
         for bucket in found.buckets
     ]
     return show.table(
@@ -66,9 +70,9 @@ def _from(bucket: Bucket, found: Forecast) -> str:
     return show.moment(bucket.start_ms, found.now_ms)[:length]
 
 
-def _bar(bucket: Bucket, most: int) -> str:
+def _bar(bucket: Bucket, most: int, longest: int) -> str:
     """Both parts to scale; what is not nothing shows."""
-    jobs, slots = (-(-count * _BAR // most) for count in (bucket.delayed, bucket.slots))
+    jobs, slots = (-(-count * longest // most) for count in (bucket.delayed, bucket.slots))
     return _JOB * jobs + _SLOT * slots
 
 

@@ -107,14 +107,14 @@ def told(worker: WorkerRecord, now_ms: int) -> str:
     """Where a worker is and how busy it is, in a line."""
     facts = [
         f"{worker.running} of {worker.concurrency} busy",
-        f"host {worker.host or show.NOTHING}, pid {worker.pid}",
         f"since {show.clock(worker.started_at_ms, now_ms)}",
         f"told {show.roughly(worker.seen_at_ms, now_ms)}",
+        f"host {worker.host or show.NOTHING}, pid {worker.pid}",
     ]
     if worker.stuck:
         facts.insert(1, f"{worker.stuck} STUCK")
     if worker.version:
-        facts.insert(-2, f"schedq {worker.version}")
+        facts.append(f"schedq {worker.version}")
     return ", ".join([*(["STOPPING"] if worker.is_stopping else []), *facts])
 
 

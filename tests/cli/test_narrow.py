@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import pytest
+from rich.console import Console
 
 from schedq import Discard, Queue
+from schedq.cli.top.screens import Curve
 from tests.cli.conftest import Run
+from tests.cli.scenes import beat
 
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}"
 
@@ -53,6 +57,7 @@ def test_no_line_is_longer_and_no_time_is_cut(run: Run, crowded: Queue):
         ("top mail --once", r"next due +in [\d.]+ \w+"),
         ("top mail --once", r"start late by +\d.*  of\b|start late by +\d"),
         ("top mail --once", r"completed +0 +0  "),
+        ("forecast 20m", r" █{30,}$"),
     ],
 )
 def test_times_and_figures_are_whole(command: str, expected: str, run: Run, crowded: Queue):
@@ -60,6 +65,25 @@ def test_times_and_figures_are_whole(command: str, expected: str, run: Run, crow
 
     assert any(re.search(expected, line) for line in lines), lines
     assert all(len(line) <= 80 for line in lines if not line.startswith(("next page", "{"))), lines
+
+
+def test_top_cuts_neither_alarms_nor_the_times_of_workers(run: Run, crowded: Queue):
+    crowded.pause()
+    beat(crowded, "reports-7d4b9c6f5", running=1)
+
+    lines = run("top", "mail", "--once").lines
+
+    assert re.fullmatch(r"PAUSED [\d.]+ m?s ago   no promoter: nobody wakes what is due", lines[1])
+    assert any(re.match(r"reports-7d4b9c6f5  1 of \d+ busy, since [^,]+, told [^,…]+ ago, ", line) for line in lines)
+
+
+@pytest.mark.parametrize(("width", "bars"), [(120, "▄" * 59 + "█"), (80, "▄" * 29 + "█")])
+def test_a_narrow_curve_has_fewer_bars_and_ends_with_the_latest(width: int, bars: str):
+    paper = Console(width=width, file=io.StringIO())
+
+    paper.print(Curve([50.0] * 59 + [100.0], 100.0))
+
+    assert paper.file.getvalue() == f"completed/s, 10 min: {bars}  at most 100\n"  # type: ignore[attr-defined]
 
 
 def test_top_says_how_many_there_were_beside_how_many_are_kept(run: Run, queue: Queue):

@@ -23,7 +23,7 @@ _BARS: Final = " ▁▂▃▄▅▆▇█"
 _BUCKET_MS: Final = 10_000
 _BUCKETS: Final = 60
 _FEW: Final = 8
-_TAKEN: Final = 22
+_TAKEN: Final = 23
 """Lines of a pulse without those of its four lists."""
 
 
@@ -46,11 +46,11 @@ def queue(found: Pulse, where: str, lines: int) -> RenderableType:
 def _head(found: Pulse, where: str) -> RenderableType:
     text = Text(show.harmless(f"queue {found.queue} at {where}"), style="bold", no_wrap=True, overflow="ellipsis")
     paused = found.stats["paused_since_ms"]
-    if paused is not None:
-        text.append(f"   PAUSED {show.apart(paused, found.now_ms)}", style="bold red")
+    alarms = [f"PAUSED {show.apart(paused, found.now_ms)}"] if paused is not None else []
     if found.promoter is None:
-        text.append("   no promoter: nobody wakes what is due", style="bold red")
-    return text
+        alarms.append("no promoter: nobody wakes what is due")
+    # On a line of their own: the address may be long, and these must not be cut.
+    return Group(text, Text("   ".join(alarms), style="bold red")) if alarms else text
 
 
 def _numbers(found: Pulse) -> RenderableType:
@@ -136,8 +136,22 @@ def _curve(samples: Sequence[Sample], now_ms: int) -> RenderableType:
     most = max(bars, default=0.0)
     if not most:
         return Text("completed/s, 10 min: none", style="dim")
-    text = "".join(_BARS[round(value / most * (len(_BARS) - 1)) or (1 if value else 0)] for value in bars)
-    return Text(f"completed/s, 10 min: {text}  at most {per_second(most)}", no_wrap=True, overflow="ellipsis")
+    return Curve(bars, most)
+
+
+class Curve:
+    """A bar for each value; where those are too many for the line, one for the highest of several in a row."""
+
+    def __init__(self, bars: Sequence[float], most: float) -> None:
+        self._bars, self._most = bars, most
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        before, after = "completed/s, 10 min: ", f"  at most {per_second(self._most)}"
+        room = max(1, options.max_width - len(before) - len(after))
+        step = -(-len(self._bars) // room)
+        bars = [max(self._bars[at : at + step]) for at in range(0, len(self._bars), step)]
+        text = "".join(_BARS[round(bar / self._most * (len(_BARS) - 1)) or (1 if bar else 0)] for bar in bars)
+        yield Text(f"{before}{text}{after}", no_wrap=True, overflow="ellipsis")
 
 
 def curve(samples: Sequence[Sample], now_ms: int) -> list[float]:
