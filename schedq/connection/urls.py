@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -43,6 +44,9 @@ _SHAPE: Final = re.compile(
 )
 _HOST: Final = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::(?P<port>[0-9]*))?")
 _HIGHEST_PORT: Final = 65_535
+_VERIFIED: Final = ("required", "optional", "none")
+_BAD_VALUE: Final = re.compile(r"Invalid value for '(?P<name>\w+)'")
+"""How the client library says which option of a query makes no sense."""
 _OPTIONS: Final = frozenset(
     {"client_name", "host", "password", "password_file", "path", "port", "username"}
     | {"sentinel_password", "sentinel_password_file", "sentinel_username"}
@@ -68,8 +72,9 @@ def read(url: str) -> Place | OwnServer | Cluster | Sentinels:
     parts = _read(url)
     if parts is None:
         raise UsageError(
-            f"Redis URL {without_secret(url)!r} can't be read: the port and the database must be numbers, and "
-            "@ : / ? # [ ] in a user name or password be written as %40 %3A %2F %3F %23 %5B %5D"
+            f"Redis URL {without_secret(url)!r} can't be read: the host must be a name or an address, the port and the "
+            "database must be numbers, and @ : / ? # [ ] in a user name or password be written as %40 %3A %2F %3F %23 "
+            "%5B %5D"
         )
     if scheme.endswith("+cluster"):
         return _cluster(parts)
@@ -159,7 +164,8 @@ def hosts_of(text: str) -> tuple[tuple[str, int | None], ...]:
     """The hosts in `a:1,[::1]:2,b`, each with its port, or None.
 
     Raises:
-        ValueError: a port is no number, or brackets hold no IPv6 address; the message may quote a password.
+        ValueError: a port is no number, brackets hold no IPv6 address, or no host can have such a name; the message may
+            quote a password.
     """
     return tuple(_host(one) for one in text.split(","))
 
@@ -170,6 +176,7 @@ def _host(text: str) -> tuple[str, int | None]:
         raise ValueError(f"{text!r} is no HOST:PORT")
     if found["six"] is None:
         name = unquote(found["name"].lower())
+        name.encode("idna")  # or it fails at each connection
     else:
         name = unquote(found["six"])
         IPv6Address(name)
@@ -189,7 +196,9 @@ def _read(url: str) -> _Parts | None:
         hosts = hosts_of(shape["hosts"])
         given = connections.parse_url(f"{simple}://?{shape['query'] or ''}")
         given.pop("credential_provider", None)  # an object, which no URL can name
-    except ValueError:
+    except ValueError as error:
+        if bad := _BAD_VALUE.match(str(error)):
+            raise UsageError(f"Redis URL {without_secret(url)!r}: the value of {bad['name']} is invalid") from None
         return None
     user, _, password = (shape["user"] or "").partition(":")
     given |= {name: unquote(value) for name, value in zip(_USER, (user, password), strict=True) if value}
@@ -212,13 +221,30 @@ def _is_cut_password(hosts: str, path: str, query: str, scheme: str) -> bool:
     return "@" in path and (scheme != "unix" or bool(hosts))
 
 
+def _checked(parts: _Parts, way: Place) -> Place:
+    """The way, if connections can be made so.
+
+    Raises:
+        UsageError: an option about TLS is unknown, has a wrong value, or stands where there is no TLS.
+    """
+    options = sorted(name for name in way.settings if name.startswith("ssl_"))
+    if options and way.kind != "SSLConnection":
+        parts.refuse(f"{', '.join(options)}: without TLS there is no such option; with TLS the URL begins with rediss")
+    known = inspect.signature(connections.SSLConnection).parameters
+    if unknown := [name for name in options if name not in known]:
+        parts.refuse(f"there is no option {', '.join(unknown)}")
+    if (verified := way.settings.get("ssl_cert_reqs", "required")) not in _VERIFIED:
+        parts.refuse(f"ssl_cert_reqs must be {', '.join(_VERIFIED)}; got {verified!r}")
+    return way
+
+
 def _single(parts: _Parts) -> Place:
     settings = taken(parts.given, WHO | WHERE)
     if parts.kind == "UnixDomainSocketConnection":
         settings |= {"path": unquote(parts.path)} if parts.path else {}
         if not settings.get("path"):
             raise UsageError(f"Redis URL {without_secret(parts.url)!r} names no socket; write unix:///path/to/socket")
-        return Place(parts.kind, settings)
+        return _checked(parts, Place(parts.kind, settings))
     if len(parts.hosts) > 1:
         parts.refuse("a single server has one host; several are written redis+cluster://… or redis+sentinel://…")
     ((host, port),) = parts.hosts
@@ -229,14 +255,15 @@ def _single(parts: _Parts) -> Place:
         if not (db.isascii() and db.isdigit()):
             parts.refuse("the database after the host must be a number")
         settings["db"] = int(db)
-    return Place(parts.kind, settings)
+    return _checked(parts, Place(parts.kind, settings))
 
 
 def _cluster(parts: _Parts) -> Cluster:
     db = parts.path or parts.given.get("db", 0)
     if str(db) != "0":
         parts.refuse(f"a cluster has database 0 only, not {db}")
-    return Cluster(Place(parts.kind, taken(parts.given, WHO)), tuple(parts.hosts_at(REDIS_PORT)))
+    way = _checked(parts, Place(parts.kind, taken(parts.given, WHO)))
+    return Cluster(way, tuple(parts.hosts_at(REDIS_PORT)))
 
 
 def _sentinels(parts: _Parts) -> Sentinels:
@@ -246,7 +273,7 @@ def _sentinels(parts: _Parts) -> Sentinels:
     db = db or str(parts.given.get("db", 0))
     if not (db.isascii() and db.isdigit()):
         parts.refuse(f"the database after the service must be a number, not {db!r}")
-    way = Place(parts.kind, {**taken(parts.given, WHO), "db": int(db)})
+    way = _checked(parts, Place(parts.kind, {**taken(parts.given, WHO), "db": int(db)}))
     # Their user is another one than the servers': most have none.
     theirs = parts.credentials([f"sentinel_{name}" for name in _USER])
     asked = Place(parts.kind, {**taken(parts.given, frozenset()), **theirs})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 from typing import Any
 
@@ -92,6 +93,26 @@ def test_a_clients_database_that_is_no_number_is_refused():
 )
 def test_a_url_that_makes_no_sense_is_refused(url: str):
     with pytest.raises(UsageError, match="URL"):
+        Address(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("rediss://h?ssl_cert_reqs=NONE", "ssl_cert_reqs must be required, optional, none; got 'NONE'"),
+        ("rediss+cluster://a,b?ssl_cert_reqs=0", "ssl_cert_reqs must be required, optional, none; got '0'"),
+        ("rediss+sentinel://h/main?ssl_cert_reqs=No", "ssl_cert_reqs must be required, optional, none; got 'No'"),
+        ("rediss://h?ssl_certs=x", "there is no option ssl_certs"),
+        ("redis://h?ssl_cert_reqs=none", "ssl_cert_reqs: without TLS there is no such option"),
+        ("unix:///tmp/r.sock?ssl_ca_certs=x", "ssl_ca_certs: without TLS there is no such option"),
+        ("rediss://h?ssl_min_version=TLSv1_2", "the value of ssl_min_version is invalid"),
+        ("redis://h?db=x", "the value of db is invalid"),
+        ("redis://a..b:1", "the host must be a name or an address"),
+        (f"redis://{'a' * 64}", "the host must be a name or an address"),
+    ],
+)
+def test_a_url_of_which_no_connection_can_be_made_is_refused(url: str, reason: str):
+    with pytest.raises(UsageError, match=f"Redis URL '.*{re.escape(reason)}"):
         Address(url)
 
 
