@@ -57,12 +57,28 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         sys.exit(0)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_to_the_end(work, None if fd is None else int(fd)))
+            _go_on(runner.get_loop(), _to_the_end(work, None if fd is None else int(fd)))
     except SchedqError:
         sys.exit(1)  # it is in the log
     finally:
         for number in _ENDINGS:
             signal.signal(number, _pass_over)  # it is on its way out
+
+
+def _go_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
+    """Run the loop until the work is done, also if code of the application tries to end the process.
+
+    A SystemExit or KeyboardInterrupt of a task or callback that a handler started stops the loop and comes out here.
+    Whoever awaits that task has it as well; the loop goes on with what is next. Signals raise neither by now.
+    """
+    task = loop.create_task(work)
+    while True:
+        try:
+            return loop.run_until_complete(task)
+        except (SystemExit, KeyboardInterrupt) as error:
+            if task.done() or _asked:
+                raise
+            log.error("a task or callback of the application tried to end the process; going on", exc_info=error)
 
 
 def _calm_the_collector() -> None:

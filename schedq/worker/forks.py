@@ -8,7 +8,6 @@ code returns, raises or awaits something, control would pass to the worker's cod
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 import sys
 import threading
@@ -19,13 +18,13 @@ from types import FrameType
 from typing import Any, Final
 
 from schedq import running
+from schedq.logger import log
 
 EXIT_CODE: Final = 1
 """Of a child that comes back from its handler."""
-_WORKER: Final = "schedq.worker."
+_WORKER: Final = ("schedq.worker.", "schedq.cli.lasting.")
 _POOLS: Final = ("concurrent.futures.",)
 _LOOPS: Final = ("asyncio.", "uvloop.")
-log: Final = logging.getLogger("schedq")
 _loops: Counter[int] = Counter()  # threads in which workers of this process run
 _is_hooked = False
 
@@ -64,7 +63,7 @@ def _outermost(frame: FrameType, *, on_loop: bool) -> FrameType | None:
         module = f"{outer.f_globals.get('__name__', '')}."
         if module.startswith("multiprocessing."):
             return None  # it ends its children itself
-        if module.startswith((_WORKER, *_POOLS)):
+        if module.startswith((*_WORKER, *_POOLS)):
             return inner
         if on_loop and module.startswith(_LOOPS) and not outer.f_code.co_flags & inspect.CO_COROUTINE:
             return inner
@@ -75,13 +74,15 @@ def _outermost(frame: FrameType, *, on_loop: bool) -> FrameType | None:
 def _watch(outermost: FrameType) -> Any:
     def leave(frame: FrameType, event: str, _: object) -> None:
         if frame is outermost and event == "return":
-            job = running.running_job()
-            log.warning(
-                "job %s: its handler called os.fork, and the child (pid %d) came back from it or awaited something: it "
-                "ends here, as it is no worker; end a child by os._exit, or use subprocess",
-                job.id if job else "?",
-                os.getpid(),
-            )
-            os._exit(EXIT_CODE)
+            try:
+                job = running.running_job()
+                log.warning(
+                    "job %s: its handler called os.fork, and the child (pid %d) came back from it or awaited "
+                    "something: it ends here, as it is no worker; end a child by os._exit, or use subprocess",
+                    job.id if job else "?",
+                    os.getpid(),
+                )
+            finally:
+                os._exit(EXIT_CODE)  # whatever the application's log does
 
     return leave

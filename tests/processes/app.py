@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -238,6 +239,13 @@ def ends_a_child() -> list[int]:
     return codes
 
 
+class Interrupting(logging.Filter):
+    """Raises for every line."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        raise KeyboardInterrupt
+
+
 def forked(how: str) -> int:
     """What a child does that comes back; in the parent its exit code, -1 if it does not end."""
     pid = os.fork()
@@ -246,6 +254,8 @@ def forked(how: str) -> int:
             raise RuntimeError("in the child")
         if how == "exits":
             os._exit(7)
+        if how == "breaks the log":
+            logging.getLogger("schedq").addFilter(Interrupting())
         return -2
     for _ in range(500):
         found, status = os.waitpid(pid, os.WNOHANG)
@@ -283,6 +293,18 @@ async def forks_within(how: str) -> int:
 async def brief_pause() -> None:
     """Give the event loop a turn."""
     await asyncio.sleep(0.01)
+
+
+@queue.task(max_attempts=1)
+async def exits_in_a_task() -> None:
+    """A task that the handler waits for ends the process, as it thinks."""
+    note("start")
+    await asyncio.gather(leaves())
+
+
+async def leaves() -> None:
+    """As a command that is called like a function."""
+    sys.exit(3)
 
 
 @queue.task

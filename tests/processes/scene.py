@@ -28,8 +28,11 @@ ROOT = Path(__file__).parents[2]
 APP = "tests.processes.app:queue"
 POLL_S = 0.01
 Case = TypeVar("Case")
-_FAILURES: Final = re.compile(r"^.*job \S+: \S+ failed(?: for good)?, attempt .*\n(?:    .*\n)*", re.MULTILINE)
-"""Failures of jobs in a log, each with the traceback of its handler."""
+_FAILURES: Final = re.compile(
+    r"^.*(?:job \S+: \S+ failed(?: for good)?, attempt|a task or callback of the application) .*\n(?:    .*\n)*",
+    re.MULTILINE,
+)
+"""Failures of the application's code in a log, each with its traceback."""
 
 
 @dataclass(frozen=True)

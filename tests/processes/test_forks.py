@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+from typing import Any
+
 import pytest
 
-from schedq.worker.forks import EXIT_CODE
+from schedq.worker.forks import EXIT_CODE, _outermost
 from tests.processes.scene import Process, Scene
 from tests.processes.stage import MakeScene, Together
 
@@ -49,6 +53,31 @@ def test_so_does_one_of_a_plain_handler(make_scene: MakeScene):
 
     assert codes(scene, *ids) == [EXIT_CODE, EXIT_CODE]
     assert works_alone(scene, worker, *ids)
+
+
+@together()
+def test_a_log_that_raises_keeps_no_child_alive(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=3000)
+    worker = scene.ready_worker()
+
+    ids = [scene.add(task, "breaks the log") for task in ("forks", "forks_in_thread")]
+
+    assert codes(scene, *ids) == [EXIT_CODE, EXIT_CODE]
+    assert works_alone(scene, worker, *ids)
+
+
+def test_on_a_loop_without_frames_of_its_own_the_handler_ends_where_the_command_begins():
+    """As on uvloop, which is written in C."""
+    command: dict[str, Any] = {"__name__": "schedq.cli.lasting"}
+    exec("def go_on(callback): return callback()", command)
+
+    def callback() -> FrameType | None:
+        return _outermost(sys._getframe(), on_loop=True)
+
+    outermost = command["go_on"](callback)
+
+    assert outermost is not None
+    assert outermost.f_code is callback.__code__
 
 
 @together()

@@ -134,3 +134,20 @@ def test_a_burst_ends_when_all_is_done_also_what_comes_later(scene: Scene):
     assert scene.job(ids[3]).status == "failed"
     assert [note.attempt for note in scene.starts()[ids[3]]] == [1, 2, 3]
     assert scene.places().keys() == {"completed", "failed"}
+
+
+@together()
+def test_a_handlers_task_that_ends_the_process_fails_its_job_and_no_other(make_scene: MakeScene):
+    scene = make_scene()
+    worker = scene.ready_worker("-c", "2")
+    other = scene.add("gated", "gate")
+    scene.until(lambda: other in scene.starts())
+
+    job_id = scene.add("exits_in_a_task")
+
+    scene.until(lambda: scene.job(job_id).status == "failed")
+    assert scene.job(job_id).last_error == "SystemExit: 3"
+    scene.open("gate")
+    scene.until(lambda: scene.is_completed(other))
+    assert worker.is_running
+    assert scene.job(other).attempts == 1
