@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from typing import Final
 
 _FRAME: Final = re.compile(r'[\s|+-]*(File "|\[Previous line repeated |\| )')
+_NAME: Final = type.__dict__["__name__"]
+"""Of a class; its metaclass may have made another one of it."""
 _MOST_PART: Final = 2_000
 _MOST_HEAD: Final = 4_000
 _MOST_TAIL: Final = 12_000
@@ -48,7 +50,7 @@ def rendered(error: BaseException | None) -> str:
     try:
         return harmless_traceback(traceback.format_exception(error))
     except BaseException:  # noqa: BLE001 - a user's exception may do anything
-        return f"{type(error).__name__} (its traceback can't be shown)"
+        return f"{_NAME.__get__(type(error))} (its traceback can't be shown)"
 
 
 def _harmless_part(part: str) -> str:

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from schedq.outcome import described
+
 
 class Threads:
     """Up to `size` threads, started as they are needed."""
@@ -74,7 +76,9 @@ class Threads:
             try:
                 _settle(future, result, error)
             except BaseException as problem:  # noqa: BLE001 - an exception's __class__ may do anything
-                future.set_exception(RuntimeError(f"what the handler raised could not be passed on: {problem!r}"))
+                future.set_exception(
+                    RuntimeError(f"what the handler raised could not be passed on: {described(problem)}")
+                )
             del future, result, error
 
 

@@ -53,12 +53,32 @@ def hostile(attribute: str, kind: type[BaseException], parent: type[BaseExceptio
     return made
 
 
+class Nameless(type):
+    """Its classes raise when they are asked for their names."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name in ("__name__", "__qualname__", "__module__"):
+            raise SystemExit("while it was looked at")
+        return type.__getattribute__(cls, name)
+
+
+class NamelessError(Exception, metaclass=Nameless): ...
+
+
+class WorseError(ValueError):
+    """What a hostile exception raises may itself be hostile."""
+
+    __repr__ = __str__ = raises(SystemExit)
+
+
 ERRORS: dict[str, Callable[[], BaseException]] = {
     "a Retry without its delay": BareRetry,
     "a Retry with a delay that is none": WrongRetry,
     "a Snooze without its delay": BareSnooze,
     "a Discard without its reason": BareDiscard,
     "StopIteration": lambda: hostile("__repr__", ValueError, StopIteration),
+    "StopIteration twice hostile": lambda: hostile("__repr__", WorseError, StopIteration),
+    "a class without a name": NamelessError,
     "GeneratorExit": GeneratorExit,
     "SystemExit": lambda: SystemExit(3),
     **{
@@ -94,6 +114,21 @@ def test_whatever_a_handler_raises_its_attempt_ends(queue: Handle, crew: Crew, k
     assert {what for what, count in attempts.items() if count != "2"} == {"a Discard without its reason"}
     assert all(queue.fields(job.id)["last_error"] for job in jobs.values())
     expect_life(queue, post)
+
+
+def test_a_failure_is_logged_also_if_its_class_can_not_be_looked_at(
+    queue: Handle, crew: Crew, caplog: pytest.LogCaptureFixture
+) -> None:
+    @queue.task(max_attempts=1)
+    def fail() -> None:
+        raise NamelessError
+
+    crew.start(queue)
+    job = fail.enqueue()
+
+    assert queue.wait(job.id, 20)
+    until(lambda: f"job {job.id}: fail failed for good, attempt 1: exception: (its text can't be had)" in caplog.text)
+    assert "NamelessError (its traceback can't be shown)" in caplog.text
 
 
 def test_a_delay_that_is_none_is_named(queue: Handle, crew: Crew) -> None:
