@@ -7,8 +7,7 @@ import logging
 import math
 import random
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from schedq.application import Application
@@ -49,6 +48,7 @@ class Outage:
     Attributes:
         losses: how many times it was lost so far.
         has_answered: it has let us in, at least once.
+        carried_out: names of the operations that it has not refused.
     """
 
     def __init__(self, label: str, claimed: Callable[[], object] = lambda: None) -> None:
@@ -61,7 +61,7 @@ class Outage:
         self._is_answering = False  # somebody got an answer since it was last lost
         self._without: set[object] = set()
         self._said: dict[str, float] = {}  # reasons, and when they were logged last
-        self._carried_out: set[str] = set()
+        self.carried_out: set[str] = set()
         self._lock = threading.RLock()
 
     @property
@@ -72,24 +72,23 @@ class Outage:
 
     def has_let(self, operation: str) -> bool:
         """Whether it has carried out an operation of this name before; or has let us in, if it is ''."""
-        return operation in self._carried_out if operation else self.has_answered
+        return operation in self.carried_out if operation else self.has_answered
 
     def is_final(self, operation: str) -> bool:
         """Whether it is a mistake, and no outage, that it refuses an operation of this name.
 
         It is one if this, or what this process is there for, was never carried out: claims, or else promoting.
         """
-        done = self._carried_out
+        done = self.carried_out
         return operation not in done and (
             not done or operation == "claim" or not ("claim" in done or "promote" in done)
         )
 
-    def carried_out(self, operation: str) -> None:
-        """It did not refuse an operation of this name."""
-        if operation not in self._carried_out:
-            self._carried_out.add(operation)
-            if operation == "claim":
-                self._claimed()
+    def has_carried_out(self, operation: str) -> None:
+        """It did not refuse an operation of this name, for the first time."""
+        self.carried_out.add(operation)
+        if operation == "claim":
+            self._claimed()
 
     def lost(self, who: object, error: Exception) -> None:
         """It did not answer `who`, which asks again until it does."""
@@ -126,6 +125,8 @@ class Outage:
 
     def rest(self, who: object) -> None:
         """`who` asks nothing for now, answered or not: the others find out whether Redis answers."""
+        if not self._is_lost:  # then nobody is without it
+            return
         with self._lock:
             self._without.discard(who)
             if self._is_lost and self._is_answering and not self._without:
@@ -202,7 +203,8 @@ class Link:
             UsageError: Redis refuses for a reason that does not pass by itself.
         """
         wait = _FIRST_WAIT_S
-        with self._asks():
+        self._asking += 1
+        try:
             while not self.is_connected:
                 try:
                     await self._line.connect()
@@ -214,6 +216,8 @@ class Link:
                     await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311 - spreads load
                     wait = min(_LONGEST_WAIT_S, 2 * wait)
             self.outage.back(self)
+        finally:
+            self._asks_no_more()
 
     async def ask(self, operation: Operation[T]) -> T:
         """Send one operation until it is answered.
@@ -248,7 +252,8 @@ class Link:
         """
         outage = self.outage
         exchange = Exchange(operations, self._address, self._queue, math.inf, outage.has_let)
-        with self._asks():
+        self._asking += 1
+        try:
             while not exchange.is_done:
                 try:
                     replies = await self._line.ask(exchange.commands())
@@ -263,33 +268,32 @@ class Link:
                     self._look_at(replies, exchange.revoked)
                 if wait:
                     await asyncio.sleep(wait)
-        return [
-            self._seen(operation.name, answer) for operation, answer in zip(operations, exchange.answers, strict=True)
-        ]
-
-    @contextmanager
-    def _asks(self) -> Iterator[None]:
-        """While something is asked. The last to end, also by a cancellation, leaves word that nothing is."""
-        self._asking += 1
-        try:
-            yield
         finally:
-            self._asking -= 1
-            if not self._asking:
-                self.outage.rest(self)
+            self._asks_no_more()
+        answers = exchange.answers
+        for number, operation in enumerate(operations):
+            if isinstance(answers[number], SchedqError):
+                answers[number] = self._refusal(operation.name, answers[number])
+            elif operation.name not in outage.carried_out:
+                outage.has_carried_out(operation.name)
+        return answers
+
+    def _asks_no_more(self) -> None:
+        """A request has ended, also by a cancellation; the last one leaves word that nothing is asked for now."""
+        self._asking -= 1
+        if not self._asking:
+            self.outage.rest(self)
 
     async def aclose(self) -> None:
         """Close the connection."""
         self.outage.forget(self)
         await self._line.aclose()
 
-    def _seen(self, operation: str, answer: Any) -> Any:
-        """The answer, what is known of the server by it, and a refusal that is no mistake as one that passes."""
-        if not isinstance(answer, SchedqError):
-            self.outage.carried_out(operation)
-        elif isinstance(answer, UsageError) and not self.outage.is_final(operation):
-            return StoreUnavailable(str(answer))
-        return answer
+    def _refusal(self, operation: str, error: SchedqError) -> SchedqError:
+        """The error; a refusal that is no mistake is one that passes."""
+        if isinstance(error, UsageError) and not self.outage.is_final(operation):
+            return StoreUnavailable(str(error))
+        return error
 
     def _look_at(self, replies: list[Any], revoked: Exception | None) -> None:
         """Notice whether Redis serves; say what it answers instead. The address may lead to another server by now."""

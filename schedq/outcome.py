@@ -90,8 +90,8 @@ def succeeded(job: ClaimedJob, result: Any, policy: Policy) -> Settlement:
     return Settlement("complete", job.id, job.claim_token, text=text, note=problem)
 
 
-def checked_result(result: Any) -> Any:
-    """Return what a handler returned, if its work is done.
+def check_result(result: Any) -> None:
+    """Nothing, if what a handler returned shows that its work is done.
 
     Raises:
         Discard: it returned code that has not run, as a generator; the next attempt would do no better.
@@ -100,7 +100,6 @@ def checked_result(result: Any) -> Any:
         if isinstance(result, CoroutineType):
             result.close()
         raise Discard(f"it returned {kind}, whose code has not run: run that in the task, and return what comes of it")
-    return result
 
 
 def check_leases(job: ClaimedJob, policy: Policy) -> None:

@@ -61,7 +61,7 @@ class Call:
         *("_parameters", "timeout_ms"),
     )
 
-    def __init__(self, name: str, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, found: Found, args: Any, kwargs: Any) -> None:
         self.name = name
         self.function = found.function
         self.is_async = found.is_async
@@ -72,17 +72,19 @@ class Call:
         self.timeout_ms = found.timeout_ms
         self._parameters = found.parameters
 
-    def check(self) -> None:
-        """Nothing, if the function may be called so; a job that was made by a task's name need not fit it.
+    def misfit(self) -> Discard | None:
+        """Why the function can't be called so in any attempt, or None; a job made by a task's name need not fit it.
 
-        Raises:
-            Discard: it may not, in any attempt.
+        Asked only when the call raised a TypeError, so that a job which fits pays nothing.
         """
+        if not (isinstance(self.args, (list, tuple)) and isinstance(self.kwargs, Mapping)):
+            return Discard(f"wrong arguments: task {self.name!r}: `args` must be a list and `kwargs` an object")
         if self._parameters is not None:
             try:
                 self._parameters.check(self.args, self.kwargs)
             except ArgumentsError as error:
-                raise Discard(f"wrong arguments: {error}") from None
+                return Discard(f"wrong arguments: {error}")
+        return None
 
 
 class NoHandler(LookupError):  # noqa: N818 - a fact about a payload, handled by the worker
@@ -216,7 +218,10 @@ class Registry:
         found = self._found.get(payload["task"])
         if found is None:
             raise NoHandler(f"this worker has no task {payload['task']!r:.200}", payload["task"])
-        return Call(payload["task"], found, payload.get("args") or (), payload.get("kwargs") or {})
+        args = payload.get("args") or ()
+        if args and args.__class__ is not list:
+            args = None  # which can't be called with, while Python would take apart a text or an object
+        return Call(payload["task"], found, args, payload.get("kwargs") or {})
 
 
 def defined(

@@ -159,21 +159,23 @@ class _Desk:
 
     def attempt(self, job: ClaimedJob) -> None:
         """Run one job and settle it."""
+        call: Call | None = None
         settings = self._queue.settings
         policy = outcome.Policy.of(settings, job)
         try:
             call = self._queue.registry.find(job.payload)
             policy = outcome.Policy.of(settings, job, call.max_attempts, call.backoff)
-            call.check()
             # In a context of its own, as in a worker: no variable gets from one job to another, or to the test.
             result = contextvars.copy_context().run(self._result, job, call)
-            settlement = outcome.succeeded(job, outcome.checked_result(result), policy)
+            outcome.check_result(result)
+            settlement = outcome.succeeded(job, result, policy)
         except KeyboardInterrupt:
             raise
         except NoHandler as missing:
             settlement = outcome.unknown(job, str(missing), settings)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
-            settlement = outcome.failed(job, error, policy)
+            misfit = call.misfit() if call is not None and isinstance(error, TypeError) else None
+            settlement = outcome.failed(job, misfit or error, policy)
         self._queue.settle(settlement)
 
     def _result(self, job: ClaimedJob, call: Call) -> Any:

@@ -163,17 +163,19 @@ class Runner:
                 if (call := self._begun(attempt)) is None:
                     return
                 policy = self._policy(attempt.job, call)
-                call.check()
                 if attempt.job.crashes:
                     outcome.check_leases(attempt.job, policy)
-                result = outcome.checked_result(await self._call(attempt, call, policy))
+                result = await self._call(attempt, call, policy)
+                if result is not None:
+                    outcome.check_result(result)
                 self.settle(attempt, outcome.succeeded(attempt.job, result, policy))
             except NoHandler as missing:
                 self._not_found(attempt, missing)
             except asyncio.CancelledError as error:
                 self._interrupted(attempt, error, self._policy(attempt.job, call))
             except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure, not ours
-                self._failed(attempt, error, self._policy(attempt.job, call))
+                misfit = call.misfit() if call is not None and isinstance(error, TypeError) else None
+                self._failed(attempt, misfit or error, self._policy(attempt.job, call))
         except BaseException as problem:  # noqa: BLE001 - what a handler raised may itself raise, when it is looked at
             self._unprocessed(attempt, call, problem)
         finally:
