@@ -17,6 +17,7 @@ local function take_out(id, status, runs, was_marked)
     local waits = status ~= 'delayed' and status ~= 'processing' and not redis.call('LPOS', processing, id)
     return waits, waits
   end
+  redis.call('HDEL', jobs .. id, 'entry_left')  -- of an earlier time, when `pending` was longer
   return redis.call('LREM', pending, 0, id) > 0 or was_marked
 end
 
@@ -31,7 +32,10 @@ local function cancel_job(id, job, request)
   local is_out, entry_left = take_out(id, job[1], runs, lease == 0)
   if is_out then
     redis.call('HSET', key, 'status', 'cancelled', 'cancelled_at_ms', now, 'request', request .. ' cancelled')
-    if entry_left then redis.call('HSET', key, 'entry_left', '1') end
+    if entry_left then
+      local before = whole(redis.call('HGET', key, 'entry_left'))  -- more than 0: it was cancelled and requeued before
+      redis.call('HSET', key, 'entry_left', digits(before + 1))
+    end
     redis.call('HDEL', key, 'claim_token', 'waiter')
     redis.call('PERSIST', key)
     redis.call('LPUSH', cancelled, id)

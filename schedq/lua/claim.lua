@@ -154,8 +154,8 @@ elseif looked_at > 0 then
 end
 tally('strays_total', #strays)
 for _, id in ipairs(strays) do
-  -- This was the entry that a cancelled job had left, and nothing else is stored of the job.
-  if redis.call('HDEL', jobs .. id, 'entry_left', 'tombstone') == 2 then redis.call('UNLINK', jobs .. id) end
+  local entry_left, tombstone = unpack(redis.call('HMGET', jobs .. id, 'entry_left', 'tombstone'))
+  if entry_left then note_met(jobs .. id, entry_left, tombstone) end
 end
 
 local reply, ends, lease_end = {'OK', stamp, '', 0}, {}, digits(now + visibility)

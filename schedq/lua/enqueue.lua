@@ -77,7 +77,7 @@ local is_any_there = redis.call('EXISTS', unpack(keys)) > 0
 
 local LISTS = {completed = completed, failed = failed, cancelled = cancelled}
 local replaced = {}    -- number of a job -> the history in which the one stands whose id it takes
-local entry_left = {}  -- number of a job -> whether one of that id was cancelled, and has an entry in `pending` still
+local entry_left = {}  -- number of a job -> how many entries one of that id that was cancelled has in `pending` still
 
 -- What becomes of a job whose id is there; nil if it is to be stored.
 local function existing(n, payload, wish, own_mark)
@@ -148,8 +148,8 @@ if #later > 0 then redis.call('ZADD', delayed, unpack(later)) end
 local function drop_old_entry(n, id)
   redis.call('UNLINK', keys[n])
   if waiting > MOST_WAITING then return end
-  local found = redis.call('LPOS', pending, id, 'RANK', -1, 'COUNT', 2)
-  if #found == (status[n] == 'pending' and 2 or 1) then redis.call('LREM', pending, -1, id) end
+  local old = #redis.call('LPOS', pending, id, 'COUNT', 0) - (status[n] == 'pending' and 1 or 0)
+  if old > 0 then redis.call('LREM', pending, -old, id) end
   entry_left[n] = nil
 end
 
@@ -166,7 +166,7 @@ for _, n in ipairs(new) do
   end
   if entry_left[n] then drop_old_entry(n, id) end
   store(keys[n], starts[n], status[n], run_at[n])
-  if entry_left[n] then redis.call('HSET', keys[n], 'entry_left', '1') end
+  if entry_left[n] then redis.call('HSET', keys[n], 'entry_left', entry_left[n]) end
 end
 if #new == 0 and there then
   open_memory(delayed)

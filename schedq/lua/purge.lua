@@ -41,7 +41,7 @@ for i = first, last, step do
   if enqueued > before and enqueued <= now then
     offset = offset + 1
   elseif kind == 'pending' and entry_left and stored[2] == 'cancelled' then
-    if stored[4] then redis.call('UNLINK', jobs .. id) else redis.call('HDEL', jobs .. id, 'entry_left') end
+    note_met(jobs .. id, entry_left, stored[4])
     redis.call('LREM', place, -1, id)
   else
     local bytes = redis.pcall('HSTRLEN', jobs .. id, 'payload')

@@ -165,3 +165,43 @@ def test_a_purge_takes_what_is_left_of_trimmed_jobs_too(make_queue: MakeQueue):
 
     assert queue.places() == {}
     assert queue.state().jobs() == {}
+
+
+@one_door
+@GONE
+@pytest.mark.parametrize("reused", [False, True], ids=["left", "reused"])
+def test_each_entry_of_a_job_that_was_cancelled_and_requeued_again_and_again_is_known(
+    make_queue: MakeQueue, reused: bool
+):
+    queue = make_queue(failed_history=0, min_keep=0, retry_for=0)
+    ids = queue.enqueue_many([NewJob("x", job_id=f"job-{n}") for n in range(LONG)])
+    keeping = make_queue(queue.name)
+    for _ in range(2):
+        keeping.cancel(ids[0])
+        assert keeping.requeue(ids[0])
+    keeping.cancel(ids[0])
+    assert queue.redis.lrange(queue.keys.pending, 0, -1).count(ids[0]) == 3
+    queue.reclaim_stuck()
+    if reused:
+        queue.enqueue("new", job_id=ids[0])
+
+    assert drain(queue) == ids[1:] + ids[:1] * reused
+
+    assert queue.list_broken() == []
+    assert (ids[0] in queue.state().jobs()) is reused
+
+
+@one_door
+def test_of_a_job_that_is_cancelled_again_in_a_shorter_queue_nothing_is_left(make_queue: MakeQueue):
+    queue = make_queue()
+    ids = queue.enqueue_many(range(LONG))
+    queue.cancel(ids[-1])
+    assert queue.requeue(ids[-1])
+    for _ in range(200):
+        queue.complete(queue.claim(0))
+
+    assert queue.cancel(ids[-1]) == "cancelled"
+    assert queue.inspector.act("delete", [ids[-1]]).done == 1
+
+    assert queue.fields(ids[-1]) == {}
+    assert ids[-1] not in queue.redis.lrange(queue.keys.pending, 0, -1)
