@@ -11,7 +11,7 @@ from schedq.ids import made_at_ms
 from schedq.job import whole
 from schedq.operations import Flow, Operation
 from schedq.operations.upkeep import pairs, read_settings
-from schedq.settings import Settings
+from schedq.settings import HIGH_MEMORY_HISTORY, Settings
 
 _MOMENT_S: Final = 5
 """Seconds by which a producer's clock may differ."""
@@ -22,7 +22,7 @@ def absent(queue: Settings, job_id: str) -> Flow[JobGone]:
     totals, stored = yield [_read_totals(queue), read_settings(queue)]
     facts: dict[str, str] = {} if isinstance(totals, SchedqError) else totals
     settings = queue if isinstance(stored, SchedqError) else queue.with_fields(stored)
-    reasons = _reasons(settings, job_id, whole(facts.get("trimmed_total")))
+    reasons = _reasons(settings, job_id, whole(facts.get("trimmed_total")), whole(facts.get("memory_high_at_ms")))
     return JobGone("; ".join([f"nothing is stored of job {job_id}: trimmed, purged, or never there", *reasons]))
 
 
@@ -31,7 +31,7 @@ def _read_totals(queue: Settings) -> Operation[Mapping[str, str]]:
     return Operation(f"read {key}", None, (), ("HGETALL", key), pairs)
 
 
-def _reasons(settings: Settings, job_id: str, trimmed: int) -> list[str]:
+def _reasons(settings: Settings, job_id: str, trimmed: int, memory_high_at_ms: int) -> list[str]:
     made = made_at_ms(job_id)
     age_s = None if made is None else wall_ns() / 1e9 - made / 1000
     may_be_expired = age_s is None or age_s > settings.completed_ttl - _MOMENT_S
@@ -42,9 +42,13 @@ def _reasons(settings: Settings, job_id: str, trimmed: int) -> list[str]:
     if trimmed:
         limit = "" if settings.completed_history < 0 else f"={settings.completed_history}"
         reasons.append(
-            f"completed_history{limit} has deleted {trimmed:,} results of this queue early: raise it to keep more "
-            "(while Redis uses over 80 % of maxmemory, 1,000 are kept)"
+            f"completed_history{limit} has deleted {trimmed:,} results of this queue early: raise it to keep more"
         )
+        is_less_kept = not 0 <= settings.completed_history <= HIGH_MEMORY_HISTORY
+        if is_less_kept and memory_high_at_ms and (made is None or memory_high_at_ms >= made):
+            reasons[-1] += (
+                f", and maxmemory, since Redis used over 80 % of that and then {HIGH_MEMORY_HISTORY:,} results are kept"
+            )
     if may_be_expired and settings.completed_ttl:
         reasons.append(
             f"results expire after completed_ttl={settings.completed_ttl:g} seconds: raise it to keep them longer"
