@@ -61,7 +61,7 @@ class Call:
         *("_parameters", "timeout_ms"),
     )
 
-    def __init__(self, name: str, found: Found, args: Any, kwargs: Any) -> None:
+    def __init__(self, name: str, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.name = name
         self.function = found.function
         self.is_async = found.is_async
@@ -77,8 +77,6 @@ class Call:
 
         Asked only when the call raised a TypeError, so that a job which fits pays nothing.
         """
-        if not (isinstance(self.args, (list, tuple)) and isinstance(self.kwargs, Mapping)):
-            return Discard(f"wrong arguments: task {self.name!r}: `args` must be a list and `kwargs` an object")
         if self._parameters is not None:
             try:
                 self._parameters.check(self.args, self.kwargs)
@@ -218,10 +216,7 @@ class Registry:
         found = self._found.get(payload["task"])
         if found is None:
             raise NoHandler(f"this worker has no task {payload['task']!r:.200}", payload["task"])
-        args = payload.get("args") or ()
-        if args and args.__class__ is not list:
-            args = None  # which can't be called with, while Python would take apart a text or an object
-        return Call(payload["task"], found, args, payload.get("kwargs") or {})
+        return Call(payload["task"], found, payload.get("args") or (), payload.get("kwargs") or {})
 
 
 def defined(

@@ -152,19 +152,6 @@ def test_a_job_made_by_name_with_wrong_arguments_fails_at_once(make_queue: MakeQ
     assert queue.get_job(raised).last_error == "TypeError: ada is of no use"
 
 
-@pytest.mark.parametrize("call", [{"args": "ada"}, {"args": {"to": "ada"}}, {"args": 5}, {"kwargs": ["to"]}])
-def test_a_job_made_by_name_whose_arguments_are_none_fails_at_once(queue: Handle, call: dict[str, Any]):
-    called: list[str] = []
-    queue.task(name="collect")(lambda *letters: called.append("".join(letters)))
-
-    job = queue.enqueue({"task": "collect"} | call)
-
-    assert run_due(queue.queue) == 1
-    assert queue.places() == {"failed": [job]}
-    assert queue.get_job(job).last_error.startswith("wrong arguments: task 'collect': `args` must be a list")
-    assert called == []
-
-
 def takes_none() -> None: ...
 def takes_two(a: int, b: int) -> None: ...
 def has_default(a: int, b: int = 2) -> None: ...
