@@ -196,6 +196,10 @@ def _read(url: str) -> _Parts | None:
         hosts = hosts_of(shape["hosts"])
         given = connections.parse_url(f"{simple}://?{shape['query'] or ''}")
         given.pop("credential_provider", None)  # an object, which no URL can name
+        if isinstance(lowest := given.get("ssl_min_version"), str):  # redis-py 8.0 leaves it as it stands
+            if not lowest.isdecimal():
+                raise ValueError("Invalid value for 'ssl_min_version'")
+            given["ssl_min_version"] = int(lowest)
     except ValueError as error:
         if bad := _BAD_VALUE.match(str(error)):
             raise UsageError(f"Redis URL {without_secret(url)!r}: the value of {bad['name']} is invalid") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 import urllib.parse
 from typing import Any
 
@@ -114,6 +115,10 @@ def test_a_url_that_makes_no_sense_is_refused(url: str):
 def test_a_url_of_which_no_connection_can_be_made_is_refused(url: str, reason: str):
     with pytest.raises(UsageError, match=f"Redis URL '.*{re.escape(reason)}"):
         Address(url)
+
+
+def test_a_url_may_name_the_lowest_version_of_tls():
+    assert Address("rediss://h?ssl_min_version=771")._where.settings["ssl_min_version"] == ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.parametrize("place", [5, b"redis://h", ["redis://h"], object()])
