@@ -114,7 +114,7 @@ class StuckSlots:
         """Say so now, and once a minute while it lasts."""
         if not self.are_all:
             return
-        text = "worker %s: %s; it can run no other job until they end or it is restarted"
+        text = "worker %s: %s; it runs no other job until a slot is free or it is restarted"
         log.error(text, self._worker_id, summary(self.found, self.size))
         if self._timer is not None:
             self._timer.cancel()

@@ -298,6 +298,7 @@ class Worker:
     async def _close(self, tasks: Sequence[asyncio.Future[None]]) -> None:
         for task in tasks:
             task.cancel()
+        self._stuck.close()  # handlers that are left behind have not ended
         handlers = [task for station in self._stations for task in station.pump.abandon()]
         await asyncio.gather(*tasks, return_exceptions=True)
         if handlers:
@@ -306,7 +307,6 @@ class Worker:
             log.warning("worker %s: leaves without %d handlers that do not end", self.id, stuck)
         self.threads.close()
         self._watchdog.stop()
-        self._stuck.close()
         self._finished.close()
         await self._leave()
         self.observers.worker_stopped(self.id)

@@ -113,6 +113,25 @@ def test_a_stopping_worker_cancels_again_too(
     assert not [line for line in logs() if "do not end" in line]
 
 
+@pytest.mark.usefixtures("_hasty")
+def test_a_worker_that_leaves_a_thread_behind_does_not_say_that_it_has_ended(
+    queue: Handle, crew: Crew, gate: Gate, logs: Logs
+) -> None:
+    @queue.task(timeout=0.05, max_attempts=1)
+    def render() -> None:
+        gate.wait()
+
+    post = crew.start(queue, concurrency=1)
+    render.enqueue()
+    until(lambda: post.worker.stuck)
+
+    post.stop()
+    post.join()
+
+    assert [line for line in logs() if "its only slot is held by a handler that does not end" in line]
+    assert not [line for line in logs() if "ended after all" in line or "free again" in line]
+
+
 def test_waits_double_until_the_patience_ends(
     queue: Handle, crew: Crew, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
