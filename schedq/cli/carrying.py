@@ -15,7 +15,7 @@ import click
 from schedq.cli import show
 from schedq.cli.chosen import Chosen, bar, filter_options, state_option
 from schedq.cli.options import json_option, redis_option
-from schedq.cli.queues import must_be_known, used, visited, warn_if_no_task
+from schedq.cli.queues import must_be_known, used, visited, warn_if_mistyped, warn_if_no_task
 from schedq.cli.typed import QUEUE_NAME, from_json
 from schedq.errors import SchedqError
 from schedq.operations.filters import STATES
@@ -105,6 +105,7 @@ def import_(
     """
     total = _Total()
     with used(name, redis_url) as queue:
+        warn_if_mistyped(queue, redis_url)
         lines = enumerate(_text(file), 1)
         while batch := list(islice(lines, _BATCH)):
             entries, numbers = _parsed(batch, total)

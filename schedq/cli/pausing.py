@@ -31,8 +31,8 @@ def pause(
     is refused, as it may be mistyped; --force pauses it all the same.
     """
     with used(name, redis_url) as queue:
-        if not force:
-            must_not_be_mistyped(queue, redis_url, f"(--force pauses {name} all the same)")
+        way_out = f"(--force pauses {name} all the same)"
+        is_new = not force and must_not_be_mistyped(queue, redis_url, way_out)
         before = queue.stats()["paused_since_ms"]
         queue.pause()
         found = queue.stats()
@@ -41,6 +41,8 @@ def pause(
         return
     since = show.moment(found["paused_since_ms"] or 0, found["now_ms"])
     said = f"is paused since {since} already" if before is not None else "is paused"
+    if is_new:
+        said += ", though nothing is stored of it yet"
     show.line(f"queue {name} {said}; {found['processing_depth']:,} running, {found['pending_depth']:,} waiting")
 
 

@@ -110,6 +110,12 @@ def warn_if_new(queue: Queue, redis_url: str | None, say: Callable[[str], None] 
         say(_unknown(queue.name, names))
 
 
+def warn_if_mistyped(queue: Queue, redis_url: str | None) -> None:
+    """The same for one that is new on purpose more often than not: only if there is one of a like name."""
+    if (names := _others(queue, redis_url)) and nearest(queue.name, names):
+        show.warn(_unknown(queue.name, names))
+
+
 def must_be_known(queue: Queue, redis_url: str | None) -> None:
     """Refuse a queue of which nothing is stored: its name is mistyped.
 
@@ -120,8 +126,10 @@ def must_be_known(queue: Queue, redis_url: str | None) -> None:
         raise click.ClickException(_unknown(queue.name, names))
 
 
-def must_not_be_mistyped(queue: Queue, redis_url: str | None, way_out: str) -> None:
+def must_not_be_mistyped(queue: Queue, redis_url: str | None, way_out: str) -> bool:
     """Refuse a queue of which nothing is stored if there is one whose name is like it; else only say so.
+
+    Returns True if nothing is stored of it.
 
     Args:
         queue: the queue.
@@ -136,6 +144,7 @@ def must_not_be_mistyped(queue: Queue, redis_url: str | None, way_out: str) -> N
         raise click.ClickException(f"{_unknown(queue.name, names)} {way_out}")
     if names:
         show.warn(_unknown(queue.name, names))
+    return names is not None
 
 
 def _others(queue: Queue, redis_url: str | None) -> list[str] | None:

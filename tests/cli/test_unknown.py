@@ -101,6 +101,21 @@ def test_a_pause_before_the_first_job_needs_force_only_beside_a_queue_of_a_like_
     assert new.complaint == "schedq: nothing is stored of queue billing; there are 3 queues here: mail, mial, reports"
 
 
+def test_a_pause_at_an_empty_redis_says_that_nothing_is_stored(run: Run):
+    first = run("pause", "mail").lines
+    again = run("pause", "mail").lines
+
+    assert first == ["queue mail is paused, though nothing is stored of it yet; 0 running, 0 waiting"]
+    assert "nothing is stored" not in again[0]
+
+
+def test_an_import_into_a_queue_that_is_not_there_warns(run: Run, queues: None):
+    said = run("import", "mial", stdin='{"id": "mine", "payload": 1}\n')
+
+    assert (said.code, said.out) == (0, "queue mial: 1 job stored\n")
+    assert said.complaint.endswith("did you mean mail?")
+
+
 @pytest.mark.parametrize(
     ("words", "stdin"),
     [
