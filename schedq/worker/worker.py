@@ -84,15 +84,7 @@ class Worker:
         watchdog: float = 1,
         slow: float = 0,
     ) -> None:
-        if not queues:
-            raise UsageError("a worker needs at least one queue")
-        if len({(queue.name, queue.address.label) for queue in queues}) < len(queues):
-            raise UsageError(f"a worker takes each queue once, got {', '.join(queue.name for queue in queues)}")
-        for queue in queues:
-            if queue.registry.is_empty:
-                raise UsageError(
-                    f"queue {queue.name} has no task and no handler, so a worker could run none of its jobs"
-                )
+        queues = _workable(queues)
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= 10_000:
             raise UsageError(f"concurrency must be a whole number of 1 to 10,000, got {concurrency!r}")
         weights = [1] * len(queues) if weights is None else list(weights)
@@ -106,7 +98,7 @@ class Worker:
         self.observers = Observers([*observers, *everywhere])
         self.slots = Slots(concurrency, order_of(order, weights))
         self.threads = Threads(concurrency)
-        self.queues = tuple(queues)
+        self.queues = queues
         self._watchdog = Watchdog(self.id, still=watchdog, slow=slow)
         self.served: Callable[[], object] = lambda: None
         self._grace = grace
@@ -354,6 +346,27 @@ class Worker:
                 return None
             totals.append(stats["enqueued_total"])
         return totals
+
+
+def _workable(queues: object) -> tuple[Application, ...]:
+    """The queues of a worker.
+
+    Raises:
+        UsageError: there is none, one twice, something else, or one that can run nothing.
+    """
+    if isinstance(queues, Application):
+        raise UsageError(f"a worker takes a list of queues, got queue {queues.name} alone; write Worker([queue])")
+    found = tuple(queues) if isinstance(queues, Iterable) and not isinstance(queues, str) else (queues,)
+    if not found:
+        raise UsageError("a worker needs at least one queue")
+    for queue in found:
+        if not isinstance(queue, Application):
+            raise UsageError(f"a worker takes objects of Queue or AsyncQueue, got {queue!r:.100}")
+        if queue.registry.is_empty:
+            raise UsageError(f"queue {queue.name} has no task and no handler, so a worker could run none of its jobs")
+    if len({(queue.name, queue.address.label) for queue in found}) < len(found):
+        raise UsageError(f"a worker takes each queue once, got {', '.join(queue.name for queue in found)}")
+    return found
 
 
 def _with_tasks(queue: Application) -> str:

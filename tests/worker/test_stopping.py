@@ -264,6 +264,11 @@ def test_numbers_that_make_no_sense_are_refused(queue: Handle, options: dict[str
 def test_queues_that_make_no_sense_are_refused(queue: Handle, make_queue: MakeQueue) -> None:
     with pytest.raises(UsageError, match="at least one queue"):
         Worker([])
+    with pytest.raises(UsageError, match=rf"got queue {queue.name} alone; write Worker\(\[queue\]\)"):
+        Worker(queue.queue)  # type: ignore[arg-type]
+    for nothing in ("mail", ["mail"], None, 5):
+        with pytest.raises(UsageError, match="takes objects of Queue or AsyncQueue, got"):
+            Worker(nothing)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=f"queue {queue.name} has no task and no handler"):
         Worker([queue.queue])
     queue.task(name="ok")(lambda: "ok")
