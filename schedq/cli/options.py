@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+import schedq
 from schedq.application import Application
 from schedq.cli.show import harmless
 from schedq.cli.typed import DURATION, INSTANT, QUEUE_NAME
@@ -101,11 +103,12 @@ def load_queue(path: str) -> Application:
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise click.BadParameter(f"there is no module {module_name!r} here ({os.getcwd()})") from error
-        raise click.BadParameter(f"{module_name} can't be imported: {error}") from error
+        raise click.BadParameter(f"{module_name} can't be imported: {error}{_place(error)}") from error
     except UsageError as error:
-        raise click.BadParameter(f"{module_name} can't be imported: {error}") from error
+        raise click.BadParameter(f"{module_name} can't be imported: {error}{_place(error)}") from error
     except (Exception, SystemExit) as error:
-        raise click.BadParameter(f"{module_name} can't be imported: {type(error).__name__}: {error}") from error
+        what = f"{type(error).__name__}: {error}{_place(error)}"
+        raise click.BadParameter(f"{module_name} can't be imported: {what}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise click.BadParameter(f"module {module_name} has no {name!r}")
@@ -113,3 +116,13 @@ def load_queue(path: str) -> Application:
     if not isinstance(found, Application):
         raise click.BadParameter(f"{path} is a {type(found).__name__}, not a Queue or AsyncQueue")
     return found
+
+
+def _place(error: BaseException) -> str:
+    """The line of the user's own code from which an import failed; '' if the error names it, or none is known."""
+    if isinstance(error, SyntaxError):
+        return ""
+    others = (os.path.dirname(schedq.__file__) + os.sep, os.path.dirname(importlib.__file__) + os.sep, "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [frame for frame in frames if not frame.filename.startswith(others)]
+    return f" ({places[-1].filename}, line {places[-1].lineno})" if places else ""

@@ -167,6 +167,15 @@ def test_a_module_that_ends_the_process_when_imported_is_named(tmp_path: Path, m
         load_queue("leaves_at_once:queue")
 
 
+def test_an_error_in_a_module_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "wrong_options.py").write_text("from schedq import Queue\n\nqueue = Queue('my queue')\n")
+    (tmp_path / "uses_wrong_options.py").write_text("import json\nimport wrong_options\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(click.BadParameter, match=rf"queue name 'my queue' .*\({tmp_path}/wrong_options.py, line 3\)$"):
+        load_queue("uses_wrong_options:queue")
+
+
 def test_a_name_that_steers_a_terminal_is_shown_harmless(run: Run):
     said = run("stats", "\x1b[31mred\nsecond line")
 
