@@ -31,14 +31,15 @@ _SHORTEST_ID: Final = 16
 _DIGIT: Final = re.compile(r"[0-9]")
 _LETTER: Final = re.compile(r"[A-Za-z]")
 # Anybody can choose an error's text, so each takes time in proportion to it: a search must not begin anew within a run
-# that has failed already (hence the look behind), and must not give back what it has taken (++).
+# that has failed already (hence the look behind), and must not give back what it has taken (++). A group may not be
+# possessive: before Python 3.11.5 one that fails half-way keeps what it had taken.
 _MASKS: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
-    (re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++"), "<address>"),
+    (re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+"), "<address>"),
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<id>"),
     (re.compile(r"\b0x[0-9a-fA-F]++\b"), "<id>"),
     (re.compile(rf"[A-Za-z0-9_-]{{{_SHORTEST_ID},}}+"), _masked_id),
     (re.compile(r"\b(?=[a-fA-F]*+[0-9])[0-9a-fA-F]{8,}+\b"), "<id>"),
-    (re.compile(r"\d++(?:[.,:]\d++)*+"), "<n>"),
+    (re.compile(r"\d++(?:[.,:]\d++)*"), "<n>"),
 )
 
 
