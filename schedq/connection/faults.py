@@ -84,7 +84,7 @@ def is_silence(error: Exception) -> bool:
 def reason(error: Exception) -> str:
     """Why a server can't be used at the moment, to stand behind its name."""
     error = _told(error)
-    text = _text(error) or type(error).__name__
+    text = _text(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
     if _is_stranger(error):
         return f"it refuses the user name or password: {text}"
     if bad := _BAD_CERTIFICATE.search(text):

@@ -23,6 +23,8 @@ from schedq.clocks import monotonic
 T = TypeVar("T")
 Addresses = Sequence[tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]]
 """As `socket.getaddrinfo` gives them."""
+_LOOK_UP_SHARE: Final = 0.8
+"""Of the time for a connection, what the look-up of its host may take: so its reason is told before all time is up."""
 _lookups: Final[dict[tuple[int, str, int], Future[Addresses]]] = {}
 """Look-ups that have not ended, by process (a fork has none of its parent's threads), host and port."""
 
@@ -64,12 +66,15 @@ async def open_socket(host: str, port: int, within_s: float) -> socket.socket:
     """A socket that is connected to the first address of a host that accepts within its share of the time.
 
     Raises:
-        OSError: none does; what the last one failed with.
+        OSError: none does; what the last one failed with. Or no name server answers.
         UnicodeError: no host has such a name.
     """
     until = monotonic() + within_s
-    async with asyncio.timeout(within_s):
-        found = await look_up(host, port)
+    try:
+        async with asyncio.timeout(within_s * _LOOK_UP_SHARE):
+            found = await look_up(host, port)
+    except TimeoutError:
+        raise socket.gaierror(socket.EAI_AGAIN, "no name server has answered") from None
     problem = OSError(f"{host} has no address")
     for number, (family, kind, protocol, _, where) in enumerate(found):
         try:

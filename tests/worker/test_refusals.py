@@ -210,6 +210,12 @@ def test_a_lasting_outage_tells_another_reason(logs: Logs, clock: Any) -> None:
     ]
 
 
+def test_an_outage_in_which_nobody_answers_says_so(logs: Logs, clock: Any) -> None:
+    Outage("redis://here").lost("pump", TimeoutError())
+
+    assert logs() == ["WARNING redis://here: lost (no answer in time); trying again until it is back"]
+
+
 def test_reasons_that_are_never_the_same_are_no_flood(logs: Logs, clock: Any) -> None:
     outage = Outage("redis://here")
     for number in range(590):
