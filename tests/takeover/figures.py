@@ -48,7 +48,7 @@ class Figures:
     def line(self) -> str:
         """For a table."""
         spread = "  ".join(f"{self.percentile(share):5.2f}" for share in (0.5, 0.99, 1))
-        return f"{self.name:<58} {len(self.took_s):>6}  {spread}  {self.requests_per_s:>10.2f}"
+        return f"{self.name:<70} {len(self.took_s):>6}  {spread}  {self.requests_per_s:>10.2f}"
 
 
-HEAD = f"{'scenario':<58} {'losses':>6}  {'p50 s':>5}  {'p99 s':>5}  {'worst':>5}  {'requests/s':>10}"
+HEAD = f"{'scenario':<70} {'losses':>6}  {'p50 s':>5}  {'p99 s':>5}  {'worst':>5}  {'requests/s':>10}"
