@@ -91,11 +91,12 @@ class AsyncSender:
                 if waits := exchange.waits():
                     replies = await here.convoy.ask(exchange.commands, waits, exchange.is_in_time)
                 else:
-                    if not here.line.is_ready:
-                        await here.line.connect()
+                    line = here.line
+                    if not line.is_ready:
+                        await line.connect()
                         if not exchange.is_in_time():
                             continue
-                    replies = await here.line.ask(exchange.commands())
+                    replies = await line.ask(exchange.commands())
                 wait = exchange.take(replies)
             except SchedqError as error:
                 wait = exchange.failed(error)

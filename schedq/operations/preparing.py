@@ -115,7 +115,8 @@ def _terms(queue: Settings, options: Options, *, is_marked: bool = False) -> _Te
     mode, ms = when(options.delay, options.run_at)
     durability = queue.durability if options.durability is None else checked_durability(options.durability)
     fields = _fields(options)
-    wish = _wish(options)
+    has_wish = options.must_create is not False or options.reuse_id is not False
+    wish = _wish(options) if has_wish else ""
     if own_id is not None and (wish or is_marked):
         # By this the script knows, when the request is sent again, that the job which is there was made by it.
         mark = new_request()
