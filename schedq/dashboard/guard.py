@@ -179,7 +179,7 @@ class Guard:
     async def _admit_token(self, request: Request) -> Response | None:
         scheme, _, shown = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            await self.check_token(request, shown.strip())
+            await self.check_token(request, _as_sent(shown.strip()))
             return None
         if self._rules.seal.is_session(request.cookies.get(self._rules.seal.cookie, "")):
             return None
@@ -260,6 +260,14 @@ def set_cookie(answer: Response, request: Request, name: str, value: str, second
         samesite="strict",
         secure=_is_over_tls(request),
     )
+
+
+def _as_sent(header: str) -> str:
+    """What a header says, if its bytes are UTF-8: Starlette reads all as Latin-1."""
+    try:
+        return header.encode("latin-1").decode()
+    except UnicodeError:
+        return header
 
 
 def _is_over_tls(request: Request) -> bool:

@@ -123,6 +123,14 @@ def test_logging_out_ends_it(serve: Serve, queue: Queue):
     assert visitor.get("/").status_code == 303
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_program_may_show_a_token_that_is_not_ascii(encoding: str, serve: Serve, queue: Queue):
+    url = serve(token="s\xe9same ouvre-toi").url
+
+    assert httpx.get(url, headers={b"authorization": "Bearer s\xe9same ouvre-toi".encode(encoding)}).status_code == 200
+    assert httpx.get(url, headers={b"authorization": "Bearer s\xe8same".encode(encoding)}).status_code == 401
+
+
 def test_a_session_is_worth_nothing_with_another_token_or_when_it_is_old(monkeypatch: pytest.MonkeyPatch):
     session = Seal(TOKEN).session()
     assert Seal(TOKEN).is_session(session)
