@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from typing import Final
 
 from schedq.application import Application
@@ -84,7 +85,8 @@ class Renewal(threading.Thread):
         queue = self._queue
         exchange = Exchange([attempts.renew(queue.settings, pairs)], queue.address, queue.settings, 0)
         if self._line is None:
-            self._line = Line(queue.address, queue.settings, self._reply_s())
+            # The pump's connection has judged the server. Eviction that was switched on since must not cost leases.
+            self._line = Line(queue.address, replace(queue.settings, allow_eviction=True), self._reply_s())
         while not exchange.is_done:
             exchange.take(self._line.ask(exchange.commands()))
         answer = exchange.answers[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from schedq.application import Application
@@ -31,7 +32,8 @@ class Waker:
     """
 
     def __init__(self, queue: Application, outage: Outage, slots: Slots, pumps: Mapping[str, Pump]) -> None:
-        self._line = AsyncLine(queue.address, queue.settings)
+        # The pumps' connections judge the server; eviction may be switched on before this one is first needed.
+        self._line = AsyncLine(queue.address, replace(queue.settings, allow_eviction=True))
         self._outage = outage
         self._slots = slots
         self._complaint = Complaint()

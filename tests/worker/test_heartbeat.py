@@ -243,6 +243,25 @@ def test_eviction_that_is_switched_on_is_said_by_workers_that_run(
         crew.end()
 
 
+def test_eviction_that_is_switched_on_costs_no_lease(make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs) -> None:
+    with Server() as server:
+        queue = make_queue(at=server, visibility_ms=1000)
+        queue.task(name="hold")(gate.wait)
+        post = crew.start(queue)
+        until(lambda: facts(queue, post))
+        job_id = queue.enqueue({"task": "hold"}, delay=0.5)
+
+        queue.redis.config_set("maxmemory-policy", "allkeys-lru")
+        first = until(lambda: queue.redis.zscore(queue.keys.leases, job_id))
+        until(lambda: (queue.redis.zscore(queue.keys.leases, job_id) or first) > first, within=10)
+        gate.open()
+
+        until(lambda: queue.redis.llen(queue.keys.completed))
+        assert queue.fields(job_id)["attempts"] == "1"
+        assert not [line for line in logs() if "renewed" in line or "lease ended" in line]
+        crew.end()
+
+
 @pytest.mark.parametrize("topology", ["single", "cluster"])
 def test_the_name_of_a_queue_is_written_again_while_its_workers_live(
     make_queue: MakeQueue, crew: Crew, hasty: None, monkeypatch: pytest.MonkeyPatch, topology: str
