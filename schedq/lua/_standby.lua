@@ -3,10 +3,10 @@
 local FIRST_MS, SECOND_MS, TURN_MS = 1250, 2600, 10000
 local OVERDUE_MS = 450  -- a holder renews its lease with 500 left
 local SLACK_MS, KEPT_MS, DAY_MS = 1000, 60000, 86400000
-local FIELDS = {'first', 'first_until_ms', 'second', 'second_until_ms', 'turn_ms'}
+local FIELDS = {'first', 'first_until_ms', 'second', 'second_until_ms', 'turn_ms', 'turned_ms'}
 
 -- The ids in the two places, false where nobody is, and when the last reserve will look. An instant further off than
--- any that is given is from before the clock went back.
+-- any that is given is from before the clock went back, and so are turns that were given later than now.
 local function read_standbys()
   local found = redis.pcall('HMGET', standbys, unpack(FIELDS))
   if found.err then return false, false, 0, false end
@@ -14,8 +14,8 @@ local function read_standbys()
     local left = (tonumber(found[n + 1] or '') or 0) - now
     return left > 0 and left <= SECOND_MS + SLACK_MS and found[n]
   end
-  local turn = tonumber(found[5] or '') or 0
-  return taken(1), taken(3), turn <= now + DAY_MS and turn or 0, true
+  local turn, turned = tonumber(found[5] or '') or 0, tonumber(found[6] or '') or math.huge
+  return taken(1), taken(3), turned <= now and turn <= now + DAY_MS and turn or 0, true
 end
 
 -- Give up a place, if `me` has one. Only removals.
@@ -38,7 +38,7 @@ local function stand_by(me, left)
     place, name, wait = 3, 'second', left < OVERDUE_MS and left + 10 or SECOND_MS
   else
     turn = math.min(math.max(turn, now) + TURN_MS, now + DAY_MS)
-    redis.call('HSET', standbys, 'turn_ms', string.format('%.0f', turn))
+    redis.call('HSET', standbys, 'turn_ms', string.format('%.0f', turn), 'turned_ms', string.format('%.0f', now))
     place, wait = 4, turn - now
   end
   if name then

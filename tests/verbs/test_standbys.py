@@ -125,6 +125,16 @@ def test_places_that_were_given_before_a_step_of_the_clock_bind_nobody(queue: Ha
     assert vacancy(queue) is Part.NONE
 
 
+def test_turns_from_before_the_clock_went_back_are_not_waited_for(queue: Handle, clock: Clock):
+    for name in "habcd":
+        look(queue, name)
+    clock.pass_time(-3600)
+
+    waits = [wait for part, wait in (look(queue, name) for name in "abcd") if part is Part.RESERVE]
+
+    assert waits == [10_000, 20_000]
+
+
 def test_turns_that_lie_too_far_ahead_are_not_believed(queue: Handle, clock: Clock):
     for name in ("holder", "first", "second"):
         look(queue, name)
