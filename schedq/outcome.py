@@ -102,17 +102,15 @@ def check_result(result: Any) -> None:
         raise Discard(f"it returned {kind}, whose code has not run: run that in the task, and return what comes of it")
 
 
-def check_leases(job: ClaimedJob, policy: Policy) -> None:
-    """Nothing, if a job may be begun again after the leases that it has lost.
+def lost_too_often(job: ClaimedJob, policy: Policy) -> Discard | None:
+    """Why a job is not begun again after the leases that it has lost: as many as it may have attempts; or None.
 
     Who took it back may have known another limit: a release before this one, or one with other options of its task.
-
-    Raises:
-        Discard: it lost as many leases as it may have attempts.
     """
-    if job.crashes >= policy.max_attempts:
-        times = "1 time" if job.crashes == 1 else f"{job.crashes} times"
-        raise Discard(f"lease expired {times}, and max_attempts is {policy.max_attempts}: not begun again")
+    if job.crashes < policy.max_attempts:
+        return None
+    times = "1 time" if job.crashes == 1 else f"{job.crashes} times"
+    return Discard(f"lease expired {times}, and max_attempts is {policy.max_attempts}: not begun again")
 
 
 def failed(job: ClaimedJob, error: BaseException | str, policy: Policy) -> Settlement:

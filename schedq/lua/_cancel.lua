@@ -33,7 +33,7 @@ local function cancel_job(id, job, request)
   if is_out then
     redis.call('HSET', key, 'status', 'cancelled', 'cancelled_at_ms', now, 'request', request .. ' cancelled')
     if entry_left then
-      local before = whole(redis.call('HGET', key, 'entry_left'))  -- more than 0: it was cancelled and requeued before
+      local before = whole(redis.call('HMGET', key, 'entry_left')[1])  -- more than 0: it was cancelled and requeued before
       redis.call('HSET', key, 'entry_left', digits(before + 1))
     end
     redis.call('HDEL', key, 'claim_token', 'waiter')

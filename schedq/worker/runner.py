@@ -163,8 +163,9 @@ class Runner:
                 if (call := self._begun(attempt)) is None:
                     return
                 policy = self._policy(attempt.job, call)
-                if attempt.job.crashes:
-                    outcome.check_leases(attempt.job, policy)
+                if attempt.job.crashes and (end := outcome.lost_too_often(attempt.job, policy)) is not None:
+                    self._failed(attempt, end, policy)
+                    return
                 result = await self._call(attempt, call, policy)
                 if result is not None:
                     outcome.check_result(result)
@@ -337,7 +338,8 @@ class Runner:
         raised = error if isinstance(error, BaseException) else None
         self.settle(attempt, settlement, raised)
         if not (attempt.is_lost or attempt.is_cancelled):
-            _say(attempt, settlement, raised)
+            is_ours = type(raised) is outcome.Discard and raised.__traceback__ is None  # nobody raised it
+            _say(attempt, settlement, None if is_ours else raised)
 
 
 def _say(attempt: Attempt, settlement: Settlement, raised: BaseException | None) -> None:

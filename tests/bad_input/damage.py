@@ -116,7 +116,9 @@ def _end_by_stop(case: Case) -> str:
 def _end_by_count(case: Case) -> str:
     """The lease of what reads as the last attempt is lost."""
     last = {"max_attempts": ("fraction",), "attempts": ("far",), "crashes": ("far",)}[case.field]
-    return "failed with the reason" if case.place == "lost" and case.how in last else HARMLESS
+    # Whoever begins a job looks at the leases that it has lost, and whoever takes one back at its attempts as well.
+    judged = ("lost",) if case.field == "attempts" else ("lost", "pending", "delayed")
+    return "failed with the reason" if case.place in judged and case.how in last else HARMLESS
 
 
 _JUDGES: Final = {
