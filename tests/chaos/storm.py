@@ -188,7 +188,9 @@ class Storm:
             self._stage.order(part, fill=FULL_S)
 
             def cut() -> None:
-                if part.is_running and not (part.is_ended or part.is_frozen):
+                # One that was never let in ends at the first refusal of the password, and has no way back to find.
+                is_at_work = part.is_running and not (part.is_ended or part.is_frozen)
+                if is_at_work and self._stage.has_got_through(part):
                     self._stage.network.cut(part.name)
                     self._note("executor_full", part.key, now())
 
