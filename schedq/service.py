@@ -134,7 +134,9 @@ def _say(fd: int, words: bytes) -> None:
 
 
 def _hear_parent(fd: int, stop: Callable[[], None]) -> None:
-    words = os.read(fd, 16)
+    words = b""
+    with suppress(OSError):  # a parent that is killed with our last word unread resets the connection
+        words = os.read(fd, 16)
     for _ in words or b"s":
         stop()
     if not words:

@@ -249,9 +249,10 @@ def test_a_client_that_does_not_read_its_answer_is_cut_when_its_time_is_over(mon
 
 
 def test_a_page_that_takes_long_keeps_no_other_page_from_being_answered() -> None:
-    gate = threading.Event()
+    gate, begun = threading.Event(), threading.Semaphore(0)
 
     def slow(_accept: str) -> Answer:
+        begun.release()
         gate.wait(30)
         return Answer(200, TEXT, b"at last")
 
@@ -259,8 +260,9 @@ def test_a_page_that_takes_long_keeps_no_other_page_from_being_answered() -> Non
     web.start()
     with ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(ask, web, "/slow") for _ in range(8)]
-        until(lambda: ask(web, "/slow") == (503, "8 others wait for this page already\n"))
+        assert all(begun.acquire(timeout=30) for _ in waiting)
 
+        assert ask(web, "/slow") == (503, "8 others wait for this page already\n")
         assert ask(web, "/ok") == (200, "fine")
 
         gate.set()
