@@ -81,7 +81,7 @@ WORKER: Final = Role(
     "runs jobs, wakes and takes back those of others, and does what a producer does",
     scripts=PRODUCER.scripts
     | _words("announce beat claim drop fire leave peek promote reclaim recover renew sample settle stats upsert wake"),
-    plain=PRODUCER.plain | _words("bzpopmin"),
+    plain=PRODUCER.plain | _words("bzpopmin zrevrange"),  # the latter: which tasks other workers have
     inside=PRODUCER.inside
     | _words("del get hexists hget hgetall hlen info lmove lpop lset pexpire pttl rpop rpush set")
     | _words("zcount zrangebyscore zremrangebyscore"),

@@ -330,7 +330,6 @@ BEYOND: dict[str, dict[str, Callable[[Queue], object]]] = {
     },
     "worker": {
         "list queues": lambda queue: queue.list_queues(),
-        "list workers": lambda queue: queue.list_workers(),
     },
     "viewer": {
         "enqueue": lambda queue: queue.enqueue(1),
