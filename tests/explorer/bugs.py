@@ -41,8 +41,8 @@ BUGS: Final = (
     Bug(
         "settle leaves the token in the hash",
         "settle",
-        "redis.call('HDEL', key, 'claim_token', 'stop')",
-        "redis.call('HDEL', key, 'stop')",
+        "redis.call('HDEL', key, 'claim_token', 'stop', 'unknown_since_ms')",
+        "redis.call('HDEL', key, 'stop', 'unknown_since_ms')",
         "fail ∥ promote",
     ),
     Bug(
