@@ -156,7 +156,10 @@ class Reclaimer:
             self._shorten = False
             for job_id in sweep.taken_back:
                 fields = {"job_id": job_id, "queue": self._settings.name}
-                log.warning("job %s: lease ended, taken back", job_id, extra=fields)
+                if job_id in sweep.failed:
+                    log.error("job %s: lease ended and no attempt is left, failed for good", job_id, extra=fields)
+                else:
+                    log.warning("job %s: lease ended, taken back", job_id, extra=fields)
                 has_taken = True
             if sweep.taken_back:
                 self._observers.jobs_reclaimed(self._settings.name, sweep.taken_back)

@@ -19,8 +19,8 @@ ARGV  1 jobs prefix  2 clock  3 events channel  4 log size  5 due channel  6 lim
       15 whether the caller knows options of tasks that are not written down (1 or 0)
       16... per job: id, attempts, max_attempts, wait in ms
 Returns  {now, whether more is to be done (1 or 0), next offset or -1, completed records trimmed ever, ms since the
-         oldest that is left completed, whether memory is high (1 or 0), how many were taken back, id, ...,
-         then per job that needs a decision: id, attempts, its own max_attempts or '', backoff or '', and payload}
+         oldest that is left completed, whether memory is high (1 or 0), how many were taken back, per such job its id
+         and the place that it came to, then per job that needs a decision: id, attempts, its own max_attempts or '', backoff or '', and payload}
 ]]
 local processing, leases, pending, delayed, completed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local failed, cancelled, broken, stats, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
@@ -158,7 +158,7 @@ local function take_back(id, key, job)
   redis.call('HDEL', key, 'claim_token', 'adopted_token', 'stop', 'unknown_since_ms')
   redis.call('PERSIST', key)
   tally('reclaimed_total', 1)
-  taken_back[#taken_back + 1] = id
+  taken_back[#taken_back + 1] = {id, status}
   gone[#gone + 1] = id
   if status == 'cancelled' then
     redis.call('LPUSH', cancelled, id)
@@ -289,6 +289,9 @@ local more = #expired == limit and left < limit
 for _, count in ipairs(forgotten) do more = more or count >= MOST_TRIMMED end
 local trimmed = whole(redis.pcall('HGET', stats, 'trimmed_total'))
 local reply = {now, more and 1 or 0, offset, trimmed, trimmed > 0 and kept_ms() or 0, is_memory_high() and 1 or 0, #taken_back}
-for _, id in ipairs(taken_back) do reply[#reply + 1] = id end
+for _, job in ipairs(taken_back) do
+  reply[#reply + 1] = job[1]
+  reply[#reply + 1] = job[2]
+end
 for _, value in ipairs(undecided) do reply[#reply + 1] = value end
 return reply

@@ -13,6 +13,7 @@ from schedq.errors import SchedqError
 from schedq.instants import duration_ms
 from schedq.job import score_ms, whole
 from schedq.keys import QUEUES_KEY
+from schedq.lifecycle import FAILED
 from schedq.operations import Argument, Flow, Operation, firm
 from schedq.registry import task_name
 from schedq.settings import Settings
@@ -81,6 +82,7 @@ class Sweep:
     Attributes:
         now_ms: Redis's clock.
         taken_back: ids of jobs whose lease had ended.
+        failed: those of them that have failed for good, as no attempt is left.
         has_more: more leases have ended, or a history has more to trim.
         next_offset: page of `processing` to look at next, or -1.
         trimmed: completed records that were trimmed before they expired, since the queue began.
@@ -90,6 +92,7 @@ class Sweep:
 
     now_ms: int
     taken_back: tuple[str, ...]
+    failed: tuple[str, ...]
     has_more: bool
     next_offset: int
     trimmed: int
@@ -225,6 +228,7 @@ def sweep(
     return replace(
         rest,
         taken_back=found.taken_back + rest.taken_back,
+        failed=found.failed + rest.failed,
         has_more=found.has_more or rest.has_more,
         next_offset=found.next_offset,
     )
@@ -306,12 +310,14 @@ def _reclaim(
 
 def _read_sweep(reply: list[Any]) -> tuple[Sweep, list[_Undecided]]:
     now, more, offset, trimmed, kept_ms, is_high, count = (int(value) for value in reply[:7])
-    taken_back, rest = tuple(reply[7 : 7 + count]), reply[7 + count :]
+    jobs, rest = reply[7 : 7 + 2 * count], reply[7 + 2 * count :]
+    taken_back = tuple(jobs[::2])
+    failed = tuple(job_id for job_id, place in zip(taken_back, jobs[1::2], strict=True) if place == FAILED)
     undecided = [
         _Undecided(job_id, whole(attempts), whole(most) or None, plan, payload)
         for job_id, attempts, most, plan, payload in (rest[n : n + 5] for n in range(0, len(rest), 5))
     ]
-    return Sweep(now, taken_back, more == 1, offset, trimmed, kept_ms, is_high == 1), undecided
+    return Sweep(now, taken_back, failed, more == 1, offset, trimmed, kept_ms, is_high == 1), undecided
 
 
 def wake(queue: Settings) -> Operation[bool]:

@@ -61,9 +61,9 @@ def seen(**found: Any) -> upkeep.Promotion:
     return replace(plain, **found)
 
 
-def lost_job(queue: Handle) -> str:
+def lost_job(queue: Handle, **options: Any) -> str:
     """A job whose worker is dead and whose lease has ended."""
-    job_id: str = queue.enqueue({"task": "ok"})
+    job_id: str = queue.enqueue({"task": "ok"}, **options)
     assert queue.claim(timeout_ms=0)
     queue.redis.zadd(queue.keys.leases, {job_id: 1})
     return job_id
@@ -97,6 +97,27 @@ def test_it_rests_until_those_who_live_must_have_renewed_after_its_start(
     step(queue, steps)
 
     assert queue.places() == {"pending": [job_id]}
+
+
+def test_a_job_that_fails_for_good_by_its_lease_is_an_error_in_the_log(
+    queue: Handle, logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again, last = lost_job(queue), lost_job(queue, max_attempts=1)
+    began, passed = monotonic(), 0.0
+    monkeypatch.setattr("schedq.reclaimer.monotonic", lambda: began + passed)
+
+    async def steps(reclaimer: Reclaimer, outage: Outage) -> None:
+        nonlocal passed
+        passed = RENEWAL_S + LATE_S
+        await reclaimer.look(seen())
+
+    step(queue, steps)
+
+    assert queue.places() == {"pending": [again], "failed": [last]}
+    assert sorted(logs()) == [
+        f"ERROR job {last}: lease ended and no attempt is left, failed for good",
+        f"WARNING job {again}: lease ended, taken back",
+    ]
 
 
 @pytest.mark.parametrize("trouble", ["lost", "slow", "late", "unwatched", "clock ahead", "clock back"])
@@ -344,7 +365,7 @@ def test_results_that_are_deleted_early_are_said_once_a_minute(
     passed = 0.0
     monkeypatch.setattr("schedq.reclaimer.monotonic", lambda: passed)
     queue = make_queue("mail", completed_history=100, completed_ttl=1800)
-    kept = upkeep.Sweep(1, (), False, -1, trimmed=250, kept_ms=40_000, is_memory_high=False)
+    kept = upkeep.Sweep(1, (), (), False, -1, trimmed=250, kept_ms=40_000, is_memory_high=False)
     warnings = Retention()
 
     for passed, sweep in (  # noqa: B007 - what the clock shows
