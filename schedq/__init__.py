@@ -1,8 +1,9 @@
 """schedq: run Python work now, later, and again and again on Redis."""
 
-from schedq.ainspector import AsyncInspector
-from schedq.aio import AsyncQueue
-from schedq.backoff import Exponential, Fixed, Linear, Steps
+import importlib
+import typing
+
+from schedq.aliases import name_now as _name_now
 from schedq.errors import (
     ArgumentsError,
     ClosedError,
@@ -16,34 +17,36 @@ from schedq.errors import (
     StoreUnavailable,
     UsageError,
 )
-from schedq.handle import Job
-from schedq.inspector import Inspector
-from schedq.job import ClaimedJob, JobRecord, NewJob
-from schedq.observer import AttemptEnd, AttemptFacts, Observer, Vital
-from schedq.operations.acting import Acted
-from schedq.operations.audit import LogEntry
-from schedq.operations.directory import WorkerRecord
-from schedq.operations.failures import ErrorGroup, Errors
-from schedq.operations.finding import JobPage
-from schedq.operations.forecast import Bucket, Forecast
-from schedq.operations.pulse import Pulse, TaskPulse
-from schedq.operations.samples import Rate, Sample
-from schedq.operations.schedules import Registration
-from schedq.operations.skimming import Spread
-from schedq.operations.timeline import AttemptRecord, Step, Timeline
-from schedq.operations.timetable import ScheduleRecord, SlotRecord
-from schedq.operations.transfer import Imported
-from schedq.operations.unknown import UnknownTask
-from schedq.operations.views import BrokenNote, Stats
-from schedq.operations.why import Why
-from schedq.outcome import Discard, Retry, Snooze
-from schedq.queue import Queue
-from schedq.running import CurrentJob, current_job
-from schedq.schedule import ScheduleOptions
-from schedq.schedules import AsyncSchedules, Schedules
-from schedq.task import Task
-from schedq.worker.stuck import StuckSlot
-from schedq.worker.worker import Worker
+
+if typing.TYPE_CHECKING:
+    from schedq.inspect.audit import LogEntry
+    from schedq.inspect.bulk import Acted
+    from schedq.inspect.error_groups import ErrorGroup, Errors
+    from schedq.inspect.export import Imported
+    from schedq.inspect.forecast import Bucket, Forecast
+    from schedq.inspect.overview import Pulse, TaskPulse
+    from schedq.inspect.samples import Rate, Sample
+    from schedq.inspect.search import JobPage
+    from schedq.inspect.stats import BrokenNote, Stats
+    from schedq.inspect.summary import Spread, UnknownTask
+    from schedq.inspect.timeline import AttemptRecord, Timeline, TimelineEvent
+    from schedq.inspect.why import Why
+    from schedq.model.backoff import Exponential, Fixed, Linear, Steps
+    from schedq.model.current_job import CurrentJob, current_job
+    from schedq.model.outcome import Discard, Retry, Snooze
+    from schedq.model.records import ClaimedJob, JobRecord, NewJob
+    from schedq.observer import AttemptEnd, AttemptFacts, Observer, QueueHealth
+    from schedq.queue.inspector import AsyncInspector, Inspector
+    from schedq.queue.job import Job
+    from schedq.queue.queue import AsyncQueue, Queue
+    from schedq.queue.schedules import AsyncSchedules, Schedules
+    from schedq.queue.task import Task
+    from schedq.schedules.definition import ScheduleOptions
+    from schedq.schedules.records import ScheduleRecord, SlotRecord
+    from schedq.schedules.register import Registration
+    from schedq.transitions.heartbeat import WorkerRecord
+    from schedq.worker.stuck import StuckSlot
+    from schedq.worker.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -84,6 +87,7 @@ __all__ = [
     "Pulse",
     "Queue",
     "QueueFull",
+    "QueueHealth",
     "Rate",
     "Registration",
     "Retry",
@@ -96,19 +100,64 @@ __all__ = [
     "Snooze",
     "Spread",
     "Stats",
-    "Step",
     "Steps",
     "StoreUnavailable",
     "StuckSlot",
     "Task",
     "TaskPulse",
     "Timeline",
+    "TimelineEvent",
     "UnknownTask",
     "UsageError",
-    "Vital",
     "Why",
     "Worker",
     "WorkerRecord",
     "__version__",
     "current_job",
 ]
+
+_NAMES_OF_MODULES = {
+    "schedq.inspect.audit": ["LogEntry"],
+    "schedq.inspect.bulk": ["Acted"],
+    "schedq.inspect.error_groups": ["ErrorGroup", "Errors"],
+    "schedq.inspect.export": ["Imported"],
+    "schedq.inspect.forecast": ["Bucket", "Forecast"],
+    "schedq.inspect.overview": ["Pulse", "TaskPulse"],
+    "schedq.inspect.samples": ["Rate", "Sample"],
+    "schedq.inspect.search": ["JobPage"],
+    "schedq.inspect.stats": ["BrokenNote", "Stats"],
+    "schedq.inspect.summary": ["Spread", "UnknownTask"],
+    "schedq.inspect.timeline": ["AttemptRecord", "Timeline", "TimelineEvent"],
+    "schedq.inspect.why": ["Why"],
+    "schedq.model.backoff": ["Exponential", "Fixed", "Linear", "Steps"],
+    "schedq.model.current_job": ["CurrentJob", "current_job"],
+    "schedq.model.outcome": ["Discard", "Retry", "Snooze"],
+    "schedq.model.records": ["ClaimedJob", "JobRecord", "NewJob"],
+    "schedq.observer": ["AttemptEnd", "AttemptFacts", "Observer", "QueueHealth"],
+    "schedq.queue.inspector": ["AsyncInspector", "Inspector"],
+    "schedq.queue.job": ["Job"],
+    "schedq.queue.queue": ["AsyncQueue", "Queue"],
+    "schedq.queue.schedules": ["AsyncSchedules", "Schedules"],
+    "schedq.queue.task": ["Task"],
+    "schedq.schedules.definition": ["ScheduleOptions"],
+    "schedq.schedules.records": ["ScheduleRecord", "SlotRecord"],
+    "schedq.schedules.register": ["Registration"],
+    "schedq.transitions.heartbeat": ["WorkerRecord"],
+    "schedq.worker.stuck": ["StuckSlot"],
+    "schedq.worker.worker": ["Worker"],
+}
+"""Modules that are imported when one of these names is first used: most programs need few of them."""
+_IMPORTED_WHEN_USED = {name: module for module, names in _NAMES_OF_MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> typing.Any:
+    now = _name_now(name) or name
+    module = _IMPORTED_WHEN_USED.get(now)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[now] = getattr(importlib.import_module(module), now)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,19 +1,17 @@
-"""What a worker tells those who watch it: attempts, leases, progress. Watching changes nothing of what happens.
+"""What a worker tells its observers: attempts, leases, progress. Watching changes nothing of what happens.
 
 While nobody watches nothing is made and nobody called.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Final, Literal
 
-from schedq.job import ClaimedJob
-from schedq.logger import log
+from schedq.aliases import name_now
+from schedq.model.records import ClaimedJob
 
 Outcome = Literal["completed", "retry", "failed", "snoozed", "released", "cancelled", "lost"]
 """How an attempt ends, in the words of a job's history; `lost`: its lease had become another's."""
@@ -49,7 +47,7 @@ class AttemptEnd:
         error: in brief, or ''.
         delay_ms: until the job is due again, for retry and snoozed.
         exception: what the handler raised, for retry, failed, snoozed and cancelled; None if it raised nothing. It
-            holds the handler's frames with their variables: who keeps it keeps them.
+            holds the handler's frames with their variables: an observer that keeps it keeps them.
     """
 
     outcome: Outcome
@@ -60,7 +58,7 @@ class AttemptEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Vital:
+class QueueHealth:
     """How a worker serves one of its queues at this instant.
 
     Attributes:
@@ -84,7 +82,7 @@ class Observer:
         """The worker of this id is about to claim jobs of these queues."""
 
     def worker_stopping(self, worker: str) -> None:
-        """It was told to stop: it claims no more."""
+        """It was told to stop: it claims no further jobs."""
 
     def worker_stopped(self, worker: str) -> None:
         """It has gone."""
@@ -111,7 +109,7 @@ class Observer:
         """The promoter in this process took back what another worker held for longer than its lease."""
 
     def claim_answered(self, queue: str, jobs: int, has_more: bool) -> None:  # noqa: FBT001 - a fact, not a switch
-        """Redis answered a claim with so many jobs, and said whether more wait."""
+        """Redis answered a claim with this many jobs, and said whether more wait."""
 
     def claim_refused(self, queue: str, why: str) -> None:
         """Redis refused a claim; it is tried again every second."""
@@ -120,160 +118,14 @@ class Observer:
         """Redis answered a sign of life, one every 10 s."""
 
     def went_round(self, queue: str) -> None:
-        """The queue's pump looked whether there is something to do."""
+        """The queue's fetcher looked whether there is something to do."""
 
 
 everywhere: Final[list[Observer]] = []
 """Those that watch every worker that this process makes from now on."""
 
 
-class Observers(Observer):
-    """All that watch a worker, told one after the other.
-
-    Attributes:
-        is_watched: there are any; who tells asks this before it makes what it would tell.
-    """
-
-    def __init__(self, observers: Sequence[Observer] = ()) -> None:
-        self._all = tuple(observers)
-        self.is_watched = bool(self._all)
-        self._failed: set[tuple[int, str]] = set()
-
-    def has(self, kind: type[Observer]) -> bool:
-        """Whether one of this kind is among them."""
-        return any(isinstance(observer, kind) for observer in self._all)
-
-    def worker_started(self, worker: str, queues: Sequence[str]) -> None:
-        """Tell all."""
-        self._tell("worker_started", worker, queues)
-
-    def worker_stopping(self, worker: str) -> None:
-        """Tell all."""
-        self._tell("worker_stopping", worker)
-
-    def worker_stopped(self, worker: str) -> None:
-        """Tell all."""
-        self._tell("worker_stopped", worker)
-
-    def attempt_started(self, attempt: AttemptFacts) -> None:
-        """Tell all."""
-        self._tell("attempt_started", attempt)
-
-    def around(self, attempt: AttemptFacts) -> AbstractContextManager[object]:
-        """What each of them wants the call to be done within, the first outermost."""
-        return _Around(self, attempt)
-
-    def attempt_ended(self, attempt: AttemptFacts, end: AttemptEnd) -> None:
-        """Tell all."""
-        self._tell("attempt_ended", attempt, end)
-
-    def lease_lost(self, queue: str, job_id: str) -> None:
-        """Tell all."""
-        self._tell("lease_lost", queue, job_id)
-
-    def jobs_reclaimed(self, queue: str, job_ids: Sequence[str]) -> None:
-        """Tell all."""
-        self._tell("jobs_reclaimed", queue, job_ids)
-
-    def claim_answered(self, queue: str, jobs: int, has_more: bool) -> None:  # noqa: FBT001 - as in Observer
-        """Tell all."""
-        self._tell("claim_answered", queue, jobs, has_more)
-
-    def claim_refused(self, queue: str, why: str) -> None:
-        """Tell all."""
-        self._tell("claim_refused", queue, why)
-
-    def beat_answered(self, queue: str) -> None:
-        """Tell all."""
-        self._tell("beat_answered", queue)
-
-    def went_round(self, queue: str) -> None:
-        """Tell all."""
-        self._tell("went_round", queue)
-
-    def wrapped(self, attempt: AttemptFacts, function: Callable[[], Any]) -> Callable[[], Any]:
-        """A plain function, to be called within what the observers want around it."""
-
-        def call() -> Any:
-            with _Around(self, attempt):
-                return function()
-
-        return call
-
-    def awrapped(self, attempt: AttemptFacts, function: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
-        """Twin of `wrapped` for what is awaited."""
-
-        async def call() -> Any:
-            with _Around(self, attempt):
-                return await function()
-
-        return call
-
-    def entered(self, attempt: AttemptFacts) -> list[tuple[Observer, AbstractContextManager[object]]]:
-        """Enter what the observers want around a call; what fails is left out."""
-        found: list[tuple[Observer, AbstractContextManager[object]]] = []
-        for observer in self._all:
-            try:
-                context = observer.around(attempt)
-                if context is not None:
-                    context.__enter__()
-                    found.append((observer, context))
-            except BaseException as error:  # noqa: BLE001 - whoever watches may not disturb
-                self.complain(observer, "around", error)
-        return found
-
-    def complain(self, observer: Observer, event: str, error: BaseException) -> None:
-        """Log what an observer raised, the first time that this one does so there."""
-        if (id(observer), event) not in self._failed:
-            self._failed.add((id(observer), event))
-            name = type(observer).__name__
-            log.error("observer %s: %s failed; further ones are not logged", name, event, exc_info=error)
-
-    def _tell(self, event: str, *facts: object) -> None:
-        for observer in self._all:
-            try:
-                getattr(observer, event)(*facts)
-            except BaseException as error:  # noqa: BLE001 - whoever watches may not disturb
-                self.complain(observer, event, error)
-
-
-class OnLoop(Observers):
-    """Tells observers on the worker's event loop what a thread beside it saw, as soon as the loop turns."""
-
-    def __init__(self, observers: Observers, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self.is_watched = observers.is_watched
-        self._observers = observers
-        self._loop = loop
-
-    def _tell(self, event: str, *facts: object) -> None:
-        if self.is_watched:
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._observers._tell, event, *facts)
-
-
-class _Around:
-    """What the observers want around one call. No generator: its frames would stand in the handler's traceback."""
-
-    __slots__ = ("_attempt", "_entered", "_observers")
-
-    def __init__(self, observers: Observers, attempt: AttemptFacts) -> None:
-        self._observers = observers
-        self._attempt = attempt
-        self._entered: list[tuple[Observer, AbstractContextManager[object]]] = []
-
-    def __enter__(self) -> None:
-        self._entered = self._observers.entered(self._attempt)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for observer, context in reversed(self._entered):
-            try:
-                context.__exit__(kind, error, trace)
-            except BaseException as problem:  # noqa: BLE001 - whoever watches may not disturb
-                if problem is not error:
-                    self._observers.complain(observer, "around", problem)
-
-
-NOBODY: Final = Observers()
+def __getattr__(name: str) -> Any:
+    if now := name_now(name):
+        return globals()[now]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,23 +25,22 @@ import tempfile
 import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Self, cast
+from datetime import UTC, datetime
+from typing import Any, Final
 
-from schedq import outcome, running
-from schedq.application import Application
-from schedq.clocks import monotonic, wall
 from schedq.errors import UsageError
-from schedq.job import ClaimedJob
-from schedq.keys import checked_id
-from schedq.operations.firing import Memory, fire_due, peek
-from schedq.operations.schedules import upsert_some
-from schedq.queue import Queue
-from schedq.registry import Call, NoHandler
+from schedq.model import current_job, outcome
+from schedq.model.keys import checked_id
+from schedq.model.records import ClaimedJob
+from schedq.model.times import monotonic, wall
+from schedq.queue.queue import Queue, QueueBase
+from schedq.queue.registry import Invocation, NoHandler
+from schedq.schedules.fire import DefinitionCache, fire_due
+from schedq.schedules.records import scan_schedules
+from schedq.schedules.register import upsert_some
 
 _SAME_S: Final = 1.0
 """Seconds by which two clocks that show the same time may differ."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def wall_clock() -> float:
@@ -49,7 +48,7 @@ def wall_clock() -> float:
     return time.time()
 
 
-def run_due(queue: Application, *, limit: int = 10_000) -> int:
+def run_due(queue: QueueBase, *, limit: int = 10_000) -> int:
     """Run what is due now, in this thread, one job after the other, until nothing is or `limit` attempts were made.
 
     As a worker that starts, it first writes the schedules of the code, and as one that runs it fires what is due of
@@ -65,24 +64,21 @@ def run_due(queue: Application, *, limit: int = 10_000) -> int:
         UsageError: called in an event loop, which it would block; use `asyncio.to_thread` there. Or nothing was due
             while something waits, and a test stands in for the clock of a queue that goes by Redis's.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass  # as it should be
-    else:
-        raise UsageError("run_due would block this event loop; write: await asyncio.to_thread(run_due, queue)")
-    blocking = cast(Queue, queue.blocking)
+    _check_no_loop()
+    blocking = queue.blocking
     if queue.registry.schedules:
         blocking._drive(upsert_some(queue.settings, queue.registry.schedules))
-    attempts, memory, offset, moved = 0, Memory(), 0, 0
-    with _Desk(blocking) as desk:
+    attempts, cache, offset, moved = 0, DefinitionCache(), 0, 0
+    with asyncio.Runner() as runner:
+        # What stands in for the clock would make the loop's timers stand still too.
+        runner.get_loop().time = monotonic  # type: ignore[method-assign]
         while attempts < limit:
             job = blocking.claim(timeout_ms=0)
             if job is not None:
                 attempts += 1
-                desk.attempt(job)
+                _attempt(blocking, job, runner)
                 continue
-            fired = blocking._drive(fire_due(blocking.settings, memory, offset=offset))
+            fired = blocking._drive(fire_due(blocking.settings, cache, offset=offset))
             offset, moved = fired.offset, moved + fired.moved
             if not fired.has_more:
                 if not moved:
@@ -94,7 +90,7 @@ def run_due(queue: Application, *, limit: int = 10_000) -> int:
 
 
 @contextmanager
-def as_job(job_id: str = "test", *, attempts: int = 1) -> Iterator[running.CurrentJob]:
+def as_job(job_id: str = "test", *, attempts: int = 1) -> Iterator[current_job.CurrentJob]:
     """Let `current_job()` work in this block, so that a task can be called as the plain function it is.
 
     Its `renew` answers True; call `cancel()` on what this yields to see what the function does when asked to stop.
@@ -104,12 +100,20 @@ def as_job(job_id: str = "test", *, attempts: int = 1) -> Iterator[running.Curre
         return True
 
     job = ClaimedJob(checked_id(job_id), None, attempts, "test.1")
-    current = running.CurrentJob(job, deadline=None, renew=lambda: True, arenew=arenew)
-    token = running.enter(current)
+    current = current_job.CurrentJob(job, deadline=None, renew=lambda: True, arenew=arenew)
+    token = current_job.context.set(current)
     try:
         yield current
     finally:
-        running.leave(token)
+        current_job.context.reset(token)
+
+
+def _check_no_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError("run_due would block this event loop; write: await asyncio.to_thread(run_due, queue)")
 
 
 def _look_at_the_clock(queue: Queue) -> None:
@@ -120,7 +124,7 @@ def _look_at_the_clock(queue: Queue) -> None:
     """
     if queue.settings.clock is not None or abs(time.time() - _kernels_time()) < _SAME_S:
         return
-    now_s, seen = time.time(), queue._ask(peek(queue.settings, "due", 0, 1))
+    now_s, seen = time.time(), queue._ask(scan_schedules(queue.settings, "due", 0, 1))
     delayed = queue.stats()["delayed_depth"]
     if abs(now_s - seen.now_ms / 1000) < _SAME_S or not (delayed or seen.found or seen.upcoming_ms):
         return
@@ -139,68 +143,55 @@ def _kernels_time() -> float:
 
 
 def _utc(seconds: float) -> str:
-    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-class _Desk:
-    """Does what a worker does with a job; has an event loop for as long as it is open."""
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self._runner = asyncio.Runner()
-
-    def __enter__(self) -> Self:
-        # What stands in for the clock would make the loop's timers stand still too.
-        self._runner.get_loop().time = monotonic  # type: ignore[method-assign]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._runner.close()
-
-    def attempt(self, job: ClaimedJob) -> None:
-        """Run one job and settle it."""
-        call: Call | None = None
-        settings = self._queue.settings
-        policy = outcome.Policy.of(settings, job)
-        try:
-            call = self._queue.registry.find(job.payload)
-            policy = outcome.Policy.of(settings, job, call.max_attempts, call.backoff)
-            # In a context of its own, as in a worker: no variable gets from one job to another, or to the test.
-            result = contextvars.copy_context().run(self._result, job, call)
-            outcome.check_result(result)
-            settlement = outcome.succeeded(job, result, policy)
-        except KeyboardInterrupt:
-            raise
-        except NoHandler as missing:
-            settlement = outcome.unknown(job, str(missing), settings)
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
-            misfit = call.misfit() if call is not None and isinstance(error, TypeError) else None
-            settlement = outcome.failed(job, misfit or error, policy)
-        self._queue.settle(settlement)
-
-    def _result(self, job: ClaimedJob, call: Call) -> Any:
-        queue = self._queue
-        timeout_ms = job.timeout_ms or call.timeout_ms
-        timeout_s = None if timeout_ms is None else timeout_ms / 1000
-        current = running.CurrentJob(
-            job,
-            deadline=None if timeout_s is None else (queue.settings.clock or wall)() + timeout_s,
-            renew=lambda: queue.renew(job),
-            arenew=lambda: queue.aio.renew(job),
-            queue=queue.name,
-            task=call.name,
+def _attempt(queue: Queue, job: ClaimedJob, runner: asyncio.Runner) -> None:
+    """Run one job and settle it, as a worker does."""
+    invocation: Invocation | None = None
+    settings = queue.settings
+    policy = outcome.Policy.of(settings, job)
+    try:
+        invocation = queue.registry.find(job.payload)
+        policy = outcome.Policy.of(settings, job, invocation.handler.max_attempts, invocation.handler.backoff)
+        # In a context of its own, as in a worker: no variable gets from one job to another, or to the test.
+        result = contextvars.copy_context().run(_result, queue, job, invocation, runner)
+        outcome.check_result(result)
+        settlement = outcome.succeeded(job, result, policy)
+    except KeyboardInterrupt:
+        raise
+    except NoHandler as missing:
+        settlement = outcome.unknown(job, str(missing), settings)
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
+        wrong_arguments = (
+            invocation.argument_error() if invocation is not None and isinstance(error, TypeError) else None
         )
-        token = running.enter(current)
-        try:
-            result = call.function(*call.args, **call.kwargs)
-            if not inspect.isawaitable(result):
-                return result
-            result, error = self._runner.run(_outcome(result, timeout_s), context=contextvars.copy_context())
-        finally:
-            running.leave(token)
-        if error is not None:
-            raise error
-        return result
+        settlement = outcome.failed(job, wrong_arguments or error, policy)
+    queue.settle(settlement)
+
+
+def _result(queue: Queue, job: ClaimedJob, invocation: Invocation, runner: asyncio.Runner) -> Any:
+    timeout_ms = job.timeout_ms or invocation.handler.timeout_ms
+    timeout_s = None if timeout_ms is None else timeout_ms / 1000
+    current = current_job.CurrentJob(
+        job,
+        deadline=None if timeout_s is None else (queue.settings.clock or wall)() + timeout_s,
+        renew=lambda: queue.renew(job),
+        arenew=lambda: queue.aio.renew(job),
+        queue=queue.name,
+        task=invocation.handler.name,
+    )
+    token = current_job.context.set(current)
+    try:
+        result = invocation.handler.function(*invocation.args, **invocation.kwargs)
+        if not inspect.isawaitable(result):
+            return result
+        result, error = runner.run(_outcome(result, timeout_s), context=contextvars.copy_context())
+    finally:
+        current_job.context.reset(token)
+    if error is not None:
+        raise error
+    return result
 
 
 async def _outcome(work: Awaitable[Any], timeout_s: float | None) -> tuple[Any, BaseException | None]:

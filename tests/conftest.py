@@ -6,17 +6,19 @@ import gc
 import signal
 import uuid
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings as hypothesis_settings
 
 from schedq import AsyncQueue, Queue
-from tests.bad_input.tally import pytest_terminal_summary
 from tests.doors import Clock, Handle, Loop
 from tests.roles import ROLE
 from tests.servers import Server, ServerError, described
 from tests.state import LAWS
+from tests.stories.bad_input.tally import pytest_terminal_summary
 
 __all__ = ["pytest_terminal_summary"]
 
@@ -26,11 +28,49 @@ hypothesis_settings.register_profile("schedq", derandomize=True, deadline=None, 
 hypothesis_settings.load_profile("schedq")
 
 
+gc.disable()  # collecting tests makes no garbage, and each process of the suite collects all of them
+
+
 def pytest_collection_finish() -> None:
     # Some tests collect garbage to see that none complains; thousands of collected tests are none, and looking at
     # them each time took a third of the suite.
     gc.collect()
     gc.freeze()
+    gc.enable()
+
+
+STARTED_BY = {
+    "processes": {"make_scene", "scene"},
+    "topologies": {"lasting_pair", "mortal_pair"},
+    "browser": {"browser"},
+}
+"""Marker -> fixtures that start such. The quick part of the suite leaves out what is marked so."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test by what its fixtures start; one that starts something by itself is marked where it stands."""
+    for marker, fixtures in STARTED_BY.items():
+        if not fixtures.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(marker)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let files whose tests wait for processes come first, each followed by one that computes, the longest first.
+
+    The processes of the suite take whole files in this order, so some wait while others compute, and short files are
+    left for the end.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    waiting: list[list[pytest.Item]] = []
+    computing: list[list[pytest.Item]] = []
+    for found in sorted(files.values(), key=len, reverse=True):
+        waits = any(item.get_closest_marker(marker) for item in found for marker in STARTED_BY)
+        (waiting if waits else computing).append(found)
+    pairs = zip_longest(waiting, computing, fillvalue=list[pytest.Item]())
+    items[:] = [item for pair in pairs for found in pair for item in found]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

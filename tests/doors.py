@@ -12,7 +12,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from schedq import AsyncQueue, Queue
-from schedq.keys import QueueKeys
+from schedq.model.keys import QueueKeys
 from tests.roles import is_act, is_beyond
 from tests.servers import Server
 from tests.state import State
@@ -98,14 +98,14 @@ class Handle:
         """The operator's door, whose verbs are plain calls too."""
         return _Inspector(self)
 
-    def drive(self, flow: Any) -> Any:
-        """The answer to a flow."""
-        found = self.beyond._sender.drive(flow)
+    def drive(self, trips: Any) -> Any:
+        """What round trips end in."""
+        found = self.beyond._client.drive(trips)
         return self._loop.run(found) if inspect.isawaitable(found) else found
 
-    def exchange(self, operations: Any) -> list[Any]:
-        """The answers to one round of a flow that a test steps through."""
-        found = self.beyond._sender.exchange(operations)
+    def execute(self, operations: Any) -> list[Any]:
+        """The replies to one round trip that a test makes by hand."""
+        found = self.beyond._client.execute(operations)
         return self._loop.run(found) if inspect.isawaitable(found) else found
 
     def start(self, verb: str, *args: Any, **kwargs: Any) -> Future[Any]:

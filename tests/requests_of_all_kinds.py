@@ -4,98 +4,95 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from schedq.job import Options, Settlement
-from schedq.operations import (
-    Block,
+from schedq.inspect import audit, bulk, samples, search, snapshot, stats, summary
+from schedq.inspect.bulk import Purge
+from schedq.model.records import Options, Settlement
+from schedq.model.settings import Settings
+from schedq.model.tasks import TaskOptions
+from schedq.schedules import control, fire, records, register
+from schedq.schedules import records as records_module
+from schedq.schedules.definition import Definition
+from schedq.schedules.fire import plan
+from schedq.transitions import (
+    MarkerWait,
     Operation,
-    acting,
-    attempts,
-    audit,
-    control,
-    directory,
+    announce,
+    cancel,
+    claim,
     enqueue,
-    filters,
-    finding,
-    firing,
-    preparing,
-    samples,
-    schedules,
-    skimming,
-    steering,
-    timetable,
-    upkeep,
-    views,
-    why,
+    heartbeat,
+    pause,
+    promote,
+    reclaim,
+    renew,
+    requeue,
+    reschedule,
+    settle,
 )
-from schedq.operations.purging import Purge
-from schedq.schedule import Definition
-from schedq.settings import Settings
-from schedq.slots import plan
-from schedq.task import TaskOptions
 
 QUEUE: Final = Settings("mail")
 NIGHTLY: Final = Definition("nightly", "1", cron="0 3 * * *")
-SEEN: Final = firing.Glance("nightly", "86400000", "d", "t", "0", "", is_paused=False, error="")
+SEEN: Final = records_module.ScheduleStatus("nightly", "86400000", "d", "t", "0", "", is_paused=False, error="")
 
 
-def _first(flow: Any) -> list[Operation[Any]]:
-    step = next(flow)
-    assert not isinstance(step, Block)
+def _first(trips: Any) -> list[Operation[Any]]:
+    step = next(trips)
+    assert not isinstance(step, MarkerWait)
     return list(step)
 
 
-def _some(count: int, **options: Any) -> list[preparing.Prepared]:
-    return [preparing.prepare(QUEUE, n, Options(**options)) for n in range(count)]
+def _some(count: int, **options: Any) -> list[enqueue.EncodedJob]:
+    return [enqueue.prepare(QUEUE, n, Options(**options)) for n in range(count)]
 
 
 OPERATIONS: Final[list[Operation[Any]]] = [
     enqueue.enqueue(QUEUE, _some(1)[0]),
     enqueue.enqueue(QUEUE, _some(1, delay=5, job_id="a", max_attempts=1, timeout=1)[0]),
     *_first(enqueue.enqueue_many(QUEUE, _some(3))),
-    attempts.claim(QUEUE, "request"),
-    attempts.claim(QUEUE, "request", 10, "worker", suspects=False),
-    attempts.claim(QUEUE, "request", 10, "worker", share=(2, 3, 1)),
-    attempts.renew(QUEUE, [("a", "token"), ("b", "token")]),
-    attempts.settle(QUEUE, [Settlement("complete", "a", "token"), Settlement("retry", "b", "token", 5)]),
-    *_first(attempts.recover(QUEUE, "request")),
-    *_first(upkeep.sweep(QUEUE)),
-    upkeep.promote(QUEUE, 10),
-    upkeep.promote(QUEUE, 10, "me"),
+    claim.claim(QUEUE, "request"),
+    claim.claim(QUEUE, "request", 10, "worker", suspects=False),
+    claim.claim(QUEUE, "request", 10, "worker", share=(2, 3, 1)),
+    renew.renew(QUEUE, [("a", "token"), ("b", "token")]),
+    settle.settle(QUEUE, [Settlement("complete", "a", "token"), Settlement("retry", "b", "token", 5)]),
+    *_first(claim.recover(QUEUE, "request")),
+    *_first(reclaim.sweep(QUEUE)),
+    promote.promote(QUEUE, 10),
+    promote.promote(QUEUE, 10, "me"),
     samples.take(QUEUE, "me"),
     samples.newest(QUEUE),
-    skimming.skim(QUEUE, QUEUE.keys.failed, "newest"),
+    summary.summaries(QUEUE, QUEUE.keys.failed, "newest"),
     audit.log(QUEUE, None, 10),
-    directory.stop(QUEUE, "worker"),
-    upkeep.wake(QUEUE),
-    upkeep.beat(QUEUE, "worker", {"pid": 1}),
-    upkeep.leave(QUEUE, "worker", "me"),
-    upkeep.announce(QUEUE, {"mail": TaskOptions(max_attempts=1), "ok": TaskOptions()}),
-    upkeep.read_task_options(QUEUE, ["mail"]),
-    upkeep.read_settings(QUEUE),
-    control.cancel(QUEUE, "a"),
-    control.reschedule(QUEUE, "a", "in", 5),
-    *_first(control.requeue(QUEUE, "a")),
-    *_first(control.requeue_failed(QUEUE, 5)),
-    control.pause(QUEUE),
-    control.resume(QUEUE),
+    heartbeat.stop(QUEUE, "worker"),
+    promote.wake(QUEUE),
+    heartbeat.beat(QUEUE, "worker", {"pid": 1}),
+    heartbeat.leave(QUEUE, "worker", "me"),
+    announce.announce(QUEUE, {"mail": TaskOptions(max_attempts=1), "ok": TaskOptions()}),
+    announce.read_task_options(QUEUE, ["mail"]),
+    announce.read_settings(QUEUE),
+    cancel.cancel(QUEUE, "a"),
+    reschedule.reschedule(QUEUE, "a", "in", 5),
+    *_first(requeue.requeue(QUEUE, "a")),
+    *_first(requeue.requeue_failed(QUEUE, 5)),
+    pause.pause(QUEUE),
+    pause.resume(QUEUE),
     *_first(Purge(QUEUE).steps()),
-    acting.delete(QUEUE, "request", ["a", "b"]),
-    acting.ActOnThese(QUEUE, acting.Wish("delete", "in", 0, "ada@vm"), ["a"], None).note(),
-    *_first(finding.find(QUEUE, "failed", filters.Filter(), 10, None)),
-    *_first(finding.find(QUEUE, "delayed", filters.Filter("send", 1, 2, "x", "y"), 10, None)),
-    views.stats(QUEUE),
-    *_first(views.page(QUEUE, QUEUE.keys.pending, "oldest", 0, 10)),
-    views.get_job(QUEUE, "a"),
-    views.watch(QUEUE, "a"),
-    why.see(QUEUE, "a"),
-    firing.peek(QUEUE, "due", 0, 10),
-    firing.peek(QUEUE, "these", 0, 0, ["nightly"]),
-    firing.fire(QUEUE, [(SEEN, plan(NIGHTLY, 86_400_000, 86_400_001)), (SEEN, plan(NIGHTLY, 86_400_000, 10**9))]),
-    schedules._written(QUEUE, NIGHTLY, SEEN, 0, "request"),  # type: ignore[list-item]
-    steering.pause(QUEUE, "nightly"),
-    steering._steer(QUEUE, "resume", SEEN, 1, "request", passed=(1, 2, 3)),
-    steering.trigger(QUEUE, "nightly"),
-    steering.delete(QUEUE, "nightly"),
-    *_first(timetable.page(QUEUE, 0, 10)),
-    *_first(timetable.get(QUEUE, "nightly")),
+    bulk.delete(QUEUE, "request", ["a", "b"]),
+    bulk.ActionOnIds(QUEUE, bulk.BulkRequest("delete", "in", 0, "ada@vm"), ["a"], None).note(),
+    *_first(search.find(QUEUE, "failed", search.Filter(), 10, None)),
+    *_first(search.find(QUEUE, "delayed", search.Filter("send", 1, 2, "x", "y"), 10, None)),
+    stats.stats(QUEUE),
+    *_first(stats.page(QUEUE, "pending", 0, 10)),
+    stats.get_job(QUEUE, "a"),
+    stats.watch(QUEUE, "a"),
+    snapshot.see(QUEUE, "a"),
+    records_module.scan_schedules(QUEUE, "due", 0, 10),
+    records_module.scan_schedules(QUEUE, "these", 0, 0, ["nightly"]),
+    fire.fire(QUEUE, [(SEEN, plan(NIGHTLY, 86_400_000, 86_400_001)), (SEEN, plan(NIGHTLY, 86_400_000, 10**9))]),
+    register._written(QUEUE, NIGHTLY, SEEN, 0, "request"),  # type: ignore[list-item]
+    control.pause(QUEUE, "nightly"),
+    control._control(QUEUE, "resume", "nightly", "request", seen="d", slot=1, passed=(1, 2, 3)),
+    control.trigger(QUEUE, "nightly"),
+    control.delete(QUEUE, "nightly"),
+    *_first(records.page(QUEUE, 0, 10)),
+    *_first(records.get(QUEUE, "nightly")),
 ]

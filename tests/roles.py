@@ -13,7 +13,7 @@ from typing import Final
 ROLE: Final = os.environ.get("SCHEDQ_TEST_ROLE", "")
 """The role under which the tests are run, or '' for none."""
 
-_ANYBODYS: Final = frozenset({"get_job", "events", "learn_settings"})
+_ANYBODYS: Final = frozenset({"get_job", "events", "load_settings"})
 _PRODUCERS: Final = _ANYBODYS | {"enqueue", "enqueue_many", "cancel", "wait", "result"}
 VERBS: Final = {
     "producer": _PRODUCERS,
@@ -31,27 +31,28 @@ WITHOUT_REDIS: Final = frozenset({"job", "task", "handler", "close", "aclose"})
 
 FILES: Final = {
     "producer": (
-        "tests/verbs/test_enqueue.py",
-        "tests/verbs/test_enqueue_many.py",
-        "tests/verbs/test_own_ids.py",
-        "tests/verbs/test_results.py",
-        "tests/verbs/test_cancel.py",
-        "tests/verbs/test_tasks.py",
+        "tests/transitions/test_enqueue.py",
+        "tests/transitions/test_enqueue_many.py",
+        "tests/transitions/test_own_ids.py",
+        "tests/queue/test_results.py",
+        "tests/transitions/test_cancel.py",
+        "tests/queue/test_tasks.py",
     ),
     "worker": (
-        "tests/verbs/test_adopt.py",
-        "tests/verbs/test_claim.py",
-        "tests/verbs/test_claim_bad_data.py",
-        "tests/verbs/test_claim_waits.py",
-        "tests/verbs/test_endings.py",
-        "tests/verbs/test_enqueue.py",
-        "tests/verbs/test_fencing.py",
-        "tests/verbs/test_pause.py",
-        "tests/verbs/test_promote.py",
-        "tests/verbs/test_reclaim.py",
-        "tests/verbs/test_recover.py",
-        "tests/verbs/test_results.py",
-        "tests/verbs/test_retention.py",
+        "tests/transitions/test_adopt.py",
+        "tests/transitions/test_claim.py",
+        "tests/transitions/test_claim_bad_data.py",
+        "tests/queue/test_claim_waits.py",
+        "tests/transitions/test_endings.py",
+        "tests/transitions/test_enqueue.py",
+        "tests/transitions/test_fencing.py",
+        "tests/transitions/test_pause.py",
+        "tests/transitions/test_promote.py",
+        "tests/transitions/test_reclaim.py",
+        "tests/transitions/test_recover.py",
+        "tests/queue/test_results.py",
+        "tests/transitions/test_retention.py",
+        "tests/background",
         "tests/worker",
     ),
     "viewer": (
@@ -60,9 +61,14 @@ FILES: Final = {
         "tests/cli/test_tail.py",
         "tests/cli/test_top.py",
         "tests/cli/test_why.py",
-        "tests/inspector",
-        "tests/verbs/test_history.py",
-        "tests/verbs/test_views.py",
+        "tests/inspect/test_act.py",
+        "tests/inspect/test_errors.py",
+        "tests/inspect/test_find.py",
+        "tests/inspect/test_follow.py",
+        "tests/inspect/test_history.py",
+        "tests/inspect/test_pulse.py",
+        "tests/inspect/test_samples.py",
+        "tests/inspect/test_views.py",
     ),
 }
 """The part of the suite that is about each role."""
@@ -71,7 +77,7 @@ _NO_USER: Final = "it goes through a proxy, by an address that names no user"
 _OWN_SERVER: Final = "it fills a server of its own, which knows the role's user only"
 EXEMPT: Final[dict[str, dict[str, str]]] = {
     "producer": {
-        "tests/verbs/test_results.py::test_only_who_waits_for_a_job_hears_of_it": "it counts requests, and those"
+        "tests/queue/test_results.py::test_only_who_waits_for_a_job_hears_of_it": "it counts requests, and those"
         " of the tests' own user are more",
     },
     "worker": {

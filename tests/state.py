@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import redis
 
-from schedq.keys import QueueKeys
-from schedq.lifecycle import BROKEN, CANCELLED, COMPLETED, FAILED, PENDING, PLACES, PROCESSING
+from schedq.model.keys import QueueKeys
+from schedq.model.lifecycle import BROKEN, CANCELLED, COMPLETED, FAILED, JOB_STATES, PENDING, PROCESSING
 
 LAWS: Final = ("places", "status", "leases", "tokens", "totals", "ttl", "layout", "caps", "paused", "schedules")
 
@@ -101,7 +101,7 @@ class State:
 
     def places(self) -> dict[str, list[str]]:
         """The ids in every place that holds any."""
-        return {place: ids for place in PLACES if (ids := self.ids(place))}
+        return {place: ids for place in JOB_STATES if (ids := self.ids(place))}
 
     def jobs(self) -> dict[str, Key]:
         """The keys of jobs, by id."""
@@ -125,7 +125,7 @@ class State:
 
     def _entries(self) -> Iterator[tuple[str, str]]:
         is_long = len(self.ids(PENDING)) > _LONG_PENDING
-        for place in PLACES:
+        for place in JOB_STATES:
             for job_id in self.ids(place):
                 if not (is_long and place == PENDING and self.job(job_id).get("status") == CANCELLED):
                     yield job_id, place
@@ -166,7 +166,7 @@ class State:
 
     def _totals(self) -> Iterator[str]:
         """What was counted is what is there, if nothing was trimmed and no other program took part."""
-        count = Counter({place: len(self.ids(place)) for place in PLACES})
+        count = Counter({place: len(self.ids(place)) for place in JOB_STATES})
         totals = Counter(self.totals())
         there = len({job_id for job_id, _ in self._entries()})
         if totals["enqueued_total"] != there + totals["purged_total"]:

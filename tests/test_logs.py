@@ -14,7 +14,7 @@ from datetime import datetime
 import click
 import pytest
 
-from schedq.cli import logs
+from schedq.cli import daemon
 from schedq.logs import JobFields
 from schedq.testing import as_job
 
@@ -40,7 +40,7 @@ def log_an_error() -> None:
 
 
 def test_text_is_a_line_with_time_level_and_sentence(written: Lines) -> None:
-    logs.set_up("text", 0)
+    daemon.set_up_logging("text", 0)
 
     logging.getLogger("schedq").warning("job %s: %s", "j1", "lease ended")
 
@@ -49,7 +49,7 @@ def test_text_is_a_line_with_time_level_and_sentence(written: Lines) -> None:
 
 
 def test_json_is_an_object_per_line(written: Lines) -> None:
-    logs.set_up("json", 0)
+    daemon.set_up_logging("json", 0)
 
     logging.getLogger("schedq").error("job %s: größer\nund zwei", "j1")
     log_an_error()
@@ -63,7 +63,7 @@ def test_json_is_an_object_per_line(written: Lines) -> None:
 
 
 def test_no_text_can_pass_for_another_line_or_steer_a_terminal(written: Lines) -> None:
-    logs.set_up("text", 0)
+    daemon.set_up_logging("text", 0)
 
     logging.getLogger("schedq").info("job %s: %s", "j1", "bad\r\n00:00:00.000 ERROR   forged\x1b[2J\x9b\u202e\ud800")
 
@@ -72,7 +72,7 @@ def test_no_text_can_pass_for_another_line_or_steer_a_terminal(written: Lines) -
 
 
 def test_no_json_can_steer_a_terminal(written: Lines) -> None:
-    logs.set_up("json", 0)
+    daemon.set_up_logging("json", 0)
 
     logging.getLogger("schedq").info("%s", "\x1b[2J\x9b\u202e\u2028\ud800")
 
@@ -83,7 +83,7 @@ def test_no_json_can_steer_a_terminal(written: Lines) -> None:
 
 
 def test_the_lines_of_a_traceback_are_set_in(written: Lines) -> None:
-    logs.set_up("text", 0)
+    daemon.set_up_logging("text", 0)
 
     log_an_error()
 
@@ -103,7 +103,7 @@ def test_the_lines_of_a_traceback_are_set_in(written: Lines) -> None:
     ],
 )
 def test_v_says_more(written: Lines, verbosity: int, seen: list[str]) -> None:
-    logs.set_up("json", verbosity)
+    daemon.set_up_logging("json", verbosity)
 
     for level in (logging.DEBUG, logging.INFO):
         logging.getLogger("schedq").log(level, "x")
@@ -115,7 +115,7 @@ def test_v_says_more(written: Lines, verbosity: int, seen: list[str]) -> None:
 
 
 def test_quiet_leaves_warnings_and_errors(written: Lines) -> None:
-    logs.set_up("text", 0, quiet=True)
+    daemon.set_up_logging("text", 0, quiet=True)
 
     for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
         logging.getLogger("schedq").log(level, "x")
@@ -125,12 +125,12 @@ def test_quiet_leaves_warnings_and_errors(written: Lines) -> None:
 
 def test_quiet_and_verbose_exclude_each_other() -> None:
     with pytest.raises(click.UsageError, match="--quiet and -v exclude each other"):
-        logs.set_up("text", 1, quiet=True)
+        daemon.set_up_logging("text", 1, quiet=True)
 
 
 def test_setting_up_twice_writes_each_line_once(written: Lines) -> None:
-    logs.set_up("text", 0)
-    logs.set_up("text", 0)
+    daemon.set_up_logging("text", 0)
+    daemon.set_up_logging("text", 0)
 
     logging.getLogger("schedq").info("once")
 
@@ -138,7 +138,7 @@ def test_setting_up_twice_writes_each_line_once(written: Lines) -> None:
 
 
 def test_a_line_in_a_handler_has_the_fields_of_its_job(written: Lines) -> None:
-    logs.set_up("json", 0)
+    daemon.set_up_logging("json", 0)
 
     with as_job("j1", attempts=2):
         logging.getLogger("application").warning("sent", extra={"mail": 7, "task": "mine", "what": object()})
@@ -167,7 +167,7 @@ def test_the_same_fields_reach_an_applications_own_formatter() -> None:
 
 
 def test_what_no_json_can_hold_is_still_a_line(written: Lines) -> None:
-    logs.set_up("json", 0)
+    daemon.set_up_logging("json", 0)
 
     logging.getLogger("application").warning("x", extra={"ratio": math.nan})
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from freezegun import freeze_time
 
-from schedq import AsyncQueue, Discard, Fixed, JobFailed, Queue, UsageError, clocks, current_job
+from schedq import AsyncQueue, Discard, Fixed, JobFailed, Queue, UsageError, current_job
+from schedq.model import times
 from schedq.testing import as_job, run_due, wall_clock
 from tests.conftest import MakeQueue
 from tests.doors import Handle
@@ -79,7 +80,7 @@ def test_a_clock_that_shows_another_time_in_any_way_is_noticed(
     queue.enqueue({}, delay=60)
     assert run_due(queue.queue) == 0
 
-    monkeypatch.setattr(time, "time", lambda: clocks.wall() + 61)
+    monkeypatch.setattr(time, "time", lambda: times.wall() + 61)
 
     with pytest.raises(UsageError, match="1 delayed job can't become due"):
         run_due(queue.queue)
@@ -110,7 +111,7 @@ def test_a_year_of_retries_in_a_second(queue: Handle) -> None:
             raise ConnectionError("not yet")
         return "at last"
 
-    began = clocks.monotonic()
+    began = times.monotonic()
     with freeze_time("2026-01-01") as frozen:
         job = stubborn.enqueue()
         while run_due(queue.queue):
@@ -118,7 +119,7 @@ def test_a_year_of_retries_in_a_second(queue: Handle) -> None:
         assert job.result(0) == "at last"
 
     assert days == list(range(1, 366))
-    assert clocks.monotonic() - began < 30
+    assert times.monotonic() - began < 30
 
 
 def test_async_handlers_run_and_time_passes_for_them(queue: Handle) -> None:
@@ -311,12 +312,12 @@ def test_handlers_know_their_job_and_nobody_does_afterwards(queue: Handle) -> No
 
 def test_under_a_frozen_clock_calls_still_wait_and_time_out_in_real_time(queue: Handle) -> None:
     with freeze_time("2026-01-01"):
-        began = clocks.monotonic()
+        began = times.monotonic()
         assert queue.claim(timeout_ms=150) is None
         job_id = queue.enqueue({})
         assert not queue.wait(job_id, 0.15)
         assert list(queue.events(timeout=0.1)) == []
-        took = clocks.monotonic() - began
+        took = times.monotonic() - began
         assert time.monotonic() == time.monotonic()  # frozen, indeed
 
     assert 0.4 <= took < 20
@@ -328,7 +329,7 @@ def test_under_a_frozen_clock_a_worker_meets_its_timeouts(queue: Handle) -> None
 
     @queue.task(timeout=0.05, max_attempts=1)
     def stuck() -> None:
-        clocks.sleep(0.2)
+        times.sleep(0.2)
 
     @queue.task
     def later() -> None: ...

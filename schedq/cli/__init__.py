@@ -5,57 +5,54 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections import UserDict
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
 from typing import Final
 
 import click
 
 from schedq import __version__
-from schedq.cli.completion import VARIABLE
-from schedq.cli.show import harmless
+from schedq.cli.lazy_group import VARIABLE, LazyGroup
 from schedq.errors import SchedqError
+from schedq.model.escaping import harmless
 
-_ROOMS: Final = {
-    **{name: name for name in ("worker", "promoter", "enqueue", "stats", "jobs", "job", "why", "forecast")},
-    "requeue": "requeue",
-    "cancel": "cancel",
-    "reschedule": "reschedule",
-    "pause": "pausing",
-    "resume": "pausing",
-    "purge": "purge",
-    "export": "carrying",
-    "import": "carrying",
-    **{name: name for name in ("workers", "tail", "top", "dashboard")},
-    **{name: name for name in ("schedules", "cron", "doctor", "health", "exporter", "server", "completion", "demo")},
+_TABLE: Final = {
+    "worker": ("worker", "Run the jobs of the queues that APP (module:object) names."),
+    "promoter": ("worker:promoter", "Wake due jobs and take back those of dead workers, without application code."),
+    "enqueue": ("enqueue", "Store jobs, to run now or later."),
+    "stats": ("stats", "Depths, totals and live workers; of all queues, or of one."),
+    "jobs": ("jobs", "List the jobs of a queue, by state, page by page."),
+    "job": ("jobs:job", "Show all that is stored of one job."),
+    "why": ("jobs:why", "Say why a job is not running."),
+    "forecast": ("forecast", "Show what is due when, as a bar chart."),
+    "requeue": ("job_actions:requeue", "Give failed or cancelled jobs a new life."),
+    "cancel": ("job_actions:cancel", "Cancel jobs that wait; ask running ones to stop."),
+    "reschedule": ("job_actions:reschedule", "Give delayed jobs another time."),
+    "pause": ("stats:pause", "Let no worker take jobs of a queue."),
+    "resume": ("stats:resume", "Let workers take jobs again."),
+    "purge": ("job_actions:purge", "Delete every job of a queue, or those of a filter."),
+    "export": ("enqueue:export", "Write jobs as JSON lines."),
+    "import": ("enqueue:import_", "Store jobs from JSON lines, as export writes them."),
+    "workers": ("stats:workers", "The live workers and what each runs; ask one to stop."),
+    "tail": ("tail", "What happens in a queue, as it happens, until Ctrl-C."),
+    "top": ("top", "A live screen: throughput, depths, lateness, workers, slow and failing tasks."),
+    "dashboard": ("servers:dashboard", "Serve the queues of a Redis to a browser."),
+    "schedules": ("schedules", "Look at schedules and steer them."),
+    "cron": ("schedules.show:cron", "Explain a cron expression and show its next slots."),
+    "doctor": ("doctor", "Say what is wrong with a Redis and its queues, and what to do."),
+    "health": ("stats:health", "Ask whether a worker gets on: exit code 0 or 1."),
+    "exporter": ("servers:exporter", "Serve metrics of all queues at one Redis, for Prometheus."),
+    "server": ("servers:server", "Start the embedded server of a folder, or end it."),
+    "help": ("help:show_page", "Show the handbook's pages."),
+    "completion": ("lazy_group:completion", "Print a shell's completion script."),
+    "demo": ("demo", "Watch schedq work: pictures, mail and webhooks, and a worker that is killed."),
 }
-"""Which module has which command; what belongs together stands together in the help."""
-
-
-class _Commands(UserDict[str, click.Command]):
-    """The commands by name. Each is imported when it is asked for: most of their start would go into the others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.data = dict.fromkeys(_ROOMS, click.Command(None))
-
-    def __getitem__(self, name: str) -> click.Command:
-        found = getattr(import_module(f"schedq.cli.{_ROOMS[name]}"), "import_" if name == "import" else name)
-        assert isinstance(found, click.Command)
-        return found
-
-
-class _InOrder(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """As they stand: what belongs together, together."""
-        return list(self.commands)
+"""The commands, each in its module of this package; those that belong together are listed together."""
 
 
 @click.group(
-    cls=_InOrder,
-    commands=_Commands(),
+    cls=LazyGroup,
+    table=_TABLE,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, prog_name="schedq")
@@ -83,13 +80,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SchedqError as error:
         _leave(f"schedq: {error}", 1)
     except OSError as error:  # such as a full disk behind standard output
-        _drop_output()
+        drop_output()
         _leave(f"schedq: {error}", 1)
     sys.exit(code)
 
 
-def _drop_output() -> None:
-    """What could not be written would be tried again as we end, and that failure decide the exit code."""
+def drop_output() -> None:
+    """Discard unwritten output: the interpreter would flush it again at exit, and fail with another exit code."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
 
 import click
 from rich.table import Table
 from rich.text import Text
 
-from schedq.cli import show
-from schedq.cli.options import json_option, redis_option
-from schedq.cli.queues import must_be_known, visited
-from schedq.cli.typed import QUEUE_NAME
+from schedq.cli import output
+from schedq.cli.params import QUEUE_NAME, json_option, redis_option
+from schedq.cli.queues import must_be_known, open_queue, wrong_usage
 from schedq.connection.address import Address
+from schedq.doctor.checks import LEVELS, Finding
 from schedq.doctor.examination import SAMPLE, Report, examine
-from schedq.doctor.finding import LEVELS, Finding
 from schedq.doctor.roles import EVERY_QUEUE, ROLES, setuser
-from schedq.errors import SchedqError, UsageError
-from schedq.keys import checked_name
+from schedq.errors import SchedqError
+from schedq.inspect import display
+from schedq.model import escaping
+from schedq.model.keys import checked_name
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 @click.command(
-    short_help="Say what is wrong with a Redis and its queues, and what to do.",
     epilog="""\b
 Examples:
   schedq doctor
@@ -62,12 +61,12 @@ def doctor(
     names: tuple[str, ...],
     sample: int,
     ignored: tuple[str, ...],
-    acl: bool,  # noqa: FBT001 - click's way
+    acl: bool,
     role: str | None,
     queue_name: str,
     user: str | None,
     redis_url: str | None,
-    as_json: bool,  # noqa: FBT001
+    as_json: bool,
 ) -> None:
     """Examine the Redis server and the queues NAME, or all there are; change nothing.
 
@@ -79,43 +78,34 @@ def doctor(
         return
     if role or user or queue_name != EVERY_QUEUE:
         raise click.UsageError("--role, --queue and --user go with --acl")
-    _must_be_known(names, redis_url)
-    try:
+    for name in names:
+        with suppress(SchedqError), open_queue(name, redis_url) as queue:  # what Redis refuses is the examination's
+            must_be_known(queue, redis_url)
+    with wrong_usage():
         report = examine(redis_url, names, sample=sample)
-    except UsageError as error:
-        raise click.UsageError(str(error)) from error
     wanting = [finding for finding in report.findings if finding.level != "note" and finding.code not in ignored]
     if as_json:
-        show.out_json({"redis": report.redis, "is_healthy": not wanting, **_plain(report), "ignored": list(ignored)})
+        output.show_json({"redis": report.redis, "is_healthy": not wanting, **asdict(report), "ignored": list(ignored)})
     else:
         _show(report, ignored)
     if wanting:
         raise click.exceptions.Exit(1)
 
 
-def _plain(report: Report) -> dict[str, Any]:
-    return {
-        "queues": report.queues,
-        "server": report.server,
-        "findings": [asdict(finding) for finding in report.findings],
-        "limits": report.limits,
-    }
-
-
 def _show(report: Report, ignored: tuple[str, ...]) -> None:
     about = " ".join(str(report.server.get(name, "")) for name in ("server", "version")).strip()
-    show.out(show.heading(f"{report.redis}{about and f', {about}'}; {show.count(len(report.queues), 'queue')}"))
+    output.show(output.heading(f"{report.redis}{about and f', {about}'}; {display.count(len(report.queues), 'queue')}"))
     for finding in report.findings:
-        show.out("", _entry(finding, is_ignored=finding.code in ignored))
+        output.show("", _entry(finding, is_ignored=finding.code in ignored))
     if report.limits:
-        show.out("", *(Text(show.harmless(words)) for words in report.limits))
+        output.show("", *(Text(escaping.harmless(words)) for words in report.limits))
     counts = [
-        show.count(count, level)
+        display.count(count, level)
         for level in LEVELS
         if (count := sum(finding.level == level and finding.code not in ignored for finding in report.findings))
     ]
     accepted = sum(finding.code in ignored for finding in report.findings)
-    show.out("", ", ".join([*(counts or ["nothing to act on"]), *([f"{accepted} ignored"] if accepted else [])]))
+    output.show("", ", ".join([*(counts or ["nothing to act on"]), *([f"{accepted} ignored"] if accepted else [])]))
 
 
 def _entry(finding: Finding, *, is_ignored: bool) -> Table:
@@ -124,19 +114,14 @@ def _entry(finding: Finding, *, is_ignored: bool) -> Table:
     grid.add_column(overflow="fold")
     where = f"queue {finding.queue}: " if finding.queue else ""
     level = "ignored" if is_ignored else finding.level
-    grid.add_row(Text(level, _STYLES.get(level, "dim")), Text(show.harmless(f"{where}{finding.says} [{finding.code}]")))
+    grid.add_row(
+        Text(level, _STYLES.get(level, "dim")), Text(escaping.harmless(f"{where}{finding.says} [{finding.code}]"))
+    )
     if finding.examples:
-        grid.add_row("", Text(show.harmless(", ".join(finding.examples)), "dim"))
-    grid.add_row("", Text(show.harmless(finding.means)))
-    grid.add_row("", Text(show.harmless(f"→ {finding.remedy}")))
+        grid.add_row("", Text(escaping.harmless(", ".join(finding.examples)), "dim"))
+    grid.add_row("", Text(escaping.harmless(finding.means)))
+    grid.add_row("", Text(escaping.harmless(f"→ {finding.remedy}")))
     return grid
-
-
-def _must_be_known(names: tuple[str, ...], redis_url: str | None) -> None:
-    """Refuse queues of which nothing is stored; a server that does not answer, or refuses, is the examination's."""
-    for name in names:
-        with suppress(SchedqError), visited(name, redis_url) as queue:
-            must_be_known(queue, redis_url)
 
 
 def _print_roles(
@@ -146,14 +131,12 @@ def _print_roles(
         raise click.UsageError("with --acl a queue is named by --queue")
     if user and not role:
         raise click.UsageError("--user names one user: say which role it has, with --role")
-    try:
+    with wrong_usage():
         if queue != EVERY_QUEUE:
             checked_name(queue)
         if user is not None and (not user.isprintable() or not user or " " in user):
             raise click.UsageError(f"{user!r} can't be a user's name")
         tagged = Address(redis_url).is_cluster
-    except UsageError as error:
-        raise click.UsageError(str(error)) from error
     wanted = [ROLES[role]] if role else list(ROLES.values())
     lines = [setuser(one, queue, user=user, tagged=tagged) for one in wanted]
     if as_json:
@@ -162,9 +145,9 @@ def _print_roles(
             | {"commands": list(one.commands(queue))}
             for one, line in zip(wanted, lines, strict=True)
         ]
-        show.out_json({"roles": found})
+        output.show_json({"roles": found})
         return
     for line in lines:
-        show.line(line)
+        output.line(line)
     names_of = ", ".join(line.split()[2] for line in lines)
-    show.warn(f"for redis-cli, on each server; none has a password yet: ACL SETUSER NAME >PASSWORD, for {names_of}")
+    output.warn(f"for redis-cli, on each server; none has a password yet: ACL SETUSER NAME >PASSWORD, for {names_of}")

@@ -1,32 +1,51 @@
-"""`schedq enqueue`: new jobs from the shell."""
+"""`schedq enqueue`, `export` and `import`: jobs as JSON, into a queue and out of it."""
 
 from __future__ import annotations
 
 import io
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
-from datetime import datetime, timedelta
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, TextIO
 
 import click
 
-from schedq.backoff import Plan, Steps
-from schedq.cli import show
-from schedq.cli.options import json_option, redis_option, time_options
-from schedq.cli.queues import used, warn_if_new, warn_if_no_task
-from schedq.cli.typed import DURATION, DURATIONS, JOB_ID, QUEUE_NAME, Json, from_json
-from schedq.durability import LEVELS, Durability
+from schedq.cli import output
+from schedq.cli.params import (
+    DURATION,
+    DURATIONS,
+    JOB_ID,
+    QUEUE_NAME,
+    FilterOptions,
+    delay_option,
+    filter_options,
+    from_json,
+    json_of,
+    json_option,
+    redis_option,
+    run_at_option,
+    state_option,
+)
+from schedq.cli.queues import must_be_known, open_or_create, open_queue, warn_if_mistyped, warn_if_new, warn_if_no_task
 from schedq.errors import NotAcknowledged, QueueFull, SchedqError
-from schedq.queue import Queue
-from schedq.registry import is_task_call
+from schedq.inspect import display
+from schedq.inspect.export import exported
+from schedq.inspect.search import STATES
+from schedq.model.backoff import Steps
+from schedq.model.durability import LEVELS
+from schedq.model.tasks import is_task_call
+from schedq.queue.queue import Queue
 
 _BATCH: Final = 1000
+_PAGE: Final = 150
+_MOST_NAMED: Final = 20
+_OF_OWN_IDS: Final = ("job_id", "must_create", "reuse_id")
+"""Options that several jobs can't share."""
 
 
 @click.command(
-    short_help="Store jobs, to run now or later.",
     epilog="""\b
 Examples:
   schedq enqueue emails '{"to": "ada@example.org"}' --delay 5m
@@ -38,9 +57,10 @@ Examples:
 @click.argument("payload", required=False)
 @click.option("--lines", is_flag=True, help="One payload on each line of standard input.")
 @click.option("--task", metavar="T", help="Call the task of this name, instead of a PAYLOAD.")
-@click.option("--args", type=Json(list, "JSON array"), metavar="ARRAY", help="Its positional arguments, JSON.")
-@click.option("--kwargs", type=Json(dict, "JSON object"), metavar="OBJECT", help="Its keyword arguments, JSON.")
-@time_options
+@click.option("--args", type=json_of(list, "JSON array"), metavar="ARRAY", help="Its positional arguments, JSON.")
+@click.option("--kwargs", type=json_of(dict, "JSON object"), metavar="OBJECT", help="Its keyword arguments, JSON.")
+@delay_option
+@run_at_option
 @click.option(
     "--id", "job_id", type=JOB_ID, metavar="ID", help="Your own id: sent again with the same payload, nothing changes."
 )
@@ -55,21 +75,13 @@ Examples:
 def enqueue(
     name: str,
     payload: str | None,
-    lines: bool,  # noqa: FBT001 - click passes flags by name
+    lines: bool,
     task: str | None,
     args: list[Any] | None,
     kwargs: dict[str, Any] | None,
-    delay: timedelta | None,
-    run_at: datetime | None,
-    job_id: str | None,
-    must_create: bool,  # noqa: FBT001
-    reuse_id: bool,  # noqa: FBT001
-    max_attempts: int | None,
-    backoff: tuple[float, ...] | None,
-    timeout: timedelta | None,
-    durability: Durability | None,
     redis_url: str | None,
-    as_json: bool,  # noqa: FBT001
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Store jobs in the queue NAME, to run now or later, and print their ids.
 
@@ -77,126 +89,224 @@ def enqueue(
     calls a task of the application. A queue that is new here, and a task that no live worker knows, are warned of; the
     job is stored, as it may come before the first worker.
     """
-    _check_one_source(payload, task, is_lines=lines)
-    if delay is not None and run_at is not None:
-        raise click.UsageError("give --delay or --run-at, not both")
+    given = [name for name, value in (("PAYLOAD", payload), ("--lines", lines), ("--task", task)) if value]
+    if not given:
+        raise click.UsageError("what shall the job be? give PAYLOAD, --lines or --task")
+    if len(given) > 1:
+        raise click.UsageError(f"give one of PAYLOAD, --lines and --task, not {' and '.join(given)}")
     if task is None and (args is not None or kwargs is not None):
         raise click.UsageError("--args and --kwargs are for --task")
-    if lines and job_id is not None:
-        raise click.UsageError("--id is for one job, and --lines brings many")
-    if (must_create or reuse_id) and job_id is None:
-        raise click.UsageError("--must-create and --reuse-id are for an --id of your own")
-    if must_create and reuse_id:
-        raise click.UsageError("give --must-create or --reuse-id, not both")
-    if timeout is not None and not timeout:
-        raise click.BadParameter("it must be more than 0", param_hint="--timeout")
-    plan: Plan | None = None if backoff is None else Steps(backoff)
-    options: dict[str, Any] = {
-        "delay": delay,
-        "run_at": run_at,
-        "max_attempts": max_attempts,
-        "backoff": plan,
-        "timeout": timeout,
-        "durability": durability,
-    }
+    _check_options(**options, is_many=lines)
+    if options["backoff"] is not None:
+        options["backoff"] = Steps(options["backoff"])
     if lines:
         _enqueue_lines(name, redis_url, options, as_json=as_json)
         return
-    found = _payload(payload) if task is None else _call(task, args, kwargs)
-    with used(name, redis_url) as queue:
-        _warn(queue, [found], redis_url)
-        stored = queue.enqueue(found, job_id=job_id, must_create=must_create, reuse_id=reuse_id, **options)
+    job = _job(payload, task, args=args, kwargs=kwargs)
+    with open_or_create(name, redis_url) as queue:
+        _warn(queue, [job], redis_url)
+        stored = queue.enqueue(job, **options)
     if as_json:
-        show.out_json({"queue": name, "id": stored})
+        output.show_json({"queue": name, "id": stored})
     else:
-        show.line(stored)
+        output.line(stored)
 
 
-def _check_one_source(payload: str | None, task: str | None, *, is_lines: bool) -> None:
-    given = [what for what, there in (("PAYLOAD", payload), ("--lines", is_lines), ("--task", task)) if there]
-    if len(given) != 1:
-        raise click.UsageError(
-            f"give one of PAYLOAD, --lines and --task, not {' and '.join(given)}"
-            if given
-            else "what shall the job be? give PAYLOAD, --lines or --task"
-        )
+def _job(payload: str | None, task: str | None, **arguments: object) -> Any:
+    """The payload of the only job."""
+    if task is not None:
+        return {"task": task} | {name: value for name, value in arguments.items() if value}
+    return from_json(_utf8(sys.stdin).read() if payload == "-" else payload or "")
 
 
-def _payload(text: str | None) -> Any:
-    return from_json(_standard_input().read() if text == "-" else text or "")
-
-
-def _call(task: str, args: list[Any] | None, kwargs: dict[str, Any] | None) -> dict[str, Any]:
-    call: dict[str, Any] = {"task": task}
-    if args:
-        call["args"] = args
-    if kwargs:
-        call["kwargs"] = kwargs
-    return call
-
-
-def _standard_input() -> TextIO:
-    if sys.stdin is None:
-        raise click.UsageError("standard input is closed")
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        # Bytes that are no UTF-8 come through, to be refused as such with the number of their line.
-        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
-    return sys.stdin
+def _check_options(
+    *,
+    delay: object,
+    run_at: object,
+    job_id: object,
+    must_create: bool,
+    reuse_id: bool,
+    timeout: object,
+    is_many: bool,
+    **_: object,
+) -> None:
+    """Refuse options that exclude each other."""
+    mistakes = {
+        "give --delay or --run-at, not both": delay is not None and run_at is not None,
+        "--id is for one job, and --lines brings many": is_many and job_id is not None,
+        "--must-create and --reuse-id are for an --id of your own": (must_create or reuse_id) and job_id is None,
+        "give --must-create or --reuse-id, not both": must_create and reuse_id,
+    }
+    for mistake, is_made in mistakes.items():
+        if is_made:
+            raise click.UsageError(mistake)
+    if timeout is not None and not timeout:
+        raise click.BadParameter("it must be more than 0", param_hint="--timeout")
 
 
 def _enqueue_lines(name: str, redis_url: str | None, options: dict[str, Any], *, as_json: bool) -> None:
-    """Store a job for each line, a batch at a time; what was stored before a mistake is printed, and stays."""
+    """Store a job for each line, a batch at a time. Jobs stored before a mistake stay, and their ids are printed."""
     ids: list[str] = []
 
-    def stored(some: list[str]) -> None:
-        if as_json:
-            ids.extend(some)
-        else:
-            for job_id in some:
-                show.line(job_id)
+    def stored(some: Iterable[str]) -> None:
+        for job_id in some:
+            ids.append(job_id)
+            if not as_json:
+                output.line(job_id)
 
-    with ExitStack() as end:
+    try:
+        with open_or_create(name, redis_url) as queue:
+            _store(
+                queue, {name: value for name, value in options.items() if name not in _OF_OWN_IDS}, stored, redis_url
+            )
+    finally:
         if as_json:
-            end.callback(lambda: show.out_json({"queue": name, "ids": ids}))
-        with used(name, redis_url) as queue:
-            _store(queue, options, stored, redis_url)
+            output.show_json({"queue": name, "ids": ids})
+
+
+def _store(
+    queue: Queue, options: dict[str, Any], stored: Callable[[Iterable[str]], None], redis_url: str | None
+) -> None:
+    count = 0
+    payloads = _payloads(_utf8(sys.stdin))
+    try:
+        while batch := list(islice(payloads, _BATCH)):
+            if not count:
+                _warn(queue, batch, redis_url)
+            stored(queue.enqueue_many(batch, **options))
+            count += len(batch)
+    except (QueueFull, NotAcknowledged) as error:
+        stored(error.stored)
+        raise
+    except (SchedqError, click.ClickException) as error:
+        raise click.ClickException(f"{error}; {display.count(count, 'job')} before it stored") from error
 
 
 def _warn(queue: Queue, payloads: Iterable[Any], redis_url: str | None) -> None:
-    """Say what may be mistyped. The first job of a queue may come before its first worker, so it is stored."""
-    with suppress(SchedqError):  # who may enqueue need not be allowed to look
+    """Warn of names that may be mistyped. The job is stored anyway, as it may come before the first worker."""
+    with suppress(SchedqError):  # a user that may enqueue need not be allowed to look
         warn_if_new(queue, redis_url)
         warn_if_no_task(queue, [payload["task"] for payload in payloads if is_task_call(payload)])
 
 
-def _store(queue: Queue, options: dict[str, Any], stored: Callable[[list[str]], None], redis_url: str | None) -> None:
-    count = 0
-    payloads = _parsed(_standard_input())
-    while True:
-        try:
-            batch = list(islice(payloads, _BATCH))
-            if not batch:
-                return
-            if not count:
-                _warn(queue, batch, redis_url)
-            some = queue.enqueue_many(batch, **options)
-        except (QueueFull, NotAcknowledged) as error:
-            stored(list(error.stored))
-            raise
-        except (SchedqError, click.ClickException) as error:
-            raise click.ClickException(f"{_said(error)}; {show.count(count, 'job')} before it stored") from error
-        stored(some)
-        count += len(some)
-
-
-def _said(error: Exception) -> str:
-    return error.format_message() if isinstance(error, click.ClickException) else str(error)
-
-
-def _parsed(lines: TextIO) -> Iterator[Any]:
+def _payloads(lines: TextIO) -> Iterator[Any]:
     for number, text in enumerate(lines, 1):
         if text.strip():
             try:
                 yield from_json(text)
             except click.BadParameter as error:
                 raise click.ClickException(f"line {number}: {error.message}") from error
+
+
+def _utf8(file: TextIO | None) -> TextIO:
+    """The file, decoded so that a line that is not UTF-8 can be refused by its number."""
+    if file is None:
+        raise click.UsageError("standard input is closed")
+    if isinstance(file, io.TextIOWrapper):
+        file.reconfigure(encoding="utf-8", errors="surrogateescape")
+    return file
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  schedq export emails > emails.jsonl
+  schedq export emails --state failed --older 7d > failed.jsonl""",
+    no_args_is_help=True,
+)
+@click.argument("name", type=QUEUE_NAME)
+@state_option(STATES, f"Only jobs of this state: {', '.join(STATES)}; may be given again.")
+@filter_options
+@redis_option
+def export(name: str, states: tuple[str, ...], filters: FilterOptions, redis_url: str | None) -> None:
+    """Write the jobs of the queue NAME to standard output, a JSON object on each line; `import` reads them.
+
+    Those that wait come in the order in which they run. Jobs that come, go or move meanwhile may be left out, or come
+    twice; pause the queue for an exact copy.
+    """
+    is_seen = sys.stdout.isatty()  # what is printed would run into a bar
+    count = 0
+    with open_queue(name, redis_url) as queue:
+        for state in dict.fromkeys(states or STATES):
+            with output.progress_bar(f"{state} jobs", 1, is_hidden=is_seen) as moved:
+                looked = 0
+                cursor: str | None = ""
+                while cursor is not None:
+                    page = queue.inspector.find(state, **filters.given(), limit=_PAGE, cursor=cursor or None)
+                    for job in page.jobs:
+                        output.show_json(exported(job, state))
+                    count += len(page.jobs)
+                    looked += page.looked
+                    cursor = page.cursor
+                    moved(looked, page.total)
+        if not count:
+            must_be_known(queue, redis_url)
+            if filters.task is not None:
+                warn_if_no_task(queue, [filters.task])
+
+
+@click.command(
+    "import",
+    epilog="""\b
+Examples:
+  schedq import emails < emails.jsonl
+  schedq import emails failed.jsonl --finished""",
+    no_args_is_help=True,
+)
+@click.argument("name", type=QUEUE_NAME)
+@click.argument("file", type=click.File("r", encoding="utf-8", errors="surrogateescape"), default="-")
+@click.option("--finished", is_flag=True, help="Finished jobs too: they wait as new ones; else they are skipped.")
+@redis_option
+@json_option
+def import_(name: str, file: TextIO, finished: bool, redis_url: str | None, as_json: bool) -> None:
+    """Store jobs in the queue NAME from FILE, or standard input: one JSON object on each line.
+
+    Jobs keep their ids, so a line that is there already changes nothing, and the same file may be given again. Delayed
+    jobs keep the instant at which they are due; one that ran when it was exported waits. A line that can't be meant is
+    named by its number, and nothing of it is stored; the others are, and the exit code is 1.
+    """
+    counts = Counter(stored=0, existed=0, skipped=0)
+    refused: dict[int, str] = {}
+    with open_or_create(name, redis_url) as queue:
+        warn_if_mistyped(queue, redis_url)
+        lines = enumerate(_utf8(file), 1)
+        while batch := list(islice(lines, _BATCH)):
+            entries = _entries(batch, refused)
+            try:
+                some = queue.inspector.import_jobs([*entries.values()], finished=finished)
+            except SchedqError as error:
+                first = batch[0][0]
+                raise click.ClickException(f"{error}; lines before {first} are stored, from there on maybe") from error
+            counts.update(stored=some.stored, existed=some.existed, skipped=some.skipped)
+            numbers = [*entries]
+            refused |= {numbers[entry]: why for entry, why in some.refused.items()}
+    _report_import(name, counts, dict(sorted(refused.items())), as_json=as_json)
+    if refused:
+        raise click.exceptions.Exit(1)
+
+
+def _entries(batch: list[tuple[int, str]], refused: dict[int, str]) -> dict[int, Any]:
+    """The entries of some lines by line number; lines that are not JSON are added to `refused`."""
+    entries: dict[int, Any] = {}
+    for number, text in batch:
+        if text.strip():
+            try:
+                entries[number] = from_json(text)
+            except click.BadParameter as error:
+                refused[number] = error.message
+    return entries
+
+
+def _report_import(name: str, counts: Counter[str], refused: dict[int, str], *, as_json: bool) -> None:
+    if as_json:
+        lines = [{"line": line, "error": why} for line, why in refused.items()]
+        output.show_json({"queue": name, **counts, "refused": lines})
+        return
+    for line, why in islice(refused.items(), _MOST_NAMED):
+        output.warn(f"line {line}: {why}")
+    if len(refused) > _MOST_NAMED:
+        output.warn(f"and {len(refused) - _MOST_NAMED:,} more lines")
+    there = f"; {counts['existed']:,} were there already" if counts["existed"] else ""
+    skipped = f"; {counts['skipped']:,} finished ones skipped" if counts["skipped"] else ""
+    bad = f"; {display.count(len(refused), 'line')} refused" if refused else ""
+    output.line(f"queue {name}: {display.count(counts['stored'], 'job')} stored{there}{skipped}{bad}")

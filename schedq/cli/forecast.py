@@ -8,15 +8,16 @@ from typing import Final
 import click
 from rich.table import Table
 
-from schedq.cli import show
-from schedq.cli.options import json_option, queue_option, redis_option
+from schedq.cli import output
+from schedq.cli.params import DURATION, json_option, queue_option, redis_option
 from schedq.cli.queues import queue_of_job
-from schedq.cli.typed import DURATION
-from schedq.operations.forecast import Bucket, Forecast
+from schedq.inspect import display
+from schedq.inspect.forecast import Bucket, Forecast
+from schedq.model.times import span
 
 _BAR: Final = 50
 _SHORT_BAR: Final = 40
-"""What 80 columns have room for, beside numbers of seven digits."""
+"""What fits into 80 columns next to numbers of seven digits."""
 _NARROW: Final = 92
 _DAY_MS: Final = 86_400_000
 _DAY: Final = len("2030-01-01")
@@ -25,7 +26,6 @@ _JOB, _SLOT = "█", "░"
 
 
 @click.command(
-    short_help="Show what is due when, as a bar chart.",
     epilog="""\b
 Examples:
   schedq forecast 24h
@@ -36,42 +36,42 @@ Examples:
 @queue_option
 @redis_option
 @json_option
-def forecast(within: timedelta, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:  # noqa: FBT001
+def forecast(within: timedelta, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
     """What comes due within the time D from now (90m, 24h, 7d; at most 31d): delayed jobs, and slots of schedules."""
     with queue_of_job(queue_name, redis_url) as queue:
         found, name = queue.inspector.forecast(within), queue.name
     if as_json:
-        show.out_json({"queue": name, **found.to_dict()})
+        output.show_json({"queue": name, **found.to_dict()})
         return
-    slots = f"{show.count(found.slots, 'slot')} of {show.count(found.schedules, 'schedule')}"
-    jobs = show.count(found.delayed, "delayed job")
-    show.out(show.heading(f"queue {name}, the next {show.span(found.until_ms - found.now_ms)}: {jobs}, {slots}"))
-    if found.delayed or found.slots:
-        show.out(_chart(found), "", show.heading("busiest minutes"), _busiest(found))
+    slots = f"{display.count(found.slots, 'slot')} of {display.count(found.schedules, 'schedule')}"
+    jobs = display.count(found.delayed, "delayed job")
+    output.show(output.heading(f"queue {name}, the next {span(found.until_ms - found.now_ms)}: {jobs}, {slots}"))
+    if found.busiest:
+        output.show(_chart(found), "", output.heading("busiest minutes"), _busiest(found))
     for text in _notes(found):
-        show.line(text)
+        output.line(text)
 
 
 def _chart(found: Forecast) -> Table:
     most = max(bucket.jobs for bucket in found.buckets)
-    longest = _BAR if show.width() >= _NARROW else _SHORT_BAR
+    longest = _BAR if output.width() >= _NARROW else _SHORT_BAR
     rows = [
         (_from(bucket, found), f"{bucket.delayed:,}", f"{bucket.slots:,}", _bar(bucket, most, longest))
         for bucket in found.buckets
     ]
-    return show.table(
+    return output.table(
         ["from", "delayed", "slots", f"{_JOB} delayed  {_SLOT} slots"], rows, right=("delayed", "slots"), times=(0,)
     )
 
 
 def _from(bucket: Bucket, found: Forecast) -> str:
-    """The first one begins before now, so that all begin at a round time."""
+    """Start of the bucket. The first one starts before now, so that all start at a round time."""
     length = _DAY if bucket.end_ms - bucket.start_ms >= _DAY_MS else _MINUTE
-    return show.moment(bucket.start_ms, found.now_ms)[:length]
+    return display.moment(bucket.start_ms, found.now_ms)[:length]
 
 
 def _bar(bucket: Bucket, most: int, longest: int) -> str:
-    """Both parts to scale; what is not nothing shows."""
+    """Both parts to scale; a part that is not zero has at least one character."""
     jobs, slots = (-(-count * longest // most) for count in (bucket.delayed, bucket.slots))
     return _JOB * jobs + _SLOT * slots
 
@@ -79,25 +79,26 @@ def _bar(bucket: Bucket, most: int, longest: int) -> str:
 def _busiest(found: Forecast) -> Table:
     rows = [
         (
-            show.moment(minute.start_ms, found.now_ms)[:_MINUTE],
-            show.roughly(max(minute.start_ms, found.now_ms + 1), found.now_ms),
+            display.moment(minute.start_ms, found.now_ms)[:_MINUTE],
+            display.roughly(max(minute.start_ms, found.now_ms + 1), found.now_ms),
             f"{minute.jobs:,}",
             f"{minute.delayed:,}",
             f"{minute.slots:,}",
         )
         for minute in found.busiest
     ]
-    return show.table(["at", "", "jobs", "delayed", "slots"], rows, right=("jobs", "delayed", "slots"), times=(0, 1))
+    return output.table(["at", "", "jobs", "delayed", "slots"], rows, right=("jobs", "delayed", "slots"), times=(0, 1))
 
 
 def _notes(found: Forecast) -> list[str]:
-    frequent = show.count(found.spread, "frequent schedule")
+    slots = display.count(found.slots - sum(bucket.slots for bucket in found.buckets), "slot")
+    frequent = display.count(found.spread, "frequent schedule")
     notes = {
-        f"{show.count(found.overdue, 'delayed job')} due already": found.overdue,
-        f"{show.count(found.overdue_slots, 'schedule')} with a slot that is due already": found.overdue_slots,
-        f"{show.count(found.later, 'delayed job')} due later": found.later,
-        f"slots of {frequent} are counted by the hour and spread evenly": found.spread,
-        f"{show.count(found.unread, 'schedule')} not looked at": found.unread,
+        f"{display.count(found.overdue, 'delayed job')} due already": found.overdue,
+        f"{display.count(found.overdue_slots, 'schedule')} with a slot that is due already": found.overdue_slots,
+        f"{display.count(found.later, 'delayed job')} due later": found.later,
+        f"more than is shown: {slots} of {frequent} are in no bar": found.spread,
+        f"{display.count(found.unread, 'schedule')} not looked at": found.unread,
         f"can't be read: {', '.join(found.damaged[:5])}; see schedq schedules ls": len(found.damaged),
     }
     return [text for text, count in notes.items() if count]

@@ -1,102 +1,91 @@
-"""`schedq jobs`: the jobs of a queue, page by page."""
+"""`schedq jobs`, `job` and `why`: jobs to look at, page by page or one alone."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from typing import Any, Final, cast
 
 import click
+from rich.table import Table
 
-from schedq.cli import show
-from schedq.cli.chosen import Chosen, bar, filter_options
-from schedq.cli.options import json_option, redis_option
-from schedq.cli.queues import must_be_known, visited, warn_if_no_task
-from schedq.cli.typed import QUEUE_NAME
-from schedq.job import JobRecord, whole
-from schedq.lifecycle import BROKEN, PLACES
-from schedq.operations.filters import STATES
-from schedq.operations.finding import USUALLY_LOOKED
-from schedq.operations.views import BrokenNote
-from schedq.queue import Queue
+from schedq.cli import output
+from schedq.cli.params import JOB_ID, QUEUE_NAME, FilterOptions, filter_options, json_option, queue_option, redis_option
+from schedq.cli.queues import all_names, must_be_known, open_queue, queue_of_job, warn_if_no_task
+from schedq.errors import Conflict
+from schedq.inspect import display
+from schedq.inspect.search import STATES, USUALLY_LOOKED
+from schedq.inspect.stats import BrokenNote
+from schedq.inspect.timeline import Timeline, TimelineEvent
+from schedq.inspect.why import Why
+from schedq.model import escaping
+from schedq.model.lifecycle import BROKEN, JOB_STATES
+from schedq.model.records import JobRecord, whole
+from schedq.model.tasks import is_task_call
+from schedq.model.times import span
+from schedq.queue.queue import Queue
 
-Column = tuple[str, Callable[[JobRecord, int], str]]
-
-
-def _attempts(record: JobRecord, _now: int) -> str:
-    return f"{record.attempts}" + (f" of {record.max_attempts}" if record.max_attempts else "")
-
-
-def _payload(record: JobRecord, _now: int) -> str:
-    return show.stored(record.fields, "payload")
-
-
-def _at(name: str) -> tuple[Column, Column]:
-    """Two columns: a local time, and how far away it is."""
-
-    def when(record: JobRecord) -> int:
-        return whole(getattr(record, name, 0) or record.fields.get(name))
-
-    return (
-        ("at", lambda record, now: show.clock(when(record), now)),
-        ("", lambda record, now: show.roughly(when(record), now)),
-    )
-
-
-def _named(title: str, pair: tuple[Column, Column]) -> tuple[Column, Column]:
-    return (title, pair[0][1]), pair[1]
-
-
-COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
-    "pending": (*_named("enqueued", _at("enqueued_at_ms")), ("attempts", _attempts), ("payload", _payload)),
-    "delayed": (*_named("due", _at("run_at_ms")), ("attempts", _attempts), ("payload", _payload)),
-    "processing": (
-        ("since", _at("started_at_ms")[1][1]),
-        ("attempts", _attempts),
-        ("worker", lambda record, _: record.worker or show.NOTHING),
-        ("payload", _payload),
-    ),
-    "completed": (
-        *_named("completed", _at("completed_at_ms")),
-        (
-            "result",
-            lambda record, _: show.stored(record.fields, "result") if record.fields else "its record has expired",
-        ),
-    ),
-    "failed": (
-        *_named("failed", _at("last_error_at_ms")),
-        ("attempts", _attempts),
-        ("error", lambda record, _: record.last_error.strip().partition("\n")[0] or show.NOTHING),
-    ),
-    "cancelled": (*_named("cancelled", _at("cancelled_at_ms")), ("attempts", _attempts), ("payload", _payload)),
+_COLUMNS: Final = {
+    "pending": ("enqueued_at_ms", ("enqueued", "", "attempts", "payload")),
+    "delayed": ("run_at_ms", ("due", "", "attempts", "payload")),
+    "processing": ("started_at_ms", ("since", "attempts", "worker", "payload")),
+    "completed": ("completed_at_ms", ("completed", "", "result")),
+    "failed": ("last_error_at_ms", ("failed", "", "attempts", "error")),
+    "cancelled": ("cancelled_at_ms", ("cancelled", "", "attempts", "payload")),
 }
-"""What a table shows beside the id, fitted to the state."""
-_TIMES: Final = ("", "enqueued", "due", "since", "completed", "failed", "cancelled")
+"""Of each state the instant that says most of a job in it, and the columns of `jobs` after the id."""
+_NO_QUEUE: Final = "there is no queue here"
+_TO_MS: Final = len("2030-01-01 09:00:00.000")
+_TIMES: Final = {
+    "enqueued": "enqueued_at_ms",
+    "due": "run_at_ms",
+    "promoted": "promoted_at_ms",
+    "started": "started_at_ms",
+    "lease renewed": "claimed_at_ms",
+    "taken back": "reclaimed_at_ms",
+    "asked to stop": "stop",
+    "completed": "completed_at_ms",
+    "cancelled": "cancelled_at_ms",
+}
+_SHOWN: Final = {
+    *(
+        "id",
+        "status",
+        "payload",
+        "attempts",
+        "max_attempts",
+        "result",
+        "result_error",
+        "last_error",
+        "last_error_at_ms",
+    ),
+    # Only the scripts need these; --json has them.
+    *("settled_move", "settled_token", "claim_token", "adopted_token", "request", "waiter", "released"),
+    *("worker", "crashes", "history", "traceback", "backoff", "timeout_ms", *_TIMES.values()),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some jobs of one state.
+    """A page of jobs of one state.
 
     Attributes:
-        state: the place they are in.
-        rows: the jobs, or notes for `broken`.
-        total: how many are there.
-        looked: how many of them were looked at, to find those that match.
-        cursor: where to look on; None at the end, and without a filter.
+        state: of the jobs.
+        rows: a JobRecord for each job; for `broken` a BrokenNote.
+        total: number of jobs in that state.
+        looked: number of jobs that were compared with the filter.
+        cursor: where the next page starts; None at the end, and without a filter.
     """
 
     state: str
-    rows: Sequence[JobRecord | BrokenNote]
+    rows: Sequence[Any]
     total: int
     looked: int = 0
     cursor: str | None = None
 
 
 @click.command(
-    short_help="List the jobs of a queue, by state, page by page.",
     epilog="""\b
 Examples:
   schedq jobs emails
@@ -108,10 +97,10 @@ Examples:
 @click.option(
     "--state",
     "states",
-    type=click.Choice(PLACES),
+    type=click.Choice(JOB_STATES),
     multiple=True,
     metavar="STATE",
-    help=f"One of {', '.join(PLACES)}; may be given again.",
+    help=f"One of {', '.join(JOB_STATES)}; may be given again.",
 )
 @filter_options
 @click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Jobs of each state to pass over.")
@@ -132,110 +121,107 @@ Examples:
 def jobs(
     name: str,
     states: tuple[str, ...],
-    task: str | None,
-    older: timedelta | None,
-    newer: timedelta | None,
-    text: str | None,
-    error: str | None,
+    filters: FilterOptions,
     offset: int,
     cursor: str | None,
     limit: int,
     look: int,
     redis_url: str | None,
-    as_json: bool,  # noqa: FBT001 - click passes flags by name
+    as_json: bool,
 ) -> None:
     """The jobs of the queue NAME, a page of each state: next to run first, finished ones newest first.
 
     Ages count since the enqueue of what waits, the start of what runs, and the end of what has finished. Texts are
     found as they are stored; case counts.
     """
-    chosen = Chosen(task, older, newer, text, error)
-    if chosen or cursor is not None:
-        if offset:
-            raise click.UsageError("--offset does not go with a filter; the next page is that of --cursor")
-        _list_chosen(name, redis_url, states, chosen, cursor=cursor, limit=limit, look=look, as_json=as_json)
+    if not filters and cursor is None:
+        _list_all(name, redis_url, states, offset=offset, limit=limit, as_json=as_json)
         return
-    with visited(name, redis_url) as queue:
-        found = queue.stats()
-        pages = [
-            _page(queue, state, cast("dict[str, int]", found)[f"{state}_depth"], offset, limit)
-            for state in dict.fromkeys(states or PLACES)
-        ]
+    if offset:
+        raise click.UsageError("--offset does not go with a filter; the next page is that of --cursor")
+    _list_matching(name, redis_url, states, filters, cursor=cursor, limit=limit, look=look, as_json=as_json)
+
+
+def _list_all(
+    name: str, redis_url: str | None, states: tuple[str, ...], *, offset: int, limit: int, as_json: bool
+) -> None:
+    """A page of each state."""
+    with open_queue(name, redis_url) as queue:
+        stats = queue.stats()
+        depths = cast("dict[str, int]", stats)
+        shown = dict.fromkeys(states or JOB_STATES)
+        pages = [_page(queue, state, depths[f"{state}_depth"], offset, limit) for state in shown]
         if not any(page.total for page in pages):
             must_be_known(queue, redis_url)
-    has_more = any(offset + limit < page.total for page in pages)
+    more = [page.state for page in pages if offset + limit < page.total]
     if as_json:
-        show.out_json(
-            {
-                "queue": name,
-                "jobs": [_plain(page.state, row) for page in pages for row in page.rows],
-                "totals": {page.state: page.total for page in pages},
-                "offset": offset,
-                "next_offset": offset + limit if has_more else None,
-            }
-        )
+        _show_json(name, pages, offset=offset, next_offset=offset + limit if more else None)
         return
     again = _again(name, redis_url, limit)
     for page in pages:
         if page.total or states:
-            _show(page, found["now_ms"], offset, limit, again)
+            rest = f"{again} --state {page.state} --offset {offset + limit}" if page.rows and page.state in more else ""
+            _show(page, stats["now_ms"], _range(page, offset), rest)
     if not states and not any(page.total for page in pages):
-        show.line(f"queue {name} holds no jobs")
+        output.line(f"queue {name} holds no jobs")
 
 
-def _list_chosen(
+def _list_matching(
     name: str,
     redis_url: str | None,
     states: tuple[str, ...],
-    chosen: Chosen,
+    filters: FilterOptions,
     *,
     cursor: str | None,
     limit: int,
     look: int,
     as_json: bool,
 ) -> None:
-    """Pages of the jobs that match a filter."""
+    """A page of the jobs of each state that match a filter."""
     if BROKEN in states:
         raise click.UsageError(f"notes of {BROKEN} ids can't be filtered")
     places = list(dict.fromkeys(states or STATES))
     if cursor is not None and len(places) != 1:
         raise click.UsageError("--cursor is of one state; name it with --state")
-    with visited(name, redis_url) as queue:
-        found = queue.stats()
+    with open_queue(name, redis_url) as queue:
+        now_ms = queue.stats()["now_ms"]
         pages: list[Page] = []
-        for number, state in enumerate(places):  # what a state leaves is for those that follow
+        for number, state in enumerate(places):  # what one state leaves, the next ones get
             share = max(1, (look - sum(page.looked for page in pages)) // (len(places) - number))
-            pages.append(_chosen_page(queue, state, chosen, cursor, limit, share))
+            pages.append(_matching_page(queue, state, filters, cursor, limit, share))
         if not any(page.total for page in pages):
             must_be_known(queue, redis_url)
-        if chosen.task is not None and not any(page.rows for page in pages):
-            warn_if_no_task(queue, [chosen.task])
+        if filters.task is not None and not any(page.rows for page in pages):
+            warn_if_no_task(queue, [filters.task])
     if as_json:
-        show.out_json(
-            {
-                "queue": name,
-                "jobs": [_plain(page.state, row) for page in pages for row in page.rows],
-                "totals": {page.state: page.total for page in pages},
-                "looked": {page.state: page.looked for page in pages},
-                "cursors": {page.state: page.cursor for page in pages if page.cursor},
-            }
-        )
+        looked = {page.state: page.looked for page in pages}
+        _show_json(name, pages, looked=looked, cursors={page.state: page.cursor for page in pages if page.cursor})
         return
-    again = _again(name, redis_url, limit) + chosen.typed()
-    for page in pages:
-        if page.rows or page.cursor or states:
-            _show_chosen(page, found["now_ms"], again)
-    if not states and not any(page.rows or page.cursor for page in pages):
-        show.line(f"queue {name} holds no such jobs{chosen.says()}")
+    again = _again(name, redis_url, limit) + filters.as_arguments()
+    shown = [page for page in pages if page.rows or page.cursor]
+    for page in pages if states else shown:
+        summary = f"{len(page.rows):,} found, {page.looked:,} of {page.total:,} looked at"
+        _show(page, now_ms, summary, f"{again} --state {page.state} --cursor {page.cursor}" if page.cursor else "")
+    if not states and not shown:
+        output.line(f"queue {name} holds no such jobs{filters.in_words()}")
 
 
-def _chosen_page(queue: Queue, state: str, chosen: Chosen, cursor: str | None, limit: int, look: int) -> Page:
+def _show_json(name: str, pages: Sequence[Page], **more: Any) -> None:
+    rows = [
+        {"state": page.state, **(asdict(row) if isinstance(row, BrokenNote) else output.plain(row))}
+        for page in pages
+        for row in page.rows
+    ]
+    output.show_json({"queue": name, "jobs": rows, "totals": {page.state: page.total for page in pages}, **more})
+
+
+def _matching_page(queue: Queue, state: str, filters: FilterOptions, cursor: str | None, limit: int, look: int) -> Page:
     rows: list[JobRecord] = []
     looked = total = 0
-    with bar(f"looking through {state} jobs", 1) as moved:
+    with output.progress_bar(f"looking through {state} jobs", 1) as moved:
         while True:
             left = min(look - looked, USUALLY_LOOKED)
-            some = queue.inspector.find(state, **chosen.options(), limit=limit - len(rows), cursor=cursor, look=left)
+            some = queue.inspector.find(state, **filters.given(), limit=limit - len(rows), cursor=cursor, look=left)
             rows += some.jobs
             looked, total, cursor = looked + some.looked, some.total, some.cursor
             if cursor is None or len(rows) >= limit or looked >= look:
@@ -243,61 +229,200 @@ def _chosen_page(queue: Queue, state: str, chosen: Chosen, cursor: str | None, l
             moved(looked, min(total, look))
 
 
-def _show_chosen(page: Page, now_ms: int, again: str) -> None:
-    show.out(show.heading(page.state))
-    if page.rows:
-        show.out(_table(page, now_ms))
-    show.line(f"{len(page.rows):,} found, {page.looked:,} of {page.total:,} looked at")
-    if page.cursor:
-        show.line(f"next page: {again} --state {page.state} --cursor {page.cursor}")
-    show.out("")
-
-
 def _page(queue: Queue, state: str, total: int, offset: int, limit: int) -> Page:
-    """A page, in as many requests as its bytes need: one answers 1 MiB at the most."""
+    """A page, in as many requests as its size needs: one reply has at most 1 MiB."""
     rows: list[Any] = []
     read = getattr(queue, f"list_{state}")
-    while len(rows) < limit and offset + len(rows) < total:
-        some = read(offset=offset + len(rows), limit=limit - len(rows))
-        if not some:
-            break
+    while len(rows) < min(limit, total - offset) and (some := read(offset=offset + len(rows), limit=limit - len(rows))):
         rows += some
     return Page(state, rows, total)
 
 
-def _plain(state: str, row: JobRecord | BrokenNote) -> dict[str, Any]:
-    return {"state": state, **(asdict(row) if isinstance(row, BrokenNote) else show.plain(row))}
-
-
-def _show(page: Page, now_ms: int, offset: int, limit: int, again: str) -> None:
-    show.out(show.heading(page.state))
+def _range(page: Page, offset: int) -> str:
     if not page.rows:
-        show.line(
-            f"none{f' from {offset:,} on' if page.total else ''}; {show.count(page.total, 'job')} in all\n".strip()
-        )
-        show.out("")
-        return
-    show.out(_table(page, now_ms))
+        return f"none{f' from {offset:,} on' if page.total else ''}; {display.count(page.total, 'job')} in all"
     last = offset + len(page.rows)
-    show.line(f"{offset + 1:,} to {last:,} of {max(page.total, last):,}")
-    if offset + limit < page.total:
-        show.line(f"next page: {again} --state {page.state} --offset {offset + limit}")
-    show.out("")
+    return f"{offset + 1:,} to {last:,} of {max(page.total, last):,}"
 
 
-def _table(page: Page, now_ms: int) -> Any:
+def _show(page: Page, now_ms: int, summary: str, next_page: str) -> None:
+    output.show(output.heading(page.state))
+    if page.rows:
+        output.show(_table(page, now_ms))
+    output.line(summary)
+    if next_page:
+        output.line(f"next page: {next_page}")
+    output.show("")
+
+
+def _table(page: Page, now_ms: int) -> Table:
     if page.state == BROKEN:
-        notes = [row for row in page.rows if isinstance(row, BrokenNote)]
-        rows = [(n.id, show.clock(n.at_ms, now_ms), show.roughly(n.at_ms, now_ms), n.reason) for n in notes]
-        return show.table(["id", "met", "", "reason"], rows, times=(1, 2))
-    columns = COLUMNS[page.state]
-    records = [row for row in page.rows if isinstance(row, JobRecord)]
-    cells = [(record.id, *(text(record, now_ms) for _, text in columns)) for record in records]
-    times = [number for number, (title, _) in enumerate(columns, 1) if title in _TIMES]
-    return show.table(["id", *(title for title, _ in columns)], cells, right=["attempts"], times=times)
+        notes = [(n.id, display.clock(n.at_ms, now_ms), display.roughly(n.at_ms, now_ms), n.reason) for n in page.rows]
+        return output.table(["id", "met", "", "reason"], notes, times=(1, 2))
+    field, titles = _COLUMNS[page.state]
+    cells = [_cells(record, field, titles, now_ms) for record in page.rows]
+    return output.table(["id", *titles], cells, right=["attempts"], times=(1, 2))
+
+
+def _cells(record: JobRecord, field: str, titles: tuple[str, ...], now_ms: int) -> list[str]:
+    at_ms = whole(getattr(record, field, 0) or record.fields.get(field))
+    clock, ago = display.clock(at_ms, now_ms), display.roughly(at_ms, now_ms)
+    texts = {
+        "": ago,
+        "since": ago,
+        "attempts": f"{record.attempts}" + (f" of {record.max_attempts}" if record.max_attempts else ""),
+        "worker": record.worker or display.NOTHING,
+        "payload": display.stored(record.fields, "payload"),
+        "result": display.stored(record.fields, "result") if record.fields else "its record has expired",
+        "error": record.last_error.strip().partition("\n")[0] or display.NOTHING,
+    }
+    return [record.id, *(texts.get(title, clock) for title in titles)]
 
 
 def _again(name: str, redis_url: str | None, limit: int) -> str:
     """The command as it was given; a URL that may hold a password is not repeated."""
     where = "" if redis_url is None else f" --redis {'URL' if '@' in redis_url else shlex.quote(redis_url)}"
     return f"schedq jobs {name}{where} --limit {limit}"
+
+
+@click.command(
+    epilog="Example:  schedq job 0d4s3…k8 --queue emails",
+    no_args_is_help=True,
+)
+@click.argument("job_id", metavar="ID", type=JOB_ID)
+@queue_option
+@redis_option
+@json_option
+def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
+    """All that is stored of the job ID: state, times, payload, result, error, and what it has been through."""
+    with queue_of_job(queue_name, redis_url) as queue:
+        record, line = queue.get_job(job_id), queue.inspector.timeline(job_id)
+        most = queue.inspector.why(job_id).max_attempts
+        name = queue.name
+    if record is None or line is None:
+        raise click.ClickException(
+            f"nothing is stored of job {job_id} in queue {name}: trimmed, purged, or never there"
+        )
+    if as_json:
+        found = {"queue": name, **output.plain(record), "fields": dict(record.fields)}
+        output.show_json({**found, "timeline": line.to_dict()})
+        return
+    now = line.now_ms
+    output.show(output.facts(_facts(name, record, now, most)))
+    _block("payload", display.pretty(record.fields.get("payload", "")))
+    if "result" in record.fields:
+        _block("result", display.pretty(record.fields["result"]))
+    if record.last_error:
+        _block(
+            f"last error, {display.moment(record.last_error_at_ms, now)}", escaping.harmless_lines(record.last_error)
+        )
+        if "traceback" in record.fields:
+            _block("traceback", escaping.harmless_lines(record.fields["traceback"].rstrip()))
+    if line.steps:
+        earlier = f", without the {display.count(line.earlier, 'attempt')} before" if line.earlier else ""
+        output.show("", output.heading(f"timeline{earlier}"), _timeline(line))
+
+
+def _facts(name: str, record: JobRecord, now_ms: int, most: int | None) -> list[tuple[str, str]]:
+    fields = record.fields
+    times = {what: whole(fields.get(field)) for what, field in _TIMES.items()}
+    if record.status != "processing":
+        del times["lease renewed"]
+    return [
+        ("job", record.id),
+        ("queue", name),
+        ("state", record.status or "none"),
+        ("task", record.payload["task"] if is_task_call(record.payload) else ""),
+        ("attempts", f"{record.attempts}" + (f" of {most}" if most else "")),
+        ("worker", record.worker),
+        ("leases lost", str(record.crashes) if record.crashes else ""),
+        *((what, display.moment(at_ms, now_ms)) for what, at_ms in times.items() if at_ms),
+        ("timeout", span(whole(fields["timeout_ms"])) if "timeout_ms" in fields else ""),
+        ("backoff", fields.get("backoff", "")),
+        ("result error", record.result_error),
+        *((field, text) for field, text in sorted(fields.items()) if field not in _SHOWN),
+    ]
+
+
+def _block(title: str, text: str) -> None:
+    output.show("", output.heading(title))
+    click.echo(escaping.harmless_lines(text))
+
+
+def _timeline(line: Timeline) -> Table:
+    rows = [(display.moment(event.at_ms, line.now_ms)[:_TO_MS], *_timeline_row(line, event)) for event in line.steps]
+    return output.table(["", "", "took", "worker", "note"], rows, whole=1, times=(0, 2))
+
+
+def _timeline_row(line: Timeline, event: TimelineEvent) -> tuple[str, str, str, str]:
+    attempt = event.attempt
+    if attempt is not None:
+        took = span(attempt.duration_ms)
+        return f"attempt {attempt.number}: {attempt.outcome}", took, attempt.worker, attempt.error
+    if event.at_ms > line.now_ms:
+        return event.what, "", "", display.apart(event.at_ms, line.now_ms)
+    late = line.promoted_at_ms - line.due_at_ms
+    return event.what, "", "", f"{span(late)} late" if event.what == "promoted" and late >= 0 else ""
+
+
+@click.command(
+    epilog="Example:  schedq why 0d4s3…k8 --queue emails",
+    no_args_is_help=True,
+)
+@click.argument("job_id", metavar="ID", type=JOB_ID)
+@queue_option
+@redis_option
+@json_option
+def why(job_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
+    """The one reason that the job ID is not running now; without --queue it is looked for in every queue.
+
+    Exit code 1: nothing is known of it.
+    """
+    names = all_names(redis_url) if queue_name is None else [queue_name]
+    found = _found(names, job_id, redis_url)
+    if as_json:
+        unknown = {"reason": "unknown", "text": _NO_QUEUE, "queue": None, "id": job_id}
+        output.show_json(unknown if found is None else found.to_dict())
+    elif found is not None and found.is_known:
+        _show_reason(found)
+    else:
+        if queue_name is not None:
+            with open_queue(queue_name, redis_url) as queue:
+                must_be_known(queue, redis_url)
+        where = f"queue {names[0]}" if len(names) == 1 else f"{len(names)} queues"
+        text = _NO_QUEUE if found is None else found.text
+        raise click.ClickException(f"job {job_id}, looked for in {where}: {text}")
+    if found is None or not found.is_known:
+        raise click.exceptions.Exit(1)
+
+
+def _found(names: list[str], job_id: str, redis_url: str | None) -> Why | None:
+    """The reason in the first queue that knows the job, else in the last queue; None if there is no queue.
+
+    Raises:
+        Conflict: no queue knows it, and one is too damaged to be read.
+    """
+    answer: Why | None = None
+    damage: Conflict | None = None
+    for name in names:
+        with open_queue(name, redis_url) as queue:
+            try:
+                answer = queue.inspector.why(job_id)
+            except Conflict as error:
+                damage = damage or error
+        if answer is not None and answer.is_known:
+            return answer
+    if damage is not None:
+        raise damage
+    return answer
+
+
+def _show_reason(found: Why) -> None:
+    output.line(f"job {found.id} in queue {found.queue}: {found.text}")
+    instants = {
+        name.removesuffix("_ms").replace("_", " "): display.moment(value, found.now_ms)
+        for name, value in found.facts.items()
+        if name.endswith(("_at_ms", "since_ms")) and value
+    }
+    if instants:
+        output.show(output.facts(instants.items()))

@@ -2,64 +2,72 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
-from difflib import get_close_matches
-from typing import Final
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from operator import attrgetter
+from typing import Any, Final
 
 import click
 
-from schedq.cli import show
+import schedq
+from schedq.cli import output
 from schedq.errors import Conflict, SchedqError, UsageError
-from schedq.queue import Queue
+from schedq.inspect.queue_names import nearest
+from schedq.model.settings import NO_QUEUE, RETRY_S
+from schedq.queue.queue import Queue, QueueBase
 
-RETRY_S: Final = 1.0
-"""Seconds for which a command that is done at once asks a Redis that does not answer."""
 _COMPLETION_S: Final = 0.7
 _MOST_NAMED: Final = 20
-_NOBODY: Final = "schedq"
-"""Name of a queue that is only there to ask about others."""
 
 
-def named_queue(name: str, redis_url: str | None) -> Queue:
-    """The queue of this name, without its application, for what lasts.
-
-    Raises:
-        click.UsageError: the name or the URL can't be one.
-    """
+@contextmanager
+def wrong_usage() -> Iterator[None]:
+    """Report a UsageError of the library as wrong usage of the command."""
     try:
-        return Queue(name, redis=redis_url)
+        yield
     except UsageError as error:
         raise click.UsageError(str(error)) from error
 
 
-@contextmanager
-def visited(name: str, redis_url: str | None) -> Iterator[Queue]:
-    """The queue of this name, to look at or to act on by the settings that its workers wrote down.
+def open_queue(name: str, redis_url: str | None) -> AbstractContextManager[Queue]:
+    """The queue of this name, for an operator, with the settings that its workers stored.
 
     Raises:
-        click.UsageError: the name or the URL can't be one.
+        click.UsageError: the name or the URL is invalid.
     """
-    with _visiting(name, redis_url) as queue:
-        _learn(queue)
-        yield queue
+    return _opened(Queue.for_operator, name, redis_url)
+
+
+def open_or_create(name: str, redis_url: str | None) -> AbstractContextManager[Queue]:
+    """The same for a queue that need not exist, and is listed from then on."""
+    return _opened(Queue, name, redis_url)
 
 
 @contextmanager
-def used(name: str, redis_url: str | None) -> Iterator[Queue]:
-    """The queue of this name, which need not have been there before.
-
-    Raises:
-        click.UsageError: the name or the URL can't be one.
-    """
-    try:
-        queue = Queue(name, redis=redis_url, retry_for=RETRY_S)
-    except UsageError as error:
-        raise click.UsageError(str(error)) from error
+def _opened(connect: Callable[..., Queue], name: str, redis_url: str | None) -> Iterator[Queue]:
+    with wrong_usage():
+        queue = connect(name, redis=redis_url, retry_for=RETRY_S)
     with queue:
-        _learn(queue)
+        try:
+            queue.load_settings()
+        except Conflict as error:  # an operator must reach the queue even if they are damaged
+            output.warn(f"{error}; going on by the library's own settings, and trimming nothing")
         yield queue
+
+
+def all_queues(redis_url: str | None) -> Queue:
+    """A queue that need not exist, for requests about all queues.
+
+    Raises:
+        click.UsageError: the URL is invalid.
+    """
+    with wrong_usage():
+        return Queue.for_operator(NO_QUEUE, redis=redis_url, retry_for=RETRY_S)
 
 
 @contextmanager
@@ -76,15 +84,15 @@ def queue_of_job(name: str | None, redis_url: str | None) -> Iterator[Queue]:
         if len(names) != 1:
             raise click.UsageError(f"{there_are(names)}; name one with --queue NAME or SCHEDQ_QUEUE")
         (name,) = names
-    with visited(name, redis_url) as queue:
+    with open_queue(name, redis_url) as queue:
         if is_named:
             must_be_known(queue, redis_url)
         yield queue
 
 
 def all_names(redis_url: str | None, *, scan: bool = False) -> list[str]:
-    """The names of all queues at a Redis, in order."""
-    with _visiting(_NOBODY, redis_url) as queue:
+    """The sorted names of all queues at a Redis."""
+    with all_queues(redis_url) as queue:
         return queue.list_queues(scan=scan)
 
 
@@ -92,58 +100,85 @@ def there_are(names: list[str]) -> str:
     """Which queues there are, in words."""
     if not names:
         return "there is no queue here"
-    shown = ", ".join(names[:_MOST_NAMED]) + (
-        f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    )
-    return f"there {'is 1 queue' if len(names) == 1 else f'are {len(names)} queues'} here: {shown}"
+    return f"there {'is 1 queue' if len(names) == 1 else f'are {len(names)} queues'} here: {_listed(names)}"
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
+
+
+def load_queue(path: str) -> QueueBase:
+    """Import the queue that `MODULE:OBJECT` names; the working folder comes first.
+
+    Raises:
+        click.BadParameter: it can't be imported, or is no queue.
+    """
+    module_name, mark, name = path.partition(":")
+    if not mark or not module_name or not name:
+        raise click.BadParameter(f"{path!r} must be MODULE:QUEUE, such as app:queue")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise click.BadParameter(f"there is no module {module_name!r} here ({os.getcwd()})") from error
+        kind = "" if isinstance(error, ModuleNotFoundError | UsageError) else f"{type(error).__name__}: "
+        raise click.BadParameter(f"{module_name} can't be imported: {kind}{error}{_place(error)}") from error
+    try:
+        found = attrgetter(name)(found)
+    except AttributeError as error:
+        raise click.BadParameter(f"module {module_name} has no {name!r}") from error
+    if not isinstance(found, QueueBase):
+        raise click.BadParameter(f"{path} is a {type(found).__name__}, not a Queue or AsyncQueue")
+    return found
+
+
+def _place(error: BaseException) -> str:
+    """The line of the application at which its import failed; '' if the error names it or the line is unknown."""
+    if isinstance(error, SyntaxError):
+        return ""
+    others = (os.path.dirname(schedq.__file__) + os.sep, os.path.dirname(importlib.__file__) + os.sep, "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [frame for frame in frames if not frame.filename.startswith(others)]
+    return f" ({places[-1].filename}, line {places[-1].lineno})" if places else ""
 
 
 def warn_if_unknown(queue: Queue, redis_url: str | None) -> None:
-    """Say on stderr that nothing is stored of a queue, because its name may be mistyped."""
+    """Warn that nothing is stored of a queue: its name may be mistyped."""
     if (names := _others(queue, redis_url)) is not None:
-        show.warn(_unknown(queue.name, names))
+        output.warn(_unknown(queue.name, names))
 
 
-def warn_if_new(queue: Queue, redis_url: str | None, say: Callable[[str], None] = show.warn) -> None:
-    """The same before a queue is begun. Where there is no queue at all, this is the first one, and nothing is said."""
+def warn_if_new(queue: Queue, redis_url: str | None, say: Callable[[str], None] = output.warn) -> None:
+    """The same for a command that may create the queue: no warning if it is the first queue."""
     if names := _others(queue, redis_url):
         say(_unknown(queue.name, names))
 
 
 def warn_if_mistyped(queue: Queue, redis_url: str | None) -> None:
-    """The same for one that is new on purpose more often than not: only if there is one of a like name."""
+    """The same for a queue that is usually new: only if there is one with a similar name."""
     if (names := _others(queue, redis_url)) and nearest(queue.name, names):
-        show.warn(_unknown(queue.name, names))
+        output.warn(_unknown(queue.name, names))
 
 
 def must_be_known(queue: Queue, redis_url: str | None) -> None:
-    """Refuse a queue of which nothing is stored: its name is mistyped.
-
-    Raises:
-        click.ClickException: nothing is.
-    """
+    """Refuse a queue of which nothing is stored: its name is mistyped."""
     if (names := _others(queue, redis_url)) is not None:
         raise click.ClickException(_unknown(queue.name, names))
 
 
 def must_not_be_mistyped(queue: Queue, redis_url: str | None, way_out: str) -> bool:
-    """Refuse a queue of which nothing is stored if there is one whose name is like it; else only say so.
+    """Refuse a queue of which nothing is stored if there is one with a similar name, else only warn.
 
-    Returns True if nothing is stored of it.
-
-    Args:
-        queue: the queue.
-        redis_url: where it is.
-        way_out: how to insist.
-
-    Raises:
-        click.ClickException: there is such a one.
+    `way_out` says how to insist. Returns whether nothing is stored of the queue.
     """
     names = _others(queue, redis_url)
     if names and nearest(queue.name, names):
         raise click.ClickException(f"{_unknown(queue.name, names)} {way_out}")
     if names:
-        show.warn(_unknown(queue.name, names))
+        output.warn(_unknown(queue.name, names))
     return names is not None
 
 
@@ -156,7 +191,7 @@ def _others(queue: Queue, redis_url: str | None) -> list[str] | None:
 
 
 def _unknown(name: str, names: list[str]) -> str:
-    # A single one has been named by then.
+    # A single queue is named already.
     meant = nearest(name, names) if len(names) > 1 else ""
     return f"nothing is stored of queue {name}; {there_are(names)}{meant}"
 
@@ -165,61 +200,31 @@ def _holds_something(queue: Queue) -> bool:
     try:
         found = queue.stats()
     except Conflict:
-        return True  # damaged, and so there
+        return True  # it is damaged, so it exists
     numbers = [value for name, value in found.items() if name.endswith(("_depth", "_total"))]
     return any(numbers) or bool(found["workers"]) or found["paused_since_ms"] is not None
 
 
 def warn_if_no_task(queue: Queue, tasks: Iterable[str]) -> None:
-    """Say on stderr which of these tasks no live worker knows. Without a live worker that can't be known."""
+    """Warn of tasks that no live worker knows, if there is a live worker."""
     wanted = set(tasks)
-    if not wanted or not (crew := queue.list_workers()):
+    if not wanted or not (workers := queue.list_workers()):
         return
-    known = sorted({task for worker in crew for task in worker.tasks})
+    known = sorted({task for worker in workers for task in worker.tasks})
+    others = f"; they know {_listed(known)}" if known else "; they know none"
     for task in sorted(wanted.difference(known))[:_MOST_NAMED]:
-        show.warn(f"no live worker of queue {queue.name} knows a task {task!r}{nearest(task, known) or _some(known)}")
-
-
-def _some(known: Collection[str]) -> str:
-    if not known:
-        return "; they know none"
-    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
-    return f"; they know {', '.join(sorted(known)[:_MOST_NAMED])}{more}"
-
-
-def nearest(name: str, names: Collection[str]) -> str:
-    """`; did you mean NAME?` for the name that is most like it; '' if none is."""
-    found = get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"; did you mean {found[0]}?" if found else ""
+        output.warn(f"no live worker of queue {queue.name} knows a task {task!r}{nearest(task, known) or others}")
 
 
 def names_at_once(redis_url: str | None) -> list[str]:
-    """The names for a shell's completion: quickly, or none."""
+    """Names for a shell's completion; none if Redis does not reply at once."""
     found: list[str] = []
 
     def ask() -> None:
-        try:
-            with Queue.visiting(_NOBODY, redis=redis_url, retry_for=0) as queue:
-                found.extend(queue.list_queues())
-        except SchedqError:
-            return
+        with suppress(SchedqError), Queue.for_operator(NO_QUEUE, redis=redis_url, retry_for=0) as queue:
+            found.extend(queue.list_queues())
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(_COMPLETION_S)
     return list(found)
-
-
-def _learn(queue: Queue) -> None:
-    """Learn the settings; damage to them must not keep an operator from the queue."""
-    try:
-        queue.learn_settings()
-    except Conflict as error:
-        show.warn(f"{error}; going on by the library's own settings, and trimming nothing")
-
-
-def _visiting(name: str, redis_url: str | None) -> Queue:
-    try:
-        return Queue.visiting(name, redis=redis_url, retry_for=RETRY_S)
-    except UsageError as error:
-        raise click.UsageError(str(error)) from error

@@ -1,28 +1,36 @@
-"""`schedq stats`: depths and totals, of one queue or of all."""
+"""`schedq stats`, `workers` and `health`, which say how queues and workers are, and `pause` and `resume`."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, cast
+from http import HTTPStatus
+from typing import Any, Final, cast
 
 import click
 from rich.table import Table
 
-from schedq.cli import show
-from schedq.cli.options import json_option, redis_option
-from schedq.cli.queues import all_names, must_be_known, visited
-from schedq.cli.typed import QUEUE_NAME
+from schedq.cli import output
+from schedq.cli.params import QUEUE_NAME, ask, json_option, redis_option, yes_option
+from schedq.cli.queues import all_names, must_be_known, must_not_be_mistyped, open_or_create, open_queue
 from schedq.errors import Conflict
-from schedq.lifecycle import PLACES
-from schedq.operations.directory import WorkerRecord
-from schedq.operations.views import Stats
-from schedq.queue import Queue
+from schedq.inspect import display
+from schedq.inspect.stats import Stats
+from schedq.model.lifecycle import JOB_STATES
+from schedq.model.records import whole
+from schedq.model.times import span
+from schedq.queue.queue import Queue
+from schedq.transitions.heartbeat import WorkerRecord
 
-_MOST_JOBS = 5
+_MOST_BRIEF: Final = 5
+"""Jobs of a worker that `stats` shows, at most."""
+_MOST_JOBS: Final = 20
+"""Jobs of a worker that `workers` shows, at most."""
 
 
 @click.command(
-    short_help="Depths, totals and live workers; of all queues, or of one.",
     epilog="""\b
 Examples:
   schedq stats
@@ -32,65 +40,67 @@ Examples:
 @click.option("--scan", is_flag=True, help="Also find queues that only other programs use: looks through all keys.")
 @redis_option
 @json_option
-def stats(name: str | None, scan: bool, redis_url: str | None, as_json: bool) -> None:  # noqa: FBT001 - click's way
+def stats(name: str | None, scan: bool, redis_url: str | None, as_json: bool) -> None:
     """Depths, totals and live workers of the queue NAME at this instant; without NAME a line for every queue."""
     if name is None:
         _show_all(redis_url, scan=scan, as_json=as_json)
         return
     if scan:
         raise click.UsageError("--scan looks for queues; leave NAME out")
-    with visited(name, redis_url) as queue:
+    with open_queue(name, redis_url) as queue:
         found, workers = queue.stats(), queue.list_workers()
         if not (found["enqueued_total"] or workers or any(_depths(found).values())):
             must_be_known(queue, redis_url)
         if as_json:
-            facts: dict[str, Any] = {"queue": name, **found, "live_workers": [asdict(worker) for worker in workers]}
-            show.out_json(facts)
+            live = [asdict(worker) for worker in workers]
+            output.show_json({"queue": name, **cast("dict[str, Any]", found), "live_workers": live})
         else:
             _show(queue, found, workers)
 
 
 def _depths(found: Stats) -> dict[str, int]:
     values = cast("dict[str, Any]", found)
-    return {place: values[f"{place}_depth"] for place in PLACES}
+    return {place: values[f"{place}_depth"] for place in JOB_STATES}
 
 
 def _show(queue: Queue, found: Stats, workers: list[WorkerRecord]) -> None:
-    now, depths = found["now_ms"], _depths(found)
+    now, paused = found["now_ms"], found["paused_since_ms"]
     facts = [
-        ("paused", "no" if found["paused_since_ms"] is None else f"since {show.moment(found['paused_since_ms'], now)}"),
-        ("next due", show.moment(found["next_due_ms"] or 0, now)),
-        ("visibility", show.span(found["visibility_ms"])),
+        ("paused", "no" if paused is None else f"since {display.moment(paused, now)}"),
+        ("next due", display.moment(found["next_due_ms"] or 0, now)),
+        ("visibility", span(found["visibility_ms"])),
         ("workers", f"{found['workers']:,}"),
     ]
     if found["leases_depth"] != found["processing_depth"]:
         facts.append(("leases", f"{found['leases_depth']:,} for {found['processing_depth']:,} running jobs"))
     totals = [(what[:-6], value) for what, value in cast("dict[str, int]", found).items() if what.endswith("_total")]
     half = (len(totals) + 1) // 2
-    blocks = [("now", list(depths.items())), ("so far", totals[:half]), ("", totals[half:])]
     grid = Table.grid(padding=(0, 6, 0, 0))
-    grid.add_row(*(_numbers(title, numbers) for title, numbers in blocks))
-    show.out(show.heading(f"queue {queue.name} at {queue.address.label}"), show.facts(facts), "", grid)
+    grid.add_row(
+        _numbers("now", _depths(found).items()), _numbers("so far", totals[:half]), _numbers("", totals[half:])
+    )
+    output.show(output.heading(f"queue {queue.name} at {queue.address.label}"), output.facts(facts), "", grid)
     if workers:
-        show.out("", show.heading("live workers, as they said in the last 10 seconds"), _crew(workers, now))
+        title = output.heading("live workers, as they said in the last 10 seconds")
+        output.show("", title, _live_workers(workers, now))
 
 
-def _numbers(title: str, numbers: list[tuple[str, int]]) -> Table:
-    return show.table([title, " "], [(what, f"{value:,}") for what, value in numbers], right=[" "])
+def _numbers(title: str, numbers: Iterable[tuple[str, int]]) -> Table:
+    return output.table([title, " "], [(what, f"{value:,}") for what, value in numbers], right=[" "])
 
 
-def _crew(workers: list[WorkerRecord], now_ms: int) -> Any:
+def _live_workers(workers: list[WorkerRecord], now_ms: int) -> Table:
     rows = []
     for worker in workers:
-        jobs = [f"{job.get('id', '?')} {job.get('task', '')}" for job in worker.jobs[:_MOST_JOBS]]
+        jobs = [f"{job.get('id', '?')} {job.get('task', '')}" for job in worker.jobs[:_MOST_BRIEF]]
         if worker.running > len(jobs):
             jobs.append(f"and {worker.running - len(jobs)} more")
-        since = f"{show.clock(worker.started_at_ms, now_ms)}, {show.roughly(worker.started_at_ms, now_ms)}"
+        since = f"{display.clock(worker.started_at_ms, now_ms)}, {display.roughly(worker.started_at_ms, now_ms)}"
         busy = f"{worker.running} of {worker.concurrency}" + (", stopping" if worker.is_stopping else "")
         busy += f", {worker.stuck} stuck" if worker.stuck else ""
         first = (worker.host, str(worker.pid), since, busy)
-        rows += [(*(first if n == 0 else ("",) * 4), job) for n, job in enumerate(jobs or [show.NOTHING])]
-    return show.table(["host", "pid", "since", "busy", "runs"], rows, whole=4, times=(2,))
+        rows += [(*(first if n == 0 else ("",) * 4), job) for n, job in enumerate(jobs or [display.NOTHING])]
+    return output.table(["host", "pid", "since", "busy", "runs"], rows, whole=4, times=(2,))
 
 
 def _show_all(redis_url: str | None, *, scan: bool, as_json: bool) -> None:
@@ -98,28 +108,225 @@ def _show_all(redis_url: str | None, *, scan: bool, as_json: bool) -> None:
     found: dict[str, Stats] = {}
     damaged: list[str] = []
     for name in names:
-        with visited(name, redis_url) as queue:
+        with open_queue(name, redis_url) as queue:
             try:
                 found[name] = queue.stats()
             except Conflict as error:  # one queue's damage must not hide the others
                 damaged.append(f"queue {name}: {error}")
     if as_json:
-        show.out_json({"queues": [{"queue": name, **stats} for name, stats in found.items()]})
+        output.show_json({"queues": [{"queue": name, **stats} for name, stats in found.items()]})
     elif not names:
-        show.out("no queue here" + ("" if scan else "; --scan looks for those that only other programs use"))
+        output.show("no queue here" + ("" if scan else "; --scan looks for those that only other programs use"))
     else:
-        show.out(_overview(found))
+        output.show(_overview(found))
     if damaged:
         raise click.ClickException("; ".join(damaged))
 
 
-def _overview(found: dict[str, Stats]) -> Any:
-    depths = ("pending", "delayed", "processing", "failed")
+def _overview(found: dict[str, Stats]) -> Table:
     rows = []
     for name, stats in found.items():
         now, paused = stats["now_ms"], stats["paused_since_ms"]
-        numbers = [f"{_depths(stats)[place]:,}" for place in depths]
-        due = show.roughly(stats["next_due_ms"] or 0, now)
-        rows.append((name, *numbers, str(stats["workers"]), due, "" if paused is None else show.roughly(paused, now)))
+        numbers = [f"{_depths(stats)[place]:,}" for place in ("pending", "delayed", "processing", "failed")]
+        due = display.roughly(stats["next_due_ms"] or 0, now)
+        since = "" if paused is None else display.roughly(paused, now)
+        rows.append((name, *numbers, str(stats["workers"]), due, since))
     titles = ["queue", "pending", "delayed", "running", "failed", "workers", "next due", "paused"]
-    return show.table(titles, rows, right=titles[1:6], times=(6, 7))
+    return output.table(titles, rows, right=titles[1:6], times=(6, 7))
+
+
+@click.command(epilog="Example:  schedq pause emails", no_args_is_help=True)
+@click.argument("name", type=QUEUE_NAME)
+@click.option(
+    "--force", is_flag=True, help="Also a queue of which nothing is stored, and whose name is like another's."
+)
+@redis_option
+@json_option
+def pause(name: str, force: bool, redis_url: str | None, as_json: bool) -> None:
+    """Let no worker take jobs of the queue NAME. What runs, runs on; new jobs are taken in; `resume` ends it.
+
+    A queue may be paused before its first job. One of which nothing is stored while there is another of a like name
+    is refused, as it may be mistyped; --force pauses it all the same.
+    """
+    with open_or_create(name, redis_url) as queue:
+        is_new = not force and must_not_be_mistyped(queue, redis_url, f"(--force pauses {name} all the same)")
+        before = queue.stats()["paused_since_ms"]
+        queue.pause()
+        found = queue.stats()
+    if as_json:
+        output.show_json({"queue": name, "was_paused": before is not None, "paused_since_ms": found["paused_since_ms"]})
+        return
+    already = "" if before is None else f" since {display.moment(before, found['now_ms'])} already"
+    new = ", though nothing is stored of it yet" if is_new else ""
+    depths = f"{found['processing_depth']:,} running, {found['pending_depth']:,} waiting"
+    output.line(f"queue {name} is paused{already}{new}; {depths}")
+
+
+@click.command(epilog="Example:  schedq resume emails", no_args_is_help=True)
+@click.argument("name", type=QUEUE_NAME)
+@redis_option
+@json_option
+def resume(name: str, redis_url: str | None, as_json: bool) -> None:
+    """Let workers take jobs of the queue NAME again."""
+    with open_queue(name, redis_url) as queue:
+        must_be_known(queue, redis_url)
+        was_paused = queue.resume()
+        waiting = queue.stats()["pending_depth"]
+    if as_json:
+        output.show_json({"queue": name, "was_paused": was_paused})
+    else:
+        output.line(f"queue {name} {'goes on' if was_paused else 'was not paused'}; {waiting:,} waiting")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  schedq workers
+  schedq workers emails --json
+  schedq workers --stop web-1-4711-k3x9ab""",
+)
+@click.argument("name", required=False, type=QUEUE_NAME)
+@click.option(
+    "--stop",
+    "stops",
+    metavar="WORKER_ID",
+    multiple=True,
+    help="Ask this worker to stop, as SIGTERM does: within 10 s it takes no more jobs of any of its queues, and leaves "
+    "when those under way have ended. A child of --processes is not replaced. May be given several times.",
+)
+@yes_option
+@redis_option
+@json_option
+def workers(name: str | None, stops: tuple[str, ...], is_sure: bool, redis_url: str | None, as_json: bool) -> None:
+    """The live workers of the queue NAME, else of all queues: where they run, since when, and what they run.
+
+    Workers tell every 10 s; who has not for 30 s does not count.
+    """
+    names = all_names(redis_url) if name is None else [name]
+    if stops:
+        _stop(names, list(dict.fromkeys(stops)), redis_url, is_sure=is_sure, as_json=as_json)
+        return
+    found: dict[str, list[WorkerRecord]] = {}
+    now: dict[str, int] = {}
+    for one in names:
+        with open_queue(one, redis_url) as queue:
+            found[one], now[one] = queue.list_workers(), queue.stats()["now_ms"]
+    if as_json:
+        plain = [{"queue": one, "workers": [asdict(worker) for worker in there]} for one, there in found.items()]
+        output.show_json(plain[0] if name is not None else {"queues": plain})
+    else:
+        for one, there in found.items():
+            if there:
+                _show_workers(one, there, now[one])
+        idle = [one for one, there in found.items() if not there]
+        if idle or not names:
+            output.line(f"no live worker: {', '.join(idle)}" if idle else "no queue here")
+    if name is not None and not found[name]:
+        with open_queue(name, redis_url) as queue:
+            must_be_known(queue, redis_url)
+
+
+def _show_workers(queue: str, workers: list[WorkerRecord], now_ms: int) -> None:
+    output.show(output.heading(f"queue {queue}"))
+    for worker in workers:
+        output.line(f"{worker.id}  {summary(worker, now_ms)}")
+        if worker.jobs:
+            output.show(_jobs(worker.jobs, ("runs", "attempt"), ("attempts", "started_at_ms"), now_ms))
+        if worker.stuck_jobs:
+            output.show(_jobs(worker.stuck_jobs, ("stuck", "why"), ("why", "since_ms"), now_ms))
+        if worker.running > len(worker.jobs[:_MOST_JOBS]):
+            output.line(f"  and {worker.running - len(worker.jobs[:_MOST_JOBS]):,} more")
+    output.line("")
+
+
+def summary(worker: WorkerRecord, now_ms: int) -> str:
+    """Where a worker is and how busy it is, in a line."""
+    facts = (
+        "STOPPING" if worker.is_stopping else "",
+        f"{worker.running} of {worker.concurrency} busy",
+        f"{worker.stuck} STUCK" if worker.stuck else "",
+        f"since {display.clock(worker.started_at_ms, now_ms)}",
+        f"told {display.roughly(worker.seen_at_ms, now_ms)}",
+        f"host {worker.host or display.NOTHING}, pid {worker.pid}",
+        f"schedq {worker.version}" if worker.version else "",
+    )
+    return ", ".join(filter(None, facts))
+
+
+def _jobs(jobs: Sequence[Mapping[str, Any]], titles: tuple[str, str], fields: tuple[str, str], now_ms: int) -> Table:
+    """A row for each job: its id and task, the first field, and the time since the second one."""
+    rows = []
+    for job in jobs[:_MOST_JOBS]:
+        since = whole(job.get(fields[1]))
+        duration = span(max(0, now_ms - since)) if since else display.NOTHING
+        what = str(job.get(fields[0], display.NOTHING))
+        rows.append((f"  {job.get('id', '?')}", str(job.get("task") or display.NOTHING), what, duration))
+    return output.table([f"  {titles[0]}", "task", titles[1], "for"], rows, right=["attempt"], times=(3,))
+
+
+def _stop(names: list[str], ids: list[str], redis_url: str | None, *, is_sure: bool, as_json: bool) -> None:
+    if len(ids) > 1:
+        ask(f"Ask {len(ids)} workers to stop?", is_sure=is_sure)
+    asked: list[str] = []
+    for name in names:
+        with open_queue(name, redis_url) as queue:
+            for worker_id in ids:
+                # One request is enough, whichever of its queues it goes through.
+                if worker_id not in asked and queue.inspector.stop_worker(worker_id):
+                    asked.append(worker_id)
+    unknown = [worker_id for worker_id in ids if worker_id not in asked]
+    if as_json:
+        output.show_json({"asked": asked, "unknown": unknown})
+    else:
+        for worker_id in asked:
+            output.line(f"worker {worker_id}: asked to stop; it hears of it within 10 s")
+    if unknown:
+        where = f"queue {names[0]}" if len(names) == 1 else "any queue"
+        raise click.ClickException(f"no live worker of {where} has the id {', '.join(unknown)}")
+
+
+@click.command(
+    epilog="Example:  schedq health --port 8081 --live",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65_535),
+    required=True,
+    help="What the worker was given as --health-port or --metrics-port.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
+@click.option("--live", is_flag=True, help="Only what a new process would mend: not that Redis is away.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 600),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For the answer.",
+)
+@json_option
+def health(port: int, host: str, live: bool, timeout: float, as_json: bool) -> None:
+    """Ask the worker that runs with --health-port whether it gets on. Exit code 0: it does; 1: it does not, and why.
+
+    It does while its event loop turns, its pumps go round, and Redis answers.
+    """
+    from schedq.metrics.health import fetch  # it brings what an HTTP client needs
+
+    reply = fetch(host, port, "/livez" if live else "/healthz", timeout)
+    found = _parsed_health(reply.code, reply.text)
+    if as_json:
+        output.show_json(found)
+    elif found["status"] == "ok":
+        output.line("ok")
+    if found["status"] != "ok":
+        raise click.exceptions.Exit(1) if as_json else click.ClickException("; ".join(found["reasons"]))
+
+
+def _parsed_health(code: int, text: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        found = json.loads(text)
+        is_answer = code in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE)
+        if is_answer and isinstance(found, dict) and "status" in found:
+            return found
+    reason = f"no answer: {text}" if code == 0 else f"no worker's health is there (HTTP {code})"
+    return {"status": "failing", "reasons": [reason]}

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Collection
 from typing import Any, Final
 
 import click
 
-from schedq.cli import show
-from schedq.cli.options import redis_option
-from schedq.cli.queues import visited, warn_if_unknown
-from schedq.cli.typed import JOB_ID, QUEUE_NAME
-from schedq.job import whole
+from schedq.cli import drop_output, output
+from schedq.cli.params import JOB_ID, QUEUE_NAME, redis_option
+from schedq.cli.queues import open_queue, warn_if_unknown
+from schedq.inspect import display
+from schedq.model.records import whole
 
 STATUSES: Final = ("completed", "retry", "snoozed", "released", "failed", "cancelled", "reclaimed")
 _LIMITS: Final = (
@@ -24,7 +21,6 @@ _LIMITS: Final = (
 
 
 @click.command(
-    short_help="What happens in a queue, as it happens, until Ctrl-C.",
     epilog="""\b
 Examples:
   schedq tail emails
@@ -49,59 +45,50 @@ def tail(
     job_ids: tuple[str, ...],
     limit: int | None,
     redis_url: str | None,
-    as_json: bool,  # noqa: FBT001 - click passes flags by name
+    as_json: bool,
 ) -> None:
     """Show what happens in the queue NAME: jobs that complete, fail, come back, are cancelled or taken back.
 
     A connection that is lost is made anew, for as long as it takes. Events are hints and nobody keeps them: none tells
     that a job was enqueued or has started, and those of a time without connection are missed, which is said.
     """
-    with visited(name, redis_url) as queue:
+    with open_queue(name, redis_url) as queue:
         warn_if_unknown(queue, redis_url)
         if not as_json:
-            show.warn(f"listening to queue {name}; {_LIMITS}")
+            output.warn(f"listening to queue {name}; {_LIMITS}")
         shown = 0
         try:
             for found in queue.inspector.follow():
-                if found is None:
-                    _say_missed(as_json=as_json)
+                if found is None and as_json:
+                    output.show_json({"id": "", "status": "missed"})
+                elif found is None:
+                    output.warn("the connection was lost; events may have been missed")
                 elif _is_wanted(found, statuses, job_ids):
-                    _say(json.dumps(found, separators=(",", ":")) if as_json else _line(found))
+                    if as_json:
+                        output.show_json(found)
+                    else:
+                        output.line(_text(found))
                     shown += 1
                 if shown == limit:
                     return
         except KeyboardInterrupt:
             return
         except BrokenPipeError:
-            # Who reads has gone, as `head` does. What is left in the buffer has nowhere to go either.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
+            drop_output()  # the reader has gone, as `head` does
 
 
 def _is_wanted(found: dict[str, Any], statuses: Collection[str], job_ids: Collection[str]) -> bool:
     return (not statuses or found.get("status") in statuses) and (not job_ids or found.get("id") in job_ids)
 
 
-def _say(text: str) -> None:
-    click.echo(text)
-    sys.stdout.flush()
-
-
-def _say_missed(*, as_json: bool) -> None:
-    if as_json:
-        _say('{"id":"","status":"missed"}')
-    else:
-        show.warn("the connection was lost; events may have been missed")
-
-
-def _line(found: dict[str, Any]) -> str:
-    """An event for people: when, what, which job, and what there is to say about it."""
+def _text(found: dict[str, Any]) -> str:
+    """An event on one line: time, status, job and details."""
     at_ms = whole(found.get("at_ms"))
-    notes = [f"attempt {found['attempts']}"] if found.get("attempts") else []
-    if due := whole(found.get("run_at_ms")):
-        notes.append(f"due {show.apart(due, at_ms)}")
-    if error := found.get("error"):
-        notes.append(str(error))
-    text = f"{show.clock(at_ms, at_ms)}  {found.get('status', '?'):<10} {found.get('id', '?')}  {', '.join(notes)}"
-    return show.harmless(text.rstrip())
+    due, error = whole(found.get("run_at_ms")), found.get("error")
+    notes = (
+        f"attempt {found['attempts']}" if found.get("attempts") else "",
+        f"due {display.apart(due, at_ms)}" if due else "",
+        str(error) if error else "",
+    )
+    about = ", ".join(filter(None, notes))
+    return f"{display.clock(at_ms, at_ms)}  {found.get('status', '?'):<10} {found.get('id', '?')}  {about}".rstrip()

@@ -16,15 +16,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from redis.asyncio.connection import Connection, SSLConnection
-
-from schedq.clocks import monotonic
+from schedq.model.times import monotonic
 
 T = TypeVar("T")
 Addresses = Sequence[tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]]
 """As `socket.getaddrinfo` gives them."""
 _LOOK_UP_SHARE: Final = 0.8
-"""Of the time for a connection, what the look-up of its host may take: so its reason is told before all time is up."""
+"""The share of the time for a connection that the look-up of its host may take, so that its error is still reported."""
 _lookups: Final[dict[tuple[int, str, int], Future[Addresses]]] = {}
 """Look-ups that have not ended, by process (a fork has none of its parent's threads), host and port."""
 
@@ -42,31 +40,54 @@ async def in_thread(function: Callable[[], T]) -> T:
     return await _result(work)
 
 
-async def look_up(host: str, port: int) -> Addresses:
+def wait_for_name(host: str, within_s: float) -> None:
+    """Return once the name of a host is resolved. The client library, which resolves it again, has no limit for that.
+
+    Raises:
+        OSError: it has no address, no name server has answered, or the system has no thread to spare.
+    """
+    try:
+        _look_up(host, 0).result(within_s)
+    except TimeoutError:
+        raise _unanswered() from None
+
+
+def _look_up(host: str, port: int) -> Future[Addresses]:
     """The addresses of a host, the preferred first.
 
-    Callers at the same time share one look-up: while no name server answers each takes half a minute.
+    Callers at the same time share one look-up: each takes half a minute while no name server replies.
+    """
+    work: Future[Addresses] = Future()
+    with suppress(socket.gaierror):  # it is a name, not an address
+        work.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+        return work
+    key = (os.getpid(), host, port)
+    shared = _lookups.setdefault(key, work)
+    if shared is work:
+        work.add_done_callback(lambda _: _lookups.pop(key, None))
+        _start(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), work)
+    return shared
+
+
+async def look_up(host: str, port: int) -> Addresses:
+    """The addresses of a host, the preferred first.
 
     Raises:
         OSError: it has none, or the system has no thread to spare.
         UnicodeError: no host has such a name.
     """
-    with suppress(socket.gaierror):  # it is a name, not an address
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    key = (os.getpid(), host, port)
-    work: Future[Addresses] = Future()
-    shared = _lookups.setdefault(key, work)
-    if shared is work:
-        work.add_done_callback(lambda _: _lookups.pop(key, None))
-        _start(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), work)
-    return await _result(shared)
+    return await _result(_look_up(host, port))
+
+
+def _unanswered() -> socket.gaierror:
+    return socket.gaierror(socket.EAI_AGAIN, "no name server has answered")
 
 
 async def open_socket(host: str, port: int, within_s: float) -> socket.socket:
     """A socket that is connected to the first address of a host that accepts within its share of the time.
 
     Raises:
-        OSError: none does; what the last one failed with. Or no name server answers.
+        OSError: none does; what the last one failed with. Or no name server replies.
         UnicodeError: no host has such a name.
     """
     until = monotonic() + within_s
@@ -74,7 +95,7 @@ async def open_socket(host: str, port: int, within_s: float) -> socket.socket:
         async with asyncio.timeout(within_s * _LOOK_UP_SHARE):
             found = await look_up(host, port)
     except TimeoutError:
-        raise socket.gaierror(socket.EAI_AGAIN, "no name server has answered") from None
+        raise _unanswered() from None
     problem = OSError(f"{host} has no address")
     for number, (family, kind, protocol, _, where) in enumerate(found):
         try:
@@ -82,34 +103,6 @@ async def open_socket(host: str, port: int, within_s: float) -> socket.socket:
         except OSError as error:
             problem = error
     raise problem
-
-
-class _OwnLookup(Connection):
-    """A connection of the client library that goes to its host by `open_socket`."""
-
-    _opened: socket.socket
-
-    async def _connect(self) -> None:
-        super()._connection_arguments()  # reads the certificates, which may fail: there is no socket yet to be lost
-        assert self.socket_connect_timeout is not None
-        self._opened = await open_socket(self.host, self.port, self.socket_connect_timeout)
-        await super()._connect()  # type: ignore[no-untyped-call]
-
-    def _connection_arguments(self) -> dict[str, Any]:
-        given = dict(super()._connection_arguments())
-        host = given.pop("host")
-        del given["port"]
-        if "ssl" in given:
-            given["server_hostname"] = host  # whom the certificate must name, whatever the address is
-        return {**given, "sock": self._opened}
-
-
-class TcpConnection(_OwnLookup):
-    """Without TLS."""
-
-
-class TlsConnection(_OwnLookup, SSLConnection):
-    """With TLS."""
 
 
 async def _connected(sock: socket.socket, where: Any, until: float, left: int) -> socket.socket:
@@ -126,19 +119,17 @@ async def _connected(sock: socket.socket, where: Any, until: float, left: int) -
 
 def _start(function: Callable[[], T], work: Future[T]) -> None:
     """Call a function in a new thread; `work` gets what it returns or raises."""
+
+    def run() -> None:
+        try:
+            work.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - it is its caller's
+            work.set_exception(error)
+
     try:
-        threading.Thread(target=_do, args=(function, work), name="schedq-resolver", daemon=True).start()
+        threading.Thread(target=run, name="schedq-resolver", daemon=True).start()
     except RuntimeError as error:
         work.set_exception(OSError(errno.EAGAIN, str(error)))
-
-
-def _do(function: Callable[[], T], work: Future[T]) -> None:
-    try:
-        result = function()
-    except BaseException as error:  # noqa: BLE001 - it is its caller's
-        work.set_exception(error)
-    else:
-        work.set_result(result)
 
 
 async def _result(work: Future[T]) -> T:
@@ -146,14 +137,14 @@ async def _result(work: Future[T]) -> T:
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
 
-    def tell() -> None:
+    def wake() -> None:
         if not ended.done():
             ended.set_result(None)
 
-    def tell_loop(_: Future[T]) -> None:
-        with suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(tell)
+    def wake_loop(_: Future[T]) -> None:
+        with suppress(RuntimeError):  # the loop has been closed
+            loop.call_soon_threadsafe(wake)
 
-    work.add_done_callback(tell_loop)
+    work.add_done_callback(wake_loop)
     await ended
     return work.result()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 try:
     from schedq.dashboard.application import Dashboard, create_app
-    from schedq.dashboard.guard import Auth
+    from schedq.dashboard.security import Auth
 except ModuleNotFoundError as error:
     raise ImportError(f"the dashboard needs {error.name}: pip install 'schedq[dashboard]'") from error
 

@@ -1,30 +1,41 @@
-"""The ASGI application: routes behind the guard, pages drawn whole or as streams, mistakes told in words."""
+"""The ASGI application: routes behind the security middleware, pages as HTML or live streams, errors as pages."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
 from typing import Any, Final
 
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from schedq import __version__
-from schedq.dashboard.acts import Acts
-from schedq.dashboard.guard import Auth, Guard, Refusal, Rules, base, form, inner_path, is_admitted, set_cookie, who
+from schedq.dashboard.actions import ACTIONS, ActionRoutes
 from schedq.dashboard.hosts import Hosts
-from schedq.dashboard.intents import DEEDS
-from schedq.dashboard.live import Live, Regions
-from schedq.dashboard.pages import PAGES
-from schedq.dashboard.screens import Screens, View, static_files
-from schedq.dashboard.seal import SESSION_S, Seal
-from schedq.dashboard.visits import Visits
+from schedq.dashboard.live import LiveStreams, Regions
+from schedq.dashboard.pages import PAGES, Page
+from schedq.dashboard.queue_pool import QueuePool
+from schedq.dashboard.rendering import PageData, Renderer, static_files
+from schedq.dashboard.security import (
+    Auth,
+    Refusal,
+    Rules,
+    SecurityMiddleware,
+    base,
+    form_fields,
+    inner_path,
+    is_authenticated,
+    set_cookie,
+    who,
+)
+from schedq.dashboard.signing import SESSION_S, Signer
 from schedq.errors import Conflict, SchedqError, StoreUnavailable, UsageError
 
-Page = Callable[[Request, Visits], Awaitable[View]]
 _NOTE_COOKIE: Final = "schedq_note"
 _TITLES: Final = {
     400: "Refused",
@@ -43,124 +54,111 @@ _TITLES: Final = {
 class Dashboard:
     """The dashboard as an ASGI application; made by `create_app`.
 
-    It keeps nothing but connections, so it may be ended and started again at any time.
+    It keeps no state but connections, so it can be restarted at any time.
     """
 
-    def __init__(self, visits: Visits, rules: Rules, *, read_only: bool, title: str) -> None:
-        self._visits = visits
+    def __init__(self, pool: QueuePool, rules: Rules, *, read_only: bool, title: str) -> None:
+        self._pool = pool
         self._rules = rules
-        self._live = Live()
+        self._live = LiveStreams()
         self._files = static_files()
-        self._acts = Acts(visits)
+        self._actions = ActionRoutes(pool)
         self._read_only = read_only
-        labels = {action: deed.label for action, deed in DEEDS.items()}
-        constants = {
-            "labels": labels,
-            "version": __version__,
-            "title": title,
-            "read_only": read_only,
-        }
-        self._screens = Screens(**constants)
-        self._router = Router(self._routes(), lifespan=self._lifespan)
-        self._guard = Guard(self._router, rules, self._refused)
+        labels = {action: spec.label for action, spec in ACTIONS.items()}
+        self._renderer = Renderer(labels=labels, version=version("schedq"), title=title, read_only=read_only)
+        router = Router(self._routes(), lifespan=self._lifespan)
+        app = ExceptionMiddleware(router, {SchedqError: self._on_error, Refusal: self._on_error})
+        self._security = SecurityMiddleware(app, rules, self._refused)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, as ASGI has it."""
-        await self._guard(scope, receive, send)
+        await self._security(scope, receive, send)
 
     def end_streams(self) -> None:
         """End all live streams, so that a server can stop at once."""
         self._live.end()
 
     async def aclose(self) -> None:
-        """End streams and what still runs, and close the connections; a host that runs no lifespan calls it."""
+        """End streams and running actions, and close the connections; for hosts that run no lifespan."""
         self._live.end()
-        await self._acts.aclose()
-        await self._visits.aclose()
+        await self._actions.background.aclose()
+        await self._pool.aclose()
 
     # -- routes
 
     def _routes(self) -> list[Route]:
-        routes = [Route(path, self._page(page), methods=["GET"]) for path, page in PAGES.items()]
+        routes = [Route(path, partial(self._show, page), methods=["GET"]) for path, page in PAGES.items()]
         routes.append(Route("/static/{file}", self._static))
         if self._rules.token is not None and self._rules.auth is None:
             routes.append(Route("/login", self._login, methods=["GET", "POST"]))
             routes.append(Route("/logout", self._logout, methods=["POST"]))
         if not self._read_only:
-            routes.append(Route("/queues/{name}/confirm", self._plain(self._acts.confirm), methods=["POST"]))
+            routes.append(
+                Route("/queues/{name}/confirm", partial(self._whole, self._actions.confirm), methods=["POST"])
+            )
             routes.append(Route("/queues/{name}/act", self._act, methods=["POST"]))
-            routes.append(Route("/errands/{errand}", self._page(self._acts.errand), methods=["GET"]))
-            routes.append(Route("/errands/{errand}/stop", self._stop, methods=["POST"]))
-        routes.append(Route("/{path:path}", self._nothing, methods=["GET", "POST"]))
+            routes.append(Route("/errands/{id}", partial(self._show, self._actions.progress), methods=["GET"]))
+            routes.append(Route("/errands/{id}/stop", self._stop, methods=["POST"]))
+        routes.append(Route("/{path:path}", self._not_found, methods=["GET", "POST"]))
         return routes
 
-    def _page(self, page: Page) -> ASGIApp:
-        """A page, or the stream of its living parts for who asks for that."""
+    async def _show(self, page: Page, request: Request) -> ASGIApp:
+        """A page, or the stream of its live regions for clients that accept an event stream."""
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            return await self._whole(page, request)
+        if self._live.is_full:
+            return PlainTextResponse("too many streams", 503, {"Retry-After": "30"})
 
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            request = Request(scope, receive)
-            if "text/event-stream" not in request.headers.get("accept", ""):
-                await (await self._drawn(request, page))(scope, receive, send)
-            elif self._live.is_full:
-                full = PlainTextResponse("too many streams", 503, {"Retry-After": "30"})
-                await full(scope, receive, send)
-            else:
+        async def render() -> tuple[Regions, float]:
+            data = await page(request, self._pool)
+            return self._renderer.live_regions(data, **self._common(request)), data.every_s
 
-                async def draw() -> tuple[Regions, float]:
-                    view = await page(request, self._visits)
-                    return self._screens.living(view, **self._common(request)), view.every_s
+        return partial(self._live.serve, f"{base(request)} {inner_path(request)}?{request.url.query}", render)
 
-                key = f"{base(request)} {inner_path(request)}?{request.url.query}"
-                await self._live.serve(key, draw, receive, send)
+    async def _whole(self, page: Page, request: Request) -> Response:
+        return self._respond(request, await page(request, self._pool))
 
-        return _Endpoint(app)
+    async def _on_error(self, request: Request, error: Exception) -> Response:
+        """The page for a refusal, or for an error of Redis or of the request."""
+        if isinstance(error, Refusal):
+            return self._refused(request, error)
+        if isinstance(error, StoreUnavailable):
+            text = f"{error}. Nothing is lost by that; reload the page when Redis is back."
+            return self._respond(request, _message(503, text))
+        status = 409 if isinstance(error, Conflict) else 400 if isinstance(error, UsageError) else 500
+        return self._respond(request, _message(status, str(error)))
 
-    def _plain(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
-        async def endpoint(request: Request) -> Response:
-            return await self._drawn(request, page)
-
-        return endpoint
-
-    async def _drawn(self, request: Request, page: Page) -> Response:
-        try:
-            view = await page(request, self._visits)
-        except SchedqError as error:
-            view = _mistake(error)
-        except Refusal as refusal:
-            return self._refused(request, refusal)
-        return self._answer(request, view)
-
-    def _answer(self, request: Request, view: View) -> Response:
+    def _respond(self, request: Request, data: PageData) -> Response:
         cookie = request.cookies.get(_NOTE_COOKIE, "")
-        said = self._rules.seal.noted(cookie) if cookie else ""
-        answer = HTMLResponse(self._screens.page(view, said=said, **self._common(request)), view.status)
+        notice = self._rules.signer.read_note(cookie) if cookie else ""
+        response = HTMLResponse(self._renderer.page(data, notice=notice, **self._common(request)), data.status)
         if cookie:
-            set_cookie(answer, request, _NOTE_COOKIE, "", 0)
-        return answer
+            set_cookie(response, request, _NOTE_COOKIE, "", 0)
+        return response
 
     def _common(self, request: Request) -> dict[str, Any]:
-        """What every page knows; nothing of it but `csrf` is one browser's own, and that is in no living part."""
+        """Variables of every template; only `csrf` differs between browsers, and no live region contains it."""
         return {
             "base": base(request),
-            "where": self._visits.label if is_admitted(request) else "",
-            "csrf": self._rules.seal.form_token(request.scope["schedq.nonce"]),
+            "where": self._pool.label if is_authenticated(request) else "",
+            "csrf": self._rules.signer.form_token(request.scope["schedq.nonce"]),
             "who": who(request),
-            "has_login": self._rules.token is not None and self._rules.auth is None and is_admitted(request),
+            "has_login": self._rules.token is not None and self._rules.auth is None and is_authenticated(request),
         }
 
     def _refused(self, request: Request, refusal: Refusal) -> Response:
-        answer = self._answer(request, _told(refusal.status, refusal.text))
+        response = self._respond(request, _message(refusal.status, refusal.text))
         if refusal.status == 401:
-            answer.headers["WWW-Authenticate"] = "Bearer"
-        return answer
+            response.headers["WWW-Authenticate"] = "Bearer"
+        return response
 
-    async def _nothing(self, request: Request) -> Response:
-        return self._answer(request, _told(404, "There is no such page."))
+    async def _not_found(self, request: Request) -> Response:
+        return self._respond(request, _message(404, "There is no such page."))
 
     async def _static(self, request: Request) -> Response:
         file = self._files.get(request.path_params["file"])
         if file is None:
-            return await self._nothing(request)
+            return await self._not_found(request)
         headers = {"ETag": file.tag, "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == file.tag:
             return Response(status_code=304, headers=headers)
@@ -169,56 +167,43 @@ class Dashboard:
     # -- acting
 
     async def _act(self, request: Request) -> Response:
-        try:
-            path, said = await self._acts.act(request)
-            answer = RedirectResponse(base(request) + path, 303)
-            if said:
-                set_cookie(answer, request, _NOTE_COOKIE, self._rules.seal.note(said), 60)
-            return answer
-        except SchedqError as error:
-            return self._answer(request, _mistake(error))
-        except Refusal as refusal:
-            return self._refused(request, refusal)
+        path, notice = await self._actions.act(request)
+        response = RedirectResponse(base(request) + path, 303)
+        if notice:
+            set_cookie(response, request, _NOTE_COOKIE, self._rules.signer.note(notice), 60)
+        return response
 
     async def _stop(self, request: Request) -> Response:
-        self._acts.stop(request.path_params["errand"])
-        return RedirectResponse(f"{base(request)}/errands/{request.path_params['errand']}", 303)
+        self._actions.background.stop(request.path_params["id"])
+        return RedirectResponse(f"{base(request)}/errands/{request.path_params['id']}", 303)
 
     # -- logging in
 
     async def _login(self, request: Request) -> Response:
         wanted = _local(request.query_params.get("next", "/"))
         if request.method != "POST":
-            return self._answer(request, View("login.html", {"next": wanted, "problem": ""}))
-        fields = form(request)
+            return self._respond(request, PageData("login.html", {"next": wanted, "problem": ""}))
+        fields = form_fields(request)
         wanted = _local(fields.get("next", ["/"])[0])
         try:
-            await self._guard.check_token(request, fields.get("token", [""])[0].strip())
+            await self._security.check_token(request, fields.get("token", [""])[0].strip())
         except Refusal as refusal:
-            return self._answer(request, View("login.html", {"next": wanted, "problem": refusal.text}, refusal.status))
-        answer = RedirectResponse(base(request) + wanted, 303)
-        set_cookie(answer, request, self._rules.seal.cookie, self._rules.seal.session(), SESSION_S)
-        return answer
+            return self._respond(
+                request, PageData("login.html", {"next": wanted, "problem": refusal.text}, refusal.status)
+            )
+        response = RedirectResponse(base(request) + wanted, 303)
+        set_cookie(response, request, self._rules.signer.cookie, self._rules.signer.session(), SESSION_S)
+        return response
 
     async def _logout(self, request: Request) -> Response:
-        answer = RedirectResponse(f"{base(request)}/login", 303)
-        set_cookie(answer, request, self._rules.seal.cookie, "", 0)
-        return answer
+        response = RedirectResponse(f"{base(request)}/login", 303)
+        set_cookie(response, request, self._rules.signer.cookie, "", 0)
+        return response
 
     @asynccontextmanager
     async def _lifespan(self, _app: object) -> AsyncIterator[None]:
         yield
         await self.aclose()
-
-
-class _Endpoint:
-    """An ASGI application as a route's endpoint: Starlette takes a function for one that answers a request."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
 
 
 def create_app(
@@ -233,48 +218,40 @@ def create_app(
 ) -> Dashboard:
     """The dashboard, to be served alone or mounted into an application.
 
-    Without `token` and `auth` it answers callers on this machine only.
+    Without `token` and `auth` it serves clients on this machine only.
 
     Args:
         redis: where it is, as `Queue` takes it.
         token: what a browser shows in the login form, or a program as `Authorization: Bearer TOKEN`.
-        auth: the application's own say instead, a function, plain or async, of the request: who it is (for the log),
-            None to refuse, or a response to send, such as a redirect to the application's login.
+        auth: the application's own check instead: a function, sync or async, of the request. It returns the user's
+            name (for the log), None to refuse, or a response to send, such as a redirect to a login page.
         read_only: without any route that changes something.
-        allow_hosts: names and addresses under which it is reached, beside the local ones; `*` for any IP address.
-        secret: what forms and cookies are sealed with; the same in all processes that serve it. Otherwise the token,
-            else a new one for each process.
-        title: what its pages are called.
+        allow_hosts: names and addresses under which it is reached, besides the local ones; `*` for any IP address.
+        secret: signs forms and cookies; must be the same in all processes that serve it. Defaults to the token, else
+            to a new one for each process.
+        title: title of its pages.
 
     Raises:
-        UsageError: an argument makes no sense, or lets in everybody.
+        UsageError: an argument is invalid, or would admit everybody.
     """
-    names = tuple(allow_hosts)
+    names = [*allow_hosts]
     if token is not None and not token.strip():
         raise UsageError("the token is empty")
     if token is not None and auth is not None:
         raise UsageError("give a token or an auth hook, not both")
     if secret is not None and not secret:
         raise UsageError("the secret is empty")
-    seal = Seal(secret or token or secrets.token_hex(32))
-    any_address = "*" in names
-    hosts = Hosts((name for name in names if name != "*"), any_address=any_address)
-    rules = Rules(hosts, seal, None if token is None else token.strip(), auth)
-    return Dashboard(Visits(redis), rules, read_only=read_only, title=title)
+    signer = Signer(secret or token or secrets.token_hex(32))
+    hosts = Hosts((name for name in names if name != "*"), any_address="*" in names)
+    rules = Rules(hosts, signer, None if token is None else token.strip(), auth)
+    return Dashboard(QueuePool(redis), rules, read_only=read_only, title=title)
 
 
-def _told(status: int, text: str) -> View:
-    return View("told.html", {"heading": _TITLES.get(status, "Refused"), "text": text}, status)
-
-
-def _mistake(error: SchedqError) -> View:
-    """The page for what Redis, or the reader, got wrong."""
-    if isinstance(error, StoreUnavailable):
-        return _told(503, f"{error}. Nothing is lost by that; reload the page when Redis is back.")
-    return _told(409 if isinstance(error, Conflict) else 400 if isinstance(error, UsageError) else 500, str(error))
+def _message(status: int, text: str) -> PageData:
+    return PageData("message.html", {"heading": _TITLES.get(status, "Refused"), "text": text}, status)
 
 
 def _local(path: str) -> str:
-    """A path of this dashboard, to go on to; anything else leads to the first page."""
+    """A path of this dashboard to redirect to; the first page instead of anything else."""
     is_ours = path.startswith("/") and not path.startswith("//") and path.isprintable() and "\\" not in path
     return path if is_ours else "/"

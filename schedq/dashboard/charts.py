@@ -1,4 +1,4 @@
-"""Line charts as numbers for a template: paths, ticks and words. They are SVG, and need no script to be seen."""
+"""Charts as numbers for a template: paths, bars, ticks and words. They are SVG, and need no script to be seen."""
 
 from __future__ import annotations
 
@@ -6,31 +6,45 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Final
 
-from schedq.cli.show import NOTHING
-from schedq.dashboard.wording import number
+from schedq.inspect.display import NOTHING, count, number
+from schedq.inspect.forecast import Bucket, Forecast
+from schedq.inspect.samples import Sample
 
 Point = tuple[int, float | None]
 """An instant, ms, and a value; None where nothing was measured."""
+Ticks = tuple[tuple[float, str], ...]
+"""The ticks of an axis: position and label."""
 
-WIDTH: Final = 480
-HEIGHT: Final = 132
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 6, 8, 18
+# The edges of what is drawn, as `charts.html` has them.
+_LEFT, _RIGHT, _BOTTOM, _HEIGHT = 44, 474, 114, 106
+_BARS_LEFT, _BARS_RIGHT, _BARS_BOTTOM, _BARS_HEIGHT = 52, 954, 180, 170
+_MIN_BAR: Final = 2.0
+"""Minimum height of a bar, so that a few jobs stay visible beside many."""
 _MOST_POINTS: Final = 240
 _STEPS: Final = (1, 2, 5, 10)
 _TIME_STEPS_S: Final = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
+_DAY_MS: Final = 86_400_000
+WINDOWS: Final = {"10m": 600_000, "1h": 3_600_000, "6h": 21_600_000}
+"""Periods that a chart of samples can show, ms."""
+_SPACING_MS: Final = 11_000
+"""A little more than the spacing of samples; nothing changed between samples that are farther apart."""
+
+
+# -- lines over time
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One line.
+class ChartLine:
+    """One line of a chart.
 
     Attributes:
-        name: what it shows.
+        name: its legend.
         kind: its colour, a class of the style sheet.
-        path: of the SVG.
-        last: its last value, in words.
+        path: SVG path.
+        last: its last value as text.
     """
 
     name: str
@@ -41,25 +55,25 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart, ready to be drawn.
+    """A chart, ready to be rendered.
 
     Attributes:
         title: what it shows.
         lines: its lines.
-        heights: ticks at the left: where, and what is there.
-        times: ticks below.
-        words: the same for who can't see it.
+        heights: ticks of the y axis.
+        times: ticks of the x axis.
+        alt_text: the chart as text, for screen readers.
     """
 
     title: str
-    lines: tuple[Line, ...]
-    heights: tuple[tuple[float, str], ...]
-    times: tuple[tuple[float, str], ...]
-    words: str
+    lines: tuple[ChartLine, ...]
+    heights: Ticks
+    times: Ticks
+    alt_text: str
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to show yet."""
+        """Whether there are no values yet."""
         return not any(line.path for line in self.lines)
 
 
@@ -68,7 +82,7 @@ def chart(
     series: Mapping[tuple[str, str], Sequence[Point]],
     since_ms: int,
     until_ms: int,
-    say: Callable[[float | None], str] = number,
+    to_text: Callable[[float | None], str] = number,
 ) -> Chart:
     """A chart of lines over time.
 
@@ -77,25 +91,26 @@ def chart(
         series: by name and kind.
         since_ms: its left end.
         until_ms: its right end.
-        say: puts a value into words.
+        to_text: formats a value.
     """
     thin = {names: thinned(points, since_ms, until_ms) for names, points in series.items()}
-    most = max((value for points in thin.values() for _, value in points if value is not None), default=0)
-    top, step = scale(most)
+    top, step = scale(max((value for points in thin.values() for _, value in points if value is not None), default=0))
 
     def x(ms: int) -> float:
-        return _LEFT + (WIDTH - _LEFT - _RIGHT) * (ms - since_ms) / max(1, until_ms - since_ms)
-
-    def y(value: float) -> float:
-        return HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * value / top
+        return _LEFT + (_RIGHT - _LEFT) * (ms - since_ms) / max(1, until_ms - since_ms)
 
     lines = tuple(
-        Line(name, kind, path(points, x, y), say(points[-1][1] if points else None))
+        ChartLine(
+            name,
+            kind,
+            path(points, x, lambda value: _BOTTOM - _HEIGHT * value / top),
+            to_text(points[-1][1] if points else None),
+        )
         for (name, kind), points in thin.items()
     )
-    heights = tuple((round(y(n * step), 1), say(n * step)) for n in range(round(top / step) + 1))
-    said = ", ".join(f"{line.name} {line.last}" for line in lines)
-    return Chart(title, lines, heights, tuple(_times(since_ms, until_ms, x)), f"{title}: now {said}")
+    heights = _heights(_BOTTOM, _HEIGHT, top, step, to_text)
+    values = ", ".join(f"{line.name} {line.last}" for line in lines)
+    return Chart(title, lines, heights, tuple(_times(since_ms, until_ms, x)), f"{title}: now {values}")
 
 
 def sparkline(points: Sequence[Point], since_ms: int, until_ms: int, width: int = 96, height: int = 22) -> str:
@@ -110,22 +125,19 @@ def sparkline(points: Sequence[Point], since_ms: int, until_ms: int, width: int 
 
 
 def path(points: Iterable[Point], x: Callable[[int], float], y: Callable[[float], float]) -> str:
-    """An SVG path through points; it is interrupted where nothing was measured."""
+    """An SVG path through points, with a gap where nothing was measured."""
     parts: list[str] = []
-    is_down = False
+    is_drawing = False
     for ms, value in points:
-        if value is None:
-            is_down = False
-            continue
-        parts.append(f"{'L' if is_down else 'M'}{x(ms):.1f} {y(value):.1f}")
-        if not is_down:
-            parts.append("h0.01")  # so that a point alone is seen, too
-        is_down = True
+        if value is not None:
+            at = f"{x(ms):.1f} {y(value):.1f}"
+            parts.append(f"L{at}" if is_drawing else f"M{at}h0.01")  # `h0.01` makes a single point visible
+        is_drawing = value is not None
     return "".join(parts)
 
 
 def thinned(points: Sequence[Point], since_ms: int, until_ms: int) -> list[Point]:
-    """The points of a time, the highest one of each of 240 parts of it: peaks are what one looks for."""
+    """At most 240 points, the highest of each part of the time, so that peaks stay visible."""
     width = max(1, (until_ms - since_ms) // _MOST_POINTS)
     kept: dict[int, Point] = {}
     for ms, value in points:
@@ -139,12 +151,17 @@ def thinned(points: Sequence[Point], since_ms: int, until_ms: int) -> list[Point
 
 
 def scale(most: float) -> tuple[float, float]:
-    """The top of an axis that has room for `most`, and the step between its ticks, round numbers."""
+    """The top of an axis that fits `most`, and the step between its ticks, both round numbers."""
     if most <= 0:
         return 1, 1
     size = 10 ** math.floor(math.log10(most / 3))
     step = next(size * factor for factor in _STEPS if most <= 3 * size * factor)
     return step * math.ceil(most / step), step
+
+
+def _heights(bottom: int, height: int, top: float, step: float, to_text: Callable[[float], str]) -> Ticks:
+    """Ticks of a y axis."""
+    return tuple((round(bottom - height * n * step / top, 1), to_text(n * step)) for n in range(round(top / step) + 1))
 
 
 def _times(since_ms: int, until_ms: int, x: Callable[[int], float]) -> Iterable[tuple[float, str]]:
@@ -153,7 +170,7 @@ def _times(since_ms: int, until_ms: int, x: Callable[[int], float]) -> Iterable[
     first = math.ceil(since_ms / 1000 / step_s) * step_s
     for second in range(first, until_ms // 1000 + 1, step_s):
         at = x(second * 1000)
-        if _LEFT + 14 <= at <= WIDTH - 14:
+        if _LEFT + 14 <= at <= _RIGHT - 8:
             yield round(at, 1), f"{datetime.fromtimestamp(second, UTC):%H:%M}"
 
 
@@ -165,3 +182,166 @@ def milliseconds(value: float | None) -> str:
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value:.3g} ms"
+
+
+# -- what a queue did, from its samples
+
+
+def rates(samples: Sequence[Sample], name: str) -> list[Point]:
+    """How fast a total grew per second, at each sample since the previous one."""
+    points: list[Point] = []
+    for before, after in pairwise(samples):
+        grown = max(0, getattr(after, f"{name}_total") - getattr(before, f"{name}_total"))
+        if after.at_ms > before.at_ms:
+            points.append((after.at_ms, 1000 * grown / (after.at_ms - before.at_ms)))
+    return _held(points)
+
+
+def values(samples: Sequence[Sample], name: str) -> list[Point]:
+    """A value of each sample."""
+    return _held([(sample.at_ms, getattr(sample, name)) for sample in samples])
+
+
+def _held(points: list[Point]) -> list[Point]:
+    """Extend the line horizontally to the next sample: none are stored while nothing changes."""
+    held: list[Point] = []
+    for ms, value in points:
+        if held and ms - held[-1][0] > 3 * _SPACING_MS:
+            held.append((ms - _SPACING_MS, held[-1][1]))
+        held.append((ms, value))
+    return held
+
+
+Series = tuple[str, str, str, Callable[[Sequence[Sample], str], list[Point]]]
+"""A line of a chart: its name, its colour, the field of the samples and how it is read."""
+_CHARTS: Final[tuple[tuple[str, Callable[[float | None], str], tuple[Series, ...]], ...]] = (
+    (
+        "Throughput, jobs per second",
+        number,
+        (("enqueued", "blue", "enqueued", rates), ("completed", "green", "completed", rates)),
+    ),
+    (
+        "Depth, jobs",
+        number,
+        (
+            ("pending", "blue", "pending_depth", values),
+            ("delayed", "violet", "delayed_depth", values),
+            ("processing", "green", "processing_depth", values),
+        ),
+    ),
+    (
+        "Lateness of starts",
+        milliseconds,
+        (("median", "blue", "lateness_p50_ms", values), ("99 in 100", "amber", "lateness_p99_ms", values)),
+    ),
+    (
+        "Failures, per second",
+        number,
+        (
+            ("failed for good", "red", "failed", rates),
+            ("retried", "amber", "retried", rates),
+            ("taken back", "violet", "reclaimed", rates),
+        ),
+    ),
+)
+
+
+def charts(samples: Sequence[Sample], now_ms: int, window_ms: int) -> list[Chart]:
+    """Throughput, depth, lateness and failures of one queue."""
+    since = now_ms - window_ms
+    recent = [sample for sample in samples if sample.at_ms >= since - 2 * _SPACING_MS]
+    return [
+        chart(
+            title, {(name, colour): read(recent, field) for name, colour, field, read in lines}, since, now_ms, to_text
+        )
+        for title, to_text, lines in _CHARTS
+    ]
+
+
+def sparklines(samples: Sequence[Sample], now_ms: int, window_ms: int) -> dict[str, str]:
+    """The paths of the small charts in the list of queues."""
+    points = {
+        "throughput": rates(samples, "completed"),
+        "depth": values(samples, "pending_depth"),
+        "lateness": values(samples, "lateness_p99_ms"),
+        "failures": rates(samples, "failed"),
+    }
+    return {name: sparkline(line, now_ms - window_ms, now_ms) for name, line in points.items()}
+
+
+# -- what comes due, from the forecast
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar.
+
+    Attributes:
+        x: its left edge.
+        width: its width.
+        delayed: top and height of its part for delayed jobs, the lower one.
+        slots: top and height of its part for slots of schedules.
+        label: the same as text.
+    """
+
+    x: float
+    width: float
+    delayed: tuple[float, float]
+    slots: tuple[float, float]
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastChart:
+    """A bar for each period of time, ready to be rendered.
+
+    Attributes:
+        bars: from left to right.
+        heights: ticks of the y axis.
+        times: ticks of the x axis.
+        alt_text: the chart as text, for screen readers.
+        busiest: the minutes with the most jobs, each with its time as text.
+    """
+
+    bars: tuple[Bar, ...]
+    heights: Ticks
+    times: Ticks
+    alt_text: str
+    busiest: tuple[tuple[Bucket, str], ...]
+
+
+def forecast_chart(found: Forecast) -> ForecastChart:
+    """The chart of a forecast."""
+    top, step = scale(max((bucket.jobs for bucket in found.buckets), default=0))
+    width = (_BARS_RIGHT - _BARS_LEFT) / max(1, len(found.buckets))
+    is_long = found.until_ms - found.now_ms > _DAY_MS
+    placed = [(_BARS_LEFT + nth * width, bucket) for nth, bucket in enumerate(found.buckets)]
+    every = max(1, -(-len(placed) // 8))
+    return ForecastChart(
+        tuple(_bar(bucket, x, width, top) for x, bucket in placed),
+        _heights(_BARS_BOTTOM, _BARS_HEIGHT, top, max(step, 1), number),
+        tuple((round(x, 1), _at(bucket.start_ms, is_long=is_long)) for x, bucket in placed[::every]),
+        f"{count(found.delayed, 'delayed job')} and {count(found.slots, 'slot')} of schedules come due",
+        tuple((minute, _at(minute.start_ms, is_long=is_long)) for minute in found.busiest),
+    )
+
+
+def _bar(bucket: Bucket, x: float, width: float, top: float) -> Bar:
+    jobs, slots = (
+        max(_MIN_BAR, _BARS_HEIGHT * value / top) if value else 0.0 for value in (bucket.delayed, bucket.slots)
+    )
+    label = (
+        f"{_at(bucket.start_ms, is_long=True)} to {_at(bucket.end_ms, is_long=False)}: "
+        f"{count(bucket.delayed, 'delayed job')}, {count(bucket.slots, 'slot')}"
+    )
+    return Bar(
+        round(x + 0.75, 2),
+        round(max(1.0, width - 1.5), 2),
+        (round(_BARS_BOTTOM - jobs, 2), round(jobs, 2)),
+        (round(_BARS_BOTTOM - jobs - slots, 2), round(slots, 2)),
+        label,
+    )
+
+
+def _at(ms: int, *, is_long: bool) -> str:
+    return f"{datetime.fromtimestamp(ms // 1000, UTC):{'%m-%d %H:%M' if is_long else '%H:%M'}}"

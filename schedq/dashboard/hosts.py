@@ -1,7 +1,7 @@
-"""Names under which the dashboard may be asked for, and addresses that only this machine can reach.
+"""Allowed values of the Host header, and loopback addresses.
 
-A web page of anybody can have its own name point here (DNS rebinding) and its script then read what answers. The
-browser still sends that name as Host: so only names that are known are answered.
+Any web page can make its own name resolve to this address (DNS rebinding) and then read the responses. The browser
+still sends that name as Host, so only known names are served.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Hosts:
     """The allow-list.
 
     Args:
-        names: beside the local ones; a name, or an IP address.
-        any_address: also every Host that is an IP address: those have no DNS to rebind.
+        names: names and IP addresses besides the local ones.
+        any_address: also every IP address, which DNS rebinding does not concern.
 
     Raises:
-        UsageError: a name can't be a host.
+        UsageError: a name is no valid host.
     """
 
     def __init__(self, names: Iterable[str] = (), *, any_address: bool = False) -> None:
@@ -41,7 +41,7 @@ class Hosts:
             self._names.add(text.lower())
 
     def allows(self, header: str) -> bool:
-        """Whether a Host header names one of them; the port does not matter."""
+        """Whether a Host header is allowed; its port does not matter."""
         match = _HOST.fullmatch(header)
         if match is None:
             return False
@@ -50,7 +50,7 @@ class Hosts:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a peer's address is this machine's own."""
+    """Whether an address is a loopback address."""
     found = _address(address)
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
@@ -58,7 +58,7 @@ def is_loopback(address: str) -> bool:
 
 
 def is_any(address: str) -> bool:
-    """Whether a server that binds to it answers on every address of the machine."""
+    """Whether a server bound to it listens on every address of the machine."""
     found = _address(address)
     return found is not None and found.is_unspecified
 

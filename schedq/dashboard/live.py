@@ -1,7 +1,7 @@
-"""Pages that stay true while one looks: the parts that changed, as server-sent events.
+"""Live pages: the regions that changed, as server-sent events.
 
-However many browsers show a page, it is drawn once for all of them, every second or so, and not at all when nobody
-looks. A slow browser misses drawings, never piles them up.
+A page is rendered once for all browsers that show it, about every second, and not at all when none does. A slow
+browser skips updates; they never pile up.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
-from schedq.dashboard.guard import Refusal
+from schedq.dashboard.security import Refusal
 from schedq.errors import SchedqError
 
 MOST_STREAMS: Final = 100
 TICK_S: Final = 1.0
 _SILENCE_S: Final = 10.0
 _LONGEST_S: Final = 600.0
-"""Seconds after which a stream ends and the browser comes again, to be examined at the door again."""
-_MOST_SHARE: Final = 4
-"""Times that a drawing took that pass before the next, at least: pages that are slow to draw must not fill Redis."""
+"""Seconds after which a stream ends; the browser reconnects and is authenticated again."""
+_REST_FACTOR: Final = 4
+"""A page rests at least this many times as long as it took to render, so that slow pages do not overload Redis."""
 
 Regions = dict[str, str]
-Draw = Callable[[], Awaitable[tuple[Regions, float]]]
-"""Draws a page; answers with its parts, and the seconds that pass before the next drawing at the least."""
+Render = Callable[[], Awaitable[tuple[Regions, float]]]
+"""Renders a page; returns its regions, and the minimum seconds until the next time."""
 log: Final = logging.getLogger("schedq.dashboard")
 
 
 class _Channel:
-    """One page as it looks now, for all who look at it.
+    """One page, rendered for all browsers that show it.
 
     Attributes:
         trouble: why it is not up to date, or ''.
-        is_gone: what it was about is no more, and it is drawn no more.
+        is_gone: its subject has been deleted, so it is no longer rendered.
     """
 
-    def __init__(self, draw: Draw) -> None:
+    def __init__(self, render: Render) -> None:
         self.regions: Regions = {}
         self.trouble = ""
         self.is_gone = False
         self.users = 0
-        self._draw = draw
+        self._draw = render
         self._changed = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="schedq dashboard page")
 
-    def changed(self) -> Coroutine[Any, Any, None]:
-        """Wait for the next drawing from now on, not from when the caller gets its turn."""
-        return _set(self._changed)
+    def changed(self) -> Coroutine[Any, Any, bool]:
+        """Wait for the next update, counted from this call and not from its first await."""
+        return self._changed.wait()
 
     def close(self) -> None:
         self._task.cancel()
@@ -69,19 +69,19 @@ class _Channel:
             except Refusal as refusal:
                 self.trouble, self.is_gone = f"{datetime.now(UTC):%H:%M:%S} UTC: {refusal.text}", True
             except Exception as error:
-                if logged != repr(error):  # once, and not at every drawing
+                if logged != repr(error):  # once, not at every update
                     log.exception("a page can't be drawn")
                     logged = repr(error)
                 self.trouble = f"this page can't be drawn: {type(error).__name__}"
             changed = self._changed
-            if not self.is_gone:  # else nobody need wait any more
+            if not self.is_gone:  # otherwise nobody has to wait again
                 self._changed = asyncio.Event()
             changed.set()
-            await asyncio.sleep(max(wait_s, _MOST_SHARE * (clock() - began)))
+            await asyncio.sleep(max(wait_s, _REST_FACTOR * (clock() - began)))
 
 
-class Live:
-    """All streams of one dashboard."""
+class LiveStreams:
+    """All live streams of one dashboard."""
 
     def __init__(self) -> None:
         self._channels: dict[str, _Channel] = {}
@@ -90,23 +90,24 @@ class Live:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many streams as there may be."""
+        """Whether the maximum number of streams is open."""
         return self._streams >= MOST_STREAMS
 
     def end(self) -> None:
-        """End all streams, so that a server can stop; browsers try again later."""
+        """End all streams, so that a server can stop; browsers reconnect later."""
         for end in self._ends:
             if not end.done():
                 end.set_result(None)
 
-    async def serve(self, key: str, draw: Draw, receive: Receive, send: Send) -> None:
-        """Serve one stream until the browser goes.
+    async def serve(self, key: str, render: Render, _scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one stream until the browser disconnects.
 
         Args:
-            key: names the page; who has the same one gets the same drawings.
-            draw: draws it.
-            receive: as ASGI has it.
-            send: likewise.
+            key: identifies the page; streams with the same key share its updates.
+            render: renders it.
+            _scope: of ASGI.
+            receive: of ASGI.
+            send: of ASGI.
         """
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -116,7 +117,7 @@ class Live:
         self._ends.add(end)
         channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[key] = _Channel(draw)
+            channel = self._channels[key] = _Channel(render)
         channel.users += 1
         try:
             await _feed(channel, send, gone, end)
@@ -131,12 +132,12 @@ class Live:
 
 async def _feed(channel: _Channel, send: Send, *ends: asyncio.Future[None]) -> None:
     clock = asyncio.get_running_loop().time
-    until, sent, told = clock() + _LONGEST_S, Regions(), ""
+    until, sent, shown = clock() + _LONGEST_S, Regions(), ""
     await _write(send, "retry: 2000\n\n")
     if channel.regions:
-        sent = await _tell(send, channel, sent)
+        sent = await _send_changes(send, channel, sent)
     while clock() < until:
-        news = asyncio.ensure_future(channel.changed())
+        news: asyncio.Future[Any] = asyncio.ensure_future(channel.changed())
         done, _ = await asyncio.wait({news, *ends}, timeout=_SILENCE_S, return_when=asyncio.FIRST_COMPLETED)
         news.cancel()
         if any(end in done for end in ends):
@@ -146,36 +147,32 @@ async def _feed(channel: _Channel, send: Send, *ends: asyncio.Future[None]) -> N
         elif channel.is_gone:
             break
         elif channel.trouble:
-            if channel.trouble != told:
-                told = channel.trouble
-                await _trouble(send, told)
+            if channel.trouble != shown:
+                shown = channel.trouble
+                await _send_trouble(send, shown)
         else:
-            sent, told = await _tell(send, channel, {} if told else sent), ""
+            sent, shown = await _send_changes(send, channel, {} if shown else sent), ""
     if channel.is_gone:
-        await _trouble(send, channel.trouble)
+        await _send_trouble(send, channel.trouble)
         await _write(send, "event: gone\ndata: {}\n\n")
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _trouble(send: Send, text: str) -> None:
+async def _send_trouble(send: Send, text: str) -> None:
     await _write(send, f"event: trouble\ndata: {json.dumps(text)}\n\n")
 
 
-async def _tell(send: Send, channel: _Channel, sent: Regions) -> Regions:
-    """Send what is not as it was sent before; answers what is sent now."""
+async def _send_changes(send: Send, channel: _Channel, sent: Regions) -> Regions:
+    """Send the regions that differ from those sent before; return all current regions."""
     regions = channel.regions
     changed = {name: html for name, html in regions.items() if sent.get(name) != html}
-    # A comment where nothing changed: proxies cut what is silent.
+    # A comment if nothing changed: proxies close silent connections.
     await _write(send, f"event: regions\ndata: {json.dumps(changed)}\n\n" if changed else ":\n\n")
     return regions
 
 
 async def _write(send: Send, text: str) -> None:
     await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
-
-
-async def _set(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 async def _gone(receive: Receive) -> None:

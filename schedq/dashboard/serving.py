@@ -1,4 +1,4 @@
-"""Serves the dashboard alone, on one address, until it is told to stop."""
+"""Serves the dashboard with uvicorn, on one address, until a signal stops it."""
 
 from __future__ import annotations
 
@@ -17,70 +17,70 @@ from schedq.errors import StoreUnavailable, UsageError
 
 _Protocol: Any = AutoHTTPProtocol  # one of two classes, whichever is there
 _GRACE_S: Final = 3
-"""Seconds that answers under way get to end."""
-_PATIENCE_S: Final = 10.0
-"""Seconds that a client may take in all for a request, its form included."""
-_READING_S: Final = 30.0
-"""Seconds for which a client may read nothing of an answer that waits for it."""
+"""Seconds that responses in progress get to finish."""
+_REQUEST_TIMEOUT_S: Final = 10.0
+"""Seconds in which a client must send a whole request, its form included."""
+_READ_TIMEOUT_S: Final = 30.0
+"""Seconds for which a client may stop reading a response."""
 
 
-class PatientProtocol(_Protocol):  # type: ignore[misc]
-    """Uvicorn's HTTP, which by itself waits for ever for a client that says nothing, or a byte now and then."""
+class TimeoutProtocol(_Protocol):  # type: ignore[misc]
+    """Uvicorn's HTTP with timeouts: on its own it waits forever for clients that send nothing, or single bytes."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
-        self._asking: asyncio.TimerHandle | None = None
-        self._reading: asyncio.TimerHandle | None = None
+        self._request_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """A client has come."""
+        """A client has connected."""
         super().connection_made(transport)
-        self._wait_for_the_request()
+        self._limit_request_time()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has gone."""
+        """It has disconnected."""
         super().connection_lost(exc)
-        for timer in (self._asking, self._reading):
+        for timer in (self._request_timer, self._read_timer):
             if timer is not None:
                 timer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """It said something."""
+        """It sent something."""
         super().data_received(data)
-        self._wait_for_the_request()
+        self._limit_request_time()
 
     def pause_writing(self) -> None:
-        """It does not read as fast as we write."""
+        """It reads more slowly than we write."""
         super().pause_writing()
-        self._reading = self.loop.call_later(_READING_S, self.transport.abort)
+        self._read_timer = self.loop.call_later(_READ_TIMEOUT_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It has read on."""
+        """It has caught up."""
         super().resume_writing()
-        if self._reading is not None:
-            self._reading.cancel()
+        if self._read_timer is not None:
+            self._read_timer.cancel()
 
-    def _wait_for_the_request(self) -> None:
-        """Count the time from the first byte of a request, or from the start, until the request is whole."""
-        if not self._is_asking:
-            if self._asking is not None:
-                self._asking.cancel()
-            self._asking = None
-        elif self._asking is None:
-            self._asking = self.loop.call_later(_PATIENCE_S, self._hang_up)
+    def _limit_request_time(self) -> None:
+        """Limit the time from the first byte of a request, or from the connection, to its last byte."""
+        if not self._is_reading_request:
+            if self._request_timer is not None:
+                self._request_timer.cancel()
+            self._request_timer = None
+        elif self._request_timer is None:
+            self._request_timer = self.loop.call_later(_REQUEST_TIMEOUT_S, self._abort_late_request)
 
     @property
-    def _is_asking(self) -> bool:
+    def _is_reading_request(self) -> bool:
         cycle = self.cycle
         return cycle is None or cycle.response_complete or cycle.more_body
 
-    def _hang_up(self) -> None:
-        if self._is_asking:
+    def _abort_late_request(self) -> None:
+        if self._is_reading_request:
             self.transport.abort()
 
 
-class Server(uvicorn.Server):
-    """Uvicorn, which says when it answers, and does not wait for the live streams to end by themselves."""
+class DashboardServer(uvicorn.Server):
+    """Uvicorn, which reports when it is ready, and ends the live streams when it stops."""
 
     def __init__(self, config: uvicorn.Config, dashboard: Dashboard, ready: Callable[[], object]) -> None:
         super().__init__(config)
@@ -88,30 +88,30 @@ class Server(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer."""
+        """Start serving."""
         await super().startup(sockets)
         self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal says that it is time to stop."""
+        """A signal asks to stop."""
         super().handle_exit(sig, frame)
         self._dashboard.end_streams()
 
 
-def bound(host: str, port: int, *, is_guarded: bool) -> socket.socket:
-    """The socket to serve on; nobody is answered yet.
+def bound(host: str, port: int, *, is_protected: bool) -> socket.socket:
+    """The bound socket, not yet listening.
 
     Args:
         host: a name or an address.
         port: 0 for any that is free.
-        is_guarded: a token, or an own auth hook, keeps others out.
+        is_protected: a token or an auth hook is required.
 
     Raises:
-        UsageError: others could reach it, and nothing keeps them out; or the host has no address.
-        StoreUnavailable: the port is taken, or the address is not this machine's.
+        UsageError: other machines could reach it unprotected, or the host has no address.
+        StoreUnavailable: the port is taken, or the address is not one of this machine.
     """
     family, address = resolved(host, port)
-    if not is_guarded and not is_loopback(address):
+    if not is_protected and not is_loopback(address):
         raise UsageError(
             f"{host} can be reached from other machines: give a token (--token, or SCHEDQ_DASHBOARD_TOKEN), "
             "or keep to 127.0.0.1"
@@ -127,16 +127,16 @@ def bound(host: str, port: int, *, is_guarded: bool) -> socket.socket:
 
 
 def address_of(listening: socket.socket) -> str:
-    """The URL under which a socket is reached."""
+    """The URL of a socket."""
     host, port = listening.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def server_of(dashboard: Dashboard, ready: Callable[[], object]) -> Server:
-    """The server, not yet started; `ready` is called once it answers."""
+def server_of(dashboard: Dashboard, ready: Callable[[], object]) -> DashboardServer:
+    """The server, not yet started; it calls `ready` once it serves."""
     config = uvicorn.Config(
         dashboard,
-        http=PatientProtocol,
+        http=TimeoutProtocol,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -145,7 +145,7 @@ def server_of(dashboard: Dashboard, ready: Callable[[], object]) -> Server:
         ws="none",
         timeout_graceful_shutdown=_GRACE_S,
     )
-    return Server(config, dashboard, ready)
+    return DashboardServer(config, dashboard, ready)
 
 
 async def serve(dashboard: Dashboard, listening: socket.socket, ready: Callable[[], object]) -> None:

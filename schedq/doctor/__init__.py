@@ -1,5 +1,5 @@
-"""What an operator wants to know of a Redis and its queues: what is wrong, what that means, what to do about it.
+"""What is wrong with a Redis and its queues, what that means, and what to do about it.
 
-One room per subject: it gathers facts (a flow of bounded requests) and judges them (pure). `examination` asks the
-rooms one after the other; `roles` has the access rules that a server can be given.
+Each subject has one module: it reads facts by bounded requests, and a table of checks says what they mean.
+`examination` goes through the subjects; `roles` has the access rules that a server can be given.
 """

@@ -1,54 +1,53 @@
-"""The examination: asks the rooms one after the other, for each server and each queue, and gathers what they find."""
+"""The examination: goes through the subjects for each server and each queue, and gathers what they find."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from schedq.clocks import sleep
-from schedq.doctor import (
-    agreement,
-    clock,
-    conformance,
-    delayed,
-    histories,
-    latency,
-    life,
-    memory,
-    names,
-    persistence,
-    places,
-    replication,
-    schedules,
-    scripts,
-    server,
-    standing,
-    strays,
-    timetable,
-    types,
-    unknown,
-    version,
-)
-from schedq.doctor.asking import plain
-from schedq.doctor.finding import LEVELS, Finding
-from schedq.embedded.places import SCHEME
+from schedq.doctor import keys, misplaced, probes, queue_names, schedules, server, workers
+from schedq.doctor.checks import LEVELS, Check, Finding, findings, first_of, grouped, plain
+from schedq.embedded.paths import SCHEME
 from schedq.errors import Conflict, QueueFull, SchedqError, StoreUnavailable, UsageError
-from schedq.operations import Block, Flow
-from schedq.queue import Queue
+from schedq.model.settings import NO_QUEUE, RETRY_S
+from schedq.model.times import sleep
+from schedq.queue.queue import Queue
+from schedq.transitions import MarkerWait, RoundTrips
 
 T = TypeVar("T")
 SAMPLE: Final = 2_000
-"""Entries of each place of a queue that are looked at, unless more are asked for: it answers within a second."""
-_NOBODY: Final = "schedq"
-"""Name of a queue that is only there to ask about its server."""
+"""Entries of each list of a queue that are looked at, unless more are asked for: that takes less than a second."""
 _MORE: Final = "; --sample N looks at more"
-_RETRY_S: Final = 1.0
 _AGAIN_S: Final = 0.3
 _MOST_SUSPECTS: Final = 200
 _HANDOVER_S: Final = 2.0
 _POLL_S: Final = 0.1
+UNREACHABLE: Final[Check[object]] = Check(
+    "redis-unavailable",
+    "error",
+    lambda error: isinstance(error, StoreUnavailable),
+    str,
+    "nothing can be enqueued or run until it answers; workers try again by themselves",
+    "see that the server runs, and that this address and port lead to it",
+)
+REFUSES: Final[Check[object]] = Check(
+    "redis-refuses",
+    "error",
+    lambda error: isinstance(error, SchedqError),
+    str,
+    "schedq can't be used there as it is",
+    "change what the message names",
+)
+NOT_PERMITTED: Final[Check[set[str]]] = Check(
+    "not-permitted",
+    "note",
+    bool,
+    lambda refused: f"the Redis user may not use {', '.join(sorted(refused))}",
+    "what these would have shown was not looked at",
+    "examine it as a user who may do everything to see it; schedq doctor --acl prints what the roles may do",
+)
 
 
 @dataclass(slots=True)
@@ -76,161 +75,149 @@ def examine(redis: object = None, chosen: Sequence[str] = (), *, sample: int = S
     Args:
         redis: as `Queue` takes it.
         chosen: names of queues.
-        sample: entries of each place that are looked at.
+        sample: entries of each list that are looked at.
 
     Raises:
-        UsageError: the URL or a name can't be one. What the server refuses is a finding.
+        UsageError: the URL or a name is invalid. What the server refuses is a finding.
     """
-    with _visited(chosen[0] if chosen else _NOBODY, redis) as queue:
+    with _queue(chosen[0] if chosen else NO_QUEUE, redis) as queue:
         examination = _Examination(queue.address.label, redis, sample)
+        report = examination.report
         try:
             examination.run(queue, chosen)
-        except StoreUnavailable as error:
-            examination.report.findings.append(_unreachable(error))
-        except UsageError as error:
-            examination.report.findings.append(_refused(error))
-    report = examination.finished()
+        except (StoreUnavailable, UsageError) as error:
+            report.findings.append((UNREACHABLE if isinstance(error, StoreUnavailable) else REFUSES).finding(error))
+    report.findings += findings([NOT_PERMITTED], examination.refused)
     report.findings.sort(key=lambda finding: (LEVELS.index(finding.level), finding.queue, finding.code))
     return report
 
 
 class _Examination:
+    """One examination: its report, and what the server refused."""
+
     def __init__(self, label: str, redis: object, sample: int) -> None:
         self.report = Report(label)
+        self.refused: set[str] = set()
         self._redis = redis
         self._sample = sample
         self._servers: set[str] = set()
-        self._refused: set[str] = set()
         self._patience_s = _HANDOVER_S
 
     def run(self, queue: Queue, chosen: Sequence[str]) -> None:
         self._ask(queue, _greet())
-        looks = self._ask(queue, clock.look())
+        readings = self._ask(queue, probes.read_clocks())
         self._server(queue)
         for name in chosen or self._names(queue):
-            with _visited(name, self._redis) as visited:
+            with _queue(name, self._redis) as visited:
                 self._server(visited)
-                self._queue(visited)
-        self._add(clock.judge(looks + self._ask(queue, clock.look())))
-
-    def finished(self) -> Report:
-        if self._refused:
-            self._add(iter([_not_permitted(sorted(self._refused))]))
-        return self.report
+                self.report.queues.append(name)
+                before = len(self.report.findings)
+                self._examine(visited)
+                if visited.settings.tagged:
+                    found, prefix = self.report.findings, visited.settings.keys.prefix
+                    found[before:] = [finding.tagged(prefix) for finding in found[before:]]
+        self._add(probes.check_clocks(readings + self._ask(queue, probes.read_clocks())))
 
     def _names(self, queue: Queue) -> list[str]:
-        tagged = queue.settings.tagged
-        found = self._ask(queue, names.look(10 * self._sample, tagged=tagged))
-        self._add(names.judge(found, tagged=tagged))
+        most, tagged = 10 * self._sample, queue.settings.tagged
+        found = self._ask(queue, queue_names.read_queue_names(most, tagged=tagged))
+        self._add(queue_names.check_queue_names(found))
         if tagged:
-            self._limit("names of queues that only other programs use were looked for on one node of the cluster")
+            limit = "names of queues that only other programs use were looked for on one node of the cluster"
+            self.report.limits.append(limit)
         if not found.is_whole:
-            self._limit(f"names of queues were looked for among {10 * self._sample:,} keys{_MORE}")
+            self.report.limits.append(f"names of queues were looked for among {most:,} keys{_MORE}")
         try:
             listed = queue.list_queues()
         except SchedqError as error:
-            self._add(iter([_refused(error)]))
+            self._add([REFUSES.finding(error)])
             listed = []
-        return sorted({*listed, *names.usable(found.seen, tagged=tagged)})
+        return sorted({*listed, *found.usable})
 
     def _server(self, queue: Queue) -> None:
         """The server that holds a queue, if it was not met before: a cluster has several."""
-        found = self._ask(queue, server.look())
-        if found.run_id in self._servers:
+        found = self._ask(queue, server.read_server(is_embedded=self.report.redis.startswith(SCHEME)))
+        run_id = found.info.get("run_id", "")  # another one for each start of each server
+        if run_id in self._servers:
             return
-        self._servers.add(found.run_id)
-        self._add(version.judge(found, is_embedded=self.report.redis.startswith(SCHEME)))
-        for room in (memory, persistence, replication, scripts):
-            self._add(room.judge(found))
-        speed = self._ask(queue, latency.look(queue.settings))
-        self._add(latency.judge(speed))
-        self._add(conformance.judge(self._ask(queue, conformance.look(queue.settings))))
-        self.report.server = self.report.server or server.summary(found) | latency.summary(speed)
-
-    def _queue(self, queue: Queue) -> None:
-        before = len(self.report.findings)
-        self._examine(queue)
-        if queue.settings.tagged:
-            found = self.report.findings
-            found[before:] = [finding.tagged(queue.settings.keys.prefix) for finding in found[before:]]
+        self._servers.add(run_id)
+        self._add(server.check_server(found))
+        speed = self._ask(queue, probes.read_latency(queue.settings))
+        self._add(findings(probes.SPEED, speed))
+        self._add(probes.check_conformance(self._ask(queue, probes.read_conformance(queue.settings))))
+        self.report.server = self.report.server or found.summary() | speed.summary()
 
     def _examine(self, queue: Queue) -> None:
-        keys, name = queue.settings.keys, queue.name
-        self.report.queues.append(name)
-        with suppress(SchedqError):  # what is wrong with the key is said by the rooms
-            queue.learn_settings()
-        self._add(types.judge(keys, self._ask(queue, types.look(keys))))
+        name, names = queue.name, queue.settings.keys
+        with suppress(SchedqError):  # other checks report what is wrong with the key
+            queue.load_settings()
+        self._add(keys.WRONG_TYPE.finding(wrong, name) for wrong in self._ask(queue, keys.read_types(names)))
         alive = self._alive(queue)
-        self._add(life.judge(name, alive))
-        is_cached = self._ask(queue, scripts.look())
-        self._add(scripts.judge_cached(name, is_cached=is_cached, has_promoter=alive.has_promoter))
-        waits = self._ask(queue, delayed.look(keys, alive.now_ms))
-        self._add(delayed.judge(name, waits, is_tended=alive.is_tended))
-        self._add(unknown.judge(name, self._ask(queue, unknown.look(queue.settings)), alive.now_ms))
-        self._add(clock.judge_ahead(name, *self._ask(queue, clock.ahead(keys.log))))
-        self._add(histories.judge(name, self._ask(queue, histories.look(queue.settings, alive.now_ms))))
-        self._add(agreement.judge(name, self._ask(queue, agreement.look(queue.settings, alive.now_ms))))
+        now_ms = alive.now_ms
+        self._add(findings(workers.LIVENESS, alive, name))
+        unknown = self._ask(queue, workers.read_unknown_tasks(queue.settings))
+        self._add(workers.UNKNOWN_TASK.finding((task, now_ms), name) for task in unknown)
+        due = self._ask(queue, keys.read_due_times(names, now_ms, is_promoted=alive.has_promoter))
+        self._add(findings(keys.DUE_TIMES, due, name))
+        self._add(findings([probes.WENT_BACK], self._ask(queue, probes.read_ahead_ms(names.log)), name))
+        self._add(keys.check_histories(self._ask(queue, keys.read_histories(queue.settings, now_ms)), name))
+        in_use = self._ask(queue, workers.read_settings_in_use(queue.settings, now_ms))
+        self._add(workers.check_settings(in_use, name))
         self._schedules(queue, alive)
-        self._misplaced(queue, is_tended=alive.is_tended)
+        self._misplaced(queue, is_promoted=alive.has_promoter)
 
-    def _alive(self, queue: Queue) -> life.Life:
-        """Who is there; where nobody wakes, again until another one has had time to take over: once for all queues."""
-        found = self._ask(queue, life.look(queue.settings))
+    def _alive(self, queue: Queue) -> workers.Liveness:
+        """Who is there; without a promoter, again until another one has had time to take over: once for all queues."""
+        found = self._ask(queue, workers.read_liveness(queue.settings))
         while not found.has_promoter and not found.is_deserted and self._patience_s > 0:
             sleep(_POLL_S)
             self._patience_s -= _POLL_S
-            found = self._ask(queue, life.look(queue.settings))
+            found = self._ask(queue, workers.read_liveness(queue.settings))
         return found
 
-    def _schedules(self, queue: Queue, alive: life.Life) -> None:
-        keys, now_ms = queue.settings.keys, alive.now_ms
-        found = self._ask(queue, schedules.look(keys, self._sample))
-        before = {it.id: kind for it in found.standing if (kind := timetable.kind_of(it, now_ms, found.tasks))}
-        if before:
-            # One that is written, deleted or fired just now is left out.
-            sleep(_AGAIN_S)
-            again = self._ask(queue, schedules.stand(keys, list(before)))
-            odd = [it for it in again if timetable.kind_of(it, now_ms, found.tasks) == before[it.id]]
-            self._add(timetable.judge(queue.name, odd, now_ms, found.tasks, is_tended=alive.is_tended))
-        for words in schedules.limits(found):
-            self._limit(f"queue {queue.name}: {words}{_MORE}")
+    def _schedules(self, queue: Queue, alive: workers.Liveness) -> None:
+        names = queue.settings.keys
+        found = self._ask(queue, schedules.read_schedules(names, alive, self._sample))
 
-    def _misplaced(self, queue: Queue, *, is_tended: bool) -> None:
-        keys = queue.settings.keys
-        found = self._ask(queue, places.look(keys, self._sample))
-        suspects, unjudged = places.suspects(found)
-        jobs = self._ask(queue, standing.look(keys, suspects[:_MOST_SUSPECTS], found.lengths))
-        before = {job.id: kind for job in jobs if (kind := strays.kind_of(job))}
-        if before:
-            # A job that a program of other make is moving, or that is mended in a moment, is left out.
-            sleep(_AGAIN_S)
-            again = self._ask(queue, standing.look(keys, sorted(before), found.lengths))
-            jobs = [job for job in again if strays.kind_of(job) == before[job.id]]
-            more = len(suspects) - min(len(suspects), _MOST_SUSPECTS)
-            self._add(strays.judge(queue.name, jobs, is_tended=is_tended, more=more))
-        for words in places.limits(found, unjudged):
-            self._limit(f"queue {queue.name}: {words}{_MORE}")
+        def look(ids: list[str]) -> list[schedules.ScheduleFacts]:
+            return self._ask(queue, schedules.read_facts(names, alive, ids))
 
-    def _add(self, findings: Iterator[Finding]) -> None:
-        self.report.findings += findings
+        odd = _odd_twice(schedules.SCHEDULES, found.schedules, look)
+        odd.sort(key=lambda it: it.slot_ms or 0)
+        self._add(grouped(schedules.SCHEDULES, odd, queue.name))
+        self._limit(queue, schedules.limits(found))
 
-    def _limit(self, words: str) -> None:
-        self.report.limits.append(words)
+    def _misplaced(self, queue: Queue, *, is_promoted: bool) -> None:
+        def look(ids: list[str]) -> list[misplaced.JobLocations]:
+            names = queue.settings.keys
+            return self._ask(queue, misplaced.read_locations(names, ids, found.lengths, is_promoted=is_promoted))
 
-    def _ask(self, queue: Queue, flow: Flow[T]) -> T:
-        """Drive a flow; what the server refuses is noted, and the flow goes on without.
+        found = self._ask(queue, misplaced.read_queue(queue.settings.keys, self._sample))
+        suspects, unjudged = misplaced.suspects(found)
+        jobs = _odd_twice(misplaced.MISPLACED, look(suspects[:_MOST_SUSPECTS]), look)
+        self._add(grouped(misplaced.MISPLACED, jobs, queue.name, at_least=len(suspects) > _MOST_SUSPECTS))
+        self._limit(queue, misplaced.limits(found, unjudged))
+
+    def _add(self, found: Iterable[Finding]) -> None:
+        self.report.findings += found
+
+    def _limit(self, queue: Queue, limits: Iterable[str]) -> None:
+        self.report.limits += [f"queue {queue.name}: {words}{_MORE}" for words in limits]
+
+    def _ask(self, queue: Queue, trips: RoundTrips[T]) -> T:
+        """Drive round trips; what the server refuses is noted, and they continue without it.
 
         Raises:
-            StoreUnavailable: it does not answer any more.
+            StoreUnavailable: the server no longer replies.
         """
         try:
-            step = next(flow)
+            operations = next(trips)
             while True:
-                assert not isinstance(step, Block)
-                answers = queue._sender.exchange(step)
-                for operation, answer in zip(step, answers, strict=True):
+                assert not isinstance(operations, MarkerWait)
+                answers = queue._client.execute(operations)
+                for operation, answer in zip(operations, answers, strict=True):
                     self._note(queue, operation.name, answer)
-                step = flow.send(answers)
+                operations = trips.send(answers)
         except StopIteration as stop:
             result: T = stop.value
             return result
@@ -239,13 +226,27 @@ class _Examination:
         if not isinstance(answer, SchedqError) or isinstance(answer, (Conflict, QueueFull)):
             return
         if isinstance(answer, StoreUnavailable):
-            (pong,) = queue._sender.exchange([plain("PING")])
+            (pong,) = queue._client.execute([plain("PING")])
             if isinstance(pong, StoreUnavailable):
                 raise answer
-        self._refused.add(what)
+        self.refused.add(what)
 
 
-def _greet() -> Flow[None]:
+def _odd_twice(
+    checks: Sequence[Check[Any]], things: Sequence[Any], look: Callable[[list[str]], list[Any]]
+) -> list[Any]:
+    """The things that are odd in the same way when they are looked at again.
+
+    What another client is moving just now, or what is mended in a moment, is left out.
+    """
+    kinds = {thing.id: kind for thing in things if (kind := first_of(checks, thing))}
+    if not kinds:
+        return []
+    sleep(_AGAIN_S)
+    return [thing for thing in look(list(kinds)) if first_of(checks, thing) is kinds[thing.id]]
+
+
+def _greet() -> RoundTrips[None]:
     """Make sure that the server can be asked at all.
 
     Raises:
@@ -257,37 +258,5 @@ def _greet() -> Flow[None]:
         raise answer
 
 
-@contextmanager
-def _visited(name: str, redis: object) -> Iterator[Queue]:
-    with Queue.visiting(name, redis=redis, retry_for=_RETRY_S, allow_eviction=True) as queue:
-        yield queue
-
-
-def _unreachable(error: SchedqError) -> Finding:
-    return Finding(
-        "redis-unavailable",
-        "error",
-        str(error),
-        "nothing can be enqueued or run until it answers; workers try again by themselves",
-        "see that the server runs, and that this address and port lead to it",
-    )
-
-
-def _refused(error: SchedqError) -> Finding:
-    return Finding(
-        "redis-refuses",
-        "error",
-        str(error),
-        "schedq can't be used there as it is",
-        "change what the message names",
-    )
-
-
-def _not_permitted(refused: Sequence[str]) -> Finding:
-    return Finding(
-        "not-permitted",
-        "note",
-        f"the Redis user may not use {', '.join(refused)}",
-        "what these would have shown was not looked at",
-        "examine it as a user who may do everything to see it; schedq doctor --acl prints what the roles may do",
-    )
+def _queue(name: str, redis: object) -> Queue:
+    return Queue.for_operator(name, redis=redis, retry_for=RETRY_S, allow_eviction=True)

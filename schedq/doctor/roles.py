@@ -1,4 +1,4 @@
-"""Access rules: what a Redis user needs who produces jobs, works on them, or only looks.
+"""Access rules: what a Redis user needs to produce jobs, to work on them, or only to look.
 
 Commands inside scripts are checked against the caller's rules, so a role names those too. Whoever may EVAL may do
 with the role's commands to the role's keys whatever they can do; roles keep apart hosts, not the code on one.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from schedq.keys import QUEUES_KEY, checked_name
+from schedq.model.keys import QUEUES_KEY, checked_name
 
 EVERY_QUEUE: Final = "*"
 
@@ -28,7 +28,7 @@ class Role:
         scripts: the moves that it makes.
         plain: commands that it sends by themselves.
         inside: commands that its scripts call.
-        looks_around: it also lists keys, where it may see every queue: names of keys are told to whoever may do that.
+        looks_around: it also lists keys, where it may see every queue: who may do that learns the names of all keys.
     """
 
     name: str
@@ -53,12 +53,9 @@ class Role:
         Raises:
             UsageError: the name can't be one of a queue.
         """
+        allowed = " ".join(f"+{command}" for command in self.commands(queue))
         if queue != EVERY_QUEUE:
             queue = f"{{{checked_name(queue)}}}:*" if tagged else f"{checked_name(queue)}:*"
-            commands = self.commands(queue)
-        else:
-            commands = self.commands()
-        allowed = " ".join(f"+{command}" for command in commands)
         return f"resetkeys ~queue:{queue} ~{QUEUES_KEY} resetchannels &queue:{queue} -@all {allowed}"
 
 
@@ -80,7 +77,8 @@ WORKER: Final = Role(
     "worker",
     "runs jobs, wakes and takes back those of others, and does what a producer does",
     scripts=PRODUCER.scripts
-    | _words("announce beat claim drop fire leave peek promote reclaim recover renew sample settle stats upsert wake"),
+    | _words("claim delete_schedule deregister fire heartbeat promote reclaim recover")
+    | _words("renew sample scan_schedules settle stats upsert wake write_settings"),
     plain=PRODUCER.plain | _words("bzpopmin zrevrange"),  # the latter: which tasks other workers have
     inside=PRODUCER.inside
     | _words("del get hexists hget hgetall hlen info lmove lpop lset pexpire pttl rpop rpush set")
@@ -89,7 +87,7 @@ WORKER: Final = Role(
 VIEWER: Final = Role(
     "viewer",
     "looks and changes nothing: totals, rates, lists of jobs, events, most of what the doctor asks",
-    scripts=_words("find page skim stats why"),
+    scripts=_words("find page stats summarize why"),
     plain=_words(
         "dbsize exists get hget hgetall hmget llen lpos lrange pttl script|exists smembers time type xlen"
         " xrange xrevrange zcard zcount zrange zrangebyscore zrevrange zscore"

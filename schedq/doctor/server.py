@@ -1,60 +1,362 @@
-"""What a server says of itself, and what may be asked of its configuration."""
+"""The server: its release, memory, persistence, replicas, script cache and speed, from INFO, CONFIG GET and timing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from schedq.doctor.asking import known, plain
-from schedq.job import whole
-from schedq.operations import Flow
+from schedq.doctor.checks import Check, Finding, findings, known, plain
+from schedq.inspect.display import approximate, count
+from schedq.model.records import whole
+from schedq.transitions import RoundTrips, pairs
 
 _SETTINGS: Final = ("appendfsync", "maxmemory", "min-replicas-to-write", "save", "timeout")
+_FIXED: Final[dict[str, dict[tuple[int, ...], int]]] = {
+    "Redis": {
+        (6, 2): 20,
+        (7, 2): 11,
+        (7, 4): 11,
+        (8, 2): 9,
+        (8, 4): 6,
+        (8, 6): 6,
+        (8, 8): 2,
+        (8, 10): 1,
+    },
+    "Valkey": {(7, 2): 13, (8, 0): 9, (8, 1): 7, (9, 0): 4, (9, 1): 0},
+}
+"""The first release of each series without the flaws below, after the projects' release notes. Of the Redis series 6.2
+and 7.2 the notes name the flaws of scripts only."""
+_UNTESTED: Final = {"dragonfly_version": "Dragonfly", "garnet_version": "Garnet", "keydb_version": "KeyDB"}
+_NEARLY_FULL: Final = 0.9
+_REPLICA: Final = re.compile(r"slave\d+")
+_MOST_LAG_S: Final = 10
+_MOST_BEHIND: Final = 2**20
+_MANY_SCRIPTS: Final = 1000
+_MUCH_FOR_SCRIPTS: Final = 32 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica, as its primary sees it."""
+
+    name: str
+    state: str | None
+    lag_s: int
+    bytes_behind: int
 
 
 @dataclass(frozen=True)
-class Server:
-    """A server's own account.
+class ServerInfo:
+    """What a server says about itself.
 
     Attributes:
         info: the fields of INFO; empty if it was refused.
         config: those of CONFIG GET that were answered; managed servers and access rules refuse it.
+        is_embedded: schedq started it, from a data folder.
     """
 
     info: Mapping[str, str]
     config: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def run_id(self) -> str:
-        """Another one for each start of each server; '' if it is not told."""
-        return self.info.get("run_id", "")
+    is_embedded: bool = False
 
     def number(self, name: str) -> int:
         """A figure of INFO; 0 if it is none."""
         return whole(self.info.get(name))
 
+    @property
+    def untested(self) -> str:
+        """Name and version of a server that schedq is not tested on; '' for Redis and Valkey."""
+        return next((f"{name} {self.info[key]}" for key, name in _UNTESTED.items() if key in self.info), "")
 
-def look() -> Flow[Server]:
+    @property
+    def release(self) -> tuple[str, str]:
+        """Its name and version."""
+        name = "Valkey" if "valkey_version" in self.info else "Redis"
+        return name, self.info.get(f"{name.lower()}_version", "")
+
+    @property
+    def policy(self) -> str:
+        """Which keys it evicts when memory is full."""
+        return self.info.get("maxmemory_policy", "noeviction")
+
+    @property
+    def memory_share(self) -> float:
+        """How much of maxmemory is in use: 1.0 is all; 0 without a limit."""
+        limit = self.number("maxmemory")
+        return self.number("used_memory") / limit if limit else 0.0
+
+    @property
+    def is_replica(self) -> bool:
+        """It follows another server."""
+        return self.info.get("role") == "slave"
+
+    @property
+    def replicas(self) -> list[Replica]:
+        """Those that follow it."""
+        if self.is_replica:
+            return []
+        rows = [_fields(value) for name, value in self.info.items() if _REPLICA.fullmatch(name)]
+        offset = self.number("master_repl_offset")
+        return [
+            Replica(
+                f"{row.get('ip')}:{row.get('port')}",
+                row.get("state"),
+                whole(row.get("lag")),
+                offset - whole(row.get("offset")),
+            )
+            for row in rows
+        ]
+
+    def summary(self) -> dict[str, object]:
+        """What programs may want to know of a server, whatever was found."""
+        name, version = self.release
+        mode = self.info.get("server_mode") or self.info.get("redis_mode", "")
+        return {"server": name.lower(), "version": version, "mode": mode}
+
+
+def read_server(*, is_embedded: bool = False) -> RoundTrips[ServerInfo]:
     """Ask a server about itself."""
     answers = yield [plain("INFO"), *(plain("CONFIG", "GET", name) for name in _SETTINGS)]
-    config: dict[str, str] = {}
-    for pair in answers[1:]:
-        found = known(pair, [])
-        config.update(zip(found[::2], found[1::2], strict=False))
-    return Server(read_info(known(answers[0], "")), config)
+    config = {name: value for pair in answers[1:] for name, value in pairs(known(pair, [])).items()}
+    lines = [line for line in known(answers[0], "").splitlines() if not line.startswith("#")]
+    return ServerInfo(dict(line.split(":", 1) for line in lines if ":" in line), config, is_embedded)
 
 
-def summary(found: Server) -> dict[str, object]:
-    """What programs may want to know of a server, whatever was found."""
-    name = "valkey" if "valkey_version" in found.info else "redis"
-    return {
-        "server": name,
-        "version": found.info.get(f"{name}_version", ""),
-        "mode": found.info.get("server_mode") or found.info.get("redis_mode", ""),
-    }
+def _fields(text: str) -> dict[str, str]:
+    """`ip=127.0.0.1,port=6380,state=online,offset=98,lag=0` as fields."""
+    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
 
 
-def read_info(text: str) -> dict[str, str]:
-    """INFO's lines as fields."""
-    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line and not line.startswith("#"))
+def _upgrade(server: ServerInfo) -> str:
+    """What to do about a release with known flaws; '' for one without."""
+    name, version = server.release
+    parts = tuple(int(part) for part in version.split(".") if part.isdigit())
+    series, fixed = parts[:2], _FIXED[name]
+    newest = max(fixed)
+    if server.untested or len(parts) < 3 or series > newest or parts[2] >= fixed.get(series, math.inf):
+        return ""
+    if server.is_embedded:
+        return (
+            "this data folder keeps the kind of server that wrote it, and a new one takes the server that "
+            "schedq[embedded] ships: schedq export each queue, and schedq import it into a new folder"
+        )
+    if series in fixed:
+        return f"upgrade to {name} {series[0]}.{series[1]}.{fixed[series]} or later"
+    return f"no release of this series is without them: move to {name} {newest[0]}.{newest[1]}"
+
+
+RELEASE: Final[tuple[Check[ServerInfo], ...]] = (
+    Check(
+        "server-untried",
+        "warning",
+        lambda it: it.untested,
+        lambda it: f"the server is {it.untested}",
+        "schedq is tested on Redis and Valkey only; what the engine stands on may not hold here",
+        "use Redis 6.2 or later, or Valkey; see also what is said of conformance",
+    ),
+    Check(
+        "version-known-bad",
+        "warning",
+        _upgrade,
+        lambda it: f"the server is {' '.join(it.release)}",
+        "who may send scripts can crash the server or run code in it (CVE-2024-31449, 2024-46981, 2025-49844, "
+        "2025-46817 to 46819, 2026-23631), and a blocked client can crash it (CVE-2026-23479)",
+        lambda it: (
+            f"{_upgrade(it)}; a distribution may have mended it under the old number: then pass over this by --ignore"
+        ),
+    ),
+)
+_RAISE_MAXMEMORY: Final = "raise maxmemory, or find what fills it: redis-cli --bigkeys"
+_WHEN_FULL: Final = (
+    "full, the server refuses new jobs (QueueFull) and programs of other make stand still; schedq's workers drain on"
+)
+
+
+def _memory_in_use(it: ServerInfo) -> str:
+    used, limit = it.number("used_memory") / 2**20, it.number("maxmemory") / 2**20
+    return f"{it.memory_share:.0%} of maxmemory is in use ({used:,.0f} of {limit:,.0f} MiB)"
+
+
+MEMORY: Final[tuple[Check[ServerInfo], ...]] = (
+    Check(
+        "eviction",
+        "error",
+        lambda it: it.policy != "noeviction",
+        lambda it: f"maxmemory-policy is {it.policy}",
+        lambda it: (
+            "when memory is full the server deletes "
+            + (
+                "records that have a time to live"
+                if it.policy.startswith("volatile")
+                else "jobs, and whole lists of them"
+            )
+        ),
+        "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file",
+    ),
+    Check(
+        "keys-evicted",
+        "warning",
+        lambda it: it.number("evicted_keys"),
+        lambda it: f"{count(it.number('evicted_keys'), 'key was=keys were')} evicted since the server's start",
+        "jobs may be gone, or their records; what is said of orphans and of ids without data shows which",
+        "give it more memory, set noeviction, and restart it or CONFIG RESETSTAT to forget this",
+    ),
+    Check(
+        "memory-unlimited",
+        "note",
+        lambda it: "maxmemory" in it.info and not it.number("maxmemory"),
+        "maxmemory is not set",
+        "if memory runs out the kernel ends the server, and does not refuse new jobs before",
+        "CONFIG SET maxmemory to less than the machine has",
+    ),
+    Check("memory-full", "error", lambda it: it.memory_share >= 1, _memory_in_use, _WHEN_FULL, _RAISE_MAXMEMORY),
+    Check(
+        "memory-nearly-full",
+        "warning",
+        lambda it: _NEARLY_FULL <= it.memory_share < 1,
+        _memory_in_use,
+        _WHEN_FULL,
+        _RAISE_MAXMEMORY,
+    ),
+    Check(
+        "clients-nearly-full",
+        "warning",
+        lambda it: it.number("connected_clients") >= it.number("maxclients") * _NEARLY_FULL > 0,
+        lambda it: (
+            f"{it.number('connected_clients'):,} of {it.number('maxclients'):,} connections (maxclients) are in use"
+        ),
+        "workers and producers that connect next are refused",
+        "raise maxclients, or close what is idle: CLIENT LIST names schedq's connections",
+    ),
+    Check(
+        "script-cache-full",
+        "warning",
+        lambda it: (
+            it.number("number_of_cached_scripts") > _MANY_SCRIPTS
+            or it.number("used_memory_scripts") > _MUCH_FOR_SCRIPTS
+        ),
+        lambda it: (
+            f"{it.number('number_of_cached_scripts'):,} scripts are cached, "
+            f"in {it.number('used_memory_scripts') / 2**20:,.1f} MiB"
+        ),
+        "schedq's are some 25: a program makes up a new script each time, which fills the memory and slows every "
+        "EVAL; newer servers throw out others' scripts for them",
+        "let that program pass values as arguments; SCRIPT FLUSH frees them, and schedq teaches its own again by "
+        "itself",
+    ),
+)
+_SWITCH_AOF_ON: Final = "CONFIG SET appendonly yes, and the same in its configuration file"
+_NOT_ON_DISK: Final = (
+    "what is not on disk is gone after a restart; and the server may refuse writes until one succeeds (MISCONF)"
+)
+_SEE_ITS_LOG: Final = "look at the server's log: mostly the disk is full, or its folder may not be written"
+
+
+def _has_no_aof(it: ServerInfo) -> bool:
+    return it.info.get("aof_enabled", "1") != "1"
+
+
+def _fails(field: str) -> Callable[[ServerInfo], bool]:
+    return lambda it: it.info.get(field, "ok") != "ok"
+
+
+PERSISTENCE: Final[tuple[Check[ServerInfo], ...]] = (
+    Check(
+        "no-persistence",
+        "error",
+        lambda it: _has_no_aof(it) and it.config.get("save") == "",
+        "appendonly is no, and there are no snapshots",
+        "a restart loses every job",
+        _SWITCH_AOF_ON,
+    ),
+    Check(
+        "snapshots-only",
+        lambda it: "warning" if "save" in it.config else "error",
+        lambda it: _has_no_aof(it) and it.config.get("save") != "",
+        "appendonly is no",
+        lambda it: (
+            "a crash loses what came since the last snapshot"
+            + ("" if "save" in it.config else "; whether there are any may not be asked")
+        ),
+        _SWITCH_AOF_ON,
+    ),
+    Check(
+        "appendfsync-no",
+        "warning",
+        lambda it: not _has_no_aof(it) and it.config.get("appendfsync") == "no",
+        "appendfsync is no",
+        "a power cut takes what the kernel had not written yet: up to half a minute of jobs",
+        "CONFIG SET appendfsync everysec",
+    ),
+    Check(
+        "log-fails",
+        "error",
+        _fails("aof_last_write_status"),
+        "the last write to the append-only file failed",
+        _NOT_ON_DISK,
+        _SEE_ITS_LOG,
+    ),
+    Check(
+        "log-rewrite-fails",
+        "warning",
+        _fails("aof_last_bgrewrite_status"),
+        "the last rewrite of the append-only file failed",
+        _NOT_ON_DISK,
+        _SEE_ITS_LOG,
+    ),
+    Check(
+        "snapshot-fails",
+        "warning",
+        _fails("rdb_last_bgsave_status"),
+        "the last snapshot failed",
+        _NOT_ON_DISK,
+        _SEE_ITS_LOG,
+    ),
+    Check(
+        "connections-time-out",
+        "note",
+        lambda it: it.config.get("timeout", "0") != "0",
+        lambda it: f"the server closes connections that were idle for {it.config['timeout']} s (timeout)",
+        "a worker that waits for jobs reconnects each time",
+        "CONFIG SET timeout 0",
+    ),
+)
+REPLICATION: Final[tuple[Check[ServerInfo], ...]] = (
+    Check(
+        "replica",
+        "error",
+        lambda it: it.is_replica,
+        lambda it: f"the server is a replica of {it.info.get('master_host')}:{it.info.get('master_port')}",
+        "it takes no writes: no job can be enqueued or claimed here",
+        "use the primary's address, or redis+sentinel://, which finds it",
+    ),
+    Check(
+        "replicas-not-required",
+        "note",
+        lambda it: it.replicas and it.config.get("min-replicas-to-write") == "0",
+        "the primary takes writes also while no replica follows (min-replicas-to-write 0)",
+        "one that is cut off from the others goes on taking jobs, and a failover loses them",
+        "CONFIG SET min-replicas-to-write 1 narrows that; replication stays asynchronous",
+    ),
+)
+REPLICA_BEHIND: Final[Check[Replica]] = Check(
+    "replica-behind",
+    "warning",
+    lambda it: it.state != "online" or it.lag_s > _MOST_LAG_S or it.bytes_behind > _MOST_BEHIND,
+    lambda it: f"replica {it.name} is {it.state}, {it.bytes_behind:,} bytes and {approximate(1000 * it.lag_s)} behind",
+    "a failover to it would lose what it has not got: jobs come back that were done, others are gone",
+    "look at its log and the network between; a larger repl-backlog-size spares it full copies",
+)
+
+
+def check_server(server: ServerInfo) -> Iterator[Finding]:
+    """The findings about what a server says about itself."""
+    yield from findings(RELEASE + MEMORY, server)
+    if "aof_enabled" in server.info:
+        yield from findings(PERSISTENCE, server)
+    yield from findings(REPLICATION, server)
+    for replica in server.replicas:
+        yield from findings([REPLICA_BEHIND], replica)

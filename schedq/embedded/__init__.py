@@ -1,4 +1,4 @@
-"""`embedded://`: a real Redis or Valkey server, one per data folder, started by who names the folder first.
+"""`embedded://`: a real Redis or Valkey server, one per data folder, started by the first process to name it.
 
 A server belongs to its folder and to no process: its `watcher` starts it apart from us and ends it when it
 has been idle for a minute (or `SCHEDQ_EMBEDDED_IDLE` seconds). So a connection may find it gone at any time,
@@ -12,18 +12,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import TypeVar
 
-from schedq.clocks import monotonic, sleep
 from schedq.embedded import watcher
-from schedq.embedded.binary import Program, program_for, server_binary, server_program
-from schedq.embedded.origin import LOG, Origin, origin, record
-from schedq.embedded.places import data_directory, prepared, socket_path
+from schedq.embedded.paths import data_directory, prepared, socket_path
+from schedq.embedded.program import LOG, Origin, Program, origin, program_for, record, server_binary, server_program
 from schedq.errors import StoreUnavailable, UsageError
+from schedq.model.times import monotonic, sleep
 
 __all__ = ["SERVER_ENVIRONMENT", "data_directory", "ensure_server", "server_binary", "stop_server"]
 
@@ -36,7 +35,7 @@ LOG_LIMIT_BYTES = 1_000_000
 OPTIONS = (
     *("--port", "0", "--unixsocketperm", "700", "--daemonize", "no", "--logfile", "", "--save", ""),
     *("--appendonly", "yes", "--appendfsync", "everysec", "--aof-load-truncated", "yes"),
-    # Commands and no binary snapshot: newer servers read them for sure.
+    # Commands and no binary snapshot: every newer server reads them.
     *("--aof-use-rdb-preamble", "no"),
     *("--maxmemory-policy", "noeviction"),
 )
@@ -51,7 +50,7 @@ SERVER_ENVIRONMENT = {
 
 
 def ensure_server(url: str | Path) -> str:
-    """The path of the socket at which the folder's server answers; it is started first if it does not run.
+    """The path of the socket of the folder's server, which is started first if it does not run.
 
     Cheap when it runs already, safe in any number of processes and threads at once.
 
@@ -77,7 +76,7 @@ def ensure_server(url: str | Path) -> str:
 
 
 def stop_server(directory: str | Path) -> bool:
-    """End the server of a data folder in order and wait until it is gone; False if none was running.
+    """End the server of a data folder gracefully and wait until it is gone; False if none was running.
 
     Raises:
         UsageError: the folder can't be written.
@@ -86,7 +85,7 @@ def stop_server(directory: str | Path) -> bool:
     folder = Path(directory)
     if not (folder / watcher.SERVER_LOCK).exists():
         return False
-    return _holding(partial(_start_lock, folder, fcntl.LOCK_EX), partial(_ended, folder))
+    return bool(_holding(partial(_start_lock, folder, fcntl.LOCK_EX), partial(_ended, folder)))
 
 
 def _ended(folder: Path) -> bool:
@@ -115,8 +114,8 @@ def _idle_s() -> float:
     return idle_s
 
 
-def _holding(take: Callable[[], FileIO], act: Callable[[], T]) -> T:
-    """Do something while a lock is held.
+def _holding(take: Callable[[], FileIO | None], act: Callable[[], T]) -> T | None:
+    """Do something while a lock is held; None if it can't be taken.
 
     The lock is set free here, and not by a context manager, whose own code a Ctrl-C could interrupt: it would stay
     locked for as long as somebody keeps the exception, as an interactive interpreter does.
@@ -124,7 +123,7 @@ def _holding(take: Callable[[], FileIO], act: Callable[[], T]) -> T:
     lock: FileIO | None = None
     try:
         lock = take()
-        return act()
+        return act() if lock else None
     finally:
         if lock is not None:
             try:
@@ -134,11 +133,11 @@ def _holding(take: Callable[[], FileIO], act: Callable[[], T]) -> T:
 
 
 def _start_lock(folder: Path, how: int) -> FileIO:
-    """Ask for the server beside others (`fcntl.LOCK_SH`), or start or end it alone (`LOCK_EX`)."""
+    """The lock for using the server with others (`fcntl.LOCK_SH`), or for starting or ending it (`LOCK_EX`)."""
     until = monotonic() + 2 * PATIENCE_S
     while True:
         try:
-            lock = watcher.taken(folder / watcher.START_LOCK, how)
+            lock = watcher.try_lock(folder / watcher.START_LOCK, how)
         except OSError as error:
             raise UsageError(f"the data folder {folder} can't be written ({error}); name another one") from error
         if lock is not None:
@@ -149,24 +148,14 @@ def _start_lock(folder: Path, how: int) -> FileIO:
 
 
 def _is_free(lock: Path) -> bool:
-    try:
-        return _holding(partial(_taken, lock), lambda: True)
-    except BlockingIOError:
-        return False
-
-
-def _taken(lock: Path) -> FileIO:
-    taken = watcher.taken(lock, fcntl.LOCK_SH)
-    if taken is None:
-        raise BlockingIOError(str(lock))
-    return taken
+    return bool(_holding(partial(watcher.try_lock, lock, fcntl.LOCK_SH), lambda: True))
 
 
 def _running_at(folder: Path) -> str:
     """The socket of the folder's server; empty when it does not answer, or nobody watches it."""
     path = watcher.recorded_socket(folder)
     watched = bool(path) and not _is_free(folder / watcher.WATCHER_LOCK)
-    return path if watched and watcher.answer(path) else ""
+    return path if watched and watcher.ping(path) else ""
 
 
 def _started_at(folder: Path, idle_s: float) -> str:
@@ -224,7 +213,7 @@ def _opened_for_us(path: str, flags: int) -> int:
 
 
 def _came_up_at(folder: Path) -> str:
-    """The socket at which a server just started answers; empty when it ended instead."""
+    """The socket at which a server that was just started replies; empty when it ended instead."""
     until = monotonic() + PATIENCE_S
     while monotonic() < until:
         if path := _running_at(folder):
@@ -238,7 +227,7 @@ def _came_up_at(folder: Path) -> str:
 def _has_loaded(folder: Path, path: str) -> bool:
     """Wait while the server reads its data, for as long as it shows signs of life; False if it ended."""
     until = monotonic() + PATIENCE_S
-    while not (reply := watcher.answer(path)) or reply.startswith("-LOADING"):
+    while not (reply := watcher.ping(path)) or reply.startswith("-LOADING"):
         if reply:
             until = monotonic() + PATIENCE_S
         if monotonic() > until or _is_free(folder / watcher.SERVER_LOCK):
@@ -248,23 +237,22 @@ def _has_loaded(folder: Path, path: str) -> bool:
 
 
 def _shut_down(path: str) -> str:
-    """Ask for the end; returns what the server has against it."""
+    """Shut the server down; returns its objection, or nothing."""
     try:
-        wire = watcher.Wire(path, timeout_s=PATIENCE_S)
+        connection = watcher.InlineConnection(path, timeout_s=PATIENCE_S)
     except OSError as error:
         return f"{path or 'no socket'}: {error}"
-    try:
-        return wire.ask("SHUTDOWN")
-    except ConnectionError:
-        return ""
-    except OSError as error:
-        return str(error)
-    finally:
-        wire.close()
+    with closing(connection):
+        try:
+            return connection.ask("SHUTDOWN")
+        except ConnectionError:
+            return ""
+        except OSError as error:
+            return str(error)
 
 
 def _named(folder: Path) -> str:
-    pid = watcher.recorded(folder).get("pid")
+    pid = watcher.read_record(folder).get("pid")
     return f"the embedded server of {folder}" + (f" (pid {pid})" if pid else "")
 
 

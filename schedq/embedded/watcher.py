@@ -1,15 +1,15 @@
-"""The watcher of one embedded server: starts it, ends it when nobody needs it any more.
+"""The watcher of one embedded server: starts it, and ends it when it is no longer used.
 
 Redis and Valkey have no option that ends them when idle, hence this process. It is run by its path, in the
 data folder, as `python -I -S watcher.py SOCKET IDLE_S BINARY OPTION…`, leaves its starter at once and lives
 as long as the server; it imports only the standard library, so that it starts fast and costs few megabytes.
 
-Who is alive is known from locks, which the kernel drops with their holder; a pid in a file proves nothing:
+Locks show who is alive, as the kernel drops them with their holder; a pid in a file proves nothing:
 
-    start.lock     held for moments: shared by who asks, alone by who starts or ends the server
+    start.lock     held for moments: shared by its users, exclusive for starting or ending the server
     watcher.lock   held by the watcher
     server.lock    held by the server itself (an inherited descriptor) and its rewriting child
-    server.json    where the server listens; written by the watcher, and gone when it ended in order
+    server.json    where the server listens; written by the watcher, removed at a graceful end
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from io import FileIO
 from pathlib import Path
 
@@ -39,7 +39,7 @@ TAKEN = 75
 LONGEST_LOOK_S = 5.0
 
 
-class Wire:
+class InlineConnection:
     """A bare connection to the server: inline commands, one reply each.
 
     Raises:
@@ -76,7 +76,7 @@ class Wire:
         self._socket.close()
 
 
-def taken(path: str | os.PathLike[str], how: int) -> FileIO | None:
+def try_lock(path: str | os.PathLike[str], how: int) -> FileIO | None:
     """The file at `path`, now locked as `fcntl.LOCK_SH` or `LOCK_EX`; None if it is held.
 
     An exception of a signal handler, such as a Ctrl-C's, leaves no lock behind.
@@ -94,9 +94,9 @@ def taken(path: str | os.PathLike[str], how: int) -> FileIO | None:
     return lock
 
 
-def let_go(lock: FileIO) -> None:
-    """Undo `taken`."""
-    # Closing alone would leave the lock with a copy of the descriptor that some fork has made meanwhile.
+def unlock(lock: FileIO) -> None:
+    """Undo `try_lock`."""
+    # Closing alone would leave the lock with a copy of the descriptor that a fork has made.
     fcntl.flock(lock, fcntl.LOCK_UN)
     lock.close()
 
@@ -105,22 +105,17 @@ def _opened_for_us(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def answer(path: str) -> str:
+def ping(path: str) -> str:
     """What the server at `path` says to a PING; empty when it says nothing."""
     try:
-        wire = Wire(path)
+        with closing(InlineConnection(path)) as connection:
+            return connection.ask("PING")
     except OSError:
         return ""
-    try:
-        return wire.ask("PING")
-    except OSError:
-        return ""
-    finally:
-        wire.close()
 
 
-def recorded(folder: Path) -> dict[str, object]:
-    """`socket` and `pid` of the folder's server, and its `watcher`'s pid; empty if it ended in order."""
+def read_record(folder: Path) -> dict[str, object]:
+    """`socket` and `pid` of the folder's server, and its `watcher`'s pid; empty if it ended gracefully."""
     try:
         found = json.loads((folder / RECORD).read_text())
     except (OSError, ValueError):
@@ -130,7 +125,7 @@ def recorded(folder: Path) -> dict[str, object]:
 
 def recorded_socket(folder: Path) -> str:
     """Where the folder's server listens, or did before it died; empty when that is not known."""
-    return str(recorded(folder).get("socket", ""))
+    return str(read_record(folder).get("socket", ""))
 
 
 def main(path: str, idle_s: float, command: list[str]) -> int:
@@ -138,19 +133,19 @@ def main(path: str, idle_s: float, command: list[str]) -> int:
 
     The process that was called ends as soon as the folder is taken; the rest happens in its child.
     """
-    watcher_lock = taken(WATCHER_LOCK, fcntl.LOCK_EX)  # ours until this process ends
+    watcher_lock = try_lock(WATCHER_LOCK, fcntl.LOCK_EX)  # ours until this process ends
     if watcher_lock is None:
         return TAKEN
     lives_at = recorded_socket(Path())
-    if lives_at and answer(lives_at):
-        _leave_the_starter()
-        _record(lives_at, recorded(Path()).get("pid"))
+    if lives_at and ping(lives_at):
+        _daemonize()
+        _record(lives_at, read_record(Path()).get("pid"))
         _watch(lives_at, idle_s, None)
         return 0
-    server_lock = taken(SERVER_LOCK, fcntl.LOCK_EX)
+    server_lock = try_lock(SERVER_LOCK, fcntl.LOCK_EX)
     if server_lock is None:
         return TAKEN
-    _leave_the_starter()
+    _daemonize()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     server = _start(command, path, server_lock)
     try:
@@ -164,7 +159,7 @@ def main(path: str, idle_s: float, command: list[str]) -> int:
     return 0
 
 
-def _leave_the_starter() -> None:
+def _daemonize() -> None:
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -177,7 +172,7 @@ def _start(command: list[str], path: str, server_lock: FileIO) -> subprocess.Pop
     with suppress(FileNotFoundError):
         os.unlink(path)
     server = subprocess.Popen(  # noqa: S603 - our own command
-        command, stdin=subprocess.DEVNULL, pass_fds=(server_lock.fileno(),), preexec_fn=_dying_with_us()
+        command, stdin=subprocess.DEVNULL, pass_fds=(server_lock.fileno(),), preexec_fn=_ending_with_parent()
     )
     server_lock.close()
     _record(path, server.pid)
@@ -190,8 +185,8 @@ def _record(path: str, pid: object) -> None:
     os.replace(fresh, RECORD)
 
 
-def _dying_with_us() -> Callable[[], None] | None:
-    """What makes the server end, in order, when we are killed; Linux only.
+def _ending_with_parent() -> Callable[[], None] | None:
+    """What makes the server end gracefully when this process is killed; Linux only.
 
     Elsewhere the next process that names the folder starts a watcher, which adopts the server.
     """
@@ -205,33 +200,30 @@ def _dying_with_us() -> Callable[[], None] | None:
         return None
     watcher = os.getpid()
 
-    def ask_for_the_signal() -> None:
+    def request_signal() -> None:
         prctl(1, int(signal.SIGTERM), 0, 0, 0)  # PR_SET_PDEATHSIG of linux/prctl.h
         if os.getppid() != watcher:
             os._exit(1)
 
-    return ask_for_the_signal
+    return request_signal
 
 
 def _watch(path: str, idle_s: float, server: subprocess.Popen[bytes] | None) -> None:
     """Look at the server now and then, until it is gone, also by our own doing."""
-    visitors = Visitors()
-    while wire := _connected(path, server):
-        try:
-            while not wire.hangs_up_within(min(LONGEST_LOOK_S, idle_s / 4)):
-                visitors.look(wire)
+    idle_timer = IdleTimer()
+    while connection := _connected(path, server):
+        # On an error it died, or is too busy to reply: connecting again shows which.
+        with closing(connection), suppress(OSError):
+            while not connection.hangs_up_within(min(LONGEST_LOOK_S, idle_s / 4)):
+                idle_timer.update(connection)
                 # Nobody finds a server without record or socket: its folder was removed, or /tmp swept.
                 if recorded_socket(Path()) != path or not os.path.exists(path):
-                    wire.ask("SHUTDOWN")
-                elif visitors.gone_for_s() >= idle_s:
-                    _end_if_alone(wire, visitors, idle_s)
-        except OSError:
-            pass  # it died, or is too busy to answer: connecting anew tells which
-        finally:
-            wire.close()
+                    connection.ask("SHUTDOWN")
+                elif idle_timer.idle_for_s() >= idle_s:
+                    _end_if_alone(connection, idle_timer, idle_s)
 
 
-def _connected(path: str, server: subprocess.Popen[bytes] | None) -> Wire | None:
+def _connected(path: str, server: subprocess.Popen[bytes] | None) -> InlineConnection | None:
     """A connection, once the server is up and not too busy to answer; None when it is gone.
 
     Our own child has ten seconds to open its socket. One that we adopted shows its death only by a refusal.
@@ -239,55 +231,55 @@ def _connected(path: str, server: subprocess.Popen[bytes] | None) -> Wire | None
     may_refuse_until = time.monotonic() + (10 if server else 0)
     while server is None or server.poll() is None:
         try:
-            wire = Wire(path, timeout_s=30)
+            connection = InlineConnection(path, timeout_s=30)
         except (FileNotFoundError, ConnectionRefusedError):
             if time.monotonic() >= may_refuse_until:
                 return None
             time.sleep(0.005)
             continue
         with suppress(OSError):
-            if wire.ask("CLIENT SETNAME schedq-watcher").startswith("-"):
+            if connection.ask("CLIENT SETNAME schedq-watcher").startswith("-"):
                 time.sleep(1)  # it has no connection left for us
-            return wire
-        wire.close()
+            return connection
+        connection.close()
         time.sleep(0.005)
     return None
 
 
-class Visitors:
-    """Tells how long nobody but the watcher has been at the server."""
+class IdleTimer:
+    """Tells how long no client but the watcher has used the server."""
 
     def __init__(self) -> None:
         self._connections = -1
         self._last_seen = time.monotonic()
 
-    def look(self, wire: Wire) -> None:
-        """Note who is there now, and whether somebody came and went since the last look."""
-        info = dict(line.split(":", 1) for line in wire.ask("INFO").split("\r\n") if ":" in line)
+    def update(self, connection: InlineConnection) -> None:
+        """Note who is connected now, and whether a client came and went since the last update."""
+        info = dict(line.split(":", 1) for line in connection.ask("INFO").split("\r\n") if ":" in line)
         connections = int(info.get("total_connections_received", -1))
         if connections != self._connections or info.get("connected_clients") != "1":
             self._last_seen = time.monotonic()
         self._connections = connections
 
-    def gone_for_s(self) -> float:
-        """Seconds since somebody was seen."""
+    def idle_for_s(self) -> float:
+        """Seconds since a client was seen."""
         return time.monotonic() - self._last_seen
 
 
-def _end_if_alone(wire: Wire, visitors: Visitors, idle_s: float) -> None:
+def _end_if_alone(connection: InlineConnection, idle_timer: IdleTimer, idle_s: float) -> None:
     """Shut the server down, unless somebody came at the last moment.
 
-    Who asks for the server meanwhile waits for our lock, and then starts it anew.
+    A process that asks for the server then waits for our lock and starts it again.
     """
-    start_lock = taken(START_LOCK, fcntl.LOCK_EX)
+    start_lock = try_lock(START_LOCK, fcntl.LOCK_EX)
     if start_lock is None:
         return
     try:
-        visitors.look(wire)
-        if visitors.gone_for_s() >= idle_s:
-            wire.ask("SHUTDOWN")
+        idle_timer.update(connection)
+        if idle_timer.idle_for_s() >= idle_s:
+            connection.ask("SHUTDOWN")
     finally:
-        let_go(start_lock)
+        unlock(start_lock)
 
 
 if __name__ == "__main__":

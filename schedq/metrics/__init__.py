@@ -7,10 +7,9 @@ registry of its own, uses the two collectors:
     registry.register(QueueCollector([RedisQueues.of([queue])]))
 """
 
-from schedq.metrics.attempts import AttemptMetrics
-from schedq.metrics.extra import needed
-from schedq.metrics.page import merged, page
-from schedq.metrics.queues import RETRY_S, QueueCollector, RedisQueues
-from schedq.metrics.stuck import StuckCollector
+from schedq.metrics.attempts import AttemptMetrics, StuckCollector
+from schedq.metrics.page import merged, needed, page
+from schedq.metrics.queues import QueueCollector, RedisQueues
+from schedq.model.settings import RETRY_S
 
 __all__ = ["RETRY_S", "AttemptMetrics", "QueueCollector", "RedisQueues", "StuckCollector", "merged", "needed", "page"]

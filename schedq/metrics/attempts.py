@@ -1,20 +1,23 @@
-"""What one worker process counts and measures: attempts, how late they began, how long they took."""
+"""Metrics of one worker process: its attempts, their lateness and duration, and its stuck slots."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
-from schedq.application import Application
-from schedq.metrics.extra import needed
+from schedq.metrics.page import needed
 from schedq.observer import AttemptEnd, AttemptFacts, Observer
+from schedq.queue.queue import QueueBase
+from schedq.worker.stuck import StuckSlot
 
 with suppress(ImportError):
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client.core import GaugeMetricFamily, Metric
 
 MOST_TASKS: Final = 200
-"""Tasks of one queue that have series of their own: code that registers them without end must not fill a server."""
+"""Tasks of one queue with their own series, so that endless task names can't overload Prometheus."""
 NO_TASK: Final = "(none)"
 OTHER_TASKS: Final = "(other)"
 _SECONDS: Final = (
@@ -25,7 +28,7 @@ _LABELS: Final = ("queue", "task")
 
 
 class _Series:
-    """The series of one task; found once, since looking labels up costs more than counting."""
+    """The series of one task; looked up once, because a lookup of labels costs more than counting."""
 
     __slots__ = ("_attempts", "_key", "_outcomes", "duration", "in_flight", "lateness")
 
@@ -35,7 +38,7 @@ class _Series:
         self.duration = made.duration.labels(*key)
         self.lateness = made.lateness.labels(*key)
         self.in_flight = made.in_flight.labels(*key)
-        for outcome in ("completed", "retry", "failed"):  # a rate needs a series that begins at 0
+        for outcome in ("completed", "retry", "failed"):  # a rate needs a series that starts at 0
             self.count(outcome, 0)
 
     def count(self, outcome: str, number: int = 1) -> None:
@@ -49,14 +52,14 @@ class AttemptMetrics(Observer):
     """Counts what a worker of these queues does.
 
     Args:
-        queues: those of the worker; their tasks have series from the beginning.
+        queues: the worker's queues; their tasks have series from the start.
         registry: where the metrics are registered.
 
     Raises:
         UsageError: prometheus-client is not installed.
     """
 
-    def __init__(self, queues: Sequence[Application], registry: CollectorRegistry) -> None:
+    def __init__(self, queues: Sequence[QueueBase], registry: CollectorRegistry) -> None:
         needed()
         self.attempts = Counter(
             "schedq_attempts", "Attempts that ended in this process.", (*_LABELS, "outcome"), registry=registry
@@ -90,22 +93,22 @@ class AttemptMetrics(Observer):
                 self._of(queue.name, task)
 
     def worker_started(self, worker: str, queues: Sequence[str]) -> None:  # noqa: ARG002 - of Observer
-        """It is up."""
+        """The worker is up."""
         self.up.set(1)
 
     def worker_stopping(self, worker: str) -> None:  # noqa: ARG002
-        """It claims no more."""
+        """The worker claims no more jobs."""
         self.up.set(0)
 
     def attempt_started(self, attempt: AttemptFacts) -> None:
-        """Count it as under way, and see how late it is."""
+        """Count it as in flight, and record its lateness."""
         series = self._of(attempt.queue, attempt.task)
         series.in_flight.inc()
         if attempt.lateness_ms is not None:
             series.lateness.observe(attempt.lateness_ms / 1000)
 
     def attempt_ended(self, attempt: AttemptFacts, end: AttemptEnd) -> None:
-        """Count its outcome, and how long it took."""
+        """Count its outcome, and record its duration."""
         series = self._of(attempt.queue, attempt.task)
         series.in_flight.dec()
         series.duration.observe(end.duration_s)
@@ -117,11 +120,37 @@ class AttemptMetrics(Observer):
 
     def _of(self, queue: str, task: str) -> _Series:
         key = (queue, task or NO_TASK)
+        if task and key not in self._series and sum(name == queue for name, _ in self._series) >= MOST_TASKS:
+            key = (queue, OTHER_TASKS)
         found = self._series.get(key)
         if found is None:
-            if task and sum(name == queue for name, _ in self._series) >= MOST_TASKS:
-                key = (queue, OTHER_TASKS)
-                found = self._series.get(key)
-            if found is None:
-                found = self._series[key] = _Series(self, key)
+            found = self._series[key] = _Series(self, key)
         return found
+
+
+class StuckCollector:
+    """A collector for the stuck slots of one worker; every task has a series, at 0 without any.
+
+    Args:
+        found: returns the slots that are stuck now.
+        tasks: queue and task names that have series from the start.
+    """
+
+    def __init__(self, found: Callable[[], Iterable[StuckSlot]], tasks: Iterable[tuple[str, str]] = ()) -> None:
+        self._found = found
+        self._known = set(islice(tasks, MOST_TASKS))
+
+    def collect(self) -> Iterator[Metric]:
+        """The current metric."""
+        counts = dict.fromkeys(self._known, 0)
+        for slot in self._found():
+            key = (slot.queue, slot.task)
+            if key not in counts and len(counts) >= MOST_TASKS:
+                key = (slot.queue, OTHER_TASKS)
+            counts[key] = counts.get(key, 0) + 1
+        self._known.update(counts)
+        text = "Slots held by handlers that do not end when they are told to."
+        family = GaugeMetricFamily("schedq_worker_stuck_slots", text, labels=_LABELS)
+        for key, count in sorted(counts.items()):
+            family.add_metric(key, count)
+        yield family

@@ -1,12 +1,14 @@
-"""The text that Prometheus reads, of one process or of several."""
+"""The page that Prometheus scrapes, of one process or of several."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Protocol
+from itertools import chain
+from typing import Final, Protocol
 
-from schedq.monitor.web import Answer
+from schedq.errors import UsageError
+from schedq.metrics.web import Response
 
 with suppress(ImportError):
     from prometheus_client.core import Metric, Sample
@@ -14,49 +16,55 @@ with suppress(ImportError):
     from prometheus_client.parser import text_string_to_metric_families
 
 
+def needed() -> None:
+    """Check that prometheus-client is installed.
+
+    Raises:
+        UsageError: it is not; the message says how to install it.
+    """
+    try:
+        import prometheus_client  # noqa: F401 - whether it is there
+    except ImportError as error:
+        text = "metrics need the package prometheus-client; get it by: pip install 'schedq[metrics]'"
+        raise UsageError(text) from error
+
+
 class Collector(Protocol):
-    """A registry, or anything else of prometheus-client that can be asked for metrics."""
+    """A registry or a custom collector of prometheus-client."""
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics as they are now."""
+        """The current metrics."""
         ...
 
 
-class _All:
-    """Several as one. Creation times are left out: they double the number of series, and a restart shows anyway."""
+class _Collected:
+    """Metrics as a registry, which is what prometheus-client encodes."""
 
-    def __init__(self, collectors: Iterable[Collector]) -> None:
-        self._collectors = tuple(collectors)
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        for collector in self._collectors:
-            for metric in collector.collect():
-                metric.samples = [sample for sample in metric.samples if not _is_creation(metric, sample)]
-                yield metric
+        """All of them, without creation times: they double the series, and restarts are visible anyway."""
+        for metric in self._metrics:
+            if metric.type in ("counter", "histogram", "summary"):
+                metric.samples = [sample for sample in metric.samples if sample.name != f"{metric.name}_created"]
+            yield metric
 
 
-def _is_creation(metric: Metric, sample: Sample) -> bool:
-    return metric.type in ("counter", "histogram", "summary") and sample.name == f"{metric.name}_created"
+def page(collectors: Iterable[Collector], accept: str = "") -> Response:
+    """The metrics of all collectors, in the format of the Accept header."""
+    return _encoded(chain.from_iterable(collector.collect() for collector in collectors), accept)
 
 
-class _Given:
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = tuple(metrics)
-
-    def collect(self) -> Iterable[Metric]:
-        return self._metrics
-
-
-def page(collectors: Iterable[Collector], accept: str = "") -> Answer:
-    """The metrics of all, in the format that the Accept header asks for."""
+def _encoded(metrics: Iterable[Metric], accept: str) -> Response:
     encode, kind = choose_encoder(accept)
-    return Answer(200, kind, encode(_All(collectors)))
+    return Response(200, kind, encode(_Collected(metrics)))
 
 
-def merged(texts: Mapping[int, str | None], others: Iterable[Collector], accept: str = "") -> Answer:
-    """The metrics of a fleet: those of its processes with the number of each as label `process`, and others.
+def merged(texts: Mapping[int, str | None], others: Iterable[Collector], accept: str = "") -> Response:
+    """The metrics of all processes, each with its number as label `process`, and of other collectors.
 
-    A process that did not answer (None) has `schedq_worker_up` 0.
+    A process that did not respond (None) has `schedq_worker_up` 0.
     """
     families: dict[str, Metric] = {}
     for number, text in texts.items():
@@ -64,7 +72,9 @@ def merged(texts: Mapping[int, str | None], others: Iterable[Collector], accept:
             family = families.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
             for sample in metric.samples:
                 family.samples.append(Sample(sample.name, {**sample.labels, "process": str(number)}, sample.value))
-    return page([_Given(families.values()), *others], accept)
+    return _encoded(chain(families.values(), *(collector.collect() for collector in others)), accept)
 
 
-_DOWN = "# HELP schedq_worker_up 1 while this worker claims jobs.\n# TYPE schedq_worker_up gauge\nschedq_worker_up 0\n"
+_DOWN: Final = (
+    "# HELP schedq_worker_up 1 while this worker claims jobs.\n# TYPE schedq_worker_up gauge\nschedq_worker_up 0\n"
+)

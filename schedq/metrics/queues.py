@@ -4,29 +4,91 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Final, Self, cast
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
-from schedq.application import Application
-from schedq.clocks import monotonic
+from schedq.background.reconnecting_client import LogThrottle
 from schedq.connection.address import Address
-from schedq.connection.sender import Sender
-from schedq.errors import SchedqError
-from schedq.lifecycle import PLACES
-from schedq.link import Complaint
-from schedq.metrics.extra import needed
-from schedq.operations.gauges import Reading, readings
-from schedq.operations.views import Stats
-from schedq.settings import Settings
+from schedq.connection.client import Client
+from schedq.errors import Conflict, SchedqError
+from schedq.inspect.stats import Stats, stats
+from schedq.metrics.page import needed
+from schedq.model.lifecycle import JOB_STATES
+from schedq.model.records import whole
+from schedq.model.settings import RETRY_S, Settings
+from schedq.model.times import monotonic
+from schedq.queue.queue import QueueBase
+from schedq.transitions import Operation, RoundTrips, identity, unwrap
 
 with suppress(ImportError):
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+AT_ONCE: Final = 200
+"""Queues that are asked about in one round trip; each keeps Redis busy for some 20 µs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One queue at one instant.
+
+    Attributes:
+        queue: its name.
+        stats: depths and totals; None if the queue can't be read.
+        oldest_ms: for how long the pending job that is next could have run; None if none is pending, or its producer
+            did not say when it was enqueued.
+        problem: why the queue can't be read, or ''.
+    """
+
+    queue: str
+    stats: Stats | None
+    oldest_ms: int | None = None
+    problem: str = ""
+
+
+def readings(queues: Sequence[Settings]) -> RoundTrips[list[Reading]]:
+    """Read queues of one server, two round trips for every 200. One that is damaged does not hide the others.
+
+    Raises:
+        SchedqError: Redis did not answer, or refused for a reason that is not one queue's.
+    """
+    found: list[Reading] = []
+    for first in range(0, len(queues), AT_ONCE):
+        some = queues[first : first + AT_ONCE]
+        answers = yield [operation for queue in some for operation in (stats(queue), _next(queue))]
+        waiting = [
+            (queue, ids[0]) for queue, ids in zip(some, answers[1::2], strict=True) if isinstance(ids, list) and ids
+        ]
+        times = yield [_times(queue, job_id) for queue, job_id in waiting]
+        since = {queue.name: _since(instants) for (queue, _), instants in zip(waiting, times, strict=True)}
+        found += [_reading(queue.name, answer, since) for queue, answer in zip(some, answers[::2], strict=True)]
+    return found
+
+
+def _reading(name: str, answer: Stats | SchedqError, since_ms: Mapping[str, int]) -> Reading:
+    if isinstance(answer, Conflict):
+        return Reading(name, None, problem=str(answer))
+    found = unwrap(answer)
+    return Reading(name, found, max(0, found["now_ms"] - since_ms[name]) if since_ms.get(name) else None)
+
+
+def _next(queue: Settings) -> Operation[list[str]]:
+    return Operation("next in line", None, (), ("LRANGE", queue.keys.pending, -1, -1), identity)
+
+
+def _times(queue: Settings, job_id: str) -> Operation[list[Any]]:
+    command = ("HMGET", queue.keys.job(job_id), "run_at_ms", "enqueued_at_ms")
+    return Operation("next in line", None, (), command, identity)
+
+
+def _since(times: list[Any] | Exception) -> int:
+    """When a job could first run, ms; 0 if that is not known or the job is gone."""
+    return 0 if isinstance(times, Exception) else whole(times[0]) or whole(times[1])
+
+
 FRESH_S: Final = 3.0
 """Seconds for which what was read is served again: several servers may scrape."""
-RETRY_S: Final = 1.0
 TOTALS: Final = {
     "enqueued": ("schedq_jobs_enqueued", "Jobs enqueued."),
     "promoted": ("schedq_jobs_promoted", "Delayed jobs and retries that became due and were moved to pending."),
@@ -48,8 +110,37 @@ TOTALS: Final = {
 """Total in `Stats`, without `_total` → name of its metric, without `_total`, and help."""
 
 
+def _oldest_s(stats: Stats, oldest_ms: int | None) -> float | None:
+    return None if oldest_ms is None and stats["pending_depth"] else (oldest_ms or 0) / 1000
+
+
+def _due_s(stats: Stats, _: int | None) -> float | None:
+    due_ms = stats["next_due_ms"]
+    return None if due_ms is None else due_ms / 1000
+
+
+def _lag_s(stats: Stats, _: int | None) -> float:
+    due_ms = stats["next_due_ms"]
+    return 0 if due_ms is None else max(0, stats["now_ms"] - due_ms) / 1000
+
+
+GAUGES: Final[tuple[tuple[str, str, Callable[[Stats, int | None], float | None]], ...]] = (
+    ("schedq_queue_paused", "1 while the queue is paused.", lambda stats, _: int(stats["paused_since_ms"] is not None)),
+    ("schedq_workers", "Workers that gave a sign of life in the last 30 s.", lambda stats, _: stats["workers"]),
+    ("schedq_leases", "Claimed jobs that have a lease.", lambda stats, _: stats["leases_depth"]),
+    (
+        "schedq_pending_oldest_age_seconds",
+        "For how long the pending job that is next could have run; 0 if none is pending.",
+        _oldest_s,
+    ),
+    ("schedq_next_due_timestamp_seconds", "When the earliest delayed job is due; absent if none is.", _due_s),
+    ("schedq_promoter_lag_seconds", "For how long a delayed job has been due that nobody moved yet.", _lag_s),
+)
+"""Name, help and value of each gauge, by what is read of a queue; None leaves it out."""
+
+
 class RedisQueues:
-    """The queues at one Redis, to be read again and again over a connection of their own.
+    """The queues at one Redis, read repeatedly over a connection of their own.
 
     Args:
         address: where it is.
@@ -60,10 +151,10 @@ class RedisQueues:
         self.label = address.label
         self._address = address
         self._find = find
-        self._senders: dict[str, Sender] = {}
+        self._clients: dict[str, Client] = {}
 
     @classmethod
-    def of(cls, queues: Sequence[Application]) -> Self:
+    def of(cls, queues: Sequence[QueueBase]) -> Self:
         """Those of one application at one Redis."""
         settings = [replace(queue.settings, retry_for=RETRY_S, listed=False) for queue in queues]
         return cls(queues[0].address, lambda: settings)
@@ -76,19 +167,19 @@ class RedisQueues:
         """
         queues = self._find()
         if not self._address.is_cluster:
-            return self._sender("", queues[0]).drive(readings(queues)) if queues else []
+            return self._client("", queues[0]).drive(readings(queues)) if queues else []
         # Each may be on another node.
-        return [found for queue in queues for found in self._sender(queue.name, queue).drive(readings([queue]))]
+        return [found for queue in queues for found in self._client(queue.name, queue).drive(readings([queue]))]
 
     def close(self) -> None:
         """Close the connections."""
-        for sender in self._senders.values():
-            sender.close()
+        for client in self._clients.values():
+            client.close()
 
-    def _sender(self, key: str, queue: Settings) -> Sender:
-        if key not in self._senders:
-            self._senders[key] = Sender(self._address, queue)
-        return self._senders[key]
+    def _client(self, key: str, queue: Settings) -> Client:
+        if key not in self._clients:
+            self._clients[key] = Client(self._address, queue)
+        return self._clients[key]
 
 
 class QueueCollector:
@@ -111,7 +202,7 @@ class QueueCollector:
         self._lock = threading.Lock()
         self._found: list[tuple[str, list[Reading] | None]] = []
         self._read_at: float | None = None
-        self._complaint = Complaint()
+        self._throttle = LogThrottle()
 
     def describe(self) -> list[Metric]:
         """Nothing: registering it must not ask Redis."""
@@ -121,13 +212,12 @@ class QueueCollector:
         """The metrics as they are now."""
         found = self._readings()
         up = GaugeMetricFamily("schedq_redis_up", "1 if Redis answered when it was last asked.", labels=["redis"])
-        page = _Page(("redis",) if len(found) > 1 else ())
+        families = _Families(("queue", "redis") if len(found) > 1 else ("queue",))
         for label, there in found:
             up.add_metric([label], 0 if there is None else 1)
             for reading in there or ():
-                page.add(reading, (label,) if len(found) > 1 else ())
-        yield up
-        yield from page.families
+                families.add(reading, [reading.queue, label] if len(found) > 1 else [reading.queue])
+        yield from (up, families.jobs, families.readable, *families.gauges, *families.totals.values())
 
     def close(self) -> None:
         """Close the connections."""
@@ -135,7 +225,7 @@ class QueueCollector:
             redis.close()
 
     def _readings(self) -> list[tuple[str, list[Reading] | None]]:
-        with self._lock:  # who comes meanwhile waits, and is served the same
+        with self._lock:  # a concurrent scrape waits, and gets the same
             if self._read_at is None or monotonic() - self._read_at >= self._fresh_s:
                 self._found = [(redis.label, self._read(redis)) for redis in self._redis]
                 self._read_at = monotonic()
@@ -145,73 +235,39 @@ class QueueCollector:
         try:
             found = redis.read()
         except SchedqError as error:
-            self._complaint.say("metrics", error, logging.WARNING)
+            self._throttle.log("metrics", error, logging.WARNING)
             return None
         for reading in found:
             if reading.problem:
-                self._complaint.say(
-                    "metrics", SchedqError(f"queue {reading.queue}: {reading.problem}"), logging.WARNING
-                )
+                self._throttle.log("metrics", SchedqError(f"queue {reading.queue}: {reading.problem}"), logging.WARNING)
         return found
 
 
-class _Page:
-    """The families of one scrape."""
+class _Families:
+    """The families of one scrape, with these labels."""
 
-    def __init__(self, more: Sequence[str]) -> None:
-        labels = ["queue", *more]
+    def __init__(self, labels: Sequence[str]) -> None:
         self.jobs = GaugeMetricFamily("schedq_jobs", "Jobs in each state.", labels=[*labels, "state"])
+        self.readable = GaugeMetricFamily(
+            "schedq_queue_readable", "0 if a key of the queue is of the wrong type.", labels=labels
+        )
+        self.gauges = [GaugeMetricFamily(name, text, labels=labels) for name, text, _ in GAUGES]
         self.totals = {
             what: CounterMetricFamily(name, f"{text} Counted inside Redis, since the queue began.", labels=labels)
             for what, (name, text) in TOTALS.items()
         }
-        self.readable = _gauge("schedq_queue_readable", "0 if a key of the queue is of the wrong type.", labels)
-        self.paused = _gauge("schedq_queue_paused", "1 while the queue is paused.", labels)
-        self.workers = _gauge("schedq_workers", "Workers that gave a sign of life in the last 30 s.", labels)
-        self.leases = _gauge("schedq_leases", "Claimed jobs that have a lease.", labels)
-        self.oldest = _gauge(
-            "schedq_pending_oldest_age_seconds",
-            "For how long the pending job that is next could have run; 0 if none is pending.",
-            labels,
-        )
-        self.due = _gauge(
-            "schedq_next_due_timestamp_seconds", "When the earliest delayed job is due; absent if none is.", labels
-        )
-        self.lag = _gauge(
-            "schedq_promoter_lag_seconds", "For how long a delayed job has been due that nobody moved yet.", labels
-        )
 
-    @property
-    def families(self) -> list[Metric]:
-        """All of them."""
-        return [
-            *(self.jobs, self.readable, self.paused, self.workers, self.leases, self.oldest, self.due, self.lag),
-            *self.totals.values(),
-        ]
-
-    def add(self, reading: Reading, more: Sequence[str]) -> None:
+    def add(self, reading: Reading, labels: Sequence[str]) -> None:
         """One queue."""
-        labels = [reading.queue, *more]
-        self.readable.add_metric(labels, 0 if reading.stats is None else 1)
-        if reading.stats is not None:
-            self._add(labels, reading.stats, reading.oldest_ms)
-
-    def _add(self, labels: list[str], stats: Stats, oldest_ms: int | None) -> None:
-        values = cast("dict[str, Any]", stats)
-        for place in PLACES:
-            self.jobs.add_metric([*labels, place], values[f"{place}_depth"])
-        for what, family in self.totals.items():
-            family.add_metric(labels, values[f"{what}_total"])
-        self.paused.add_metric(labels, 0 if stats["paused_since_ms"] is None else 1)
-        self.workers.add_metric(labels, stats["workers"])
-        self.leases.add_metric(labels, stats["leases_depth"])
-        if oldest_ms is not None or not stats["pending_depth"]:
-            self.oldest.add_metric(labels, (oldest_ms or 0) / 1000)
-        due_ms = stats["next_due_ms"]
-        if due_ms is not None:
-            self.due.add_metric(labels, due_ms / 1000)
-        self.lag.add_metric(labels, 0 if due_ms is None else max(0, stats["now_ms"] - due_ms) / 1000)
-
-
-def _gauge(name: str, text: str, labels: Sequence[str]) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, labels=labels)
+        stats = reading.stats
+        self.readable.add_metric(labels, 0 if stats is None else 1)
+        if stats is None:
+            return
+        for place in JOB_STATES:
+            self.jobs.add_metric([*labels, place], stats[f"{place}_depth"])
+        for family, (_, _, read) in zip(self.gauges, GAUGES, strict=True):
+            value = read(stats, reading.oldest_ms)
+            if value is not None:
+                family.add_metric(labels, value)
+        for what, total in self.totals.items():
+            total.add_metric(labels, stats[f"{what}_total"])

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-from schedq import running
-from schedq.logger import log
+from schedq.logs import log
+from schedq.model import current_job
 
 EXIT_CODE: Final = 1
 """Of a child that comes back from its handler."""
-_WORKER: Final = ("schedq.worker.", "schedq.cli.lasting.")
+_WORKER: Final = ("schedq.worker.", "schedq.cli.daemon.")
 _POOLS: Final = ("concurrent.futures.",)
 _LOOPS: Final = ("asyncio.", "uvloop.")
 _loops: Counter[int] = Counter()  # threads in which workers of this process run
@@ -75,7 +75,7 @@ def _watch(outermost: FrameType) -> Any:
     def leave(frame: FrameType, event: str, _: object) -> None:
         if frame is outermost and event == "return":
             try:
-                job = running.running_job()
+                job = current_job.running_job()
                 log.warning(
                     "job %s: its handler called os.fork, and the child (pid %d) came back from it or awaited "
                     "something: it ends here, as it is no worker; end a child by os._exit, or use subprocess",

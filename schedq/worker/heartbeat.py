@@ -8,24 +8,26 @@ import os
 import random
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib import metadata
 from typing import Final
 
-from schedq.application import Application
-from schedq.clocks import monotonic, wall
-from schedq.connection import greeting
+from schedq.background.reconnecting_client import LogThrottle, ReconnectingClient, run_forever
+from schedq.connection import handshake
 from schedq.errors import SchedqError, UsageError
-from schedq.ids import new_request
-from schedq.link import Complaint, Link, steadily
-from schedq.logger import log
-from schedq.observer import NOBODY, Observers
-from schedq.operations import Operation, directory, firm, upkeep
-from schedq.task import NO_OPTIONS, TaskOptions
-from schedq.worker.held import Held
-from schedq.worker.stuck import StuckSlots
-from schedq.worker.unknown import UnknownTasks
+from schedq.logs import log
+from schedq.model import settings
+from schedq.model.ids import new_request
+from schedq.model.tasks import NO_OPTIONS, TaskOptions
+from schedq.model.times import monotonic, wall
+from schedq.observer import Observer
+from schedq.queue.queue import QueueBase
+from schedq.transitions import announce, heartbeat, promote, unwrap
+from schedq.worker.attempt import InFlight
+from schedq.worker.executor import UnknownTasks
+from schedq.worker.worker_context import WorkerContext
 
 _MOST_NAMED: Final = 100
 _LEAST_REST_S: Final = 1.0
@@ -52,82 +54,70 @@ def until_next_beat(phase: float, now_s: float) -> float:
     Workers that start together, or reconnect together, would go on beating together otherwise. Among beats that are
     spread, one soon finds that a standby's place is vacant, and the others that it is taken.
     """
-    period_s = upkeep.HEARTBEAT_S
+    period_s = settings.HEARTBEAT_S
     rest = period_s - (now_s + phase * period_s) % period_s
     return max(min(_LEAST_REST_S, period_s), rest)
 
 
-def _written(options: Mapping[str, TaskOptions]) -> int:
-    """Of how many tasks something is written down."""
-    return sum(said != NO_OPTIONS for said in options.values())
+_as_json: Final = partial(json.dumps, separators=(",", ":"))
 
 
 class Heartbeat:
-    """Says every 10 s that the worker lives; also writes the queue's settings down for processes that lack them.
+    """Tells Redis every 10 s that the worker lives, and writes the queue's settings for processes that lack them.
 
-    A beat that is no longer where it was written says that Redis holds other data than before: it was emptied, or went
-    back to an older state, perhaps without breaking a connection.
+    A heartbeat that is no longer where it was written says that Redis holds other data than before: it was emptied, or
+    went back to an older state, perhaps without breaking a connection.
 
     Args:
-        stop: called once, when somebody asked the worker to stop.
-        replaced: called whenever Redis holds other data than before.
+        in_flight: what the worker holds of this queue.
         unknown: told which tasks other workers have, while jobs come whose task this one lacks.
-        answered: called once, when Redis has answered for the first time.
-        stuck: slots of the worker whose handlers do not end; of all its queues, which share them.
-        vacant: called with what each beat says nobody does for the queue.
+        on_other_data: called whenever Redis holds other data than before.
+        on_vacancy: called with the part that nobody takes for the queue, as each answer says.
     """
 
     def __init__(
         self,
-        queue: Application,
-        link: Link,
-        name: str,
-        held: Held,
-        concurrency: int,
-        stop: Callable[[], object],
-        observers: Observers = NOBODY,
-        replaced: Callable[[], None] = lambda: None,
-        unknown: UnknownTasks | None = None,
-        stuck: StuckSlots | None = None,
-        vacant: Callable[[upkeep.Part], None] = lambda _: None,
-        answered: Callable[[], object] = lambda: None,
+        queue: QueueBase,
+        client: ReconnectingClient,
+        context: WorkerContext,
+        in_flight: InFlight,
+        *,
+        unknown: UnknownTasks,
+        on_other_data: Callable[[], None],
+        on_vacancy: Callable[[promote.Part], None],
     ) -> None:
-        self._address = queue.address
+        self._queue = queue
         self._settings = queue.settings
-        self._registry = queue.registry
-        self._link = link
-        self._name = name
-        self._held = held
-        self._stop = stop
-        self._observers = observers
-        self._replaced = replaced
-        self._complaint = Complaint()
+        self._client = client
+        self._context = context
+        self._in_flight = in_flight
         self._unknown = unknown
-        self._stuck = stuck
-        self._answered = answered
-        self._hurried = asyncio.Event()
-        self._vacant = vacant
+        self._on_other_data = on_other_data
+        self._on_vacancy = on_vacancy
+        self._throttle = LogThrottle()
+        self._change = asyncio.Event()
         self._phase = random.random()  # noqa: S311 - spreads load
+        self._has_answered = False
         self._was_asked = False
-        self._last: upkeep.Beat | None = None
+        self._last: heartbeat.Beat | None = None
         self._announced_at = -1
         self._announced: dict[str, TaskOptions] = {}
         self._facts: dict[str, str | int] = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "started_at_ms": int(wall() * 1000),
-            "concurrency": concurrency,
+            "concurrency": context.capacity.size,
             "version": version(),
-            "settings": json.dumps(queue.settings.to_fields(), separators=(",", ":")),
+            "settings": _as_json(queue.settings.to_fields()),
         }
 
     async def run(self) -> None:
         """Beat until cancelled."""
-        await steadily(f"queue {self._settings.name}: heartbeat", self._beat_and_rest)
+        await run_forever(f"queue {self._settings.name}: heartbeat", self._beat_and_rest)
 
-    async def hurry(self) -> None:
+    async def beat_soon(self) -> None:
         """Let the next beat come soon: something has changed that others should know."""
-        self._hurried.set()
+        self._change.set()
 
     async def _beat_and_rest(self) -> float:
         rest = await self._beat()
@@ -135,57 +125,61 @@ class Heartbeat:
         await asyncio.sleep(least)
         with suppress(TimeoutError):
             async with asyncio.timeout(rest - least):
-                await self._hurried.wait()
-        self._hurried.clear()
+                await self._change.wait()
+        self._change.clear()
         return 0
 
     async def _beat(self) -> float:
-        beat = upkeep.beat(self._settings, self._name, self._facts | self._now())
-        losses = self._link.outage.losses
-        answer, policy, *_ = await self._link.exchange([beat, upkeep.policy(), *self._name_of_queue()])
-        if not isinstance(answer, UsageError):  # a mistake, which ends the worker
-            self._answered()
-            self._answered = lambda: None
+        client, settings, context = self._client, self._settings, self._context
+        losses = client.availability.losses
+        beat = heartbeat.beat(settings, context.worker_id, self._facts | self._now())
+        # The list of queues has no owner who would write the name again; a cluster keeps it on another node.
+        name = [announce.enlist(settings)] if settings.listed and not settings.tagged else []
+        answer, policy, *_ = await client.execute([beat, heartbeat.policy(), *name])
+        # A usage error is a mistake, which ends the worker.
+        if not (self._has_answered or isinstance(answer, UsageError)):
+            self._has_answered = True
+            context.answered()
         is_refused = isinstance(answer, SchedqError)
-        if not is_refused and answer.is_asked and not self._was_asked:
-            self._was_asked = True
-            self._stop()
         if not is_refused:
-            if self._settings.listed:
-                # On a cluster, where the list may be on another node, and be lost alone.
-                self._address.enlist(self._settings.name, again=self._last is not None)
-            self._look_for_another_store(answer)
-            self._vacant(answer.vacancy)
+            self._read(answer)
         self._look_at_policy(policy)
-        # What one key's damage prevents must not prevent the other; either is said, and tried again.
-        options = self._registry.options
+        # What one key's damage prevents must not prevent the other; either is logged, and tried again.
+        options = self._queue.registry.options
         is_new = self._announced_at != losses or self._announced != options
-        if is_new or not (is_refused or (answer.has_settings and answer.tasks >= _written(options))):
-            await self._link.ask(upkeep.announce(self._settings, options))
+        written = sum(said != NO_OPTIONS for said in options.values())
+        if is_new or not (is_refused or (answer.has_settings and answer.tasks >= written)):
+            await client.ask(announce.announce(settings, options))
             self._announced_at, self._announced = losses, options
-        if self._unknown is not None and self._unknown.is_curious:
-            self._unknown.learn(self._name, await self._link.drive(directory.workers(self._settings)))
-        firm(answer)
-        self._observers.beat_answered(self._settings.name)
+        if self._unknown.is_curious:
+            self._unknown.learn(context.worker_id, await client.drive(heartbeat.workers(settings)))
+        unwrap(answer)
+        context.background_observers.notify(Observer.beat_answered, settings.name)
         return until_next_beat(self._phase, monotonic())
+
+    def _read(self, answer: heartbeat.Beat) -> None:
+        if answer.is_asked and not self._was_asked:
+            self._was_asked = True
+            self._context.stop()
+        if self._settings.listed:
+            # On a cluster, where the list may be on another node, and be lost alone.
+            self._queue.address.enlist(self._settings.name, again=self._last is not None)
+        self._look_for_another_store(answer)
+        self._on_vacancy(answer.vacancy)
 
     def _look_at_policy(self, policy: str | SchedqError) -> None:
         """Say, once a minute, that eviction was switched on: a worker that starts now would refuse to.
 
-        It goes on all the same: what it would leave undone may be evicted as well.
+        This worker goes on: the jobs that it would leave undone may be evicted as well.
         """
         if isinstance(policy, SchedqError):
             return  # its user may not ask
         try:
-            greeting.judge_policy(policy, self._settings, self._address.label)
+            handshake.check_policy(policy, self._settings, self._queue.address.label)
         except UsageError as error:
-            self._complaint.say(f"queue {self._settings.name}", error)
+            self._throttle.log(f"queue {self._settings.name}", error)
 
-    def _name_of_queue(self) -> list[Operation[bool]]:
-        """What keeps the queue on the list of queues, which has no owner to write it again; not on a cluster."""
-        return [] if self._settings.tagged or not self._settings.listed else [upkeep.enlist(self._settings)]
-
-    def _look_for_another_store(self, beat: upkeep.Beat) -> None:
+    def _look_for_another_store(self, beat: heartbeat.Beat) -> None:
         """Have everything that is written once per store written again, if this is another one."""
         before, self._last = self._last, beat
         if before is None or not beat.is_of_another_store(before):
@@ -197,18 +191,18 @@ class Heartbeat:
                 "is gone" if beat.last_ms is None else "was replaced by older data",
             )
         self._announced_at = -1
-        self._replaced()
+        self._on_other_data()
 
     async def leave(self, promoter_id: str) -> None:
-        """Go, in order. The marker that a cancelled wait may have taken is put back, if jobs wait.
+        """Deregister the worker. The marker that a cancelled wait may have taken is put back, if jobs wait.
 
         Two round trips: when the first is answered Redis has noticed that nobody waits on the old connection.
         """
-        await self._link.ask(upkeep.leave(self._settings, self._name, promoter_id))
-        await self._link.ask(upkeep.wake(self._settings))
+        await self._client.ask(heartbeat.leave(self._settings, self._context.worker_id, promoter_id))
+        await self._client.ask(promote.wake(self._settings))
 
     def _now(self) -> dict[str, str | int]:
-        held = self._held.all()
+        in_flight, registry = self._in_flight.all(), self._queue.registry
         jobs = [
             {
                 "id": attempt.job.id,
@@ -216,25 +210,10 @@ class Heartbeat:
                 "started_at_ms": attempt.job.claimed_at_ms,
                 "attempts": attempt.job.attempts,
             }
-            for attempt in held[:_MOST_NAMED]
+            for attempt in in_flight[:_MOST_NAMED]
         ]
-        return {
-            "running": len(held),
-            "jobs": json.dumps(jobs, separators=(",", ":")),
-            "tasks": json.dumps(self._registry.names, separators=(",", ":")),
-            "has_handler": int(self._registry.has_handler),
-            **self._what_is_stuck(),
-            **self._definitions(),
-        }
-
-    def _definitions(self) -> dict[str, str]:
-        """Which definitions of schedules the code has: a worker of an older release leaves those alone."""
-        return {"definitions": json.dumps(self._registry.definitions, separators=(",", ":"))}
-
-    def _what_is_stuck(self) -> dict[str, str | int]:
-        found = [] if self._stuck is None else self._stuck.found
-        now_ms = wall() * 1000
-        jobs = [
+        stuck, now_ms = self._context.stuck.found, wall() * 1000
+        stuck_jobs = [
             {
                 "id": slot.job_id,
                 "queue": slot.queue,
@@ -242,6 +221,15 @@ class Heartbeat:
                 "why": slot.why,
                 "since_ms": int(now_ms - slot.for_s * 1000),
             }
-            for slot in found[:_MOST_NAMED]
+            for slot in stuck[:_MOST_NAMED]
         ]
-        return {"stuck": len(found), "stuck_jobs": json.dumps(jobs, separators=(",", ":"))}
+        return {
+            "running": len(in_flight),
+            "jobs": _as_json(jobs),
+            "tasks": _as_json(registry.names),
+            "has_handler": int(registry.has_handler),
+            "stuck": len(stuck),
+            "stuck_jobs": _as_json(stuck_jobs),
+            # A worker of an older release leaves the definitions of schedules alone that this code has.
+            "definitions": _as_json(registry.definitions),
+        }

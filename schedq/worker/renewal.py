@@ -4,52 +4,63 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import replace
 from typing import Final
 
-from schedq.application import Application
-from schedq.clocks import monotonic
-from schedq.connection import faults
-from schedq.connection.exchange import Exchange
-from schedq.connection.line import Line
-from schedq.connection.place import REPLY_S
+from schedq.background.reconnecting_client import LogThrottle
+from schedq.connection import redis_errors
+from schedq.connection.client import Connection
+from schedq.connection.endpoint import REPLY_S
+from schedq.connection.request import Request
 from schedq.errors import SchedqError
-from schedq.link import Complaint
-from schedq.logger import log
-from schedq.operations import attempts
-from schedq.worker.held import Attempt, Held
+from schedq.logs import log
+from schedq.model.times import monotonic
+from schedq.queue.queue import QueueBase
+from schedq.transitions import renew
+from schedq.worker.attempt import LOST, Attempt, InFlight
 
 MOST_RENEWED: Final = 250
 _LEAST_REPLY_S: Final = 0.25
 
 
 class Renewal(threading.Thread):
-    """Renews what one queue's pump holds, every third of a lease; quiet while nothing is held."""
+    """Renews what one queue's fetcher holds, every third of a lease; quiet while nothing is held.
 
-    def __init__(self, queue: Application, held: Held, loop: asyncio.AbstractEventLoop) -> None:
+    Args:
+        accepted: see `Handshake`.
+    """
+
+    def __init__(
+        self,
+        queue: QueueBase,
+        in_flight: InFlight,
+        loop: asyncio.AbstractEventLoop,
+        accepted: set[str] | None = None,
+    ) -> None:
         super().__init__(name=f"schedq-renewal-{queue.name}", daemon=True)
         self._queue = queue
-        self._held = held
+        self._in_flight = in_flight
         self._loop = loop
         self._stopping = threading.Event()
-        self._line: Line | None = None
-        self._complaint = Complaint()
+        # Half of an interval for a reply: a connection that hangs leaves time for another before the leases end.
+        reply_s = min(REPLY_S, max(_LEAST_REPLY_S, queue.settings.renewal_s / 2))
+        self._connection = Connection(queue.address, queue.settings, reply_s, accepted)
+        self._throttle = LogThrottle()
         self._renewed_at = 0.0
 
     def stop(self) -> None:
         """Let the thread end."""
         self._stopping.set()
-        self._held.changed.set()
+        self._in_flight.changed.set()
 
     def run(self) -> None:
         """Renew until stopped."""
         wait = interval = self._queue.settings.renewal_s
         failures = 0
         while not self._stopping.is_set():
-            if not self._held:
-                self._held.changed.clear()
-                if not self._held and not self._stopping.is_set():
-                    self._held.changed.wait()
+            if not self._in_flight:
+                self._in_flight.changed.clear()
+                if not self._in_flight and not self._stopping.is_set():
+                    self._in_flight.changed.wait()
                 wait, self._renewed_at = interval, monotonic()
             if self._stopping.wait(wait):
                 break
@@ -60,19 +71,18 @@ class Renewal(threading.Thread):
                 # At once the first time: an idle connection breaks unnoticed, as when Redis was restarted. Then soon:
                 # there is time for it before the leases end.
                 wait, failures = min(interval / 4, 1.0) if failures else 0.0, failures + 1
-        if self._line is not None:
-            self._line.close()
+        self._connection.close()
 
     def _renew(self) -> bool:
-        """One round; answers whether Redis answered."""
-        held = [attempt for attempt in self._held.all() if not attempt.is_lost]
-        for start in range(0, len(held), MOST_RENEWED):
-            batch = held[start : start + MOST_RENEWED]
+        """One round; returns whether Redis answered."""
+        in_flight = [attempt for attempt in self._in_flight.all() if attempt.state is not LOST]
+        for start in range(0, len(in_flight), MOST_RENEWED):
+            batch = in_flight[start : start + MOST_RENEWED]
             try:
                 words = self._ask(batch)
-            except (SchedqError, *faults.BROKEN_LINE) as error:
+            except (SchedqError, *redis_errors.CONNECTION_LOST) as error:
                 if monotonic() - self._renewed_at > 2 * self._queue.settings.renewal_s:
-                    self._complaint.say(f"queue {self._queue.name}: leases can't be renewed", error)
+                    self._throttle.log(f"queue {self._queue.name}: leases can't be renewed", error)
                 return False
             told = [(attempt, word) for attempt, word in zip(batch, words, strict=True) if word != "OK"]
             if told:
@@ -83,22 +93,15 @@ class Renewal(threading.Thread):
     def _ask(self, batch: list[Attempt]) -> list[str]:
         pairs = [(attempt.job.id, attempt.job.claim_token) for attempt in batch]
         queue = self._queue
-        exchange = Exchange([attempts.renew(queue.settings, pairs)], queue.address, queue.settings, 0)
-        if self._line is None:
-            # The pump's connection has judged the server. Eviction that was switched on since must not cost leases.
-            self._line = Line(queue.address, replace(queue.settings, allow_eviction=True), self._reply_s())
-        while not exchange.is_done:
-            exchange.take(self._line.ask(exchange.commands()))
-        answer = exchange.answers[0]
+        request = Request([renew.renew(queue.settings, pairs)], queue.address, queue.settings, 0)
+        while request.left:
+            request.on_replies(self._connection.ask(request.commands()))
+        answer = request.answers[0]
         if isinstance(answer, SchedqError):
-            self._line.close()  # there may be another user or password to come back with
+            self._connection.close()  # there may be another user or password to come back with
             raise answer
         words: list[str] = answer
         return words
-
-    def _reply_s(self) -> float:
-        """Half of an interval: a connection that hangs leaves time for another one before the leases end."""
-        return min(REPLY_S, max(_LEAST_REPLY_S, self._queue.settings.renewal_s / 2))
 
     def _call(self, told: list[tuple[Attempt, str]]) -> None:
         try:
@@ -110,19 +113,6 @@ class Renewal(threading.Thread):
         """On the loop: what Redis said of leases that are not simply renewed."""
         for attempt, word in told:
             if word == "LOST":
-                self._lost(attempt)
-            elif word == "STOP":
-                self._stop_on_request(attempt)
-
-    def _lost(self, attempt: Attempt) -> None:
-        """The job is another's. One that has been settled meanwhile was not lost."""
-        if attempt in self._held and not attempt.is_settled:
-            attempt.is_lost = True
-            self._held.interrupt(attempt)
-
-    def _stop_on_request(self, attempt: Attempt) -> None:
-        """Somebody cancelled the job."""
-        if attempt in self._held and not (attempt.is_settled or attempt.is_cancelled):
-            attempt.is_cancelled = True
-            log.info("job %s: asked to stop", attempt.job.id, extra=attempt.fields())
-            self._held.interrupt(attempt)
+                self._in_flight.lose(attempt)
+            elif word == "STOP" and self._in_flight.request_stop(attempt):
+                log.info("job %s: asked to stop", attempt.job.id, extra=attempt.fields())

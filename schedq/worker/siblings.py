@@ -16,7 +16,7 @@ from collections.abc import Sized
 from contextlib import suppress
 from typing import Final, NamedTuple, Self
 
-from schedq.clocks import monotonic
+from schedq.model.times import monotonic
 
 SIBLINGS: Final = "SCHEDQ_SIBLINGS"
 """Environment variable of a child of `--processes`: file descriptor of the records, its own number among them."""
@@ -66,7 +66,7 @@ class Board:
 
     @classmethod
     def create(cls, count: int) -> Board | None:
-        """Records for so many processes; None where there is no room for such a file."""
+        """Records for `count` processes; None where there is no room for such a file."""
         with suppress(OSError), tempfile.TemporaryFile() as file:
             file.write(_MAGIC + bytes(_RECORD.size * count))
             file.flush()
@@ -155,7 +155,7 @@ class Siblings:
         return Share(1 + len(others), own + sum(other.held for other in others.values()), own)
 
     def wait_s(self) -> float:
-        """Seconds for which others, who hold fewer jobs, still have the first go; 0: it is this one's turn."""
+        """Seconds for which others that hold fewer jobs still have the first go; 0: it is this one's turn."""
         own = self._own()
         idler = {number: other for number, other in self._others().items() if other.held < own}
         if not idler:

@@ -1,32 +1,32 @@
-"""Where threads and tasks are and which jobs they run: for warnings, and for who sends SIGUSR1.
-
-Nothing of this costs anything until somebody asks. Any thread may ask, also while the event loop stands still.
-"""
+"""Where threads and tasks are and which jobs they run: logged on SIGUSR1, and when a loop or a handler is slow."""
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
+import logging
+import os
 import re
+import select
+import signal
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Final
 from weakref import WeakSet
 
-from schedq.escaping import harmless
-from schedq.logger import log
-from schedq.worker.held import Attempt
-from schedq.worker.runner import under_way
+from schedq.errors import UsageError
+from schedq.logs import log
+from schedq.model.escaping import harmless
+from schedq.model.times import monotonic
+from schedq.worker.attempt import OPEN, Attempt, InFlight, running_attempts
 
 loops: Final[WeakSet[asyncio.AbstractEventLoop]] = WeakSet()
-"""The event loops whose tasks are told of."""
-
-
-def tell(level: int, message: str, *args: object, stack: str) -> None:
-    """Log a sentence with a stack under it, as one entry."""
-    log.log(level, message, *args, below=stack)
+"""The event loops whose tasks are logged."""
 
 
 def label(attempt: Attempt) -> str:
@@ -41,7 +41,7 @@ def attempt_of(task: asyncio.Task[Any] | None) -> Attempt | None:
     inherited: list[object] = []
     if sys.version_info >= (3, 12):
         inherited += task.get_context().values()
-    for attempt in under_way():
+    for attempt in running_attempts():
         if attempt.task is task or (attempt.current is not None and any(it is attempt.current for it in inherited)):
             return attempt
     return None
@@ -67,7 +67,7 @@ def of_attempt(attempt: Attempt) -> str:
 
 def report() -> str:
     """The stacks of all threads and tasks of this process, each with the job that it runs."""
-    by_thread = {attempt.thread_id: attempt for attempt in under_way()}
+    by_thread = {attempt.thread_id: attempt for attempt in running_attempts()}
     parts = []
     for thread in threading.enumerate():
         attempt = by_thread.get(thread.ident or 0)
@@ -98,3 +98,204 @@ def _age(task: asyncio.Task[Any]) -> tuple[int, str]:
     """Tasks by their numbers, where they have nothing but that for a name."""
     number = re.fullmatch(r"Task-(\d+)", name := task.get_name())
     return (int(number[1]) if number else 0, name)
+
+
+_MOST_BYTES: Final = 65_536
+_QUIET_S: Final = 0.05
+"""The C handler writes in pieces; it is done when nothing has come for this long."""
+_PYTHONS: Final = b"\0"
+"""What the handler of Python's own writes, which C's never does."""
+
+
+def log_stacks_on_signal() -> None:
+    """From now on SIGUSR1 makes this process log its stacks. In the main thread only, before others start.
+
+    A parent starts its children with the signal blocked, so that none of them dies by one that comes too early.
+    """
+    _Inquiry().start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+
+
+class _Inquiry(threading.Thread):
+    """Waits for signals and logs the stacks.
+
+    Python runs signal handlers only between bytecodes, so a long call into C can delay them. A handler in C therefore
+    writes the interrupted stack to a pipe first, and this thread, which sleeps at its other end, does the rest. If C
+    code keeps the interpreter's lock, the stack is logged once it is released.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="schedq-stacks", daemon=True)
+        self._is_heard = False  # by the C handler; that of Python's own has yet to run for it
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)  # a signal handler that waits would never end
+        # A thread that only begins to be Python's may get the signal, while the one that starts it blocks all; of that
+        # one C's handler can say nothing.
+        signal.signal(signal.SIGUSR1, self._signalled)
+        # Not of all threads: the others go on running, and reading their stacks without the lock may end in a crash.
+        faulthandler.register(signal.SIGUSR1, file=self._writing, all_threads=False, chain=True)
+        _let_calls_go_on()
+        os.register_at_fork(after_in_child=_forget)
+
+    def run(self) -> None:
+        """Answer until the process ends."""
+        while found := os.read(self._reading, _MOST_BYTES):
+            self._is_heard = True
+            _let_calls_go_on()
+            while select.select([self._reading], [], [], _QUIET_S)[0]:
+                found += os.read(self._reading, _MOST_BYTES)
+            self._is_heard = _PYTHONS not in found
+            first = found.replace(_PYTHONS, b"").decode(errors="replace")
+            try:
+                stack = (f"the signal found it at\n{first}" if first else "") + report()
+                log.log(logging.INFO, "stacks of process %d", os.getpid(), below=stack)
+            except Exception:  # noqa: BLE001 - what is looked at changes; the next signal must get an answer
+                log.exception("the stacks could not be told")
+
+    def _signalled(self, _number: int, _frame: FrameType | None) -> None:
+        if self._is_heard:
+            self._is_heard = False
+        else:
+            with suppress(BlockingIOError):  # it is full of others
+                os.write(self._writing, _PYTHONS)
+
+
+def _let_calls_go_on() -> None:
+    """System calls of C code are restarted, not ended by EINTR; the C handler resets this each time."""
+    signal.siginterrupt(signal.SIGUSR1, False)  # noqa: FBT003
+
+
+def _forget() -> None:
+    """A process that a handler has forked must not write into its parent's pipe."""
+    faulthandler.unregister(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+
+
+_LONGEST_PAUSE_S: Final = 0.5
+_SHORTEST_S: Final = 0.01
+
+
+class Watchdog(threading.Thread):
+    """Looks after one event loop, at most twice a second; sleeps while no attempt is under way.
+
+    Args:
+        worker_id: for the log.
+        still: seconds without a turn of the loop after which that is told, once, and again when it turns; 0: never.
+            A standstill that is shorter is not told, one that is longer by half a second (or by the half, if that is
+            less) always is.
+        slow: seconds after which a handler that still runs is logged, once per attempt; 0: never.
+
+    Raises:
+        UsageError: a number that makes no sense.
+    """
+
+    def __init__(self, worker_id: str, *, still: float, slow: float) -> None:
+        super().__init__(name="schedq-watchdog", daemon=True)
+        self._worker_id = worker_id
+        self._still_s = _checked("watchdog", still)
+        self._slow_s = _checked("slow", slow)
+        limits = [limit for limit in (self._still_s, self._slow_s) if limit]
+        self._pause_s = min(_LONGEST_PAUSE_S, min(limits, default=0.0) / 2)
+        self._in_flight: Sequence[InFlight] = ()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        self._begun = threading.Event()
+        self._stopping = threading.Event()
+        self._since: dict[Attempt, float] = {}  # when each one was seen first; infinity: it was logged
+
+    def watch(self, in_flight: Sequence[InFlight]) -> None:
+        """Begin, with the event loop of the calling thread; `in_flight` are the attempts of its worker."""
+        if not (self._still_s or self._slow_s):
+            return
+        self._in_flight = in_flight
+        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
+        for each in in_flight:
+            each.listen(self._begun)
+        self.start()
+
+    def stop(self) -> None:
+        """Let the thread end."""
+        self._stopping.set()
+        self._begun.set()
+
+    def run(self) -> None:
+        """Watch until stopped."""
+        while not self._stopping.is_set():
+            if not any(self._in_flight):
+                self._since.clear()
+                self._begun.clear()
+                if not any(self._in_flight) and not self._stopping.is_set():
+                    self._begun.wait()
+            if self._still_s and not self._stopping.is_set():
+                self._look_at_the_loop()
+            if self._slow_s:
+                self._look_at_handlers()
+            self._pause()
+
+    def _look_at_the_loop(self) -> None:
+        assert self._loop is not None
+        turned, asked_at = threading.Event(), monotonic()
+        try:
+            self._loop.call_soon_threadsafe(turned.set)
+        except RuntimeError:  # it is closed
+            self.stop()
+            return
+        if self._turns_in_time(turned):
+            return
+        self._tell_of_standstill(monotonic() - asked_at)
+        while not turned.wait(_LONGEST_PAUSE_S):
+            if self._stopping.is_set():
+                return
+        self._tell_of_its_end(monotonic() - asked_at)
+
+    def _turns_in_time(self, turned: threading.Event) -> bool:
+        """Wait for a turn, in pieces: while the whole process is stopped or starved the loop is not to blame."""
+        left = self._still_s
+        while left > 0:
+            piece, began, used = min(left, self._still_s / 4), monotonic(), time.process_time()
+            if turned.wait(piece):
+                return True
+            passed = monotonic() - began
+            # This thread was late as well: the process got no time to work, or C code kept the interpreter's lock.
+            left -= passed if passed < 2 * piece else min(passed, time.process_time() - used)
+        return False
+
+    def _pause(self) -> None:
+        began, used = monotonic(), time.process_time()
+        self._stopping.wait(self._pause_s)
+        late = monotonic() - began - self._pause_s
+        if self._still_s and min(late, time.process_time() - used) >= self._still_s:
+            # C code kept the interpreter's lock, and has let it go just now: its caller is where it was.
+            self._tell_of_standstill(late)
+            self._tell_of_its_end(late)
+
+    def _tell_of_standstill(self, seconds: float) -> None:
+        assert self._loop is not None
+        attempt = attempt_of(asyncio.current_task(self._loop))
+        where = "" if attempt is None else f", in {label(attempt)}"
+        message = "worker %s: the event loop has stood still for %.2f s%s"
+        stack = of_thread(self._loop_thread)
+        log.log(logging.WARNING, message, self._worker_id, seconds, where, below=stack)
+
+    def _tell_of_its_end(self, seconds: float) -> None:
+        log.warning("worker %s: the event loop turns again, after %.2f s", self._worker_id, seconds)
+
+    def _look_at_handlers(self) -> None:
+        now, since = monotonic(), self._since
+        self._since = {
+            attempt: since.get(attempt, now)
+            for attempt in running_attempts()
+            if attempt.state in OPEN and attempt.task is not None and attempt.task.get_loop() is self._loop
+        }
+        for attempt, seen_at in self._since.items():
+            if now - seen_at >= self._slow_s:
+                self._since[attempt] = float("inf")
+                message = "%s, is slow: it has run for %.1f s"
+                stack = of_attempt(attempt)
+                log.log(logging.WARNING, message, label(attempt), now - seen_at, below=stack)
+
+
+def _checked(name: str, seconds: float) -> float:
+    if not (seconds == 0 or _SHORTEST_S <= seconds <= 86_400):
+        raise UsageError(f"{name} must be 0 or {_SHORTEST_S} to 86,400 seconds, got {seconds!r}")
+    return seconds

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from schedq.clocks import monotonic
-from schedq.logger import log
-from schedq.worker.held import Attempt
+from schedq.logs import log
+from schedq.model.times import monotonic
+from schedq.worker.attempt import Attempt
 
 _FIRST_WAIT_S: Final = 1.0
 _AGAIN_S: Final = 60.0
@@ -97,18 +97,15 @@ class StuckSlots:
         log.info(text, slot.job_id, slot.task, slot.for_s, extra=attempt.fields())
         if self._are_all_said:
             self._are_all_said = False
-            log.warning("worker %s: %d of %d slots are free again", self._worker_id, self._free, self.size)
+            free = self.size - len(self._found)
+            log.warning("worker %s: %d of %d slots are free again", self._worker_id, free, self.size)
         self._changed()
 
     def close(self) -> None:
-        """The worker goes: say no more."""
+        """The worker leaves: log nothing further."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-
-    @property
-    def _free(self) -> int:
-        return self.size - len(self._found)
 
     def _say_that_all_are(self) -> None:
         """Say so now, and once a minute while it lasts."""
@@ -121,20 +118,27 @@ class StuckSlots:
         self._timer = asyncio.get_running_loop().call_later(_AGAIN_S, self._say_that_all_are)
 
 
-class Insistence:
+class RepeatedInterrupt:
     """Tells one handler to end again, after 1, 2, 4 … s, for as long as the patience lasts.
 
     Args:
         attempt: whose handler has just been told to end.
         loop: the worker's.
+        why: it was told to: 'timed out', 'cancelled' or 'lost its lease'.
         patience: seconds until it is given up.
         give_up: called then.
     """
 
     def __init__(
-        self, attempt: Attempt, loop: asyncio.AbstractEventLoop, patience: float, give_up: Callable[[Attempt], Any]
+        self,
+        attempt: Attempt,
+        loop: asyncio.AbstractEventLoop,
+        why: str,
+        patience: float,
+        give_up: Callable[[Attempt], Any],
     ) -> None:
         self.since = monotonic()
+        self.why = why
         self._attempt = attempt
         self._loop = loop
         self._ends_at = self.since + patience

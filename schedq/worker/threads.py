@@ -1,8 +1,4 @@
-"""Threads for plain handlers.
-
-The standard pool joins its threads when the interpreter ends, so one stuck handler would keep a stopped worker alive
-for ever. These are daemons.
-"""
+"""Threads of a worker: those of plain handlers, and the one with the event loop of the background."""
 
 from __future__ import annotations
 
@@ -10,14 +6,20 @@ import asyncio
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
-from schedq.outcome import described
+from schedq.model.outcome import described
+from schedq.model.times import monotonic
 
 
-class Threads:
-    """Up to `size` threads, started as they are needed."""
+class ThreadPool:
+    """Up to `size` threads, started as they are needed.
+
+    They are daemons. The standard pool joins its threads when the interpreter ends, so one handler that does not end
+    would keep a stopped worker alive.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -91,3 +93,78 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_exception(RuntimeError(f"the handler raised {error!r}"))
     else:
         future.set_exception(error)
+
+
+T = TypeVar("T")
+_JOIN_S: Final = 1.0
+
+
+class LoopThread:
+    """One event loop in one thread, for what serves the queues of a worker: promoters, schedules, heartbeats.
+
+    It is made on the worker's event loop, which gets the results.
+
+    A handler that blocks the worker's event loop delays none of that. C code that keeps the interpreter's lock still
+    stops this thread, as it stops every other of its process.
+    """
+
+    def __init__(self) -> None:
+        self._owner = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop
+        self._ready = threading.Event()
+        self._closing = asyncio.Event()
+        self._work: set[asyncio.Task[Any]] = set()
+        self._thread = threading.Thread(target=self._run, name="schedq-background", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns when it takes work."""
+        self._thread.start()
+        self._ready.wait()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Run a coroutine there. The future belongs to the worker's loop; to cancel it cancels the work."""
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._tracked(work), self._loop))
+
+    async def cancel(self) -> None:
+        """Cancel all work and wait until it has ended."""
+        await self.run(self._cancel())
+
+    async def aclose(self) -> None:
+        """End the loop, and the thread unless it is stuck."""
+        with suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._closing.set)
+        deadline = monotonic() + _JOIN_S
+        while self._thread.is_alive() and monotonic() < deadline:  # noqa: ASYNC110 - it ends soon
+            await asyncio.sleep(0.002)
+
+    async def _tracked(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        self._work.add(task)
+        try:
+            return await work
+        except (KeyboardInterrupt, SystemExit) as error:  # asyncio would end its loop by it, before anybody heard
+            raise RuntimeError(f"{type(error).__name__} was raised in the worker's background") from error
+        finally:
+            self._work.discard(task)
+
+    async def _cancel(self) -> None:
+        others = self._work - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    def _run(self) -> None:
+        with asyncio.Runner(debug=self._owner.get_debug()) as runner:
+            self._loop = runner.get_loop()
+            self._loop.set_exception_handler(self._complain)
+            runner.run(self._until_closed())
+
+    async def _until_closed(self) -> None:
+        self._ready.set()
+        await self._closing.wait()
+
+    def _complain(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What asyncio has to complain of goes where the application looks for it."""
+        with suppress(RuntimeError):  # the worker's loop is closed
+            self._owner.call_soon_threadsafe(self._owner.call_exception_handler, context)

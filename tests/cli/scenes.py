@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from schedq import ClaimedJob, Discard, Queue
-from schedq.operations import upkeep
+from schedq.transitions import heartbeat
 
 
 def one_of_each(queue: Queue) -> None:
@@ -45,4 +45,4 @@ def beat(queue: Queue, worker_id: str, **facts: str | int) -> None:
         "started_at_ms": int(time.time() * 1000) - 5000,
         "concurrency": 10,
     }
-    queue._ask(upkeep.beat(queue.settings, worker_id, known | facts))
+    queue._ask(heartbeat.beat(queue.settings, worker_id, known | facts))

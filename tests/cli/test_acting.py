@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from schedq import Queue
-from schedq.operations import upkeep
+from schedq.transitions import announce
 from tests.cli.conftest import Run
 from tests.cli.scenes import failed_jobs, one_of_each
 from tests.state import State
@@ -87,7 +87,7 @@ def test_one_job_is_cancelled_at_once_and_several_are_asked_about(run: Run, queu
 def test_histories_are_capped_as_the_application_has_them(run: Run, make_queue: Callable[..., Queue]):
     """The library's own settings would keep 10,000; this application keeps 3."""
     ours = make_queue(failed_history=3, min_keep=0)
-    ours._ask(upkeep.announce(ours.settings))
+    ours._ask(announce.announce(ours.settings))
     for job_id in ours.enqueue_many(range(5)):
         run("cancel", job_id)
 

@@ -282,7 +282,7 @@ def test_a_payload_of_another_language_comes_back_to_the_letter(
 
 
 def _command(*words: str):
-    from schedq.operations import Operation
+    from schedq.transitions import Operation
 
     return Operation("a test's own", None, (), words, lambda reply: reply)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from freezegun import freeze_time
 
-from schedq.crontab import parse
+from schedq.schedules.crontab.crontab import parse
 from tests.cli.conftest import Run
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from schedq import Queue
-from schedq.doctor.finding import LEVELS
+from schedq.doctor.checks import LEVELS
 from schedq.doctor.roles import ROLES
 from tests.cli.conftest import Run, Said
 from tests.servers import Server

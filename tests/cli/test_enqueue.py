@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from schedq import Fixed, Queue, Steps
-from schedq.operations import upkeep
+from schedq.transitions import announce
 from tests.cli.conftest import Run
 from tests.servers import Server
 from tests.state import State
@@ -140,7 +140,7 @@ def test_a_job_waits_for_what_it_is_told_to_and_else_for_what_the_queue_says(
     run: Run, make_queue: Callable[..., Queue], state: Look
 ):
     application = make_queue(durability="replicated")
-    application._ask(upkeep.announce(application.settings))  # as its workers do
+    application._ask(announce.announce(application.settings))  # as its workers do
 
     for words in ((), ("--durability", "replicated")):
         said = run("enqueue", "mail", "1", *words)

@@ -46,6 +46,17 @@ def test_a_forecast_for_programs_has_raw_values(run: Run, queue: Queue):
     assert found["busiest"][0]["end_ms"] - found["busiest"][0]["start_ms"] == 60_000
 
 
+def test_slots_that_are_not_shown_are_said(run: Run, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("schedq.inspect.forecast._MOST_COUNTED", 30)
+    queue.schedules.upsert("rare", every=HOUR_S, payload=1)
+    queue.schedules.upsert("often", every=60, payload=1)
+
+    lines = run("forecast", "24h").lines
+
+    assert lines[0] == "queue mail, the next 24 h: 0 delayed jobs, 1,464 slots of 2 schedules"
+    assert lines[-1] == "more than is shown: 1,440 slots of 1 frequent schedule are in no bar"
+
+
 def test_nothing_to_come_is_said(run: Run, queue: Queue):
     queue.enqueue(1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import click
@@ -9,7 +11,7 @@ import pytest
 
 from schedq import Queue
 from schedq.cli import cli
-from schedq.cli.completion import VARIABLE
+from schedq.cli.lazy_group import VARIABLE
 from tests.cli.conftest import Run
 
 
@@ -26,12 +28,13 @@ def _parts(command: click.Command) -> dict[str, click.Command]:
 COMMANDS = tuple(cli.commands.values())
 NAMES = [str(command.name) for command in COMMANDS]
 PARTS = {words: part for command in COMMANDS for words, part in _parts(command).items()}
-WITHOUT_REDIS = {"cron", "health", "server", "completion", "demo"}
+WITHOUT_REDIS = {"cron", "health", "server", "help", "completion", "demo"}
 PRINTS_DATA = set(PARTS) - {
     "worker",
     "promoter",
     "exporter",
     "dashboard",
+    "help",
     "completion",
     "demo",
     "export",
@@ -91,6 +94,19 @@ def test_all_commands_are_listed_with_a_line_each(run: Run):
     assert said.code == 2
     for name in NAMES:
         assert f"\n  {name} " in said.err
+
+
+def test_the_list_of_commands_imports_none_of_them():
+    program = (
+        "import sys; from schedq.cli import main\n"
+        "try: main(['--help'])\n"
+        "finally: print(sorted(name for name in sys.modules if name.startswith('schedq.cli.')))"
+    )
+
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert "enqueue     Store jobs" in said.stdout
+    assert said.stdout.splitlines()[-1] == "['schedq.cli.lazy_group']"
 
 
 def test_the_version_is_told(run: Run):

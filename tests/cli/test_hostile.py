@@ -11,7 +11,7 @@ import redis
 from rich.table import Table
 from rich.text import Text
 
-from schedq.cli import show
+from schedq.cli import output
 from tests.cli.conftest import Run
 from tests.dashboard.hostility import fill
 from tests.servers import Server
@@ -84,8 +84,8 @@ def test_names_of_fields_are_shown_with_their_escapes(run: Run, hostile: redis.R
 
 
 def test_whatever_is_printed_for_people_is_escaped_also_if_a_command_forgets_to(capsys: pytest.CaptureFixture[str]):
-    show.out(EVIL, Table(EVIL), Text(f"two\nlines {EVIL}"))
-    show.warn(EVIL)
+    output.show(EVIL, Table(EVIL), Text(f"two\nlines {EVIL}"))
+    output.warn(EVIL)
 
     said = capsys.readouterr()
     assert STEERING.findall(said.out + said.err) == []

@@ -9,13 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from schedq import Fixed, Queue
-from schedq.lifecycle import PLACES
-from schedq.operations import upkeep
+from schedq.model.lifecycle import JOB_STATES
+from schedq.transitions import announce
 from tests.cli.conftest import Run
 from tests.cli.scenes import beat, claimed, failed_jobs, one_of_each
 from tests.servers import Server
 
-STATES = [place for place in PLACES if place != "broken"]
+STATES = [place for place in JOB_STATES if place != "broken"]
 
 # -- stats
 
@@ -48,7 +48,7 @@ def test_stats_for_people_name_every_figure(run: Run, queue: Queue):
 
 def test_stats_show_the_settings_of_the_application(run: Run, make_queue: Callable[..., Queue]):
     queue = make_queue(visibility_ms=77_000)
-    queue._ask(upkeep.announce(queue.settings))
+    queue._ask(announce.announce(queue.settings))
 
     assert run("stats", "mail", "--json").json["visibility_ms"] == 77_000
     assert "visibility  1 min 17 s" in run("stats", "mail").out
@@ -143,9 +143,9 @@ def test_without_a_state_all_jobs_are_listed_state_by_state(run: Run, queue: Que
     lines = run("jobs", "mail").lines
     found = run("jobs", "mail", "--json").json
 
-    assert [line for line in lines if line in PLACES] == list(PLACES)
+    assert [line for line in lines if line in JOB_STATES] == list(JOB_STATES)
     assert {job["id"]: job["state"] for job in found["jobs"]} == {state: state for state in STATES} | {"lost": "broken"}
-    assert found["totals"] == dict.fromkeys(PLACES, 1)
+    assert found["totals"] == dict.fromkeys(JOB_STATES, 1)
     assert found["next_offset"] is None
     assert any(line.startswith("lost  2023-11-14 23:13  ") and line.endswith("no data") for line in lines)
 

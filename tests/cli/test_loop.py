@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from schedq.cli import lasting
+from schedq.cli import daemon
 
 
 def kind_of_loop() -> list[type]:
@@ -19,7 +19,7 @@ def kind_of_loop() -> list[type]:
     async def work() -> None:
         found.append(type(asyncio.get_running_loop()))
 
-    with asyncio.Runner(loop_factory=lasting._loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=daemon._loop_factory()) as runner:
         runner.run(work())
     return found
 
@@ -36,7 +36,7 @@ def test_they_run_on_uvloop_where_it_is_installed(monkeypatch: pytest.MonkeyPatc
 def test_without_uvloop_they_run_on_asyncios_own(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "uvloop", None)
 
-    assert lasting._loop_factory() is None
+    assert daemon._loop_factory() is None
 
 
 # -- the garbage collector
@@ -55,7 +55,7 @@ def test_what_is_loaded_when_work_begins_is_not_searched_for_cycles_again():
     gc.set_threshold(700, 9, 8)
     frozen, loaded = gc.get_freeze_count(), [[n] for n in range(1000)]
 
-    lasting._calm_the_collector()
+    daemon._tune_garbage_collector()
 
     assert gc.get_freeze_count() - frozen >= len(loaded)
     assert gc.get_threshold() == (10_000, 9, 8)
@@ -66,6 +66,6 @@ def test_what_is_loaded_when_work_begins_is_not_searched_for_cycles_again():
 def test_an_application_that_wants_less_of_the_collector_gets_it(first: int):
     gc.set_threshold(first, 9, 8)
 
-    lasting._calm_the_collector()
+    daemon._tune_garbage_collector()
 
     assert gc.get_threshold() == (first, 9, 8)

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from schedq import Queue
-from schedq.cli.options import load_queue
+from schedq.cli.queues import load_queue
 from tests.cli.conftest import Run
 from tests.servers import Server
 
@@ -72,7 +72,7 @@ USAGE = {
     ("completion", "tcsh"): "'tcsh' is not one of",
     ("completion",): "",
 }
-"""Those of `worker` and `promoter`, which change signals and logging, are in tests/processes/test_starting.py."""
+"""Those of `worker` and `promoter`, which set signals and logging, are in tests/stories/processes/test_starting.py."""
 
 
 @pytest.mark.parametrize("words", USAGE, ids=lambda words: " ".join(words)[:60])

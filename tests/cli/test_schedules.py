@@ -13,7 +13,7 @@ import pytest
 from freezegun import freeze_time
 
 from schedq import Queue
-from schedq.operations.firing import Memory, fire_due
+from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.testing import wall_clock
 from tests.cli.conftest import Run, Said
 from tests.servers import Server
@@ -57,7 +57,7 @@ def past(frozen: Queue) -> Queue:
         frozen.schedules.upsert("hourly", every=3600, payload={"n": 1})
         for _ in range(2):
             time.tick(timedelta(hours=1))
-            frozen._drive(fire_due(frozen.settings, Memory(), ()))
+            frozen._drive(fire_due(frozen.settings, DefinitionCache(), ()))
     return frozen
 
 
@@ -252,8 +252,8 @@ def test_a_deletion_asks_and_needs_an_answer(nightly: Queue, run: Run):
 
 def test_a_deletion_that_is_answered_with_no_deletes_nothing(nightly: Queue, run: Run, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
-    monkeypatch.setattr("schedq.cli.options.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr("schedq.cli.options.click.confirm", lambda question, err: asked.append(question))
+    monkeypatch.setattr("schedq.cli.params.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr("schedq.cli.params.click.confirm", lambda question, err: asked.append(question))
 
     said = run("schedules", "rm", "nightly", "never")
 
@@ -318,7 +318,7 @@ def test_a_backfill_enqueues_past_slots_once(queue: Queue, run: Run):
 def test_a_backfill_tells_a_terminal_how_far_it_is(queue: Queue, run: Run, monkeypatch: pytest.MonkeyPatch):
     queue.enqueue(1)
     queue.schedules.upsert("hourly", every=3600, payload=1)
-    monkeypatch.setattr(import_module("schedq.cli.schedules.filling"), "_is_terminal", lambda: True)
+    monkeypatch.setattr(import_module("schedq.cli.schedules.control"), "_is_terminal", lambda: True)
 
     said = run("schedules", "backfill", "hourly", "--from", "2025-01-01", "--to", "2025-03-01")
 

@@ -8,8 +8,11 @@ from typing import Any
 import click
 import pytest
 
-from schedq.cli import show
-from schedq.cli.typed import DURATION, INSTANT
+from schedq.cli import output
+from schedq.cli.params import DURATION, INSTANT
+from schedq.inspect import display
+from schedq.model import escaping
+from schedq.model.times import span
 
 NOW = 1_893_456_000_000  # 2030-01-01T00:00:00Z; in Berlin one o'clock
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -36,7 +39,7 @@ MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
     ],
 )
 def test_a_duration_reads_as_people_say_it(ms: int, text: str):
-    assert show.span(ms) == text
+    assert span(ms) == text
 
 
 @pytest.mark.parametrize(
@@ -52,11 +55,11 @@ def test_a_duration_reads_as_people_say_it(ms: int, text: str):
     ],
 )
 def test_an_instant_is_local_and_says_how_far_away_it_is(ms: int, clock: str, apart: str, roughly: str):
-    assert (show.clock(ms, NOW), show.apart(ms, NOW), show.roughly(ms, NOW)) == (clock, apart, roughly)
+    assert (display.clock(ms, NOW), display.apart(ms, NOW), display.roughly(ms, NOW)) == (clock, apart, roughly)
 
 
 def test_an_instant_in_full_has_day_milliseconds_and_offset():
-    assert show.moment(NOW + 1234, NOW) == "2030-01-01 01:00:01.234 +0100 (in 1.2 s)"
+    assert display.moment(NOW + 1234, NOW) == "2030-01-01 01:00:01.234 +0100 (in 1.2 s)"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +112,7 @@ def test_what_is_no_instant_is_refused(text: str):
     ],
 )
 def test_a_payload_reads_as_a_call_or_as_json(payload: Any, text: str):
-    assert show.brief(payload) == text
+    assert display.brief(payload) == text
 
 
 @pytest.mark.parametrize(
@@ -122,9 +125,9 @@ def test_a_payload_reads_as_a_call_or_as_json(payload: Any, text: str):
     ],
 )
 def test_text_can_steer_no_terminal(text: str, shown: str, capsys: pytest.CaptureFixture[str]):
-    assert show.harmless(text) == shown
+    assert escaping.harmless(text) == shown
 
-    show.out(show.table(["id", "text"], [("1", text)]), show.facts([("text", text)]), show.heading(text))
+    output.show(output.table(["id", "text"], [("1", text)]), output.facts([("text", text)]), output.heading(text))
 
     out = capsys.readouterr().out
     assert "\x1b" not in out
@@ -136,7 +139,7 @@ def test_an_id_is_never_cut_and_the_rest_fits_the_width(
 ):
     monkeypatch.setenv("COLUMNS", "80")
 
-    show.out(show.table(["id", "at", "payload"], [("x" * 64, "12:00:00", "y" * 300), ("short", "12:00:00", "z")]))
+    output.show(output.table(["id", "at", "payload"], [("x" * 64, "12:00:00", "y" * 300), ("short", "12:00:00", "z")]))
 
     out = capsys.readouterr().out
     assert "x" * 64 in out

@@ -18,7 +18,7 @@ from schedq import Discard, Fixed, Queue
 from tests.cli.conftest import Run
 from tests.cli.scenes import claimed
 from tests.servers import Server
-from tests.worker.crew import until
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -96,6 +96,7 @@ def started(desk: Server, queue: Queue, *words: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.processes
 def test_ctrl_c_ends_it_in_order(desk: Server, queue: Queue):
     with started(desk, queue) as process:
         process.send_signal(signal.SIGINT)
@@ -105,6 +106,7 @@ def test_ctrl_c_ends_it_in_order(desk: Server, queue: Queue):
     assert "Traceback" not in err
 
 
+@pytest.mark.processes
 def test_a_reader_that_has_gone_ends_it_in_order(desk: Server, queue: Queue):
     with started(desk, queue, "--json") as process:
         assert process.stdout is not None
@@ -121,6 +123,7 @@ def test_a_reader_that_has_gone_ends_it_in_order(desk: Server, queue: Queue):
         assert (process.returncode, process.stderr.read()) == (0, "")
 
 
+@pytest.mark.processes
 def test_it_goes_on_after_a_loss_and_says_so():
     with Server() as server, Queue("mail", redis=server.unix_url) as queue, started(server, queue, "--json") as process:
         assert process.stdout is not None

@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,13 +17,13 @@ from typing import Any
 import pytest
 
 from schedq import Discard, Queue
-from schedq.cli.top.desk import Desk, OneQueue, Queues
-from schedq.cli.top.screens import curve, per_second, window
-from schedq.operations.samples import Sample
+from schedq.cli.top.app import App, OneQueue, Queues
+from schedq.cli.top.render import curve, per_second, window
+from schedq.inspect.samples import Sample
 from tests.cli.conftest import Run
 from tests.cli.scenes import beat, claimed, failed_jobs, one_of_each
 from tests.servers import Server
-from tests.worker.crew import until
+from tests.waiting import until
 
 # -- one screen
 
@@ -86,15 +85,14 @@ def test_a_damaged_queue_hides_no_other(run: Run, make_queue: Callable[..., Queu
 # -- what keys do
 
 
-def at(queue: Queue) -> Desk:
+def at(queue: Queue) -> App:
     """Looking at a queue."""
-    made = Desk()
-    made.open(OneQueue(made, queue))
+    made = App(OneQueue(queue))
     made.look()
     return made
 
 
-def press(top: Desk, *keys: str) -> None:
+def press(top: App, *keys: str) -> None:
     for key in keys:
         top.press(key)
         top.look()
@@ -102,11 +100,11 @@ def press(top: Desk, *keys: str) -> None:
         top.look()
 
 
-def drawn(top: Desk, capsys: pytest.CaptureFixture[str], lines: int = 40) -> str:
-    from schedq.cli import show
+def drawn(top: App, capsys: pytest.CaptureFixture[str], lines: int = 40) -> str:
+    from schedq.cli import output
 
     capsys.readouterr()
-    show.out(top.views[-1].draw(lines))
+    output.show(top.screens[-1].draw(lines))
     return capsys.readouterr().out
 
 
@@ -154,7 +152,7 @@ def test_a_job_is_found_in_its_list_and_opened(queue: Queue, capsys: pytest.Capt
     press(top, "back")
     assert "failed: 1 to 2 of 2" in drawn(top, capsys)
     press(top, "back", "back")
-    assert isinstance(top.views[-1], OneQueue)
+    assert isinstance(top.screens[-1], OneQueue)
 
 
 def test_a_long_list_is_read_page_by_page(queue: Queue, capsys: pytest.CaptureFixture[str]):
@@ -193,8 +191,7 @@ def test_a_queue_of_many_can_be_opened(make_queue: Callable[..., Queue], capsys:
     queues = [make_queue(name) for name in ("mail", "reports")]
     for queue in queues:
         queue.enqueue(1)
-    top = Desk()
-    top.open(Queues(top, queues))
+    top = App(Queues(queues))
     top.look()
 
     press(top, "down", "enter")
@@ -286,12 +283,13 @@ class Terminal:
 
     def code(self) -> int:
         """Its exit code; read on meanwhile, or it can't write its last words."""
-        deadline = time.monotonic() + 120
-        while self.process.poll() is None:
-            assert time.monotonic() < deadline
-            self.read()
+        until(self._has_ended, within=120)
         self.read()
         return self.process.returncode
+
+    def _has_ended(self) -> bool:
+        self.read()
+        return self.process.poll() is not None
 
     @property
     def is_as_it_was(self) -> bool:
@@ -320,6 +318,7 @@ def terminal(*words: str, **environment: str) -> Iterator[Terminal]:
         made.close()
 
 
+@pytest.mark.processes
 def test_in_a_terminal_keys_act_and_it_is_left_as_it_was(queue: Queue):
     queue.enqueue({"task": "send"})
     queue.fail(claimed(queue), Discard("\x1b]0;evil\x07bad"))
@@ -344,6 +343,7 @@ def test_in_a_terminal_keys_act_and_it_is_left_as_it_was(queue: Queue):
     assert queue.stats()["paused_since_ms"] is not None
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
 def test_signals_leave_the_terminal_as_it_was(queue: Queue, number: signal.Signals, code: int):
     queue.enqueue(1)
@@ -356,6 +356,7 @@ def test_signals_leave_the_terminal_as_it_was(queue: Queue, number: signal.Signa
         assert screen.is_as_it_was
 
 
+@pytest.mark.processes
 def test_a_terminal_that_is_closed_ends_it(queue: Queue):
     queue.enqueue(1)
     with terminal("mail") as screen:

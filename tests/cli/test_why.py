@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from schedq import Queue, UsageError
-from schedq.ids import made_at_ms, new_ids
-from schedq.operations.reasons import REASONS
+from schedq.inspect.why import REASONS
+from schedq.model.ids import made_at_ms, new_ids
+from scripts.tools.handbook import Block
 from tests.cli.conftest import Run
 from tests.cli.whys import SITUATIONS, Situation
 from tests.servers import Server
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
 UNKNOWN = {reason.name for reason in REASONS if not reason.is_known}
 Staged = Callable[[Situation], str]
 
@@ -87,8 +86,8 @@ def test_every_reason_has_a_situation():
     assert {it.reason for it in SITUATIONS} == {reason.name for reason in REASONS}
 
 
-def test_readme_has_the_reasons_in_their_order():
-    table = README.partition("<!-- reasons -->\n")[2].partition("<!-- /reasons -->")[0]
+def test_the_handbook_has_the_reasons_in_their_order():
+    table = Block("why.md", "reasons").read()
     rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in table.strip().splitlines()[2:]]
 
     assert rows == [(f"`{reason.name}`", reason.means) for reason in REASONS]

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from schedq import Discard, Fixed, Queue, outcome
-from schedq.operations import attempts
+from schedq import Discard, Fixed, Queue
+from schedq.model import outcome
+from schedq.transitions import claim
 from tests.cli.scenes import beat, claimed
 
 Stage = Callable[[Queue, Any], str]
@@ -178,7 +179,7 @@ def _held_back(queue: Queue, client: Any) -> str:
 def _passed_over(queue: Queue, client: Any) -> str:
     keys, job_id = queue.settings.keys, queue.enqueue(1)
     client.hset(keys.job(job_id), mapping={"crashes": 2, "settled_move": "retry"})
-    queue._ask(attempts.claim(queue.settings, "r-1", 5, "w-1", suspects=False))
+    queue._ask(claim.claim(queue.settings, "r-1", 5, "w-1", suspects=False))
     return job_id
 
 

@@ -1,5 +1,5 @@
-"""What the engine, and programs that share its queues, take for granted of a server: one fact, one test.
+"""Behaviours of Redis that schedq stands on and one script can't try: several clients, time, full memory, replicas.
 
-A fact that nothing of ours depends on is marked `xfail(strict=False)`, with the reason; `scripts/test --servers`
-names the servers in which it does not hold.
+What one script can try is a probe of `schedq doctor` (schedq/doctor/probes.py), which tests/doctor runs. What a
+command does to a list, a hash or a sorted set is shown by the tests of the transitions that send it.
 """

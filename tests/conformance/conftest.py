@@ -1,4 +1,4 @@
-"""Wires to the server under test, in both protocols, and keys that no other test uses."""
+"""Connections to the server under test, and keys that no other test uses."""
 
 from __future__ import annotations
 
@@ -9,26 +9,19 @@ import pytest
 
 from tests.conformance.wires import Wire
 from tests.servers import Server
-from tests.worker.crew import until
+from tests.waiting import until
 
 MakeWire = Callable[..., Wire]
 Blocked = Callable[[int], None]
 
 
-@pytest.fixture(params=[2, 3], ids=["RESP 2", "RESP 3"])
-def protocol(request: pytest.FixtureRequest) -> int:
-    """Each fact is looked at in both."""
-    found: int = request.param
-    return found
-
-
 @pytest.fixture
-def make_wire(server: Server, protocol: int) -> Iterator[MakeWire]:
+def make_wire(server: Server) -> Iterator[MakeWire]:
     """Makes connections of their own, closed after the test."""
     made: list[Wire] = []
 
     def make(at: Server = server) -> Wire:
-        made.append(Wire(at, protocol))
+        made.append(Wire(at))
         return made[-1]
 
     yield make
@@ -53,7 +46,7 @@ def blocked(wire: Wire) -> Blocked:
     """Waits until so many clients of the server are blocked; none is when a test begins."""
 
     def wait(count: int) -> None:
-        until(lambda: f"blocked_clients:{count}\r\n" in wire.ask("INFO", "clients"), within=20)
+        until(lambda: f"blocked_clients:{count}\r\n" in wire.ask("INFO", "clients"))
 
     wait(0)
     return wait

@@ -13,18 +13,13 @@ from tests.servers import Server
 
 
 class Wire:
-    """One connection. `ask` for a reply; `say` and, later, `hear` where it may be long in coming.
+    """One connection. `ask` for a reply; `say` and, later, `hear` where it may be long in coming."""
 
-    Attributes:
-        protocol: RESP 2 or 3.
-    """
-
-    def __init__(self, server: Server, protocol: int) -> None:
-        self.protocol = protocol
+    def __init__(self, server: Server) -> None:
         self._connection = Connection(
             host="127.0.0.1",
             port=server.port,
-            protocol=protocol,
+            protocol=2,  # as the package's clients
             decode_responses=True,
             socket_timeout=30,
             retry=Retry(NoBackoff(), 0),
@@ -72,10 +67,6 @@ class Wire:
         """Close the connection."""
         self._connection.disconnect()
 
-    def number(self, text: str) -> Any:
-        """A score as this protocol shows it: text, or since RESP 3 a number."""
-        return text if self.protocol == 2 else float(text)
-
     def _reply(self) -> Any:
         try:
             return self._read()
@@ -83,5 +74,4 @@ class Wire:
             return error
 
     def _read(self) -> Any:
-        # Messages of channels are of a kind of their own in RESP 3, and swallowed unless one asks for them.
-        return self._connection.read_response(disconnect_on_error=False, push_request=self.protocol == 3)
+        return self._connection.read_response(disconnect_on_error=False)

@@ -17,8 +17,7 @@ import redis
 
 from schedq import Queue
 from schedq.dashboard import Dashboard, create_app
-from schedq.dashboard.serving import Server as WebServer
-from schedq.dashboard.serving import address_of, bound, server_of
+from schedq.dashboard.serving import DashboardServer, address_of, bound, server_of
 from tests.servers import Server
 
 TOKEN = "correct horse battery staple"
@@ -113,9 +112,9 @@ class Running:
 
     def __init__(self, dashboard: Dashboard) -> None:
         ready = threading.Event()
-        listening = bound("127.0.0.1", 0, is_guarded=False)
+        listening = bound("127.0.0.1", 0, is_protected=False)
         self.served = Served(address_of(listening), dashboard)
-        self._server: WebServer = server_of(dashboard, ready.set)
+        self._server: DashboardServer = server_of(dashboard, ready.set)
         self._loop = asyncio.new_event_loop()
 
         def run() -> None:

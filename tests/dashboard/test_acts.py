@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +10,10 @@ import pytest
 import redis
 
 from schedq import Queue
-from schedq.dashboard import acts, errands
-from schedq.dashboard.intents import DEEDS
+from schedq.dashboard import actions
+from schedq.dashboard.actions import ACTIONS
 from tests.dashboard.conftest import Served, Visitor
+from tests.waiting import until
 
 Serve = Callable[..., Served]
 
@@ -215,9 +215,9 @@ def test_read_only_has_no_route_that_acts_and_no_button(serve: Serve, queue: Que
         assert 'method="post"' not in text
         assert "<button" not in text.replace("<button>Filter</button>", "")
 
-    # No page of it has a form's token, so one is made as its seal would.
-    csrf = served.dashboard._rules.seal.form_token(visitor.http.cookies["schedq_form"])
-    for do in DEEDS:
+    # No page of it has a form's token, so one is made as its signer would.
+    csrf = served.dashboard._rules.signer.form_token(visitor.http.cookies["schedq_form"])
+    for do in ACTIONS:
         for step in ("confirm", "act"):
             answer = visitor.post(f"/queues/mail/{step}", {"do": f"{do} job {job_id}", "csrf": csrf})
             assert answer.status_code in (404, 405)
@@ -232,7 +232,12 @@ def test_read_only_has_no_route_that_acts_and_no_button(serve: Serve, queue: Que
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dashboard that lets no browser wait."""
-    monkeypatch.setattr(acts, "PATIENCE_S", 0)
+    monkeypatch.setattr(actions, "WAIT_S", 0)
+
+
+def with_word(page: str, word: str) -> str:
+    """The page, if it has the word."""
+    return page if word in page else ""
 
 
 def test_an_act_that_takes_long_goes_on_behind_a_page_that_shows_how_far_it_is(
@@ -243,10 +248,7 @@ def test_an_act_that_takes_long_goes_on_behind_a_page_that_shows_how_far_it_is(
     page = visitor.do("requeue matching", state="failed")
     path = re.search(r'action="(/errands/[^/"]+)/stop"', page)
     assert path, page
-    deadline = time.monotonic() + 60
-    while "Go on" not in page:
-        assert time.monotonic() < deadline
-        page = visitor.page(path[1])
+    page = until(lambda: with_word(visitor.page(path[1]), "Go on"))
 
     assert re.search(r"done.*looked at <b>700</b>.*done <b>700</b>.*refused <b>0</b>", page, re.DOTALL), page
     assert queue.stats()["pending_depth"] == 700
@@ -259,9 +261,7 @@ def test_it_can_be_stopped_where_it_is(impatient: None, visitor: Visitor, queue:
     assert path, page
 
     visitor.post(f"{path[1]}/stop", {})
-    deadline = time.monotonic() + 60
-    while "Go on" not in (page := visitor.page(path[1])):
-        assert time.monotonic() < deadline
+    page = until(lambda: with_word(visitor.page(path[1]), "Go on"))
 
     state = re.search(r'class="tag \w+">(\w+)<', page)
     assert state
@@ -273,7 +273,7 @@ def test_it_can_be_stopped_where_it_is(impatient: None, visitor: Visitor, queue:
 
 
 def test_only_so_many_run_at_a_time(impatient: None, visitor: Visitor, queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(errands, "MOST_RUNNING", 0)
+    monkeypatch.setattr(actions, "MOST_RUNNING", 0)
     failed(queue, 1)
 
     answer = visitor.post("/queues/mail/act", {"do": "requeue matching", "state": "failed"})

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from schedq import Queue, outcome
+from schedq import Queue
 from schedq.dashboard import create_app
+from schedq.model import outcome
 from tests.dashboard.conftest import TOKEN, Running, Served
 from tests.dashboard.hostility import PAGES, fill
 from tests.servers import Server
@@ -81,7 +82,7 @@ def confirmed(page: Page, label: str) -> None:
     """Say yes to the page that asks."""
     expect(page.locator("form.confirm")).to_be_visible()
     page.locator("form.confirm").get_by_role("button", name=label, exact=True).click()
-    expect(page.locator(".said")).to_be_visible()
+    expect(page.locator(".notice")).to_be_visible()
 
 
 def fail_all(queue: Any, count: int) -> None:
@@ -178,7 +179,7 @@ def test_a_failed_job_is_requeued_by_click(open_page: Open, mail: Any):
     page.get_by_role("button", name="Requeue…").click()
     confirmed(page, "Requeue")
 
-    expect(page.locator(".said")).to_have_text("1 job requeued.")
+    expect(page.locator(".notice")).to_have_text("1 job requeued.")
     expect(page.locator("h1 .state")).to_have_text("pending")
     assert mail.stats()["pending_depth"] == 1
 
@@ -193,7 +194,7 @@ def test_five_hundred_jobs_are_requeued_at_once(open_page: Open, mail: Any):
     expect(page.locator("form.confirm h1")).to_have_text("Requeue 500 jobs of queue mail?")
     confirmed(page, "Requeue")
 
-    expect(page.locator(".said")).to_have_text("500 jobs requeued.")
+    expect(page.locator(".notice")).to_have_text("500 jobs requeued.")
     expect(depth(page, "failed")).to_have_text("0")
     assert mail.stats()["pending_depth"] == 500
 
@@ -207,7 +208,7 @@ def test_a_group_of_errors_is_requeued_in_three_clicks(open_page: Open, mail: An
     page.get_by_role("button", name="Requeue…").click()
     confirmed(page, "Requeue")
 
-    expect(page.locator(".said")).to_have_text("20 jobs requeued.")
+    expect(page.locator(".notice")).to_have_text("20 jobs requeued.")
 
 
 def test_a_delayed_job_is_run_now(open_page: Open, mail: Any):
@@ -309,7 +310,7 @@ def test_without_javascript_everything_is_read_and_done(open_page: Open, mail: A
     page.get_by_role("button", name="Requeue selected").click()
     confirmed(page, "Requeue")
 
-    expect(page.locator(".said")).to_have_text("1 job requeued.")
+    expect(page.locator(".notice")).to_have_text("1 job requeued.")
     expect(page.locator("#live_jobs tbody tr")).to_have_count(2)
 
 
@@ -341,7 +342,7 @@ def test_the_keyboard_is_enough(open_page: Open, mail: Any):
     expect(page.locator("form.confirm button")).to_be_focused()
     page.keyboard.press("Enter")
 
-    expect(page.locator(".said")).to_have_text("1 job requeued.")
+    expect(page.locator(".notice")).to_have_text("1 job requeued.")
 
 
 def crowded(queue: Any) -> str:

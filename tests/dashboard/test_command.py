@@ -20,6 +20,8 @@ from schedq.dashboard.serving import address_of, bound
 from tests.dashboard.conftest import TOKEN
 from tests.servers import Server
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -58,9 +60,9 @@ def test_an_address_that_others_reach_needs_a_token(host: str, run: Any):
 
 def test_with_a_token_it_may_be_any_address():
     for host in ("0.0.0.0", "127.0.0.1", "localhost"):
-        bound(host, 0, is_guarded=True).close()
+        bound(host, 0, is_protected=True).close()
     with pytest.raises(UsageError, match="has no address"):
-        bound("no such host", 0, is_guarded=True)
+        bound("no such host", 0, is_protected=True)
 
 
 def test_an_empty_token_is_none(run: Any):

@@ -13,9 +13,9 @@ from starlette.responses import RedirectResponse
 
 from schedq import Queue, UsageError, __version__
 from schedq.dashboard import create_app
-from schedq.dashboard.guard import MOST_BODY
 from schedq.dashboard.hosts import Hosts, is_loopback
-from schedq.dashboard.seal import Seal
+from schedq.dashboard.security import MOST_BODY
+from schedq.dashboard.signing import Signer
 from tests.dashboard.conftest import TOKEN, Served, Visitor
 from tests.servers import Server
 
@@ -132,21 +132,21 @@ def test_a_program_may_show_a_token_that_is_not_ascii(encoding: str, serve: Serv
 
 
 def test_a_session_is_worth_nothing_with_another_token_or_when_it_is_old(monkeypatch: pytest.MonkeyPatch):
-    session = Seal(TOKEN).session()
-    assert Seal(TOKEN).is_session(session)
-    assert not Seal("another").is_session(session)
-    assert not Seal(TOKEN).is_session(session + "0")
-    assert not Seal(TOKEN).is_session("9" * 12 + session[10:])
+    session = Signer(TOKEN).session()
+    assert Signer(TOKEN).is_session(session)
+    assert not Signer("another").is_session(session)
+    assert not Signer(TOKEN).is_session(session + "0")
+    assert not Signer(TOKEN).is_session("9" * 12 + session[10:])
 
-    monkeypatch.setattr("schedq.dashboard.seal.SESSION_S", -1)
+    monkeypatch.setattr("schedq.dashboard.signing.SESSION_S", -1)
 
-    assert not Seal(TOKEN).is_session(Seal(TOKEN).session())
+    assert not Signer(TOKEN).is_session(Signer(TOKEN).session())
 
 
 def test_who_guesses_tokens_is_slowed_down_and_the_right_one_passes(serve: Serve, monkeypatch: pytest.MonkeyPatch):
     served = serve(token=TOKEN)
-    monkeypatch.setattr(served.dashboard._guard.throttle, "_window_s", 3600)
-    monkeypatch.setattr(served.dashboard._guard.throttle, "_delay_s", 0.3)
+    monkeypatch.setattr(served.dashboard._security.throttle, "_window_s", 3600)
+    monkeypatch.setattr(served.dashboard._security.throttle, "_delay_s", 0.3)
     for _ in range(10):
         assert httpx.get(served.url, headers=WRONG).status_code == 401
 

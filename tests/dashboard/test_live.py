@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from schedq.dashboard import create_app
 from schedq.dashboard import live as streams
 from tests.dashboard.conftest import Running, Served, Visitor
 from tests.servers import Server
+from tests.waiting import until
 
 Serve = Callable[..., Served]
 STREAM = {"accept": "text/event-stream"}
@@ -30,13 +30,6 @@ def events(answer: httpx.Response) -> Iterator[tuple[str, Any]]:
             name = line.removeprefix("event: ")
         elif line.startswith("data: "):
             yield name, json.loads(line.removeprefix("data: "))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_stream_brings_the_page_and_then_what_changes(visitor: Visitor, queue: Queue):
@@ -166,7 +159,7 @@ def test_a_page_that_fails_at_every_drawing_is_logged_once(
         raise ZeroDivisionError("a mistake of ours")
 
     monkeypatch.setattr(streams, "TICK_S", 0.01)
-    monkeypatch.setattr("schedq.dashboard.screens.Screens.living", broken)
+    monkeypatch.setattr("schedq.dashboard.rendering.Renderer.live_regions", broken)
     with visitor.http.stream("GET", PATH, headers=STREAM) as answer:
         heard = events(answer)
         assert next(heard) == ("trouble", "this page can't be drawn: ZeroDivisionError")

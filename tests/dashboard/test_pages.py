@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import redis
 
-from schedq import Queue, outcome
-from schedq.dashboard.charts import chart, scale, thinned
-from schedq.dashboard.history import rates
-from schedq.dashboard.pages.failed import distinctive
+from schedq import Queue
+from schedq.dashboard.charts import chart, rates, scale, thinned
+from schedq.dashboard.pages import distinctive
+from schedq.model import outcome
 from tests.cli.scenes import beat
 from tests.dashboard.conftest import Visitor
 from tests.servers import Server
@@ -118,7 +118,7 @@ def test_names_that_can_not_be_are_refused_in_words(path: str, visitor: Visitor,
     assert "Traceback" not in answer.text
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/queues", "/queues/mail/nothing", "/static/../seal.py", "/errands/x"])
+@pytest.mark.parametrize("path", ["/nothing", "/queues", "/queues/mail/nothing", "/static/../signing.py", "/errands/x"])
 def test_a_page_that_is_not_there_is_told(path: str, visitor: Visitor):
     assert visitor.get(path).status_code == 404
 
@@ -214,7 +214,7 @@ def test_a_line_keeps_its_peaks_when_it_is_thinned():
 def test_a_chart_is_words_too_for_those_who_do_not_see_it():
     made = chart("Depth", {("pending", "blue"): [(0, 1.0), (50, None), (100, 4.0)]}, 0, 100)
 
-    assert made.words == "Depth: now pending 4"
+    assert made.alt_text == "Depth: now pending 4"
     assert made.lines[0].path.count("M") == 2
     assert chart("Depth", {("pending", "blue"): []}, 0, 100).is_empty
     assert rates([], "completed") == []
@@ -236,3 +236,11 @@ def test_a_task_that_no_worker_has_is_named_on_the_pages_of_the_queue_and_the_jo
     assert re.search(r"no worker has the task <resize> : 1 job put back in the last \d", page), page
     assert "no worker has had its task" in jobs
     assert "No worker that took it had the task '<resize>'" in job
+
+
+def test_a_running_job_that_was_asked_to_stop_says_so_in_colour(visitor: Visitor, queue: Queue):
+    job_id = queue.enqueue(1)
+    assert queue.claim(0)
+    queue.cancel(job_id)
+
+    assert re.search(r'<li class="warn">\s*<b>asked to stop</b>', visitor.page(f"/queues/mail/jobs/{job_id}"))

@@ -20,8 +20,8 @@ FORM = (
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "_PATIENCE_S", 0.4)
-    monkeypatch.setattr(serving, "_READING_S", 0.4)
+    monkeypatch.setattr(serving, "_REQUEST_TIMEOUT_S", 0.4)
+    monkeypatch.setattr(serving, "_READ_TIMEOUT_S", 0.4)
 
 
 def connected(served: Served) -> socket.socket:

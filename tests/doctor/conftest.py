@@ -10,9 +10,10 @@ import pytest
 import redis
 
 from schedq import Queue
+from schedq.doctor.checks import Finding
 from schedq.doctor.examination import Report, examine
-from schedq.doctor.finding import Finding
 from tests.servers import Server
+from tests.waiting import until
 from tests.worker.conftest import crew, gate
 from tests.worker.crew import Crew
 
@@ -91,7 +92,6 @@ def diagnosis(ward: Server, client: Any, monkeypatch: pytest.MonkeyPatch) -> Exa
 @pytest.fixture
 def tended(mail: Queue, keys: Any, client: Any, crew: Crew) -> Queue:
     """The queue with a worker at it, that has taken up its work."""
-    from tests.worker.crew import until
 
     @mail.handler
     def handle(payload: Any) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from schedq import Queue, outcome
-from schedq.operations import upkeep
+from schedq import Queue
+from schedq.model import outcome
+from schedq.transitions import announce
 from tests.cli.scenes import claimed
 from tests.doctor.conftest import Examine
 
@@ -297,7 +298,7 @@ def test_a_task_that_no_worker_has_is_named(mail: Queue, diagnosis: Examine):
 
 
 def test_settings_that_make_no_sense_are_named(mail: Queue, diagnosis: Examine, client: Any):
-    mail._ask(upkeep.announce(mail.settings))
+    mail._ask(announce.announce(mail.settings))
     assert "settings-unreadable" not in diagnosis("mail").codes
 
     client.hset("queue:mail:settings", mapping={"visibility_ms": "soon", "later": "unknown to this release"})

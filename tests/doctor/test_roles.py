@@ -15,21 +15,32 @@ from typing import Any
 import pytest
 import redis
 
-from schedq import Job, Queue, UsageError
+from schedq import Queue, UsageError
 from schedq.doctor.roles import ROLES, VIEWER, setuser
 from schedq.errors import SchedqError
-from schedq.operations import upkeep
+from schedq.transitions import heartbeat
 from tests.cli.conftest import Run, run
 from tests.cli.scenes import claimed
 from tests.doctor.acl import called
+from tests.laws.test_scripts import SCRIPTS
 from tests.roles import EXEMPT, FILES, VERBS
 from tests.servers import Server
-from tests.test_scripts import SCRIPTS
-from tests.worker.crew import until
+from tests.waiting import until
 
 __all__ = ["run"]
 
-OPERATORS = {"delete", "note", "pause", "purge", "requeue", "reschedule", "resume", "steer", "stop", "trigger"}
+OPERATORS = {
+    "audit",
+    "control_schedule",
+    "delete",
+    "pause",
+    "purge",
+    "requeue",
+    "reschedule",
+    "resume",
+    "stop_worker",
+    "trigger",
+}
 """Moves that no role is for: operators are users who may do everything to their queues."""
 ROOT = Path(__file__).parents[2]
 AsUser = Callable[[str], Queue]
@@ -155,7 +166,7 @@ def test_a_producer_enqueues_waits_for_results_and_cancels(as_role: AsUser, queu
     ids = producer.enqueue_many([3, 4], delay=60)
     assert producer.cancel(later) == "cancelled"
     assert [job.status for name in ids if (job := producer.get_job(name))] == ["delayed", "delayed"]
-    assert Job(now, producer).status() == "pending"
+    assert producer.job(now).status() == "pending"
     assert not producer.wait(now, 0.01)
     queue.complete(claimed(queue), "done")
     assert producer.result(now, 30) == "done"
@@ -185,6 +196,7 @@ def test_a_producer_hears_of_ends(as_role: AsUser, queue: Queue):
     assert job_id
 
 
+@pytest.mark.processes
 def test_a_worker_process_does_all_of_its_work(login: Callable[..., str], queue: Queue, tmp_path: Path):
     """A job now, one later, one that fails and is tried again, one whose worker has died."""
     (tmp_path / "app.py").write_text(
@@ -250,7 +262,7 @@ def test_a_viewer_sees_everything(login: Callable[..., str], run: Run, queue: Qu
     queue.enqueue(2, delay=300)
     url = login("viewer")
 
-    with Queue.visiting("mail", redis=url) as viewer:
+    with Queue.for_operator("mail", redis=url) as viewer:
         assert viewer.stats()["pending_depth"] == 1
         assert viewer.get_job(job_id).payload == {"task": "send"}
         for place in ("pending", "delayed", "processing", "completed", "failed", "cancelled", "broken", "workers"):
@@ -269,7 +281,7 @@ def test_a_viewer_has_the_looks_of_the_operators_door(login: Callable[..., str],
     queue.pause()
     url = login("viewer")
 
-    with Queue.visiting("mail", redis=url) as queue:
+    with Queue.for_operator("mail", redis=url) as queue:
         viewer = queue.inspector
         assert [job.id for job in viewer.find("pending", text="send").jobs] == [job_id]
         assert viewer.act_on("cancel", "pending", dry_run=True).matched == 2
@@ -370,11 +382,11 @@ def test_what_is_not_theirs_is_refused_and_changes_nothing(
     if what == "promote":
         boss.zadd(queue.settings.keys.delayed, {"delayed": 1})  # which is due
     if what == "stop worker":
-        queue._ask(upkeep.beat(queue.settings, "w-1", {"pid": 1}))
+        queue._ask(heartbeat.beat(queue.settings, "w-1", {"pid": 1}))
     url = login(role)
     before = contents(boss)
 
-    with Queue.visiting("mail", redis=url) as theirs:
+    with Queue.for_operator("mail", redis=url) as theirs:
         said = refused(lambda: BEYOND[role][what](theirs))
 
     assert contents(boss) == before
@@ -388,7 +400,7 @@ def test_another_queue_is_refused(role: str, login: Callable[..., str], queue: Q
         job_id = other.enqueue(1)
     before = contents(boss)
 
-    with Queue.visiting("other", redis=login(role)) as theirs:
+    with Queue.for_operator("other", redis=login(role)) as theirs:
         refused(lambda: theirs.get_job(job_id))
         with pytest.raises(SchedqError):
             theirs.enqueue(1)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from schedq import Queue
-from schedq.doctor import clock, conformance, latency, memory, persistence, replication, scripts, version
-from schedq.doctor.asking import plain
-from schedq.doctor.clock import Look
-from schedq.doctor.conformance import Conformance
+from schedq.doctor import probes as probes_module
+from schedq.doctor.checks import Finding, findings, plain
 from schedq.doctor.examination import examine
-from schedq.doctor.finding import Finding
-from schedq.doctor.latency import Latency
-from schedq.doctor.server import Server as Account
+from schedq.doctor.probes import SPEED, ClockReading, Conformance, Latency, check_clocks
+from schedq.doctor.server import ServerInfo, check_server
+from schedq.doctor.workers import LIVENESS, Liveness
 from tests.doctor.conftest import Examine, Found
 from tests.servers import Server
-from tests.worker.crew import until
+from tests.waiting import until
 
 
 def codes(found: Iterator[Finding]) -> list[str]:
@@ -47,13 +46,13 @@ def codes(found: Iterator[Finding]) -> list[str]:
     ],
 )
 def test_releases_that_are_known_to_be_bad_are_told(info: dict[str, str], is_bad: bool):
-    assert codes(version.judge(Account(info))) == ["version-known-bad"] * is_bad
-    for finding in version.judge(Account(info), is_embedded=True):
+    assert codes(check_server(ServerInfo(info))) == ["version-known-bad"] * is_bad
+    for finding in check_server(ServerInfo(info, is_embedded=True)):
         assert "schedq export each queue, and schedq import it into a new folder" in finding.remedy
 
 
 def test_a_server_of_other_make_is_told():
-    assert codes(version.judge(Account({"redis_version": "7.4.0", "dragonfly_version": "df-1.2"}))) == [
+    assert codes(check_server(ServerInfo({"redis_version": "7.4.0", "dragonfly_version": "df-1.2"}))) == [
         "server-untried"
     ]
 
@@ -72,7 +71,7 @@ def test_a_server_of_other_make_is_told():
     ],
 )
 def test_memory_is_judged(info: dict[str, str], found: list[str]):
-    assert codes(memory.judge(Account(info))) == found
+    assert codes(check_server(ServerInfo(info))) == found
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ def test_memory_is_judged(info: dict[str, str], found: list[str]):
     ],
 )
 def test_persistence_is_judged(info: dict[str, str], config: dict[str, str], found: list[str]):
-    assert codes(persistence.judge(Account(info, config))) == found
+    assert codes(check_server(ServerInfo(info, config))) == found
 
 
 @pytest.mark.parametrize(
@@ -103,16 +102,17 @@ def test_persistence_is_judged(info: dict[str, str], config: dict[str, str], fou
     ],
 )
 def test_replicas_are_judged(replica: str, found: list[str]):
-    account = Account({"role": "master", "master_repl_offset": "1000", "slave0": replica}, {})
+    account = ServerInfo({"role": "master", "master_repl_offset": "1000", "slave0": replica}, {})
 
-    assert codes(replication.judge(account)) == found
+    assert codes(check_server(account)) == found
 
 
 def test_a_full_script_cache_is_told():
-    assert codes(scripts.judge(Account({"number_of_cached_scripts": "30"}))) == []
-    assert codes(scripts.judge(Account({"number_of_cached_scripts": "5000"}))) == ["script-cache-full"]
-    assert codes(scripts.judge_cached("mail", is_cached=False, has_promoter=True)) == ["scripts-differ"]
-    assert codes(scripts.judge_cached("mail", is_cached=False, has_promoter=False)) == []
+    assert codes(check_server(ServerInfo({"number_of_cached_scripts": "30"}))) == []
+    assert codes(check_server(ServerInfo({"number_of_cached_scripts": "5000"}))) == ["script-cache-full"]
+    alive = Liveness(0, 1, True, None, 0, 0, 0, 0, 0, has_script=False)
+    assert codes(findings(LIVENESS, alive)) == ["scripts-differ"]
+    assert codes(findings(LIVENESS, replace(alive, has_promoter=False))) == ["no-promoter"]
 
 
 @pytest.mark.parametrize(
@@ -125,28 +125,28 @@ def test_a_full_script_cache_is_told():
     ],
 )
 def test_latency_is_judged(found: Latency, said: list[str]):
-    assert codes(latency.judge(found)) == said
+    assert codes(findings(SPEED, found)) == said
 
 
-def clocks(*offsets_ms: float, trip_ms: float = 2) -> list[Look]:
+def clocks(*offsets_ms: float, trip_ms: float = 2) -> list[ClockReading]:
     return [
-        Look(1_800_000_000_000 + 100 * n + offset, 1_800_000_000_000 + 100 * n, 100 * n, trip_ms)
+        ClockReading(1_800_000_000_000 + 100 * n + offset, 1_800_000_000_000 + 100 * n, 100 * n, trip_ms)
         for n, offset in enumerate(offsets_ms)
     ]
 
 
 def test_clocks_are_judged():
-    assert codes(clock.judge(clocks(3, -4, 0))) == []
-    assert codes(clock.judge(clocks(900, 900))) == []
-    assert codes(clock.judge(clocks(-1500, -1500))) == ["clock-offset"]
-    assert codes(clock.judge(clocks(1500, 1500, trip_ms=4000))) == []  # it may be the trip
-    assert codes(clock.judge(clocks(0, 800, 800))) == ["clock-jump"]
-    assert codes(clock.judge(clocks(0, -3_600_000))) == ["clock-jump"]
-    assert codes(clock.judge([])) == []
+    assert codes(check_clocks(clocks(3, -4, 0))) == []
+    assert codes(check_clocks(clocks(900, 900))) == []
+    assert codes(check_clocks(clocks(-1500, -1500))) == ["clock-offset"]
+    assert codes(check_clocks(clocks(1500, 1500, trip_ms=4000))) == []  # it may be the trip
+    assert codes(check_clocks(clocks(0, 800, 800))) == ["clock-jump"]
+    assert codes(check_clocks(clocks(0, -3_600_000))) == ["clock-jump"]
+    assert codes(check_clocks([])) == []
 
 
 def test_what_does_not_hold_is_said_with_what_was_found():
-    found = [*conformance.judge(Conformance({"an empty list or set is gone": "zset"}, 0))]
+    found = [*probes_module.check_conformance(Conformance({"an empty list or set is gone": "zset"}, 0))]
 
     assert found[0].says == "it does not hold that an empty list or set is gone: the answer is zset"
     assert found[0].level == "error"
@@ -158,14 +158,14 @@ def test_what_does_not_hold_is_said_with_what_was_found():
 def test_a_clock_that_differs_from_this_machines_is_told(
     mail: Queue, diagnosis: Examine, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(clock.look, "__defaults__", (lambda: time.time() - 7300, time.monotonic))
+    monkeypatch.setattr(probes_module.read_clocks, "__defaults__", (lambda: time.time() - 7300, time.monotonic))
 
     assert diagnosis("mail")["clock-offset"].says == "Redis's clock is 2 h ahead of this machine's"
 
 
 def test_everything_that_the_engine_stands_on_holds_here(mail: Queue, client: Any):
     with Queue("mail", redis=mail.address.label) as queue:
-        found = queue._drive(conformance.look(queue.settings))
+        found = queue._drive(probes_module.read_conformance(queue.settings))
 
     assert found == Conformance({}, 0)
     assert client.keys("*probe*") == []
@@ -176,9 +176,9 @@ def test_a_behaviour_that_differs_is_found(mail: Queue, monkeypatch: pytest.Monk
         "lists can sing": ("return redis.call('TYPE', key).ok", "song"),
         "it raises": ("error('x')", ""),
     }
-    monkeypatch.setattr(conformance, "_PROBES", probes)
+    monkeypatch.setattr(probes_module, "_PROBES", probes)
 
-    found = mail._drive(conformance.look(mail.settings))
+    found = mail._drive(probes_module.read_conformance(mail.settings))
 
     assert found.differing["lists can sing"] == "none"
     assert found.differing["it raises"].startswith("error: ")
@@ -218,7 +218,7 @@ def test_a_server_that_dies_meanwhile_is_a_finding(monkeypatch: pytest.MonkeyPat
     with Server() as server:
         with Queue("mail", redis=server.unix_url) as queue:
             queue.enqueue(1)
-        monkeypatch.setattr("schedq.doctor.examination.conformance.look", lambda _: killed(server))
+        monkeypatch.setattr("schedq.doctor.examination.probes.read_conformance", lambda _: killed(server))
 
         found = Found(examine(server.unix_url))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from schedq.operations.firing import Fired, Memory, fire_due
+from schedq.schedules.fire import DefinitionCache, Fired, fire_due
 from tests.doors import Handle
 
 MINUTE = 60
@@ -13,9 +13,9 @@ BEGIN_MS = 1_800_000_000_000
 """Where a `Clock` begins: 2027-01-15 08:00 UTC."""
 
 
-def tick(queue: Handle, memory: Memory | None = None, resting: tuple[str, ...] = ()) -> Fired:
+def tick(queue: Handle, memory: DefinitionCache | None = None, resting: tuple[str, ...] = ()) -> Fired:
     """What a scheduler does in one tick."""
-    found: Fired = queue.drive(fire_due(queue.settings, memory or Memory(), resting))
+    found: Fired = queue.drive(fire_due(queue.settings, memory or DefinitionCache(), resting))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schedq import Conflict, UsageError
-from schedq.schedule import DEFINITION_FIELDS
+from schedq.schedules.definition import DEFINITION_FIELDS
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.schedules.scenes import MINUTE, ids, jobs, tick
@@ -75,11 +75,11 @@ def test_a_damaged_definition_is_parked_until_it_is_written_anew(queue: Handle, 
 
     found = tick(queue)
 
-    assert found.parked[0][0] == "report"
+    assert found.disabled[0][0] == "report"
     record = queue.schedules.get("report")
     assert (record.state, record.next_slot_ms) == ("damaged", None)
     assert "every_ms" in record.error
-    assert tick(queue).parked == ()
+    assert tick(queue).disabled == ()
     with pytest.raises(UsageError, match="damaged"):
         queue.schedules.resume("report")
     with pytest.raises(UsageError, match="damaged"):

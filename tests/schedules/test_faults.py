@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from schedq import QueueFull
-from schedq.operations import Operation, firing, schedules, steering
-from schedq.operations.firing import Memory, fire_due, peek
-from schedq.schedule import Definition
-from schedq.slots import plan
+from schedq.schedules import control, fire, records, register
+from schedq.schedules.definition import Definition
+from schedq.schedules.fire import DefinitionCache, fire_due, plan
+from schedq.schedules.records import scan_schedules
+from schedq.transitions import Operation
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.schedules.scenes import MINUTE, account, acts, complete_all, ids, jobs, tick
@@ -28,14 +29,14 @@ def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
 
 def planned(queue: Handle, clock: Clock) -> Any:
     """The request that fires what is due, ready to be sent, or sent again."""
-    (seen,) = queue.exchange([peek(queue.settings, "due", 0, 10)])[0].found
-    (fields,) = queue.exchange([firing.read(queue.settings, seen.id)])
+    (seen,) = queue.execute([scan_schedules(queue.settings, "due", 0, 10)])[0].found
+    (fields,) = queue.execute([records.read(queue.settings, seen.id)])
     definition = Definition.from_fields(seen.id, fields)
-    return firing.fire(queue.settings, [(seen, plan(definition, int(seen.slot), clock.now_ms))])
+    return fire.fire(queue.settings, [(seen, plan(definition, int(seen.slot), clock.now_ms))])
 
 
 def send(queue: Handle, operation: Any) -> Any:
-    return queue.exchange([operation])[0]
+    return queue.execute([operation])[0]
 
 
 def test_of_two_schedulers_one_fires(queue: Handle, clock: Clock):
@@ -77,7 +78,7 @@ def test_what_was_planned_from_a_definition_that_is_no_more_is_not_fired(queue: 
 def test_a_clock_that_is_behind_fires_nothing(queue: Handle, clock: Clock):
     ahead = planned(queue, clock)
     clock.pass_time(-1)
-    behind = firing.fire(queue.settings, [])
+    behind = fire.fire(queue.settings, [])
     args = (*ahead.args[:1], behind.args[1], *ahead.args[2:])
 
     answer = send(queue, Operation("fire", ahead.script, ahead.keys, args, ahead.read))
@@ -101,10 +102,10 @@ def test_a_job_that_an_error_kept_from_being_accounted_for_is_not_made_twice(que
 
 def test_an_act_that_is_sent_again_is_done_and_told_of_once(queue: Handle):
     settings = queue.settings
-    trigger, pause = steering.trigger(settings, "report"), steering.pause(settings, "report")
+    trigger, pause = control.trigger(settings, "report"), control.pause(settings, "report")
     definition = Definition("other", "1", every_ms=60_000)
-    (seen,) = queue.exchange([peek(settings, "these", 0, 0, ["other"])])[0].found
-    write = schedules._written(settings, definition, seen, 0, "request")
+    (seen,) = queue.execute([scan_schedules(settings, "these", 0, 0, ["other"])])[0].found
+    write = register._written(settings, definition, seen, 0, "request")
 
     for operation, answer in ((write, "created"), (trigger, None), (pause, True)):
         answers = [send(queue, operation) for _ in range(2)]
@@ -124,13 +125,13 @@ def test_an_act_that_is_sent_again_is_done_and_told_of_once(queue: Handle):
 def test_two_that_write_at_the_same_time_both_end_with_what_is_there(queue: Handle):
     """The second one has looked before the first one wrote."""
     settings = queue.settings
-    flow = schedules.upsert(settings, Definition("report", "2", every_ms=60_000))
-    step = next(flow)
-    answers = queue.exchange(step)
+    trips = register.upsert(settings, Definition("report", "2", every_ms=60_000))
+    step = next(trips)
+    answers = queue.execute(step)
     queue.schedules.upsert("report", every=MINUTE, payload=3)
     try:
         while True:
-            answers = queue.exchange(flow.send(answers))
+            answers = queue.execute(trips.send(answers))
     except StopIteration as stop:
         assert stop.value == "changed"
 
@@ -196,17 +197,17 @@ def test_a_tick_that_ends_half_way_is_gone_on_with(queue: Handle, clock: Clock):
     """A scheduler that dies after any of its round trips."""
     queue.schedules.upsert("other", every=MINUTE, payload=1, catch_up="all")
     clock.pass_time(MINUTE)
-    trips = 0
+    count = 0
     while True:
-        flow, answers = fire_due(queue.settings, Memory()), None
+        trips, answers = fire_due(queue.settings, DefinitionCache()), None
         try:
-            step = next(flow)
-            for _ in range(trips):
-                answers = queue.exchange(step)
-                step = flow.send(answers)
+            step = next(trips)
+            for _ in range(count):
+                answers = queue.execute(step)
+                step = trips.send(answers)
         except StopIteration:
             break
-        trips += 1
+        count += 1
 
     assert jobs(queue) == sorted(ids("report", 2) + ids("other", 2))
-    assert trips >= 3
+    assert count >= 3

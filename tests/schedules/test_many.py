@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from schedq import Queue
-from schedq.link import Link, Outage
-from schedq.operations import upkeep
-from schedq.operations.firing import MOST_FIRED, Memory, fire_due
-from schedq.operations.schedules import register
-from schedq.schedule import Definition
-from schedq.scheduler import Scheduler
+from schedq.background.reconnecting_client import Availability, ReconnectingClient
+from schedq.background.scheduler import Scheduler
+from schedq.schedules.definition import Definition
+from schedq.schedules.fire import MOST_FIRED, DefinitionCache, fire_due
+from schedq.schedules.register import register
+from schedq.transitions import promote
 from tests.doors import Clock
 from tests.servers import Server
 
@@ -49,8 +49,8 @@ def scripts(server: Server) -> int:
 
 def test_an_idle_scheduler_sends_nothing_however_many_there_are(queue: Queue, own_server: Server):
     async def go() -> None:
-        link = Link(queue, Outage("test"))
-        promotion = await link.ask(upkeep.promote(queue.settings, 1, "me"))
+        link = ReconnectingClient(queue, Availability("test"))
+        promotion = await link.ask(promote.promote(queue.settings, 1, "me"))
         scheduler = Scheduler(queue.settings, link)
         before = scripts(own_server)
         for _ in range(50):
@@ -62,7 +62,7 @@ def test_an_idle_scheduler_sends_nothing_however_many_there_are(queue: Queue, ow
 
 
 def test_all_due_at_once_cost_two_scripts_a_batch(queue: Queue, own_server: Server, clock: Clock):
-    memory, fired, ticks, has_more = Memory(), 0, 0, True
+    memory, fired, ticks, has_more = DefinitionCache(), 0, 0, True
     clock.pass_time(3600)
     before = scripts(own_server)
     while has_more:
@@ -74,7 +74,7 @@ def test_all_due_at_once_cost_two_scripts_a_batch(queue: Queue, own_server: Serv
 
 
 def test_what_is_known_is_not_read_again(queue: Queue, own_server: Server, clock: Clock):
-    memory = Memory()
+    memory = DefinitionCache()
     for _ in range(2):
         clock.pass_time(3600)
         with own_server.client() as client:
@@ -104,16 +104,16 @@ def crowd(own_server: Server) -> Iterator[tuple[Queue, Clock]]:
         later = [Definition(f"later{number}", "2", every_ms=30_000, start_ms=1_800_000_090_000) for number in range(3)]
         queue._drive(register(queue.settings, [*waiting, *later], [], prune=False))
         clock.pass_time(60)
-        while queue._drive(fire_due(queue.settings, Memory())).moved:
+        while queue._drive(fire_due(queue.settings, DefinitionCache())).moved:
             pass
         assert queue.stats()["pending_depth"] == WAITING
         yield queue, clock
 
 
-async def looks(queue: Queue, link: Link, scheduler: Scheduler) -> int:
+async def looks(queue: Queue, link: ReconnectingClient, scheduler: Scheduler) -> int:
     """Look as a promoter does, until there is nothing to do at once; how often that was."""
     for count in range(1, 20):
-        promotion = await link.ask(upkeep.promote(queue.settings, 1, "me"))
+        promotion = await link.ask(promote.promote(queue.settings, 1, "me"))
         is_again, _ = await scheduler.look(promotion)
         if not is_again:
             return count
@@ -124,7 +124,7 @@ def test_schedules_that_wait_hold_up_no_others(crowd: tuple[Queue, Clock], own_s
     queue, clock = crowd
 
     async def go() -> None:
-        link = Link(queue, Outage("test"))
+        link = ReconnectingClient(queue, Availability("test"))
         scheduler = Scheduler(queue.settings, link)
         clock.pass_time(30)  # later0 to later2 are due, for the first time
         assert await looks(queue, link, scheduler) <= 2
@@ -148,10 +148,10 @@ def test_each_that_waits_is_fired_when_its_last_run_has_ended(
     crowd: tuple[Queue, Clock], monkeypatch: pytest.MonkeyPatch
 ):
     queue, clock = crowd
-    monkeypatch.setattr("schedq.scheduler._TICK_S", 0.0)
+    monkeypatch.setattr("schedq.background.scheduler._TICK_S", 0.0)
 
     async def go() -> None:
-        link = Link(queue, Outage("test"))
+        link = ReconnectingClient(queue, Availability("test"))
         scheduler = Scheduler(queue.settings, link)
         clock.pass_time(60)
         await looks(queue, link, scheduler)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from schedq.operations.firing import Memory
+from schedq.schedules.fire import DefinitionCache
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.schedules.scenes import MINUTE, account, complete_all, ids, jobs, tick
@@ -69,13 +69,13 @@ def test_cancel_running_stops_the_last_run_and_makes_another(queue: Handle, cloc
 @pytest.mark.parametrize("state", [*ACTIVE, *ENDED])
 def test_queue_one_runs_the_last_slot_once_the_last_run_has_ended(queue: Handle, clock: Clock, state: str):
     after_a_first_run(queue, clock, state, overlap="queue_one")
-    memory = Memory()
+    memory = DefinitionCache()
 
     found = tick(queue, memory)
     if state in ENDED:
         assert found.jobs == 1
         return
-    assert (found.jobs, found.resting) == (0, ("report",))
+    assert (found.jobs, found.deferred) == (0, ("report",))
     clock.pass_time(2 * MINUTE)
     assert tick(queue, memory).jobs == 0
     queue.purge()
@@ -120,7 +120,7 @@ def test_schedules_that_wait_do_not_stand_before_others(queue: Handle, clock: Cl
     for number in range(250):
         queue.schedules.upsert(f"waits-{number}", every=MINUTE, payload=1, overlap="queue_one")
     queue.schedules.upsert("late", every=2 * MINUTE, payload=1)
-    memory = Memory()
+    memory = DefinitionCache()
     clock.pass_time(MINUTE)
     assert tick(queue, memory).jobs == 250
     clock.pass_time(MINUTE)
@@ -128,4 +128,4 @@ def test_schedules_that_wait_do_not_stand_before_others(queue: Handle, clock: Cl
     found = tick(queue, memory)
 
     assert found.jobs == 1
-    assert len(found.resting) == 250
+    assert len(found.deferred) == 250

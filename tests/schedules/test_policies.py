@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from schedq.operations.firing import Memory
-from schedq.schedule import Definition
-from schedq.slots import MOST_CAUGHT_UP, plan
+from schedq.schedules.definition import Definition
+from schedq.schedules.fire import MOST_CAUGHT_UP, DefinitionCache, plan
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.schedules.scenes import BEGIN_MS, HOUR, MINUTE, account, ids, jobs, slots_ms, tick
@@ -80,7 +79,7 @@ def test_catching_up_is_capped_in_each_tick_and_complete_in_the_end(queue: Handl
     found = [tick(queue) for _ in range(4)]
 
     assert [fired.jobs for fired in found] == [MOST_CAUGHT_UP + 1, MOST_CAUGHT_UP, MOST_CAUGHT_UP // 2, 0]
-    assert found[0].resting == ("report",)
+    assert found[0].deferred == ("report",)
     assert [name for name in jobs(queue) if name.startswith("report")] == sorted(ids("report", *range(1, 251)))
 
 
@@ -131,7 +130,7 @@ def test_a_year_of_slots_costs_a_few_requests(queue: Handle, clock: Clock):
     queue.schedules.upsert("nightly", cron="0 3 * * *", tz="Europe/Berlin", payload=1, catch_up="all")
     clock.pass_time(365 * 24 * HOUR)
 
-    memory = Memory()
+    memory = DefinitionCache()
     assert sum(tick(queue, memory).jobs for _ in range(4)) == 365
 
 
@@ -139,7 +138,7 @@ def test_a_night_without_its_hour_has_one_slot_and_one_with_it_twice_too(queue: 
     queue.schedules.upsert("nightly", cron="30 2 * * *", tz="Europe/Berlin", payload=1, catch_up="all")
     queue.schedules.upsert("both", cron="30 2 * * *", tz="Europe/Berlin", payload=1, catch_up="all", fold="both")
     clock.pass_time(365 * 24 * HOUR)
-    memory = Memory()
+    memory = DefinitionCache()
     for _ in range(4):
         tick(queue, memory)
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from schedq import scheduler
-from schedq.operations import upkeep
-from schedq.operations.schedules import register_again, restore
+from schedq.background import registrar
+from schedq.schedules.register import register, restore
+from schedq.transitions import heartbeat
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
+from tests.waiting import until
 from tests.worker.conftest import Logs, crew, gate, logs
-from tests.worker.crew import Crew, until
+from tests.worker.crew import Crew
 
 __all__ = ["crew", "gate", "logs"]
 HOUR = 3600
@@ -43,18 +44,32 @@ def released(queue: Handle, seconds: int, **options: int) -> Handle:
 def starts(release: Handle, worker: str) -> Any:
     """A worker of a release starts; what became of its schedules."""
     facts = {"definitions": json.dumps(release.registry.definitions)}
-    release.exchange([upkeep.beat(release.settings, worker, facts)])
+    release.execute([heartbeat.beat(release.settings, worker, facts)])
     registry = release.registry
-    return release.drive(register_again(release.settings, registry.schedules, registry.owners))
+    return release.drive(register(release.settings, registry.schedules, registry.owners, unless_superseded=True))
 
 
 def leaves(release: Handle, worker: str) -> None:
-    release.exchange([upkeep.leave(release.settings, worker, "")])
+    release.execute([heartbeat.leave(release.settings, worker, "")])
 
 
 def stored(release: Handle) -> str:
     found: str = release.redis.hget(release.keys.schedule("work"), "every_ms")
     return found
+
+
+def two_releases(make_queue: MakeQueue) -> tuple[Handle, Handle]:
+    """An old release, whose schedule is registered, and a new one."""
+    old = released(make_queue(), HOUR)
+    old.schedules.register()
+    return old, released(make_queue(old.name), 2 * HOUR)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers look at what others have written ten times a second."""
+    for wait in ("_LOOK_S", "_TRY_S", "_COMPARE_S"):
+        monkeypatch.setattr(registrar, wait, 0.1)
 
 
 def test_a_new_release_replaces_the_definition_of_the_old_one(old: Handle, new: Handle):
@@ -124,15 +139,10 @@ def test_no_more_than_20_former_definitions_are_remembered(old: Handle):
     assert len(old.redis.hget(old.keys.schedule("work"), "replaced").split()) == 20
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("door", ["blocking"])
-def test_the_log_says_which_release_is_kept_and_when_the_other_is_back(
-    make_queue: MakeQueue, crew: Crew, logs: Logs, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(scheduler, "_TRY_S", 0.1)
-    monkeypatch.setattr(scheduler, "_LOOK_S", 0.1)
-    old = released(make_queue(), HOUR)
-    new = released(make_queue(old.name), 2 * HOUR)
-    old.schedules.register()
+def test_the_log_says_which_release_is_kept_and_when_the_other_is_back(make_queue: MakeQueue, crew: Crew, logs: Logs):
+    old, new = two_releases(make_queue)
     newer = crew.start(new)
     until(lambda: stored(new) == "7200000")
     until(lambda: new.list_workers()[0].definitions)
@@ -146,12 +156,9 @@ def test_the_log_says_which_release_is_kept_and_when_the_other_is_back(
     until(lambda: any("no live worker has what had replaced it" in line for line in logs()))
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("door", ["blocking"])
-def test_a_live_worker_says_once_that_its_definition_was_replaced(
-    make_queue: MakeQueue, crew: Crew, logs: Logs, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(scheduler, "_COMPARE_S", 0.1)
-    monkeypatch.setattr(scheduler, "_LOOK_S", 0.1)
+def test_a_live_worker_says_once_that_its_definition_was_replaced(make_queue: MakeQueue, crew: Crew, logs: Logs):
     queue = released(make_queue(), HOUR)
     crew.start(queue)
     until(lambda: queue.redis.exists(queue.keys.schedule("work")))
@@ -168,31 +175,36 @@ def test_a_live_worker_says_once_that_its_definition_was_replaced(
     assert "higher version=" in told()[0]
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("door", ["blocking"])
-def test_one_that_was_deleted_while_the_old_release_waited_stays_deleted(
-    make_queue: MakeQueue, crew: Crew, logs: Logs, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(scheduler, "_TRY_S", 0.05)
-    monkeypatch.setattr(scheduler, "_LOOK_S", 0.05)
-    old = released(make_queue(), HOUR)
-    new = released(make_queue(old.name), 2 * HOUR)
-    old.schedules.register()
+def test_one_that_was_deleted_while_the_old_release_waited_stays_deleted(make_queue: MakeQueue, crew: Crew, logs: Logs):
+    old, new = two_releases(make_queue)
     starts(new, "new-1")
     post = crew.start(old)
-    until(lambda: post.worker._stations)
-    registrar = post.worker._stations[0].registrar
-    until(lambda: registrar._superseded)
+    until(lambda: post.worker._queue_workers)
+    kept = post.worker._queue_workers[0].registrar
+    until(lambda: kept._superseded)
 
     assert new.schedules.delete("work")
     leaves(new, "new-1")
 
-    until(lambda: not registrar._superseded)
+    until(lambda: not kept._superseded)
     assert new.schedules.get("work") is None
+
+
+def test_a_pruned_schedule_is_written_again_by_an_old_release_that_starts(old: Handle, make_queue: MakeQueue):
+    """Nothing tells it from a new schedule, whose first worker starts beside workers that lack it."""
+    starts(old, "old-1")
+    new = make_queue(old.name, clock=old.settings.clock)
+    new.every(HOUR, id="other")(work)
+    assert new.schedules.register(prune=True).removed == ("work",)
+
+    assert starts(old, "old-2").created == ("work",)
 
 
 def starts_with_an_older_schedq(release: Handle, worker: str) -> None:
     """A worker starts whose schedq knows nothing of definitions that were replaced: it writes its own, and no more."""
-    release.exchange([upkeep.beat(release.settings, worker, {"pid": 7})])
+    release.execute([heartbeat.beat(release.settings, worker, {"pid": 7})])
     schedule = release.keys.schedule("work")
     former = release.redis.hget(schedule, "replaced") or ""
     release.schedules.register()
@@ -244,15 +256,10 @@ def test_what_newer_releases_or_persons_write_is_not_written_over_by_live_worker
     assert new.schedules.get("work") is None
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("door", ["blocking"])
-def test_a_live_worker_restores_its_schedule_and_says_so(
-    make_queue: MakeQueue, crew: Crew, logs: Logs, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(scheduler, "_COMPARE_S", 0.1)
-    monkeypatch.setattr(scheduler, "_LOOK_S", 0.1)
-    old = released(make_queue(), HOUR)
-    new = released(make_queue(old.name), 2 * HOUR)
-    old.schedules.register()
+def test_a_live_worker_restores_its_schedule_and_says_so(make_queue: MakeQueue, crew: Crew, logs: Logs):
+    old, new = two_releases(make_queue)
     crew.start(new)
     until(lambda: stored(new) == "7200000")
 

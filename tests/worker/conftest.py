@@ -46,7 +46,7 @@ def crew(make_queue: MakeQueue, gate: Gate) -> Iterator[Crew]:
 @pytest.fixture
 def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Promoters look once in half a minute: what comes sooner was told, or known."""
-    monkeypatch.setattr("schedq.promoter._LONGEST_SLEEP_S", 30)
+    monkeypatch.setattr("schedq.background.promoter._LONGEST_SLEEP_S", 30)
 
 
 @pytest.fixture

@@ -10,29 +10,21 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import Context
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
-from schedq import AsyncQueue, lua
+from schedq.transitions import scripts
 from schedq.worker import Worker
 from tests.doors import Handle
 from tests.servers import Request, Server
 from tests.state import State
+from tests.waiting import until
 
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], within: float = 60.0) -> T:
-    """What `look` answers, once that is true; looks until then."""
-    deadline = time.monotonic() + within
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"not within {within} s"
-        time.sleep(0.005)
-    return found
-
-
 def asked(requests: Iterable[Request], queue: Handle, *moves: str) -> list[Request]:
     """Those of the requests that are about this queue, of some scripts only if they are named."""
-    shas = {lua.load(move).sha for move in moves}
+    shas = {scripts.load(move).sha for move in moves}
     found = [request for request in requests if any(word.startswith(queue.keys.prefix) for word in request.words)]
     return [request for request in found if not moves or request.words[1] in shas]
 
@@ -54,10 +46,23 @@ def frozen(server: Server) -> Iterator[None]:
 
 
 class Gate:
-    """Where handlers wait until the test opens it, plain ones and async ones."""
+    """Holds handlers until the test opens it, plain ones and async ones."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
+
+    def task(self, queue: Any, *, in_thread: bool = False) -> Any:
+        """A task `hold` of a queue, which waits here and returns "held"."""
+
+        async def hold() -> str:
+            await self.passed()
+            return "held"
+
+        def hold_thread() -> str:
+            self.wait()
+            return "held"
+
+        return queue.task(name="hold")(hold_thread if in_thread else hold)
 
     def open(self) -> None:
         """Let everybody through."""
@@ -114,7 +119,7 @@ class Post:
 
     def look(self) -> None:
         """Let it look for jobs of its first queue, as it does at first, and wait until its claim is on its way."""
-        self.do(self.worker._stations[0].pump.look)
+        self.do(self.worker._queue_workers[0].fetcher.look)
         for _ in range(5):
             self.do(lambda: None)
 
@@ -150,7 +155,7 @@ class Post:
             await self.worker.run()
         finally:
             for queue in self.worker.queues:
-                await cast(AsyncQueue, queue.aio).aclose()  # what handlers used belongs to this loop
+                await queue.aio.aclose()  # what handlers used belongs to this loop
 
     def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.complaints.append(f"{context.get('message')}: {context.get('exception')!r}")

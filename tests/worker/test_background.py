@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from schedq import UsageError
-from schedq.worker.background import Background
+from schedq.worker.threads import LoopThread
 from tests.doors import Handle
 from tests.worker.crew import Crew
 
@@ -18,7 +18,9 @@ def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "schedq-background"]
 
 
-@pytest.mark.parametrize("role", ["promoter.Promoter", "scheduler.Registrar", "worker.heartbeat.Heartbeat"])
+@pytest.mark.parametrize(
+    "role", ["background.promoter.Promoter", "background.registrar.Registrar", "worker.heartbeat.Heartbeat"]
+)
 @pytest.mark.parametrize("error", [UsageError("refused for good"), SystemExit(3)])
 def test_what_fails_in_the_background_ends_the_worker(
     queue: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch, role: str, error: BaseException
@@ -58,7 +60,7 @@ def test_its_work_can_be_cancelled_from_the_loop_that_it_serves() -> None:
             ends.append(f"{name} in {threading.current_thread().name}")
 
     async def main() -> None:
-        background = Background()
+        background = LoopThread()
         background.start()
         one = background.run(work("one"))
         background.run(work("two"))
@@ -74,7 +76,7 @@ def test_its_work_can_be_cancelled_from_the_loop_that_it_serves() -> None:
 
 def test_what_it_answers_comes_to_the_loop_that_asked() -> None:
     async def main() -> tuple[int, str]:
-        background = Background()
+        background = LoopThread()
         background.start()
         try:
             number = await background.run(asyncio.sleep(0, 7))

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from schedq.model import settings
 from schedq.observer import Observer
-from schedq.operations import upkeep
 from tests.conftest import MakeQueue
 from tests.doors import Handle
-from tests.worker.crew import Crew, Gate, until
+from tests.waiting import until
+from tests.worker.crew import Crew, Gate
 
 VISIBILITY_MS = 1000
 
@@ -37,7 +38,7 @@ def is_running(queue: Handle, job_id: str) -> bool:
 def test_a_blocked_holder_of_the_promoter_lease_delays_nobody(
     make_queue: MakeQueue, held: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(settings, "HEARTBEAT_S", 0.2)
     queue = make_queue(visibility_ms=VISIBILITY_MS)
     ran: list[str] = []
     queue.task(name="note")(lambda: ran.append("job"))
@@ -137,7 +138,7 @@ def test_a_new_job_waits_a_second_at_most_however_many_blocked_workers_take_its_
 def test_observers_hear_of_what_is_done_in_the_background_on_the_workers_loop(
     make_queue: MakeQueue, crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(settings, "HEARTBEAT_S", 0.05)
     queue = make_queue(visibility_ms=VISIBILITY_MS)
     queue.task(name="ok")(lambda: None)
     threads: dict[str, set[int]] = {}

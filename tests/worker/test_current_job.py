@@ -13,7 +13,8 @@ import pytest
 from schedq import UsageError, current_job
 from schedq.observer import Observer
 from tests.doors import Handle
-from tests.worker.crew import Crew, Gate, until
+from tests.waiting import until
+from tests.worker.crew import Crew, Gate
 
 
 def lease_end_ms(queue: Handle, job_id: str) -> float:

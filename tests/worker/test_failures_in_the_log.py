@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from schedq import Discard, Fixed, JobFailed, Snooze
-from schedq.cli import logs as cli_logs
+from schedq.cli import daemon
 from schedq.observer import AttemptEnd, AttemptFacts, Observer
 from tests.doors import Handle
-from tests.worker.crew import Crew, Gate, until
+from tests.waiting import until
+from tests.worker.crew import Crew, Gate
 
 Records = Callable[[int], list[logging.LogRecord]]
 HOSTILE = "no\r\n2026-01-01 ERROR forged\x1b[2J"
@@ -127,7 +128,7 @@ def test_json_has_the_traceback_in_a_field(
     failing(queue, "plain", "no such mailbox", max_attempts=1)
     (last,) = until(lambda: [entry for entry in caplog.records if "for good" in entry.msg])
 
-    entry = json.loads(cli_logs._Json().format(last))
+    entry = json.loads(daemon._JsonFormatter().format(last))
 
     assert (entry["level"], entry["task"], entry["error"]) == ("error", "deliver", "LookupError: no such mailbox")
     lines = entry["traceback"].splitlines()

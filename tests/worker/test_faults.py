@@ -9,13 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from schedq import current_job, lua
+from schedq import current_job
+from schedq.transitions import scripts
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.proxy import Proxy
 from tests.servers import Server
+from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Gate, Post, broken_laws, frozen, until
+from tests.worker.crew import Crew, Gate, Post, broken_laws, frozen
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def kill(queue: Handle, command: str) -> None:
 def until_at_rest(queue: Handle, post: Post) -> None:
     """Wait until the worker blocks, and listens for due jobs."""
     until(lambda: {"bzpopmin", "subscribe"} <= connections(queue).keys())
-    until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry))
+    until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready))
 
 
 def test_a_redis_that_was_frozen_for_longer_than_a_lease_costs_nobody_a_job(
@@ -183,7 +185,7 @@ def test_an_answer_that_is_lost_costs_no_job_an_attempt(
     ids = load.enqueue(10)
     load.check(ids)
 
-    proxy.lose_reply(lua.load(move).sha)
+    proxy.lose_reply(scripts.load(move).sha)
     ids += load.enqueue(10)
 
     load.check(ids)
@@ -196,15 +198,15 @@ def test_jobs_that_a_lost_answer_brought_go_back_when_their_slots_are_taken(
 ) -> None:
     first, second = make_queue(url=proxy.url), make_queue()
     load = Load(first)
-    second.task(name="hold")(gate.wait)
+    gate.task(second, in_thread=True)
     post = crew.start(first, second, concurrency=2, promotes=False)
     until(lambda: len(connections(first).get("bzpopmin", ())) == len(connections(second).get("bzpopmin", ())) == 1)
-    until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry))
+    until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready))
 
-    proxy.hold_reply(lua.load("claim").sha)
+    proxy.hold_reply(scripts.load("claim").sha)
     ids = load.enqueue(2)
     until(lambda: proxy.faults == 1)
-    proxy.hold_reply(lua.load("recover").sha)
+    proxy.hold_reply(scripts.load("recover").sha)
     proxy.cut()
     until(lambda: proxy.faults == 2)
     held = [second.enqueue({"task": "hold"}) for _ in range(2)]
@@ -243,10 +245,10 @@ def test_a_worker_whose_slots_fill_as_redis_comes_back_knows_that_it_is_back(
     make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
     queue = make_queue()
-    queue.task(name="hold")(gate.wait)
+    gate.task(queue, in_thread=True)
     post = crew.start(queue, concurrency=1, promotes=False)
     until(lambda: connections(queue).get("bzpopmin"))
-    until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry))
+    until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready))
     queue.pause()  # so that no marker is set: the worker finds the job as it looks around after its loss
     job_id = queue.enqueue({"task": "hold"})
     queue.redis.delete(queue.keys.paused)
@@ -254,7 +256,7 @@ def test_a_worker_whose_slots_fill_as_redis_comes_back_knows_that_it_is_back(
     kill(queue, "bzpopmin")
     until(lambda: queue.places() == {"processing": [job_id]})
 
-    until(lambda: post.worker.vitals()[0].lost_for_s == 0, within=5)
+    until(lambda: post.worker.health()[0].lost_for_s == 0, within=5)
     assert [line.partition(": lost")[1] or line.partition(": back")[1] for line in logs() if "WARNING" in line] == [
         ": lost",
         ": back",

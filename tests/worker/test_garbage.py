@@ -10,11 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from schedq import Discard, Retry, Snooze, current_job
-from schedq.job import ClaimedJob, Settlement
-from schedq.running import CurrentJob
-from schedq.worker.held import Attempt
+from schedq.model.current_job import CurrentJob
+from schedq.model.records import ClaimedJob, Settlement
+from schedq.worker.attempt import Attempt
 from tests.doors import Handle
-from tests.worker.crew import Crew, until
+from tests.waiting import until
+from tests.worker.crew import Crew
 
 KINDS = (Attempt, ClaimedJob, CurrentJob, Settlement, asyncio.Task)
 

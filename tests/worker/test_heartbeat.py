@@ -9,24 +9,26 @@ import time
 import pytest
 
 import schedq
-from schedq import JobFailed, current_job, lua
-from schedq.keys import QUEUES_KEY
-from schedq.operations import upkeep
-from schedq.settings import Settings
-from schedq.task import TaskOptions
+from schedq import JobFailed, current_job
+from schedq.model import settings
+from schedq.model.keys import QUEUES_KEY
+from schedq.model.settings import Settings
+from schedq.model.tasks import TaskOptions
+from schedq.transitions import announce, heartbeat, scripts
 from schedq.worker.heartbeat import until_next_beat
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.proxy import Proxy
 from tests.servers import Server
+from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Gate, Post, broken_laws, until
+from tests.worker.crew import Crew, Gate, Post, broken_laws
 
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers beat ten times a second."""
-    monkeypatch.setattr(upkeep, "HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(settings, "HEARTBEAT_S", 0.1)
 
 
 def facts(queue: Handle, post: Post) -> dict[str, str]:
@@ -54,7 +56,7 @@ def test_a_worker_says_what_it_is(queue: Handle, crew: Crew) -> None:
 
 
 def test_a_worker_says_what_it_runs(queue: Handle, crew: Crew, gate: Gate, hasty: None) -> None:
-    queue.task(name="hold")(gate.wait)
+    gate.task(queue, in_thread=True)
     post = crew.start(queue)
     job_id = queue.enqueue({"task": "hold"})
 
@@ -71,18 +73,18 @@ def test_a_claim_on_its_way_counts_as_no_running_job(
 ) -> None:
     with Proxy(server) as proxy:
         queue = make_queue(url=proxy.url, visibility_ms=5000)
-        queue.task(name="hold")(gate.wait)
+        gate.task(queue, in_thread=True)
         post = crew.start(queue, concurrency=4)
         until(lambda: facts(queue, post), within=60)
-        until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry), within=60)
-        proxy.hold_reply(lua.load("claim").sha)
+        until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready), within=60)
+        proxy.hold_reply(scripts.load("claim").sha)
         queue.enqueue_many([{"task": "hold"}] * 9)
         until(lambda: proxy.faults == 1, within=60)
 
         beat = queue.redis.zscore(queue.keys.workers, post.worker.id)
         until(lambda: queue.redis.zscore(queue.keys.workers, post.worker.id) > beat + 200, within=60)
 
-        assert post.do(lambda: post.worker.slots.free) == 0
+        assert post.do(lambda: post.worker.capacity.free) == 0
         assert facts(queue, post)["running"] == "0"
         proxy.let_go()
         until(lambda: facts(queue, post)["running"] == "4", within=60)
@@ -105,10 +107,7 @@ def test_a_worker_that_leaves_is_forgotten(queue: Handle, crew: Crew) -> None:
 def test_a_stop_request_in_its_hash_stops_the_worker_in_order(
     queue: Handle, crew: Crew, gate: Gate, hasty: None
 ) -> None:
-    @queue.task
-    async def hold() -> str:
-        await gate.passed()
-        return "done"
+    hold = gate.task(queue)
 
     post = crew.start(queue)
     job = hold.enqueue()
@@ -207,7 +206,7 @@ def test_a_store_that_is_another_one_gets_schedules_settings_and_the_name_again(
 def test_a_worker_that_was_silent_for_long_writes_everything_again_without_a_warning(
     queue: Handle, crew: Crew, logs: Logs
 ) -> None:
-    before = upkeep.Beat(is_asked=False, has_settings=True, last_ms=None, now_ms=1_000_000)
+    before = heartbeat.Beat(is_asked=False, has_settings=True, last_ms=None, now_ms=1_000_000)
     forgotten = before._replace(now_ms=1_400_000)
     went_back = before._replace(last_ms=900_000, now_ms=900_100)
     kept = before._replace(last_ms=1_000_000, now_ms=1_010_000)
@@ -229,7 +228,7 @@ def test_eviction_that_is_switched_on_is_said_by_workers_that_run(
         queue.task(name="ok")(lambda: "ok")
         post = crew.start(queue)
         until(lambda: any(one["cmd"] == "bzpopmin" for one in queue.redis.client_list()))
-        until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry))
+        until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready))
         beat = until(lambda: queue.redis.zscore(queue.keys.workers, post.worker.id))
         assert not [line for line in logs() if "evict" in line]
         queue.enqueue({"task": "ok"}, delay=0.5)
@@ -246,7 +245,7 @@ def test_eviction_that_is_switched_on_is_said_by_workers_that_run(
 def test_eviction_that_is_switched_on_costs_no_lease(make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs) -> None:
     with Server() as server:
         queue = make_queue(at=server, visibility_ms=1000)
-        queue.task(name="hold")(gate.wait)
+        gate.task(queue, in_thread=True)
         post = crew.start(queue)
         until(lambda: facts(queue, post))
         job_id = queue.enqueue({"task": "hold"}, delay=0.5)
@@ -262,11 +261,35 @@ def test_eviction_that_is_switched_on_costs_no_lease(make_queue: MakeQueue, crew
         crew.end()
 
 
+def test_eviction_that_is_switched_on_stops_no_worker_that_connects_again(
+    make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs
+) -> None:
+    with Server() as server:
+        queue = make_queue(at=server, visibility_ms=1000)
+        gate.task(queue, in_thread=True)
+        post = crew.start(queue)
+        until(lambda: facts(queue, post))
+        held = queue.enqueue({"task": "hold"})
+        until(lambda: queue.redis.zscore(queue.keys.leases, held))
+        later = queue.enqueue({"task": "hold"}, delay=0.5)
+
+        queue.redis.config_set("maxmemory-policy", "allkeys-lru")
+        queue.redis.client_kill_filter(_type="normal", skipme=True)
+        first = until(lambda: queue.redis.zscore(queue.keys.leases, later))
+        until(lambda: (queue.redis.zscore(queue.keys.leases, later) or first) > first, within=10)
+        gate.open()
+
+        until(lambda: queue.redis.llen(queue.keys.completed) == 2)
+        assert [queue.fields(job_id)["attempts"] for job_id in (held, later)] == ["1", "1"]
+        assert not [line for line in logs() if "evict" in line and not line.startswith("ERROR queue")]
+        crew.end()
+
+
 @pytest.mark.parametrize("topology", ["single", "cluster"])
 def test_the_name_of_a_queue_is_written_again_while_its_workers_live(
     make_queue: MakeQueue, crew: Crew, hasty: None, monkeypatch: pytest.MonkeyPatch, topology: str
 ) -> None:
-    monkeypatch.setattr("schedq.connection.cluster._ENLIST_AGAIN_S", 0.1)
+    monkeypatch.setattr("schedq.connection.topology._ENLIST_AGAIN_S", 0.1)
     with Server(topology=topology) as server:
         queue = make_queue(at=server)
         queue.task(name="ok")(lambda: "ok")
@@ -319,7 +342,7 @@ def test_a_worker_of_the_release_before_brings_no_option_back_that_the_task_has_
     crew.start(queue)
     until(lambda: queue.redis.hlen(queue.keys.tasks))
 
-    queue.exchange([upkeep.announce(queue.settings, {"charge": TaskOptions()})])  # the next release has none
+    queue.execute([announce.announce(queue.settings, {"charge": TaskOptions()})])  # the next release has none
     beats = queue.redis.zscore(queue.keys.workers, queue.list_workers()[0].id)
     until(lambda: queue.redis.zscore(queue.keys.workers, queue.list_workers()[0].id) > beats + 500)
 

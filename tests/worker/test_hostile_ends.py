@@ -10,10 +10,11 @@ from typing import Any, NoReturn
 import pytest
 
 from schedq import Discard, Fixed, Retry, Snooze
-from schedq.logger import log
+from schedq.logs import log
 from schedq.observer import AttemptEnd, AttemptFacts, Observer
 from tests.doors import Handle
-from tests.worker.crew import Crew, Post, until
+from tests.waiting import until
+from tests.worker.crew import Crew, Post
 
 BEYOND: tuple[type[BaseException], ...] = (ValueError, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What user code may raise while it is looked at; most of these end a process that does not catch them."""

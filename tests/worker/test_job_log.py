@@ -6,17 +6,19 @@ import json
 import logging
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from schedq import JobCancelled, Queue, Snooze
-from schedq.cli import logs as cli_logs
+from schedq.cli import daemon
 from schedq.logs import AttemptLog
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.servers import Server
+from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Gate, until
+from tests.worker.crew import Crew, Gate, Post
 
 Lines = Callable[[], list[str]]
 
@@ -25,6 +27,11 @@ Lines = Callable[[], list[str]]
 def finished(logs: Logs) -> Lines:
     """The lines about single jobs and about many of them."""
     return lambda: [line for line in logs() if re.match(r"INFO (job|worker \S+: [\d,]+ jobs) ", line)]
+
+
+def report_of(post: Post) -> Any:
+    """What writes the lines, once the worker has begun."""
+    return post.worker._queue_workers[0].fetcher.dispatcher._executor._report
 
 
 def test_a_worker_says_what_it_is_ready_for(make_queue: MakeQueue, crew: Crew, logs: Logs) -> None:
@@ -70,9 +77,7 @@ def test_each_finished_job_has_a_line_with_its_outcome_and_time(
     @queue.task
     def send() -> None: ...
 
-    @queue.task
-    async def hold() -> None:
-        await gate.passed()
+    hold = gate.task(queue)
 
     @queue.task
     def wait() -> None:
@@ -98,7 +103,9 @@ def test_each_finished_job_has_a_line_with_its_outcome_and_time(
         assert len([line for line in said if re.fullmatch(told(number, task, outcome), line)]) == 1, said
     assert len(said) == 5
 
-    entry = json.loads(cli_logs._Json().format(next(entry for entry in caplog.records if "completed" in entry.message)))
+    entry = json.loads(
+        daemon._JsonFormatter().format(next(entry for entry in caplog.records if "completed" in entry.message))
+    )
     assert (entry["job_id"], entry["task"], entry["outcome"]) == (jobs[0].id, "send", "completed")
     assert entry["duration_s"] >= 0
 
@@ -106,8 +113,8 @@ def test_each_finished_job_has_a_line_with_its_outcome_and_time(
 def test_at_high_rates_one_line_stands_for_many_jobs(
     queue: Handle, crew: Crew, finished: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("schedq.worker.job_log._WINDOW_S", 1.5)
-    monkeypatch.setattr("schedq.worker.job_log._SUMMARY_S", 0.2)
+    monkeypatch.setattr("schedq.worker.attempt_report._WINDOW_S", 1.5)
+    monkeypatch.setattr("schedq.worker.attempt_report._SUMMARY_S", 0.2)
 
     @queue.task
     async def nothing() -> None: ...
@@ -124,7 +131,7 @@ def test_at_high_rates_one_line_stands_for_many_jobs(
     assert len([line for line in finished() if "INFO job" in line]) == 20
     assert len(summaries()) <= 10
 
-    until(lambda: post.do(lambda: post.worker._finished._timer is None))
+    until(lambda: post.do(lambda: report_of(post)._timer is None))
     job = nothing.enqueue()
     job.result(20)
     assert until(lambda: any(job.id in line for line in finished())), "it is quiet again"
@@ -133,7 +140,7 @@ def test_at_high_rates_one_line_stands_for_many_jobs(
 def test_a_worker_that_goes_says_what_it_only_counted(
     queue: Handle, crew: Crew, finished: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("schedq.worker.job_log._WINDOW_S", 60)
+    monkeypatch.setattr("schedq.worker.attempt_report._WINDOW_S", 60)
 
     @queue.task
     async def nothing() -> None: ...
@@ -171,9 +178,9 @@ def test_a_line_carries_no_variable_of_the_job_that_started_a_timer(queue: Handl
     nothing.enqueue().result(20)
 
     def of_the_timer() -> str:
-        timer = post.worker._finished._timer
-        return repr(timer._context.get(current)) if timer is not None else ""  # type: ignore[attr-defined]
+        timer = report_of(post)._timer
+        return repr(timer._context.get(current)) if timer is not None else ""
 
-    from schedq.running import _current as current
+    from schedq.model.current_job import context as current
 
     assert until(lambda: post.do(of_the_timer)) == "None"

@@ -7,7 +7,8 @@ from collections import Counter
 
 from schedq import current_job
 from tests.conftest import MakeQueue
-from tests.worker.crew import Crew, asked, until
+from tests.waiting import until
+from tests.worker.crew import Crew, asked
 
 LIMIT = 19
 """Where a claim says how many jobs it takes at most: behind the script, ten keys and five arguments."""
@@ -43,7 +44,7 @@ def test_a_few_jobs_are_fetched_by_one_round_trip(make_queue: MakeQueue, crew: C
     queue = make_queue(visibility_ms=5000)
     queue.task(name="ok")(lambda: None)
     post = crew.start(queue, concurrency=10, promotes=False)
-    until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry), within=60)
+    until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready), within=60)
 
     with queue.server.requests() as requests:
         queue.enqueue({"task": "ok"})

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
-from schedq import JobCancelled, Queue, current_job, lua
-from schedq.job import ClaimedJob
-from schedq.worker.held import Attempt, Held
+from schedq import JobCancelled, Queue, current_job
+from schedq.model.records import ClaimedJob
+from schedq.transitions import scripts
+from schedq.worker.attempt import Attempt, InFlight
 from schedq.worker.renewal import Renewal
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.proxy import Proxy
 from tests.servers import Server
+from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Gate, until
+from tests.worker.crew import Crew, Gate
 
 SOON_S = 30
 """Longer than the second between two renewals, however busy the machine is."""
@@ -61,7 +63,7 @@ def test_a_renewal_whose_connection_hangs_leaves_time_for_another(
         crew.start(queue)
         job = hold.enqueue()
         ends_at = until(lambda: queue.redis.zscore(queue.keys.leases, job.id))
-        proxy.hold_reply(lua.load("renew").sha)
+        proxy.hold_reply(scripts.load("renew").sha)
 
         # The one whose reply is held prolongs it by a second.
         until(lambda: (queue.redis.zscore(queue.keys.leases, job.id) or 0) > ends_at + 1400)
@@ -77,9 +79,9 @@ def test_renewals_wait_for_their_replies_in_proportion_to_the_lease(visibility_m
     queue = Queue("mail", visibility_ms=visibility_ms)
 
     async def renewal() -> Renewal:
-        return Renewal(queue, Held(), asyncio.get_running_loop())
+        return Renewal(queue, InFlight(), asyncio.get_running_loop())
 
-    assert asyncio.run(renewal())._reply_s() == pytest.approx(reply_s, rel=0.01)
+    assert asyncio.run(renewal())._connection._reply_s == pytest.approx(reply_s, rel=0.01)
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
@@ -122,12 +124,7 @@ def test_an_outcome_that_comes_after_the_lease_was_lost_is_dropped_and_said(
     make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
     queue = make_queue()  # renewed after 3.3 s: long after the test
-
-    @queue.task
-    async def hold() -> str:
-        await gate.passed()
-        return "mine"
-
+    hold = gate.task(queue)
     crew.start(queue)
     job = hold.enqueue()
     until(lambda: queue.places().get("processing"))
@@ -258,12 +255,54 @@ def test_a_stop_request_reaches_the_job_beside_others_only(queue: Handle, crew: 
     assert [jobs[number].result(60) for number in (0, 1, 3)] == [0, 1, 3]
 
 
+def test_a_claim_that_is_answered_after_its_leases_have_ended_starts_only_what_it_still_holds(
+    make_queue: MakeQueue, crew: Crew
+) -> None:
+    queue = make_queue(visibility_ms=1000)
+    begun: list[str] = []
+    is_held, goes_on = threading.Event(), threading.Event()
+
+    @queue.task
+    async def note(name: str) -> str:
+        begun.append(name)
+        return "here"
+
+    post = crew.start(queue, promotes=False)
+    until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready))
+    client = post.worker._queue_workers[0].client
+    execute = client.execute
+
+    async def held_back(operations: Any, *rest: Any) -> list[Any]:
+        answers = await execute(operations, *rest)
+        if not is_held.is_set() and any(getattr(answer, "jobs", ()) for answer in answers):
+            is_held.set()
+            while not goes_on.is_set():
+                await asyncio.sleep(0.01)
+        return answers
+
+    post.do(setattr, client, "execute", held_back)
+    queue.pause()
+    theirs, ours = note.enqueue("theirs"), note.enqueue("ours")
+    queue.resume()
+    assert is_held.wait(SOON_S)
+    queue.redis.zadd(queue.keys.leases, {theirs.id: 1, ours.id: time.time() * 1000 + 60_000})
+    assert queue.reclaim_stuck() == [theirs.id]
+    other = queue.claim(timeout_ms=0)
+    assert queue.complete(other, "there")
+    time.sleep(1)  # as long as a lease
+    goes_on.set()
+
+    assert theirs.result(60) == "there"
+    assert ours.result(60) == "here"
+    assert begun == ["ours"]
+
+
 def test_a_renewal_that_fails_is_sent_again_at_once_and_then_soon(
     queue: Handle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
     answers = iter([False, False, False, True, False])
-    held = Held()
+    held = InFlight()
     held.add(Attempt(ClaimedJob("a", None, 1, "mine.1")))
     renewal = Renewal(queue.queue, held, asyncio.new_event_loop())
 

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from schedq import Discard, Fixed, JobCancelled, JobFailed, Snooze, current_job
-from schedq.job import ClaimedJob
+from schedq.model.records import ClaimedJob
 from schedq.observer import AttemptEnd, AttemptFacts, Observer
 from tests.conftest import MakeQueue
 from tests.doors import Handle
+from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Gate, until
+from tests.worker.crew import Crew, Gate
 
 span: contextvars.ContextVar[str] = contextvars.ContextVar("span", default="none")
 
@@ -167,9 +168,7 @@ def test_a_job_that_nothing_can_run_is_told_without_a_task(make_queue: MakeQueue
 def test_an_attempt_that_is_cancelled_or_given_back_is_told_as_such(
     queue: Handle, crew: Crew, diary: Diary, gate: Gate
 ) -> None:
-    @queue.task
-    async def hold() -> None:
-        await gate.passed()
+    hold = gate.task(queue)
 
     post = crew.start(queue, observers=[diary], grace=0)
     asked, kept = hold.enqueue(), hold.enqueue()
@@ -190,9 +189,7 @@ def test_an_attempt_that_is_cancelled_or_given_back_is_told_as_such(
 
 
 def test_a_lost_lease_is_told(queue: Handle, crew: Crew, diary: Diary, gate: Gate) -> None:
-    @queue.task
-    async def hold() -> None:
-        await gate.passed()
+    hold = gate.task(queue)
 
     crew.start(queue, observers=[diary])
     job = hold.enqueue()
@@ -207,9 +204,7 @@ def test_a_lost_lease_is_told(queue: Handle, crew: Crew, diary: Diary, gate: Gat
 
 
 def test_an_end_that_comes_too_late_is_told(queue: Handle, crew: Crew, diary: Diary, gate: Gate) -> None:
-    @queue.task
-    async def hold() -> None:
-        await gate.passed()
+    hold = gate.task(queue)
 
     crew.start(queue, observers=[diary])
     job = hold.enqueue()
@@ -232,6 +227,8 @@ def test_what_a_promoter_takes_back_is_told(queue: Handle, crew: Crew, diary: Di
     crew.start(queue, observers=[diary])
     queue.job(job_id).result(60)
 
+    # The reclaimer is in a thread of its own, so the job may have run before the worker's loop tells of it.
+    until(lambda: diary.reclaimed)
     assert diary.reclaimed == [(queue.name, [job_id])]
     assert diary.outcomes(job_id) == ["completed"]
 

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedq import UsageError
 from schedq.worker import Worker
-from schedq.worker.order import Order, order_of
-from schedq.worker.slots import Slots
+from schedq.worker.capacity import Capacity, Order, make_order
 from tests.conftest import MakeQueue
 from tests.doors import Handle
-from tests.worker.crew import Crew, Gate, until
+from tests.waiting import until
+from tests.worker.crew import Crew, Gate
 
 Weights = st.lists(st.integers(1, 9), min_size=2, max_size=5)
 
@@ -29,7 +29,7 @@ class Floor:
     def __init__(self, order: Order, backlogs: Sequence[int], size: int) -> None:
         self.ran: list[int] = []
         self.running: list[Stand] = []
-        self.slots = Slots(size, order)
+        self.capacity = Capacity(size, order)
         self.stands = [Stand(self, number, backlog) for number, backlog in enumerate(backlogs)]
 
     def work(self, jobs: int, *, pick: Callable[[list[Stand]], int] = lambda running: 0) -> list[int]:
@@ -42,7 +42,7 @@ class Floor:
                 if not self.running:
                     break
                 ended = self.running.pop(pick(self.running))
-                self.slots.freed(ended, suspect=False)
+                self.capacity.release(ended, suspect=False)
         return self.ran[:jobs]
 
 
@@ -53,20 +53,20 @@ class Stand:
         self.backlog = backlog
         self._floor = floor
         self._number = number
-        floor.slots.join(self)
+        floor.capacity.join(self)
 
     @property
-    def is_hungry(self) -> bool:
+    def is_ready(self) -> bool:
         return self.backlog > 0
 
-    def want(self) -> None:
+    def mark_ready(self) -> None:
         pass
 
-    def stir(self) -> None:
+    def notify(self) -> None:
         pass
 
     def claim(self) -> None:
-        reservation = self._floor.slots.reserve(self) if self.is_hungry else None
+        reservation = self._floor.capacity.reserve(self) if self.is_ready else None
         if reservation is not None:
             while self.backlog and reservation.fill(suspect=False):
                 self.backlog -= 1
@@ -75,9 +75,10 @@ class Stand:
             reservation.let_go()
 
 
+@settings(max_examples=40)
 @given(Weights, st.integers(1, 20))
 def test_each_queue_gets_its_part_of_the_jobs(weights: list[int], size: int):
-    floor = Floor(order_of("weighted", weights), [10_000] * len(weights), size)
+    floor = Floor(make_order("weighted", weights), [10_000] * len(weights), size)
     rounds = 20
 
     ran = Counter(floor.work(rounds * sum(weights)))
@@ -86,9 +87,10 @@ def test_each_queue_gets_its_part_of_the_jobs(weights: list[int], size: int):
         assert abs(ran[queue] - rounds * weight) <= size + weight
 
 
+@settings(max_examples=40)
 @given(Weights, st.integers(1, 20))
 def test_no_queue_waits_for_longer_than_the_others_have_turns(weights: list[int], size: int):
-    floor = Floor(order_of("weighted", weights), [10_000] * len(weights), size)
+    floor = Floor(make_order("weighted", weights), [10_000] * len(weights), size)
 
     ran = floor.work(40 * sum(weights))
 
@@ -99,7 +101,7 @@ def test_no_queue_waits_for_longer_than_the_others_have_turns(weights: list[int]
 
 
 def test_a_queue_that_was_alone_for_long_does_not_wait_for_the_others_to_catch_up():
-    floor = Floor(order_of("weighted", [1, 1]), [1000, 0], 1)
+    floor = Floor(make_order("weighted", [1, 1]), [1000, 0], 1)
     floor.work(1000)
     floor.stands[1].backlog = 10_000
     floor.work(1100)
@@ -109,7 +111,7 @@ def test_a_queue_that_was_alone_for_long_does_not_wait_for_the_others_to_catch_u
 
 
 def test_a_queue_that_had_nothing_to_do_saves_no_turns_up():
-    floor = Floor(order_of("weighted", [1, 1]), [10_000, 1], 1)
+    floor = Floor(make_order("weighted", [1, 1]), [10_000, 1], 1)
     floor.work(1000)
     floor.stands[1].backlog = 10_000
 
@@ -117,7 +119,7 @@ def test_a_queue_that_had_nothing_to_do_saves_no_turns_up():
 
 
 def test_long_jobs_leave_the_other_queue_its_part_of_the_slots():
-    floor = Floor(order_of("weighted", [1, 3]), [10_000, 10_000], 8)
+    floor = Floor(make_order("weighted", [1, 3]), [10_000, 10_000], 8)
     long = floor.stands[0]
 
     floor.work(1000, pick=lambda running: next(place for place, stand in enumerate(running) if stand is not long))
@@ -126,7 +128,7 @@ def test_long_jobs_leave_the_other_queue_its_part_of_the_slots():
 
 
 def test_strict_order_goes_by_weight_and_then_by_place():
-    floor = Floor(order_of("strict", [1, 5, 1, 5]), [3] * 4, 2)
+    floor = Floor(make_order("strict", [1, 5, 1, 5]), [3] * 4, 2)
 
     assert floor.work(12) == [1] * 3 + [3] * 3 + [0] * 3 + [2] * 3
 
@@ -180,7 +182,7 @@ def test_weighted_order_starves_nobody_and_loses_no_marker(make_queue: MakeQueue
 
     for _ in range(10):
         for queue in others:
-            assert queue.wait(queue.enqueue({"task": "note"}), 5)
+            assert queue.wait(queue.enqueue({"task": "note"}), 60)
     is_over = True
     until(lambda: not busy.places().get("pending") and not busy.places().get("processing"))
 
@@ -206,7 +208,7 @@ def test_strict_order_loses_no_marker(make_queue: MakeQueue, crew: Crew) -> None
 def test_a_full_worker_takes_the_marker_of_none(make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
     first, second = make_queue(), make_queue()
     for queue in (first, second):
-        queue.task(name="hold")(gate.wait)
+        gate.task(queue, in_thread=True)
     first.enqueue({"task": "hold"})
     crew.start(first, second, order="weighted", concurrency=1, promotes=False)
     until(lambda: first.places().get("processing"))

@@ -11,8 +11,9 @@ import pytest
 
 from schedq import Discard, Exponential, Fixed, JobFailed, NewJob, Retry, Snooze
 from tests.doors import Handle
+from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, until
+from tests.worker.crew import Crew
 
 
 def delayed(queue: Handle, job_id: str) -> dict[str, str]:

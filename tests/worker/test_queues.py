@@ -13,7 +13,8 @@ import pytest
 from schedq import Fixed
 from tests.conftest import MakeQueue
 from tests.doors import Handle
-from tests.worker.crew import Crew, Gate, asked, frozen, until
+from tests.waiting import until
+from tests.worker.crew import Crew, Gate, asked, frozen
 
 
 def until_blocked(queue: Handle, workers: int = 1) -> None:
@@ -91,7 +92,7 @@ def test_paused_workers_claim_nothing_and_resume_wakes_them_at_once(
 
     with queue.server.requests() as requests:
         until(lambda: asked(requests, queue, "promote"))  # which may set the marker
-        monkeypatch.setattr("schedq.promoter._LONGEST_SLEEP_S", 30)
+        monkeypatch.setattr("schedq.background.promoter._LONGEST_SLEEP_S", 30)
         time.sleep(1.3)  # the last sleep of a second is over; it is not the promoter that wakes them
     assert times == []
     assert not asked(requests, queue, "claim")
@@ -103,10 +104,7 @@ def test_paused_workers_claim_nothing_and_resume_wakes_them_at_once(
 
 
 def test_what_runs_when_a_queue_is_paused_runs_on(queue: Handle, crew: Crew, gate: Gate) -> None:
-    @queue.task
-    async def hold() -> str:
-        await gate.passed()
-        return "done"
+    hold = gate.task(queue)
 
     crew.start(queue)
     job = hold.enqueue()
@@ -115,7 +113,7 @@ def test_what_runs_when_a_queue_is_paused_runs_on(queue: Handle, crew: Crew, gat
     queue.pause()
     gate.open()
 
-    assert job.result(60) == "done"
+    assert job.result(60) == "held"
     queue.resume()
 
 
@@ -124,7 +122,7 @@ def test_queues_are_served_in_strict_order(make_queue: MakeQueue, crew: Crew, ga
     ran: list[str] = []
     for name, queue in (("first", first), ("second", second)):
         queue.task(name="note")(lambda name=name: ran.append(name))
-    first.task(name="hold")(gate.wait)
+    gate.task(first, in_thread=True)
     first.enqueue({"task": "hold"})
     crew.start(first, second, concurrency=1)
     until(lambda: first.places().get("processing"))
@@ -189,7 +187,7 @@ def test_a_job_that_a_full_worker_cannot_take_is_taken_by_another_at_once(
     queues = [make_queue(), make_queue()]
     ran = threading.Event()
     for queue in queues:
-        queue.task(name="hold")(gate.wait)
+        gate.task(queue, in_thread=True)
         queue.task(name="note")(ran.set)
     queues[0].enqueue({"task": "hold"})
     crew.start(*queues, concurrency=1, promotes=False)
@@ -207,7 +205,7 @@ def test_a_marker_that_a_worker_takes_as_it_gets_full_is_put_back(
 ) -> None:
     first, second = make_queue(), make_queue()
     ran = threading.Event()
-    first.task(name="hold")(gate.wait)
+    gate.task(first, in_thread=True)
     second.task(name="note")(ran.set)
     full = crew.start(first, second, concurrency=1, promotes=False)
     until_blocked(first)

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from schedq import Queue, UsageError
-from schedq.link import Outage
-from schedq.service import run_promoters
+from schedq.background.reconnecting_client import Availability
+from schedq.worker.process import run_promoters
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.servers import Server
+from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Gate, broken_laws, until
+from tests.worker.crew import Crew, Gate, broken_laws
 
 Acl = Callable[..., None]
 REFUSALS = {
@@ -178,12 +179,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     class Clock:
         now = 100.0
 
-    monkeypatch.setattr("schedq.link.monotonic", lambda: Clock.now)
+    monkeypatch.setattr("schedq.background.reconnecting_client.monotonic", lambda: Clock.now)
     return Clock
 
 
 def test_a_lasting_outage_tells_its_reason_once_a_minute(logs: Logs, clock: Any) -> None:
-    outage = Outage("redis://here")
+    outage = Availability("redis://here")
     for _ in range(1300):
         outage.lost("pump", ConnectionError("refused"))
         clock.now += 0.1
@@ -196,7 +197,7 @@ def test_a_lasting_outage_tells_its_reason_once_a_minute(logs: Logs, clock: Any)
 
 
 def test_a_lasting_outage_tells_another_reason(logs: Logs, clock: Any) -> None:
-    outage = Outage("redis://here")
+    outage = Availability("redis://here")
     outage.lost("pump", ConnectionError("the server closed the connection"))
     clock.now += 0.1
     for _ in range(50):
@@ -211,13 +212,13 @@ def test_a_lasting_outage_tells_another_reason(logs: Logs, clock: Any) -> None:
 
 
 def test_an_outage_in_which_nobody_answers_says_so(logs: Logs, clock: Any) -> None:
-    Outage("redis://here").lost("pump", TimeoutError())
+    Availability("redis://here").lost("pump", TimeoutError())
 
     assert logs() == ["WARNING redis://here: lost (no answer in time); trying again until it is back"]
 
 
 def test_reasons_that_are_never_the_same_are_no_flood(logs: Logs, clock: Any) -> None:
-    outage = Outage("redis://here")
+    outage = Availability("redis://here")
     for number in range(590):
         outage.lost("pump", ConnectionError(f"refused {number}"))
         clock.now += 0.1

@@ -11,8 +11,9 @@ import pytest
 
 from schedq import Fixed, JobFailed, current_job
 from tests.doors import Handle
+from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Gate, asked, until
+from tests.worker.crew import Crew, Gate, asked
 
 
 class Meter:

@@ -10,8 +10,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from schedq import current_job
-from schedq.service import run_promoters, run_worker
 from schedq.worker import Worker
+from schedq.worker.process import run_promoters, run_worker
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.worker.conftest import Logs

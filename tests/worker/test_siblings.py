@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from schedq.ids import new_request
-from schedq.operations import attempts
+from schedq.model.ids import new_request
+from schedq.transitions import claim
 from schedq.worker import siblings
 from schedq.worker.siblings import SIBLINGS, Board, Share, Siblings
 from tests.doors import Handle
@@ -131,6 +131,6 @@ def test_a_claim_takes_its_share_of_few_jobs_and_of_many_all_it_has_room_for(
 ):
     queue.enqueue_many(range(waiting))
 
-    got = queue._ask(attempts.claim(queue.settings, new_request(), 10, share=share))
+    got = queue._ask(claim.claim(queue.settings, new_request(), 10, share=share))
 
     assert (len(got.jobs), got.has_more) == (taken, waiting > taken)

@@ -10,8 +10,9 @@ from schedq import Snooze, UsageError, current_job
 from schedq.worker import Worker
 from tests.conftest import MakeQueue
 from tests.doors import Handle
+from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Gate, frozen, until
+from tests.worker.crew import Crew, Gate, frozen
 
 
 @pytest.fixture(autouse=True)
@@ -23,15 +24,7 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
 def test_stop_waits_for_what_runs_and_claims_no_more(queue: Handle, crew: Crew, gate: Gate, kind: str) -> None:
-    async def hold() -> str:
-        await gate.passed()
-        return "done"
-
-    def hold_plain() -> str:
-        gate.wait()
-        return "done"
-
-    task = queue.task(name="hold")(hold if kind == "async" else hold_plain)
+    task = gate.task(queue, in_thread=kind == "plain")
     post = crew.start(queue, concurrency=1)
     running = task.enqueue()
     until(lambda: queue.places().get("processing"))
@@ -71,37 +64,26 @@ def test_what_runs_longer_than_the_grace_is_given_back_next_in_line(
     assert [line for line in logs() if "gives back 3 jobs that still run" in line]
 
 
-def test_a_second_stop_gives_back_at_once(queue: Handle, crew: Crew, gate: Gate) -> None:
-    @queue.task
-    async def hold() -> None:
-        await gate.passed()
-
+@pytest.mark.parametrize(
+    ("asks", "error"),
+    [(["stop", "stop"], None), (["cancel"], asyncio.CancelledError)],
+    ids=["stopped again", "cancelled"],
+)
+def test_a_worker_that_is_to_go_at_once_gives_back_at_once(
+    queue: Handle, crew: Crew, gate: Gate, asks: list[str], error: type[BaseException] | None
+) -> None:
+    hold = gate.task(queue)
     post = crew.start(queue, grace=60)
     job = hold.enqueue()
     until(lambda: queue.places().get("processing"))
 
-    post.stop()
-    assert post.is_working
-    post.stop()
+    for ask in asks:
+        assert post.is_working
+        getattr(post, ask)()
     post.join()
 
     assert queue.places() == {"pending": [job.id]}
-
-
-def test_a_cancelled_worker_gives_back_at_once(queue: Handle, crew: Crew, gate: Gate) -> None:
-    @queue.task
-    async def hold() -> None:
-        await gate.passed()
-
-    post = crew.start(queue, grace=60)
-    job = hold.enqueue()
-    until(lambda: queue.places().get("processing"))
-
-    post.cancel()
-    post.join()
-
-    assert queue.places() == {"pending": [job.id]}
-    assert isinstance(post.error, asyncio.CancelledError)
+    assert (type(post.error) if post.error else None) is error
     post.error = None
 
 
@@ -185,11 +167,7 @@ def test_a_job_that_was_asked_to_stop_ends_cancelled_when_its_worker_goes(
     make_queue: MakeQueue, crew: Crew, gate: Gate
 ) -> None:
     queue = make_queue()
-
-    @queue.task
-    async def hold() -> None:
-        await gate.passed()
-
+    hold = gate.task(queue)
     post = crew.start(queue, grace=0)
     job = hold.enqueue()
     until(lambda: queue.places().get("processing"))
@@ -205,7 +183,7 @@ def test_jobs_that_a_claim_brings_after_the_stop_are_given_back(queue: Handle, c
     ran: list[int] = []
     queue.task(name="run")(lambda: ran.append(1))
     post = crew.start(queue, promotes=False)
-    until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry))
+    until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready))
     queue.pause()
     job_id = queue.enqueue({"task": "run"})
     queue.redis.delete(queue.keys.paused)
@@ -213,7 +191,7 @@ def test_jobs_that_a_claim_brings_after_the_stop_are_given_back(queue: Handle, c
     with frozen(queue.server):
         post.look()
         post.stop()
-        until(lambda: not post.do(lambda: post.worker.slots.is_any_hungry))
+        until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready))
     post.join()
 
     assert queue.places() == {"pending": [job_id]}

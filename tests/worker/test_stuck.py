@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from schedq import JobCancelled, JobFailed, current_job
-from schedq.job import ClaimedJob
 from schedq.metrics import StuckCollector
-from schedq.monitor.health import Watch
-from schedq.operations.directory import WorkerRecord
+from schedq.metrics.health import HealthProbe
+from schedq.model.records import ClaimedJob
+from schedq.transitions.heartbeat import WorkerRecord
 from tests.doors import Handle
+from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Gate, Post, until
+from tests.worker.crew import Crew, Gate, Post
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second of these waits passes in a twentieth of one."""
     monkeypatch.setattr("schedq.worker.stuck._FIRST_WAIT_S", 0.05)
     monkeypatch.setattr("schedq.worker.worker._LEAST_PATIENCE_S", 0.05)
-    monkeypatch.setattr("schedq.worker.runner._THREAD_PATIENCE_S", 0.1)
+    monkeypatch.setattr("schedq.worker.executor._THREAD_PATIENCE_S", 0.1)
     monkeypatch.setattr("schedq.worker.heartbeat._LEAST_REST_S", 0.05)
 
 
@@ -178,7 +179,7 @@ def test_an_async_handler_that_never_ends_is_stuck_and_its_job_is_settled_withou
 
     gate.open()
     until(lambda: not post.worker.stuck)
-    assert [line for line in logs() if "swallow has ended after all" in line]
+    until(lambda: [line for line in logs() if "swallow has ended after all" in line])
 
 
 @pytest.mark.usefixtures("_hasty")
@@ -200,20 +201,20 @@ def test_when_all_slots_are_stuck_everybody_hears_of_it_until_they_are_free_agai
 
     task = queue.task(name="render", timeout=0.05, max_attempts=1)(render if kind == "plain" else arender)
     ok = queue.task(name="ok")(lambda: "ok")
-    watch = Watch()
-    post = crew.start(queue, concurrency=2, grace=0.2, observers=[watch])
-    watch.over(post.worker)
+    probe = HealthProbe()
+    post = crew.start(queue, concurrency=2, grace=0.2, observers=[probe])
+    probe.attach(post.worker)
     jobs = [task.enqueue(number) for number in range(2)]
     for job in jobs:
         with pytest.raises(JobFailed, match="timed out"):
             job.result(20)
     waiting = ok.enqueue()
 
-    held = until(lambda: [reason for reason in watch.health().ails if "render" in reason])
+    held = until(lambda: [reason for reason in probe.health().failures if "render" in reason])
     assert held[0].startswith(f"all 2 slots are held by handlers that do not end: render of queue {queue.name} (timed")
-    assert not watch.health().is_well
-    assert {slot["job_id"] for slot in watch.health().facts["slots"]["stuck"]} == {job.id for job in jobs}
-    assert _series(watch) == {(queue.name, "render"): 2.0}
+    assert not probe.health().is_healthy
+    assert {slot["job_id"] for slot in probe.health().facts["slots"]["stuck"]} == {job.id for job in jobs}
+    assert _series(probe) == {(queue.name, "render"): 2.0}
     why = until(lambda: (found := queue.inspector.why(waiting.id)).reason == "all_stuck" and found)
     assert "all 2 slots of 1 worker that could run it are stuck: render did not end when told to" in why.text
     found = record(queue, post)
@@ -226,18 +227,18 @@ def test_when_all_slots_are_stuck_everybody_hears_of_it_until_they_are_free_agai
     gate.open()
 
     assert waiting.result(20) == "ok"
-    until(lambda: watch.health().is_well)
+    until(lambda: probe.health().is_healthy)
     until(lambda: (found := record(queue, post)) is not None and found.stuck == 0)
-    assert _series(watch) == {(queue.name, "render"): 0.0}
+    assert _series(probe) == {(queue.name, "render"): 0.0}
     assert [line for line in logs() if line.startswith("WARNING") and "slots are free again" in line]
     count = len(said())
-    assert len([line for line in logs() if "render has ended after all" in line]) == 2
+    until(lambda: len([line for line in logs() if "render has ended after all" in line]) == 2)
     until(lambda: queue.inspector.why(waiting.id).reason == "completed")
     assert len(said()) == count
 
 
-def _series(watch: Watch) -> dict[tuple[str, str], float]:
-    (family,) = _COLLECTORS.setdefault(id(watch), StuckCollector(lambda: watch.stuck)).collect()
+def _series(probe: HealthProbe) -> dict[tuple[str, str], float]:
+    (family,) = _COLLECTORS.setdefault(id(probe), StuckCollector(lambda: probe.stuck)).collect()
     return {(sample.labels["queue"], sample.labels["task"]): sample.value for sample in family.samples}
 
 
@@ -249,13 +250,13 @@ def test_a_stuck_slot_beside_free_ones_is_told_and_is_no_reason_against_the_work
     queue: Handle, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
     task = queue.task(name="render", timeout=0.05, max_attempts=1)(gate.wait)
-    watch = Watch()
-    post = crew.start(queue, concurrency=2, observers=[watch])
-    watch.over(post.worker)
+    probe = HealthProbe()
+    post = crew.start(queue, concurrency=2, observers=[probe])
+    probe.attach(post.worker)
     job = task.enqueue()
     until(lambda: post.worker.stuck)
 
-    assert watch.health().is_well
+    assert probe.health().is_healthy
     until(lambda: (found := record(queue, post)) is not None and found.stuck == 1 and not found.is_stuck)
     (line,) = [line for line in logs() if "does not end" in line]
     assert line.startswith(f"WARNING job {job.id}: render does not end (timed out ")

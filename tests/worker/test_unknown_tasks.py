@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from schedq import JobFailed
-from schedq.operations import upkeep
+from schedq.model import settings
 from tests.conftest import MakeQueue
 from tests.doors import Handle
+from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, until
+from tests.worker.crew import Crew
 
 
 def about(logs: Logs, words: str) -> list[str]:
@@ -66,13 +67,13 @@ def test_a_worker_that_has_the_task_gets_it_and_nothing_is_left_of_that(queue: H
 def test_it_is_learnt_that_another_worker_has_the_task(
     queue: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(settings, "HEARTBEAT_S", 0.1)
     queue.task(name="send")(lambda: None)
     first = crew.start(queue)
     newer = Handle(type(queue.queue)(queue.name, redis=queue.server.unix_url), queue.server, queue._loop)
     newer.task(name="resize")(lambda: "resized")
     queue.enqueue({"task": "scan"})
-    unknown = first.worker._stations[0].pump.unknown
+    unknown = first.worker._queue_workers[0].fetcher.dispatcher.unknown
     until(lambda: unknown.is_curious)
     assert not unknown._elsewhere
 

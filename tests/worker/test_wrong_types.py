@@ -1,4 +1,4 @@
-"""Another program's data under a queue's keys: what comes of it for others. (All keys, all types: tests/bad_input.)"""
+"""Another program's data under a queue's keys: what comes of it for others. (All: tests/stories/bad_input.)"""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import time
 
 from tests.conftest import MakeQueue
 from tests.doors import Handle
+from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, until
+from tests.worker.crew import Crew
 
 
 def test_a_queue_that_refuses_claims_does_not_keep_the_queues_after_it_waiting(

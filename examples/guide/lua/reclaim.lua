@@ -1,7 +1,8 @@
 --[[
 Put claims that are older than the visibility timeout back to `pending`.
 
-A worker that died before it wrote `claimed_at_ms` is found by the age of the job, after twice the time.
+A worker that died before it wrote `claimed_at_ms` is found by the age of the job, after twice the time. The time of an
+earlier attempt's end counts as well: until a worker has noted its claim, the hash still has the claim before it.
 
 KEYS  1 processing (list)  2 pending (list)
 ARGV  1 prefix of the jobs' keys  2 now, ms  3 visibility timeout, ms
@@ -10,11 +11,12 @@ Returns  the ids that were put back
 local now, visibility = tonumber(ARGV[2]), tonumber(ARGV[3])
 local taken_back = {}
 for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
-  local times = redis.call('HMGET', ARGV[1] .. id, 'claimed_at_ms', 'enqueued_at_ms')
-  local claimed, enqueued = tonumber(times[1] or ''), tonumber(times[2] or '')
+  local times = redis.call('HMGET', ARGV[1] .. id, 'claimed_at_ms', 'reclaimed_at_ms', 'last_error_at_ms', 'enqueued_at_ms')
+  local claimed, enqueued = tonumber(times[1] or ''), tonumber(times[4] or '')
   local is_stuck
   if claimed then
-    is_stuck = now - claimed > visibility
+    local since = math.max(claimed, tonumber(times[2] or '') or 0, tonumber(times[3] or '') or 0)
+    is_stuck = now - since > visibility
   else
     is_stuck = enqueued and now - enqueued > 2 * visibility
   end

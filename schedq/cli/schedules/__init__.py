@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
-from schedq.cli.schedules.filling import backfill
-from schedq.cli.schedules.looking import ls, upcoming
-from schedq.cli.schedules.registering import upsert
-from schedq.cli.schedules.showing import show_one
-from schedq.cli.schedules.steering import pause, resume, rm, trigger
+from schedq.cli.lazy_group import LazyGroup
 
-
-class _InOrder(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Looking first, then acting."""
-        return list(self.commands)
+_TABLE: Final = {
+    "ls": ("schedules.show:ls", "List the schedules of a queue."),
+    "show": ("schedules.show:show_one", "Show all that is stored of one schedule."),
+    "next": ("schedules.show:upcoming", "Show the next slots of a schedule."),
+    "pause": ("schedules.control:pause", "Let schedules have no slots."),
+    "resume": ("schedules.control:resume", "Let paused schedules go on from now."),
+    "trigger": ("schedules.control:trigger", "Make a job of schedules now."),
+    "rm": ("schedules.control:rm", "Delete schedules."),
+    "backfill": ("schedules.control:backfill", "Enqueue the slots of a past time."),
+    "upsert": ("schedules.control:upsert", "Write the schedules of an application's code."),
+}
+"""Commands that show something first, then those that change something."""
 
 
 @click.group(
-    cls=_InOrder,
-    short_help="Look at schedules and steer them.",
+    cls=LazyGroup,
+    table=_TABLE,
     epilog="""\b
 Examples:
   schedq schedules ls --queue emails
@@ -28,7 +33,3 @@ Examples:
 )
 def schedules() -> None:
     """The schedules of a queue: each makes one job per slot, by a cron expression or an interval."""
-
-
-for command in (ls, show_one, upcoming, pause, resume, trigger, rm, backfill, upsert):
-    schedules.add_command(command)

@@ -1,21 +1,57 @@
-"""`schedq top`: a live screen of the queues, or of one."""
+"""`schedq top`: a live screen of the queues, or of one, and the terminal that shows it."""
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import sys
-from contextlib import ExitStack
+import termios
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
+from types import FrameType
+from typing import Final
 
 import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.segment import SegmentLines
+from rich.text import Text
 
-from schedq.cli import show
-from schedq.cli.options import json_option, redis_option
-from schedq.cli.queues import all_names, must_be_known, visited
-from schedq.cli.typed import QUEUE_NAME
+from schedq.cli import output
+from schedq.cli.params import QUEUE_NAME, json_option, redis_option
+from schedq.cli.queues import all_names, must_be_known, open_queue
+from schedq.cli.top.app import App, OneQueue, Queues
+from schedq.model import escaping
+from schedq.model.times import monotonic
+
+_PRINTED: Final = 60
+"""Lines of a screen that is printed: as much as there is to see."""
+_BELOW: Final = 2
+"""Lines of a terminal that the status line and the cursor take."""
+_SEQUENCE_S: Final = 0.05
+"""What follows an escape so soon belongs to it: no finger is as quick."""
+_MOST: Final = 64
+_NAMED: Final = {
+    b"\x1b[A": "up",
+    b"\x1bOA": "up",
+    b"\x1b[B": "down",
+    b"\x1bOB": "down",
+    b"\x1b[C": "enter",
+    b"\x1bOC": "enter",
+    b"\x1b[D": "back",
+    b"\x1bOD": "back",
+    b"\x1b": "back",
+    b"\x7f": "back",
+    b"\x08": "back",
+    b"\r": "enter",
+    b"\n": "enter",
+}
+_ENDINGS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command(
-    short_help="A live screen: throughput, depths, lateness, workers, slow and failing tasks.",
     epilog="""\b
 Examples:
   schedq top
@@ -34,13 +70,7 @@ Examples:
 )
 @redis_option
 @json_option
-def top(
-    name: str | None,
-    once: bool,  # noqa: FBT001 - click passes flags by name
-    interval: float,
-    redis_url: str | None,
-    as_json: bool,  # noqa: FBT001
-) -> None:
+def top(name: str | None, once: bool, interval: float, redis_url: str | None, as_json: bool) -> None:
     """A live screen of the queue NAME, else of all queues, of which one can be opened.
 
     Keys: p pauses and resumes, r requeues failed jobs, w d x f c list the jobs that are pending, delayed, running,
@@ -50,27 +80,125 @@ def top(
     """
     with ExitStack() as stack:
         names = [name] if name is not None else all_names(redis_url)
-        queues = [stack.enter_context(visited(one, redis_url)) for one in names]
+        queues = [stack.enter_context(open_queue(one, redis_url)) for one in names]
         if name is not None:
             must_be_known(queues[0], redis_url)
         if as_json:
             found = [asdict(queue.inspector.pulse()) for queue in queues]
-            show.out_json(found[0] if name is not None else {"queues": found})
+            output.show_json(found[0] if name is not None else {"queues": found})
             return
-        from schedq.cli.top.desk import Desk, OneQueue, Queues
-
-        desk = Desk()
-        desk.open(OneQueue(desk, queues[0]) if len(queues) == 1 else Queues(desk, queues))
+        screen = OneQueue(queues[0]) if len(queues) == 1 else Queues(queues)
         if once:
-            desk.views[-1].look()
-            show.out(desk.views[-1].draw(_PRINTED))
+            screen.look()
+            output.show(screen.draw(_PRINTED))
         elif not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise click.UsageError("the live screen needs a terminal; --once prints one, --json is for programs")
         else:
-            from schedq.cli.top.live import run
-
-            run(desk, interval)
+            _run(App(screen), interval)
 
 
-_PRINTED = 60
-"""Lines of a screen that is printed: as much as there is to see."""
+class _HungUpError(Exception):
+    """The terminal was closed."""
+
+
+@contextmanager
+def _single_keys() -> Iterator[None]:
+    """Read single keys without echo; Ctrl-C keeps working. SIGTERM and SIGHUP restore the terminal too."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    handlers = {number: signal.signal(number, _exit_on_signal) for number in _ENDINGS}
+    try:
+        now = termios.tcgetattr(fd)
+        now[3] &= ~(termios.ICANON | termios.ECHO)
+        # No Ctrl-Z: a stopped process would leave the terminal in this mode.
+        now[6][termios.VSUSP] = b"\0"
+        termios.tcsetattr(fd, termios.TCSADRAIN, now)
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _exit_on_signal(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+class _Keyboard:
+    """Standard input, key by key."""
+
+    def __init__(self) -> None:
+        self._fd = sys.stdin.fileno()
+        self._ahead = b""
+
+    def pressed(self, wait_s: float) -> str | None:
+        """The next key, by its name or as a character; None if none is pressed in `wait_s` seconds.
+
+        Raises:
+            _HungUpError: the terminal was closed.
+        """
+        found = self._byte(wait_s)
+        if found == b"\x1b":
+            following = self._byte(_SEQUENCE_S)
+            if following in (b"[", b"O"):
+                found += following + self._rest()
+            elif following is not None:
+                self._ahead = following
+        return None if found is None else _NAMED.get(found) or found.decode(errors="replace")
+
+    def _byte(self, wait_s: float) -> bytes | None:
+        if self._ahead:
+            found, self._ahead = self._ahead, b""
+            return found
+        if not select.select([self._fd], [], [], max(0.0, wait_s))[0]:
+            return None
+        try:
+            found = os.read(self._fd, 1)
+        except OSError as error:
+            raise _HungUpError from error
+        if not found:
+            raise _HungUpError
+        return found
+
+    def _rest(self) -> bytes:
+        """The rest of an escape sequence, up to its final letter or tilde."""
+        found = b""
+        while len(found) < _MOST and (byte := self._byte(_SEQUENCE_S)) is not None:
+            found += byte
+            if byte.isalpha() or byte == b"~":
+                break
+        return found
+
+
+def _run(app: App, interval_s: float) -> None:
+    """Show the screens until `q`, Ctrl-C, SIGTERM or SIGHUP; then restore the terminal."""
+    console = output.Console()
+    with (
+        suppress(KeyboardInterrupt, _HungUpError),
+        _single_keys(),
+        Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
+    ):
+        keyboard = _Keyboard()
+        while not app.is_over:
+            app.look()
+            live.update(_screen(app, console), refresh=True)
+            _handle_keys(keyboard, app, live, console, 0.0 if app.is_working else interval_s)
+
+
+def _handle_keys(keyboard: _Keyboard, app: App, live: Live, console: output.Console, seconds: float) -> None:
+    """Handle keys for `seconds`, or until one opens another screen or starts work."""
+    ends_at = monotonic() + seconds
+    while (key := keyboard.pressed(ends_at - monotonic())) is not None:
+        screen = app.screens[-1]
+        app.press(key)
+        if app.is_over or app.is_working or app.screens[-1] is not screen or key in ("up", "down", " "):
+            return
+        live.update(_screen(app, console), refresh=True)
+
+
+def _screen(app: App, console: output.Console) -> RenderableType:
+    """The screen, cut to the terminal, above the status line."""
+    lines = max(1, console.size.height - _BELOW)
+    shown = console.render_lines(app.screens[-1].draw(lines), console.options.update(height=None), pad=False)
+    status = Text(escaping.harmless(app.status), style="reverse", no_wrap=True, overflow="ellipsis")
+    return Group(SegmentLines(shown[:lines], new_lines=True), *[""] * (lines - len(shown)), status)

@@ -1,0 +1,57 @@
+"""Former public names. Each works as before, and warns with the new name when it is used."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any, Final
+
+
+class RenamedMethod:
+    """The former name of a method."""
+
+    def __init__(self, new: str) -> None:
+        self._new = new
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, thing: object, owner: type) -> Any:
+        return partial(self._call, owner if thing is None else thing, owner.__name__)
+
+    def _call(self, thing: object, owner: str, *args: Any, **kwargs: Any) -> Any:
+        warnings.warn(f"{owner}.{self._name} is now {owner}.{self._new}", DeprecationWarning, stacklevel=2)
+        return getattr(thing, self._new)(*args, **kwargs)
+
+
+class QueueAliases:
+    """Former names in `Queue` and `AsyncQueue`."""
+
+    learn_settings = RenamedMethod("load_settings")
+    visiting = RenamedMethod("for_operator")
+
+
+class JobAliases:
+    """Former names in `Job`."""
+
+    __slots__ = ()
+    await_ = RenamedMethod("await_end")
+
+
+class WorkerAliases:
+    """Former names in `Worker`."""
+
+    stir = RenamedMethod("wake")
+    vitals = RenamedMethod("health")
+
+
+NAMES: Final = {"Step": "TimelineEvent", "Vital": "QueueHealth"}
+"""Former names in `schedq` → the names that they have now."""
+
+
+def name_now(name: str) -> str | None:
+    """The name that a former name in `schedq` has now; None if it is none."""
+    now = NAMES.get(name)
+    if now:
+        warnings.warn(f"schedq.{name} is now schedq.{now}", DeprecationWarning, stacklevel=3)
+    return now

@@ -1,0 +1,1 @@
+"""What keeps a queue going next to the handlers: promoter, reclaimer, scheduler, registrar."""

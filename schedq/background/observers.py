@@ -1,0 +1,113 @@
+"""Calls observers, none of which may disturb the work or another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from types import TracebackType
+from typing import Any, Concatenate, Final, ParamSpec
+
+from schedq.logs import log
+from schedq.observer import AttemptFacts, Observer
+
+P = ParamSpec("P")
+
+
+class Observers:
+    """All observers of a worker, notified one after the other.
+
+    Attributes:
+        is_watched: there are any; a caller checks this before it builds what they would be told.
+    """
+
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+        self._all = tuple(observers)
+        self.is_watched = bool(self._all)
+        self._failed: set[tuple[int, str]] = set()
+
+    def has(self, kind: type[Observer]) -> bool:
+        """Whether one of this kind is among them."""
+        return any(isinstance(observer, kind) for observer in self._all)
+
+    def notify(self, event: Callable[Concatenate[Any, P], object], *facts: P.args, **named: P.kwargs) -> None:
+        """Call this method of every observer.
+
+        Args:
+            event: the method, as `Observer.attempt_started`.
+            facts: its arguments.
+            named: none; observers get all by position.
+        """
+        for observer in self._all:
+            try:
+                getattr(observer, event.__name__)(*facts, **named)
+            except BaseException as error:  # noqa: BLE001 - an observer may not disturb the work
+                self.log_failure(observer, event.__name__, error)
+
+    def around(self, attempt: AttemptFacts) -> Around:
+        """What the observers want around a call."""
+        return Around(self._all, attempt, self.log_failure)
+
+    def log_failure(self, observer: Observer, event: str, error: BaseException) -> None:
+        """Log what an observer raised, the first time that this one does so there."""
+        if (id(observer), event) not in self._failed:
+            self._failed.add((id(observer), event))
+            name = type(observer).__name__
+            log.error("observer %s: %s failed; further ones are not logged", name, event, exc_info=error)
+
+
+class LoopObservers(Observers):
+    """Tells observers on the worker's event loop what another thread saw, as soon as the loop turns."""
+
+    def __init__(self, observers: Observers, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.is_watched = observers.is_watched
+        self._observers = observers
+        self._loop = loop
+
+    def notify(self, event: Callable[Concatenate[Any, P], object], *facts: P.args, **named: P.kwargs) -> None:
+        """Call this method of every observer, on the worker's loop."""
+        if self.is_watched:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(partial(self._observers.notify, event, *facts, **named))
+
+
+class Around:
+    """What the observers want around one call. No generator: its frames would stand in the handler's traceback."""
+
+    __slots__ = ("_attempt", "_entered", "_log_failure", "_observers")
+
+    def __init__(
+        self,
+        observers: Sequence[Observer],
+        attempt: AttemptFacts,
+        log_failure: Callable[[Observer, str, BaseException], None],
+    ) -> None:
+        self._observers = observers
+        self._attempt = attempt
+        self._log_failure = log_failure
+        self._entered: list[tuple[Observer, AbstractContextManager[object]]] = []
+
+    def __enter__(self) -> None:
+        for observer in self._observers:
+            try:
+                context = observer.around(self._attempt)
+                if context is not None:
+                    context.__enter__()
+                    self._entered.append((observer, context))
+            except BaseException as error:  # noqa: BLE001 - whoever watches may not disturb
+                self._log_failure(observer, "around", error)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for observer, context in reversed(self._entered):
+            try:
+                context.__exit__(kind, error, trace)
+            except BaseException as problem:  # noqa: BLE001 - whoever watches may not disturb
+                if problem is not error:
+                    self._log_failure(observer, "around", problem)
+
+
+NO_OBSERVERS: Final = Observers()

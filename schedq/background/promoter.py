@@ -1,0 +1,236 @@
+"""Moves due jobs to where workers find them and fires schedules, at the millisecond; one process per queue does it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from schedq.background.observers import NO_OBSERVERS, Observers
+from schedq.background.reclaimer import Reclaimer
+from schedq.background.reconnecting_client import LogThrottle, ReconnectingClient, run_forever
+from schedq.background.scheduler import Scheduler
+from schedq.connection.pubsub import PubSub
+from schedq.errors import SchedqError
+from schedq.inspect import samples
+from schedq.model.ids import new_request
+from schedq.model.records import whole
+from schedq.model.settings import Settings
+from schedq.model.times import monotonic
+from schedq.queue.queue import QueueBase
+from schedq.transitions import promote, unwrap
+from schedq.transitions.promote import Part
+
+_LONGEST_SLEEP_S: Final = 1.0
+_FIRST_NEWS_S: Final = 1.0
+"""Seconds in which a worker's first heartbeat is answered, if it is."""
+_UNHEARD_S: Final = 30.0
+"""Seconds without an answer to a heartbeat, three of them, after which a reserve looks without being called."""
+_CLAIM_S: Final = 0.05
+"""Seconds in which a woken worker claims. One whose event loop is blocked does not, so another is woken after that."""
+_MOST_WOKEN: Final = 10
+"""Workers woken so for the same jobs; nobody may be able to claim them."""
+
+
+class Promoter:
+    """The sleeper of one queue.
+
+    The leader holds the queue's promoter lease. It sleeps until the earliest due instant, hears of earlier ones on the
+    `due` channel, and looks at least once a second. The first standby looks about when the leader's lease may have
+    ended, the second often enough to follow the first, and all the rest together once in 10 s.
+
+    Args:
+        settings: to go by, if not the queue's.
+        refresh: awaited before anything is judged by the settings; it may call `use`.
+        observers: notified of what it takes back.
+        hears: it is told by `step_in` what each heartbeat of its worker heard: as a reserve it asks nothing itself.
+
+    Attributes:
+        id: names this process in the promoter lease.
+        is_leader: it holds the promoter lease.
+        part: what it was when it looked last; none before.
+        has_looked: set once Redis has let it look.
+    """
+
+    def __init__(
+        self,
+        queue: QueueBase,
+        client: ReconnectingClient,
+        settings: Settings | None = None,
+        refresh: Callable[[], Awaitable[None]] | None = None,
+        observers: Observers = NO_OBSERVERS,
+        *,
+        hears: bool = False,
+    ) -> None:
+        self.id = new_request()
+        self.is_leader = False
+        self.part = Part.NONE
+        self.has_looked = asyncio.Event()
+        self._settings = settings or queue.settings
+        self._client = client
+        self._reclaimer = Reclaimer(self._settings, client, refresh, observers)
+        self._scheduler = Scheduler(self._settings, client)
+        self._subscription = PubSub(queue.address, queue.settings, "-due")
+        self._losses = client.availability.losses
+        self._woken = asyncio.Event()
+        self._hears = hears
+        self._heard: Part | None = None
+        self._heard_at = monotonic()
+        self._is_called = False
+        self._seen_ms = 0
+        self._seen_at = 0.0
+        self._due_at = monotonic()
+        self._wakes_at_ms: int | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._wakings = 0  # that may follow soon, for what came to `pending` last
+        self._woken_for = ""
+        self._samples_at = 0.0
+        self._throttle = LogThrottle()
+
+    async def run(self) -> None:
+        """Work until cancelled.
+
+        Raises:
+            UsageError: Redis refuses for a reason that does not pass with time.
+        """
+        try:
+            await self._wait_for_news()
+            await run_forever(f"queue {self._settings.name}: promoter", self._turn)
+        finally:
+            self._silence()
+            await self._subscription.aclose()
+
+    def use(self, settings: Settings) -> None:
+        """Go by other settings from now on."""
+        self._settings = self._reclaimer.settings = self._scheduler.settings = settings
+
+    def step_in(self, vacancy: Part) -> None:
+        """A heartbeat heard that this part is to be taken: look at once, if it is better than its own."""
+        self._heard_at = monotonic()
+        is_first, self._heard = self._heard is None, vacancy
+        self._is_called = Part.NONE < vacancy < self.part
+        if is_first or self._is_called:
+            self._woken.set()
+
+    async def _turn(self) -> float:
+        await self._sleep(await self._step())
+        return 0.0
+
+    async def _step(self) -> float:
+        """Look once; returns how many seconds to sleep."""
+        # What is announced from here on may be missing in what the look finds, so it is remembered.
+        self._woken.clear()
+        self._silence()
+        asked_at = monotonic()
+        promotion = await self._look()
+        self.has_looked.set()
+        self._seen_ms, self._seen_at = promotion.now_ms, monotonic()
+        self._reclaimer.notice(promotion.now_ms, asked_at, asked_at - self._due_at)
+        self.part = promotion.part
+        if not promotion.is_leader:
+            await self._stand_by()
+            if self._hears and self.part is Part.RESERVE:
+                await self._wait_to_be_called(promotion.wait_ms / 1000)
+                return 0.0
+            return promotion.wait_ms / 1000
+        if not self.is_leader or self._losses != self._client.availability.losses:
+            await self._take_over()
+            return _LONGEST_SLEEP_S  # the subscription's first word ends this sleep
+        reclaim_s = await self._reclaimer.look(promotion)
+        has_fired, slot_ms = await self._scheduler.look(promotion)
+        self._count_wakings(promotion, has_news=bool(promotion.moved or has_fired or reclaim_s == 0))
+        if promotion.has_more or has_fired:
+            return 0.0
+        wait = _LONGEST_SLEEP_S if reclaim_s is None else min(_LONGEST_SLEEP_S, reclaim_s)
+        if promotion.woken_for and self._wakings:
+            self._wakings -= 1
+            wait = min(wait, _CLAIM_S)
+        for instant in (promotion.next_due_ms, slot_ms):
+            if instant is not None:
+                self._wake_at(instant)
+        return max(0.0, wait)
+
+    async def _wait_for_news(self) -> None:
+        """Let the first heartbeat say whether there is anything to be; many may start at the same time."""
+        if not self._hears:
+            return
+        if self._heard is None:
+            await self._sleep(_FIRST_NEWS_S)
+        if self._heard is Part.NONE:
+            self.part = Part.RESERVE
+            await self._wait_to_be_called(0.0)
+
+    async def _wait_to_be_called(self, seconds: float) -> None:
+        """Sleep until a heartbeat reports a vacancy; or for this long, if no heartbeat is answered."""
+        until = monotonic() + seconds
+        while not self._is_called and (left := max(until, self._heard_at + _UNHEARD_S) - monotonic()) > 0:
+            self._woken.clear()
+            await self._sleep(left)
+        self._is_called = False
+
+    def _count_wakings(self, promotion: promote.Promotion, *, has_news: bool) -> None:
+        """Allow some more when there is news in `pending`: one that blocks may take the marker, and others after it."""
+        if has_news or promotion.woken_for not in ("", self._woken_for):
+            self._wakings = _MOST_WOKEN
+        self._woken_for = promotion.woken_for or self._woken_for
+
+    async def _look(self) -> promote.Promotion:
+        """Promote what is due; the leader has a sample of the queue taken along with that, every 10 s."""
+        look = promote.promote(self._settings, promote.MOST_PROMOTED, self.id)
+        if not self.is_leader or monotonic() < self._samples_at:
+            return await self._client.ask(look)
+        promotion, wait = await self._client.execute([look, samples.take(self._settings, self.id)])
+        if isinstance(wait, SchedqError):  # it must not stand in the way of the rest
+            self._throttle.log(f"queue {self._settings.name}: no sample taken", wait)
+            wait = samples.SPACING_MS / 1000
+        self._samples_at = monotonic() + wait
+        found: promote.Promotion = unwrap(promotion)
+        return found
+
+    async def _take_over(self) -> None:
+        """Listen to `due`, on a new connection: after a loss of Redis the old one may be deaf and not know it."""
+        self._losses = self._client.availability.losses
+        self.is_leader = True
+        await self._subscription.aclose()
+        await self._subscription.subscribe(self._settings.keys.due, self._hear)
+
+    async def _stand_by(self) -> None:
+        if self.is_leader:
+            self.is_leader = False
+            await self._subscription.aclose()
+
+    def _hear(self, message: str) -> None:
+        """A new earliest due instant, or '' after (re)subscribing: something may have been missed."""
+        instant = whole(message)
+        if instant:
+            self._wake_at(instant)
+        else:
+            self._woken.set()
+
+    def _wake_at(self, instant_ms: int) -> None:
+        """End the sleep when Redis's clock shows `instant_ms`, unless it ends before."""
+        if self._wakes_at_ms is not None and self._wakes_at_ms <= instant_ms:
+            return
+        self._silence()
+        self._wakes_at_ms = instant_ms
+        # By our monotonic clock: a wall clock may step while we sleep.
+        wait = (instant_ms - self._seen_ms) / 1000 - (monotonic() - self._seen_at)
+        if wait <= _LONGEST_SLEEP_S:
+            self._alarm = asyncio.get_running_loop().call_later(max(0.0, wait), self._woken.set)
+
+    def _silence(self) -> None:
+        self._wakes_at_ms = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    async def _sleep(self, seconds: float) -> None:
+        self._due_at = monotonic() + max(0.0, seconds)
+        if seconds <= 0 or self._woken.is_set():
+            await asyncio.sleep(0)
+            return
+        limit = asyncio.get_running_loop().call_later(seconds, self._woken.set)
+        try:
+            await self._woken.wait()
+        finally:
+            limit.cancel()

@@ -1,0 +1,208 @@
+"""Takes back what dead workers held; the leader of the promoters runs it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from schedq.background.observers import NO_OBSERVERS, Observers
+from schedq.background.reconnecting_client import ReconnectingClient
+from schedq.logs import log
+from schedq.model.settings import HIGH_MEMORY_HISTORY, PROMISED_S, Settings
+from schedq.model.times import monotonic
+from schedq.observer import Observer
+from schedq.transitions import promote, reclaim
+
+_JUMP_MS: Final = 1000
+_ROUTINE_S: Final = 10
+_MORE_S: Final = 1
+"""Seconds until histories are trimmed again if all passes of one look were not enough."""
+_MOST_PASSES: Final = 20
+_LATE: Final = 0.75
+"""Renewal intervals by which a look may be late."""
+_LATEST_S: Final = 2.0
+"""Seconds by which a live worker's renewal may be late, or a quarter of an interval if that is less: its connection may
+have broken unnoticed, so that it is sent again, and its process may be busy."""
+_AGAIN_S: Final = 60.0
+"""Seconds between two warnings about results that are deleted early."""
+_UNWATCHED_S: Final = 2.0
+"""Seconds between two looks in which Redis's clock may have stepped there and back. The leader looks every second, the
+first standby at least every second and a half."""
+_RESUMED_S: Final = 1.0
+"""Seconds in which all that stood still with this process have begun to renew the leases that were due in between."""
+
+
+class Reclaimer:
+    """Sweeps one queue when a lease has ended, when a claim has none, and every 10 s.
+
+    After its own start, when Redis was away or slow, when Redis's clock has jumped, or went unwatched (as by one that
+    stands by rarely and takes over), it rests for one renewal interval and as long as a renewal may be late: live
+    workers then renew first, and only the dead lose their jobs. When its own process stood still, others on its
+    machine may have done so as well; they renew as soon as they go on, so this rest is shorter. A process that stands
+    still again and again, as by C code that keeps the interpreter's lock, sweeps after each of these rests.
+
+    Args:
+        refresh: awaited before each sweep, for one whose settings may be old; it may change them.
+        observers: notified of what was taken back.
+
+    Attributes:
+        settings: to go by from now on.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: ReconnectingClient,
+        refresh: Callable[[], Awaitable[None]] | None = None,
+        observers: Observers = NO_OBSERVERS,
+    ) -> None:
+        self.settings = settings
+        self._observers = observers
+        self._refresh = refresh
+        self._client = client
+        self._rested_from = monotonic()
+        self._resumed_at = -math.inf
+        self._may_rest = True  # it has not rested for its own standing still since it last swept
+        self._losses = client.availability.losses
+        self._last: tuple[int, float, float] | None = None
+        self._routine_at = monotonic()
+        self._offset = -1
+        self._shorten = False
+        self._retention = Retention()
+
+    def notice(self, now_ms: int, asked_at: float, late_s: float = 0.0) -> None:
+        """See whether Redis was away or slow, its clock jumped, or this process stood still.
+
+        Args:
+            now_ms: what Redis's clock has just shown.
+            asked_at: when it was asked, on our monotonic clock.
+            late_s: seconds that this was after the time at which it was to be asked.
+        """
+        answered_at = monotonic()
+        last, self._last = self._last, (now_ms, asked_at, answered_at)
+        gap_s = 0.0 if last is None else asked_at - last[2]
+        was_unwatched = gap_s - max(0.0, late_s) > max(_UNWATCHED_S, _LATE * self.settings.renewal_s)
+        if was_unwatched or self._losses != self._client.availability.losses:
+            self._losses = self._client.availability.losses
+            self._rested_from = answered_at
+        self._notice_own(late_s, gap_s, answered_at - asked_at, answered_at)
+        if last is None or self.settings.clock is not None:
+            return
+        passed_ms = now_ms - last[0]
+        # When exactly it was read is not known: what an answer waited for (a handler may block the loop) is no jump.
+        least_ms, most_ms = (asked_at - last[2]) * 1000, (answered_at - last[1]) * 1000
+        jump_ms = min(0.0, passed_ms - least_ms) + max(0.0, passed_ms - most_ms)
+        if abs(jump_ms) > _JUMP_MS:
+            log.warning("queue %s: Redis's clock jumped by %+.1f s", self.settings.name, jump_ms / 1000)
+            self._rested_from = answered_at
+            self._shorten = jump_ms < 0
+
+    def _notice_own(self, late_s: float, gap_s: float, took_s: float, now: float) -> None:
+        """See whether this process stood still, or the answer took long, which may be this process's fault as well."""
+        renewal_s = self.settings.renewal_s
+        was_slow = took_s > renewal_s
+        if not (was_slow or self._stood_still(late_s, gap_s)):
+            self._may_rest = self._may_rest or now >= self._rests_until()
+        elif self._may_rest:
+            self._may_rest = False
+            self._resumed_at = now
+            if was_slow or late_s > 3 * renewal_s:  # nobody watched Redis's clock for that time, if this is the leader
+                self._rested_from = now
+
+    def _rests_until(self) -> float:
+        """When live workers must have renewed."""
+        renewal_s = self.settings.renewal_s
+        until = max(self._rested_from + renewal_s, self._resumed_at + min(renewal_s, _RESUMED_S))
+        return until + min(renewal_s / 4, _LATEST_S)
+
+    def _stood_still(self, late_s: float, gap_s: float) -> bool:
+        """Whether this process stood still, since it last looked, for so long that a lease may have ended.
+
+        A process that renewed on time and then stood still until a lease ended has lost two thirds of it. With leases
+        that are longer than looks are apart, that makes a look late; with others, only the gap between looks shows it.
+        """
+        renewal_s = self.settings.renewal_s
+        return late_s > _LATE * renewal_s or (renewal_s < 1 and gap_s > 2 * _LATE * renewal_s)
+
+    async def look(self, promotion: promote.Promotion) -> float | None:
+        """Sweep if there is reason to; returns in how many seconds there will be one, or None."""
+        now = monotonic()
+        renewal_s = self.settings.renewal_s
+        if now < (rests_until := self._rests_until()):
+            return min(rests_until - now, renewal_s)  # a longer sleep would look as if the process had stood still
+        self._may_rest = True
+        is_routine = now >= self._routine_at
+        has_ended = promotion.first_lease_end_ms is not None and promotion.first_lease_end_ms <= promotion.now_ms
+        is_due = has_ended or is_routine or promotion.unleased > 0 or self._shorten
+        if is_due and await self._sweep(promotion.now_ms, is_routine=is_routine):
+            return 0.0  # which lease ends next is not known
+        if promotion.first_lease_end_ms is None or has_ended:
+            return None
+        return (promotion.first_lease_end_ms - promotion.now_ms) / 1000
+
+    async def _sweep(self, now_ms: int, *, is_routine: bool) -> bool:
+        """Judge what had ended by `now_ms`; returns whether it took anything back."""
+        if self._refresh is not None:
+            await self._refresh()
+        if is_routine:
+            self._routine_at = monotonic() + _ROUTINE_S
+            self._offset = max(0, self._offset)
+        took_back = False
+        for _ in range(_MOST_PASSES):
+            trips = reclaim.sweep(self.settings, self._offset, shorten=self._shorten, looked_at_ms=now_ms)
+            sweep = await self._client.drive(trips)
+            self._offset = sweep.next_offset
+            self._shorten = False
+            for job_id in sweep.taken_back:
+                fields = {"job_id": job_id, "queue": self.settings.name}
+                if job_id in sweep.failed:
+                    log.error("job %s: lease ended and no attempt is left, failed for good", job_id, extra=fields)
+                else:
+                    log.warning("job %s: lease ended, taken back", job_id, extra=fields)
+            if sweep.taken_back:
+                took_back = True
+                self._observers.notify(Observer.jobs_reclaimed, self.settings.name, sweep.taken_back)
+            if not sweep.has_more:
+                break
+        else:
+            self._routine_at = monotonic() + _MORE_S
+        self._retention.notice(self.settings, sweep)
+        return took_back
+
+
+class Retention:
+    """Watches one queue's completed records; notified of every sweep by the process that makes them."""
+
+    def __init__(self) -> None:
+        self._trimmed = 0
+        self._said_at = -math.inf
+
+    def notice(self, settings: Settings, sweep: reclaim.Sweep) -> None:
+        """Warn if records were trimmed since the last warning, and so early that results can be missed."""
+        is_early = sweep.kept_ms < 1000 * min(settings.completed_ttl, PROMISED_S)
+        has_grown = sweep.trimmed > self._trimmed
+        if not has_grown or not is_early or monotonic() - self._said_at < _AGAIN_S:
+            return
+        self._trimmed, self._said_at = sweep.trimmed, monotonic()
+        log.warning(
+            "queue %s: results are deleted after %.0f s, before completed_ttl (%g s) is over, %s so far: %s",
+            settings.name,
+            sweep.kept_ms / 1000,
+            settings.completed_ttl,
+            f"{sweep.trimmed:,}",
+            _way_out(settings, sweep),
+            extra={"queue": settings.name},
+        )
+
+
+def _way_out(settings: Settings, sweep: reclaim.Sweep) -> str:
+    if sweep.is_memory_high and settings.completed_history > HIGH_MEMORY_HISTORY:
+        return (
+            f"Redis uses more than 80 % of maxmemory, so the queue keeps {HIGH_MEMORY_HISTORY:,} results; "
+            "raise maxmemory, or lower completed_ttl"
+        )
+    return (
+        f"the queue keeps {settings.completed_history:,} results (completed_history); "
+        "raise that, or lower completed_ttl if nobody needs them for so long"
+    )

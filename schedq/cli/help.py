@@ -1,0 +1,72 @@
+"""`schedq help`: the handbook's pages in the terminal."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from itertools import groupby
+
+import click
+from click.shell_completion import CompletionItem
+from rich.markdown import Markdown
+from rich.table import Table
+
+from schedq import handbook
+from schedq.cli import output
+
+
+def _complete(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem]:
+    found = (topic for topic in handbook.topics() if topic.name.startswith(incomplete))
+    return [CompletionItem(topic.name, help=topic.title) for topic in found]
+
+
+@click.command(
+    "help",
+    epilog="""\b
+Examples:
+  schedq help
+  schedq help guarantees
+  schedq help troubleshooting | less""",
+)
+@click.argument("topic", required=False, shell_complete=_complete)
+@click.pass_context
+def show_page(context: click.Context, topic: str | None) -> None:
+    """Show a page of the handbook; without TOPIC, list the pages.
+
+    The options of a command are in its own help: schedq COMMAND --help.
+    """
+    if topic is None:
+        output.show(_contents())
+    elif topic in {page.name for page in handbook.topics()}:
+        output.show_pages(Markdown(_for_terminal(handbook.read(topic)), hyperlinks=False))
+    else:
+        raise click.UsageError(_unknown(topic, context.find_root().command), context)
+
+
+def _contents() -> Table:
+    contents = Table.grid("", "", padding=(0, 3))
+    for section, pages in groupby(handbook.topics(), lambda page: page.section):
+        contents.add_row(f"\n{section}", style="bold")
+        for page in pages:
+            contents.add_row(f"  {page.name}", page.summary.replace("`", ""))
+    return contents
+
+
+def _for_terminal(text: str) -> str:
+    """A page in which a link to another one is the command that shows it."""
+    return re.sub(r"\[([^\]]+)\]\(([\w-]+)\.md(?:#[\w-]+)?\)", r"\1 (`schedq help \2`)", text)
+
+
+def _unknown(topic: str, root: click.Command) -> str:
+    if isinstance(root, click.Group) and topic in root.commands:
+        return f"no page is called {topic!r}; schedq {topic} --help explains the command"
+    names = [page.name for page in handbook.topics()]
+    mentions = {name: handbook.read(name).lower().count(topic.lower()) for name in names}
+    most = sorted(filter(mentions.get, names), key=lambda name: -mentions[name])[:5]
+    if found := get_close_matches(topic, names, n=3) or most:
+        return f"no page is called {topic!r}; did you mean {', '.join(found)}?"
+    return f"no page is called {topic!r}; schedq help lists all"

@@ -1,0 +1,67 @@
+"""A group that imports a command only when it is used, and `schedq completion`, for which it lists them."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+VARIABLE: Final = "_SCHEDQ_COMPLETE"
+_SHELLS: Final = ("bash", "zsh", "fish")
+Table = Mapping[str, tuple[str, str]]
+"""Name of a command → MODULE:FUNCTION that has it, and what it does in one line."""
+
+
+class _Commands(UserDict[str, click.Command]):
+    def __init__(self, table: Table) -> None:
+        super().__init__()
+        self._table = table
+        self.data = dict.fromkeys(table, click.Command(None))
+
+    def __getitem__(self, name: str) -> click.Command:
+        module, _, function = self._table[name][0].partition(":")
+        found = getattr(import_module(f"schedq.cli.{module}"), function or module)
+        assert isinstance(found, click.Command)
+        return found
+
+
+class LazyGroup(click.Group):
+    """Commands in the order of their table, so that those that belong together are listed together."""
+
+    def __init__(self, name: str | None = None, *, table: Table, **more: Any) -> None:
+        super().__init__(name, _Commands(table), **more)
+        self._lines = {name: line for name, (_, line) in table.items()}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._lines.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command, or an option, without importing any command."""
+        names = [CompletionItem(name, help=line) for name, line in self._lines.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.command(
+    epilog="""\b
+Examples, for the shell's start-up file:
+  bash   ~/.bashrc   eval "$(schedq completion bash)"
+  zsh    ~/.zshrc    eval "$(schedq completion zsh)"
+  fish               schedq completion fish > ~/.config/fish/completions/schedq.fish""",
+    no_args_is_help=True,
+)
+@click.argument("shell", type=click.Choice(_SHELLS))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script by which SHELL (bash, zsh or fish) completes commands, options, states and queue names.
+
+    Queue names come from the Redis of --redis, SCHEDQ_REDIS_URL or REDIS_URL, if it answers at once.
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(context.find_root().command, {}, "schedq", VARIABLE).source())

@@ -1,0 +1,208 @@
+"""How things are shown: tables and texts for people, JSON for programs, local times with how far away they are.
+
+What comes from Redis may hold anything, so it is escaped here and never read as markup.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import click
+from rich import console as rich_console
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from schedq.model.escaping import harmless as harmless
+from schedq.model.escaping import harmless_lines as harmless_lines
+
+
+@contextmanager
+def progress_bar(what: str, total: int, *, is_hidden: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on stderr, if that is a terminal; yields a function that takes the count and the total."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=is_hidden or not console.is_terminal) as progress:
+        task = progress.add_task(what, total=max(1, total))
+        yield lambda done, of: progress.update(task, completed=done, total=max(1, of, done))
+
+
+_PIPE_WIDTH: Final = 120
+_LONGEST_WHOLE: Final = 64
+"""Characters of a text that is never cut: the longest that an id may have."""
+
+
+class Console(rich_console.Console):
+    """A console that escapes control characters in every text; only styles reach the terminal."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render as rich does, and escape what rich lets through."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else "\n".join(map(harmless, text.split("\n"))), style, control)
+
+
+def show(*things: RenderableType) -> None:
+    """Print for people: in a terminal as wide as it is and in colour, elsewhere plain, `COLUMNS` or 120 wide."""
+    click.echo(_rendered(*things), nl=False, color=True)
+
+
+def show_pages(*things: RenderableType) -> None:
+    """As `show`, through a pager where there is a terminal that all of it does not fit on."""
+    text, console = _rendered(*things), _console()
+    if console.is_terminal and text.count("\n") >= console.height:
+        click.echo_via_pager(text, color=True)
+    else:
+        click.echo(text, nl=False, color=True)
+
+
+def _rendered(*things: RenderableType) -> str:
+    console = _console()
+    with console.capture() as shown:
+        for thing in things:
+            console.print(thing)
+    # Without the blanks after the last column, which a narrow terminal would wrap.
+    return "\n".join(line.rstrip(" ") for line in shown.get().split("\n"))
+
+
+def width() -> int:
+    """How wide `show` prints."""
+    return _console().width
+
+
+def _console() -> Console:
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPE_WIDTH
+    return console
+
+
+def line(text: str) -> None:
+    """Print one line for people, never wrapped, so that it can be copied."""
+    click.echo(harmless(text))
+
+
+def warn(text: str) -> None:
+    """Print one line on stderr."""
+    click.echo(harmless(f"schedq: {text}"), err=True)
+
+
+def show_json(value: object) -> None:
+    """Print for programs, in one line of ASCII."""
+    click.echo(json.dumps(value, separators=(",", ":")))
+
+
+def cell(text: str, style: str = "") -> Text:
+    """A cell of one line; a text that does not fit ends with an ellipsis."""
+    return Text(harmless(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
+def table(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    whole: int = 0,
+    right: Sequence[str] = (),
+    times: Sequence[int] = (),
+) -> Table:
+    """A table without lines, fitted to the terminal by cutting the longest columns.
+
+    Args:
+        titles: of the columns.
+        rows: a text for each column.
+        whole: index of the column that people copy from; it is never cut, and folded if it is very long.
+        right: titles of columns of numbers, which are aligned right and never cut.
+        times: indexes of columns of times, which are never cut: half a time misleads.
+    """
+    cells = [list(row) for row in rows]
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, title in enumerate(titles):
+        width = max([len(harmless(text)) for text in (title, *(row[number] for row in cells))])
+        is_kept = number == whole or title in right or number in times
+        made.add_column(
+            title,
+            justify="right" if title in right else "left",
+            overflow="fold" if number == whole else "ellipsis",
+            min_width=min(width, _LONGEST_WHOLE) if is_kept else None,
+            no_wrap=is_kept and width <= _LONGEST_WHOLE,
+        )
+    for row in cells:
+        made.add_row(*(Text(harmless(text)) if number == whole else cell(text) for number, text in enumerate(row)))
+    return made
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Table:
+    """Names and values, one pair per line; pairs without a value are left out."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="bold")
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        if value:
+            grid.add_row(Text(harmless(name)), Text(harmless_lines(value), overflow="fold"))
+    return grid
+
+
+def heading(text: str) -> Text:
+    """A line above a table."""
+    return Text(harmless(text), style="bold underline")
+
+
+def plain(record: Any) -> dict[str, Any]:
+    """A job for programs: what is stored, decoded; instants in ms. `payload_text` only if the payload can't be read."""
+    found = {name: getattr(record, name) for name in record.__slots__ if name != "fields"}
+    text = record.fields.get("payload")
+    if record.payload is None and text not in (None, "null"):
+        found["payload_text"] = text
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of an action on one of several jobs or schedules.
+
+    Attributes:
+        said: what was done, in words; of a refusal, the reason.
+        more: further keys for --json.
+        is_refusal: whether nothing was done.
+    """
+
+    said: str
+    more: Mapping[str, str] = field(default_factory=dict)
+    is_refusal: bool = False
+
+
+def show_answers(
+    queue: str, things: str, ids: Iterable[str], answer: Callable[[str], Answer], *, as_json: bool
+) -> None:
+    """Act on each id once and print the results; the exit code is 1 if an action was refused.
+
+    Args:
+        queue: name of the queue.
+        things: key of --json: "jobs" or "schedules".
+        ids: of the jobs or schedules.
+        answer: acts on one of them.
+        as_json: print one JSON object for all instead of a line for each.
+    """
+    found = {}
+    for one in dict.fromkeys(ids):
+        found[one] = answer(one)
+        if not as_json and found[one].is_refusal:
+            warn(found[one].said)
+        elif not as_json:
+            line(f"{one}: {found[one].said}")
+    if as_json:
+        said = [{"id": one, "answer": "no" if it.is_refusal else it.said, **it.more} for one, it in found.items()]
+        show_json({"queue": queue, things: said})
+    if any(it.is_refusal for it in found.values()):
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,222 @@
+"""Types of what people type, options that several commands have, the question before what can't be undone."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Any, Final, TypeVar, cast
+
+import click
+from click.shell_completion import CompletionItem
+
+from schedq.cli import queues
+from schedq.errors import UsageError
+from schedq.inspect.search import Filter
+from schedq.model.escaping import harmless
+from schedq.model.keys import checked_id, checked_name
+from schedq.model.payload import UnreadablePayload, decode
+from schedq.model.times import instant_ms, parsed_duration
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+Command = Callable[..., None]
+
+
+class Checked(click.ParamType[T]):
+    """A type of option that a function parses; its UsageError becomes wrong usage of the command."""
+
+    def __init__(self, name: str, check: Callable[[str], T]) -> None:
+        self.name = name
+        self._check = check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """Parse a text; a default value is not parsed."""
+        if not isinstance(value, str):
+            return cast(T, value)
+        try:
+            return self._check(value)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _QueueName(Checked[str]):
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002 - click's signature
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        names = queues.names_at_once(ctx.params.get("redis_url"))
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _instant(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text).astimezone()  # without an offset: local time
+        instant_ms(moment, "it")
+    except (ValueError, OverflowError, OSError) as error:
+        raise UsageError(
+            f"{text!r} is no time; write 2030-01-01T09:00 (local time) or 2030-01-01T09:00:00+01:00"
+        ) from error
+    return moment
+
+
+def _durations(text: str) -> tuple[float, ...]:
+    return tuple(parsed_duration(part).total_seconds() for part in text.split(","))
+
+
+def json_of(kind: type, noun: str) -> Checked[Any]:
+    """JSON text that holds a value of one Python type."""
+
+    def check(text: str) -> Any:
+        found = from_json(text)
+        if not isinstance(found, kind):
+            raise UsageError(f"{text!r:.80} is no {noun}")
+        return found
+
+    return Checked("json", check)
+
+
+QUEUE_NAME: Final = _QueueName("name", checked_name)
+JOB_ID: Final = Checked("id", checked_id)
+DURATION: Final = Checked("duration", parsed_duration)
+DURATIONS: Final = Checked("durations", _durations)
+INSTANT: Final = Checked("instant", _instant)
+
+
+def from_json(text: str) -> Any:
+    """The value that JSON text holds.
+
+    Raises:
+        click.BadParameter: it is no JSON.
+    """
+    try:
+        return decode(text)
+    except UnreadablePayload as error:
+        hint = f"; a text needs quotes: '\"{text}\"'" if re.fullmatch(r"[\w .-]{1,40}", text) else ""
+        raise click.BadParameter(f"{error} ({text.strip()!r:.80}){hint}") from error
+
+
+redis_option: Final = click.option(
+    "--redis",
+    "redis_url",
+    metavar="URL",
+    help="Where Redis is; else SCHEDQ_REDIS_URL, else REDIS_URL, else redis://localhost:6379/0.",
+)
+json_option: Final = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object, for programs; instants are ms."
+)
+queue_option: Final = click.option(
+    "--queue",
+    "queue_name",
+    type=QUEUE_NAME,
+    metavar="NAME",
+    envvar="SCHEDQ_QUEUE",
+    help="The queue; else SCHEDQ_QUEUE, else the only queue there is.",
+)
+yes_option: Final = click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")
+delay_option: Final = click.option(
+    "--delay", type=DURATION, metavar="D", help="How long from now: 90 (seconds), 5m, 1d12h."
+)
+run_at_option: Final = click.option(
+    "--run-at", type=INSTANT, metavar="TIME", help="When: 2030-01-01T09:00 (local time) or with an offset, …+01:00."
+)
+
+
+def option_group(name: str, group: type, *options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Pass several options to a command as one argument: a dataclass with a field for each."""
+    members = [field.name for field in fields(group)]
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def grouped(**values: Any) -> None:
+            values[name] = group(**{member: values.pop(member) for member in members})
+            command(**values)
+
+        made: Command = grouped
+        for option in reversed(options):
+            made = option(made)
+        return made
+
+    return decorate
+
+
+_AGE: Final = "since it was enqueued, began to run, or ended, as fits its state"
+
+
+def _not_empty(text: str) -> str:
+    if not text:
+        raise UsageError("it must not be empty")
+    return text
+
+
+_TEXT: Final = Checked("text", _not_empty)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """Which jobs a command is about."""
+
+    task: str | None = None
+    older_than: timedelta | None = None
+    newer_than: timedelta | None = None
+    text: str | None = None
+    error: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.given())
+
+    def given(self) -> dict[str, Any]:
+        """Those that are given, as `Inspector.find` and `act_on` take them."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def as_arguments(self) -> str:
+        """As options of a command line, each with a leading space."""
+        texts = {
+            name.removesuffix("_than"): f"{value.total_seconds():g}" if isinstance(value, timedelta) else value
+            for name, value in self.given().items()
+        }
+        return "".join(f" --{name} {shlex.quote(text)}" for name, text in texts.items())
+
+    def in_words(self) -> str:
+        """In parentheses, to follow a noun; '' without a filter."""
+        words = Filter.of(**asdict(self)).says()
+        return f" ({words})" if words else ""
+
+
+filter_options: Final = option_group(
+    "filters",
+    FilterOptions,
+    click.option("--task", type=_TEXT, metavar="T", help="Only jobs that call this task."),
+    click.option(
+        "--older", "older_than", type=DURATION, metavar="D", help=f"Only jobs that are at least so old, {_AGE}."
+    ),
+    click.option("--newer", "newer_than", type=DURATION, metavar="D", help="Only jobs that are at most so old."),
+    click.option("--text", type=_TEXT, metavar="TEXT", help="Only jobs whose payload or last error has this text."),
+    click.option("--error", type=_TEXT, metavar="TEXT", help="Only jobs whose last error has this text."),
+)
+"""`--task`, `--older`, `--newer`, `--text` and `--error`, which a command gets as `filters`."""
+
+
+def state_option(states: Sequence[str], help_text: str) -> Callable[[F], F]:
+    """The option `--state`, which may be repeated."""
+    return click.option("--state", "states", type=click.Choice(states), multiple=True, metavar="STATE", help=help_text)
+
+
+def ask(question: str, *, is_sure: bool) -> None:
+    """Ask for confirmation of what can't be undone.
+
+    Raises:
+        click.ClickException: the answer is no, or there is no terminal.
+    """
+    if is_sure:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.ClickException("this asks before it acts, and there is no terminal: add --yes; nothing was done")
+    if not click.confirm(harmless(question), err=True):
+        raise click.ClickException("nothing was done")

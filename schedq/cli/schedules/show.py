@@ -1,0 +1,380 @@
+"""`schedq schedules ls`, `show` and `next`, and `schedq cron`: schedules and their slots, for people to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Final, get_args
+from zoneinfo import ZoneInfo, available_timezones
+
+import click
+from click.shell_completion import CompletionItem
+from rich.table import Table
+
+from schedq.cli import output
+from schedq.cli.params import QUEUE_NAME, Checked, json_option, queue_option, redis_option
+from schedq.cli.queues import queue_of_job, wrong_usage
+from schedq.errors import UsageError
+from schedq.inspect import display
+from schedq.inspect.queue_names import nearest
+from schedq.model.keys import checked_schedule_id
+from schedq.model.times import LAST_INSTANT_MS, instant_ms, span
+from schedq.queue.queue import Queue
+from schedq.schedules.crontab.crontab import Crontab, Fold, Gap, parse
+from schedq.schedules.definition import Definition
+from schedq.schedules.records import ScheduleRecord, SlotRecord
+
+_MOST_COMPARED: Final = 1000
+_CATCH_UP: Final = {
+    "latest": "the last of them runs, the others are coalesced into it",
+    "all": "each runs",
+    "none": "none runs",
+}
+_MARKS: Final = {
+    "": "",
+    "gap": "gap: for a time that clocks leave out",
+    "first": "fold: the first of two",
+    "second": "fold: the second of two",
+}
+_OVERLAP: Final = {
+    "allow": "another run beside it",
+    "skip": "the slot is skipped",
+    "queue_one": "one run waits until it has ended",
+    "cancel_running": "it is cancelled for the new one",
+}
+SCHEDULE_ID: Final = Checked("id", checked_schedule_id)
+_TITLES: Final = ("id", "when", "zone", "next slot", "last slot", "became", "task")
+_WIDE: Final = 100
+"""Columns of a terminal below which only the times are shown; `schedules show` has the rest."""
+
+
+def nothing_stored(schedule_id: str, queue: Queue) -> str:
+    """The error for a missing schedule, with the most similar id."""
+    there = [record.id for record in queue.schedules.list(0, _MOST_COMPARED)]
+    return f"queue {queue.name} has no schedule {schedule_id}{nearest(schedule_id, there)}"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  schedq schedules ls
+  schedq schedules ls emails --json""",
+)
+@click.argument("name", required=False, type=QUEUE_NAME)
+@click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Schedules to pass over.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N", help="Most shown.")
+@queue_option
+@redis_option
+@json_option
+def ls(name: str | None, offset: int, limit: int, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
+    """The schedules of queue NAME, the one with the earliest next slot first; its times are those of its own zone."""
+    with queue_of_job(name or queue_name, redis_url) as queue:
+        # Each with what became of its last slots; as it was on the page if it is deleted meanwhile.
+        records = [queue.schedules.get(record.id) or record for record in queue.schedules.list(offset, limit)]
+        has_more = len(records) == limit and bool(queue.schedules.list(offset + limit, 1))
+        now, name = queue.stats()["now_ms"], queue.name
+    next_offset = offset + limit if has_more else None
+    if as_json:
+        found = [_brief(record) for record in records]
+        output.show_json(
+            {"queue": name, "now_ms": now, "schedules": found, "offset": offset, "next_offset": next_offset}
+        )
+        return
+    if not records:
+        output.line(f"queue {name} has no {'more ' if offset else ''}schedules")
+        return
+    rows = [_row(record, now) for record in records]
+    if output.width() >= _WIDE:
+        output.show(output.table(_TITLES, rows, times=(3, 4)))
+    else:
+        brief = itemgetter(0, 1, 3, 4)
+        output.show(output.table(brief(_TITLES), map(brief, rows), times=(2, 3)))
+    if has_more:
+        output.line(f"next page: schedq schedules ls {name} --limit {limit} --offset {next_offset}")
+
+
+def _brief(record: ScheduleRecord) -> dict[str, Any]:
+    found = output.plain(record)
+    slots = found.pop("slots")
+    return found | {"last_slot": asdict(slots[0]) if slots else None}
+
+
+def _row(record: ScheduleRecord, now_ms: int) -> tuple[str, ...]:
+    upcoming = record.state if record.next_slot_ms is None else slot_text(record.next_slot_ms, record.tz)
+    last = record.slots[0] if record.slots else None
+    return (
+        record.id,
+        _timing(record),
+        record.tz,
+        record.state if record.state in ("paused", "damaged") else upcoming,
+        display.roughly(last.to_ms, now_ms) if last else display.NOTHING,
+        _became(last) if last else display.NOTHING,
+        display.stored(record.fields, "payload"),
+    )
+
+
+@click.command(
+    "show",
+    epilog="Example:  schedq schedules show nightly-report --queue emails",
+    no_args_is_help=True,
+)
+@click.argument("schedule_id", metavar="ID", type=SCHEDULE_ID)
+@queue_option
+@redis_option
+@json_option
+def show_one(schedule_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
+    """All that is stored of the schedule ID: when it has slots, its policies, and what became of its last slots."""
+    with queue_of_job(queue_name, redis_url) as queue:
+        record, now, name = queue.schedules.get(schedule_id), queue.stats()["now_ms"], queue.name
+        if record is None:
+            raise click.ClickException(nothing_stored(schedule_id, queue))
+    if as_json:
+        found = {**output.plain(record), "slots": [asdict(slot) for slot in record.slots]}
+        output.show_json({"queue": name, "now_ms": now, **found, "fields": dict(record.fields)})
+        return
+    output.show(output.facts(_facts(name, record, now)), "", output.heading("payload"))
+    click.echo(display.pretty(record.fields.get("payload", "")))
+    if record.slots:
+        rows = [_slot_row(slot, record.tz) for slot in record.slots]
+        slots = output.table(["slot", "became", "job", "late by"], rows, whole=2, times=(0, 3))
+        output.show("", output.heading("slots, the last 100"), slots)
+
+
+def _facts(name: str, record: ScheduleRecord, now_ms: int) -> list[tuple[str, str]]:
+    def slot(slot_ms: int) -> str:
+        return f"{slot_text(slot_ms, record.tz)} ({display.apart(slot_ms, now_ms)})"
+
+    def moment(at_ms: int) -> str:
+        return display.moment(at_ms, now_ms) if at_ms else ""
+
+    upcoming = None if record.paused_at_ms else record.next_slot_ms
+    most = record.fields.get("max_runs", "")
+    return [
+        ("schedule", record.id),
+        ("queue", name),
+        ("state", record.state),
+        ("error", record.error),
+        ("when", record.words),
+        ("cron", record.cron),
+        ("zone", record.tz),
+        ("next slot", "" if upcoming is None else slot(upcoming)),
+        ("last slot", slot(record.last_slot_ms) if record.last_slot_ms else ""),
+        ("last run", record.last_job_id),
+        ("runs", f"{record.runs:,}" + (f" of {most}" if most else "")),
+        *_policies(record),
+        ("owner", f"{record.owner}, version {record.version}" if record.owner else ""),
+        ("version", str(record.version) if record.version and not record.owner else ""),
+        ("paused", moment(record.paused_at_ms)),
+        ("created", moment(record.created_at_ms)),
+        ("changed", moment(record.changed_at_ms)),
+    ]
+
+
+def _policies(record: ScheduleRecord) -> list[tuple[str, str]]:
+    """Its policies and options, as names and words."""
+    try:
+        made = Definition.from_fields(record.id, record.fields)
+    except UsageError:
+        return []  # damaged: `error` says how
+    recurrence = made.recurrence
+    return [
+        ("clock changes", recurrence.describe_clock_changes() if isinstance(recurrence, Crontab) else ""),
+        ("missed slots", f"{_CATCH_UP[made.catch_up]}{_window(made)}"),
+        ("last run goes on", _OVERLAP[made.overlap]),
+        ("jitter", f"up to {span(made.jitter_ms)}" if made.jitter_ms else ""),
+        ("not before", slot_text(made.start_ms, made.tz) if made.start_ms else ""),
+        ("not after", slot_text(made.end_ms, made.tz) if made.end_ms else ""),
+        ("max attempts", str(made.max_attempts or "")),
+        ("backoff", made.backoff),
+        ("timeout", span(made.timeout_ms) if made.timeout_ms else ""),
+    ]
+
+
+def _window(definition: Definition) -> str:
+    if definition.latest_ms < 0:
+        return ""
+    return f"; if at most {span(definition.latest_ms)} late" if definition.latest_ms else "; if not late at all"
+
+
+@click.command(
+    "next",
+    epilog="Example:  schedq schedules next nightly-report -n 5",
+    no_args_is_help=True,
+)
+@click.argument("schedule_id", metavar="ID", type=SCHEDULE_ID)
+@click.option(
+    "-n", "number", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many slots to show."
+)
+@queue_option
+@redis_option
+@json_option
+def upcoming(schedule_id: str, number: int, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
+    """The next slots of the schedule ID, with their offsets from UTC; of a paused one, as if it were resumed now."""
+    with queue_of_job(queue_name, redis_url) as queue:
+        name = queue.name
+        record = queue.schedules.get(schedule_id)
+        if record is None:
+            raise click.ClickException(nothing_stored(schedule_id, queue))
+        slots = queue.schedules.next_slots(schedule_id, number)
+    recurrence = Definition.from_fields(schedule_id, record.fields).recurrence
+    crontab = recurrence if isinstance(recurrence, Crontab) else None
+    if as_json:
+        found = [
+            {"slot_ms": instant_ms(slot, "slot"), "local": slot.isoformat(), "mark": _mark(slot, crontab)}
+            for slot in slots
+        ]
+        output.show_json({"queue": name, "id": schedule_id, "tz": record.tz, "state": record.state, "slots": found})
+        return
+    note = "" if record.state == "active" else f" ({record.state})"
+    output.line(f"{schedule_id}{note}: {record.words}")
+    if slots:
+        output.show("", _slot_table((slot, _mark(slot, crontab)) for slot in slots))
+    if len(slots) < number:
+        output.line(f"There are no {'more ' if slots else ''}slots.")
+
+
+def _mark(slot: datetime, crontab: Crontab | None) -> str:
+    """How a clock change affects a slot; '' for intervals, which follow real time."""
+    return crontab.clock_change(instant_ms(slot, "slot")) if crontab else ""
+
+
+def _zones(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in sorted(available_timezones()) if name.startswith(incomplete)]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  schedq cron '30 2 * * MON-FRI' --tz Europe/Berlin
+  schedq cron '*/15 9-17 * * *' --tz America/New_York --from 2027-03-13 -n 20
+  schedq cron 'H H(0-5) * * *' --id nightly-report --json""",
+    no_args_is_help=True,
+)
+@click.argument("expression")
+@click.option("--tz", default="UTC", show_default=True, metavar="ZONE", shell_complete=_zones, help="The time zone.")
+@click.option(
+    "-n", "number", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many slots to show."
+)
+@click.option(
+    "--from", "start", metavar="INSTANT", help="Those after it: 2027-03-28T01:30 (in ZONE) or with an offset; else now."
+)
+@click.option("--id", "schedule_id", default="", metavar="ID", help="The schedule's id, from which H is drawn.")
+@click.option(
+    "--gap",
+    type=click.Choice(get_args(Gap)),
+    default="next",
+    show_default=True,
+    help="Of times that clocks leave out: one slot at the next minute there is, or skip them.",
+)
+@click.option(
+    "--fold",
+    type=click.Choice(get_args(Fold)),
+    default="first",
+    show_default=True,
+    help="Of times that come twice: which of them is a slot.",
+)
+@click.option("--json", "as_json", is_flag=True, help='A JSON list of {"utc": ..., "local": ...}, for programs.')
+def cron(
+    expression: str, tz: str, number: int, start: str | None, schedule_id: str, gap: Gap, fold: Fold, as_json: bool
+) -> None:
+    """Say in words what a cron EXPRESSION means, and show its next slots. Needs no Redis.
+
+    Five fields (minute, hour, day of month, month, day of week), or six with seconds first, or @daily and the like;
+    names, ranges, steps, lists, L (last), # (nth weekday), H (drawn from the id). Day of month and day of week both
+    given: either matches. Quote it, or the shell puts file names for its stars.
+    """
+    with wrong_usage():
+        crontab = parse(expression, tz=tz, schedule_id=schedule_id, gap=gap, fold=fold)
+    zone = ZoneInfo(tz)
+    slots = list(islice(_after(crontab, _instant(start, zone)), number))
+    if as_json:
+        instants = map(_moment, slots)
+        output.show_json([{"utc": at.isoformat(), "local": at.astimezone(zone).isoformat()} for at in instants])
+        return
+    output.line(crontab.describe())
+    output.line(crontab.describe_clock_changes())
+    click.echo()
+    if slots:
+        output.show(_slot_table((_moment(slot).astimezone(zone), crontab.clock_change(slot)) for slot in slots))
+    if len(slots) < number:
+        output.line("There are no more slots within a hundred years.")
+
+
+def _instant(text: str | None, zone: ZoneInfo) -> int:
+    """`--from` in ms since the epoch; now if it is not given."""
+    if text is None:
+        return instant_ms(datetime.now(UTC), "now")
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=zone)
+        return instant_ms(moment, "it")
+    except (ValueError, OverflowError) as error:
+        ways = f"write 2027-03-28T01:30 (in {zone.key}) or 2027-03-28T01:30:00+01:00"
+        raise click.BadParameter(f"{text!r:.60} is no time; {ways}", param_hint="--from") from error
+
+
+def _after(crontab: Crontab, instant: int) -> Iterator[int]:
+    slot = crontab.next_after(instant)
+    while slot is not None:
+        yield slot
+        slot = crontab.next_after(slot)
+
+
+def _moment(slot_ms: int) -> datetime:
+    return datetime.fromtimestamp(min(slot_ms, LAST_INSTANT_MS) // 1000, UTC)
+
+
+def slot_text(slot_ms: int, tz: str) -> str:
+    """A slot in the time zone of its schedule, with the offset from UTC.
+
+    In UTC if the zone is unknown (a damaged schedule can be shown too), or if the local year would be 10000.
+    """
+    if not slot_ms:
+        return display.NOTHING
+    moment = _moment(slot_ms)
+    with suppress(ValueError, OSError, LookupError, OverflowError):
+        moment = moment.astimezone(ZoneInfo(tz))
+    seconds = moment.strftime(":%S") if moment.second else ""
+    return f"{moment:%Y-%m-%d %H:%M}{seconds} {moment.isoformat(timespec='seconds')[19:]}"
+
+
+def _timing(record: ScheduleRecord) -> str:
+    """The cron expression, or the interval in words."""
+    return record.cron or record.words or (f"every {record.every_ms} ms" if record.every_ms else display.NOTHING)
+
+
+def _became(slot: SlotRecord) -> str:
+    """The outcome of a slot in a few words."""
+    return f"{slot.outcome}: {slot.why}" if slot.why else slot.outcome
+
+
+def _slot_row(slot: SlotRecord, tz: str) -> tuple[str, str, str, str]:
+    """A row for a past slot and those up to the next row: time, outcome, job, delay."""
+    said = _became(slot) + (f" into {slot_text(slot.into_ms, tz)}" if slot.into_ms else "")
+    if slot.count > 1:
+        said += f" ({slot.count:,} slots, to {slot_text(slot.to_ms, tz)})"
+    late = span(slot.late_ms) if slot.late_ms > 0 else display.NOTHING
+    return slot_text(slot.slot_ms, tz), said, slot.job_id or display.NOTHING, late
+
+
+def _slot_table(slots: Iterable[tuple[datetime, str]]) -> Table:
+    """Slots in local time, each with how a clock change affects it."""
+    rows = [
+        (
+            f"{slot:%a %Y-%m-%d %H:%M:%S}",
+            slot.isoformat(timespec="seconds")[19:],
+            f"{slot.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
+            _MARKS[mark],
+        )
+        for slot, mark in slots
+    ]
+    return output.table(("LOCAL", "OFFSET", "UTC", ""), rows, times=(1, 2))

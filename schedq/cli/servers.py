@@ -1,0 +1,121 @@
+"""`schedq dashboard`, `exporter` and `server`: servers for browsers, for Prometheus, and Redis itself."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Final
+
+import click
+
+from schedq import embedded
+from schedq.cli import daemon, output
+from schedq.cli.params import json_option, redis_option
+from schedq.cli.queues import all_queues, wrong_usage
+
+_NEEDED: Final = ("starlette", "uvicorn", "jinja2")
+"""What the dashboard needs beyond schedq."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  schedq dashboard
+  schedq dashboard --read-only --port 9000
+  SCHEDQ_DASHBOARD_TOKEN=… schedq dashboard --host 0.0.0.0 --allow-host queues.example.org""",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=8090, show_default=True, metavar="N", help="0: one that is free."
+)
+@click.option(
+    "--token",
+    envvar="SCHEDQ_DASHBOARD_TOKEN",
+    metavar="T",
+    help="What a browser must show; SCHEDQ_DASHBOARD_TOKEN instead hides it from this machine's other users.",
+)
+@click.option("--read-only", is_flag=True, help="Look only: nothing can be changed through it.")
+@click.option(
+    "--allow-host",
+    "allow_hosts",
+    multiple=True,
+    metavar="H",
+    help="A name under which browsers ask for it, beside the local ones; may be given again.",
+)
+@redis_option
+def dashboard(
+    host: str, port: int, token: str | None, read_only: bool, allow_hosts: tuple[str, ...], redis_url: str | None
+) -> None:
+    """Serve all queues of a Redis to a browser: charts, jobs, failures, what comes, schedules, workers, the log.
+
+    Needs the extra: pip install 'schedq[dashboard]'. It listens on this machine only, unless there is a token. Behind
+    a proxy give a token, and the proxy's name with --allow-host. SIGTERM and Ctrl-C end it.
+    """
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise click.ClickException(f"the dashboard needs {', '.join(missing)}: pip install 'schedq[dashboard]'")
+    # Only now: the other commands need neither this nor the extra.
+    from schedq.dashboard import create_app
+    from schedq.dashboard.hosts import is_any, resolved
+    from schedq.dashboard.serving import address_of, bound, serve
+
+    with wrong_usage():
+        _, address = resolved(host, port)
+        names = (*allow_hosts, "*" if is_any(address) else host)
+        made = create_app(redis_url, token=token, read_only=read_only, allow_hosts=names)
+        listening = bound(host, port, is_protected=token is not None)
+    daemon.handle_signals()
+    url = address_of(listening)
+    daemon.run(serve(made, listening, lambda: output.line(f"schedq dashboard: listening on {url}")))
+
+
+@click.command(
+    epilog="Example:  schedq exporter --port 9464 --redis redis://redis.internal:6379/0",
+)
+@click.option("--port", type=click.IntRange(0, 65_535), default=9464, show_default=True, help="0: any that is free.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
+@click.option(
+    "--scan",
+    is_flag=True,
+    help="Also find queues that only other programs use: looks through all keys, once a minute at most.",
+)
+@redis_option
+@daemon.log_options
+def exporter(port: int, host: str, scan: bool, redis_url: str | None) -> None:
+    """Serve depths, totals, ages and lags of every queue at a Redis under /metrics, until SIGTERM or Ctrl-C.
+
+    Redis is read when somebody scrapes, every 3 s at most, a few round trips for hundreds of queues. Histograms of
+    attempts come from the workers: schedq worker --metrics-port. Needs schedq[metrics].
+    """
+    from schedq.metrics.serving import export  # heavy, and for nobody else
+
+    daemon.handle_signals()
+    with all_queues(redis_url) as queue:
+        export(queue, host, port, scan=scan)
+
+
+@click.command(epilog="Example:  schedq server --stop ./data")
+@click.argument("directory", required=False)
+@click.option("--stop", metavar="DIR", help="End the server of this folder; its data stays.")
+@json_option
+def server(directory: str | None, stop: str | None, as_json: bool) -> None:
+    """Start the embedded server of DIRECTORY (or of your data folder), or end one.
+
+    It is the server behind embedded:// URLs: one per folder, shared by all that name it, gone 60 s after its last
+    client.
+    """
+    if stop is not None:
+        if directory is not None:
+            raise click.UsageError(f"either start {directory} or stop {stop}")
+        was_there = embedded.stop_server(stop)
+        if as_json:
+            output.show_json({"directory": str(Path(stop).absolute()), "was_running": was_there})
+        else:
+            output.line(f"{stop}: {'ended' if was_there else 'no server was running'}")
+        return
+    url = f"embedded://{directory or ''}"
+    folder, place = embedded.data_directory(url), f"unix://{embedded.ensure_server(url)}"
+    if as_json:
+        output.show_json({"directory": str(folder), "url": place})
+    else:
+        output.line(f"{folder}: {place}")

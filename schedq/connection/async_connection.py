@@ -1,0 +1,362 @@
+"""One asyncio connection that many coroutines share, and group commit on one of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from redis import exceptions
+from redis.asyncio.connection import Connection as RedisConnection
+
+from schedq.connection import redis_errors
+from schedq.connection.address import Address
+from schedq.connection.codec import NOTHING, checked, packed, reader
+from schedq.connection.endpoint import REPLY_S, Endpoint
+from schedq.connection.handshake import Handshake
+from schedq.connection.redis_internals import abort, transport_of
+from schedq.connection.resolver import in_thread
+from schedq.model.durability import Wait
+from schedq.model.settings import Settings
+from schedq.transitions import Argument
+
+_MOST_TOGETHER: Final = 250
+
+
+@dataclass(slots=True)
+class _Expected:
+    """A request that waits for `count` replies until `deadline` (of the loop's clock)."""
+
+    future: asyncio.Future[list[Any]]
+    count: int
+    deadline: float
+
+
+class _ReplyProtocol(asyncio.Protocol):
+    """Gives each request its replies: Redis sends them in the order of the requests.
+
+    Args:
+        on_loss: called once, when the connection has ended or what it says makes no sense.
+    """
+
+    def __init__(self, on_loss: Callable[[Exception], None]) -> None:
+        self.asked: deque[_Expected] = deque()
+        self._reader = reader()
+        self._taken: list[Any] = []
+        self._on_loss = on_loss
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes came."""
+        take, asked = self._reader.gets, self.asked
+        self._reader.feed(data)
+        try:
+            while (reply := take()) is not NOTHING:
+                self._taken.append(checked(reply))
+                if len(self._taken) == asked[0].count:
+                    replies, self._taken = self._taken, []
+                    future = asked.popleft().future
+                    if not future.done():
+                        future.set_result(replies)
+        except redis_errors.CONNECTION_LOST as error:
+            self._on_loss(error)
+        except IndexError:  # a reply to nobody: what comes next would be another's
+            self._on_loss(exceptions.ConnectionError("a reply that nobody asked for"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._on_loss(exc or exceptions.ConnectionError("the server closed the connection"))
+
+
+async def cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def open_connection(address: Address, key: str, name: str) -> tuple[RedisConnection, Endpoint]:
+    """A connection to the server that holds `key` now, and that server. CLIENT LIST shows `name`.
+
+    Raises:
+        ConnectionError, TimeoutError, OSError: of the client library.
+        SchedqError: the server refuses.
+    """
+    endpoint = await in_thread(lambda: address.find(key)) if address.is_found_by_asking else address.find(key)
+    connection = endpoint.async_connection(name)
+    try:
+        # Its own timeout ends with the handshake of the network; a frozen server's kernel goes through that.
+        async with asyncio.timeout(REPLY_S):
+            await connection.connect()
+    except exceptions.ResponseError as error:  # refused at once, as in protected mode
+        raise redis_errors.translate(error, "connect", address.label) from error
+    except BaseException:
+        abort(connection)
+        raise
+    return connection, endpoint
+
+
+class AsyncConnection:
+    """One connection for any number of coroutines of one event loop.
+
+    Requests go out as they come. A cancelled caller keeps its position in the reply queue, so its reply is never
+    delivered to someone else.
+
+    Args:
+        accepted: see `Handshake`.
+    """
+
+    def __init__(self, address: Address, queue: Settings, accepted: set[str] | None = None) -> None:
+        self._address = address
+        self._queue = queue
+        self._connection: RedisConnection | None = None
+        self._transport: asyncio.Transport | None = None
+        self._asked: deque[_Expected] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._handshake = Handshake(address, queue, accepted)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._transport is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request would be sent at once."""
+        return self._transport is not None and self._connecting is None
+
+    async def connect(self) -> None:
+        """Find the server that holds the queue now, connect, and check whether it can be trusted.
+
+        Callers at the same time share one attempt.
+
+        Raises:
+            SchedqError: it can't; see `Handshake.check`.
+        """
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect(), name="schedq connect")
+            self._connecting.add_done_callback(self._connect_ended)
+        connecting = self._connecting
+        try:
+            await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if connecting.cancelled() and not (caller is not None and caller.cancelling()):
+                raise exceptions.ConnectionError("the connection was closed") from None
+            raise
+
+    async def ask(
+        self, commands: Sequence[tuple[Argument, ...]], reply_s: float = REPLY_S, *, waits: Sequence[Wait] = ()
+    ) -> list[Any]:
+        """Send commands, and behind them what to wait for; returns the replies to all, errors as values.
+
+        Waits hold up whoever else uses the connection; `reply_s`: seconds that the replies may take besides the waits.
+
+        Raises:
+            ConnectionError, TimeoutError, OSError: of the client library; the connection is closed.
+            UsageError, StoreUnavailable: the server can't keep such waits; nothing was sent.
+        """
+        if self._transport is None or self._connecting is not None:
+            await self.connect()
+        if not waits:
+            return await self._send(commands, reply_s)
+        if new := self._handshake.unchecked(waits):
+            self._handshake.check_waits(new, await self._send(self._handshake.probes(new)))
+        most_s = sum(wait.most_s for wait in waits)
+        replies = await self._send([*commands, *(wait.command for wait in waits)], reply_s + most_s)
+        self._handshake.note_unmet(waits, replies)
+        return replies
+
+    def close(self, why: str = "the connection was closed") -> None:
+        """Close the connection; the next request opens it again. `why` is for those who wait for replies."""
+        self._disconnect(exceptions.ConnectionError(why))
+
+    async def aclose(self) -> None:
+        """Close the connection and wait until everything about it has ended."""
+        self.close()
+        if self._connecting is not None:
+            await cancelled(self._connecting)
+        await asyncio.sleep(0)  # until the transport has ended
+
+    async def _connect(self) -> None:
+        self.close()
+        name = f"schedq-{self._queue.name}"
+        connection, endpoint = await open_connection(self._address, self._queue.keys.prefix, name)
+        self._take_over(connection)
+        commands = self._handshake.commands(endpoint)
+        try:
+            self._handshake.check(endpoint, commands, await self._send(commands) if commands else [])
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect_ended(self, task: asyncio.Task[None]) -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # whoever waits has it; perhaps nobody does
+
+    def _take_over(self, connection: RedisConnection) -> None:
+        """Read and write the connection without the client library from here on; nothing is under way on it."""
+
+        def broke(error: Exception) -> None:
+            if connection is self._connection:
+                self._disconnect(error)
+
+        replies = _ReplyProtocol(broke)
+        transport = transport_of(connection)
+        transport.set_protocol(replies)
+        self._connection, self._transport, self._asked = connection, transport, replies.asked
+
+    async def _send(self, commands: Sequence[tuple[Argument, ...]], reply_s: float = REPLY_S) -> list[Any]:
+        connection, transport = self._connection, self._transport
+        if transport is None or transport.is_closing():
+            raise exceptions.ConnectionError("the connection is closed")
+        loop = asyncio.get_running_loop()
+        asked = _Expected(loop.create_future(), len(commands), loop.time() + reply_s)
+        words = packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands))
+        self._asked.append(asked)
+        if self._timer is None:
+            self._timer = loop.call_at(asked.deadline, self._check_deadlines)
+        transport.write(words)
+        replies = await asked.future
+        if any(map(redis_errors.is_demoted, replies)) and connection is self._connection:
+            self._disconnect(exceptions.ConnectionError("the server is no longer the primary"))
+        return replies
+
+    def _check_deadlines(self) -> None:
+        """Give the connection up when a request has waited too long."""
+        self._timer = None
+        if not self._asked:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = min(asked.deadline for asked in self._asked)
+        if deadline <= loop.time():
+            self._disconnect(exceptions.TimeoutError("no answer in time"))
+        else:
+            self._timer = loop.call_at(deadline, self._check_deadlines)
+
+    def _disconnect(self, error: Exception) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            abort(connection)
+        asked, self._asked = self._asked, deque()
+        for one in asked:
+            if not one.future.done():
+                one.future.set_exception(error)
+                one.future.exception()  # its caller may have been cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A request that waits for the next group."""
+
+    commands: Callable[[], Sequence[tuple[Argument, ...]]]
+    is_in_time: Callable[[], bool]
+    waits: tuple[Wait, ...]
+    replies: asyncio.Future[list[Any]]
+
+
+class GroupCommit:
+    """Requests of one event loop that are answered only when replicas or a disk have what they wrote.
+
+    They have a connection of their own, since a wait holds up whatever comes behind it. While one group is on its way,
+    the requests of other coroutines gather and go together behind the next: thousands share the wait of one.
+    """
+
+    def __init__(self, address: Address, queue: Settings) -> None:
+        self._connection = AsyncConnection(address, queue)
+        self._waiting: deque[_Pending] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def ask(
+        self,
+        commands: Callable[[], Sequence[tuple[Argument, ...]]],
+        waits: tuple[Wait, ...],
+        is_in_time: Callable[[], bool],
+    ) -> list[Any]:
+        """The replies to the commands, and behind them those to the waits.
+
+        Args:
+            commands: called when they are sent.
+            waits: what to wait for.
+            is_in_time: called just before that; false if they must not be sent any more.
+
+        Raises:
+            ConnectionError, TimeoutError, OSError, SchedqError: as `AsyncConnection.ask`.
+        """
+        request = _Pending(commands, is_in_time, waits, asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
+        if self._task is None:
+            self._start()
+        return await request.replies
+
+    async def aclose(self) -> None:
+        """Close the connection; requests that wait end in an error."""
+        if self._task is not None:
+            await cancelled(self._task)
+        await self._connection.aclose()
+
+    def _start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="schedq group commit")
+        self._task.add_done_callback(self._ended)
+
+    async def _run(self) -> None:
+        while group := self._next_group():
+            await self._send(group)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if task.cancelled():  # by `aclose`, or with all tasks of the loop
+            _fail(self._waiting, exceptions.ConnectionError("the connection was closed"))
+            self._waiting.clear()
+        elif self._waiting:
+            self._start()
+
+    def _next_group(self) -> list[_Pending]:
+        """Requests that go together; nothing is sent for a cancelled caller."""
+        group: list[_Pending] = []
+        while self._waiting and len(group) < _MOST_TOGETHER:
+            if group and self._waiting[0].waits != group[0].waits:
+                break
+            request = self._waiting.popleft()
+            if not request.replies.done():
+                group.append(request)
+        return group
+
+    async def _send(self, group: Sequence[_Pending]) -> None:
+        waits = group[0].waits
+        try:
+            if not self._connection.is_ready:
+                await self._connection.connect()
+            late = [request for request in group if not request.is_in_time()]
+            _fail(late, exceptions.ConnectionError("too late to be sent again"))
+            group = [request for request in group if not request.replies.done()]
+            if not group:
+                return
+            theirs = [request.commands() for request in group]
+            commands = list(itertools.chain.from_iterable(theirs))
+            replies = await self._connection.ask(commands, waits=waits)
+        except asyncio.CancelledError:
+            _fail(group, exceptions.ConnectionError("the connection was closed"))
+            raise
+        except Exception as error:  # noqa: BLE001 - it is its callers'
+            _fail(group, error)
+            return
+        coming, kept = iter(replies), replies[len(commands) :]
+        for request, own in zip(group, theirs, strict=True):
+            own_replies = list(itertools.islice(coming, len(own)))
+            if not request.replies.done():
+                request.replies.set_result([*own_replies, *kept])
+
+
+def _fail(requests: Iterable[_Pending], error: Exception) -> None:
+    for request in requests:
+        if not request.replies.done():
+            request.replies.set_exception(error)

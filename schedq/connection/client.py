@@ -1,0 +1,301 @@
+"""The blocking client of a queue, its connections, and the pool of them for threads and forked children."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import Any, Final, TypeVar, cast
+
+from redis import exceptions
+from redis.connection import Connection as RedisConnection
+
+from schedq.connection import redis_errors
+from schedq.connection.address import Address
+from schedq.connection.codec import NOTHING, Socket
+from schedq.connection.endpoint import REPLY_S, warn_unheard
+from schedq.connection.handshake import Handshake
+from schedq.connection.redis_internals import socket_of
+from schedq.connection.request import BaseClient
+from schedq.connection.resolver import wait_for_name
+from schedq.errors import ClosedError, SchedqError
+from schedq.inspect.wait import POLL_S
+from schedq.model.durability import Wait
+from schedq.model.settings import Settings
+from schedq.model.times import monotonic, sleep
+from schedq.transitions import Argument, MarkerWait, Operation, Pipeline, RoundTrips, unwrap
+
+_MOST_IDLE: Final = 8
+"""Connections that a pool keeps for later; more may be in use at a time."""
+TROUBLE_S: Final = 0.2
+"""Seconds until a wait goes on whose connection was lost."""
+_LONGEST_LISTEN_S: Final = 3600.0
+T = TypeVar("T")
+
+
+class Connection:
+    """One connection. Not for two threads at once.
+
+    Args:
+        reply_s: seconds that each step of connecting and each reply may take, if not the usual ones.
+        accepted: see `Handshake`.
+    """
+
+    def __init__(
+        self, address: Address, queue: Settings, reply_s: float | None = None, accepted: set[str] | None = None
+    ) -> None:
+        self._address = address
+        self._queue = queue
+        self._reply_s = reply_s
+        self._connection: RedisConnection | None = None
+        self._socket: Socket | None = None
+        self._handshake = Handshake(address, queue, accepted)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._socket is not None
+
+    def connect(self) -> Socket:
+        """Find the server that holds the queue now, connect, and check whether it can be trusted.
+
+        Raises:
+            SchedqError: it can't; see `Handshake.check`.
+        """
+        self.close()
+        endpoint = self._address.find(self._queue.keys.prefix)
+        self._connection = endpoint.connection(f"schedq-{self._queue.name}", self._reply_s)
+        try:
+            if self._reply_s and "host" in endpoint.settings:
+                wait_for_name(endpoint.settings["host"], self._reply_s)
+            self._connection.connect()
+            self._socket = sock = Socket(socket_of(self._connection))
+            commands = self._handshake.commands(endpoint)
+            self._handshake.check(endpoint, commands, _round_trip(sock, commands) if commands else [])
+        except exceptions.ResponseError as error:  # refused at once, as in protected mode
+            self.close()
+            raise redis_errors.translate(error, "connect", self._address.label) from error
+        except BaseException:
+            self.close()  # or the next request would find a connection, and not check again
+            raise
+        return sock
+
+    def ask(self, commands: Sequence[tuple[Argument, ...]], waits: Sequence[Wait] = ()) -> list[Any]:
+        """Send commands, and behind them what to wait for; returns the replies to all, errors as values.
+
+        Raises:
+            ConnectionError, TimeoutError, OSError: of the client library; the connection is closed.
+            UsageError, StoreUnavailable: the server can't keep such waits; nothing was sent.
+        """
+        sock = self._socket or self.connect()
+        try:
+            if waits and (new := self._handshake.unchecked(waits)):
+                self._handshake.check_waits(new, _round_trip(sock, self._handshake.probes(new)))
+            replies = _round_trip(sock, commands, waits)
+        except BaseException:
+            self.close()
+            raise
+        if waits:
+            self._handshake.note_unmet(waits, replies)
+        if any(map(redis_errors.is_demoted, replies)):
+            self.close()
+        return replies
+
+    def wait(self, command: tuple[Argument, ...], most_s: float) -> Any:
+        """Send a command that blocks in Redis; its reply, or None after `most_s` seconds, the connection closed."""
+        sock = self._socket or self.connect()
+        try:
+            sock.send([command])
+            reply = sock.reply_within(most_s)
+        except BaseException:
+            self.close()
+            raise
+        if reply is NOTHING or redis_errors.is_demoted(reply):
+            self.close()
+        return None if reply is NOTHING else reply
+
+    def listen(self, most_s: float) -> Any:
+        """The next message of a subscribed connection, or None after `most_s` seconds."""
+        try:
+            if self._socket is None:
+                raise exceptions.ConnectionError("the connection was closed")  # a new one would hear nothing
+            message = self._socket.reply_within(most_s)
+        except BaseException:
+            self.close()
+            raise
+        return None if message is NOTHING else message
+
+    def close(self) -> None:
+        """Close the connection; the next request opens it again."""
+        self._socket = None
+        if self._connection is not None:
+            self._connection.disconnect()
+            self._connection = None
+
+
+def _round_trip(sock: Socket, commands: Sequence[tuple[Argument, ...]], waits: Sequence[Wait] = ()) -> list[Any]:
+    """The replies to the commands, and to `waits`, which may take their time."""
+    sock.send([*commands, *[wait.command for wait in waits]] if waits else commands)
+    replies = sock.replies(len(commands))
+    for wait in waits:
+        reply = sock.reply_within(wait.most_s + REPLY_S)
+        if reply is NOTHING:
+            raise exceptions.TimeoutError("no answer in time")
+        replies.append(reply)
+    return replies
+
+
+class ConnectionPool:
+    """The connections of one queue object in one process. Threads share it; a forked child starts with an empty one."""
+
+    def __init__(self, address: Address, queue: Settings) -> None:
+        self._address = address
+        self._queue = queue
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._pid = os.getpid()
+        self._is_closed = False
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection for one caller, for a while.
+
+        Raises:
+            ClosedError: the queue was closed.
+        """
+        connection = self.take()
+        try:
+            yield connection
+        finally:
+            self.give_back(connection)
+
+    def close(self) -> None:
+        """Close idle connections; those in use are closed when they come back."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def take(self) -> Connection:
+        """A connection for one caller, who gives it back.
+
+        Raises:
+            ClosedError: the queue was closed.
+        """
+        if self._pid != os.getpid():  # no fork hook: servers written in C may fork without Python's
+            # The parent's sockets are not ours to use, nor to close.
+            self._lock, self._idle, self._pid = threading.Lock(), [], os.getpid()
+        with self._lock:
+            if self._is_closed:
+                raise ClosedError(f"queue {self._queue.name} is closed")
+            if self._idle:
+                return self._idle.pop()
+        return Connection(self._address, self._queue)
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection from `take` for later, or close it."""
+        with self._lock:
+            if not self._is_closed and connection.is_connected and len(self._idle) < _MOST_IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+class Client(BaseClient):
+    """What a blocking queue sends its requests through; threads may share it."""
+
+    def __init__(self, address: Address, queue: Settings) -> None:
+        super().__init__(address, queue)
+        self._pool = ConnectionPool(address, queue)
+
+    def close(self) -> None:
+        """Close the connections; every later call raises ClosedError."""
+        self._pool.close()
+
+    def ask(self, operation: Operation[T]) -> T:
+        """Execute one operation and return its answer.
+
+        Raises:
+            SchedqError: the one it ended in.
+        """
+        return cast(T, unwrap(self.execute([operation])[0]))
+
+    def execute(self, operations: Pipeline) -> list[Any]:
+        """Send operations together; returns, for each, its answer or the SchedqError it ended in."""
+        request = self._request(operations)
+        while request.left:
+            try:
+                connection = self._pool.take()
+                try:
+                    if not connection.is_connected:
+                        connection.connect()
+                        if not request.is_in_time():
+                            continue
+                    replies = connection.ask(request.commands(), request.waits())
+                finally:
+                    self._pool.give_back(connection)
+            except (SchedqError, *redis_errors.CONNECTION_LOST) as error:
+                wait = request.on_error(error)
+            else:
+                wait = request.on_replies(replies)
+            if wait:
+                sleep(wait)
+        return request.answers[: len(operations)]
+
+    def drive(self, trips: RoundTrips[T]) -> T:
+        """Do what round trips ask for until they end.
+
+        Raises:
+            SchedqError: the round trips did.
+        """
+        found: list[Any] | None = None
+        try:
+            while True:
+                step = trips.send(found)
+                if isinstance(step, MarkerWait):
+                    self._block(step)
+                    found = None
+                else:
+                    found = self.execute(step)
+        except StopIteration as stop:
+            return cast(T, stop.value)
+
+    def messages(self, channel: str) -> Generator[str | None, float | None, None]:
+        """Messages of a channel, and '' where some may have been missed: at first, and around a loss of the connection.
+
+        Send it how many seconds the next one may take, None for any; it yields None when they have passed.
+        """
+        wait: float | None = 0.0
+        while True:
+            with (
+                self._pool.connection() as connection,
+                closing(connection),
+                suppress(*redis_errors.CONNECTION_LOST),
+            ):
+                (reply,) = connection.ask([("SUBSCRIBE", channel)])
+                if isinstance(reply, Exception):
+                    warn_unheard(self._address.label, reply)
+                wait = yield ""
+                while True:
+                    message = connection.listen(_LONGEST_LISTEN_S if wait is None else wait)
+                    wait = yield message[2] if message is not None else None
+            sleep(POLL_S if wait is None else min(POLL_S, wait))
+            wait = yield ""
+
+    def _block(self, block: MarkerWait) -> None:
+        """Wait for the wake marker. Whoever took it claims next, so it need not be given back."""
+        server_s = max(0.01, block.seconds + (1 if block.is_exact else 0))
+        began, pause_s = monotonic(), POLL_S
+        try:
+            with self._pool.connection() as connection:
+                reply = connection.wait(
+                    ("BZPOPMIN", self._queue.keys.wake, f"{server_s:.3f}"),
+                    block.seconds if block.is_exact else block.seconds + 1,
+                )
+        except (*redis_errors.CONNECTION_LOST, SchedqError) as error:
+            reply = error
+            pause_s = TROUBLE_S
+        if isinstance(reply, Exception):
+            sleep(max(0.0, min(pause_s, block.seconds - (monotonic() - began))))

@@ -1,0 +1,113 @@
+"""One asyncio connection that listens to any number of channels, and reconnects after a loss."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from redis.asyncio.connection import Connection as RedisConnection
+from redis.exceptions import NoPermissionError, RedisError
+
+from schedq.connection import redis_errors
+from schedq.connection.address import Address
+from schedq.connection.async_connection import cancelled, open_connection
+from schedq.connection.endpoint import warn_unheard
+from schedq.connection.redis_internals import abort
+from schedq.errors import SchedqError
+from schedq.model.settings import Settings
+
+_LONGEST_WAIT_S: Final = 2.0
+Callback = Callable[[str], None]
+
+
+class PubSub:
+    """Calls a function for each message of a channel.
+
+    It also calls it with '' whenever it has (re)subscribed, because messages may have been missed until then.
+
+    Args:
+        address: where Redis is.
+        queue: the queue whose channels to listen to, on the server that holds it.
+        purpose: follows the queue's name in the name that CLIENT LIST shows.
+    """
+
+    def __init__(self, address: Address, queue: Settings, purpose: str = "") -> None:
+        self._address = address
+        self._key = queue.keys.prefix
+        self._name = f"schedq-{queue.name}{purpose}"
+        self._callbacks: dict[str, list[Callback]] = {}
+        self._connection: RedisConnection | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def subscribe(self, channel: str, callback: Callback) -> None:
+        """Call `callback` for each message of `channel` from now on."""
+        callbacks = self._callbacks.setdefault(channel, [])
+        callbacks.append(callback)
+        if self._task is None or self._task.done():  # perhaps cancelled with all tasks of the loop
+            # It outlives the job in whose handler it may begin, and so has nothing of that job's context.
+            self._task = asyncio.create_task(self._run(), name="schedq subscription", context=contextvars.Context())
+        elif self._connection is None:
+            return  # `_run` subscribes and calls back as soon as there is a connection
+        elif len(callbacks) == 1:
+            await self._send("SUBSCRIBE", channel)
+        else:
+            callback("")
+
+    async def unsubscribe(self, channel: str, callback: Callback) -> None:
+        """Stop calling `callback`."""
+        callbacks = self._callbacks.get(channel, [])
+        if callback in callbacks:
+            callbacks.remove(callback)
+        if not callbacks and self._callbacks.pop(channel, None) is not None and self._connection is not None:
+            await self._send("UNSUBSCRIBE", channel)
+
+    async def aclose(self) -> None:
+        """Stop listening."""
+        task, self._task = self._task, None
+        listeners = [callback for callbacks in self._callbacks.values() for callback in callbacks]
+        self._callbacks.clear()
+        for callback in listeners:
+            callback("")  # nothing comes any more; whoever waits for it looks around
+        if task is not None:
+            await cancelled(task)
+
+    async def _send(self, verb: str, *channels: str) -> None:
+        # An iteration that was left may be closed on another loop, which must not touch this connection.
+        is_here = self._task is not None and self._task.get_loop() is asyncio.get_running_loop()
+        if is_here and self._connection is not None:
+            with suppress(*redis_errors.CONNECTION_LOST):  # the reading side finds out and subscribes to all again
+                await self._connection.send_command(verb, *channels, check_health=False)
+
+    async def _run(self) -> None:
+        wait = 0.05
+        while True:
+            try:
+                self._connection, _ = await open_connection(self._address, self._key, self._name)
+                if self._callbacks:
+                    await self._connection.send_command("SUBSCRIBE", *self._callbacks, check_health=False)
+                wait = 0.05
+                while True:
+                    self._dispatch(await self._connection.read_response(timeout=math.inf, disconnect_on_error=False))
+            except NoPermissionError as error:
+                warn_unheard(self._address.label, error)
+            except (RedisError, OSError, SchedqError):
+                pass  # whoever asks Redis at the same time reports it
+            finally:
+                connection, self._connection = self._connection, None
+                if connection is not None:
+                    abort(connection)
+            await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311 - spreads load
+            wait = min(_LONGEST_WAIT_S, 2 * wait)
+
+    def _dispatch(self, message: object) -> None:
+        if not isinstance(message, list) or len(message) != 3:
+            return
+        kind, channel, text = message
+        if kind in ("message", "subscribe"):
+            for callback in tuple(self._callbacks.get(channel, ())):
+                callback(text if kind == "message" else "")

@@ -1,0 +1,395 @@
+"""The pages by their paths. Each reads a bounded part of Redis and returns what to show; none writes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+
+from schedq.dashboard import help_pages
+from schedq.dashboard.charts import WINDOWS, charts, forecast_chart, sparklines
+from schedq.dashboard.queue_pool import QueuePool
+from schedq.dashboard.rendering import PageData
+from schedq.dashboard.security import Refusal, inner_path
+from schedq.errors import Conflict, UsageError
+from schedq.inspect.overview import Pulse
+from schedq.inspect.queue_names import nearest
+from schedq.inspect.samples import MOST_SAMPLES, Sample, rate
+from schedq.inspect.timeline import Timeline, TimelineEvent
+from schedq.model.lifecycle import BROKEN, JOB_STATES
+from schedq.model.tasks import is_task_call
+from schedq.model.times import parsed_duration, span
+from schedq.queue.queue import AsyncQueue
+from schedq.schedules.records import ScheduleRecord
+
+Page = Callable[[Request, QueuePool], Awaitable[PageData]]
+_QUEUES: Final = 20
+"""Rows of the list of queues."""
+_ROWS: Final = 50
+"""Rows of the lists of schedules and of delayed jobs."""
+_JOB_ROWS: Final = (50, 100, 500)
+_LOG_ROWS: Final = (100, 500, 1000)
+_FORECASTS_S: Final = {"1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
+"""Periods that the forecast can show, seconds."""
+_COSTLY_EVERY_S: Final = 5.0
+"""Minimum seconds between two updates of a page that reads much."""
+FILTERS: Final = ("task", "text", "error", "older", "newer")
+MOST_TYPED: Final = 400
+"""Characters of a filter."""
+ACTIONS_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "pending": ("cancel", "delete"),
+    "delayed": ("run_now", "reschedule", "cancel", "delete"),
+    "processing": ("cancel",),
+    "completed": ("delete",),
+    "failed": ("requeue", "delete"),
+    "cancelled": ("requeue", "delete"),
+    "broken": (),
+}
+"""The actions that apply to jobs of a state."""
+
+
+# -- query parameters; invalid values count as absent
+
+
+def _number(request: Request, name: str, default: int = 0) -> int:
+    """A whole number, at most 10^9."""
+    text = request.query_params.get(name, "")
+    return min(int(text), 10**9) if text.isascii() and text.isdigit() and len(text) < 16 else default
+
+
+def _one_of(request: Request, name: str, choices: Mapping[str, object] | tuple[str, ...], default: str) -> str:
+    text = request.query_params.get(name, "")
+    return text if text in choices else default
+
+
+def _limit(request: Request, sizes: tuple[int, ...]) -> int:
+    """The page size, by default the smallest."""
+    limit = _number(request, "limit")
+    return limit if limit in sizes else sizes[0]
+
+
+def _query_string(fields: Mapping[str, object]) -> str:
+    """A query string of these fields, without empty ones."""
+    text = urlencode({name: str(value) for name, value in fields.items() if value not in ("", None)})
+    return f"?{text}" if text else ""
+
+
+# -- all queues
+
+
+async def _overview(request: Request, pool: QueuePool) -> PageData:
+    """All queues of a Redis at a glance, one row each."""
+    names = await pool.names()
+    offset = _number(request, "offset")
+    window = _one_of(request, "window", WINDOWS, "1h")
+    context = {
+        "rows": await asyncio.gather(*(_row(pool, name, window) for name in names[offset : offset + _QUEUES])),
+        "total": len(names),
+        "offset": offset,
+        "size": _QUEUES,
+        "window": window,
+        "windows": list(WINDOWS),
+        "section": "overview",
+    }
+    return PageData("overview.html", context)
+
+
+async def _row(pool: QueuePool, name: str, window: str) -> dict[str, Any]:
+    """One queue; if its keys are corrupt, its row says so and the others are shown."""
+    try:
+        async with pool.open(name) as queue:
+            stats, samples = await asyncio.gather(queue.stats(), _samples(queue, window))
+    except Conflict as error:
+        return {"name": name, "problem": str(error)}
+    now = stats["now_ms"]
+    return {
+        "name": name,
+        "problem": "",
+        "stats": stats,
+        "now_ms": now,
+        "rate": rate(samples, stats, now, 60),
+        "lateness_ms": samples[-1].lateness_p99_ms if samples else None,
+        "overdue_ms": max(0, now - stats["next_due_ms"]) if stats["next_due_ms"] else 0,
+        "lines": sparklines(samples, now, WINDOWS[window]),
+    }
+
+
+async def _samples(queue: AsyncQueue, window: str) -> list[Sample]:
+    """The samples that fill a chart of this period."""
+    return await queue.inspector.samples(limit=min(MOST_SAMPLES, 3 + WINDOWS[window] // 10_000))
+
+
+# -- one queue
+
+
+def _of_queue(section: str, show: Callable[[Request, AsyncQueue], Awaitable[PageData]]) -> Page:
+    """A page about the queue that its path names, in this section of the navigation."""
+
+    async def page(request: Request, pool: QueuePool) -> PageData:
+        name = request.path_params["name"]
+        async with pool.open(name) as queue:
+            data = await show(request, queue)
+        common = {"queue": name, "section": section, "back": inner_path(request)}
+        return replace(data, context=common | data.context)
+
+    return page
+
+
+async def _queue(request: Request, queue: AsyncQueue) -> PageData:
+    """Charts, depths, workers, and tasks that are slow or fail."""
+    window = _one_of(request, "window", WINDOWS, "1h")
+    pulse, samples = await asyncio.gather(queue.inspector.pulse(), _samples(queue, window))
+    context = {
+        "unknown": await _unknown(queue, pulse),
+        "pulse": pulse,
+        "stats": pulse.stats,
+        "now_ms": pulse.now_ms,
+        "places": JOB_STATES,
+        "_charts": charts(samples, pulse.now_ms, WINDOWS[window]),
+        "window": window,
+        "windows": list(WINDOWS),
+    }
+    return PageData("queue.html", context)
+
+
+async def _unknown(queue: AsyncQueue, pulse: Pulse) -> str:
+    """A hint if nothing is stored of this queue; '' otherwise."""
+    stats = pulse.stats
+    numbers = (value for key, value in stats.items() if key.endswith(("_depth", "_total")))
+    if any(numbers) or stats["workers"] or stats["paused_since_ms"] is not None:
+        return ""
+    names = await queue.list_queues()
+    return "" if queue.name in names else f"Nothing is stored of queue {queue.name}{nearest(queue.name, names)}"
+
+
+# -- jobs
+
+
+async def _jobs(request: Request, queue: AsyncQueue) -> PageData:
+    """A page of jobs of one state; a filtered one is not live, because searching costs too much."""
+    state = _one_of(request, "state", JOB_STATES, "pending")
+    typed = {key: request.query_params.get(key, "").strip()[:MOST_TYPED] for key in FILTERS}
+    limit, offset = _limit(request, _JOB_ROWS), _number(request, "offset")
+    cursor = request.query_params.get("cursor") or None
+    stats, (rows, ahead) = await asyncio.gather(queue.stats(), _rows(queue, state, typed, limit, offset, cursor))
+    here = {"state": state, "limit": "" if limit == _JOB_ROWS[0] else limit, **typed}
+    context = {
+        "stats": stats,
+        "now_ms": stats["now_ms"],
+        "places": JOB_STATES,
+        "state": state,
+        "typed": typed,
+        "is_filtered": any(typed.values()),
+        "is_first": cursor is None and not offset,
+        "limit": limit,
+        "sizes": _JOB_ROWS,
+        "actions": ACTIONS_OF[state],
+        "first": _query_string(here),
+        "ahead": _query_string(here | ahead) if ahead else None,
+        "back": inner_path(request) + _query_string(here),
+        **rows,
+    }
+    return PageData("jobs.html", context)
+
+
+async def _rows(
+    queue: AsyncQueue, state: str, typed: Mapping[str, str], limit: int, offset: int, cursor: str | None
+) -> tuple[dict[str, Any], dict[str, object]]:
+    """Jobs, or notes about corrupt entries; and where the next page starts, {} at the end."""
+    if state == BROKEN:
+        notes = await queue.list_broken(offset=offset, limit=limit)
+        return {"notes": notes}, {"offset": offset + limit} if len(notes) == limit else {}
+    page = await queue.inspector.find(state, **criteria(typed), limit=limit, cursor=cursor)
+    return {"jobs": page.jobs, "looked": page.looked}, {"cursor": page.cursor} if page.cursor else {}
+
+
+def criteria(typed: Mapping[str, str]) -> dict[str, Any]:
+    """The filter as arguments of `find`.
+
+    Raises:
+        UsageError: an age is no duration.
+    """
+    texts = {key: typed[key] for key in ("task", "text", "error") if typed.get(key)}
+    return texts | {f"{key}_than": parsed_duration(typed[key]) for key in ("older", "newer") if typed.get(key)}
+
+
+_MASK: Final = re.compile(r"<(?:id|n|address)>")
+
+
+async def _failed(_: Request, queue: AsyncQueue) -> PageData:
+    """Failed jobs by what went wrong: of the newest 5000 the 100 largest groups, as all errors may differ."""
+    stats, errors = await asyncio.gather(queue.stats(), queue.inspector.errors(limit=5000))
+    shown = [(group, distinctive(group.text)) for group in errors.groups[:100]]
+    context = {
+        "now_ms": stats["now_ms"],
+        "groups": [
+            (group, part, _query_string({"state": "failed", "error": part}) if part else "") for group, part in shown
+        ],
+        "more": len(errors.groups) - len(shown),
+        "looked_at": errors.looked_at,
+        "failed": errors.failed,
+    }
+    return PageData("failed.html", context, every_s=_COSTLY_EVERY_S)
+
+
+def distinctive(text: str) -> str:
+    """The longest text that all errors of a group share; '' if it can't be typed."""
+    return max((part.strip()[:MOST_TYPED] for part in _MASK.split(text) if part.isprintable()), key=len, default="")
+
+
+async def _delayed(request: Request, queue: AsyncQueue) -> PageData:
+    """What comes due: delayed jobs and slots of schedules, as a chart; and the next delayed jobs."""
+    window = _one_of(request, "window", _FORECASTS_S, "24h")
+    stats, jobs, forecast = await asyncio.gather(
+        queue.stats(), queue.list_delayed(limit=_ROWS), queue.inspector.forecast(_FORECASTS_S[window])
+    )
+    context = {
+        "stats": stats,
+        "now_ms": stats["now_ms"],
+        "jobs": jobs,
+        "forecast": forecast,
+        "chart": forecast_chart(forecast),
+        "window": window,
+        "windows": list(_FORECASTS_S),
+    }
+    return PageData("delayed.html", context, every_s=_COSTLY_EVERY_S)
+
+
+# -- one job
+
+_KINDS: Final = {
+    "completed": "good",
+    "running": "good",
+    "failed": "bad",
+    "retry": "bad",
+    "lost": "bad",
+    "cancelled": "warn",
+    "asked to stop": "warn",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A past or future event of a job, as text.
+
+    Attributes:
+        at_ms: when.
+        text: what.
+        kind: its colour: good, bad, warn, next or ''.
+        more: details, or ''.
+    """
+
+    at_ms: int
+    text: str
+    kind: str
+    more: str
+
+
+async def _job(request: Request, queue: AsyncQueue) -> PageData:
+    """All that is stored of one job, why it does not run, and its history."""
+    job_id, inspector = request.path_params["job_id"], queue.inspector
+    why, line, record = await asyncio.gather(inspector.why(job_id), inspector.timeline(job_id), queue.get_job(job_id))
+    context = {
+        "id": job_id,
+        "job": record,
+        "why": why,
+        "timeline": [] if line is None else [_event(line, event) for event in line.steps],
+        "earlier": 0 if line is None else line.earlier,
+        "now_ms": why.now_ms,
+        "task": record.payload["task"] if record is not None and is_task_call(record.payload) else "",
+        "actions": ACTIONS_OF.get(record.status, ()) if record is not None else (),
+    }
+    return PageData("job.html", context, 200 if why.is_known else 404)
+
+
+def _event(line: Timeline, event: TimelineEvent) -> Event:
+    attempt = event.attempt
+    if attempt is not None:
+        by = f" on {attempt.worker}" if attempt.worker else ""
+        how = f"{attempt.outcome} after" if attempt.ended_at_ms else "running for"
+        text = f"attempt {attempt.number}: {how} {span(attempt.duration_ms)}{by}"
+        return Event(event.at_ms, text, _KINDS.get(attempt.outcome, ""), attempt.error)
+    late = line.promoted_at_ms - line.due_at_ms
+    more = f"{span(late)} late" if event.what == "promoted" and late >= 0 else ""
+    return Event(event.at_ms, event.what, "next" if event.at_ms > line.now_ms else _KINDS.get(event.what, ""), more)
+
+
+# -- schedules
+
+
+async def _schedules(request: Request, queue: AsyncQueue) -> PageData:
+    """A page of schedules, earliest next slot first."""
+    offset = _number(request, "offset")
+    stats, records = await asyncio.gather(queue.stats(), queue.schedules.list(offset=offset, limit=_ROWS + 1))
+    shown = records[:_ROWS]
+    context = {
+        "now_ms": stats["now_ms"],
+        "rows": [*zip(shown, await asyncio.gather(*(_next(queue, record, 3) for record in shown)), strict=True)],
+        "offset": offset,
+        "size": _ROWS,
+        "has_more": len(records) > _ROWS,
+    }
+    return PageData("schedules.html", context)
+
+
+async def _schedule(request: Request, queue: AsyncQueue) -> PageData:
+    """One schedule, with the outcome of its slots.
+
+    Raises:
+        Refusal: there is none.
+    """
+    schedule_id = request.path_params["schedule_id"]
+    stats, record = await asyncio.gather(queue.stats(), queue.schedules.get(schedule_id))
+    if record is None:
+        raise Refusal(404, f"Queue {queue.name} has no schedule {schedule_id}.")
+    upcoming = await _next(queue, record, 12)
+    return PageData("schedule.html", {"now_ms": stats["now_ms"], "schedule": record, "upcoming": upcoming})
+
+
+async def _next(queue: AsyncQueue, record: ScheduleRecord, count: int) -> list[Any]:
+    """Its next slots in its time zone; none if it is damaged or has ended."""
+    if record.state in ("damaged", "ended"):
+        return []
+    try:
+        return [*await queue.schedules.next_slots(record.id, n=count)]
+    except UsageError:
+        return []  # deleted or damaged since
+
+
+# -- workers and the log
+
+
+async def _workers(_: Request, queue: AsyncQueue) -> PageData:
+    """The live workers, and what each runs since when."""
+    stats, live = await asyncio.gather(queue.stats(), queue.list_workers())
+    workers = sorted(live, key=lambda worker: (worker.host, worker.pid, worker.id))
+    return PageData("workers.html", {"stats": stats, "now_ms": stats["now_ms"], "workers": workers})
+
+
+async def _log(request: Request, queue: AsyncQueue) -> PageData:
+    """Jobs that ended and actions of operators, newest first."""
+    limit = _limit(request, _LOG_ROWS)
+    stats, entries = await asyncio.gather(queue.stats(), queue.inspector.log(limit=limit))
+    context = {"now_ms": stats["now_ms"], "entries": entries[::-1], "limit": limit, "sizes": _LOG_ROWS}
+    return PageData("log.html", context)
+
+
+PAGES: Final[Mapping[str, Page]] = {
+    "/": _overview,
+    "/queues/{name}": _of_queue("queue", _queue),
+    "/queues/{name}/jobs": _of_queue("jobs", _jobs),
+    "/queues/{name}/jobs/{job_id}": _of_queue("jobs", _job),
+    "/queues/{name}/failed": _of_queue("failed", _failed),
+    "/queues/{name}/delayed": _of_queue("delayed", _delayed),
+    "/queues/{name}/schedules": _of_queue("schedules", _schedules),
+    "/queues/{name}/schedules/{schedule_id}": _of_queue("schedules", _schedule),
+    "/queues/{name}/workers": _of_queue("workers", _workers),
+    "/queues/{name}/log": _of_queue("log", _log),
+    "/help": help_pages.contents,
+    "/help/{topic}": help_pages.topic,
+}

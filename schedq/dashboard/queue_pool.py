@@ -1,0 +1,84 @@
+"""A pool of the queues that browsers look at: opened by name, shared by all pages, closed when idle."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from schedq.errors import Conflict
+from schedq.model.settings import NO_QUEUE, RETRY_S
+from schedq.queue.queue import AsyncQueue
+
+_MOST_OPEN: Final = 32
+_IDLE_S: Final = 60.0
+_RELOAD_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class _PooledQueue:
+    queue: AsyncQueue
+    users: int = 0
+    used_at: float = 0.0
+    loaded_at: float = -_RELOAD_S
+
+
+class QueuePool:
+    """Opens queues of one Redis, with one connection each, and keeps a bounded number of them open."""
+
+    def __init__(self, redis: object) -> None:
+        self._redis = redis
+        self._open: OrderedDict[str, _PooledQueue] = OrderedDict()
+        self.label = AsyncQueue.for_operator(NO_QUEUE, redis=redis).address.label
+
+    @asynccontextmanager
+    async def open(self, name: str) -> AsyncIterator[AsyncQueue]:
+        """The queue of this name, with the settings that its workers stored.
+
+        Raises:
+            UsageError: the name is invalid.
+            StoreUnavailable: Redis does not answer.
+        """
+        entry = self._open.get(name)
+        if entry is None:
+            entry = self._open[name] = _PooledQueue(AsyncQueue.for_operator(name, redis=self._redis, retry_for=RETRY_S))
+        self._open.move_to_end(name)
+        entry.users += 1
+        try:
+            await self._load_settings(entry)
+            yield entry.queue
+        finally:
+            entry.users -= 1
+            entry.used_at = time.monotonic()
+            await self._close_idle()
+
+    async def names(self) -> list[str]:
+        """The sorted names of all queues that schedq clients have used."""
+        async with self.open(NO_QUEUE) as queue:
+            return await queue.list_queues()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        entries = [*self._open.values()]
+        self._open.clear()
+        for entry in entries:
+            await entry.queue.aclose()
+
+    async def _load_settings(self, entry: _PooledQueue) -> None:
+        now = time.monotonic()
+        if entry.queue.name == NO_QUEUE or now - entry.loaded_at < _RELOAD_S:
+            return
+        with suppress(Conflict):  # corrupt settings must not lock an operator out of the queue
+            await entry.queue.load_settings()
+        entry.loaded_at = now
+
+    async def _close_idle(self) -> None:
+        """Close queues unused for a minute and, above the maximum, those unused for longest."""
+        past = time.monotonic() - _IDLE_S
+        idle = [name for name, entry in self._open.items() if not entry.users]
+        excess = max(0, len(self._open) - _MOST_OPEN)
+        for name in [name for nth, name in enumerate(idle) if nth < excess or self._open[name].used_at < past]:
+            await self._open.pop(name).queue.aclose()

@@ -1,0 +1,177 @@
+"""Renders pages from templates: how values read, whole pages, their live regions, static files.
+
+Escaping is the templates' part; what could steer a reader's eye is made visible by the filters here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from schedq.errors import UsageError
+from schedq.inspect import display
+from schedq.model import escaping
+from schedq.model.keys import checked_id, checked_schedule_id
+from schedq.model.times import span
+
+MOST_SHOWN: Final = 65_536
+"""Characters of a payload, result or traceback on a page."""
+_LIVE: Final = "live_"
+MEDIA: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+# -- how values read; instants are in UTC
+
+
+def iso(ms: int) -> str:
+    """An instant for machines."""
+    found = display.instant(ms, UTC)
+    return "" if found is None else f"{found:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+
+
+def utc(ms: int) -> str:
+    """An instant in full."""
+    found = display.instant(ms, UTC)
+    return display.NOTHING if found is None else f"{found:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d}"
+
+
+def clock(ms: int, now_ms: int) -> str:
+    """An instant, with the day if that is another one than today."""
+    found, today = display.instant(ms, UTC), display.instant(now_ms, UTC)
+    if found is None or today is None:
+        return display.NOTHING
+    return f"{found:%H:%M:%S}" if found.date() == today.date() else f"{found:%Y-%m-%d %H:%M}"
+
+
+def shortened(text: str, most: int = MOST_SHOWN) -> str:
+    """A text with its lines, cut where it is longer than people read."""
+    cut = escaping.harmless_lines(text[:most])
+    return cut + (f"\n… {len(text) - most:,} more characters" if len(text) > most else "")
+
+
+def pretty(text: str) -> str:
+    """Stored JSON set out over lines, cut where it is longer than people read."""
+    return shortened(display.pretty(text) if len(text) <= MOST_SHOWN else text)
+
+
+def segment(text: str) -> str:
+    """A name as part of a path."""
+    return quote(text, safe="")
+
+
+def _passes(check: Callable[[object], object]) -> Callable[[object], bool]:
+    """Whether a value passes a check: there can be a page only for valid ids, and anything may be stored."""
+
+    def passes(value: object) -> bool:
+        try:
+            check(value)
+        except UsageError:
+            return False
+        return True
+
+    return passes
+
+
+_FILTERS: Final = {
+    "number": display.number,
+    "iso": iso,
+    "utc": utc,
+    "clock": clock,
+    "shortened": shortened,
+    "pretty": pretty,
+    "segment": segment,
+    "span": span,
+    "roundly": display.roundly,
+    "apart": display.apart,
+    "roughly": display.roughly,
+    "clean": escaping.harmless,
+    "stored": display.stored,
+    "count": display.count,
+}
+_TESTS: Final = {
+    "job_id": _passes(checked_id),
+    "schedule_id": _passes(checked_schedule_id),
+    "printable": str.isprintable,
+}
+
+
+# -- pages
+
+
+@dataclass(frozen=True, slots=True)
+class PageData:
+    """A page that is not rendered yet.
+
+    Attributes:
+        template: name of its template, whose blocks `live_…` are the live regions: updated while a browser shows them.
+        context: variables of the template.
+        status: the HTTP status.
+        every_s: minimum seconds between two updates of the live regions.
+    """
+
+    template: str
+    context: dict[str, Any] = field(default_factory=dict)
+    status: int = 200
+    every_s: float = 1.0
+
+
+class Renderer:
+    """Renders the templates; they escape every value."""
+
+    def __init__(self, **constants: object) -> None:
+        self._templates = Environment(
+            loader=PackageLoader("schedq.dashboard"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters |= _FILTERS
+        self._templates.tests |= _TESTS
+        self._templates.globals |= constants
+        for name in ("parts", "charts"):
+            # As globals, because a block that is rendered alone does not see its template's imports.
+            self._templates.globals[name] = self._templates.get_template(f"{name}.html").module
+
+    def page(self, data: PageData, **common: object) -> str:
+        """The whole page."""
+        return self._templates.get_template(data.template).render(**common, **data.context)
+
+    def live_regions(self, data: PageData, **common: object) -> dict[str, str]:
+        """The page's live regions by name."""
+        template = self._templates.get_template(data.template)
+        context = template.new_context({**common, **data.context})
+        return {name: "".join(block(context)) for name, block in template.blocks.items() if name.startswith(_LIVE)}
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """A static file.
+
+    Attributes:
+        body: its bytes.
+        media: its MIME type.
+        tag: its ETag.
+    """
+
+    body: bytes
+    media: str
+    tag: str
+
+
+def static_files() -> dict[str, StaticFile]:
+    """Every file under `static`, by name."""
+    found = {}
+    for file in resources.files("schedq.dashboard").joinpath("static").iterdir():
+        media = MEDIA.get(file.name.rpartition(".")[2])
+        if media is not None:
+            body = file.read_bytes()
+            found[file.name] = StaticFile(body, media, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
+    return found

@@ -1,0 +1,320 @@
+"""What the keys of a queue hold: their types, the scores of `delayed`, and how long histories last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from schedq.doctor.checks import Check, Finding, asked, few, findings, known, plain
+from schedq.errors import SchedqError
+from schedq.inspect.display import approximate, count
+from schedq.model.keys import QUEUES_KEY, QueueKeys
+from schedq.model.lifecycle import COMPLETED, FAILED
+from schedq.model.records import score_ms, whole
+from schedq.model.settings import HIGH_MEMORY_HISTORY, PROMISED_S, Settings
+from schedq.model.times import LAST_INSTANT_MS
+from schedq.transitions import RoundTrips
+
+_REFUSED: Final = "whatever needs this key is refused, with an error that names it"
+_KEYS: Final = {
+    "pending": ("list", _REFUSED),
+    "processing": ("list", _REFUSED),
+    "completed": ("list", _REFUSED),
+    "failed": ("list", _REFUSED),
+    "cancelled": ("list", _REFUSED),
+    "broken": ("list", _REFUSED),
+    "samples": ("list", "rates and charts have nothing to go by"),
+    "delayed": ("zset", _REFUSED),
+    "leases": ("zset", _REFUSED),
+    "suspects": ("zset", "jobs that lost two leases wait seconds longer than they must"),
+    "wake": ("zset", "idle workers are not woken: jobs wait until a worker looks by itself"),
+    "workers": ("zset", "workers can't say that they live"),
+    "schedules": ("zset", "no schedule makes a job any more"),
+    "stats": ("hash", "totals are not counted, and stats are refused"),
+    "settings": ("hash", "tools and promoters go by the library's own settings"),
+    "tasks": (
+        "hash",
+        "a job that was made by name is judged by the queue's settings, not its task's, when its worker dies",
+    ),
+    "standbys": ("hash", "promoters that stand by forget their places, and delete it"),
+    "promoter": ("string", "nobody can become the one that wakes: what is delayed waits for claims"),
+    "paused": ("string", "the queue counts as paused"),
+    "log": ("stream", "no move and no action is put on record any more"),
+}
+"""Key of a queue -> its type, and what follows if it is of another one."""
+_SECONDS_END: Final = 100_000_000_000
+"""Unix seconds of the year 5138, or the milliseconds of March 1973: nobody means those."""
+_LATE_MS: Final = 5000
+_MOST_READ: Final = 200
+_FOREIGN_LIMIT: Final = 50
+_HIGH_FOR_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class WrongType:
+    """A key of another type than schedq's."""
+
+    key: str
+    kind: str
+    right: str
+    means: str
+
+
+def read_types(keys: QueueKeys) -> RoundTrips[list[WrongType]]:
+    """The keys that are of a wrong type."""
+    rows = [(getattr(keys, name), *row) for name, row in _KEYS.items()]
+    if not keys.tagged:
+        rows.append((QUEUES_KEY, "set", _REFUSED))
+    answers = yield [plain("TYPE", key) for key, _, _ in rows]
+    return [
+        WrongType(key, kind, right, means)
+        for (key, right, means), kind in zip(rows, answers, strict=True)
+        if not isinstance(kind, SchedqError) and kind not in (right, "none")
+    ]
+
+
+WRONG_TYPE: Final[Check[WrongType]] = Check(
+    "wrong-type",
+    "error",
+    lambda _: True,
+    lambda it: f"{it.key} is a {it.kind}, not a {it.right}",
+    lambda it: it.means,
+    lambda it: f"another program wrote it: look at it, then put it aside with redis-cli RENAME {it.key} {it.key}.aside",
+    lambda it: (it.key,),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DueTimes:
+    """The scores of `delayed`.
+
+    Attributes:
+        in_seconds: entries whose score looks like Unix seconds, or is negative.
+        never: entries whose score is beyond the last instant that schedq knows: micro- or nanoseconds, or infinity.
+        overdue: entries that were due more than 5 s ago.
+        overdue_ms: for how long the first of them has been due.
+        first_in_seconds: ids of the first of `in_seconds`.
+        first_never: ids of the first of `never`.
+        is_promoted: a promoter is alive.
+    """
+
+    in_seconds: int
+    never: int
+    overdue: int
+    overdue_ms: int
+    first_in_seconds: tuple[str, ...] = ()
+    first_never: tuple[str, ...] = ()
+    is_promoted: bool = True
+
+
+def read_due_times(keys: QueueKeys, now_ms: int, *, is_promoted: bool) -> RoundTrips[DueTimes]:
+    """Count by score: none of this grows with the queue."""
+    key = keys.delayed
+    answers = yield [
+        plain("ZCOUNT", key, "-inf", f"({_SECONDS_END}"),
+        plain("ZCOUNT", key, f"({LAST_INSTANT_MS}", "+inf"),
+        plain("ZCOUNT", key, _SECONDS_END, now_ms - _LATE_MS),
+        plain("ZRANGE", key, _SECONDS_END, now_ms - _LATE_MS, "BYSCORE", "LIMIT", 0, 1, "WITHSCORES"),
+        plain("ZRANGE", key, "-inf", f"({_SECONDS_END}", "BYSCORE", "LIMIT", 0, 5),
+        plain("ZRANGE", key, f"({LAST_INSTANT_MS}", "+inf", "BYSCORE", "LIMIT", 0, 5),
+    ]
+    in_seconds, never, overdue = (known(answer, 0) for answer in answers[:3])
+    oldest, early, late = (tuple(known(answer, ())) for answer in answers[3:])
+    overdue_ms = now_ms - score_ms(oldest[1]) if oldest else now_ms
+    return DueTimes(in_seconds, never, overdue, overdue_ms, early, late, is_promoted)
+
+
+DUE_TIMES: Final[tuple[Check[DueTimes], ...]] = (
+    Check(
+        "due-in-seconds",
+        "error",
+        lambda it: it.in_seconds,
+        lambda it: (
+            count(it.in_seconds, "delayed job has a score that looks=delayed jobs have scores that look")
+            + " like seconds"
+        ),
+        "scores are milliseconds since the epoch: such a job counts as long overdue and starts at once, not at its "
+        "time",
+        "let its producer multiply by 1000: ZADD queue:{queue}:delayed MS ID; mend these with schedq reschedule ID",
+        lambda it: it.first_in_seconds,
+    ),
+    Check(
+        "due-never",
+        "warning",
+        lambda it: it.never,
+        lambda it: f"{count(it.never, 'delayed job has a score=delayed jobs have scores')} beyond the year 9999",
+        "micro- or nanoseconds were written, or infinity: such a job never starts",
+        "let its producer write milliseconds: ZADD queue:{queue}:delayed MS ID; mend these with schedq reschedule ID",
+        lambda it: it.first_never,
+    ),
+    Check(
+        "overdue",
+        lambda it: "warning" if it.is_promoted else "error",
+        lambda it: it.overdue,
+        lambda it: (
+            f"{count(it.overdue, 'delayed job was=delayed jobs were')} due more than 5 s ago, the first one "
+            f"{approximate(it.overdue_ms)}"
+        ),
+        lambda it: (
+            "the promoter does not keep up" if it.is_promoted else "nobody moves what is due to where workers find it"
+        ),
+        lambda it: (
+            "look at the log of the process that promotes, and at the server's load"
+            if it.is_promoted
+            else "start a worker, or schedq promoter {queue}"
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One of the two histories that programs written from the guide cut: `completed` or `failed`.
+
+    Attributes:
+        state: which one.
+        length: its entries.
+        total: jobs that ended so, ever, by `stats`.
+        limit: entries that the application keeps; -1 if it keeps all or that is not known.
+        foreign: ids of records that another program finished: none of schedq's moves ended them.
+        expiring: ids of records with a time to live.
+    """
+
+    state: str
+    length: int
+    total: int
+    limit: int
+    foreign: tuple[str, ...]
+    expiring: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Histories:
+    """What the newest records of the histories show.
+
+    Attributes:
+        completed: jobs that completed.
+        failed: jobs that failed for good.
+        trimmed: completed records that were deleted before they expired, ever.
+        kept_ms: how long the oldest completed record that is left has been completed.
+        ttl_s: how long they are to be kept.
+        is_memory_high: Redis was nearly full in the last minute.
+    """
+
+    completed: History
+    failed: History
+    trimmed: int
+    kept_ms: int
+    ttl_s: float
+    is_memory_high: bool
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """Records that another program finished."""
+        return self.completed.foreign + self.failed.foreign
+
+    @property
+    def is_cut_by_memory(self) -> bool:
+        """Fewer results are kept than the application says, as Redis is nearly full."""
+        return self.is_memory_high and self.completed.limit > HIGH_MEMORY_HISTORY
+
+    @property
+    def limit(self) -> int:
+        """How many results are kept now."""
+        return HIGH_MEMORY_HISTORY if self.is_cut_by_memory else self.completed.limit
+
+    @property
+    def is_trimmed_early(self) -> bool:
+        """Results are deleted before their time."""
+        is_full = self.completed.limit > 0 and self.completed.length >= self.limit
+        return bool(self.trimmed) and is_full and self.kept_ms < 1000 * self.ttl_s
+
+
+def read_histories(queue: Settings, now_ms: int) -> RoundTrips[Histories]:
+    """Look at the newest records, at most 200 of each history, and at the oldest completed one."""
+    keys = queue.keys
+    completed = yield from _history(keys, COMPLETED, queue.completed_history)
+    failed = yield from _history(keys, FAILED, queue.failed_history)
+    trimmed, high_at, oldest = yield [
+        plain("HGET", keys.stats, "trimmed_total"),
+        plain("HGET", keys.stats, "memory_high_at_ms"),
+        plain("LRANGE", keys.completed, -1, -1),
+    ]
+    kept_ms = 0
+    if known(oldest, []):
+        (completed_at,) = yield [plain("HGET", keys.job(oldest[0]), "completed_at_ms")]
+        kept_ms = max(0, now_ms - whole(known(completed_at, "0")))
+    is_memory_high = now_ms - whole(known(high_at, "0")) < _HIGH_FOR_MS
+    return Histories(completed, failed, whole(known(trimmed, "0")), kept_ms, queue.completed_ttl, is_memory_high)
+
+
+def _history(keys: QueueKeys, state: str, limit: int) -> RoundTrips[History]:
+    key = getattr(keys, state)
+    length, total, ids = yield [
+        plain("LLEN", key),
+        plain("HGET", keys.stats, f"{state}_total"),
+        plain("LRANGE", key, 0, _MOST_READ - 1),
+    ]
+    names: list[str] = list(dict.fromkeys(known(ids, [])))
+    records = yield from asked([plain("HMGET", keys.job(name), "status", "settled_move") for name in names])
+    ttls = yield from asked([plain("PTTL", keys.job(name)) for name in names])
+    foreign = tuple(name for name, record in zip(names, records, strict=True) if record == [state, None])
+    expiring = tuple(name for name, ttl in zip(names, ttls, strict=True) if known(ttl, -1) >= 0)
+    return History(state, known(length, 0), whole(known(total, "0")), limit, foreign, expiring)
+
+
+HISTORIES: Final[tuple[Check[Histories], ...]] = (
+    Check(
+        "foreign-workers",
+        "note",
+        lambda it: it.foreign,
+        lambda it: (
+            count(len(it.foreign), "of the newest finished jobs was=of the newest finished jobs were")
+            + " ended by a program other than schedq"
+        ),
+        "such workers have no leases, go on while the queue is paused, and have attempts of their own: see "
+        "schedq help other-languages",
+        "choose visibility_ms for the longest job that they do",
+        lambda it: few(it.foreign),
+    ),
+    Check(
+        "failed-expire",
+        "warning",
+        lambda it: it.failed.expiring,
+        lambda it: f"{count(len(it.failed.expiring), 'failed record')} will expire",
+        "another program's EXPIRE lets failed jobs vanish, payload and all, mostly after 300 s",
+        "take that EXPIRE out of its fail script; schedq requeue ID --queue {queue} saves a job",
+        lambda it: few(it.failed.expiring),
+    ),
+    Check(
+        "results-trimmed",
+        lambda it: "warning" if it.kept_ms < 1000 * min(it.ttl_s, PROMISED_S) else "note",
+        lambda it: it.is_trimmed_early,
+        lambda it: (
+            f"results are deleted after {approximate(it.kept_ms)}, before completed_ttl ({it.ttl_s:g} s) is over: "
+            f"{it.trimmed:,} so far"
+        ),
+        lambda it: (
+            f"the queue keeps {it.limit:,} results, "
+            + ("as Redis uses over 80 % of maxmemory" if it.is_cut_by_memory else "its completed_history")
+            + "; Job.result() of an older job raises JobGone"
+        ),
+        lambda it: f"raise {'maxmemory' if it.is_cut_by_memory else 'completed_history'}, or lower completed_ttl",
+    ),
+)
+HISTORY_CUT: Final[Check[History]] = Check(
+    "history-cut",
+    "warning",
+    lambda it: it.length == _FOREIGN_LIMIT < it.total and it.limit != _FOREIGN_LIMIT,
+    lambda it: f"{it.state} holds 50 entries of {it.total:,} that ended so",
+    "another program's LTRIM cuts the history to 50 for everybody; older records are found by their ids only",
+    lambda it: f"let it LTRIM to your {it.state}_history" + (f" ({it.limit:,})" if it.limit >= 0 else ""),
+)
+
+
+def check_histories(found: Histories, queue: str) -> Iterator[Finding]:
+    """The findings about histories."""
+    yield from findings(HISTORIES, found, queue)
+    for history in (found.completed, found.failed) if found.foreign else ():
+        yield from findings([HISTORY_CUT], history, queue)

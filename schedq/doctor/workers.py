@@ -1,0 +1,341 @@
+"""Who serves a queue: workers and a promoter, by which settings they go, and what keeps jobs waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from schedq.doctor.checks import Check, Finding, asked, few, findings, known, plain
+from schedq.errors import SchedqError
+from schedq.inspect.display import approximate, count
+from schedq.inspect.stats import broken
+from schedq.inspect.summary import UnknownTask, soonest, unknown_tasks
+from schedq.model.payload import loaded
+from schedq.model.records import whole
+from schedq.model.settings import HEARTBEAT_S, Settings
+from schedq.transitions import RoundTrips, heartbeat, pairs, scripts
+from schedq.transitions.heartbeat import MOST_WORKERS, WorkerRecord
+
+_LONG_PAUSE_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """Who is there, and what waits.
+
+    Attributes:
+        now_ms: Redis's clock.
+        workers: with a heartbeat within the last three intervals.
+        has_promoter: some process is the promoter.
+        paused_since_ms: None if the queue is not paused, 0 if it is not known since when.
+        waiting: entries of `pending`.
+        delayed: entries of `delayed`.
+        running: entries of `processing`.
+        scheduled: schedules that have a next slot.
+        broken: notes about ids that could not be run.
+        notes: the last of them, in words.
+        records: of the workers; empty if they can't be read.
+        has_script: this release's promoter script is cached, or that may not be asked.
+    """
+
+    now_ms: int
+    workers: int
+    has_promoter: bool
+    paused_since_ms: int | None
+    waiting: int
+    delayed: int
+    running: int
+    scheduled: int
+    broken: int
+    notes: tuple[str, ...] = ()
+    records: tuple[WorkerRecord, ...] = ()
+    has_script: bool = True
+
+    @property
+    def is_deserted(self) -> bool:
+        """There is nothing to do, and nobody to do it."""
+        return self.is_empty and not self.scheduled and not self.workers
+
+    @property
+    def is_empty(self) -> bool:
+        """There is nothing to do."""
+        return not (self.waiting or self.delayed or self.running)
+
+    @property
+    def stuck(self) -> list[str]:
+        """Workers that can take no job, because handlers that do not end hold all their slots; each in words."""
+        return [
+            f"{worker.id}: {', '.join(sorted({str(job.get('task')) for job in worker.stuck_jobs}))}"
+            for worker in self.records
+            if worker.is_stuck
+        ]
+
+    @cached_property
+    def tasks(self) -> frozenset[str] | None:
+        """The tasks that workers have; None if there is no worker, or not all were asked."""
+        is_known = 0 < len(self.records) < MOST_WORKERS
+        return frozenset(task for worker in self.records for task in worker.tasks) if is_known else None
+
+    @property
+    def is_paused_long(self) -> bool:
+        """It has been paused for more than an hour, or nobody knows since when."""
+        since = self.paused_since_ms
+        return since is not None and (not since or self.now_ms - since > _LONG_PAUSE_MS)
+
+
+def read_liveness(queue: Settings) -> RoundTrips[Liveness]:
+    """Look who is there."""
+    keys = queue.keys
+    (time,) = yield [plain("TIME")]
+    seconds, micros = known(time, ("0", "0"))
+    now_ms = int(seconds) * 1000 + int(micros) // 1000
+    answers = yield [
+        plain("ZCOUNT", keys.workers, now_ms - 3000 * HEARTBEAT_S, "+inf"),
+        plain("EXISTS", keys.promoter),
+        plain("EXISTS", keys.paused),
+        plain("GET", keys.paused),
+        plain("LLEN", keys.pending),
+        plain("ZCARD", keys.delayed),
+        plain("LLEN", keys.processing),
+        plain("ZCOUNT", keys.schedules, "-inf", "(+inf"),
+        plain("LLEN", keys.broken),
+        broken(queue, 0, 3),
+        plain("SCRIPT", "EXISTS", scripts.load("promote").sha),
+    ]
+    workers, promoter, paused, since, waiting, delayed, running, scheduled, broken_count, last, cached = answers
+    return Liveness(
+        now_ms,
+        known(workers, 0),
+        bool(known(promoter, 1)),
+        whole(known(since, "0")) if known(paused, 0) else None,
+        known(waiting, 0),
+        known(delayed, 0),
+        known(running, 0),
+        known(scheduled, 0),
+        known(broken_count, 0),
+        tuple(f"{note.id or '?'}: {note.reason}" for note in known(last, [])),
+        (yield from _records(queue)) if known(workers, 0) else (),
+        bool(known(cached, [1])[0]),
+    )
+
+
+def _records(queue: Settings) -> RoundTrips[tuple[WorkerRecord, ...]]:
+    try:
+        return tuple((yield from heartbeat.workers(queue)))
+    except SchedqError:
+        return ()  # their keys are damaged, or may not be read, which other checks report
+
+
+def _pause(it: Liveness) -> str:
+    since_ms = it.paused_since_ms
+    since = f"for {approximate(it.now_ms - since_ms)}" if since_ms else "since nobody knows when"
+    return f"the queue has been paused {since}; {it.waiting:,} pending"
+
+
+_PAUSED: Final = ("no worker of schedq's takes jobs; those of other programs do", "schedq resume {queue}")
+LIVENESS: Final[tuple[Check[Liveness], ...]] = (
+    Check("paused-long", "warning", lambda it: it.is_paused_long, _pause, *_PAUSED),
+    Check("paused", "note", lambda it: it.paused_since_ms is not None and not it.is_paused_long, _pause, *_PAUSED),
+    Check(
+        "no-worker",
+        lambda it: "note" if it.is_empty else "warning",
+        lambda it: not it.workers,
+        lambda it: (
+            "no worker gave a sign in the last 30 s"
+            + ("" if it.is_empty else f"; {it.waiting:,} pending, {it.delayed:,} delayed, {it.running:,} running")
+        ),
+        "nothing runs what waits, unless workers of other programs do: those do not show here",
+        "start one: schedq worker MODULE:QUEUE",
+    ),
+    Check(
+        "stuck-workers",
+        "warning",
+        lambda it: it.stuck,
+        lambda it: f"{count(len(it.stuck), 'worker')} can take no job: handlers that do not end hold all slots",
+        "these handlers timed out, were cancelled or lost their lease, and go on; a thread can't be ended from outside",
+        "restart these workers; give what the handlers wait for a timeout of its own",
+        lambda it: few(it.stuck),
+    ),
+    Check(
+        "no-promoter",
+        lambda it: "warning" if it.delayed or it.running or it.scheduled else "note",
+        lambda it: not it.has_promoter,
+        "nobody does the waking",
+        "delayed jobs wait until a worker claims, no slot of a schedule makes a job, and jobs of dead workers are not "
+        "taken back",
+        "start a worker (without --no-promoter), or schedq promoter {queue}",
+    ),
+    Check(
+        "broken-notes",
+        "warning",
+        lambda it: it.broken,
+        lambda it: (
+            f"{count(it.broken, 'id')} could not be run, because {'its' if it.broken == 1 else 'their'} data is gone "
+            "or damaged"
+        ),
+        "these jobs are lost unless somebody enqueues them again",
+        "schedq jobs {queue} --state broken lists them; when that is dealt with: redis-cli DEL queue:{queue}:broken",
+        lambda it: few(it.notes),
+    ),
+    Check(
+        "scripts-differ",
+        "note",
+        lambda it: it.has_promoter and not it.has_script,
+        "a promoter is alive, and the script that this release would send is not cached",
+        "that process is of another release of schedq, or somebody flushes the scripts again and again; both work",
+        "finish the deployment; look for SCRIPT FLUSH in INFO commandstats",
+    ),
+)
+
+
+def read_unknown_tasks(queue: Settings) -> RoundTrips[tuple[UnknownTask, ...]]:
+    """The tasks that no worker had; none where `delayed` can't be read, which other checks report."""
+    (answer,) = yield [soonest(queue)]
+    return () if isinstance(answer, SchedqError) else unknown_tasks(answer)
+
+
+def _unknown_task(it: tuple[UnknownTask, int]) -> str:
+    row, now_ms = it
+    what = f"the task {row.task!r:.100}" if row.task else "a handler for payloads that are no task call"
+    them, since = "it" if row.jobs == 1 else "them", approximate(now_ms - row.since_ms)
+    return (
+        f"{count(row.jobs, 'job waits=jobs wait')} for {what}, which no worker that took {them} had in the last {since}"
+    )
+
+
+UNKNOWN_TASK: Final[Check[tuple[UnknownTask, int]]] = Check(
+    "unknown-task",
+    "warning",
+    lambda _: True,
+    _unknown_task,
+    "they are put back without spending attempts, and fail when the queue's unknown_for has passed",
+    "start a worker whose code has it, or finish the deploy; if the name is wrong, cancel the jobs",
+    lambda it: (it[0].job_id,),
+)
+_MOST_WORKERS: Final = 200
+_SHORT_MS: Final = 5000
+_AHEAD_MS: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsInUse:
+    """The settings of a queue, and which of them each worker uses.
+
+    Attributes:
+        stored: the `settings` hash.
+        workers: worker id -> the settings that it says it goes by.
+        furthest_ms: how far in the future the last lease ends; 0 without one.
+        visibility_ms: as stored.
+        unreadable: stored fields that make no sense.
+    """
+
+    stored: Mapping[str, str]
+    workers: Mapping[str, Mapping[str, str]]
+    furthest_ms: int
+    visibility_ms: int
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """One setting by which some workers do not go.
+
+    Attributes:
+        name: the setting.
+        stored: its value in Redis.
+        workers: worker id -> the value that it goes by.
+    """
+
+    name: str
+    stored: str
+    workers: Mapping[str, str]
+
+
+def read_settings_in_use(queue: Settings, now_ms: int) -> RoundTrips[SettingsInUse]:
+    """Ask the hash and the workers; `queue` has loaded what is stored."""
+    keys = queue.keys
+    stored, ids, last = yield [
+        plain("HGETALL", keys.settings),
+        plain("ZREVRANGE", keys.workers, 0, _MOST_WORKERS - 1),
+        plain("ZRANGE", keys.leases, -1, -1, "WITHSCORES"),
+    ]
+    names: list[str] = known(ids, [])
+    answers = yield from asked([plain("HGET", keys.worker(name), "settings") for name in names])
+    workers = {name: own for name, answer in zip(names, answers, strict=True) if (own := _decoded(known(answer, "")))}
+    found, end = pairs(known(stored, [])), known(last, [])
+    furthest = int(float(end[1])) - now_ms if end and now_ms else 0
+    loaded = Settings(queue.name).with_fields(found).to_fields()
+    unreadable = tuple(
+        name for name, value in found.items() if name in loaded and value and not _is_same(value, loaded[name])
+    )
+    return SettingsInUse(found, workers, furthest, queue.visibility_ms, unreadable)
+
+
+def _decoded(text: str) -> dict[str, str]:
+    found = loaded(text)
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _is_same(one: str, other: str) -> bool:
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one == other
+
+
+UNREADABLE: Final[Check[tuple[str, str]]] = Check(
+    "settings-unreadable",
+    "warning",
+    lambda _: True,
+    lambda it: f"the setting {it[0]} is written down as {it[1]!r:.60}",
+    "promoters and tools that lack the application go by the library's own value instead",
+    lambda it: f"restart a worker, which writes the settings anew; or redis-cli HDEL queue:{{queue}}:settings {it[0]}",
+)
+DISAGREE: Final[Check[Deviation]] = Check(
+    "settings-disagree",
+    "warning",
+    lambda it: it.workers,
+    lambda it: (
+        f"{it.name} is written down as {it.stored}, and {count(len(it.workers), 'live worker goes=live workers go')} "
+        f"by {', '.join(few(set(it.workers.values())))}"
+    ),
+    "each judges jobs by its own: histories are cut, or attempts counted, by whoever comes last",
+    "deploy the same Queue(...) settings everywhere, and restart the workers that have others",
+    lambda it: few(it.workers),
+)
+SETTINGS: Final[tuple[Check[SettingsInUse], ...]] = (
+    Check(
+        "visibility-short",
+        "note",
+        lambda it: it.stored and it.visibility_ms < _SHORT_MS,
+        lambda it: f"visibility_ms is {it.visibility_ms:,}",
+        "a stall of the server or the network of that length takes jobs from workers that are well, and they run twice",
+        "5,000 or more, unless a job must not wait that long after a crash",
+    ),
+    Check(
+        "lease-too-long",
+        "warning",
+        lambda it: it.furthest_ms > 2 * it.visibility_ms + _AHEAD_MS,
+        lambda it: f"a lease ends in {approximate(it.furthest_ms)}; visibility_ms is {it.visibility_ms:,}",
+        "a worker goes by a longer visibility, or Redis's clock has gone back: its death would go unnoticed for that "
+        "long",
+        "give all workers of the queue the same settings; after a step of the clock a reclaimer shortens such leases",
+    ),
+)
+
+
+def check_settings(found: SettingsInUse, queue: str) -> Iterator[Finding]:
+    """The findings about settings."""
+    for name in found.unreadable:
+        yield UNREADABLE.finding((name, found.stored[name]), queue)
+    yield from findings(SETTINGS, found, queue)
+    for name in sorted({name for own in found.workers.values() for name in own if name in found.stored}):
+        stored = found.stored[name]
+        others = {
+            worker: own[name]
+            for worker, own in found.workers.items()
+            if name in own and not _is_same(own[name], stored)
+        }
+        yield from findings([DISAGREE], Deviation(name, stored, others), queue)

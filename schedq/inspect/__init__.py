@@ -1,0 +1,1 @@
+"""What operators ask of a queue, and what they do to many jobs at once."""

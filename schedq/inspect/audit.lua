@@ -1,0 +1,25 @@
+--[[
+Put one line about what an operator did to many jobs on record, once however often it is sent.
+
+KEYS  log (stream)
+ARGV  clock, log_size
+      request: fresh; a request that is sent again is recognised by it
+      act: what was done
+      count: to how many jobs
+      note: more about it
+      who: who did it
+Returns  1
+]]
+local LOOKED_BACK = 100
+--@include clock
+if log_size == '0' then return 1 end
+
+local last = redis.pcall('XREVRANGE', log, '+', '-', 'COUNT', LOOKED_BACK)
+for _, entry in ipairs(last.err and {} or last) do
+  for n = 1, #entry[2], 2 do
+    if entry[2][n] == 'request' and entry[2][n + 1] == request then return 1 end
+  end
+end
+redis.pcall('XADD', log, 'MAXLEN', '~', log_size, '*', 'move', 'act ' .. act, 'id', '', 'attempts', 0, 'at_ms', stamp,
+  'count', count, 'note', note, 'who', who, 'request', request)
+return 1

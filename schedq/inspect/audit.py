@@ -1,0 +1,69 @@
+"""The audit stream: how jobs ended, and what operators did."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schedq.errors import UsageError
+from schedq.model.checks import checked_limit
+from schedq.model.records import whole
+from schedq.model.settings import Settings
+from schedq.transitions import Operation, pairs
+
+_ENTRY_ID: Final = re.compile(r"\d{1,20}(?:-\d{1,20})?")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One line of the audit stream.
+
+    Attributes:
+        entry_id: where it stands; `log(after=entry_id)` goes on behind it.
+        at_ms: when, ms on Redis's clock.
+        move: how a job ended (completed, failed, cancelled, refuse), or what somebody did (pause, requeue, …).
+        id: the job, schedule or worker that it was done to; '' for the queue.
+        attempts: claims that a job had had.
+        note: more about it, or ''.
+        fields: the entry as it is.
+    """
+
+    entry_id: str
+    at_ms: int
+    move: str
+    id: str
+    attempts: int
+    note: str
+    fields: Mapping[str, str]
+
+
+def log(queue: Settings, after: str | None, limit: int) -> Operation[list[LogEntry]]:
+    """At most `limit` entries, the oldest first: the newest there are, or those that follow an entry.
+
+    Raises:
+        UsageError: limit not within 1 and 1000, or `after` is no entry's id.
+    """
+    checked_limit(limit)
+    if after is None:
+        words = ("XREVRANGE", queue.keys.log, "+", "-", "COUNT", limit)
+        return Operation("log", None, (), words, lambda reply: [*map(_entry, reversed(reply))])
+    if not isinstance(after, str) or not _ENTRY_ID.fullmatch(after):
+        raise UsageError(f"after must be the entry_id of an entry, got {after!r}")
+    words = ("XRANGE", queue.keys.log, f"({after}", "+", "COUNT", limit)
+    return Operation("log", None, (), words, lambda reply: [*map(_entry, reply)])
+
+
+def _entry(found: Sequence[Any]) -> LogEntry:
+    entry_id, flat = str(found[0]), [*(found[1] or ())]
+    fields = pairs(flat[: len(flat) // 2 * 2])
+    return LogEntry(
+        entry_id,
+        whole(fields.get("at_ms")) or whole(entry_id.partition("-")[0]),
+        fields.get("move", ""),
+        fields.get("id", ""),
+        whole(fields.get("attempts")),
+        fields.get("note", ""),
+        fields,
+    )

@@ -1,0 +1,336 @@
+"""What an operator does to many jobs at once: those named by id, those that match a filter, or all of a queue.
+
+Each action writes one line of the log.
+"""
+
+from __future__ import annotations
+
+import getpass
+import itertools
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from schedq.errors import UsageError
+from schedq.inspect.search import MOST_FOUND, SCANNED_AT_ONCE, Cursor, Filter, Scanner, checked_state
+from schedq.model.checks import whole_number
+from schedq.model.ids import new_request
+from schedq.model.keys import checked_id
+from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, PENDING, PROCESSING
+from schedq.model.settings import Settings
+from schedq.transitions import Argument, Binding, Operation, RoundTrips, unwrap
+from schedq.transitions.cancel import cancel
+from schedq.transitions.requeue import requeue_these
+from schedq.transitions.reschedule import one_time, reschedule
+
+_AUDIT: Final = Binding("audit", "request", "act", "count", "note", "who")
+_DELETE: Final = Binding("delete", "state", "request", "position", "ids")
+_PURGE: Final = Binding("purge", "source", "before", "offset", "length", "kind")
+ACTIONS: Final = {
+    "requeue": (FAILED, CANCELLED),
+    "cancel": (PENDING, DELAYED, PROCESSING),
+    "run_now": (DELAYED,),
+    "reschedule": (DELAYED,),
+    "delete": (PENDING, DELAYED, COMPLETED, FAILED, CANCELLED),
+}
+"""The actions, and the states of the jobs that each applies to."""
+_TOGETHER: Final = 20
+"""Requests about one job each that are sent together; together they also keep other clients waiting."""
+_MOST_NAMED: Final = 10
+_PAGE: Final = 250
+"""Entries that one request of a purge looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """What an act came to.
+
+    Attributes:
+        looked: jobs that were looked at.
+        matched: jobs that were meant.
+        done: jobs it was done to; of running ones that are cancelled, jobs that were asked to stop.
+        refused: jobs that had gone, or moved on, when it was to be done.
+    """
+
+    looked: int = 0
+    matched: int = 0
+    done: int = 0
+    refused: int = 0
+
+
+Progress = Callable[[Acted], object]
+
+
+@dataclass(frozen=True, slots=True)
+class BulkRequest:
+    """An action on many jobs as the caller asked for it, checked.
+
+    Attributes:
+        action: one of `ACTIONS`.
+        mode: for reschedule, as `enqueue.when` has it.
+        ms: likewise.
+        who: on whose behalf, for the log; None for this process's user and host.
+    """
+
+    action: str
+    mode: str
+    ms: int
+    who: str | None = None
+
+    @classmethod
+    def of(cls, action: object, delay: object, run_at: object, who: str | None = None) -> BulkRequest:
+        """Check an action as callers name it.
+
+        Raises:
+            UsageError: there is no such action, or it lacks a time, or takes none.
+        """
+        if not isinstance(action, str) or action not in ACTIONS:
+            raise UsageError(f"action must be one of {', '.join(ACTIONS)}, got {action!r}")
+        if action == "reschedule":
+            return cls(action, *one_time(delay, run_at), who)
+        if delay is not None or run_at is not None:
+            raise UsageError(f"delay and run_at are for reschedule, not for {action}")
+        return cls(action, "in", 0, who)
+
+
+class BulkAction:
+    """One action on many jobs: `steps` does it, and `note` records in the log what was done, whatever ended it.
+
+    Attributes:
+        acted: what it has done so far.
+    """
+
+    def __init__(self, queue: Settings, request: BulkRequest, subject: str, progress: Progress | None = None) -> None:
+        self.acted = Acted()
+        self._queue = queue
+        self._quiet = replace(queue, log_size=0)  # one line for all, not one for each
+        self._request = request
+        self._subject = subject
+        self._progress = progress
+        self._request_id = new_request()
+        self._deletions = (f"{self._request_id}.{number}" for number in itertools.count(1))
+
+    def note(self) -> Operation[int]:
+        """The line of the log."""
+        text = f"{self._subject}: {self.acted.done} done, {self.acted.refused} refused"
+        return note(self._queue, self._request_id, self._request.action, self.acted.done, text, self._request.who)
+
+    def _count(self, *, looked: int = 0, matched: int = 0, done: int = 0, refused: int = 0) -> None:
+        old = self.acted
+        self.acted = Acted(old.looked + looked, old.matched + matched, old.done + done, old.refused + refused)
+        if self._progress is not None:
+            self._progress(self.acted)
+
+    def _do(self, job_ids: Sequence[str], state: str, position: int | None) -> RoundTrips[int]:
+        """Do it to these, and count; returns how many it was done to."""
+        done = 0
+        for first in range(0, len(job_ids), MOST_FOUND):
+            some = job_ids[first : first + MOST_FOUND]
+            answers = yield from self._do_some(some, state, position)
+            done += sum(answers)
+            self._count(done=sum(answers), refused=len(answers) - sum(answers))
+        return done
+
+    def _do_some(self, job_ids: Sequence[str], state: str, position: int | None) -> RoundTrips[list[bool]]:
+        if self._request.action == "requeue":
+            return (yield from requeue_these(self._quiet, job_ids))
+        if self._request.action == "delete":
+            return (yield from self._delete(job_ids, state, position))
+        answers: list[bool] = []
+        for first in range(0, len(job_ids), _TOGETHER):
+            replies = yield [self._one(job_id, state) for job_id in job_ids[first : first + _TOGETHER]]
+            answers += [unwrap(reply) not in (False, "no") for reply in replies]
+        return answers
+
+    def _one(self, job_id: str, state: str) -> Operation[Any]:
+        if self._request.action == "cancel":
+            return cancel(self._quiet, job_id, state)
+        return reschedule(self._quiet, job_id, self._request.mode, self._request.ms)
+
+    def _delete(self, job_ids: Sequence[str], state: str, position: int | None) -> RoundTrips[list[bool]]:
+        left = list(job_ids)
+        answers: list[bool] = []
+        while left:
+            (answer,) = yield [delete(self._queue, next(self._deletions), left, state, position)]
+            words = unwrap(answer)
+            for job_id, word in zip(left, words, strict=False):
+                answers.append((yield from self._delete_far(job_id, state)) if word == "FAR" else word == "yes")
+            left = left[len(words) :]
+        return answers
+
+    def _delete_far(self, job_id: str, state: str) -> RoundTrips[bool]:
+        """Delete a job that stands somewhere in a long list, once it is found there."""
+        for place in [state] if state else [PENDING, FAILED, COMPLETED, CANCELLED]:
+            (size,) = yield [Operation("delete", None, (), ("LLEN", getattr(self._queue.keys, place)), int)]
+            scanner = Scanner(self._queue, Filter(), Cursor(place), is_newest_first=False, carry="id")
+            position = yield from scanner.position_of([job_id], unwrap(size))
+            if position is not None:
+                (answer,) = yield [delete(self._queue, next(self._deletions), [job_id], place, position)]
+                return bool(unwrap(answer) == ["yes"])
+        return False
+
+
+class ActionOnIds(BulkAction):
+    """An action on jobs that are named by their ids."""
+
+    def __init__(
+        self, queue: Settings, request: BulkRequest, job_ids: Sequence[str], progress: Progress | None
+    ) -> None:
+        self._job_ids = [checked_id(job_id) for job_id in dict.fromkeys(job_ids)]
+        more = len(self._job_ids) - _MOST_NAMED
+        named = ", ".join(self._job_ids[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        super().__init__(queue, request, f"jobs {named}", progress)
+
+    def steps(self) -> RoundTrips[Acted]:
+        """Do it."""
+        self._count(looked=len(self._job_ids), matched=len(self._job_ids))
+        yield from self._do(self._job_ids, "", None)
+        return self.acted
+
+
+class ActionOnMatching(BulkAction):
+    """An action on the jobs of a state that match a filter, the oldest first."""
+
+    def __init__(
+        self,
+        queue: Settings,
+        request: BulkRequest,
+        state: str,
+        wanted: Filter,
+        *,
+        limit: int | None,
+        dry_run: bool,
+        progress: Progress | None,
+    ) -> None:
+        checked_state(state, ACTIONS[request.action])
+        if limit is not None:
+            whole_number("limit", limit, 1)
+        subject = ", ".join(filter(None, (f"{state} jobs", wanted.says(), f"at most {limit}" if limit else "")))
+        super().__init__(queue, request, subject, progress)
+        self._state = state
+        self._scanner = Scanner(queue, wanted, Cursor(state), is_newest_first=False, carry="id")
+        self._limit = limit
+        self._is_dry = dry_run
+
+    def steps(self) -> RoundTrips[Acted]:
+        """Scan, and do it to the jobs that match.
+
+        A list is scanned as far as it reached when this began; jobs that arrive later stay. Each job is met once.
+        """
+        scanner, seen, kept = self._scanner, set[str](), list[str]()
+        left: int | None = None
+        restarts = 0
+        while scanner.cursor is not None and (left is None or left > 0) and self._room() > 0:
+            looked, found = yield from scanner.scan(
+                SCANNED_AT_ONCE if left is None else min(SCANNED_AT_ONCE, left), self._room()
+            )
+            if self._state != DELAYED:
+                left = (scanner.size if left is None or scanner.restarts > restarts else left) - looked
+                restarts = scanner.restarts
+            ids = [job_id for job_id, _, _ in found if job_id not in seen]
+            seen.update(ids)
+            self._count(looked=looked - len(found) + len(ids), matched=len(ids))
+            if self._request.action == "run_now":
+                kept += ids  # each goes next in line, so the last one comes first
+            elif ids and not self._is_dry:
+                scanner.shift((yield from self._do(ids, self._state, scanner.began)))
+        if not self._is_dry:
+            for end in range(len(kept), 0, -MOST_FOUND):
+                yield from self._do(kept[max(0, end - MOST_FOUND) : end][::-1], self._state, None)
+        return self.acted
+
+    def _room(self) -> int:
+        return MOST_FOUND if self._limit is None else min(MOST_FOUND, self._limit - self.acted.matched)
+
+
+def note(queue: Settings, request: str, action: str, count: int, text: str, who: str | None) -> Operation[int]:
+    """One line of the log about what an operator did.
+
+    Args:
+        queue: where.
+        request: fresh, so that sending it again is recognised.
+        action: what was done.
+        count: to how many.
+        text: more about it.
+        who: who did it; None for this process's user and host.
+    """
+    return Operation(
+        "note", *_AUDIT(queue, request=request, act=action, count=count, note=text, who=who or _user()), int
+    )
+
+
+def delete(
+    queue: Settings, request: str, job_ids: Sequence[str], state: str = "", position: int | None = None
+) -> Operation[list[str]]:
+    """Delete jobs that do not run; returns for each yes, no or FAR, and fewer words than jobs if that was too much.
+
+    Args:
+        queue: where they are.
+        request: fresh, so that sending it again is recognised.
+        job_ids: the jobs.
+        state: the state they must be in; '' for any.
+        position: entries of the old end of that state's list before them, about.
+    """
+    near: Argument = "" if position is None else position
+    return Operation("delete", *_DELETE(queue, state=state, request=request, position=near, ids=job_ids), list)
+
+
+def _user() -> str:
+    """The user of this process and its host."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container may run as a number that has no name
+        name = f"uid {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"
+
+
+class Purge:
+    """One purge: `steps` does it, and `note` records in the log what was deleted, whatever ended it.
+
+    Attributes:
+        gone: jobs deleted so far.
+    """
+
+    def __init__(self, queue: Settings, who: str | None = None) -> None:
+        self.gone = 0
+        self._queue = queue
+        self._who = who
+        self._request = new_request()
+        self._began: Argument = ""
+
+    def note(self) -> Operation[int]:
+        """The line of the log."""
+        text = f"the whole queue: {self.gone} deleted"
+        return note(self._queue, self._request, "purge", self.gone, text, self._who)
+
+    def steps(self) -> RoundTrips[int]:
+        """Delete every job that was there when this began; returns how many.
+
+        Lists are emptied in the order in which jobs move, and those of live jobs again until nothing is left in them:
+        a running job may have come back.
+        """
+        keys = self._queue.keys
+        live = ((keys.delayed, "zset"), (keys.pending, "pending"), (keys.processing, "list"))
+        ended = ((keys.completed, "list"), (keys.failed, "list"), (keys.cancelled, "list"), (keys.broken, "notes"))
+        for _ in range(3):
+            before = self.gone
+            yield from self._empty(live)
+            if self.gone == before:
+                break
+        yield from self._empty(ended)
+        return self.gone
+
+    def _empty(self, places: Sequence[tuple[str, str]]) -> RoundTrips[None]:
+        for place, kind in places:
+            offset, has_more = 0, True
+            while has_more:
+                (answer,) = yield [purge_page(self._queue, place, kind, self._began, offset)]
+                self._began, offset, gone, has_more = unwrap(answer)
+                self.gone += gone
+
+
+def purge_page(queue: Settings, place: str, kind: str, began: Argument, offset: int) -> Operation[list[Any]]:
+    """Delete a page of a place: see `purge.lua`."""
+    return Operation("purge", *_PURGE(queue, source=place, before=began, offset=offset, length=_PAGE, kind=kind), list)

@@ -1,0 +1,159 @@
+"""Jobs as plain objects, to be written to a file and brought into a queue again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Final
+
+from schedq.errors import UsageError
+from schedq.inspect.search import STATES
+from schedq.model import backoff as plans
+from schedq.model.checks import whole_number
+from schedq.model.keys import checked_id
+from schedq.model.lifecycle import DELAYED, FINISHED, PENDING
+from schedq.model.payload import UnreadablePayload, decode, encode, size_of
+from schedq.model.records import JobRecord
+from schedq.model.settings import Settings, checked_attempts
+from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS
+from schedq.transitions import Argument, RoundTrips
+from schedq.transitions.enqueue import EncodedJob, refusal, store_each
+
+_NUMBERS: Final = {
+    "attempts": 1_000_000,
+    "enqueued_at_ms": LAST_INSTANT_MS,
+    "run_at_ms": LAST_INSTANT_MS,
+    "timeout_ms": LONGEST_MS,
+    "completed_at_ms": LAST_INSTANT_MS,
+    "cancelled_at_ms": LAST_INSTANT_MS,
+    "last_error_at_ms": LAST_INSTANT_MS,
+}
+"""Whole numbers that an entry may have, and the largest that each may be."""
+_TEXTS: Final = ("id", "state", "payload_text", "backoff", "last_error", "result_text")
+_KNOWN: Final = {*_TEXTS, *_NUMBERS, "payload", "result", "max_attempts"}
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of entries that were brought in.
+
+    Attributes:
+        stored: new jobs.
+        existed: jobs that were there already, with the same payload; nothing was changed.
+        skipped: finished ones, which were not asked for.
+        refused: for others, the number of the entry, from 0, and why nothing of it was stored.
+    """
+
+    stored: int = 0
+    existed: int = 0
+    skipped: int = 0
+    refused: dict[int, str] = field(default_factory=dict)
+
+
+def exported(record: JobRecord, state: str) -> dict[str, Any]:
+    """A job as an entry. Its payload is `payload`, or `payload_text` where that would not come back to the letter."""
+    fields = record.fields
+    entry: dict[str, Any] = {"id": record.id, "state": state, **_json("payload", fields.get("payload"))}
+    for name in _NUMBERS:
+        text = str(record.run_at_ms) if name == "run_at_ms" and record.run_at_ms else fields.get(name, "")
+        if text.isascii() and text.isdecimal() and int(text) <= _NUMBERS[name]:
+            entry[name] = int(text)
+    if record.max_attempts:
+        entry["max_attempts"] = record.max_attempts
+    entry |= {name: fields[name] for name in ("backoff", "last_error") if fields.get(name)}
+    return entry | _json("result", fields.get("result"))
+
+
+def import_jobs(queue: Settings, entries: Sequence[object], *, finished: bool) -> RoundTrips[Imported]:
+    """Store entries as `exported` makes them: to wait, under their ids, those that were delayed until their instant.
+
+    Each is checked whole before anything of it is stored. What ran when it was exported waits. With `finished` those
+    that had finished wait too, as if new; else they are skipped.
+    """
+    checked: dict[int, EncodedJob | None] = {}
+    refused: dict[int, str] = {}
+    for number, entry in enumerate(entries):
+        try:
+            checked[number] = prepared(queue, entry, finished=finished)
+        except UsageError as error:
+            refused[number] = str(error)
+    jobs = {number: job for number, job in checked.items() if job is not None}
+    words = yield from store_each(queue, list(jobs.values()))
+    for (number, job), word in zip(jobs.items(), words, strict=True):
+        if word not in ("STORED", "EXISTS"):
+            refused[number] = str(refusal(queue, job, word))
+    return Imported(
+        words.count("STORED"), words.count("EXISTS"), len(checked) - len(jobs), dict(sorted(refused.items()))
+    )
+
+
+def prepared(queue: Settings, entry: object, *, finished: bool) -> EncodedJob | None:
+    """The job that an entry describes; None for one that has finished and is not asked for.
+
+    Raises:
+        UsageError: it is no entry; the message names what is wrong.
+    """
+    known = _checked(entry)
+    job_id = checked_id(known.get("id"))
+    state = known.get("state", DELAYED if "run_at_ms" in known else PENDING)
+    if state not in STATES:
+        raise UsageError(f"state must be one of {', '.join(STATES)}, got {state!r:.80}")
+    text = _payload_text(queue, known)
+    if state == DELAYED and "run_at_ms" not in known:
+        raise UsageError("a delayed job needs run_at_ms")
+    options = _options(known, is_new=state in FINISHED)
+    if state in FINISHED and not finished:
+        return None
+    mode, ms = ("at", known["run_at_ms"]) if state == DELAYED else ("in", 0)
+    return EncodedJob(job_id, text, mode, ms, options, is_callers_id=True, durability=queue.durability)
+
+
+def _checked(entry: object) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise UsageError(f"a job must be a JSON object, got {entry!r:.80}")
+    if unknown := [str(name) for name in entry if name not in _KNOWN]:
+        raise UsageError(f"there is no field {unknown[0]!r:.80}")
+    for name in _TEXTS:
+        if name in entry and not isinstance(entry[name], str):
+            raise UsageError(f"{name} must be a text, got {entry[name]!r:.80}")
+    for name, most in _NUMBERS.items():
+        whole_number(name, entry.get(name, 0), 0, most)
+    return entry
+
+
+def _payload_text(queue: Settings, known: dict[str, Any]) -> str:
+    if ("payload" in known) == ("payload_text" in known):
+        raise UsageError("it must have a payload, or else a payload_text")
+    if "payload" in known:
+        return encode(known["payload"], queue.max_payload)
+    text: str = known["payload_text"]
+    try:
+        decode(text)
+    except UnreadablePayload as error:
+        raise UsageError(f"payload_text: {error}") from error
+    if size_of(text) > queue.max_payload:
+        raise UsageError(f"payload_text is {size_of(text):,} bytes, more than max_payload={queue.max_payload:,}")
+    return text
+
+
+def _options(known: dict[str, Any], *, is_new: bool) -> tuple[Argument, ...]:
+    if "max_attempts" in known:
+        checked_attempts(known["max_attempts"])
+    if "backoff" in known and plans.from_text(known["backoff"]) is None:
+        raise UsageError(f"backoff is none that schedq writes: {known['backoff']!r:.80}")
+    # What goes on where it was keeps its age and its attempts; the script's own values come before these.
+    names = ("max_attempts", "backoff", "timeout_ms", *(() if is_new else ("attempts", "enqueued_at_ms")))
+    return tuple(chain.from_iterable((name, known[name]) for name in names if known.get(name)))
+
+
+def _json(name: str, text: str | None) -> dict[str, Any]:
+    """A stored JSON text under its name, decoded if that loses nothing; nothing if there is none."""
+    if text is None:
+        return {}
+    with suppress(UnreadablePayload, UsageError):
+        value = decode(text)
+        if encode(value, max(1, size_of(text))) == text:
+            return {name: value}
+    return {f"{name}_text": text}

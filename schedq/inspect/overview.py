@@ -1,0 +1,201 @@
+"""A queue at a glance: what `schedq top` and an overview page show, from a few bounded reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from schedq.inspect.samples import Rate, Sample, newest, rate
+from schedq.inspect.stats import Stats, stats
+from schedq.inspect.summary import JobSummary, Spread, UnknownTask, by_task, soonest, summaries, unknown_tasks
+from schedq.model.lifecycle import JOB_STATES
+from schedq.model.settings import Settings
+from schedq.transitions import Operation, RoundTrips, identity, unwrap
+from schedq.transitions.heartbeat import WorkerRecord, workers
+
+RATES_S: Final = (10, 60, 600)
+_SAMPLES: Final = 65
+"""Of which one is older than ten minutes, ticks being some milliseconds more than 10 s apart."""
+_RECENT_MS: Final = 600_000
+_MOST_COMPLETED: Final = 150
+_MOST_OTHERS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPulse:
+    """How one task has been doing, as far as the last jobs tell; '' stands for payloads that are no task call.
+
+    Attributes:
+        task: its name.
+        completed: of the jobs looked at.
+        failed: likewise, for good.
+        running: likewise.
+        run: how long those ran that completed, or failed for good, and how long those have run that still do.
+        last_error: how that of the last one that failed begins, or ''.
+    """
+
+    task: str
+    completed: int
+    failed: int
+    running: int
+    run: Spread
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """A queue at a glance; instants are ms on Redis's clock.
+
+    What is said of starts, run times and tasks is from the newest records: at most 150 completed and 100 failed jobs
+    of the last ten minutes, and the 100 that have been running longest. Where that many are of less than ten minutes,
+    all are counted since `since_ms`, so that completed and failed ones are of the same time.
+
+    Attributes:
+        queue: its name.
+        now_ms: when this was.
+        stats: depths and totals, as `stats()` has them.
+        rates: per second over the last 10 s, minute and ten minutes; None while no promoter has taken samples.
+        lateness: from when jobs could start (due, enqueued, taken back) to their start.
+        run: how long jobs ran.
+        overdue_ms: by how much the earliest due instant has passed, 0 if it has not: how far the promoter is behind.
+        oldest_pending_ms: how long the next in line waits; 0 when nobody does.
+        running: the jobs that have been running longest, that one first.
+        tasks: what became of which since `since_ms`, the one with the longest runs first.
+        workers: live ones, as they said in the last 10 s.
+        promoter: id of the process that is the promoter, or None.
+        samples: of the last ten minutes, oldest first.
+        since_ms: from when on ended jobs count for `lateness`, `run` and `tasks`.
+        failing: the tasks with failed jobs, the one with the most first. `failed` and `last_error` are since
+            `failing_since_ms`, which may be earlier: there are fewer of them. The rest is as in `tasks`.
+        failing_since_ms: from when on failed jobs count for `failing`.
+        unknown: tasks that no worker has had, though jobs ask for them.
+    """
+
+    queue: str
+    now_ms: int
+    stats: Stats
+    rates: tuple[Rate | None, ...]
+    lateness: Spread
+    run: Spread
+    overdue_ms: int
+    oldest_pending_ms: int
+    running: tuple[JobSummary, ...]
+    tasks: tuple[TaskPulse, ...]
+    workers: tuple[WorkerRecord, ...]
+    promoter: str | None
+    samples: tuple[Sample, ...]
+    unknown: tuple[UnknownTask, ...] = ()
+    since_ms: int = 0
+    failing: tuple[TaskPulse, ...] = ()
+    failing_since_ms: int = 0
+
+    @property
+    def depths(self) -> dict[str, int]:
+        """Jobs by place."""
+        return {place: self.stats[f"{place}_depth"] for place in JOB_STATES}
+
+
+def pulse(queue: Settings) -> RoundTrips[Pulse]:
+    """Look at a queue: one round for itself, two for its workers."""
+    keys = queue.keys
+    answers = yield [
+        stats(queue),
+        newest(queue, _SAMPLES),
+        summaries(queue, keys.pending, "oldest", 0, 1),
+        summaries(queue, keys.processing, "oldest", 0, _MOST_OTHERS),
+        summaries(queue, keys.completed, "newest", 0, _MOST_COMPLETED),
+        summaries(queue, keys.failed, "newest", 0, _MOST_OTHERS),
+        Operation("promoter", None, (), ("GET", keys.promoter), identity),
+        soonest(queue),
+    ]
+    for answer in (answers[0], *answers[2:6]):
+        unwrap(answer)
+    return _pulse(queue, answers, (yield from workers(queue)))
+
+
+def _pulse(queue: Settings, answers: Sequence[Any], live: Sequence[WorkerRecord]) -> Pulse:
+    # Damage to the samples, or to the promoter's key, must not keep an operator from the rest.
+    found, taken = unwrap(answers[0]), answers[1] if isinstance(answers[1], list) else []
+    waiting, running, completed, failed = (unwrap(answer) for answer in answers[2:6])
+    now, due = found["now_ms"], found["next_due_ms"]
+    failing_since = _whole_since(failed, _MOST_OTHERS, queue.failed_history, queue, now)
+    since = max(failing_since, _whole_since(completed, _MOST_COMPLETED, queue.completed_history, queue, now))
+    ended = [job for job in (*completed, *failed) if job.ended_at_ms >= since]
+    begun = [job for job in (*ended, *running) if job.started_at_ms >= now - _RECENT_MS]
+    tasks = _by_task(ended, failed, running, now)
+    return Pulse(
+        queue=queue.name,
+        now_ms=now,
+        stats=found,
+        rates=tuple(rate(taken, found, now, seconds) for seconds in RATES_S),
+        lateness=Spread.of(job.lateness_ms for job in begun if job.lateness_ms is not None),
+        run=_run_times(ended, now),
+        overdue_ms=0 if due is None else max(0, now - due),
+        oldest_pending_ms=waiting[0].waits_ms if waiting else 0,
+        running=tuple(running),
+        tasks=tuple(tasks),
+        workers=tuple(live),
+        promoter=answers[6] if isinstance(answers[6], str) else None,
+        samples=tuple(sample for sample in taken if sample.at_ms >= now - _RECENT_MS),
+        unknown=unknown_tasks(answers[7] if isinstance(answers[7], list) else ()),
+        since_ms=since,
+        failing=tuple(_failing(tasks, [job for job in failed if job.ended_at_ms >= failing_since])),
+        failing_since_ms=failing_since,
+    )
+
+
+def _whole_since(newest: Sequence[JobSummary], limit: int, history: int, queue: Settings, now_ms: int) -> int:
+    """From when on these are all jobs that ended so, at the earliest ten minutes ago.
+
+    Args:
+        newest: the newest records of a history; one whose data has expired has no instant.
+        limit: how many were asked for.
+        history: how many are kept, whatever their age; negative for all.
+        queue: its settings say how long a record is kept at least.
+        now_ms: the time.
+    """
+    instants = [job.ended_at_ms for job in newest if job.ended_at_ms]
+    is_whole = len(newest) < limit and len(instants) == len(newest) and (history < 0 or len(newest) < history)
+    kept = now_ms - round(1000 * queue.min_keep)
+    return max(now_ms - _RECENT_MS, 0 if is_whole else min([*instants, kept] if history == 0 else instants or [kept]))
+
+
+def _failing(tasks: Sequence[TaskPulse], failed: Iterable[JobSummary]) -> list[TaskPulse]:
+    counted = {task.task: task for task in tasks}
+    found = [
+        replace(
+            counted.get(task, TaskPulse(task, 0, 0, 0, Spread.of(()), "")),
+            failed=len(some),
+            last_error=max(some, key=lambda job: job.ended_at_ms).error,
+        )
+        for task, some in by_task(failed).items()
+    ]
+    return sorted(found, key=lambda task: (-task.failed, task.task))
+
+
+def _run_times(jobs: Iterable[JobSummary], now_ms: int) -> Spread:
+    """How long those ran, or have been running, whose start is known."""
+    return Spread.of(max(0, (job.ended_at_ms or now_ms) - job.started_at_ms) for job in jobs if job.started_at_ms)
+
+
+def _by_task(
+    ended: Iterable[JobSummary], failed: Sequence[JobSummary], running: Sequence[JobSummary], now_ms: int
+) -> list[TaskPulse]:
+    lost, busy = {job.id for job in failed}, {job.id for job in running}
+    jobs = {job.id: job for job in (*running, *ended)}  # one may have ended while this was read
+    found = []
+    for task, some in by_task(jobs.values()).items():
+        errors = sorted((job.ended_at_ms, job.error) for job in some if job.id in lost)
+        done = sum(bool(job.ended_at_ms) for job in some)
+        found.append(
+            TaskPulse(
+                task,
+                completed=done - len(errors),
+                failed=len(errors),
+                running=sum(job.id in busy and not job.ended_at_ms for job in some),
+                run=_run_times(some, now_ms),
+                last_error=errors[-1][1] if errors else "",
+            )
+        )
+    return sorted(found, key=lambda task: (-(task.run.max_ms or 0), task.task))

@@ -1,0 +1,34 @@
+--[[
+One page of a place, each job with all its fields; at most 1 MiB, so a page may be shorter than asked.
+
+KEYS  source (list or zset)
+ARGV  jobs
+      order: 'newest' (a list, from its left) | 'oldest' (a list, from its right) | 'due' (a zset)
+      offset (number), limit (number)
+Returns  per job: {id, due instant or '', {field, value, ...}}; no fields if nothing is stored for an id, or no job
+]]
+local MOST_BYTES, MOST_FIELDS = 1048576, 1000
+--@include checks
+local bad = wrong_type(order == 'due' and 'zset' or 'list', source)
+if bad then return bad end
+
+local ids, dues = {}, {}
+if order == 'due' then
+  local page = redis.call('ZRANGE', source, offset, offset + limit - 1, 'WITHSCORES')
+  for i = 1, #page, 2 do ids[#ids + 1], dues[#dues + 1] = page[i], page[i + 1] end
+elseif order == 'newest' then
+  ids = redis.call('LRANGE', source, offset, offset + limit - 1)
+else
+  local page = redis.call('LRANGE', source, -offset - limit, -offset - 1)
+  for i = #page, 1, -1 do ids[#ids + 1] = page[i] end
+end
+
+local reply, bytes = {}, 0
+for i, id in ipairs(ids) do
+  local count, fields = redis.pcall('HLEN', jobs .. id), {}
+  if type(count) == 'number' and count <= MOST_FIELDS then fields = redis.call('HGETALL', jobs .. id) end
+  for n = 1, #fields do bytes = bytes + #fields[n] end
+  if bytes > MOST_BYTES and i > 1 then break end
+  reply[i] = {id, dues[i] or '', fields}
+end
+return reply

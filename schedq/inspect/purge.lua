@@ -1,0 +1,58 @@
+--[[
+Delete jobs that were enqueued before an instant, one page of one place.
+
+What runs is deleted too; its worker gets LOST then. Pages begin at the old end, where new jobs never come.
+
+KEYS  source (list or zset), leases (zset), stats (hash)
+ARGV  jobs, clock
+      before (number): jobs enqueued by then are deleted, ms; '' for now
+      offset (number): how many entries to pass over at the old end
+      length (number): most entries to look at
+      kind: 'list' | 'zset' | 'pending' (a list in which entries of cancelled jobs may be left) | 'notes' (of
+        `broken`, whose entries are no ids)
+Returns  {the instant, how many entries to pass over next, deleted, whether there are more (1 or 0)}
+]]
+local MOST_FREED = 1048576  -- bytes of payloads: giving memory back takes its time
+--@include clock
+--@include checks
+--@include numbers
+--@include totals
+--@include tombstone
+local bad = wrong_type(kind == 'zset' and 'zset' or 'list', source) or wrong_type('zset', leases)
+if bad then return bad end
+
+before = before or now
+if kind == 'notes' then
+  local notes = redis.call('LLEN', source)
+  redis.call('DEL', source)
+  add_to_total('purged_total', notes)
+  return {before, 0, notes, 0}
+end
+local ids = kind == 'zset' and redis.call('ZRANGE', source, offset, offset + length - 1)
+  or redis.call('LRANGE', source, -offset - length, -offset - 1)
+local gone, freed, more = 0, 0, #ids == length
+local first, last, step = #ids, 1, -1
+if kind == 'zset' then first, last, step = 1, #ids, 1 end
+for i = first, last, step do
+  if freed > MOST_FREED then more = true break end
+  local id = ids[i]
+  local stored = redis.pcall('HMGET', jobs .. id, 'enqueued_at_ms', 'status', 'entry_left', 'tombstone')
+  local enqueued, entry_left = whole(stored[1]), stored[3]
+  -- What claims to come from the future was not enqueued since this began: it is damaged, or the clock went back.
+  if enqueued > before and enqueued <= now then
+    offset = offset + 1
+  elseif kind == 'pending' and entry_left and stored[2] == 'cancelled' then
+    note_met(jobs .. id, entry_left, stored[4])
+    redis.call('LREM', source, -1, id)
+  else
+    local bytes = redis.pcall('HSTRLEN', jobs .. id, 'payload')
+    freed = freed + (type(bytes) == 'number' and bytes or 0)
+    -- Its entry goes last: what an error left of it is found again by that.
+    delete_record(jobs .. id, entry_left)
+    redis.call('ZREM', leases, id)
+    if kind == 'zset' then redis.call('ZREM', source, id) else redis.call('LREM', source, -1, id) end
+    gone = gone + 1
+  end
+end
+add_to_total('purged_total', gone)
+return {before, offset, gone, more and 1 or 0}

@@ -1,0 +1,360 @@
+"""Search the jobs of a state for those that match a filter, page by page.
+
+A scan never skips a job that stays in its state the whole time, whatever comes and goes around it. It may return a job
+twice when many others have left at once: callers that must not see one twice remember the ids.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from schedq.errors import UsageError
+from schedq.inspect.stats import listed
+from schedq.model.checks import checked_limit, whole_number
+from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, PENDING, PROCESSING
+from schedq.model.payload import UnreadablePayload, decode
+from schedq.model.records import JobRecord
+from schedq.model.settings import Settings
+from schedq.model.tasks import is_task_call
+from schedq.model.times import duration_ms
+from schedq.transitions import Binding, Operation, RoundTrips, pairs, unwrap
+
+STATES: Final = (PENDING, DELAYED, PROCESSING, COMPLETED, FAILED, CANCELLED)
+"""The states whose jobs can be found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which jobs a caller wants; an empty filter matches all.
+
+    Attributes:
+        task: the name of the task that they call.
+        older_ms: least age: since the enqueue, the start of the attempt or the end, depending on the state.
+        newer_ms: greatest age. A job without that instant is neither older nor newer.
+        text: in the payload as it is stored, or in the last error; case counts.
+        error: in the last error.
+    """
+
+    task: str = ""
+    older_ms: int | None = None
+    newer_ms: int | None = None
+    text: str = ""
+    error: str = ""
+
+    @classmethod
+    def of(cls, task: object, older_than: object, newer_than: object, text: object, error: object) -> Filter:
+        """A filter as callers say it; ages in seconds or as timedelta.
+
+        Raises:
+            UsageError: something in it is invalid.
+        """
+        for what, value in (("task", task), ("text", text), ("error", error)):
+            if value is not None and (not isinstance(value, str) or not value):
+                raise UsageError(f"{what} must be a text that is not empty, got {value!r}")
+            if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+                raise UsageError(f"{what} has a lone surrogate, which is no text")
+        return cls(
+            str(task or ""),
+            None if older_than is None else duration_ms(older_than, "older_than"),
+            None if newer_than is None else duration_ms(newer_than, "newer_than"),
+            str(text or ""),
+            str(error or ""),
+        )
+
+    @property
+    def word(self) -> str:
+        """The longest part of the task's name that every JSON encoder writes unescaped."""
+        return max(re.findall(r"[A-Za-z0-9_]+", self.task), key=len, default="")
+
+    def says(self) -> str:
+        """The filter in words, '' for none."""
+        parts = (
+            f"task {self.task}" if self.task else "",
+            "" if self.older_ms is None else f"older than {self.older_ms / 1000:g} s",
+            "" if self.newer_ms is None else f"newer than {self.newer_ms / 1000:g} s",
+            f"text {self.text!r:.80}" if self.text else "",
+            f"error {self.error!r:.80}" if self.error else "",
+        )
+        return ", ".join(filter(None, parts))
+
+    def is_called_by(self, fields: Sequence[str]) -> bool:
+        """Whether the payload among a job's fields calls the task, if one is named."""
+        if not self.task:
+            return True
+        try:
+            found = decode(pairs(fields).get("payload", ""))
+        except UnreadablePayload:
+            return False
+        return is_task_call(found) and found["task"] == self.task
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A position in a scan.
+
+    Attributes:
+        state: whose jobs are scanned.
+        position: number of entries passed; in `delayed` the score of the last one looked at.
+        there: ids at that position; in `delayed` the last one looked at. Empty at the beginning.
+    """
+
+    state: str
+    position: str = "0"
+    there: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """As the text that callers pass back."""
+        text = json.dumps([self.state, self.position, *self.there], separators=(",", ":"))
+        return base64.urlsafe_b64encode(text.encode(errors="surrogateescape")).decode().rstrip("=")
+
+    @classmethod
+    def of(cls, text: object, state: str) -> Cursor:
+        """Read what `text` returned.
+
+        Raises:
+            UsageError: it is no cursor of this state.
+        """
+        try:
+            padded = str(text) + "=" * (-len(str(text)) % 4)
+            named, position, *there = json.loads(base64.b64decode(padded, altchars="-_", validate=True))
+            float(position)
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"cursor {text!r:.60} is none that `find` has given") from error
+        if named != state or not there or not all(isinstance(part, str) for part in (position, *there)):
+            raise UsageError(f"cursor {text!r:.60} is none of {state} jobs")
+        return cls(state, position, tuple(there))
+
+
+def checked_state(state: object, states: Sequence[str] = STATES) -> str:
+    """Return `state` if it is one of `states`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not isinstance(state, str) or state not in states:
+        raise UsageError(f"state must be one of {', '.join(states)}, got {state!r}")
+    return state
+
+
+_FIND: Final = Binding(
+    "find",
+    *("source", "order", "state", "position", "length", "most", "carry"),
+    *("age_field", "least_age", "most_age", "word", "text", "error_text", "anchors"),
+)
+MOST_FOUND: Final = 150
+"""Jobs that one script returns."""
+SCANNED_AT_ONCE: Final = 200
+"""Entries that one script looks at, reading a field or two of most."""
+MOST_LOOKED: Final = 100_000
+USUALLY_LOOKED: Final = 50_000
+"""Jobs that one call looks at, so that it returns within a second."""
+_WINDOW: Final = 2000
+_MOST_RESTARTS: Final = 20
+_AGES: Final = {
+    PENDING: "enqueued_at_ms",
+    DELAYED: "enqueued_at_ms",
+    PROCESSING: "started_at_ms",
+    COMPLETED: "completed_at_ms",
+    FAILED: "last_error_at_ms",
+    CANCELLED: "cancelled_at_ms",
+}
+"""Since when a job of a state is as old as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Some of the jobs that match a filter.
+
+    Attributes:
+        jobs: the jobs.
+        cursor: where the next page begins; None at the end. It may be there though `jobs` is short or empty: then
+            there is more to look through.
+        looked: jobs that were looked at for this page.
+        total: jobs that are in this state, whether they match or not.
+        now_ms: when this was, ms on Redis's clock.
+    """
+
+    jobs: tuple[JobRecord, ...]
+    cursor: str | None
+    looked: int
+    total: int
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPage:
+    """What one request of a scan returned.
+
+    Attributes:
+        is_moved: the entries that the cursor names are no longer there; nothing was looked at.
+        began: entries of a list that come before the first one looked at; 0 of `delayed`.
+        ahead: where the next page begins; None at the end.
+    """
+
+    is_moved: bool
+    began: int
+    now_ms: int
+    size: int
+    looked: int
+    ahead: Cursor | None
+    found: tuple[tuple[str, str, tuple[str, ...]], ...]
+
+
+def scan_page(
+    queue: Settings, cursor: Cursor, wanted: Filter, *, is_newest_first: bool, length: int, most: int, carry: str
+) -> Operation[ScanPage]:
+    """Look at up to `length` entries from a cursor on, until `most` match.
+
+    Args:
+        queue: where.
+        cursor: where to begin.
+        wanted: what matches.
+        is_newest_first: at which end of a list the scan began.
+        length: most entries to look at.
+        most: most matches to return.
+        carry: what to return of each match: its "id", its "payload" or "all" its fields.
+    """
+    order = "due" if cursor.state == DELAYED else "newest" if is_newest_first else "oldest"
+    return Operation(
+        "find",
+        *_FIND(
+            queue,
+            source=getattr(queue.keys, cursor.state),
+            order=order,
+            state=cursor.state,
+            position=cursor.position,
+            length=length,
+            most=most,
+            carry="payload" if wanted.task and carry == "id" else carry,
+            age_field=_AGES[cursor.state],
+            least_age="" if wanted.older_ms is None else wanted.older_ms,
+            most_age="" if wanted.newer_ms is None else wanted.newer_ms,
+            word=wanted.word,
+            text=wanted.text,
+            error_text=wanted.error,
+            anchors=cursor.there,
+        ),
+        partial(_scan_page, cursor.state),
+    )
+
+
+def _scan_page(state: str, reply: list[Any]) -> ScanPage:
+    word, now, size, looked, position, there = reply[:6]
+    ahead = Cursor(state, str(position), tuple(there)) if there else None
+    found = tuple((job_id, due, tuple(fields)) for job_id, due, fields in reply[6:])
+    began = 0 if state == DELAYED else int(position) - int(looked)
+    return ScanPage(word == "MOVED", began, int(now), int(size), int(looked), ahead, found)
+
+
+class Scanner:
+    """A scan through the jobs of a state.
+
+    Attributes:
+        cursor: where it goes on; None at the end.
+        began: entries of a list that came before the last page.
+        restarts: how often it began again, because the entries at its cursor had gone.
+        size: jobs in the state when it last looked.
+        now_ms: when that was, ms on Redis's clock.
+    """
+
+    def __init__(self, queue: Settings, wanted: Filter, cursor: Cursor, *, is_newest_first: bool, carry: str) -> None:
+        self.cursor: Cursor | None = cursor
+        self.began = self.size = self.now_ms = 0
+        self._queue = queue
+        self._wanted = wanted
+        self._is_newest_first = is_newest_first
+        self._carry = carry
+        self.restarts = 0
+
+    def scan(self, length: int, most: int) -> RoundTrips[tuple[int, list[tuple[str, str, tuple[str, ...]]]]]:
+        """Read the next page; returns how many entries it has, and the matches: id, due instant or '', fields."""
+        while self.cursor is not None:
+            cursor = self.cursor
+            (answer,) = yield [
+                scan_page(
+                    self._queue,
+                    cursor,
+                    self._wanted,
+                    is_newest_first=self._is_newest_first,
+                    length=length,
+                    most=most,
+                    carry=self._carry,
+                )
+            ]
+            page: ScanPage = unwrap(answer)
+            self.size, self.now_ms = page.size, page.now_ms
+            if page.is_moved:  # stays where it is until its entries are found
+                self.cursor = yield from self._relocated(cursor, page.size)
+                continue
+            self.cursor, self.began = page.ahead, page.began
+            return page.looked, [match for match in page.found if self._wanted.is_called_by(match[2])]
+        return 0, []
+
+    def shift(self, gone: int) -> None:
+        """Account for `gone` jobs before the cursor that have left their list."""
+        if self.cursor is not None and self.cursor.state != DELAYED and gone:
+            self.cursor = replace(self.cursor, position=str(max(0, int(self.cursor.position) - gone)))
+
+    def _relocated(self, cursor: Cursor, size: int) -> RoundTrips[Cursor]:
+        """The cursor where its entries are now; at the beginning if they are gone, as those before them may be too."""
+        expected = int(float(cursor.position))
+        position = yield from self.position_of(cursor.there, size, expected)
+        if position is not None:
+            return replace(cursor, position=str(position))
+        self.restarts += 1
+        if self.restarts > _MOST_RESTARTS:
+            return Cursor(cursor.state, str(min(expected, size)))  # this list changes too fast to be followed
+        return Cursor(cursor.state)
+
+    def position_of(self, job_ids: Sequence[str], size: int, expected: int = 0) -> RoundTrips[int | None]:
+        """How many entries of a list come before the first of these jobs that is met; None if none of them is there."""
+        assert self.cursor is not None
+        key = getattr(self._queue.keys, self.cursor.state)
+        for first in _windows(expected, size):
+            (answer,) = yield [Operation("find", None, (), ("LRANGE", key, *self._span(first)), list)]
+            ids = unwrap(answer) if self._is_newest_first else unwrap(answer)[::-1]
+            places: dict[str, int] = {job_id: first + number for number, job_id in reversed([*enumerate(ids)])}
+            for job_id in job_ids:
+                if job_id in places:
+                    return places[job_id]
+        return None
+
+    def _span(self, first: int) -> tuple[int, int]:
+        return (first, first + _WINDOW - 1) if self._is_newest_first else (-first - _WINDOW, -first - 1)
+
+
+def _windows(expected: int, size: int) -> Iterator[int]:
+    """Beginnings of windows over a list: first where an entry is likely, then towards the old end, then away."""
+    first = max(0, expected - _WINDOW // 2)
+    yield first
+    yield from (max(0, before) for before in range(first - _WINDOW, -_WINDOW, -_WINDOW))
+    yield from range(first + _WINDOW, size, _WINDOW)
+
+
+def find(
+    queue: Settings, state: str, wanted: Filter, limit: int, cursor: str | None, look: int = USUALLY_LOOKED
+) -> RoundTrips[JobPage]:
+    """Jobs of a state that match: next one first of those that wait, the newest first of all others.
+
+    Raises:
+        UsageError: no such state, limit not within 1 and 1000, look not within 1 and 100,000, or a cursor of something
+            else.
+    """
+    checked_limit(limit)
+    whole_number("look", look, 1, MOST_LOOKED)
+    start = Cursor(checked_state(state)) if cursor is None else Cursor.of(cursor, state)
+    scanner = Scanner(queue, wanted, start, is_newest_first=state != PENDING, carry="all")
+    jobs: dict[str, JobRecord] = {}
+    looked = 0
+    while scanner.cursor is not None and len(jobs) < limit and looked < look:
+        some, found = yield from scanner.scan(min(SCANNED_AT_ONCE, look - looked), min(MOST_FOUND, limit - len(jobs)))
+        looked += some
+        jobs |= {job_id: listed(job_id, due, fields) for job_id, due, fields in found}
+    ahead = None if scanner.cursor is None else scanner.cursor.text()
+    return JobPage(tuple(jobs.values()), ahead, looked, scanner.size, scanner.now_ms)

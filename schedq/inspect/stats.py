@@ -1,0 +1,222 @@
+"""Statistics of a queue, pages of its jobs, and one job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, Never, TypeVar, overload
+
+from schedq.model.checks import checked_limit, whole_number
+from schedq.model.keys import checked_id
+from schedq.model.lifecycle import DELAYED, PENDING
+from schedq.model.records import JobRecord, score_ms, whole
+from schedq.model.settings import Settings
+from schedq.transitions import Binding, Operation, RoundTrips, identity, pairs, unwrap
+
+T = TypeVar("T")
+_STATS: Final = Binding("stats")
+_PAGE: Final = Binding("page", "source", "order", "offset", "limit")
+_WATCH: Final = Binding("watch", "id", "channel")
+
+
+class _Fact(Generic[T]):
+    """An attribute that shows the entry of its name, and can't be set."""
+
+    __slots__ = ("_name",)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, facts: Any, owner: type | None = None) -> T:
+        if facts is None:
+            raise AttributeError(f"{self._name} is an attribute of what Queue.stats() returns, not of its class")
+        try:
+            found: T = facts[self._name]
+        except KeyError:
+            raise AttributeError(f"{self._name} was deleted from this dict") from None
+        return found
+
+    def __set__(self, facts: Any, value: Never) -> None:
+        raise AttributeError(f"{self._name} is read-only; set the entry of the dict, if that is what you want")
+
+
+class Stats(dict[str, int | None]):
+    """Depths and totals of one instant, a dict whose entries are read-only attributes too.
+
+    Instants are ms on Redis's clock. Depths are lengths now; totals have counted since the queue began, inside the
+    scripts. `workers` have shown life in the last 30 s. `next_due_ms` is None when nothing is delayed,
+    `paused_since_ms` when the queue is not paused.
+    """
+
+    __slots__ = ()
+
+    enqueued_total: _Fact[int] = _Fact()
+    promoted_total: _Fact[int] = _Fact()
+    completed_total: _Fact[int] = _Fact()
+    failed_total: _Fact[int] = _Fact()
+    retried_total: _Fact[int] = _Fact()
+    snoozed_total: _Fact[int] = _Fact()
+    released_total: _Fact[int] = _Fact()
+    reclaimed_total: _Fact[int] = _Fact()
+    adopted_total: _Fact[int] = _Fact()
+    cancelled_total: _Fact[int] = _Fact()
+    requeued_total: _Fact[int] = _Fact()
+    purged_total: _Fact[int] = _Fact()
+    broken_total: _Fact[int] = _Fact()
+    strays_total: _Fact[int] = _Fact()
+    fired_total: _Fact[int] = _Fact()
+    trimmed_total: _Fact[int] = _Fact()
+    pending_depth: _Fact[int] = _Fact()
+    processing_depth: _Fact[int] = _Fact()
+    completed_depth: _Fact[int] = _Fact()
+    failed_depth: _Fact[int] = _Fact()
+    cancelled_depth: _Fact[int] = _Fact()
+    broken_depth: _Fact[int] = _Fact()
+    delayed_depth: _Fact[int] = _Fact()
+    leases_depth: _Fact[int] = _Fact()
+    next_due_ms: _Fact[int | None] = _Fact()
+    paused_since_ms: _Fact[int | None] = _Fact()
+    workers: _Fact[int] = _Fact()
+    visibility_ms: _Fact[int] = _Fact()
+    now_ms: _Fact[int] = _Fact()
+
+    @overload
+    def __getitem__(self, name: Literal["next_due_ms", "paused_since_ms"]) -> int | None: ...  # type: ignore[overload-overlap] # the only ones
+    @overload
+    def __getitem__(self, name: str) -> int: ...
+    def __getitem__(self, name: str) -> int | None:
+        """The depth, total or instant of this name."""
+        return super().__getitem__(name)
+
+
+TOTALS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_total"))
+_DEPTHS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_depth"))
+MOST_PAGED: Final = 200
+"""Records that one script reads: it keeps everybody else waiting, for about 8 µs each."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """The status of a job and its result, for a caller that waits for its end."""
+
+    status: str
+    result: str
+    result_error: str
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenNote:
+    """A note about an id that could not be run.
+
+    Attributes:
+        id: as it stood in its place; '' if the note itself can't be read.
+        reason: what was wrong.
+        at_ms: when it was met, ms on Redis's clock.
+    """
+
+    id: str
+    reason: str
+    at_ms: int
+
+
+def reach(queue: Settings) -> Operation[object]:
+    """A request without effect, before subscribing: a refusal of it is an error, which a subscription would not get."""
+    return Operation("listen", None, (), ("EXISTS", queue.keys.paused), identity)
+
+
+def stats(queue: Settings) -> Operation[Stats]:
+    """Depths and totals of one instant."""
+
+    def read(reply: list[Any]) -> Stats:
+        now, due, paused, workers = reply[:4]
+        # Also those of a newer release that shares the queue.
+        totals = {name: whole(value) for name, value in pairs(reply[12:]).items() if name.endswith("_total")}
+        facts: dict[str, int | None] = {
+            **dict.fromkeys(TOTALS, 0),
+            **totals,
+            **dict(zip(_DEPTHS, reply[4:12], strict=True)),
+            "next_due_ms": score_ms(due) if due else None,
+            "paused_since_ms": whole(paused) if paused else None,
+            "workers": int(workers),
+            "visibility_ms": queue.visibility_ms,
+            "now_ms": int(now),
+        }
+        return Stats(facts)
+
+    return Operation("stats", *_STATS(queue), read)
+
+
+def page(queue: Settings, state: str, offset: int, limit: int) -> RoundTrips[list[JobRecord]]:
+    """Jobs of one state: the next one first of those that wait, else the newest. Large ones end it early.
+
+    Raises:
+        UsageError: offset below 0, or limit not within 1 and 1000.
+    """
+    whole_number("offset", offset, 0)
+    checked_limit(limit)
+    found: list[JobRecord] = []
+    seen: set[str] = set()
+    while limit > 0:
+        count = min(limit, MOST_PAGED)
+        (answer,) = yield [_part(queue, state, offset, count)]
+        part: list[JobRecord] = unwrap(answer)
+        # Jobs come and go meanwhile, so one may stand in two parts.
+        found += [job for job in part if job.id not in seen]
+        seen.update([job.id for job in part])
+        offset += count
+        limit = limit - count if len(part) == count else 0
+    return found
+
+
+def _part(queue: Settings, state: str, offset: int, limit: int) -> Operation[list[JobRecord]]:
+    source, order = getattr(queue.keys, state), {PENDING: "oldest", DELAYED: "due"}.get(state, "newest")
+    sent = _PAGE(queue, source=source, order=order, offset=offset, limit=limit)
+    return Operation("list", *sent, lambda reply: [listed(*row) for row in reply])
+
+
+def broken(queue: Settings, offset: int, limit: int) -> Operation[list[BrokenNote]]:
+    """Notes about ids that can't be run, newest first.
+
+    Raises:
+        UsageError: as `page`.
+    """
+    whole_number("offset", offset, 0)
+    checked_limit(limit)
+    words = ("LRANGE", queue.keys.broken, offset, offset + limit - 1)
+    return Operation("list", None, (), words, lambda reply: [*map(broken_note, reply)])
+
+
+def broken_note(text: str) -> BrokenNote:
+    """Read a line of `broken`."""
+    try:
+        note = json.loads(text)
+        return BrokenNote(str(note["id"]), str(note["reason"]), whole(note["at_ms"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return BrokenNote("", text, 0)  # not ours, and still to be seen
+
+
+def listed(job_id: str, due: str, flat: Sequence[str]) -> JobRecord:
+    """A job as a page of a place has it; `due` is its instant, or ''."""
+    fields = pairs(flat)
+    if due:
+        fields["run_at_ms"] = str(score_ms(due))
+    return JobRecord.from_fields(job_id, fields)
+
+
+def get_job(queue: Settings, job_id: str) -> Operation[JobRecord | None]:
+    """All that is stored of one job; None if nothing is."""
+
+    def read(reply: list[str]) -> JobRecord | None:
+        fields = pairs(reply)
+        return JobRecord.from_fields(job_id, fields) if fields and "tombstone" not in fields else None
+
+    key = queue.keys.job(checked_id(job_id))
+    return Operation(f"read {key}", None, (), ("HGETALL", key), read)
+
+
+def watch(queue: Settings, job_id: str) -> Operation[JobStatus | None]:
+    """The status of a job, None if nothing is stored; its end will be published on `keys.waiter(job_id)`."""
+    sent = _WATCH(queue, id=checked_id(job_id), channel=queue.keys.waiter(job_id))
+    return Operation("watch", *sent, lambda reply: JobStatus(*reply) if reply else None)

@@ -1,0 +1,167 @@
+"""A few facts of many jobs at once, without payloads and results; the tasks that no worker has."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schedq.model.records import whole
+from schedq.model.settings import Settings
+from schedq.transitions import Binding, Operation
+
+_SUMMARIZE: Final = Binding("summarize", "source", "order", "offset", "limit")
+MOST_SUMMARIZED: Final = 150
+"""Jobs that one script looks over: it keeps everybody else waiting, for about 10 µs each."""
+_WIDTH: Final = 10
+_TASK: Final = re.compile(r'\s*\{\s*"task"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """A few facts of one job; instants are ms on Redis's clock, 0 where they do not apply.
+
+    Attributes:
+        id: the job.
+        task: its name, '' if the payload is no task call.
+        lateness_ms: from when it could have been started to its last start; None if that is not known.
+        waits_ms: since the last that is known of it.
+        started_at_ms: its last attempt.
+        ended_at_ms: when it completed or failed.
+        attempts: claims so far.
+        worker: of the last attempt.
+        error: how the last one begins, or ''.
+        unknown_since_ms: since when every worker that took it lacked its task.
+    """
+
+    id: str
+    task: str
+    lateness_ms: int | None
+    waits_ms: int
+    started_at_ms: int
+    ended_at_ms: int
+    attempts: int
+    worker: str
+    error: str
+    unknown_since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How some durations are spread; ms, None without any.
+
+    Attributes:
+        count: how many there are.
+        p50_ms: half are not longer.
+        p99_ms: of a hundred, 99 are not longer.
+        max_ms: the longest.
+    """
+
+    count: int
+    p50_ms: int | None
+    p99_ms: int | None
+    max_ms: int | None
+
+    @classmethod
+    def of(cls, durations: Iterable[int]) -> Spread:
+        """Of these."""
+        found = sorted(durations)
+        if not found:
+            return cls(0, None, None, None)
+        return cls(len(found), _quantile(found, 0.5), _quantile(found, 0.99), found[-1])
+
+
+def _quantile(found: Sequence[int], share: float) -> int:
+    return found[math.ceil(share * len(found)) - 1]
+
+
+def summaries(
+    queue: Settings, place: str, order: str, offset: int = 0, limit: int = MOST_SUMMARIZED
+) -> Operation[list[JobSummary]]:
+    """Look over a page of a place; `order` is newest, oldest or due. Large jobs end it early."""
+
+    def read(reply: list[Any]) -> list[JobSummary]:
+        return [_job_summary(*reply[n : n + _WIDTH]) for n in range(1, len(reply), _WIDTH)]
+
+    return Operation("look over", *_SUMMARIZE(queue, source=place, order=order, offset=offset, limit=limit), read)
+
+
+def _job_summary(
+    job_id: str,
+    ready: str,
+    waits: str,
+    started: str,
+    ended: str,
+    attempts: str,
+    worker: str,
+    error: str,
+    payload: str,
+    unknown: str,
+) -> JobSummary:
+    return JobSummary(
+        job_id,
+        task_of(payload),
+        whole(started) - whole(ready) if ready else None,
+        whole(waits),
+        whole(started),
+        whole(ended),
+        whole(attempts),
+        worker,
+        error,
+        whole(unknown),
+    )
+
+
+def by_task(jobs: Iterable[JobSummary]) -> dict[str, list[JobSummary]]:
+    """The jobs of each task."""
+    found: dict[str, list[JobSummary]] = {}
+    for job in jobs:
+        found.setdefault(job.task, []).append(job)
+    return found
+
+
+def task_of(payload: str) -> str:
+    """The task that a payload calls, by the beginning of the payload; '' if that is not enough."""
+    found = _TASK.match(payload)
+    try:
+        call = {"task": json.loads(found[1])} if found else json.loads(payload)  # a short one is whole
+    except ValueError:
+        return ""
+    return str(call.get("task", "")) if isinstance(call, dict) else ""
+
+
+# -- tasks that no worker has
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownTask:
+    """A task for which workers lack the function; its jobs are put back, and fail in the end.
+
+    Attributes:
+        task: its name; '' for payloads that are no task call.
+        jobs: how many wait for it, of the delayed jobs that were looked at.
+        since_ms: since when the first of them does, ms on Redis's clock.
+        job_id: that one.
+    """
+
+    task: str
+    jobs: int
+    since_ms: int
+    job_id: str
+
+
+def soonest(queue: Settings) -> Operation[list[JobSummary]]:
+    """The delayed jobs that are due next. Jobs that were put back are among them: they wait a minute at most."""
+    return summaries(queue, queue.keys.delayed, "due", 0, 100)
+
+
+def unknown_tasks(jobs: Iterable[JobSummary]) -> tuple[UnknownTask, ...]:
+    """The tasks that such jobs wait for, the one with the most jobs first."""
+    rows = []
+    for task, waiting in by_task(job for job in jobs if job.unknown_since_ms).items():
+        first = min(waiting, key=lambda job: (job.unknown_since_ms, job.id))
+        rows.append(UnknownTask(task, len(waiting), first.unknown_since_ms, first.id))
+    return tuple(sorted(rows, key=lambda row: (-row.jobs, row.task)))

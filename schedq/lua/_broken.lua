@@ -1,9 +1,0 @@
-local MOST_BROKEN = 1000
-
--- Keep a note of an id that can't be run: nothing is dropped unseen.
-local function to_broken(id, reason)
-  local note = '{"id":' .. cjson.encode(id) .. ',"reason":"' .. reason .. '","at_ms":' .. stamp .. '}'
-  redis.call('LPUSH', broken, note)
-  redis.call('LTRIM', broken, 0, MOST_BROKEN - 1)
-  tally('broken_total', 1)
-end

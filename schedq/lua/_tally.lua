@@ -1,4 +1,0 @@
--- Totals never stand in the way of a move: damaged ones are left as they are.
-local function tally(field, by)
-  if by > 0 then redis.pcall('HINCRBY', stats, field, by) end
-end

@@ -1,0 +1,68 @@
+"""A job's life: every state it can be in and every move between them, with the script that makes the move.
+
+This table is the one truth. `tests/laws/test_lifecycle.py` checks the scripts and the handbook's table against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+PENDING: Final = "pending"
+DELAYED: Final = "delayed"
+PROCESSING: Final = "processing"
+COMPLETED: Final = "completed"
+FAILED: Final = "failed"
+CANCELLED: Final = "cancelled"
+BROKEN: Final = "broken"
+JOB_STATES: Final = (PENDING, DELAYED, PROCESSING, COMPLETED, FAILED, CANCELLED, BROKEN)
+FINISHED: Final = frozenset({COMPLETED, FAILED, CANCELLED})
+Cancellation = Literal["cancelled", "asked", "no"]
+"""The result of cancelling: a waiting job is cancelled, a running one asked to stop; no: it ended or is unknown."""
+NOWHERE: Final = ""
+"""The state of a job before it is enqueued and after it is trimmed or purged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A transition between states.
+
+    Attributes:
+        name: the verb.
+        source: states it may start from; `NOWHERE` for a job that did not exist.
+        target: states it may end in.
+        scripts: names of the Lua scripts that make it.
+    """
+
+    name: str
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    scripts: tuple[str, ...]
+
+
+MOVES: Final = (
+    Move("enqueue", (NOWHERE,), (PENDING, DELAYED), ("enqueue",)),
+    Move("promote", (DELAYED,), (PENDING,), ("promote", "claim")),
+    Move("fire", (NOWHERE,), (PENDING, DELAYED), ("fire",)),
+    Move("trigger", (NOWHERE,), (PENDING,), ("trigger",)),
+    Move("claim", (PENDING,), (PROCESSING,), ("claim",)),
+    Move("renew", (PROCESSING,), (PROCESSING,), ("renew",)),
+    Move("recover", (PROCESSING,), (PROCESSING,), ("recover",)),
+    Move("complete", (PROCESSING,), (COMPLETED,), ("settle",)),
+    Move("retry", (PROCESSING,), (DELAYED,), ("settle",)),
+    Move("fail", (PROCESSING,), (FAILED,), ("settle",)),
+    Move("snooze", (PROCESSING,), (DELAYED,), ("settle",)),
+    Move("release", (PROCESSING,), (PENDING,), ("settle",)),
+    Move("stop", (PROCESSING,), (CANCELLED,), ("settle", "reclaim")),
+    Move("adopt", (PROCESSING,), (PROCESSING,), ("reclaim",)),
+    Move("reclaim", (PROCESSING,), (PENDING, DELAYED, FAILED), ("reclaim",)),
+    Move("defer", (PENDING,), (DELAYED,), ("claim",)),
+    Move("refuse", (PENDING,), (FAILED,), ("claim",)),
+    Move("break", (PENDING, DELAYED, PROCESSING), (BROKEN,), ("claim", "promote", "reclaim", "fire")),
+    Move("cancel", (DELAYED, PENDING), (CANCELLED,), ("cancel", "fire")),
+    Move("reschedule", (DELAYED,), (DELAYED, PENDING), ("reschedule",)),
+    Move("requeue", (FAILED, CANCELLED), (PENDING,), ("requeue",)),
+    Move("trim", (COMPLETED, FAILED, CANCELLED), (NOWHERE,), ("settle", "reclaim", "cancel", "claim", "fire")),
+    Move("purge", JOB_STATES, (NOWHERE,), ("purge",)),
+    Move("delete", (DELAYED, PENDING, COMPLETED, FAILED, CANCELLED), (NOWHERE,), ("delete",)),
+)

@@ -1,0 +1,158 @@
+"""Payloads and results as JSON text: what goes in comes out, or is refused with the place named.
+
+Tuples become lists, as JSON has no tuples. Everything else that JSON would change silently is refused:
+NaN, keys that are no strings, bytes, lone surrogates.
+"""
+
+from __future__ import annotations
+
+import json
+import json.encoder
+from collections.abc import Callable
+from typing import Any, Final
+
+from schedq.errors import UsageError
+
+DEEPEST: Final = 100
+"""Levels of nesting that a payload may have; far below what a decoder inside a handler's stack can take."""
+_NESTED: Final = (dict, list, tuple)
+_FLAT: Final = frozenset((str, int, float, bool, type(None)))
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _made_once() -> Callable[[object], str]:
+    """What encodes: `JSONEncoder.encode`, but that makes a new encoder in C for each value, which takes most of it."""
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return _encoder.encode
+    quote = json.encoder.encode_basestring
+    encoder = make(None, _encoder.default, quote, None, ":", ",", False, False, False)  # noqa: FBT003 - it takes no names
+    return lambda value: "".join(encoder(value, 0))
+
+
+_encode = _made_once()
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode  # `json.loads` would make one for each text
+
+
+class UnreadablePayload(ValueError):  # noqa: N818 - a fact about data, handled, never raised to users
+    """Stored text is not JSON; the job is not run."""
+
+
+def encode(value: object, limit: int, what: str = "payload") -> str:
+    """JSON text of `value`, at most `limit` bytes of UTF-8.
+
+    Raises:
+        UsageError: not JSON (the place is named), nested deeper than 100, or larger than `limit`.
+    """
+    if isinstance(value, _NESTED) and not _is_sound(value, DEEPEST):
+        _name_fault(value, what, DEEPEST)
+    try:
+        text = _encode(value)
+        size = size_of(text)
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what} has a lone surrogate, which is no text: {error.reason}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{what} is not JSON: {error}") from error
+    if size > limit:
+        raise UsageError(
+            f"{what} is {size:,} bytes of JSON, more than max_payload={limit:,}; "
+            "store the data elsewhere and pass a reference"
+        )
+    return text
+
+
+def size_of(text: str) -> int:
+    """Bytes of `text` as UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def decode(text: str) -> Any:
+    """The value that `text` holds.
+
+    Raises:
+        UnreadablePayload: it is not JSON, or not UTF-8.
+    """
+    try:
+        if not text.isascii():
+            text.encode()  # bytes that were no UTF-8 arrive as lone surrogates
+        return _decode(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadablePayload(f"payload is not JSON: {error}") from error
+
+
+def decoded(text: str | None) -> Any:
+    """The value that `text` holds; None if it can't be read."""
+    try:
+        return None if text is None else decode(text)
+    except UnreadablePayload:
+        return None
+
+
+def loaded(text: str | None) -> Any:
+    """The value of JSON that some release of ours should have written; None if it is no JSON."""
+    try:
+        return json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return None
+
+
+def encode_result(value: object, limit: int) -> tuple[str, str]:
+    """JSON text of a result, and what was wrong with it ('' if nothing).
+
+    The work is done whatever it returned, so a result that can't be stored never fails the job (W29): its `repr`
+    is stored instead, with the reason.
+    """
+    if value is None:
+        return "null", ""
+    try:
+        return encode(value, limit, "result"), ""
+    except BaseException as error:  # noqa: BLE001 - a user's object may do anything, also while it is looked at
+        problem = str(error) if isinstance(error, UsageError) else f"result is not JSON: {type(error).__name__}"
+        return _encode(clean_text(_shown(value, 500), 500)), clean_text(problem)
+
+
+def _shown(value: object, limit: int) -> str:
+    """What the value looks like, as far as it says so."""
+    try:
+        return repr(value)[:limit]
+    except BaseException as problem:  # noqa: BLE001 - a user's __repr__ may do anything
+        return f"<{type(value).__name__}, whose repr raised {type(problem).__name__}>"
+
+
+def clean_text(text: str, limit: int = 8192) -> str:
+    """Text fit for a hash, a log and a terminal: printable, valid UTF-8, at most `limit` characters."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    kept = cut if cut.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "�" for c in cut)
+    return kept if kept.isascii() else kept.encode(errors="replace").decode()
+
+
+def _is_sound(value: Any, depth: int) -> bool:
+    """Whether all keys are strings, and there are at most `depth` levels."""
+    if depth == 0:
+        return False
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                return False
+        value = value.values()
+    for item in value:
+        if type(item) not in _FLAT and isinstance(item, _NESTED) and not _is_sound(item, depth - 1):
+            return False
+    return True
+
+
+def _name_fault(value: Any, place: str, depth: int) -> None:
+    """Raise what says where it is not sound."""
+    if depth == 0:
+        raise UsageError(f"{place.partition('[')[0]} is nested deeper than {DEEPEST} levels")
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(value, dict) and not isinstance(key, str):
+            raise UsageError(f"{place} has the key {_shown(key, 80)}; JSON keys are strings")
+        if isinstance(item, _NESTED):
+            _name_fault(item, f"{place}[{key!r}]", depth - 1)

@@ -1,0 +1,5 @@
+"""What applications touch: queues, tasks, jobs, schedules, the inspector."""
+
+from schedq.queue.queue import AsyncQueue, Queue
+
+__all__ = ["AsyncQueue", "Queue"]

@@ -1,0 +1,339 @@
+"""The two clients of a queue: `Queue`, whose verbs block, and `AsyncQueue`, whose verbs are awaited."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+
+from schedq.aliases import QueueAliases
+from schedq.connection.address import Address
+from schedq.errors import UsageError
+from schedq.model import backoff as plans
+from schedq.model.durability import Durability
+from schedq.model.keys import checked_id
+from schedq.model.outcome import BackoffFunction
+from schedq.model.payload import encode
+from schedq.model.settings import Settings
+from schedq.model.times import Duration
+from schedq.queue.job import Job
+from schedq.queue.queue_verbs import AttemptVerbs, QueueVerbs
+from schedq.queue.registry import NO_PAYLOAD, Registry, owner_of, scheduled_payload
+from schedq.queue.requests import Connections
+from schedq.queue.task import Task
+from schedq.queue.verb import AsyncVerbs, BlockingVerbs, verb
+from schedq.schedules.definition import ScheduleOptions, define
+from schedq.transitions import RoundTrips, announce, unwrap
+
+if TYPE_CHECKING:  # imported when they are used: most programs only enqueue
+    from schedq.queue.inspector import AsyncInspector, Inspector
+    from schedq.queue.schedules import AsyncSchedules, Schedules
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
+    """One queue with the functions that run its jobs: what both clients have.
+
+    Attributes:
+        settings: what the queue is set to.
+        address: where its Redis is.
+        registry: the functions.
+        connections: those of both clients.
+    """
+
+    connections: Connections
+    _blocking: Queue
+    _aio: AsyncQueue
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        redis: object = None,
+        visibility_ms: int = 10_000,
+        max_attempts: int = 3,
+        backoff: plans.Plan = plans.Exponential(base=2, factor=2, cap=600, jitter=0.5),  # noqa: B008 - frozen
+        completed_ttl: Duration = 3600,
+        completed_history: int = 100_000,
+        failed_history: int = 10_000,
+        min_keep: Duration = 30,
+        unknown_for: Duration = 3600,
+        max_pending: int | None = None,
+        max_payload: int = 262_144,
+        allow_eviction: bool = False,
+        retry_for: Duration = 5,
+        clock: Callable[[], float] | None = None,
+        log_size: int = 1000,
+        durability: Durability = "memory",
+        replicas: int = 1,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "redis")}
+        self.address = Address(redis)
+        self.registry = Registry(name)
+        self._connect(Settings(**given, tagged=self.address.is_cluster, db=self.address.db))
+
+    @classmethod
+    def for_operator(
+        cls, name: str, *, redis: object = None, retry_for: Duration = 5, allow_eviction: bool = False
+    ) -> Self:
+        """A queue for a process without the application's code, such as a tool for operators.
+
+        It trims nothing and does not put its name on the list of queues; `load_settings` gives it the application's
+        settings.
+
+        Raises:
+            UsageError: an argument is invalid.
+        """
+        made = cls(name, redis=redis, retry_for=retry_for, allow_eviction=allow_eviction)
+        made._connect(replace(made.settings.without_application(), listed=False))
+        return made
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, redis={self.address.label!r})"
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self.settings.name
+
+    @property
+    def blocking(self) -> Queue:
+        """The blocking queue with the same settings and functions."""
+        return self._blocking
+
+    @property
+    def aio(self) -> AsyncQueue:
+        """The asyncio queue with the same settings and functions."""
+        return self._aio
+
+    def _connect(self, settings: Settings) -> None:
+        """Make the connections and the other client; nothing is sent."""
+        self.settings, self.connections = settings, Connections(self.address, settings)
+        self._blocking = self if isinstance(self, Queue) else object.__new__(Queue)
+        self._aio = self if isinstance(self, AsyncQueue) else object.__new__(AsyncQueue)
+        for client in (self._blocking, self._aio):
+            client.__dict__.update(self.__dict__)
+        self._blocking._use_client(self.connections.blocking)
+        self._aio._use_client(self.connections.aio)
+
+    @verb
+    def load_settings(self) -> RoundTrips[None]:
+        """Go by what the application's workers wrote down of the queue's settings, for a process without its code."""
+        (answer,) = yield [announce.read_settings(self.settings)]
+        settings = self.settings.with_fields(unwrap(answer))
+        self.connections.use(settings)
+        self._blocking.settings = self._aio.settings = settings
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        max_attempts: int | None = None,
+        backoff: plans.Plan | BackoffFunction | None = None,
+        timeout: Duration | None = None,
+        durability: Durability | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc] # the overloads name the options
+        """Register a function, plain or async, that jobs can ask for by name. Bare, or with options.
+
+        Args:
+            function: when used bare.
+            options: name (the function's own, if not given), max_attempts, backoff (a plan, or a function
+                (attempt, error) → seconds), timeout (seconds or a timedelta for one attempt), durability.
+
+        Raises:
+            UsageError: the name is taken by another function, an option makes no sense, or this is no function whose
+                call does its work: a class, a generator, a method without its object.
+        """
+        if function is None:
+            return lambda found: self.task(found) if not options else self._add(found, options)
+        return self._add(function, options)
+
+    def _add(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
+        task = Task(function, self.connections, **options)
+        self.registry.add(task)
+        return task
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        id: str | None = None,  # noqa: A002 - what it is called everywhere
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Run the function, or the task, whenever a cron expression says; it is stored when a worker starts.
+
+        Args:
+            expression: 5 fields, or 6 with seconds first.
+            id: of the schedule; the task's name, if not given.
+            args: of each call.
+            kwargs: of each call.
+            options: see `ScheduleOptions`.
+
+        Raises:
+            UsageError: the expression or an option can't be meant, or another schedule has the id.
+        """
+        if not isinstance(expression, str):
+            raise UsageError(f'cron needs an expression, as in @queue.cron("0 3 * * *"), got {expression!r:.200}')
+        return lambda function: self._recur(function, id, expression, None, (args, kwargs), options)
+
+    def every(
+        self,
+        interval: Duration,
+        *,
+        id: str | None = None,  # noqa: A002 - as `cron`
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Run the function, or the task, every so often (seconds or a timedelta): else as `cron`.
+
+        Intervals are counted from `start`, else from 1970-01-01 UTC: every 3600 is on the hour, whoever starts when.
+        """
+        if callable(interval):
+            raise UsageError(f"every needs an interval, as in @queue.every(60), got {interval!r:.200}")
+        return lambda function: self._recur(function, id, None, interval, (args, kwargs), options)
+
+    def _recur(
+        self,
+        function: Callable[P, R],
+        schedule_id: str | None,
+        cron: str | None,
+        every: Duration | None,
+        call: tuple[Sequence[Any], Mapping[str, Any] | None],
+        options: ScheduleOptions,
+    ) -> Task[P, R]:
+        is_known = isinstance(function, Task) and self._has(function)
+        task = cast(Task[P, R], function if is_known else self._add(function, {}))
+        args, kwargs = call
+        name = re.sub(r"[^A-Za-z0-9_-]", "-", task.name) if schedule_id is None else schedule_id
+        payload, own = scheduled_payload(name, task, NO_PAYLOAD, args, kwargs)
+        text = encode(payload, self.settings.max_payload)
+        said: ScheduleOptions = {**own, "owner": owner_of(task.function), **options}
+        definition = define(name, text, cron=cron, every=every, options=said)
+        self.registry.add_schedule(definition, task.function)
+        return task
+
+    def _has(self, task: Task[..., Any]) -> bool:
+        """Whether it is a task of this queue, and not of another one."""
+        known = self.registry.get(task.name)
+        return known is not None and known.function is task.function
+
+    def handler(self, function: F) -> F:
+        """Register the function for payloads that are no task call; what it returns is the job's result.
+
+        Raises:
+            UsageError: there is one already, or this can't be called with a payload.
+        """
+        self.registry.set_handler(function)
+        return function
+
+    def job(self, job_id: str) -> Job[Any]:
+        """A handle on a job by its id; asks Redis nothing.
+
+        Raises:
+            UsageError: this can't be an id.
+        """
+        return Job(checked_id(job_id), self.connections)
+
+
+class Queue(QueueBase, BlockingVerbs):
+    """A queue whose verbs block. Threads may share one; it survives a fork. Making one connects to nothing.
+
+    Args:
+        name: 1 to 64 of `A-Z a-z 0-9 _ . -`, the first a letter or digit.
+        redis: a URL (redis, rediss, unix, redis+cluster, redis+sentinel, embedded), or a redis-py client, which is
+            taken for its connection settings only. None: `SCHEDQ_REDIS_URL`, else `REDIS_URL`, else
+            redis://localhost:6379/0.
+        visibility_ms: length of a lease. Workers renew theirs, so it need not cover the longest job.
+        max_attempts: claims a job gets.
+        backoff: waits between attempts.
+        completed_ttl: seconds, or a timedelta, that a completed job's record is kept; so for other durations.
+        completed_history: most completed jobs that are kept; the oldest go first, also before `completed_ttl`.
+        failed_history: failed jobs that are kept, and cancelled ones.
+        min_keep: seconds that a finished record stays at the least.
+        unknown_for: seconds for which a job whose task no worker knows is put back, without spending attempts, before
+            it fails: a deploy may be under way.
+        max_pending: most jobs that may wait; None for no limit.
+        max_payload: bytes of JSON that a payload or a result may have.
+        allow_eviction: work with a Redis that may evict keys.
+        retry_for: seconds for which a call re-sends when Redis does not answer.
+        clock: Unix seconds in place of Redis's time, called again each time; for tests.
+        log_size: entries that the audit stream keeps, about; 0 writes none.
+        durability: what has a new job before `enqueue` returns: "memory" (the primary), "replicated" (so many
+            replicas too) or "fsync" (the primary's disk).
+        replicas: how many, for "replicated".
+
+    Raises:
+        UsageError: an argument makes no sense; the message names it.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def inspector(self) -> Inspector:
+        """Looking and acting as an operator."""
+        from schedq.queue.inspector import Inspector
+
+        return Inspector(self.connections)
+
+    @property
+    def schedules(self) -> Schedules:
+        """Its schedules."""
+        from schedq.queue.schedules import Schedules
+
+        return Schedules(self.connections, self.registry)
+
+    def close(self) -> None:
+        """Close the connections; every later call raises ClosedError."""
+        self._client.close()
+
+
+class AsyncQueue(QueueBase, AsyncVerbs):
+    """A queue whose verbs are awaited. It takes the arguments of `Queue`; making one connects to nothing.
+
+    Event loops may share one, also in several threads and one after the other: each gets connections of its own, which
+    are closed with the loop at the latest.
+    """
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def inspector(self) -> AsyncInspector:
+        """Looking and acting as an operator."""
+        from schedq.queue.inspector import AsyncInspector
+
+        return AsyncInspector(self.connections)
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        """Its schedules."""
+        from schedq.queue.schedules import AsyncSchedules
+
+        return AsyncSchedules(self.connections, self.registry)
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop; the next call opens them again. What waits raises ClosedError."""
+        await self._client.aclose()

@@ -1,0 +1,260 @@
+"""Which function runs a payload: user code is found by name among the functions that the application registered.
+
+Nothing from Redis is unpickled, evaluated or imported.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from schedq.errors import ArgumentsError, UsageError
+from schedq.model.backoff import Plan
+from schedq.model.callables import Parameters, check_kinds, is_same, place_of, runnable
+from schedq.model.outcome import BackoffFunction, Discard
+from schedq.model.tasks import TaskOptions, is_task_call, task_call
+from schedq.queue.task import Task
+from schedq.schedules.definition import Definition, ScheduleOptions
+
+
+class _NoPayload:
+    """Nothing was given: None is a payload."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+NO_PAYLOAD: Final = _NoPayload()
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A registered function, looked at once.
+
+    Attributes:
+        name: for logs: the task's name, or 'handler'.
+        function: what to call.
+        is_async: it is a coroutine function.
+        parameters: of a task; None for a handler, which takes any payload.
+        max_attempts, backoff, timeout_ms: the task's own, or None.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    is_async: bool
+    parameters: Parameters | None = None
+    max_attempts: int | None = None
+    backoff: Plan | BackoffFunction | None = None
+    timeout_ms: int | None = None
+
+
+class Invocation(NamedTuple):
+    """What a worker is to do for one payload."""
+
+    handler: Handler
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+    def argument_error(self) -> Discard | None:
+        """Why the function can't be called so in any attempt, or None; a job made by a task's name need not fit it.
+
+        Asked only when the call raised a TypeError, so that a job which fits pays nothing.
+        """
+        if self.handler.parameters is not None:
+            try:
+                self.handler.parameters.check(self.args, self.kwargs)
+            except ArgumentsError as error:
+                return Discard(f"wrong arguments: {error}")
+        return None
+
+
+class NoHandler(LookupError):  # noqa: N818 - a fact about a payload, handled by the worker
+    """Nothing in this process can run the payload; perhaps a newer release of the application can.
+
+    Attributes:
+        task: the name of the task that is missing; '' for a handler of payloads that are no task call.
+    """
+
+    def __init__(self, message: str, task: str = "") -> None:
+        super().__init__(message)
+        self.task = task
+
+
+class Registry:
+    """The functions that an application registered for one queue, by name."""
+
+    def __init__(self, queue_name: str) -> None:
+        self._queue_name = queue_name
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._handlers: dict[str, Handler] = {}
+        self._handler: Handler | None = None
+        self._schedules: dict[str, tuple[Definition, str]] = {}
+        self._digests: dict[str, str] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tasks."""
+        return tuple(self._tasks)
+
+    @property
+    def options(self) -> dict[str, TaskOptions]:
+        """What each task says of its jobs."""
+        return {name: task.own_options for name, task in self._tasks.items()}
+
+    @property
+    def has_handler(self) -> bool:
+        """Whether there is a function for payloads that are no task call."""
+        return self._handler is not None
+
+    @property
+    def schedules(self) -> tuple[Definition, ...]:
+        """The schedules that the code has."""
+        return tuple(definition for definition, _ in self._schedules.values())
+
+    @property
+    def definitions(self) -> tuple[str, ...]:
+        """Digests of the schedules that the code has."""
+        return tuple(self._digests.values())
+
+    @property
+    def owners(self) -> frozenset[str]:
+        """Whose schedules this code may call missing: its own packages', also when they have none left."""
+        packages = {owner_of(found.function) for found in (*self._handlers.values(), *filter(None, [self._handler]))}
+        return frozenset(packages | {definition.owner for definition, _ in self._schedules.values()}) - {""}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is registered, so that no job could run."""
+        return not self._tasks and self._handler is None
+
+    @property
+    def has_plain_functions(self) -> bool:
+        """Whether something here runs in threads: what is no coroutine function."""
+        return not all(found.is_async for found in [*self._handlers.values(), *filter(None, [self._handler])])
+
+    def add(self, task: Task[..., Any]) -> None:
+        """Register a task.
+
+        Raises:
+            UsageError: another function has this name already.
+        """
+        other = self._tasks.get(task.name)
+        if other is not None and not is_same(other.function, task.function):
+            raise UsageError(
+                f"queue {self._queue_name} has a task {task.name!r} already ({place_of(other.function)}); "
+                f"give {place_of(task.function)} another name="
+            )
+        self._tasks[task.name] = task
+        self._handlers[task.name] = Handler(
+            task.name,
+            task.function,
+            _is_async(task.function),
+            task.parameters,
+            task.max_attempts,
+            task.backoff,
+            task.timeout_ms,
+        )
+
+    def add_schedule(self, definition: Definition, function: Callable[..., Any]) -> None:
+        """Register a schedule; it is written when a worker starts.
+
+        Raises:
+            UsageError: another one has this id already.
+        """
+        other = self._schedules.get(definition.id)
+        if other is not None and other != (definition, place_of(function)):
+            raise UsageError(
+                f"queue {self._queue_name} has a schedule {definition.id!r} already ({other[1]}); "
+                f"give the one of {place_of(function)} another id="
+            )
+        self._schedules[definition.id] = (definition, place_of(function))
+        self._digests[definition.id] = definition.digest
+
+    def set_handler(self, function: Callable[..., Any]) -> None:
+        """Register the function for payloads that are no task call.
+
+        Raises:
+            UsageError: there is one already, or this is no function.
+        """
+        function = runnable(function, "handler")
+        parameters = Parameters("handler", function)
+        if not parameters.least <= 1 <= parameters.most:
+            raise UsageError(f"a handler takes one argument, the payload; {place_of(function)} can't be called so")
+        if self._handler is not None and not is_same(self._handler.function, function):
+            raise UsageError(f"queue {self._queue_name} has a handler already ({place_of(self._handler.function)})")
+        self._handler = Handler("handler", function, _is_async(function))
+
+    def get(self, name: object) -> Task[..., Any] | None:
+        """The task of this name, or None."""
+        return self._tasks.get(name) if isinstance(name, str) else None
+
+    def task_of(self, payload: Any) -> Task[..., Any] | None:
+        """The task that a payload calls; None if it is no task call, or the task is not known here."""
+        return self._tasks.get(payload["task"]) if is_task_call(payload) else None
+
+    def find(self, payload: Any) -> Invocation:
+        """What to do for a payload.
+
+        A payload is a task call iff it is an object whose keys are `task` and, optionally, `args` and `kwargs`.
+
+        Raises:
+            NoHandler: nothing here can run it.
+        """
+        if not is_task_call(payload):
+            if self._handler is None:
+                raise NoHandler("this worker has no handler for payloads that are no task call")
+            return Invocation(self._handler, (payload,), {})
+        handler = self._handlers.get(payload["task"])
+        if handler is None:
+            raise NoHandler(f"this worker has no task {payload['task']!r:.200}", payload["task"])
+        return Invocation(handler, payload.get("args") or (), payload.get("kwargs") or {})
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Whether it is a coroutine function, or an object whose __call__ is one."""
+    return any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None))))  # noqa: B004
+
+
+def scheduled_payload(
+    schedule_id: str,
+    task: Task[..., Any] | str | None,
+    payload: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    *,
+    known: Task[..., Any] | None = None,
+) -> tuple[Any, ScheduleOptions]:
+    """The payload of a schedule's jobs, and the options that come with its task.
+
+    Args:
+        schedule_id: for errors.
+        task: a task, or its name.
+        payload: instead of a task; `NO_PAYLOAD` if there is one.
+        args: of each call of the task.
+        kwargs: likewise.
+        known: the task of that name, if the application has it.
+
+    Raises:
+        ArgumentsError: the task can't be called with these arguments.
+        UsageError: neither or both of task and payload, or arguments without a task.
+    """
+    if (task is None) == (payload is NO_PAYLOAD):
+        raise UsageError(f"schedule {schedule_id!r} needs a task or a payload, one of the two")
+    if isinstance(task, Task):
+        new = task.new_job(args, kwargs or {})
+        return new.payload, {"max_attempts": new.max_attempts, "backoff": new.backoff, "timeout": new.timeout}
+    if task is not None:
+        check_kinds(task, args, kwargs)
+        if known is not None:
+            known.parameters.check(args, kwargs or {})
+        return task_call(task, args, kwargs or {}), {}
+    if args or kwargs:
+        raise UsageError(f"schedule {schedule_id!r}: args and kwargs go with a task, not with a payload")
+    return payload, {}
+
+
+def owner_of(function: Callable[..., Any]) -> str:
+    """Whose schedules a function's are: its top-level package's."""
+    return place_of(function).partition(".")[0].strip("?")

@@ -1,0 +1,227 @@
+"""Functions that run as jobs: enqueued with their arguments, still plain functions when called."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
+
+from schedq.errors import ArgumentsError, UsageError
+from schedq.model import backoff as plans
+from schedq.model.callables import Parameters, check_kinds, name_of, runnable
+from schedq.model.durability import Durability, checked_durability
+from schedq.model.outcome import BackoffFunction
+from schedq.model.records import NewJob, Options
+from schedq.model.settings import checked_attempts
+from schedq.model.tasks import TaskOptions, is_task_name, task_call
+from schedq.model.times import Duration, Instant, checked_timeout
+from schedq.queue.job import Job
+from schedq.queue.requests import Connections
+from schedq.transitions import Operation, RoundTrips, enqueue
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+Calls = Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
+"""Arguments of several calls: [((positional, ...), {name: value, ...}), ...]."""
+_MOST_FITTING: Final = 100
+
+
+class Task(Generic[P, R_co]):
+    """A function that can run as a job. Called, it is still the plain function.
+
+    Attributes:
+        name: its name in payloads, the wire format.
+        function: the function.
+        parameters: which arguments it takes.
+        max_attempts: claims that its jobs get; None for the queue's.
+        backoff: a plan, or a function (attempt, error) → seconds; None for the queue's.
+        timeout_ms: what one attempt may take; None for no limit.
+        durability: what must have its jobs before `enqueue` returns; None for the queue's.
+    """
+
+    def __init__(
+        self,
+        function: Callable[P, R_co],
+        connections: Connections,
+        *,
+        name: str | None = None,
+        max_attempts: int | None = None,
+        backoff: plans.Plan | BackoffFunction | None = None,
+        timeout: Duration | None = None,
+        durability: Durability | None = None,
+    ) -> None:
+        if isinstance(function, str):
+            raise UsageError(f"a task must be a function, got {function!r}; a name is given as name={function!r}")
+        given: object = function.function if isinstance(function, Task) else function
+        self.function: Callable[P, R_co] = runnable(given, "task")
+        if name is None:
+            name = function.name if isinstance(function, Task) else name_of(self.function)
+        if isinstance(function, Task):  # of another queue: its options hold unless others are given
+            max_attempts = function.max_attempts if max_attempts is None else max_attempts
+            backoff = function.backoff if backoff is None else backoff
+            timeout = function._timeout_s if timeout is None else timeout
+            durability = function.durability if durability is None else durability
+        self.name: str = name
+        if not is_task_name(self.name):
+            raise UsageError(f"task name {self.name!r} must be 1 to 200 printable characters")
+        self.parameters = Parameters(self.name, self.function)
+        self._least, self._most = self.parameters.least, self.parameters.most
+        self._fitting: set[tuple[Any, ...]] = set()
+        self.max_attempts: int | None = None if max_attempts is None else checked_attempts(max_attempts)
+        self.backoff: plans.Plan | BackoffFunction | None = backoff
+        if backoff is not None and not callable(backoff):
+            plans.checked_plan(backoff)
+        self.timeout_ms = None if timeout is None else checked_timeout(timeout)
+        self.durability: Durability | None = None if durability is None else checked_durability(durability)
+        self._connections = connections
+        _, plan, _ = self.own_options
+        self._options = Options(None, None, None, self.max_attempts, plan, self._timeout_s, self.durability)
+        self.__name__, self.__doc__, self.__wrapped__ = self.name, self.function.__doc__, self.function
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r})"
+
+    @property
+    def own_options(self) -> TaskOptions:
+        """What applies to its jobs, whoever makes them."""
+        return TaskOptions(self.max_attempts, None if callable(self.backoff) else self.backoff, self.timeout_ms)
+
+    @property
+    def _timeout_s(self) -> float | None:
+        return None if self.timeout_ms is None else self.timeout_ms / 1000
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function here and now; no job, no queue."""
+        return self.function(*args, **kwargs)
+
+    def options(
+        self,
+        *,
+        delay: Duration | None = None,
+        run_at: Instant | None = None,
+        job_id: str | None = None,
+        max_attempts: int | None = None,
+        backoff: plans.Plan | None = None,
+        timeout: Duration | None = None,
+        durability: Durability | None = None,
+        must_create: bool | None = None,
+        reuse_id: bool | None = None,
+    ) -> Task[P, R_co]:
+        """The same task with options for the jobs that are enqueued through it; those not given stay as they are.
+
+        Raises:
+            UsageError: an option makes no sense.
+        """
+        checked = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability)
+        enqueue.check(self._connections.settings, checked)
+        given = (*checked[:7], must_create, reuse_id)
+        task: Task[P, R_co] = copy.copy(self)
+        task._options = Options._make(
+            own if new is None else new for own, new in zip(self._options, given, strict=True)
+        )
+        return task
+
+    @overload
+    def enqueue(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+    @overload
+    def enqueue(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+    def enqueue(self, *args: Any, **kwargs: Any) -> Any:
+        """Enqueue a call of the function with these arguments.
+
+        Where a `job_id` of your own is given, the job's `created` says whether it is new.
+
+        Raises:
+            ArgumentsError: the function can't be called with these arguments.
+            UsageError: the arguments are not JSON.
+            Conflict, QueueFull, NotAcknowledged, StoreUnavailable: as `Queue.enqueue`.
+        """
+        found = self._connections.blocking.ask(self._created(args, kwargs))
+        return Job(found[0], self._connections, created=found[1])
+
+    @overload
+    async def aenqueue(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+    @overload
+    async def aenqueue(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+    async def aenqueue(self, *args: Any, **kwargs: Any) -> Any:
+        """`enqueue` for asyncio."""
+        found = await self._connections.aio.ask(self._created(args, kwargs))
+        return Job(found[0], self._connections, created=found[1])
+
+    @overload
+    def enqueue_many(self: Task[P, Coroutine[Any, Any, T]], calls: Calls) -> list[Job[T]]: ...
+    @overload
+    def enqueue_many(self: Task[P, T], calls: Calls) -> list[Job[T]]: ...
+    def enqueue_many(self, calls: Calls) -> Any:
+        """Enqueue several calls, `[((positional, ...), {name: value}), ...]`, in a few round trips.
+
+        Raises:
+            QueueFull: with the ids that were stored; else as `enqueue`.
+        """
+        return self._connections.blocking.drive(self._created_many(calls))
+
+    @overload
+    async def aenqueue_many(self: Task[P, Coroutine[Any, Any, T]], calls: Calls) -> list[Job[T]]: ...
+    @overload
+    async def aenqueue_many(self: Task[P, T], calls: Calls) -> list[Job[T]]: ...
+    async def aenqueue_many(self, calls: Calls) -> Any:
+        """`enqueue_many` for asyncio."""
+        return await self._connections.aio.drive(self._created_many(calls))
+
+    def _created(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Operation[tuple[str, bool]]:
+        """Stores a call; the job's id, and whether it is new."""
+        queue, options = self._connections.settings, self._options
+        payload = self._payload(args, kwargs)
+        return enqueue.create(queue, enqueue.prepare(queue, payload, options, is_marked=options.job_id is not None))
+
+    def _created_many(self, calls: Calls) -> RoundTrips[list[Job[Any]]]:
+        queue, options = self._connections.settings, self._options
+        if options.job_id is None:
+            prepared = enqueue.prepare_many(queue, self._of_each(calls, self._payload), options)
+        else:
+            prepared = enqueue.prepare_many(queue, self._of_each(calls, self.new_job), Options(), is_marked=True)
+        created = yield from enqueue.create_many(queue, prepared)
+        return [
+            Job(job.job_id, self._connections, created=is_new) for job, is_new in zip(prepared, created, strict=True)
+        ]
+
+    def new_job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
+        """A job that calls the function with these arguments."""
+        return NewJob(self._payload(args, kwargs), **self._options._asdict())
+
+    def _of_each(self, calls: Calls, make: Callable[[Sequence[Any], Mapping[str, Any]], T]) -> list[T]:
+        try:
+            return [make(args, kwargs) for args, kwargs in calls]
+        except (TypeError, ValueError) as error:
+            raise self._located(calls, error) from None
+
+    def _located(self, calls: Calls, error: Exception) -> Exception:
+        """The error with the number of the call that it is about, where that can be told."""
+        rows: Sequence[object] = calls if isinstance(calls, Sequence) else ()
+        for number, call in enumerate(rows):
+            if not isinstance(call, Sequence) or isinstance(call, (str, bytes)) or len(call) != 2:
+                what = "a call is a pair (positional arguments, keyword arguments)"
+                return ArgumentsError(f"task {self.name!r}: {what}, call {number} is {call!r:.200}")
+            try:
+                self._payload(*call)
+            except ArgumentsError as problem:
+                return ArgumentsError(f"{problem} (call {number})")
+            except (TypeError, ValueError):
+                break
+        return error
+
+    def _fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.parameters.check(args, kwargs)
+        if len(self._fitting) < _MOST_FITTING:
+            self._fitting.add((len(args), *kwargs))
+
+    def _payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        # Whether a call fits depends on how many arguments it has and on their names: what has fitted is known.
+        if args.__class__ is not tuple and args.__class__ is not list:
+            check_kinds(self.name, args, kwargs)
+        if kwargs:
+            if (len(args), *kwargs) not in self._fitting:
+                self._fit(args, kwargs)
+        elif not self._least <= len(args) <= self._most:
+            self.parameters.check(args, kwargs)
+        return task_call(self.name, args, kwargs)

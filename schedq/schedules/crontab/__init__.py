@@ -1,0 +1,1 @@
+"""Cron expressions in a time zone. Pure: no clock, no Redis."""

@@ -1,0 +1,311 @@
+"""A schedule's definition: when it has slots, which job each makes, and what happens to missed or overlapping slots.
+
+It is stored as plain fields of the HASH `schedule:ID`, next to two digests: `definition` of all fields, which tells a
+reader whether its cached copy is current, and `timing` of the fields that decide when there are slots. An upsert keeps
+the next slot while `timing` is the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from typing import Any, Final, Literal, TypedDict, get_args
+
+from schedq.errors import UsageError
+from schedq.model import backoff as plans
+from schedq.model.checks import whole_number
+from schedq.model.keys import checked_schedule_id
+from schedq.model.settings import checked_attempts
+from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant, checked_timeout, duration_ms, instant_ms
+from schedq.schedules.crontab.crontab import Crontab, Fold, Gap, parse
+from schedq.schedules.crontab.zones import offsets_of
+
+CatchUp = Literal["latest", "all", "none"]
+Overlap = Literal["allow", "skip", "queue_one", "cancel_running"]
+ON_TIME_MS: Final = 60_000
+"""How late a slot may be with catch_up="none" and no window: enough for another promoter to take over."""
+SHORTEST_MS: Final = 1000
+_TIMING: Final = ("cron", "every_ms", "tz", "gap", "fold", "start_ms", "end_ms")
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """Options of a schedule, besides when it has slots and what runs then.
+
+    Keys:
+        tz: name of a time zone, "Europe/Berlin" [UTC].
+        gap: local times that a clock change skips: "next" (run at the first minute after) or "skip" [next].
+        fold: local times that occur twice: "first", "second" or "both" [first].
+        catch_up: missed slots: "latest" runs the last of them, "all" each, "none" none [latest].
+        window: how late a slot may still run; seconds or a timedelta [without limit; 60 s with catch_up="none"].
+        overlap: the last run has not ended: "allow" another, "skip" the slot, "queue_one": run once it has ended, or
+            "cancel_running" [allow].
+        jitter: maximum delay of each slot's job, always the same for the same slot [0].
+        start, end: the first and last instant of slots; intervals are counted from `start`.
+        max_runs: it ends after this many runs.
+        max_attempts, backoff, timeout: options of its jobs.
+        owner: only its owner's code reports it as missing, or prunes it.
+        version: a lower version does not replace the definition of a higher one [0].
+    """
+
+    tz: str
+    gap: Gap
+    fold: Fold
+    catch_up: CatchUp
+    window: Duration | None
+    overlap: Overlap
+    jitter: Duration
+    start: Instant | None
+    end: Instant | None
+    max_runs: int | None
+    max_attempts: int | None
+    backoff: plans.Plan | None
+    timeout: Duration | None
+    owner: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A slot every `every_ms`, in step with `anchor_ms`, in real time: changes of clocks do not matter.
+
+    Attributes:
+        every_ms: between two slots.
+        anchor_ms: one of the slots; there are others before it, too.
+    """
+
+    every_ms: int
+    anchor_ms: int = 0
+
+    def next_after(self, instant_ms: int) -> int:
+        """The first slot that is later than the instant."""
+        return instant_ms + self.every_ms - (instant_ms - self.anchor_ms) % self.every_ms
+
+    def between(self, after_ms: int, until_ms: int) -> Iterator[int]:
+        """The slots later than `after_ms` and not later than `until_ms`."""
+        return iter(range(self.next_after(after_ms), until_ms + 1, self.every_ms))
+
+    def count(self, after_ms: int, until_ms: int) -> int:
+        """How many of them there are."""
+        return len(range(self.next_after(after_ms), until_ms + 1, self.every_ms))
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What decides its slots."""
+        return self.every_ms, self.anchor_ms % self.every_ms
+
+    def describe(self) -> str:
+        """The recurrence in words: `every 1 h 30 min`."""
+        parts, rest = [], self.every_ms
+        for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)):
+            number, rest = divmod(rest, unit_ms)
+            if number:
+                parts.append(f"{number} {unit}")
+        return f"every {' '.join(parts)}"
+
+
+Recurrence = Crontab | Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One validated schedule. Instants and durations are in ms; 0 and '' where they do not apply.
+
+    Attributes:
+        payload: JSON text of each job's payload.
+        window_ms: -1 for no limit.
+        backoff: a plan as JSON text.
+    """
+
+    id: str
+    payload: str
+    cron: str = ""
+    every_ms: int = 0
+    tz: str = "UTC"
+    gap: Gap = "next"
+    fold: Fold = "first"
+    catch_up: CatchUp = "latest"
+    window_ms: int = -1
+    overlap: Overlap = "allow"
+    jitter_ms: int = 0
+    start_ms: int = 0
+    end_ms: int = 0
+    max_runs: int = 0
+    max_attempts: int = 0
+    backoff: str = ""
+    timeout_ms: int = 0
+    owner: str = ""
+    version: int = 0
+
+    def next_after(self, instant_ms: int) -> int | None:
+        """The first slot after an instant, within start and end; None if there are no more."""
+        slot = self.recurrence.next_after(max(instant_ms, self.start_ms - 1))
+        return None if slot is None or 0 < self.end_ms < slot else slot
+
+    def describe(self) -> str:
+        """When it has slots, in words."""
+        return self.recurrence.describe()
+
+    @property
+    def recurrence(self) -> Recurrence:
+        """When it has slots.
+
+        Raises:
+            UsageError: the expression or interval is invalid.
+        """
+        if self.cron:
+            own = self.id if "H" in self.cron.upper() else ""
+            return _parse(self.cron, tz=self.tz, schedule_id=own, gap=self.gap, fold=self.fold)
+        return Interval(self.every_ms, self.start_ms)
+
+    @property
+    def latest_ms(self) -> int:
+        """How late a slot may still run; -1 for no limit."""
+        return ON_TIME_MS if self.window_ms < 0 and self.catch_up == "none" else self.window_ms
+
+    def due_ms(self, slot_ms: int) -> int:
+        """When a slot's job is due; the jitter is computed from id and slot, so it is always the same."""
+        if not self.jitter_ms:
+            return slot_ms
+        drawn = hashlib.sha256(f"{self.id} {slot_ms}".encode()).digest()[:8]
+        return min(LAST_INSTANT_MS, slot_ms + int.from_bytes(drawn) % (self.jitter_ms + 1))
+
+    def job_fields(self) -> tuple[str | int, ...]:
+        """The options of its jobs, as fields of a job's hash."""
+        named = (("max_attempts", self.max_attempts), ("backoff", self.backoff), ("timeout_ms", self.timeout_ms))
+        return tuple(word for pair in named if pair[1] for word in pair)
+
+    def to_fields(self) -> dict[str, str | int]:
+        """The fields to store, without defaults, with both digests."""
+        named = asdict(self).items()
+        kept = {name: value for name, value in named if value not in ("", 0, -1) or (name, value) == _NEVER_LATE}
+        return {**kept, "definition": self.digest, "timing": self.timing}
+
+    @property
+    def digest(self) -> str:
+        """A digest of all fields."""
+        return _digest(asdict(self))
+
+    @property
+    def timing(self) -> str:
+        """A digest of the fields that decide when there are slots."""
+        return _digest({name: getattr(self, name) for name in _TIMING})
+
+    @classmethod
+    def from_fields(cls, schedule_id: str, stored: Mapping[str, str]) -> Definition:
+        """Read a schedule's hash.
+
+        Raises:
+            UsageError: a field is invalid; the message names it.
+        """
+        given: dict[str, Any] = {"id": checked_schedule_id(schedule_id)}
+        for entry in fields(cls):
+            text = stored.get(entry.name)
+            if text and entry.name != "id":
+                given[entry.name] = _number(entry.name, text) if entry.type == "int" else text
+        if "payload" not in given:
+            raise UsageError("it has no payload")
+        return _checked(cls(**given))
+
+
+_NEVER_LATE: Final = ("window_ms", 0)
+DEFINITION_FIELDS: Final = (*(entry.name for entry in fields(Definition) if entry.name != "id"), "definition", "timing")
+"""All fields of the hash that an upsert may write or remove."""
+
+
+def define(
+    schedule_id: str,
+    payload: str,
+    *,
+    cron: str | None = None,
+    every: Duration | None = None,
+    options: ScheduleOptions,
+) -> Definition:
+    """Validate a schedule; `payload` is JSON text.
+
+    Raises:
+        UsageError: an option is invalid; the message names it.
+    """
+    if unknown := options.keys() - ScheduleOptions.__annotations__.keys():
+        raise UsageError(f"schedule {schedule_id!r}: no such option: {', '.join(sorted(unknown))}")
+    if (cron is None) == (every is None):
+        raise UsageError(f"schedule {schedule_id!r} needs a cron expression or every=, one of the two")
+    given = {name: value for name, value in options.items() if value is not None}
+    made = Definition(
+        checked_schedule_id(schedule_id),
+        payload,
+        cron=_text("cron", cron or ""),
+        every_ms=0 if every is None else duration_ms(every, "every"),
+        **{field: read(given[name]) for name, (field, read) in _OPTIONS.items() if name in given},
+    )
+    if cron is not None and not made.cron.strip():
+        raise UsageError(f"schedule {schedule_id!r}: an empty cron expression")
+    return _checked(made)
+
+
+def _checked(made: Definition) -> Definition:
+    """The definition, if its fields fit together.
+
+    Raises:
+        UsageError: they don't.
+    """
+    for name, known in (("catch_up", CatchUp), ("overlap", Overlap), ("gap", Gap), ("fold", Fold)):
+        if getattr(made, name) not in get_args(known):
+            raise UsageError(f"{name} must be one of {', '.join(get_args(known))}, got {getattr(made, name)!r:.60}")
+    if not made.cron and made.every_ms < SHORTEST_MS:
+        raise UsageError(f"every must be at least {SHORTEST_MS / 1000:g} s, got {made.every_ms / 1000:g} s")
+    if made.cron and made.every_ms:
+        raise UsageError("cron and every_ms are both given; one of the two says when")
+    if made.end_ms and made.end_ms < made.start_ms:
+        raise UsageError("end is before start")
+    if made.jitter_ms > 86_400_000:
+        raise UsageError("jitter must be at most a day")
+    # An invalid expression is refused here, and the unknown time zone of an interval.
+    offsets_of(made.tz)
+    _ = made.recurrence
+    return made
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or len(value) > 200:
+        raise UsageError(f"{name} must be a text of at most 200 characters, got {value!r:.60}")
+    return value
+
+
+_OPTIONS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+    "tz": ("tz", lambda value: _text("tz", value)),
+    "gap": ("gap", lambda value: value),
+    "fold": ("fold", lambda value: value),
+    "catch_up": ("catch_up", lambda value: value),
+    "window": ("window_ms", lambda value: duration_ms(value, "window")),
+    "overlap": ("overlap", lambda value: value),
+    "jitter": ("jitter_ms", lambda value: duration_ms(value, "jitter")),
+    "start": ("start_ms", lambda value: instant_ms(value, "start")),
+    "end": ("end_ms", lambda value: instant_ms(value, "end")),
+    "max_runs": ("max_runs", lambda value: whole_number("max_runs", value, 1)),
+    "max_attempts": ("max_attempts", checked_attempts),
+    "backoff": ("backoff", lambda value: plans.to_text(plans.checked_plan(value))),
+    "timeout": ("timeout_ms", checked_timeout),
+    "owner": ("owner", lambda value: _text("owner", value)),
+    "version": ("version", lambda value: whole_number("version", value, 0)),
+}
+"""Option → the field of `Definition` that it sets, and how its value is read."""
+
+
+def _number(name: str, text: str) -> int:
+    is_number = text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() and len(text) <= 16
+    number = int(text) if is_number else -2
+    if number < (-1 if name == "window_ms" else 0) or (
+        name.endswith("_ms") and number > max(LONGEST_MS, LAST_INSTANT_MS)
+    ):
+        raise UsageError(f"{name} is {text!r:.60}, which is no such number")
+    return number
+
+
+def _digest(values: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+_parse = lru_cache(maxsize=20_000)(parse)

@@ -1,0 +1,140 @@
+"""The spans of jobs, by the semantic conventions for messaging; `schedq.tracing` switches them on.
+
+The conventions let the span that processes a message be the child of the one that created it or link to it. Here it is
+the child, so that one trace shows a job whole; a job that was enqueued outside a span begins a trace with each attempt.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Final
+
+from opentelemetry import context, trace
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from schedq.model.outcome import Discard, Retry, Snooze
+from schedq.model.payload import size_of
+from schedq.model.records import ClaimedJob
+from schedq.model.times import wall
+from schedq.observer import AttemptEnd, AttemptFacts, Observer, everywhere
+from schedq.transitions.enqueue import tracers
+
+_MOST_TEXT: Final = 600
+"""Characters of a job's `trace`: 55 of traceparent, a space, and up to 512 of tracestate."""
+_DECISIONS: Final = (Retry, Discard, Snooze)
+"""What a handler raises to say how the attempt ends; no errors of it."""
+_FAILURES: Final = ("retry", "failed", "lost")
+_propagator: Final = TraceContextTextMapPropagator()
+
+
+def begin(provider: trace.TracerProvider | None) -> None:
+    """Trace from now on, once."""
+    if not tracers:
+        tracer = trace.get_tracer("schedq", tracer_provider=provider)
+        tracers.append(_Producer(tracer).created)
+        everywhere.append(_Attempts(tracer))
+
+
+def to_text(span: trace.Span) -> str:
+    """A span's context as a job's `trace`: traceparent as W3C has it, and tracestate, if any, behind a space."""
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier, trace.set_span_in_context(span, context.Context()))
+    text = " ".join(part for part in (carrier.get("traceparent"), carrier.get("tracestate")) if part)
+    return text if len(text) <= _MOST_TEXT else carrier["traceparent"]
+
+
+def from_text(text: str) -> context.Context:
+    """The context that a job's `trace` names; an empty one if it names none, whoever wrote it."""
+    parent, _, state = text[:_MOST_TEXT].partition(" ")
+    return _propagator.extract({"traceparent": parent, "tracestate": state}, context.Context())
+
+
+class _Producer:
+    """Spans of jobs that are made."""
+
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self._tracer = tracer
+
+    def created(self, queue: str, job_id: str, payload: str) -> str:
+        """A span of its own for the job, as messages of a batch have; how long the request takes is its parent's."""
+        if not trace.get_current_span().is_recording():
+            return ""
+        attributes = _attributes("create", queue, job_id) | {"messaging.message.body.size": size_of(payload)}
+        span = self._tracer.start_span(f"create {queue}", kind=trace.SpanKind.PRODUCER, attributes=attributes)
+        span.end()
+        return to_text(span)
+
+
+class _Attempts(Observer):
+    """A span for each attempt."""
+
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self._tracer = tracer
+        self._spans: dict[AttemptFacts, trace.Span] = {}
+
+    def attempt_started(self, attempt: AttemptFacts) -> None:
+        """Start its span."""
+        job = attempt.job
+        attributes = _attributes("process", attempt.queue, job.id) | {
+            "messaging.client.id": attempt.worker,
+            "schedq.task": attempt.task,
+            "schedq.attempt": job.attempts,
+        }
+        if attempt.lateness_ms is not None:
+            attributes["schedq.lateness_ms"] = attempt.lateness_ms
+        self._spans[attempt] = self._tracer.start_span(
+            f"process {attempt.queue}", _parent(job), trace.SpanKind.CONSUMER, attributes
+        )
+
+    def around(self, attempt: AttemptFacts) -> AbstractContextManager[object] | None:
+        """The span is the current one in the handler."""
+        span = self._spans.get(attempt)
+        return None if span is None else _Current(span)
+
+    def attempt_ended(self, attempt: AttemptFacts, end: AttemptEnd) -> None:
+        """Say how, and end its span."""
+        span = self._spans.pop(attempt, None)
+        if span is None:
+            return
+        span.set_attribute("schedq.outcome", end.outcome)
+        if end.outcome in ("retry", "snoozed"):
+            due_ms = int(wall() * 1000) + end.delay_ms
+            span.add_event(end.outcome, {"schedq.delay_ms": end.delay_ms, "schedq.due_at_ms": due_ms})
+        if end.outcome in _FAILURES:
+            span.set_status(trace.StatusCode.ERROR, end.error or end.outcome)
+        span.end()
+
+
+class _Current:
+    """Lets a span be the current one in a block, and notes what is raised there; `attempt_ended` ends it."""
+
+    def __init__(self, span: trace.Span) -> None:
+        self._span = span
+        self._inside = trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
+
+    def __enter__(self) -> None:
+        self._inside.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
+    ) -> None:
+        # One that overran its timeout has its end already.
+        if isinstance(error, Exception) and not isinstance(error, _DECISIONS) and self._span.is_recording():
+            self._span.record_exception(error)
+            self._span.set_attribute("error.type", type(error).__qualname__)
+        self._inside.__exit__(kind, error, trace_)
+
+
+def _parent(job: ClaimedJob) -> context.Context:
+    return from_text(job.trace) if job.trace else context.Context()
+
+
+def _attributes(operation: str, queue: str, job_id: str) -> dict[str, str | int]:
+    return {
+        "messaging.system": "schedq",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": queue,
+        "messaging.message.id": job_id,
+    }

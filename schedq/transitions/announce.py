@@ -1,0 +1,42 @@
+"""Write down a queue's name, settings and tasks, for processes that lack them; read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from schedq.model.keys import QUEUES_KEY
+from schedq.model.settings import Settings
+from schedq.model.tasks import TaskOptions
+from schedq.transitions import Binding, Operation, pairs
+
+_WRITE_SETTINGS: Final = Binding("write_settings", "count", "words")
+NO_TASKS: Final[Mapping[str, TaskOptions]] = {}
+
+
+def enlist(queue: Settings) -> Operation[bool]:
+    """Put the queue's name on the list of queues; where that is another node's, see `Address.enlist`."""
+    return Operation("enlist", None, (), ("SADD", QUEUES_KEY, queue.name), bool)
+
+
+def announce(queue: Settings, tasks: Mapping[str, TaskOptions] = NO_TASKS) -> Operation[bool]:
+    """Write the settings, and the options of the application's tasks, down for processes that lack them."""
+    flat = [word for pair in queue.to_fields().items() for word in pair]
+    options = [word for name, said in tasks.items() for word in (name, said.to_text())]
+    return Operation("announce", *_WRITE_SETTINGS(queue, count=len(flat), words=[*flat, *options]), bool)
+
+
+def read_task_options(queue: Settings, names: Sequence[str]) -> Operation[dict[str, TaskOptions]]:
+    """What is written down of some tasks; those of which nothing is are left out."""
+    key = queue.keys.tasks
+
+    def read(reply: list[str | None]) -> dict[str, TaskOptions]:
+        return {name: TaskOptions.from_text(text) for name, text in zip(names, reply, strict=True) if text}
+
+    return Operation(f"read {key}", None, (), ("HMGET", key, *names), read)
+
+
+def read_settings(queue: Settings) -> Operation[dict[str, str]]:
+    """What the `settings` hash says; empty if no worker has written it."""
+    key = queue.keys.settings
+    return Operation(f"read {key}", None, (), ("HGETALL", key), pairs)

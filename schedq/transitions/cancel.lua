@@ -1,0 +1,40 @@
+--[[
+Cancel a job that waits, or ask a running one to stop.
+
+While `pending` is longer than 10,000 the entry stays where it is and the claim that meets it drops it: searching so
+long a list would hold up everybody.
+
+KEYS  pending (list), delayed (zset), processing (list), leases (zset), cancelled (list), stats (hash), log (stream)
+ARGV  jobs, clock, events, log_size
+      request: fresh; a request that is sent again is recognised by it
+      id: the job
+      failed_history (number), min_keep_ms (number)
+      state: the state that it must be in, or '' for any
+Returns  cancelled | asked | no
+]]
+--@include clock
+--@include checks
+--@include in_transit
+--@include numbers
+--@include job
+--@include totals
+--@include events
+--@include processing
+--@include tombstone
+--@include trim
+--@include idempotent
+--@include cancel
+local bad = wrong_type('list', pending, processing, cancelled) or wrong_type('zset', delayed, leases)
+if bad then return bad end
+
+local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter')
+if not job then return 'no' end
+local before = earlier_reply(job[3], request)
+if before then return before end
+if FINISHED[job[1]] then return 'no' end
+local function stands()
+  return is_processing(id) and 'processing' or (redis.call('ZSCORE', delayed, id) and 'delayed' or 'pending')
+end
+if state ~= '' and stands() ~= state then return 'no' end
+allow_when_full(leases)
+return cancel_job(id, job, request)

@@ -1,0 +1,189 @@
+--[[
+Take jobs from `pending` into `processing`, each with a lease and a fresh token; what is due comes to `pending` first.
+
+An entry that can't be run is put where it can be seen (`broken`, `failed`), a second entry of one id is dropped. A job
+that lost two leases is a suspect: it may be a poison pill that kills its workers, so a process gets one at a time.
+Suspects that it may not have leave `pending` for `delayed`, so that they delay no other job: the next claim that may
+have one takes the first of them from there, and if there is none, they come due a few a second. However many entries
+can't be run, a call looks at few more than it may take.
+
+KEYS  pending (list), processing (list), leases (zset), delayed (zset), failed (list), broken (list), stats (hash),
+      wake (zset), paused (string), log (stream), suspects (zset)
+ARGV  jobs, clock, events, log_size
+      request: fresh; the tokens of the claimed jobs begin with it
+      limit (number): most jobs to claim
+      visibility_ms (number)
+      worker: id of the worker, or ''
+      allowed (number): how many suspects it may have (0 or 1)
+      promote_limit (number): most jobs to promote
+      bytes (number): most bytes of payloads
+      failed_history (number), min_keep_ms (number), due_channel
+      share...: if several processes share the jobs: how many processes, jobs that all of them hold, jobs that the
+        caller holds
+Returns  {OK | PAUSED, now, next due instant or '', 1 if others wait and 2 more if suspects were passed over, job, ...}, a
+         job as `_claimed` says
+]]
+local MOST_PASSED_OVER, MOST_DROPPED = 100, 200
+local REST, SPACING = 10000, 100  -- ms until a suspect that was passed over comes due, and from one to the next
+local KEPT = 60000
+--@include clock
+--@include checks
+--@include numbers
+--@include job
+--@include totals
+--@include wake
+--@include broken
+--@include events
+--@include processing
+--@include promote
+--@include tombstone
+--@include trim
+--@include claimed
+local bad = wrong_type('list', pending, processing, failed, broken) or wrong_type('zset', leases, delayed)
+if bad then return bad end
+
+if redis.call('EXISTS', paused) == 1 then return {'PAUSED', stamp, '', 0} end
+promote_due(promote_limit)
+
+-- Take the suspect that was passed over first out of `delayed`, to be the next. One that was moved since is not ours.
+local function take_resting_suspect()
+  local resting = redis.pcall('ZRANGE', suspects, 0, 9, 'WITHSCORES')
+  if resting.err then return end
+  for n = 1, #resting, 2 do
+    local id, due = resting[n], resting[n + 1]
+    local is_there = redis.call('ZSCORE', delayed, id) == due
+    redis.call('ZREM', suspects, id)
+    if is_there then
+      redis.call('RPUSH', pending, id)
+      if read_job(id, 'status', 'payload') then
+        redis.call('HSET', jobs .. id, 'status', 'pending', 'run_at_ms', stamp, 'promoted_at_ms', stamp)
+      end
+      redis.call('ZREM', delayed, id)
+      head = nil
+      add_to_total('promoted_total', 1)
+      return
+    end
+  end
+end
+if allowed == 1 and next_due() ~= '' then take_resting_suspect() end  -- suspects rest in `delayed`
+
+local processes, all_held, own_held = unpack(ARGV, share_start)
+if processes then
+  local share = math.floor((redis.call('LLEN', pending) + all_held) / processes) - own_held
+  limit = math.max(1, math.min(limit, share))
+end
+
+-- Only a job that is nowhere else may run: absent and unknown words are a foreign producer's.
+local function is_stray(id, status)
+  if FINISHED[status] then return true end
+  if status == 'processing' then return is_processing(id) end
+  if status == 'delayed' then return redis.call('ZSCORE', delayed, id) end
+  return false
+end
+
+local function refuse(id, job)
+  local text = 'unreadable payload: there is none'
+  redis.call('LPUSH', processing, id)  -- there an error that ends this is put right
+  redis.call('HSET', jobs .. id, 'status', 'failed', 'settled_move', 'refuse', 'last_error', text, 'last_error_at_ms', stamp)
+  redis.call('HDEL', jobs .. id, 'claim_token')
+  redis.call('LPUSH', failed, id)
+  redis.call('LREM', processing, 1, id)
+  add_to_total('failed_total', 1)
+  publish_event(id, 'failed', whole(job[3]), job[10])
+  write_log('refuse', id, whole(job[3]))
+  trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, 20)
+end
+
+local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, {}  -- ids to take, and their jobs; what is not taken
+local seen, bytes_taken, looked_at = {}, 0, 0
+
+-- Look at the oldest entry that was not looked at; returns whether there is space for it.
+local function look(id)
+  local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
+    'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms', 'trace', 'unknown_since_ms')
+  if not job then
+    unfit[#unfit + 1] = {id, nil, reason}
+  elseif seen[id] or is_stray(id, job[1]) then
+    strays[#strays + 1] = id
+  elseif not job[2] then
+    unfit[#unfit + 1] = {id, job}
+  elseif bytes_taken + #job[2] > bytes and #ids > 0 then
+    return false
+  elseif job[7] and whole(job[7]) >= 2 and allowed == 0 then
+    passed_over[#passed_over + 1] = id
+  else
+    if job[7] and whole(job[7]) >= 2 then allowed = 0 end
+    bytes_taken = bytes_taken + #job[2]
+    ids[#ids + 1], taken[#taken + 1] = id, job
+  end
+  seen[id] = true
+  looked_at = looked_at + 1
+  return true
+end
+
+local function look_at_page()
+  local page = redis.call('LRANGE', pending, -looked_at - limit + #ids, -looked_at - 1)
+  for n = #page, 1, -1 do
+    if #passed_over >= MOST_PASSED_OVER or not look(page[n]) then return false end
+  end
+  return #page > 0 and #ids < limit and looked_at < limit + MOST_DROPPED
+end
+while look_at_page() do end
+
+-- An entry is removed when it stands elsewhere, so that an error in here leaves none nowhere: one that stands in
+-- `pending` twice is a stray, one without a lease in `processing` is adopted.
+allow_when_full(leases)
+for _, entry in ipairs(unfit) do
+  if entry[2] then refuse(entry[1], entry[2]) else to_broken(entry[1], entry[3]) end
+end
+if #passed_over > 0 then
+  local last = redis.pcall('ZRANGE', suspects, -1, -1, 'WITHSCORES')
+  local due = math.max(now + REST, tonumber(last[2] or 0) or 0)
+  for _, id in ipairs(passed_over) do
+    due = due + SPACING
+    redis.call('ZADD', delayed, due, id)
+    redis.pcall('ZADD', suspects, due, id)
+    redis.call('HSET', jobs .. id, 'status', 'delayed', 'run_at_ms', digits(due))
+  end
+  redis.pcall('PEXPIRE', suspects, digits(due - now + KEPT))  -- a job that is moved otherwise leaves its entry behind
+  head = nil
+end
+if looked_at == 1 and #ids == 1 then
+  redis.call('LMOVE', pending, processing, 'RIGHT', 'LEFT')
+elseif looked_at > 0 then
+  if #ids > 0 then redis.call('LPUSH', processing, unpack(ids)) end
+  redis.call('RPOP', pending, looked_at)
+end
+add_to_total('strays_total', #strays)
+for _, id in ipairs(strays) do
+  local entry_left, tombstone = unpack(redis.call('HMGET', jobs .. id, 'entry_left', 'tombstone'))
+  if entry_left then note_met(jobs .. id, entry_left, tombstone) end
+end
+
+local reply, ends, lease_end = {'OK', stamp, '', 0}, {}, digits(now + visibility_ms)
+for n, id in ipairs(ids) do
+  local job, key, token = taken[n], jobs .. id, request .. '.' .. n
+  local attempts = job[3] == '0' and '1' or digits(whole(job[3]) + 1)
+  redis.call('HSET', key, 'status', 'processing', 'attempts', attempts, 'claim_token', token, 'claimed_at_ms', stamp,
+    'started_at_ms', stamp, 'worker', worker)
+  redis.call('PERSIST', key)
+  if job[9] then redis.call('HDEL', key, 'adopted_token') end
+  ends[n * 2 - 1], ends[n * 2] = lease_end, id
+  reply[n + 4] = claimed(id, job[2], attempts, token, job[4], job[5], job[6], job[7], job[8], job[11],
+    job[12], job[13])
+end
+if #ids > 0 then redis.call('ZADD', leases, unpack(ends)) end
+
+-- Another process may have one of those that were passed over: it finds them no longer in `pending`, so this ends.
+if #passed_over > 0 then
+  set_wake()
+  reply[4] = 2
+end
+if redis.call('LLEN', pending) > 0 then
+  set_wake()
+  reply[4] = reply[4] + 1
+end
+reply[3] = next_due()
+-- A marker without a job may come from a foreign producer that scheduled one; the promoter has to know when it is due.
+if #ids == 0 and reply[3] ~= '' then redis.pcall('PUBLISH', due_channel, reply[3]) end
+return reply

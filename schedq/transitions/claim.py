@@ -1,0 +1,163 @@
+"""Claim jobs, and recover a claim whose reply was lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schedq.errors import StoreUnavailable
+from schedq.model.ids import new_request
+from schedq.model.records import ClaimedJob, score_ms
+from schedq.model.settings import Settings
+from schedq.model.times import monotonic
+from schedq.transitions import MOST_BYTES, Binding, MarkerWait, Operation, RoundTrips, unwrap
+from schedq.transitions.settle import refusal, settle
+
+MOST_PROMOTED: Final = 100
+_CLAIM: Final = Binding("claim", "request", "limit", "worker", "allowed", "promote_limit", "bytes", "share")
+_RECOVER: Final = Binding("recover", "request", "offset", "length")
+_PAGE: Final = 200
+_OVERLAP: Final = 50
+_LONGEST_WAIT_S: Final = 2.0
+"""One claim and one wait in two seconds: on average Redis gets a request a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a claim got.
+
+    Attributes:
+        jobs: the jobs, oldest first.
+        now_ms: Redis's clock.
+        next_due_ms: the earliest due instant of `delayed`, or None.
+        has_more: jobs wait that were not taken.
+        is_paused: the queue is paused; nothing was looked at.
+        left_suspects: there were suspects, which this claim might not have.
+    """
+
+    jobs: tuple[ClaimedJob, ...]
+    now_ms: int
+    next_due_ms: int | None
+    has_more: bool
+    is_paused: bool
+    left_suspects: bool = False
+
+
+def claim(
+    queue: Settings,
+    request: str,
+    limit: int = 1,
+    worker: str = "",
+    *,
+    suspects: bool = True,
+    share: tuple[int, int, int] | None = None,
+) -> Operation[Claim]:
+    """Take up to `limit` jobs in the name of `request`.
+
+    Args:
+        queue: where to claim.
+        request: fresh; the tokens of the claimed jobs begin with it.
+        limit: most jobs to take.
+        worker: id of the worker, or ''.
+        suspects: allow one suspect: a job that lost two leases, and so may be a poison pill that kills its workers.
+        share: take no more than this process's share of the jobs that wait: how many processes share them, how many
+            jobs all of these hold, and how many this one.
+    """
+    return Operation(
+        "claim",
+        *_CLAIM(
+            queue,
+            request=request,
+            limit=limit,
+            worker=worker,
+            allowed=int(suspects),
+            promote_limit=MOST_PROMOTED,
+            bytes=MOST_BYTES,
+            share=share or (),
+        ),
+        _read_claim,
+        is_repeatable=False,
+    )
+
+
+def _read_claim(reply: list[Any]) -> Claim:
+    now_ms = int(reply[1])
+    jobs = tuple([ClaimedJob.from_reply(job, now_ms) for job in reply[4:]])
+    return Claim(
+        jobs,
+        now_ms,
+        score_ms(reply[2]) if reply[2] else None,
+        has_more=bool(reply[3] & 1),
+        is_paused=reply[0] == "PAUSED",
+        left_suspects=bool(reply[3] & 2),
+    )
+
+
+class ClaimWait:
+    """A manual claim that waits for a job.
+
+    It sends at most one request a second on average: between two claims it blocks on the wake marker, until the next
+    due instant at the latest.
+
+    Attributes:
+        request: of the claim that was sent last; after a cancellation, what it took is found by that.
+    """
+
+    def __init__(self, queue: Settings, timeout_s: float) -> None:
+        self.request = ""
+        self._queue = queue
+        self._deadline = monotonic() + timeout_s
+
+    def steps(self) -> RoundTrips[ClaimedJob | None]:
+        """Claim, or wait and claim again, until there is a job or time is up."""
+        failures = 0
+        while True:
+            self.request = new_request()
+            (result,) = yield [claim(self._queue, self.request)]
+            if isinstance(result, StoreUnavailable) and failures < 3:
+                # Nobody knows whether the claim was carried out, so what it took, if anything, is asked for first.
+                failures += 1
+                jobs = yield from recover(self._queue, self.request)
+                if not jobs:
+                    continue
+                found = Claim(tuple(jobs), 0, None, has_more=False, is_paused=False)
+            else:
+                found, failures = unwrap(result), 0
+            for job in found.jobs:
+                if not job.problem:
+                    return job
+                yield [settle(self._queue, [refusal(job)])]
+            if found.jobs or found.has_more:
+                continue  # what could not be run is out of the way now
+            left = self._deadline - monotonic()
+            if left <= 0:
+                return None
+            yield _marker_wait(found, left)
+
+
+def _marker_wait(found: Claim, left: float) -> MarkerWait:
+    seconds = min(left, _LONGEST_WAIT_S)
+    if found.next_due_ms is None or found.is_paused:
+        return MarkerWait(seconds, is_exact=False)
+    until_due = max(0.0, (found.next_due_ms - found.now_ms) / 1000)
+    return MarkerWait(min(seconds, until_due), is_exact=until_due < seconds)
+
+
+def recover(queue: Settings, request: str) -> RoundTrips[list[ClaimedJob]]:
+    """The jobs that a claim of `request` without a reply took and that it still holds, oldest first."""
+    found: dict[str, ClaimedJob] = {}
+    offset = 0
+    while offset >= 0:
+        bound = _RECOVER(queue, request=request, offset=offset, length=_PAGE)
+        (result,) = yield [Operation("recover", *bound, _read_page)]
+        next_offset, jobs = unwrap(result)
+        # Others claim and settle meanwhile, so pages overlap, and a job may be seen twice.
+        is_new = [job for job in jobs if job.id not in found]
+        found.update((job.id, job) for job in is_new)
+        # One claim's jobs are next to each other, so a page without more of them after some means that was all.
+        offset = -1 if found and not is_new else next_offset - _OVERLAP
+    return list(found.values())[::-1]
+
+
+def _read_page(reply: list[Any]) -> tuple[int, list[ClaimedJob]]:
+    return int(reply[0]), [ClaimedJob.from_reply(job, int(reply[1])) for job in reply[2:]]

@@ -1,0 +1,14 @@
+--[[
+Forget a worker that shuts down gracefully, and the promoter lease, or the place of a standby, if it holds one.
+
+KEYS  workers (zset), this_worker (hash), promoter (string), standbys (hash)
+ARGV  id: of the worker
+      promoter_id: of its promoter
+Returns  1
+]]
+--@include leave_standby
+redis.pcall('ZREM', workers, id)
+redis.call('DEL', this_worker)
+if redis.pcall('GET', promoter) == promoter_id then redis.call('DEL', promoter) end
+leave_place(promoter_id)
+return 1

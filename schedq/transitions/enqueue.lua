@@ -1,0 +1,177 @@
+--[[
+Store new jobs and put each into `pending`, or into `delayed` when it is due later.
+
+The first write is one that Redis refuses when memory is full, so all jobs of a call fail then and leave no trace. Our
+own ids are fresh; a caller's id may exist: then the same payload changes nothing and another one is a conflict. Or the
+caller wants no job of that id to exist (`create`), or a finished one to be replaced (`reuse`). A mark in the record
+shows a request that is sent again what its first sending has made. A caller's id may also be in a history although its
+record has expired, so the histories are searched for it, `completed` at the old end only, where such entries are. The
+longer the histories, the fewer jobs a call takes. If every job already exists, one field is written again: WAIT and
+WAITAOF only cover writes of their own connection, so without a write a retry would be confirmed at once, wrongly.
+
+KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), stats (hash), wake (zset),
+      paused (string), promoter (string)
+ARGV  jobs, clock, due_channel, max_pending (number)
+      whose_ids: 0 if they are fresh, 1 if they are the caller's, 2 if some of those are to be reused
+      new_jobs...: per job: id, payload, 'in' | 'at', milliseconds, count of option values, option field, value, ...
+        For a caller's id 'in' and 'at' may be followed by ':', 'create' | 'reuse' | '', ':' and the mark
+Returns  per job STORED | EXISTS | CONFLICT | FULL | WRONGTYPE | TAKEN and the status of the job that is there | BUSY and
+         its status; fewer words than jobs means "send the rest again"
+]]
+local theirs = whose_ids ~= '0'
+local LAST_INSTANT, MOST_SEARCHED, MOST_WAITING = 253402300799999, 2000, 100000
+--@include clock
+--@include checks
+--@include totals
+--@include wake
+
+-- A new job's record, of the job that begins there in ARGV; `due`, if that is stored, is its instant as text.
+local function store(key, at, status, due)
+  local last = at + 4 + ARGV[at + 4]
+  if due then
+    redis.call('HSET', key, 'id', ARGV[at], 'payload', ARGV[at + 1], 'status', status, 'attempts', '0',
+      'enqueued_at_ms', stamp, 'run_at_ms', due, unpack(ARGV, at + 5, last))
+  else
+    redis.call('HSET', key, 'id', ARGV[at], 'payload', ARGV[at + 1], 'status', status, 'attempts', '0',
+      'enqueued_at_ms', stamp, unpack(ARGV, at + 5, last))
+  end
+end
+
+-- One fresh job for now is what most calls bring: it needs nothing of what follows.
+local i = new_jobs_start
+if not theirs and not max_pending and ARGV[i + 2] == 'in' and ARGV[i + 3] == '0' and #ARGV == i + 4 + ARGV[i + 4] then
+  local id, key = ARGV[i], jobs .. ARGV[i]
+  if redis.call('EXISTS', key) == 0 then
+    local length = redis.pcall('LPUSH', pending, id)
+    if type(length) == 'table' then return wrong_type('list', pending) or length end
+    store(key, i, 'pending')
+    add_to_total('enqueued_total', 1)
+    set_wake()
+    return {'STORED'}
+  end
+end
+--@include numbers
+--@include due
+local bad = wrong_type('list', pending) or wrong_type('zset', delayed)
+  or (theirs and wrong_type('list', completed, failed, cancelled) or nil)
+if bad then return bad end
+
+local waiting, searched = redis.call('LLEN', pending), 0
+if theirs then
+  searched = redis.call('LLEN', completed)
+  if whose_ids == '1' then searched = math.min(searched, MOST_SEARCHED) end
+  searched = searched + redis.call('LLEN', failed) + redis.call('LLEN', cancelled)
+end
+local allowance = theirs and math.max(1, math.floor(100000 / (searched + 100))) or 1000
+
+-- Where in ARGV the jobs begin, and their keys. Mostly none of them is there, and one look at all says so.
+local starts, keys = {}, {}
+while i <= #ARGV and #starts < allowance do
+  starts[#starts + 1], keys[#keys + 1] = i, jobs .. ARGV[i]
+  i = i + 5 + ARGV[i + 4]
+end
+local is_any_there = redis.call('EXISTS', unpack(keys)) > 0
+
+local replaced = {}    -- number of a job -> the history in which the one stands whose id it takes
+local entry_left = {}  -- number of a job -> how many entries one of that id that was cancelled has in `pending` still
+
+-- What becomes of a job whose id is there; nil if it is to be stored. Most calls need none of this, nor pay for it.
+local existing
+if is_any_there then
+  local histories = {completed = completed, failed = failed, cancelled = cancelled}
+  existing = function(n, payload, if_exists, own_mark)
+    if redis.call('EXISTS', keys[n]) == 0 then return nil end
+    local stored = redis.pcall('HMGET', keys[n], 'payload', 'status', 'made_by', 'entry_left', 'tombstone')
+    if stored.err then return 'WRONGTYPE' end
+    entry_left[n] = stored[4]
+    if stored[5] then return nil end
+    if own_mark and stored[3] == own_mark then return 'STORED' end
+    local status = stored[2] or 'pending'
+    if if_exists == 'create' then return 'TAKEN ' .. status end
+    if if_exists ~= 'reuse' then return stored[1] == payload and 'EXISTS' or 'CONFLICT' end
+    if not histories[status] then return 'BUSY ' .. status end
+    replaced[n] = histories[status]
+  end
+end
+
+-- The same for one that stands further to the front in this call.
+local function repeated(n, payload, if_exists)
+  if if_exists == 'create' then return 'TAKEN pending' end
+  if if_exists == 'reuse' then return 'BUSY pending' end
+  return payload == ARGV[starts[n] + 1] and 'EXISTS' or 'CONFLICT'
+end
+
+local words, new, there = {}, {}, nil  -- numbers of the jobs to store; the id of one that is there already
+local payloads = {}                      -- of callers' ids, which may come twice
+local now_ids, later, status, run_at, earliest = {}, {}, {}, {}, LAST_INSTANT + 1
+for n, at in ipairs(starts) do
+  local id, payload, mode, ms = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
+  local if_exists, own_mark
+  if theirs and #mode > 2 then mode, if_exists, own_mark = string.match(mode, '^(%a+):(%a*):(.+)$') end
+  local due = math.min(mode == 'in' and now + ms or ms, LAST_INSTANT)
+  local is_later = due > now
+  local word
+  if payloads[id] then
+    word = repeated(n, payloads[id], if_exists)
+  elseif is_any_there then
+    word = existing(n, payload, if_exists, own_mark)
+    if word == 'EXISTS' or word == 'STORED' then there, payloads[id] = id, payload end
+  end
+  if not word and not is_later and max_pending and waiting >= max_pending then word = 'FULL' end
+  if not word then
+    word, new[#new + 1] = 'STORED', n
+    if theirs then payloads[id] = payload end
+    if is_later or mode == 'at' then run_at[n] = digits(due) end
+    status[n] = is_later and 'delayed' or 'pending'
+    if is_later then
+      later[#later + 1], later[#later + 2] = run_at[n], id
+      earliest = math.min(earliest, due)
+    else
+      now_ids[#now_ids + 1] = id
+      waiting = waiting + 1
+    end
+  end
+  words[n] = word
+end
+
+local head = LAST_INSTANT + 1
+if #later > 0 then
+  head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or head)
+end
+
+-- Its place first, then the job: an error in between leaves an id that has no data, for which a note is kept, and not a
+-- job in no place, which would pass for stored when its producer sends it again.
+if #now_ids > 0 then redis.call('LPUSH', pending, unpack(now_ids)) end
+if #later > 0 then redis.call('ZADD', delayed, unpack(later)) end
+for _, n in ipairs(new) do
+  local id = ARGV[starts[n]]
+  if replaced[n] then
+    redis.call('LREM', replaced[n], 1, id)
+    redis.call('UNLINK', keys[n])
+    add_to_total('purged_total', 1)
+  elseif theirs and searched > 0 then
+    if redis.call('LPOS', completed, id, 'RANK', -1, 'MAXLEN', MOST_SEARCHED) then redis.call('LREM', completed, -1, id) end
+    redis.call('LREM', failed, 1, id)
+    redis.call('LREM', cancelled, 1, id)
+  end
+  if entry_left[n] then
+    -- Of a job that was cancelled; it may be gone. Where `pending` is too long to be searched it comes first, and the
+    -- new entry is the stray.
+    redis.call('UNLINK', keys[n])
+    if waiting <= MOST_WAITING then
+      local old = #redis.call('LPOS', pending, id, 'COUNT', 0) - (status[n] == 'pending' and 1 or 0)
+      if old > 0 then redis.call('LREM', pending, -old, id) end
+      entry_left[n] = nil
+    end
+  end
+  store(keys[n], starts[n], status[n], run_at[n])
+  if entry_left[n] then redis.call('HSET', keys[n], 'entry_left', entry_left[n]) end
+end
+if #new == 0 and there then
+  allow_when_full(delayed)
+  redis.call('HSET', jobs .. there, 'id', there)
+end
+add_to_total('enqueued_total', #new)
+if #now_ids > 0 then set_wake() end
+if earliest < head then announce_due(earliest) end
+return words

@@ -1,0 +1,369 @@
+"""New jobs: check what a caller says of them, and store them, one job or many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, TypeVar
+
+from schedq.errors import Conflict, NotAcknowledged, QueueFull, SchedqError, StoreUnavailable, UsageError
+from schedq.model import backoff as plans
+from schedq.model.durability import Durability, Wait, checked_durability
+from schedq.model.ids import new_ids, new_request
+from schedq.model.keys import checked_id
+from schedq.model.payload import encode, size_of
+from schedq.model.records import NewJob, Options
+from schedq.model.settings import Settings, checked_attempts
+from schedq.model.times import checked_timeout, duration_ms, instant_ms
+from schedq.transitions import MOST_BYTES, Argument, Binding, Operation, RoundTrips, chunked, unwrap
+
+T = TypeVar("T")
+_ENQUEUE: Final = Binding("enqueue", "whose_ids", "new_jobs")
+MOST_IDS: Final = 150
+"""Jobs in one script: it keeps all other clients waiting, for 4 to 10 µs a job."""
+_ROUND_TRIP_BYTES: Final = 8 * MOST_BYTES
+_ACCEPTED: Final = ("STORED", "EXISTS")
+tracers: Final[list[Callable[[str, str, str], str]]] = []
+"""Functions that may note where a job was made: from queue, id and payload text to the job's `trace`, '' for none."""
+
+
+class EncodedJob(NamedTuple):
+    """A new job, checked and ready to send."""
+
+    job_id: str
+    text: str
+    mode: str
+    ms: int
+    fields: tuple[Argument, ...]
+    is_callers_id: bool
+    durability: Durability
+
+    @property
+    def if_exists(self) -> str:
+        """What becomes of a job that has the id: 'create' refuses it, 'reuse' replaces it, '' goes by its payload."""
+        return self.mode.partition(":")[2].partition(":")[0]
+
+    def size(self) -> int:
+        """Bytes that it takes in a request, roughly."""
+        return size_of(self.text) + 128
+
+
+_Resolved = tuple[str | None, str, int, tuple[Argument, ...], Durability]
+"""Checked options: the caller's own id, mode, ms, fields, durability. A named tuple takes three times as long to make,
+and there is one for each job."""
+
+
+def prepare(queue: Settings, payload: Any, options: Options, *, is_marked: bool = False) -> EncodedJob:
+    """Check a new job. A mark tells a job from another of its id, even if the request is sent twice.
+
+    Raises:
+        UsageError: something in it is invalid; the message names it.
+    """
+    return _encoded(queue, payload, _resolved(queue, options, is_marked=is_marked))
+
+
+def check(queue: Settings, options: Options) -> None:
+    """Refuse options that no job can have.
+
+    Raises:
+        UsageError: as `prepare`.
+    """
+    _resolved(queue, options)
+
+
+def prepare_many(
+    queue: Settings, jobs: Iterable[Any], options: Options, *, is_marked: bool = False
+) -> list[EncodedJob]:
+    """Check new jobs: payloads, or `NewJob`s, each with its own options before the common ones.
+
+    Raises:
+        UsageError: something in one of them is invalid; the message names it.
+    """
+    rows = list(jobs)
+    if options.must_create or options.reuse_id:
+        rows = [row if isinstance(row, NewJob) else NewJob(row) for row in rows]
+    common = _resolved(queue, options._replace(must_create=False, reuse_id=False))
+    return [
+        _encoded(queue, row.payload, _resolved(queue, _merged(row, options), is_marked=is_marked), fresh_id)
+        if isinstance(row, NewJob)
+        else _encoded(queue, row, common, fresh_id)
+        for row, fresh_id in zip(rows, new_ids(len(rows)) if rows else (), strict=True)
+    ]
+
+
+def _encoded(queue: Settings, payload: Any, resolved: _Resolved, fresh_id: str = "") -> EncodedJob:
+    own_id, mode, ms, fields, durability = resolved
+    job_id = own_id or fresh_id or new_ids()[0]
+    text = encode(payload, queue.max_payload)
+    for tracer in tracers:
+        if trace := tracer(queue.name, job_id, text):
+            fields += ("trace", trace)
+    return EncodedJob(job_id, text, mode, ms, fields, own_id is not None, durability)
+
+
+def _merged(row: NewJob, common: Options) -> Options:
+    has_time = row.delay is not None or row.run_at is not None
+    says_if_exists = row.must_create or row.reuse_id
+    return Options(
+        delay=row.delay if has_time else common.delay,
+        run_at=row.run_at if has_time else common.run_at,
+        job_id=row.job_id,
+        max_attempts=row.max_attempts if row.max_attempts is not None else common.max_attempts,
+        backoff=row.backoff if row.backoff is not None else common.backoff,
+        timeout=row.timeout if row.timeout is not None else common.timeout,
+        durability=row.durability if row.durability is not None else common.durability,
+        must_create=row.must_create if says_if_exists else common.must_create,
+        reuse_id=row.reuse_id if says_if_exists else common.reuse_id,
+    )
+
+
+def _resolved(queue: Settings, options: Options, *, is_marked: bool = False) -> _Resolved:
+    own_id = None if options.job_id is None else checked_id(options.job_id)
+    mode, ms = when(options.delay, options.run_at)
+    durability = queue.durability if options.durability is None else checked_durability(options.durability)
+    fields: tuple[Argument, ...] = ()
+    if options.max_attempts is not None:
+        fields += ("max_attempts", checked_attempts(options.max_attempts))
+    if options.backoff is not None:
+        fields += ("backoff", plans.to_text(plans.checked_plan(options.backoff)))
+    if options.timeout is not None:
+        fields += ("timeout_ms", checked_timeout(options.timeout))
+    says_if_exists = options.must_create is not False or options.reuse_id is not False
+    if_exists = _if_exists(options) if says_if_exists else ""
+    if own_id is not None and (if_exists or is_marked):
+        # By this the script knows, when the request is sent again, that the job which is there was made by it.
+        mark = new_request()
+        mode, fields = f"{mode}:{if_exists}:{mark}", (*fields, "made_by", mark)
+    return own_id, mode, ms, fields, durability
+
+
+def _if_exists(options: Options) -> str:
+    for name in ("must_create", "reuse_id"):
+        value = getattr(options, name)
+        if not isinstance(value, bool):
+            raise UsageError(f"{name} must be True or False, got {value!r}")
+        if value and options.job_id is None:
+            raise UsageError(f"{name} needs a job_id of your own: without one every job gets a new id")
+    if options.must_create and options.reuse_id:
+        raise UsageError("give must_create or reuse_id, not both: the one refuses an id that the other replaces")
+    return "create" if options.must_create else "reuse"
+
+
+def when(delay: object, run_at: object) -> tuple[str, int]:
+    """When, as scripts take it: ('in', ms from now) or ('at', instant in ms).
+
+    Raises:
+        UsageError: both were given, or one makes no sense.
+    """
+    if delay is None and run_at is None:
+        return "in", 0
+    if run_at is None:
+        return "in", duration_ms(delay, "delay")
+    if delay is None:
+        return "at", instant_ms(run_at, "run_at")
+    raise UsageError(f"give delay or run_at, not both (got delay={delay!r} and run_at={run_at!r})")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of a batch.
+
+    Attributes:
+        words: one word per job, in order; if there are fewer than jobs, the rest has to be sent again.
+        missing: what was not confirmed in time; '' if all was.
+    """
+
+    words: tuple[str, ...]
+    missing: str = ""
+
+
+def enqueue(queue: Settings, job: EncodedJob) -> Operation[str]:
+    """Store one job; returns its id.
+
+    Raises (when read):
+        Conflict: another payload is stored under this id, or something that is no job.
+        QueueFull: `max_pending` jobs wait.
+        NotAcknowledged: it is stored; its durability was not confirmed in time.
+    """
+    return _store_one(queue, job, lambda _: job.job_id)
+
+
+def create(queue: Settings, job: EncodedJob) -> Operation[tuple[str, bool]]:
+    """Store one job, marked if its id is the caller's; returns the id, and whether this request has created it.
+
+    Raises (when read): as `enqueue`.
+    """
+    return _store_one(queue, job, lambda word: (job.job_id, _is_created(job, word)))
+
+
+def _is_created(job: EncodedJob, word: str) -> bool:
+    return word == "STORED" or not job.is_callers_id
+
+
+def _store_one(queue: Settings, job: EncodedJob, result: Callable[[str], T]) -> Operation[T]:
+    def read(words: list[str]) -> T:
+        if words[0] in _ACCEPTED:
+            return result(words[0])
+        raise refusal(queue, job, words[0])
+
+    waits = () if job.durability == "memory" else _waits(queue, [job])
+    return _store(queue, [job], read, waits, lambda _, missing: _unconfirmed(queue, [job], [job.job_id], missing))
+
+
+def _store_some(queue: Settings, batch: Sequence[EncodedJob], waits: tuple[Wait, ...]) -> Operation[Stored]:
+    return _store(
+        queue, batch, lambda words: Stored(tuple(words)), waits, lambda found, missing: replace(found, missing=missing)
+    )
+
+
+def _store(
+    queue: Settings,
+    batch: Sequence[EncodedJob],
+    read: Callable[[list[str]], T],
+    waits: tuple[Wait, ...],
+    unconfirmed: Callable[[T, str], T | SchedqError],
+) -> Operation[T]:
+    new_jobs: list[Argument] = []
+    whose_ids = 0
+    for job in batch:
+        new_jobs += (job.job_id, job.text, job.mode, job.ms, len(job.fields), *job.fields)
+        if job.is_callers_id:
+            whose_ids = max(whose_ids, 2 if job.if_exists == "reuse" else 1)
+    return Operation(
+        "enqueue",
+        *_ENQUEUE(queue, whose_ids=whose_ids, new_jobs=new_jobs),
+        read,
+        waits=waits,
+        unconfirmed=unconfirmed,
+        repeatable_s=queue.repeatable_s,
+        job_ids=(batch[0].job_id,) if len(batch) == 1 else (),
+    )
+
+
+def _has_own_ids(batch: Sequence[EncodedJob]) -> bool:
+    return any(job.is_callers_id for job in batch)
+
+
+def _waits(queue: Settings, jobs: Sequence[EncodedJob]) -> tuple[Wait, ...]:
+    """What to wait for behind these jobs: all that any of them asks for."""
+    asked = {job.durability: None for job in jobs if job.durability != "memory"}
+    return tuple([Wait.of(each, queue.replicas, queue.retry_for) for each in asked])
+
+
+def enqueue_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[str]]:
+    """Store jobs, in one round trip up to some megabytes; returns their ids in order.
+
+    Raises:
+        QueueFull, NotAcknowledged: with the ids that were stored.
+        Conflict: naming the ids; all others are stored.
+    """
+    yield from create_many(queue, jobs)
+    return [job.job_id for job in jobs]
+
+
+def create_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[bool]]:
+    """The same; returns for each, in order, whether this request has created it, as far as it is marked."""
+    words: list[str] = []
+    stored: list[str] = []
+    errors: list[SchedqError] = []
+    missing, waits, left = "", _waits(queue, jobs), _batches(jobs)
+    while left and not missing and all(isinstance(error, Conflict) for error in errors):
+        sent, left = _next_round_trip(left)
+        again: list[list[EncodedJob]] = []
+        results = yield [_store_some(queue, batch, waits) for batch in sent]
+        for batch, found in zip(sent, results, strict=True):
+            if isinstance(found, SchedqError):
+                errors.append(found)
+                continue
+            missing = missing or found.missing
+            words += found.words
+            for job, word in zip(batch, found.words, strict=False):
+                if word in _ACCEPTED:
+                    stored.append(job.job_id)
+                else:
+                    errors.append(refusal(queue, job, word))
+            if rest := batch[len(found.words) :]:
+                again.append(rest)
+        left = again + left
+    if missing and stored:
+        raise _unconfirmed(queue, jobs, stored, missing) from (errors[0] if errors else None)
+    if errors:
+        worst, known = _worst(errors, stored), frozenset(stored)
+        if type(worst) is StoreUnavailable:
+            worst.job_ids = tuple(job.job_id for job in jobs if job.job_id not in known)
+        raise worst
+    return [_is_created(job, word) for job, word in zip(jobs, words, strict=True)]
+
+
+def store_each(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[str]]:
+    """Store jobs batch by batch; returns for each, in order, STORED, EXISTS, or a word that `refusal` explains."""
+    words: list[str] = []
+    waits = _waits(queue, jobs)
+    for batch in _batches(jobs):
+        left = batch
+        while left:
+            (found,) = yield [_store_some(queue, left, waits)]
+            some: Stored = unwrap(found)
+            words += some.words
+            if some.missing:
+                raise _unconfirmed(queue, jobs, [job.job_id for job in jobs[: len(words)]], some.missing)
+            left = left[len(some.words) :]
+    return words
+
+
+def _batches(jobs: Sequence[EncodedJob]) -> list[list[EncodedJob]]:
+    return chunked(jobs, EncodedJob.size, MOST_IDS)
+
+
+def _next_round_trip(left: list[list[EncodedJob]]) -> tuple[list[list[EncodedJob]], list[list[EncodedJob]]]:
+    """What to send together, whole batches up to a size; and the others.
+
+    One with ids of the caller's goes alone: part of it may have to be sent again, and what is behind it must not
+    overtake that.
+    """
+    count, space = 0, _ROUND_TRIP_BYTES
+    while count < len(left) and space > 0 and not (count and _has_own_ids(left[count - 1])):
+        space -= sum(job.size() for job in left[count])
+        count += 1
+    return left[:count], left[count:]
+
+
+def _unconfirmed(queue: Settings, jobs: Sequence[EncodedJob], stored: Sequence[str], missing: str) -> NotAcknowledged:
+    is_one = len(jobs) == 1
+    what = f"job {stored[0]} is" if is_one else f"{len(stored)} of {len(jobs)} jobs are"
+    again = f"job_id={stored[0]!r}" if is_one else "the ids in `stored`"
+    if any(job.if_exists for job in jobs):
+        again += ", without must_create and reuse_id,"
+    return NotAcknowledged(
+        f"queue {queue.name}: {what} stored on the primary, but {missing}; enqueue again with {again} to wait anew",
+        stored,
+    )
+
+
+def refusal(queue: Settings, job: EncodedJob, word: str) -> Conflict | QueueFull:
+    """Why a job was not stored, from the script's word for it."""
+    if word == "FULL":
+        return QueueFull(f"queue {queue.name}: max_pending={queue.max_pending} jobs wait already")
+    if word == "WRONGTYPE":
+        return Conflict(f"{queue.keys.job(job.job_id)} is no hash; job {job.job_id} can't be stored there")
+    kind, _, status = word.partition(" ")
+    if kind == "TAKEN":
+        return Conflict(f"job {job.job_id} of queue {queue.name} exists already ({status}), and must_create was given")
+    if kind == "BUSY":
+        return Conflict(
+            f"job {job.job_id} of queue {queue.name} is {status}: reuse_id replaces finished jobs only; "
+            "cancel it first, or wait for its end"
+        )
+    return Conflict(f"job {job.job_id} of queue {queue.name} exists with another payload")
+
+
+def _worst(errors: Sequence[SchedqError], stored: Sequence[str]) -> SchedqError:
+    """The one error of several to raise: what stopped the request, else the conflicts."""
+    for error in errors:
+        if isinstance(error, QueueFull):
+            return QueueFull(f"{error}; {len(stored)} of the jobs were stored", stored)
+    for error in errors:
+        if not isinstance(error, Conflict):
+            return error
+    first = str(errors[0])
+    return Conflict(first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more); all others were stored")

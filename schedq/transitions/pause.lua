@@ -1,0 +1,16 @@
+--[[
+Stop claims; what runs, runs on.
+
+KEYS  paused (string), wake (zset), log (stream)
+ARGV  clock, events, log_size
+Returns  since when the queue is paused, ms
+]]
+--@include clock
+--@include numbers
+--@include events
+redis.call('DEL', wake)
+local since = redis.pcall('GET', paused)
+if type(since) == 'string' then return whole(since) end
+redis.call('SET', paused, now)
+write_log('pause', '', 0)
+return now

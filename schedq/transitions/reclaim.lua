@@ -1,0 +1,292 @@
+--[[
+Take back what its worker no longer holds, adopt claims that have no lease, and trim the histories; one bounded pass.
+
+An expired lease is judged by what the job's entry and status say together. From the second lost lease on a job comes
+back with a wait, which the caller computes; and a job without a max_attempts of its own has its task's, which the
+caller finds, since only it reads payloads. A job that needs a decision which was not sent is left as it is and named in
+the reply.
+
+KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
+      cancelled (list), broken (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream),
+      tasks (hash)
+ARGV  jobs, clock, events, log_size, due_channel
+      limit (number): most leases to look at
+      visibility_ms (number), max_attempts (number), completed_history (number), failed_history (number),
+      min_keep_ms (number)
+      offset (number): where in `processing` to look for claims without a lease; -1 to look only if there are any
+      shorten (flag): shorten all leases that end later than now + visibility (the clock went back), not only those
+        that show it
+      looked_at (number): leave leases that end later, ms, or '': when the caller last looked at the clock,
+        which may have jumped since
+      knows_tasks (flag): the caller knows options of tasks that are not stored
+      decided...: per job: id, attempts, max_attempts, wait in ms
+Returns  {now, whether more is to be done (1 or 0), next offset or -1, completed records trimmed ever, ms since the
+         oldest that is left completed, whether memory is high (1 or 0), how many were taken back, per such job its id
+         and the place that it came to, then per job that needs a decision: id, attempts, its own max_attempts or '', backoff or '', and payload}
+]]
+local PAGE, MOST_SEARCHED, FURTHEST, MOST_BYTES = 200, 10000, 100, 1048576
+local MOST_TRIMMED, HIGH_MEMORY = 200, 0.8
+local LAST_INSTANT = 253402300799999
+--@include clock
+--@include checks
+--@include numbers
+--@include job
+--@include totals
+--@include wake
+--@include due
+--@include push_back
+--@include broken
+--@include events
+--@include attempt
+--@include processing
+--@include tombstone
+--@include trim
+--@include completed
+local bad = wrong_type('list', processing, pending, completed, failed, cancelled, broken) or wrong_type('zset', leases, delayed)
+if bad then return bad end
+
+local head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
+local earliest = LAST_INSTANT + 1
+local decisions = {}
+for i = decided_start, #ARGV, 4 do
+  decisions[ARGV[i] .. ' ' .. ARGV[i + 1]] = {most = tonumber(ARGV[i + 2]), wait = tonumber(ARGV[i + 3])}
+end
+local taken_back, undecided, left, bytes = {}, {}, 0, 0
+local written = redis.pcall('HLEN', tasks)
+local has_tasks = knows_tasks or (type(written) == 'number' and written > 0)
+allow_when_full(leases)
+
+-- Second entries of one id are looked for only if there must be some, or a claim without a lease.
+local in_flight = redis.call('LLEN', processing)
+local entries = (in_flight > redis.call('ZCARD', leases) and in_flight <= MOST_SEARCHED) and 0 or -1
+
+local gone = {}  -- ids whose leases go when all else is done: a job with a lease that is in no place is put back
+local HISTORIES = {completed = completed, failed = failed, cancelled = cancelled}
+local HOUR = 3600000
+local RETURNS = {release = true, reclaim = true}  -- moves of ours that end in `pending`
+
+local function take_entry(id, started)
+  if entries < 0 then return take_claimed(id, started) end
+  return redis.call('LREM', processing, entries, id)
+end
+
+local function drop(id)
+  local dropped = take_entry(id, 0)
+  redis.call('ZREM', leases, id)
+  return dropped
+end
+
+-- A finished job stands in no history if an error cut our own move short; another program's may have been trimmed.
+-- Whether its entry was its last one, and no stray.
+local function keep(id, job)
+  local history = HISTORIES[job[1]]
+  if not history or (job[1] ~= 'cancelled' and not job[14]) then return false end
+  -- It came there lately, so that the newest show whether it did.
+  if redis.call('LPOS', history, id, 'MAXLEN', MOST_SEARCHED) then return false end
+  redis.call('HDEL', jobs .. id, 'claim_token', 'stop', 'waiter')
+  if job[1] == 'completed' then redis.call('PEXPIRE', jobs .. id, HOUR) else redis.call('PERSIST', jobs .. id) end
+  redis.call('LPUSH', history, id)
+  return true
+end
+
+-- No entry anywhere, though its status says that it waits: it goes where it should be, and loses no attempt. Where
+-- `pending` is too long to be searched, that is known only of our own moves; at worst a claim drops a second entry.
+local function put_back(id, job)
+  local key = jobs .. id
+  if redis.call('ZSCORE', delayed, id) then return end
+  if job[1] == 'delayed' then
+    local due = whole(job[15])
+    redis.call('ZADD', delayed, due, id)
+    earliest = math.min(earliest, due)
+  elseif redis.call('LLEN', pending) <= MOST_SEARCHED or RETURNS[job[14]] or redis.call('ZSCORE', leases, id) == '0' then
+    redis.call('HSET', key, 'status', 'pending')
+    give_back(id, whole(job[9]), job[16])
+  else
+    return
+  end
+  redis.call('HDEL', key, 'claim_token', 'adopted_token', 'stop')
+  redis.call('PERSIST', key)
+end
+
+-- Whether an id that should run waits for its turn, so that its entry in `processing` is a second one.
+local function is_waiting(id, status)
+  if FINISHED[status] then return true end
+  if status == 'processing' then return false end
+  if status == 'delayed' then return redis.call('ZSCORE', delayed, id) end
+  return redis.call('LLEN', pending) <= MOST_SEARCHED and redis.call('LPOS', pending, id)
+end
+
+-- Have the caller decide. Payloads travel for that, so what is beyond a megabyte is left to the next pass.
+local function ask(id, attempts, own, backoff, payload)
+  left = left + 1
+  payload = payload or ''
+  if left > 1 and bytes + #payload > MOST_BYTES then return end
+  bytes = bytes + #payload
+  for _, value in ipairs({id, digits(attempts), own and digits(own) or '', backoff or '', payload}) do
+    undecided[#undecided + 1] = value
+  end
+end
+
+-- The lease ended and the job is not finished: back it goes, or it has failed, or it was asked to stop.
+local function take_back(id, key, job)
+  local crashes, attempts = whole(job[5]) + 1, math.max(whole(job[3]), whole(job[5]) + 1)
+  local own = job[4] and whole(job[4]) > 0 and whole(job[4])
+  local decided = decisions[id .. ' ' .. digits(attempts)]
+  local most = own or (decided and decided.most) or max_attempts
+  local is_open = (not own and has_tasks) or (crashes >= 2 and attempts < most)
+  if is_open and not decided and not job[7] then return ask(id, attempts, own, job[6], job[2]) end
+  local wait = decided and decided.wait or 0
+  local becomes = {'status', 'pending'}
+  if job[7] then
+    becomes = {'status', 'cancelled', 'cancelled_at_ms', now}
+  elseif attempts >= most then
+    becomes = {'status', 'failed'}
+  elseif crashes >= 2 then
+    becomes = {'status', 'delayed', 'run_at_ms', now + wait}
+  end
+  local status = becomes[2]
+  take_entry(id, whole(job[9]))
+  local text = 'lease expired ' .. digits(crashes) .. (crashes == 1 and ' time' or ' times')
+  redis.call('HSET', key, 'settled_token', job[8] or '', 'settled_move', 'reclaim', 'crashes', crashes,
+    'attempts', attempts, 'reclaimed_at_ms', now, 'last_error', text, 'last_error_at_ms', now, 'history',
+    with_attempt(job[11], attempts, job[12], whole(job[9]), 'lost', text), unpack(becomes))
+  redis.call('HDEL', key, 'claim_token', 'adopted_token', 'stop', 'unknown_since_ms')
+  redis.call('PERSIST', key)
+  add_to_total('reclaimed_total', 1)
+  taken_back[#taken_back + 1] = {id, status}
+  gone[#gone + 1] = id
+  if status == 'cancelled' then
+    redis.call('LPUSH', cancelled, id)
+    add_to_total('cancelled_total', 1)
+    publish_event(id, 'cancelled', attempts, job[10])
+    write_log('cancelled', id, attempts)
+  elseif status == 'failed' then
+    redis.call('LPUSH', failed, id)
+    add_to_total('failed_total', 1)
+    publish_event(id, 'failed', attempts, job[10], ',"error":' .. cjson.encode(text))
+    write_log('failed', id, attempts)
+  elseif status == 'delayed' then
+    redis.call('ZADD', delayed, now + wait, id)
+    earliest = math.min(earliest, now + wait)
+    publish_event(id, 'reclaimed', attempts)
+  else
+    give_back(id, whole(job[9]), job[8])
+    publish_event(id, 'reclaimed', attempts)
+  end
+end
+
+local function read(id)
+  return read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'crashes', 'backoff', 'stop', 'claim_token',
+    'started_at_ms', 'waiter', 'history', 'worker', 'adopted_token', 'settled_move', 'run_at_ms', 'settled_token')
+end
+
+local function decide(id)
+  local key = jobs .. id
+  local job, reason = read(id)
+  if not job then
+    to_broken(id, reason)
+    drop(id)
+    return
+  end
+  local status = job[1]
+  if is_waiting(id, status) then
+    local kept = keep(id, job)
+    local dropped = drop(id)
+    if not kept then add_to_total('strays_total', dropped) end
+  elseif status ~= 'processing' and not redis.call('LPOS', processing, id, 'RANK', -1) then
+    put_back(id, job)
+    gone[#gone + 1] = id
+  elseif job[13] and (job[8] or '') ~= job[13] then
+    -- A foreign worker has claimed it again since it was adopted.
+    redis.call('HSET', key, 'adopted_token', job[8] or '')
+    redis.call('ZADD', leases, now + visibility_ms, id)
+  else
+    take_back(id, key, job)
+  end
+end
+
+-- A claim without a lease is a guide worker's, or one whose lease was damaged: it gets one, from now.
+local function adopt(id, seen)
+  if seen[id] then
+    redis.call('LREM', processing, -1, id)
+    add_to_total('strays_total', 1)
+    return
+  end
+  seen[id] = true
+  if redis.call('ZSCORE', leases, id) then return end
+  local job, reason = read(id)
+  if not job then
+    to_broken(id, reason)
+    drop(id)
+  elseif is_waiting(id, job[1]) then
+    local kept = keep(id, job)
+    drop(id)
+    if not kept then add_to_total('strays_total', 1) end
+  else
+    redis.call('HSET', jobs .. id, 'adopted_token', job[8] or '')
+    redis.call('ZADD', leases, now + visibility_ms, id)
+    add_to_total('adopted_total', 1)
+  end
+end
+
+-- Given before the clock went back, a lease would last until the clock is there again. Whoever noticed that may be dead
+-- by now; a claim, or renewal, of a time to come shows it as well, and leaves alone what a longer visibility_ms gave.
+local furthest = {'+inf', '(' .. digits(now + visibility_ms), 'BYSCORE', 'REV', 'LIMIT', 0, shorten and 1000 or FURTHEST}
+for _, id in ipairs(redis.call('ZRANGE', leases, unpack(furthest))) do
+  if shorten or whole(redis.pcall('HGET', jobs .. id, 'claimed_at_ms')) > now then
+    redis.call('ZADD', leases, now + visibility_ms, id)
+  end
+end
+
+local ended_by = math.min(now, looked_at or now)
+local expired = redis.call('ZRANGEBYSCORE', leases, '-inf', ended_by, 'LIMIT', 0, limit)
+for _, id in ipairs(expired) do decide(id) end
+push_returned()
+if #gone > 0 then redis.call('ZREM', leases, unpack(gone)) end
+
+if offset < 0 and redis.call('LLEN', processing) > redis.call('ZCARD', leases) then offset = 0 end
+if offset >= 0 then
+  local page, seen = redis.call('LRANGE', processing, offset, offset + PAGE - 1), {}
+  for _, id in ipairs(page) do adopt(id, seen) end
+  offset = #page < PAGE and -1 or offset + PAGE
+end
+
+-- `settle.lua` goes by this note, which lasts a minute, so that a job that ends costs no look at the memory.
+local function note_memory()
+  if redis.call('LLEN', completed) <= KEPT_IN_HIGH_MEMORY then return end
+  local section = 'memory'
+  local info = redis.pcall('INFO', section)
+  if type(info) ~= 'string' then return end  -- not everywhere may it be asked
+  local function number(name) return tonumber(string.match(info, '\n' .. name .. ':(%d+)')) or 0 end
+  local most = number('maxmemory')
+  if most > 0 and number('used_memory') - number('mem_not_counted_for_evict') > HIGH_MEMORY * most then
+    redis.pcall('HSET', stats, 'memory_high_at_ms', stamp)
+  end
+end
+
+-- How long the oldest completed record that is kept has been there.
+local function kept_ms()
+  local oldest = redis.call('LINDEX', completed, -1)
+  return oldest and math.max(0, now - whole(redis.pcall('HGET', jobs .. oldest, 'completed_at_ms'))) or 0
+end
+
+note_memory()
+local forgotten = {
+  forget_expired(completed, completed_history),
+  forget_expired(failed, failed_history),
+  trim_completed(completed_history, min_keep_ms, MOST_TRIMMED),
+  trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, MOST_TRIMMED),
+  (trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep_ms, MOST_TRIMMED)),
+}
+if earliest < head then announce_due(earliest) end
+
+local more = #expired == limit and left < limit
+for _, count in ipairs(forgotten) do more = more or count >= MOST_TRIMMED end
+local trimmed = whole(redis.pcall('HGET', stats, 'trimmed_total'))
+local reply = {now, more and 1 or 0, offset, trimmed, trimmed > 0 and kept_ms() or 0, is_memory_high() and 1 or 0, #taken_back}
+for _, job in ipairs(taken_back) do
+  reply[#reply + 1] = job[1]
+  reply[#reply + 1] = job[2]
+end
+for _, value in ipairs(undecided) do reply[#reply + 1] = value end
+return reply

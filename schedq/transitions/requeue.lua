@@ -1,0 +1,79 @@
+--[[
+Move failed and cancelled jobs back to `pending`, attempts from 0.
+
+The number of jobs taken per call sinks with the length of the two lists, which are searched for each that is not among
+the oldest.
+
+KEYS  pending (list), failed (list), cancelled (list), stats (hash), wake (zset), paused (string), log (stream),
+      leases (zset)
+ARGV  jobs, clock, events, log_size
+      request: fresh; a request that is sent again is recognised by it
+      ids...
+Returns  per job: yes | no (it is neither failed nor cancelled); fewer words than ids means "send the rest again"
+]]
+--@include clock
+--@include checks
+--@include in_transit
+--@include numbers
+--@include job
+--@include totals
+--@include wake
+--@include events
+--@include idempotent
+local bad = wrong_type('list', pending, failed, cancelled) or wrong_type('zset', leases)
+if bad then return bad end
+
+local searched = redis.call('LLEN', failed) + redis.call('LLEN', cancelled)
+local MOST_SEARCHED, OLDEST, LONG, spent = 200000, 400, 2000, 0
+local is_oldest = {}
+for _, list in ipairs(#ARGV - ids_start >= 10 and {failed, cancelled} or {}) do
+  for _, id in ipairs(redis.call('LRANGE', list, -OLDEST, -1)) do is_oldest[id] = list end
+end
+local words, ids = {}, {}
+allow_when_full(leases)
+
+-- From which end of a long list to search: both lists are in the order in which jobs came to them, the newest left.
+local function nearer_end(id, list, job)
+  local length = redis.call('LLEN', list)
+  if is_oldest[id] or length < LONG then return -1 end
+  local field = list == failed and 'last_error_at_ms' or 'cancelled_at_ms'
+  local middle = redis.pcall('HGET', jobs .. redis.call('LINDEX', list, math.floor(length / 2)), field)
+  local at = list == failed and job[5] or job[6]
+  return type(middle) == 'string' and whole(at) > whole(middle) and 1 or -1
+end
+
+local function revive(id, job)
+  local key = jobs .. id
+  spent = spent + (is_oldest[id] and OLDEST or searched) + 200
+  mark_in_transit(id)
+  -- Another program may have trimmed the entry, not the job.
+  local here, there = failed, cancelled
+  if job[1] == 'cancelled' then here, there = cancelled, failed end
+  -- A damaged status may name the wrong one of the two.
+  if redis.call('LREM', here, nearer_end(id, here, job), id) == 0 then redis.call('LREM', there, -1, id) end
+  redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes')
+  redis.call('HDEL', key, 'crashes', 'released', 'stop', 'claim_token', 'settled_token', 'settled_move', 'adopted_token',
+    'run_at_ms', 'promoted_at_ms', 'unknown_since_ms')
+  redis.call('PERSIST', key)
+  ids[#ids + 1] = id
+  write_log('requeue', id, whole(job[4]))
+  return 'yes'
+end
+
+for i = ids_start, #ARGV do
+  if #words > 0 and spent + OLDEST > MOST_SEARCHED then break end
+  local job = read_job(ARGV[i], 'status', 'payload', 'request', 'attempts', 'last_error_at_ms', 'cancelled_at_ms',
+    'tombstone')
+  local word = job and earlier_reply(job[3], request)
+  if not word then
+    word = (job and not job[7] and (job[1] == 'failed' or job[1] == 'cancelled')) and revive(ARGV[i], job) or 'no'
+  end
+  words[#words + 1] = word
+end
+if #ids > 0 then
+  redis.call('LPUSH', pending, unpack(ids))
+  unmark_in_transit(unpack(ids))
+  add_to_total('requeued_total', #ids)
+  set_wake()
+end
+return words

@@ -1,0 +1,42 @@
+"""Put finished jobs back into `pending`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from schedq.model.ids import new_request
+from schedq.model.keys import checked_id
+from schedq.model.settings import Settings
+from schedq.transitions import Binding, Operation, RoundTrips, unwrap
+
+_REQUEUE: Final = Binding("requeue", "request", "ids")
+_PAGE: Final = 250
+
+
+def requeue(queue: Settings, job_id: str) -> RoundTrips[bool]:
+    """Move a failed or cancelled job back to `pending`; returns whether it was one."""
+    (is_requeued,) = yield from requeue_these(queue, [checked_id(job_id)])
+    return is_requeued
+
+
+def requeue_these(queue: Settings, job_ids: Sequence[str]) -> RoundTrips[list[bool]]:
+    """Move failed and cancelled jobs back to `pending`; returns for each whether it was one."""
+    request = new_request()
+    left = list(job_ids)
+    requeued: list[bool] = []
+    while left:
+        (answer,) = yield [Operation("requeue", *_REQUEUE(queue, request=request, ids=left[:_PAGE]), list)]
+        words = unwrap(answer)
+        requeued += [word == "yes" for word in words]
+        left = left[len(words) :]
+    return requeued
+
+
+def requeue_failed(queue: Settings, limit: int) -> RoundTrips[int]:
+    """Requeue the `limit` oldest failed jobs; returns how many were."""
+    (answer,) = yield [
+        Operation("requeue_failed", None, (), ("LRANGE", queue.keys.failed, -limit, -1), lambda reply: reply[::-1])
+    ]
+    requeued = yield from requeue_these(queue, unwrap(answer))
+    return sum(requeued)

@@ -1,0 +1,49 @@
+--[[
+Give a delayed job another due instant; one that is past runs now, next in line.
+
+KEYS  pending (list), delayed (zset), stats (hash), wake (zset), paused (string), promoter (string), log (stream)
+ARGV  jobs, clock, events, log_size, due_channel
+      request: fresh; a request that is sent again is recognised by it
+      id: the job
+      mode: 'in' | 'at'
+      ms (number): from now, or since the epoch
+Returns  yes | no (it is not in `delayed`)
+]]
+local LAST_INSTANT = 253402300799999
+--@include clock
+--@include checks
+--@include numbers
+--@include job
+--@include totals
+--@include wake
+--@include due
+--@include events
+--@include idempotent
+local bad = wrong_type('list', pending) or wrong_type('zset', delayed)
+if bad then return bad end
+
+local key = jobs .. id
+local job = read_job(id, 'status', 'payload', 'request', 'attempts')
+if not job then return 'no' end
+local before = earlier_reply(job[3], request)
+if before then return before end
+if not redis.call('ZSCORE', delayed, id) then return 'no' end
+
+local due = math.min(mode == 'in' and now + ms or ms, LAST_INSTANT)
+allow_when_full(delayed)
+if due <= now then
+  -- Added before it is removed, so that an error in between leaves it somewhere.
+  redis.call('RPUSH', pending, id)
+  redis.call('HSET', key, 'run_at_ms', due, 'request', request .. ' yes', 'status', 'pending', 'promoted_at_ms',
+    stamp)
+  redis.call('ZREM', delayed, id)
+  add_to_total('promoted_total', 1)
+  set_wake()
+else
+  local head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
+  redis.call('HSET', key, 'run_at_ms', due, 'request', request .. ' yes', 'status', 'delayed')
+  redis.call('ZADD', delayed, due, id)
+  if due < head then announce_due(due) end
+end
+write_log('reschedule', id, whole(job[4]))
+return 'yes'

@@ -1,0 +1,34 @@
+"""Move a waiting job to another instant."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schedq.errors import UsageError
+from schedq.model.ids import new_request
+from schedq.model.keys import checked_id
+from schedq.model.settings import Settings
+from schedq.transitions import Binding, Operation
+from schedq.transitions.enqueue import when
+
+_RESCHEDULE: Final = Binding("reschedule", "request", "id", "mode", "ms")
+
+
+def one_time(delay: object, run_at: object) -> tuple[str, int]:
+    """When, as `when` has it, but one of the two must be given.
+
+    Raises:
+        UsageError: neither or both were given, or one makes no sense.
+    """
+    if delay is None and run_at is None:
+        raise UsageError("give delay or run_at; to run the job now, use run_now")
+    return when(delay, run_at)
+
+
+def reschedule(queue: Settings, job_id: str, mode: str, ms: int) -> Operation[bool]:
+    """Give a delayed job another due instant: `mode` and `ms` as `enqueue.when` has them."""
+    return Operation(
+        "reschedule",
+        *_RESCHEDULE(queue, request=new_request(), id=checked_id(job_id), mode=mode, ms=ms),
+        lambda reply: bool(reply == "yes"),
+    )

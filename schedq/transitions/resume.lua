@@ -1,0 +1,20 @@
+--[[
+Allow claims again, and let a worker look.
+
+KEYS  paused (string), pending (list), wake (zset), log (stream)
+ARGV  clock, events, log_size
+Returns  1 if the queue was paused, else 0
+]]
+--@include clock
+--@include checks
+--@include numbers
+--@include wake
+--@include events
+local bad = wrong_type('list', pending)
+if bad then return bad end
+
+local was = redis.call('DEL', paused)
+-- Not only when `pending` holds jobs: some may have become due meanwhile.
+if was == 1 or redis.call('LLEN', pending) > 0 then set_wake() end
+if was == 1 then write_log('resume', '', 0) end
+return was

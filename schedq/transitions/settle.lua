@@ -1,0 +1,159 @@
+--[[
+End attempts: complete, retry, fail, snooze or release, each only for the worker that holds the job.
+
+For another token than the job's, or a job that is not in `processing`, nothing is written. A job that was asked to stop
+ends in `cancelled`, unless it completed. A snooze with a text is that of a worker that lacks the job's task: the job
+keeps since when that is so, until a worker that has the task ends an attempt. The number of jobs taken per call sinks
+with the length of `processing`, which is searched for each.
+
+KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
+      cancelled (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream)
+ARGV  jobs, clock, events, log_size, due_channel, completed_ttl_ms, completed_cap (number), failed_history (number),
+      min_keep_ms (number)
+      endings...: per job: complete | retry | fail | snooze | release, id, token, delay in ms, text (result, error or
+        why it can't be run), note (what was wrong with the result, or the text in brief), traceback or ''
+Returns  per job: OK | DUPLICATE (this token has ended this job by this move) | LOST | AGAIN (send it again)
+]]
+local MOST_RELEASES = 5
+local LAST_INSTANT = 253402300799999
+--@include clock
+--@include checks
+--@include numbers
+--@include totals
+--@include wake
+--@include due
+--@include push_back
+--@include events
+--@include attempt
+--@include processing
+--@include tombstone
+--@include trim
+--@include completed
+local bad = wrong_type('list', processing, pending, completed, failed, cancelled) or wrong_type('zset', leases, delayed)
+if bad then return bad end
+
+local earliest = LAST_INSTANT + 1
+local ended = {}  -- place -> ids
+local counts = {}
+local job  -- fields of the job at hand, as read below
+
+local function arrive(place, id, outcome)
+  ended[place] = ended[place] or {}
+  table.insert(ended[place], id)
+  counts[outcome] = (counts[outcome] or 0) + 1
+end
+
+-- Of a job that completed at once the record itself says what its line of history would; and a value as long as that
+-- would make Redis keep the hash in the form that costs three times the memory.
+local function write(key, move, token, outcome, note, ...)
+  local fields = {'settled_token', token, 'settled_move', move, ...}
+  if job[7] or move ~= 'complete' then
+    local history = with_attempt(job[7], whole(job[4]), job[8], whole(job[5]), outcome, note)
+    fields[#fields + 1], fields[#fields + 2] = 'history', history
+  end
+  redis.call('HSET', key, unpack(fields))
+  redis.call('HDEL', key, 'claim_token', 'stop', 'unknown_since_ms')
+end
+
+-- No attempt was made, so none is written down: the last ones that were stay in the history.
+local function put_back_unknown(key, token, due, attempts)
+  local since = redis.call('HGET', key, 'unknown_since_ms') or stamp
+  redis.call('HSET', key, 'settled_token', token, 'settled_move', 'snooze', 'status', 'delayed', 'run_at_ms', due,
+    'attempts', math.max(0, attempts - 1), 'unknown_since_ms', since)
+  redis.call('HDEL', key, 'claim_token', 'stop')
+end
+
+local function finish(id, key, place, attempts, note)
+  if job[6] then redis.call('HDEL', key, 'waiter') end
+  publish_event(id, place, attempts, job[6], note)
+  write_log(place, id, attempts)
+end
+
+local head  -- of `delayed`, before this
+local function delay_until(due, id)
+  head = head or tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
+  redis.call('ZADD', delayed, due, id)
+  earliest = math.min(earliest, due)
+end
+
+local function settle(move, id, token, delay, text, note, traceback)
+  local key, attempts = jobs .. id, whole(job[4])
+  local due = math.min(now + delay, LAST_INSTANT)
+  take_claimed(id, whole(job[5]))
+  if traceback ~= '' then redis.call('HSET', key, 'traceback', traceback) end
+  if move == 'complete' then
+    write(key, move, token, 'completed', '', 'status', 'completed', 'completed_at_ms', stamp, 'result', text)
+    if note ~= '' then redis.call('HSET', key, 'result_error', note) end
+    redis.call('PEXPIRE', key, completed_ttl_ms)
+    arrive('completed', id, 'completed')
+    finish(id, key, 'completed', attempts)
+  elseif job[3] then
+    write(key, move, token, 'cancelled', note, 'status', 'cancelled', 'cancelled_at_ms', stamp)
+    arrive('cancelled', id, 'cancelled')
+    finish(id, key, 'cancelled', attempts)
+  elseif move == 'fail' then
+    write(key, move, token, 'failed', note, 'status', 'failed', 'last_error', text, 'last_error_at_ms', stamp)
+    arrive('failed', id, 'failed')
+    finish(id, key, 'failed', attempts, ',"error":' .. cjson.encode(note))
+  elseif move == 'retry' then
+    write(key, move, token, 'retry', note, 'status', 'delayed', 'last_error', text, 'last_error_at_ms', stamp,
+      'run_at_ms', due)
+    delay_until(due, id)
+    arrive('delayed', id, 'retried')
+    publish_event(id, 'retry', attempts, nil, ',"run_at_ms":' .. digits(due) .. ',"error":' .. cjson.encode(note))
+  elseif move == 'snooze' then
+    if text ~= '' then
+      put_back_unknown(key, token, due, attempts)
+    else
+      write(key, move, token, 'snoozed', '', 'status', 'delayed', 'run_at_ms', due, 'attempts', math.max(0, attempts - 1))
+    end
+    delay_until(due, id)
+    arrive('delayed', id, 'snoozed')
+    local why = note ~= '' and ',"error":' .. cjson.encode(note) or ''
+    publish_event(id, 'snoozed', attempts - 1, nil, ',"run_at_ms":' .. digits(due) .. why)
+  else
+    local released = whole(redis.call('HGET', key, 'released'))
+    local given_back = released < MOST_RELEASES and math.max(0, attempts - 1) or attempts
+    write(key, move, token, 'released', '', 'status', 'pending', 'attempts', given_back, 'released', released + 1)
+    give_back(id, whole(job[5]), token)
+    counts.released = (counts.released or 0) + 1
+    publish_event(id, 'released', given_back)
+  end
+end
+
+local words, gone = {}, {}
+local allowance = math.max(1, math.floor(200000 / (redis.call('LLEN', processing) + 200)))
+for i = endings_start, #ARGV, 7 do
+  local move, id, token = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local word = 'LOST'
+  if #gone >= allowance then
+    word = 'AGAIN'
+  elseif token ~= '' then
+    job = redis.pcall('HMGET', jobs .. id, 'status', 'claim_token', 'stop', 'attempts', 'started_at_ms', 'waiter',
+      'history', 'worker')
+    if not job.err and job[1] == 'processing' and job[2] == token then
+      settle(move, id, token, tonumber(ARGV[i + 3]), ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])
+      gone[#gone + 1] = id
+      word = 'OK'
+    elseif not job.err then
+      local settled = redis.call('HMGET', jobs .. id, 'settled_token', 'settled_move')
+      if settled[1] == token and settled[2] == move then word = 'DUPLICATE' end
+    end
+  end
+  words[#words + 1] = word
+end
+if #gone == 0 then return words end
+
+if ended.completed then redis.call('LPUSH', completed, unpack(ended.completed)) end
+if ended.failed then redis.call('LPUSH', failed, unpack(ended.failed)) end
+if ended.cancelled then redis.call('LPUSH', cancelled, unpack(ended.cancelled)) end
+push_returned()
+-- Last, since a job with a lease that is in no place is put back: by the reclaimer, if an error ended this before.
+redis.call('ZREM', leases, unpack(gone))
+local budget = 2 * #gone + 10
+if ended.completed then trim_completed(completed_cap, min_keep_ms, budget) end
+if ended.failed then trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, budget) end
+if ended.cancelled then trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep_ms, budget) end
+for outcome, count in pairs(counts) do add_to_total(outcome .. '_total', count) end
+if head and earliest < head then announce_due(earliest) end
+return words

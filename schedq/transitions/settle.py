@@ -1,0 +1,33 @@
+"""End attempts: complete, fail, retry, snooze, release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from schedq.model.payload import size_of
+from schedq.model.records import ClaimedJob, Settlement
+from schedq.model.settings import Settings
+from schedq.transitions import Argument, Binding, Operation, chunked
+
+_SETTLE: Final = Binding("settle", "endings")
+MOST_SETTLED: Final = 200
+"""Attempts that end in one script, which keeps all other clients waiting, for about 15 µs each."""
+
+
+def refusal(job: ClaimedJob) -> Settlement:
+    """How a job ends whose payload can't be read: it is never run, and never dropped."""
+    return Settlement("fail", job.id, job.claim_token, text=f"unreadable payload: {job.problem}", note=job.problem)
+
+
+def settle(queue: Settings, items: Sequence[Settlement]) -> Operation[list[str]]:
+    """End attempts; returns OK, DUPLICATE, LOST or AGAIN for each. At most 1000, and 1 MiB."""
+    endings: list[Argument] = []
+    for item in items:
+        endings += [item.move, item.job_id, item.token, item.delay_ms, item.text, item.note, item.traceback]
+    return Operation("settle", *_SETTLE(queue, endings=endings), list)
+
+
+def chunks(items: Sequence[Settlement]) -> list[list[Settlement]]:
+    """`items` in order, in chunks that one script may take."""
+    return chunked(items, lambda item: size_of(item.text) + size_of(item.traceback) + 1024, MOST_SETTLED)

@@ -1,0 +1,56 @@
+local MOST_SEARCHED = 10000
+
+-- Whether somebody runs a job, as far as a search of `processing` is worth it: it has a lease, or its status and
+-- `delayed` or the count of leases say otherwise.
+local function is_running(id, status, lease)
+  if lease > 0 then return true end
+  local waits = status ~= 'processing' and (redis.call('ZSCORE', delayed, id)
+    or (lease < 0 and redis.call('LLEN', processing) <= redis.call('ZCARD', leases)))
+  return not waits and redis.call('LPOS', processing, id)
+end
+
+-- Whether a job waits and is taken out, and whether its entry stays in a `pending` that is too long to be searched.
+local function take_out(id, status, runs, was_marked)
+  if redis.call('ZREM', delayed, id) == 1 then return true end
+  if runs then return false end
+  if redis.call('LLEN', pending) > MOST_SEARCHED then
+    local waits = status ~= 'delayed' and status ~= 'processing' and not redis.call('LPOS', processing, id)
+    return waits, waits
+  end
+  redis.call('HDEL', jobs .. id, 'entry_left')  -- of an earlier time, when `pending` was longer
+  return redis.call('LREM', pending, 0, id) > 0 or was_marked
+end
+
+-- Cancel a job that waits, or ask a running one to stop: cancelled, asked or no. `job` is its status, payload, request,
+-- attempts and waiter.
+local function cancel_job(id, job, request)
+  local key = jobs .. id
+  -- An error ended this very move before: the job may be nowhere.
+  local lease = tonumber(redis.call('ZSCORE', leases, id) or -1)
+  local runs = is_running(id, job[1], lease)
+  if not runs then mark_in_transit(id) end
+  local is_out, entry_left = take_out(id, job[1], runs, lease == 0)
+  if is_out then
+    redis.call('HSET', key, 'status', 'cancelled', 'cancelled_at_ms', now, 'request', request .. ' cancelled')
+    if entry_left then
+      local before = whole(redis.call('HMGET', key, 'entry_left')[1])  -- more than 0: it was cancelled and requeued before
+      redis.call('HSET', key, 'entry_left', digits(before + 1))
+    end
+    redis.call('HDEL', key, 'claim_token', 'waiter')
+    redis.call('PERSIST', key)
+    redis.call('LPUSH', cancelled, id)
+    unmark_in_transit(id)
+    add_to_total('cancelled_total', 1)
+    publish_event(id, 'cancelled', whole(job[4]), job[5])
+    write_log('cancelled', id, whole(job[4]))
+    trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep_ms, 20)
+    return 'cancelled'
+  end
+  if not runs then unmark_in_transit(id) end
+  if job[1] == 'processing' or runs or redis.call('LPOS', processing, id) then
+    redis.call('HSET', key, 'stop', now, 'request', request .. ' asked')
+    write_log('stop', id, whole(job[4]))
+    return 'asked'
+  end
+  return 'no'
+end

@@ -1,0 +1,9 @@
+-- Lua's own conversion writes 15 digits as 2.5e+14.
+local function digits(number) return string.format('%.0f', number) end
+
+-- A stored count, whoever wrote it: garbage, NaN, infinities and negatives read as 0.
+local function whole(text)
+  local number = tonumber(text or '')
+  if not number or number ~= number or number < 0 or number > 9007199254740991 then return 0 end
+  return math.floor(number)
+end

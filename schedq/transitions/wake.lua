@@ -1,0 +1,16 @@
+--[[
+Put the wake marker back, for a client that took it and makes no claim.
+
+KEYS  pending (list), wake (zset), paused (string), leases (zset)
+ARGV  none
+Returns  1 if jobs wait, else 0
+]]
+--@include checks
+--@include wake
+local bad = wrong_type('list', pending) or wrong_type('zset', leases)
+if bad then return bad end
+
+if redis.call('LLEN', pending) == 0 then return 0 end
+allow_when_full(leases)
+set_wake()
+return 1

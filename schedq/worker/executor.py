@@ -1,0 +1,389 @@
+"""Runs one attempt: finds the function, calls it, and decides how the attempt ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from schedq.logs import log
+from schedq.model import current_job, outcome
+from schedq.model.payload import clean_text
+from schedq.model.records import ClaimedJob, Settlement
+from schedq.model.times import monotonic, wall
+from schedq.queue.queue import QueueBase
+from schedq.queue.registry import Invocation, NoHandler
+from schedq.transitions.heartbeat import WorkerRecord
+from schedq.transitions.settle import refusal
+from schedq.worker.attempt import (
+    ABANDONED,
+    CLAIMED,
+    FINISHED,
+    LOST,
+    OPEN,
+    RELEASED,
+    RUNNING,
+    SETTLED,
+    TIMED_OUT,
+    Attempt,
+)
+from schedq.worker.attempt_report import log_failure
+from schedq.worker.stuck import RepeatedInterrupt, StuckSlot
+from schedq.worker.worker_context import WorkerContext
+
+_THREAD_PATIENCE_S: Final = 2.0
+"""Seconds that a plain handler may go on after its timeout before its slot counts as stuck."""
+
+
+class Executor:
+    """Runs attempts of one queue, on the event loop that it is made on.
+
+    Args:
+        queue: the application's queue.
+        context: of the worker.
+        finished: called once per attempt, when how it ends is decided; its settlement is None if it was lost. The
+            handler may run on: a plain one that overran its timeout can't be stopped.
+        stopped: called once per attempt, when its handler has really ended.
+
+    Attributes:
+        unknown: what becomes of jobs for which this process has no function.
+        is_releasing: the worker waits for no handler any more, so that none counts as stuck.
+    """
+
+    def __init__(
+        self,
+        queue: QueueBase,
+        context: WorkerContext,
+        finished: Callable[[Attempt], None],
+        stopped: Callable[[Attempt], None],
+    ) -> None:
+        self.unknown = UnknownTasks(queue)
+        self.is_releasing = False
+        self._queue = queue
+        self._settings = queue.settings
+        self._threads = context.threads
+        self._observers = context.observers
+        self._stuck = context.stuck
+        self._report = context.report
+        self._finished = finished
+        self._stopped = stopped
+        self._interrupts: dict[Attempt, RepeatedInterrupt] = {}
+        self._loop = asyncio.get_running_loop()  # to ask for it costs a system call each time, before Python 3.12
+
+    async def run(self, attempt: Attempt) -> None:
+        """Run an attempt from its start to its end. Whatever is raised on the way, how it ends is decided."""
+        job, call = attempt.job, None
+        try:
+            try:
+                if attempt.state is not CLAIMED or attempt.is_stop_requested:
+                    return self.finish(attempt, outcome.released(job))
+                attempt.become(RUNNING)
+                if job.problem:
+                    return self._refuse(attempt)
+                call = self._queue.registry.find(job.payload)
+                attempt.name = call.handler.name
+                self._report.started(attempt)
+                policy = self._policy(job, call)
+                if job.crashes and (end := outcome.lost_too_often(job, policy)) is not None:
+                    return self._fail(attempt, end, policy)
+                result = await self._call(attempt, call, policy)
+                if result is not None:
+                    outcome.check_result(result)
+                self.finish(attempt, outcome.succeeded(job, result, policy))
+            except NoHandler as missing:
+                self._report.started(attempt)
+                self.finish(attempt, self.unknown.put_back(attempt, missing))
+            except asyncio.CancelledError as error:
+                self._interrupted(attempt, error, self._policy(job, call))
+            except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure, not ours
+                wrong_call = call.argument_error() if call is not None and isinstance(error, TypeError) else None
+                self._fail(attempt, wrong_call or error, self._policy(job, call))
+        except BaseException as problem:  # noqa: BLE001 - what a handler raised may itself raise, when it is looked at
+            self._unprocessed(attempt, call, problem)
+        finally:
+            if self._interrupts and (repeated := self._interrupts.pop(attempt, None)) is not None:
+                repeated.end()
+                self._stuck.remove(attempt)
+            self._stopped(attempt)
+
+    def finish(self, attempt: Attempt, settlement: Settlement, raised: BaseException | None = None) -> None:
+        """Decide how an attempt ends; the first decision counts. `raised` by the handler is told to observers."""
+        if attempt.state not in OPEN:
+            return
+        if attempt.state is LOST:
+            attempt.become(SETTLED)
+        else:
+            attempt.become(FINISHED)
+            attempt.settlement = settlement
+        self._finished(attempt)  # before anything that may raise
+        self._report.finished(attempt, raised)
+
+    def interrupt(self, attempt: Attempt) -> None:
+        """Tell a handler to end, and one that goes on again and again; in the end its slot counts as stuck."""
+        attempt.interrupt()
+        why = {TIMED_OUT: "timed out", LOST: "lost its lease"}.get(attempt.state, "cancelled")
+        self._interrupt_again(attempt, why, self._stuck.patience)
+
+    def _interrupt_again(self, attempt: Attempt, why: str, patience: float) -> None:
+        if attempt.task is None or attempt.task.done():
+            return
+        if (repeated := self._interrupts.get(attempt)) is not None:
+            repeated.why = why
+        else:
+            self._interrupts[attempt] = RepeatedInterrupt(attempt, self._loop, why, patience, self._give_up)
+
+    def _give_up(self, attempt: Attempt) -> None:
+        """A handler does not end. The job of an async one is settled without it; a plain one may still complete its."""
+        if self.is_releasing:
+            return
+        repeated = self._interrupts[attempt]
+        slot = StuckSlot(attempt.queue, attempt.name, attempt.job.id, repeated.why, repeated.since)
+        self._stuck.add(attempt, slot)
+        if attempt.thread_id is None:
+            call = self._queue.registry.find(attempt.job.payload)
+            self._interrupted(attempt, _timeout_error(attempt), self._policy(attempt.job, call))
+
+    def _refuse(self, attempt: Attempt) -> None:
+        job = attempt.job
+        self._report.started(attempt)
+        text = "job %s: its payload can't be read (%s); failed"
+        log.error(text, job.id, job.problem, extra=attempt.fields(job.problem))
+        self.finish(attempt, refusal(job))
+
+    def _interrupted(self, attempt: Attempt, error: BaseException, policy: outcome.Policy) -> None:
+        """The handler was interrupted: by a lost lease, a worker that stops, a request to stop, or by itself."""
+        if attempt.state is LOST:
+            text = "job %s: %s lost its lease; what it does is dropped"
+            log.warning(text, attempt.job.id, attempt.name, extra=attempt.fields())
+            self.finish(attempt, outcome.released(attempt.job))
+        elif attempt.state is RELEASED or attempt.is_stop_requested:
+            self._fail(attempt, "stopped on request", policy)
+        else:
+            self._fail(attempt, error, policy)
+
+    def _fail(self, attempt: Attempt, error: BaseException | str, policy: outcome.Policy) -> None:
+        if attempt.state not in OPEN:
+            return
+        job, is_lost = attempt.job, attempt.state is LOST
+        if attempt.state is RELEASED and not isinstance(error, (outcome.Retry, outcome.Discard, outcome.Snooze)):
+            # It was told to end before it was done, and that is what came of it.
+            self.finish(attempt, outcome.released(job))
+            return
+        settlement = outcome.failed(job, error, policy)
+        raised = error if isinstance(error, BaseException) else None
+        self.finish(attempt, settlement, raised)
+        if not (is_lost or attempt.is_stop_requested):
+            is_ours = type(raised) is outcome.Discard and raised.__traceback__ is None  # nobody raised it
+            log_failure(attempt, settlement, None if is_ours else raised)
+
+    def _unprocessed(self, attempt: Attempt, call: Invocation | None, problem: BaseException) -> None:
+        """The end of an attempt raised; it is settled all the same, without code of the application."""
+        job = attempt.job
+        policy = outcome.Policy.of(self._settings, job, None if call is None else call.handler.max_attempts)
+        is_released = attempt.state is RELEASED
+        settlement = outcome.released(job) if is_released else outcome.unprocessed(job, problem, policy)
+        is_told, fields = attempt.state not in OPEN, attempt.fields(settlement.note)
+        self.finish(attempt, settlement)
+        if not is_told:
+            text = "job %s: %s failed, attempt %d: %s"
+            log.error(text, job.id, attempt.name, job.attempts, settlement.note, extra=fields, exc_info=problem)
+
+    def _policy(self, job: ClaimedJob, call: Invocation | None) -> outcome.Policy:
+        if call is None:
+            return outcome.Policy.of(self._settings, job)
+        return outcome.Policy.of(self._settings, job, call.handler.max_attempts, call.handler.backoff)
+
+    async def _call(self, attempt: Attempt, call: Invocation, policy: outcome.Policy) -> Any:
+        job = attempt.job
+        timeout_ms = job.timeout_ms or call.handler.timeout_ms
+        attempt.timeout_s = timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        attempt.current = current = current_job.CurrentJob(
+            job,
+            deadline=None if timeout_s is None else wall() + timeout_s,
+            renew=lambda: self._queue.blocking.renew(job),  # of the attempt itself it would be a cycle
+            arenew=lambda: self._queue.aio.renew(job),
+            queue=attempt.queue,
+            task=attempt.name,
+            worker=attempt.worker,
+        )
+        function: Callable[[], Any] = partial(call.handler.function, *call.args, **call.kwargs)
+        if call.handler.is_async:
+            return await self._on_the_loop(attempt, current, function)
+        result = await self._in_a_thread(attempt, current, function, policy)
+        if result is not None and _is_awaitable(result):  # a plain function around an async one
+            return await self._on_the_loop(attempt, current, lambda: result)
+        return result
+
+    async def _on_the_loop(
+        self, attempt: Attempt, current: current_job.CurrentJob, function: Callable[[], Awaitable[Any]]
+    ) -> Any:
+        """Call an async function, and interrupt it when its timeout strikes."""
+        token = current_job.context.set(current)
+        timer = None if attempt.timeout_s is None else self._loop.call_later(attempt.timeout_s, self._time_out, attempt)
+        try:
+            if attempt.facts is None:
+                return await function()
+            with self._observers.around(attempt.facts):
+                return await function()
+        except asyncio.CancelledError as error:
+            if attempt.state is TIMED_OUT:
+                raise _timeout_error(attempt).with_traceback(error.__traceback__) from None
+            raise
+        finally:
+            current_job.context.reset(token)
+            if timer is not None:
+                timer.cancel()
+
+    def _time_out(self, attempt: Attempt) -> None:
+        """The timeout of an async handler has struck. Not before an older reason to end: it was told to already."""
+        if attempt.state is RUNNING:
+            attempt.become(TIMED_OUT)
+            self.interrupt(attempt)
+
+    async def _in_a_thread(
+        self,
+        attempt: Attempt,
+        current: current_job.CurrentJob,
+        function: Callable[[], Any],
+        policy: outcome.Policy,
+    ) -> Any:
+        """Call a plain function. Nobody can stop a thread, so this ends when the thread does, whatever interrupts."""
+        context = contextvars.copy_context()  # the task's own can't be entered while the task is looked after
+        future = self._threads.run(self._loop, partial(context.run, self._thread_main, attempt, current, function))
+        deadline = None if attempt.timeout_s is None else monotonic() + attempt.timeout_s
+        while not future.done():
+            try:
+                await _until(self._loop, future, deadline)
+            except asyncio.CancelledError as error:
+                if attempt.state is ABANDONED:
+                    raise
+                if attempt.state is LOST or not (attempt.state is RELEASED or attempt.is_stop_requested):
+                    self._interrupted(attempt, error, policy)
+            else:
+                if not future.done():
+                    deadline = None
+                    self._overrun(attempt, current, policy)
+        return None if attempt.state not in OPEN else future.result()
+
+    def _thread_main(self, attempt: Attempt, current: current_job.CurrentJob, function: Callable[[], Any]) -> Any:
+        attempt.thread_id = threading.get_ident()
+        current_job.context.set(current)
+        try:
+            if attempt.facts is None:
+                return function()
+            with self._observers.around(attempt.facts):
+                return function()
+        finally:
+            attempt.thread_id = None
+
+    def _overrun(self, attempt: Attempt, current: current_job.CurrentJob, policy: outcome.Policy) -> None:
+        """A plain handler runs on after its timeout: its job ends now, its slot is taken until it returns."""
+        if attempt.state is RUNNING:
+            attempt.become(TIMED_OUT)
+        self._fail(attempt, _timeout_error(attempt), policy)
+        text = "job %s: %s overran its timeout and still holds its thread"
+        log.warning(text, attempt.job.id, attempt.name, extra=attempt.fields())
+        current.cancel()
+        self._interrupt_again(attempt, "timed out", min(_THREAD_PATIENCE_S, self._stuck.patience))
+
+
+def _is_awaitable(result: object) -> bool:
+    try:
+        return inspect.isawaitable(result)
+    except BaseException:  # noqa: BLE001 - a user's object may do anything, also while it is looked at
+        return False
+
+
+def _timeout_error(attempt: Attempt) -> TimeoutError:
+    return TimeoutError(f"timed out after {attempt.timeout_s or 0:g} s")
+
+
+async def _until(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], deadline: float | None) -> None:
+    """Wait for a future, until `deadline` at most. A caller that is cancelled leaves the future as it is."""
+    if deadline is not None:
+        await asyncio.wait([future], timeout=max(0.0, deadline - monotonic()))
+        return
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def tell(_: asyncio.Future[Any]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    future.add_done_callback(tell)
+    await waiter  # as `asyncio.wait` does it, at a fraction of the cost
+
+
+_QUIET_S: Final = 60.0
+"""Seconds between two lines of the log about one task."""
+_MOST_REMEMBERED: Final = 1000
+_MOST_NAMED: Final = 20
+
+
+class UnknownTasks:
+    """The tasks that jobs of one queue asked for and that this process lacks: perhaps a deploy is under way."""
+
+    def __init__(self, queue: QueueBase) -> None:
+        self._queue = queue
+        self._said_at: dict[str, float] = {}
+        self._unsaid: dict[str, int] = {}
+        self._elsewhere: frozenset[str] = frozenset()
+        self._met_at = -_QUIET_S
+
+    @property
+    def is_curious(self) -> bool:
+        """Such a job came of late, so that it matters which tasks other workers have. Any thread may ask."""
+        return monotonic() - self._met_at < _QUIET_S
+
+    def learn(self, me: str, crew: Sequence[WorkerRecord]) -> None:
+        """Take in which tasks the other live workers have. Any thread may call it."""
+        others = [worker for worker in crew if worker.id != me and not worker.is_stopping]
+        names = {task for worker in others for task in worker.tasks}
+        self._elsewhere = frozenset(names | {""} if any(worker.has_handler for worker in others) else names)
+
+    def put_back(self, attempt: Attempt, missing: NoHandler) -> Settlement:
+        """How such an attempt ends; says so at most once a minute for each task."""
+        if not self.is_curious:
+            self._elsewhere = frozenset()  # what was known of others is old
+        self._met_at = monotonic()
+        is_elsewhere = missing.task in self._elsewhere
+        job, settings = attempt.job, self._queue.settings
+        settlement = outcome.unknown(job, str(missing), settings, is_known_elsewhere=is_elsewhere)
+        if settlement.move == "fail":
+            log.error("job %s: %s; failed", job.id, settlement.note, extra=attempt.fields(settlement.note))
+        else:
+            self._say(attempt, missing, is_elsewhere=is_elsewhere)
+        return settlement
+
+    def _say(self, attempt: Attempt, missing: NoHandler, *, is_elsewhere: bool) -> None:
+        now, name = monotonic(), missing.task
+        if now - self._said_at.get(name, -_QUIET_S) < _QUIET_S:
+            self._unsaid[name] = self._unsaid.get(name, 0) + 1
+            return
+        if len(self._said_at) >= _MOST_REMEMBERED:
+            self._said_at = {task: at for task, at in self._said_at.items() if now - at < _QUIET_S}
+            self._unsaid = {task: count for task, count in self._unsaid.items() if task in self._said_at}
+            if len(self._said_at) >= _MOST_REMEMBERED:
+                return  # names without end are no tasks, and must not fill the log
+        self._said_at[name] = now
+        more = self._unsaid.pop(name, 0)
+        log.warning(
+            "job %s: %s%s; put back for up to %g s without spending attempts (%s); this worker's tasks: %s",
+            attempt.job.id,
+            clean_text(str(missing), 500),
+            f", nor for {more:,} put back before it" if more else "",
+            self._queue.settings.unknown_for,
+            "another live worker has it" if is_elsewhere else "is a deploy under way?",
+            self._own(),
+            extra=attempt.fields(clean_text(str(missing), 500)),
+        )
+
+    def _own(self) -> str:
+        """The names of this worker's tasks."""
+        names = sorted(self._queue.registry.names)
+        rest = len(names) - _MOST_NAMED
+        shown = ", ".join(names[:_MOST_NAMED]) or "none"
+        return f"{shown} and {rest} more" if rest > 0 else shown

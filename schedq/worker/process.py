@@ -1,0 +1,363 @@
+"""Roles as processes: a worker, several promoters, and the parent of `--processes`, which replaces dead workers.
+
+Parent and child have a socket between them: the parent sends `s` for each stop; the child says once that Redis serves
+it, and at its end that it ended gracefully, or why it can't go on. An exit code can't tell: a handler may end its
+process with any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from schedq.background.promoter import Promoter
+from schedq.background.reconnecting_client import Availability, LogThrottle, ReconnectingClient
+from schedq.errors import SchedqError, UsageError
+from schedq.logs import log
+from schedq.model.times import monotonic, sleep
+from schedq.queue.queue import QueueBase
+from schedq.transitions import announce, heartbeat, unwrap
+from schedq.worker import Worker
+from schedq.worker.heartbeat import version
+from schedq.worker.siblings import SIBLINGS, Board
+
+PARENT_FD: Final = "SCHEDQ_PARENT_FD"
+"""Environment variable of a child of `--processes`: the socket between it and its parent."""
+SERVED: Final = b"served "
+"""What a child says to its parent when Redis has answered its first claims."""
+
+
+async def run_worker(worker: Worker) -> None:
+    """Run a worker until SIGTERM or SIGINT, or, as a child, until the parent says so or is gone.
+
+    Raises:
+        UsageError: Redis refuses for a reason that does not pass with time.
+    """
+    if parent := os.environ.get(PARENT_FD):
+        worker.served = partial(_say, int(parent), SERVED)
+    _obey(worker.stop)
+    try:
+        await worker.run()
+    finally:
+        for queue in worker.queues:
+            await queue.aio.aclose()  # what handlers enqueued with
+
+
+async def run_promoters(queues: Sequence[QueueBase]) -> None:
+    """Run the promoters of some queues until SIGTERM or SIGINT.
+
+    Raises:
+        UsageError: Redis refuses for a reason that does not pass with time.
+    """
+    asked = asyncio.Event()
+    _obey(asked.set)
+    availabilities: dict[str, Availability] = {}
+    daemons = [
+        _Daemon(queue, availabilities.setdefault(queue.address.label, Availability(queue.address.label)))
+        for queue in queues
+    ]
+    work = [asyncio.create_task(daemon.run()) for daemon in daemons]
+    ready = asyncio.create_task(_say_when_ready(daemons))
+    stop = asyncio.create_task(asked.wait())
+    try:
+        done, _ = await asyncio.wait([stop, *work], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            await task
+    finally:
+        for task in (stop, ready, *work):
+            task.cancel()
+        await asyncio.gather(stop, ready, *work, return_exceptions=True)
+        await asyncio.gather(*(daemon.leave() for daemon in daemons), return_exceptions=True)
+
+
+async def _say_when_ready(daemons: Sequence[_Daemon]) -> None:
+    """Log that all is well as soon as every Redis has answered, and not before."""
+    for daemon in daemons:
+        await daemon.answered.wait()
+    where = ", ".join(daemon.queue.name for daemon in daemons)
+    log.info("promoter: ready for %s, schedq %s", where, version() or "?")
+
+
+class _Daemon:
+    """The promoter of one queue without application code: it goes by what the workers wrote down."""
+
+    def __init__(self, queue: QueueBase, availability: Availability) -> None:
+        self.queue = queue
+        self._client = ReconnectingClient(queue, availability)
+        self._unknown = queue.settings.without_application()
+        self._promoter = Promoter(queue, self._client, self._unknown, self._read_settings)
+        self._throttle = LogThrottle()
+        self.answered = self._promoter.has_looked
+
+    async def run(self) -> None:
+        await self._read_settings()
+        await self._promoter.run()
+
+    async def leave(self) -> None:
+        """Give up the promoter lease, so that another takes over at once."""
+        promoter_id = self._promoter.id
+        try:
+            await asyncio.wait_for(self._client.ask(heartbeat.leave(self.queue.settings, promoter_id, promoter_id)), 1)
+        finally:
+            await self._client.aclose()
+
+    async def _read_settings(self) -> None:
+        try:
+            settings = self.queue.settings
+            # Nobody else may write the name again.
+            name = [] if settings.tagged else [announce.enlist(settings)]
+            self.queue.address.enlist(settings.name, again=self.answered.is_set())  # on a cluster
+            stored, *_ = await self._client.execute([announce.read_settings(settings), *name])
+            unwrap(stored)
+        except UsageError:
+            raise
+        except SchedqError as error:
+            self._throttle.log(f"queue {self.queue.name}: settings", error)
+        else:
+            self._promoter.use(self._unknown.with_fields(stored))
+
+
+def _obey(stop: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    fd = os.environ.pop(PARENT_FD, None)  # not for the handlers' own processes
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if fd is None:
+            loop.add_signal_handler(number, stop)
+        else:
+            # The parent gets the signal too and passes it on, so that one to the whole group counts once. (Ignored
+            # for good, as by SIG_IGN, it would be by the handlers' own processes as well.)
+            signal.signal(number, lambda _number, _frame: None)
+    if fd is not None:
+        loop.add_reader(int(fd), _hear_parent, int(fd), stop)
+
+
+def _say(fd: int, words: bytes) -> None:
+    with suppress(OSError):  # the parent is gone
+        os.write(fd, words)
+
+
+def _hear_parent(fd: int, stop: Callable[[], None]) -> None:
+    words = b""
+    with suppress(OSError):  # a parent that is killed with our last word unread resets the connection
+        words = os.read(fd, 16)
+    for _ in words or b"s":
+        stop()
+    if not words:
+        log.warning("the parent process is gone; stopping")
+        asyncio.get_running_loop().remove_reader(fd)
+
+
+ENDED: Final = b"ended"
+"""A child's last word when it ends gracefully: no other is to take its place."""
+REFUSED: Final = b"refused "
+"""What a child's last words begin with when it can't go on, nor could another one; the reason follows."""
+_MOST_WORDS: Final = 8192
+_ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
+_QUICK_S: Final = 10.0
+_LONGEST_WAIT_S: Final = 30.0
+_OVERTIME_S: Final = 15.0
+_TICK_S: Final = 0.1
+MONITOR_FD: Final = "SCHEDQ_MONITOR_FD"
+"""Environment variable of a child that is watched: the socket on which it is to answer its parent's questions."""
+
+
+class _Child:
+    """One worker process, now or again soon.
+
+    Attributes:
+        number: for logs.
+        process: None while there is none.
+        start_at: when the next one may start, on the monotonic clock.
+        is_served: Redis has served it, or one before it.
+        is_finished: it ended gracefully, so no other one takes its place.
+        complaint: what it could not go on with, nor could another one; '' if there was nothing.
+        port: where on the loopback it answers questions, if it is to.
+    """
+
+    def __init__(self, command: Sequence[str], number: int, board: Board | None, *, watched: bool) -> None:
+        self._command = command
+        self._board = board
+        self._is_watched = watched
+        self.port: int | None = None
+        self.number = number
+        self._deaths = 0
+        self._started_at = 0.0
+        self._wire: socket.socket | None = None
+        self._words = b""
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start_at = 0.0
+        self.is_served = False
+        self.is_finished = False
+        self.complaint = ""
+
+    def start(self) -> None:
+        """Start one; if the system can't, another attempt comes later."""
+        is_first = self._started_at == 0
+        self._started_at = monotonic()
+        self._wire, theirs = socket.socketpair()
+        self._words = b""
+        listener: socket.socket | None = None
+        try:
+            environment, fds = {**os.environ, PARENT_FD: str(theirs.fileno())}, [theirs.fileno()]
+            if self._board is not None:
+                environment[SIBLINGS] = f"{self._board.fd} {self.number - 1}"
+                fds.append(self._board.fd)
+                if is_first:
+                    self._board.starting(self.number - 1)
+            if self._is_watched:
+                listener = socket.create_server(("127.0.0.1", 0))
+                fds.append(listener.fileno())
+                environment[MONITOR_FD] = str(listener.fileno())
+                self.port = listener.getsockname()[1]
+            # SIGUSR1 would end a child that does not know it yet; blocked, it waits until the child does.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+            self.process = subprocess.Popen(self._command, env=environment, pass_fds=fds)  # noqa: S603
+        except OSError as error:
+            self._wire.close()
+            self.wait_for_the_next(f"can't be started: {error}")
+        else:
+            log.info("worker process %d: started, pid %d", self.number, self.process.pid)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+            theirs.close()
+            if listener is not None:
+                listener.close()
+
+    def ask_for_stacks(self) -> None:
+        """Let it log where its threads and tasks are."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGUSR1)
+
+    def say_stop(self) -> None:
+        """One stop; the second means at once."""
+        if self.process is not None and self._wire is not None:
+            with suppress(OSError):  # it is gone already
+                self._wire.send(b"s")
+
+    def kill(self) -> None:
+        """End it by force."""
+        if self.process is not None:
+            log.error("worker process %d: does not end; killed", self.number)
+            self.process.kill()
+
+    def look(self) -> int | None:
+        """Hear it, and notice its end; returns its exit code then."""
+        if self.process is None:
+            return None
+        code = self.process.poll()
+        self._words += self._heard()
+        self.is_served = self.is_served or self._words.startswith(SERVED)
+        if code is not None:
+            words = self._words.removeprefix(SERVED)
+            assert self._wire is not None
+            self._wire.close()
+            self.process = None
+            if self._board is not None:
+                self._board.gone(self.number - 1)
+            self.is_finished = code == 0 and words == ENDED
+            self.complaint = words.removeprefix(REFUSED).decode(errors="replace") if words.startswith(REFUSED) else ""
+        return code
+
+    def _heard(self) -> bytes:
+        """What it has said since it was last asked."""
+        assert self._wire is not None
+        with suppress(OSError):
+            # Not to the end of the stream: a process that it has forked may hold the other side.
+            return self._wire.recv(_MOST_WORDS, socket.MSG_DONTWAIT)
+        return b""
+
+    def wait_for_the_next(self, reason: str) -> None:
+        """Say why there is none, and when the next one may start: the later, the more die soon after their start."""
+        quick = monotonic() - self._started_at < _QUICK_S
+        self._deaths = self._deaths + 1 if quick else 1
+        wait = min(_LONGEST_WAIT_S, 0.25 * 2.0 ** min(self._deaths - 1, 10))
+        self.start_at = monotonic() + wait
+        log.error("worker process %d: %s; a new one starts in %.2f s", self.number, reason, wait)
+
+
+class Supervisor:
+    """Runs `count` copies of a command until SIGTERM or SIGINT.
+
+    Args:
+        command: starts one worker.
+        count: how many.
+        grace: seconds that the command gives its jobs; a child that takes much longer is killed.
+        watched: each child is given a socket, on which it is to answer questions; see `ports`.
+    """
+
+    def __init__(self, command: Sequence[str], count: int, grace: float, *, watched: bool = False) -> None:
+        board = Board.create(count)
+        self._children = [_Child(command, number + 1, board, watched=watched) for number in range(count)]
+        self._grace = grace
+        self._stops = 0
+        self._requests: deque[Callable[[_Child], None]] = deque()  # of signals, for all children
+        self._kill_at: float | None = None
+        self._code = 0
+        self._complaints: set[str] = set()
+
+    def ports(self) -> dict[int, int | None]:
+        """The number of each child, and where on the loopback it answers; None while it is not there."""
+        return {child.number: None if child.process is None else child.port for child in self._children}
+
+    def run(self) -> int:
+        """Start the children and mind them; returns the exit code: 0 if all ended gracefully."""
+        for number in _ENDINGS:
+            signal.signal(number, lambda *_: self._stop())
+        signal.signal(signal.SIGUSR1, lambda *_: self._requests.append(_Child.ask_for_stacks))
+        while self._mind():
+            while self._requests:
+                request = self._requests.popleft()
+                for child in self._children:
+                    request(child)
+            sleep(_TICK_S)
+        return self._code
+
+    def _mind(self) -> bool:
+        """Replace the dead; returns whether anything is left to mind."""
+        now = monotonic()
+        for child in self._children:
+            code = child.look()
+            if code is not None and not child.is_finished:
+                self._died(child, code)
+            if child.process is None and not child.is_finished and not self._stops and now >= child.start_at:
+                child.start()
+            if self._kill_at is not None and now >= self._kill_at:
+                child.kill()
+        if self._stops:
+            return any(child.process is not None for child in self._children)
+        return not all(child.is_finished for child in self._children)
+
+    def _died(self, child: _Child, code: int) -> None:
+        reason = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        if child.complaint and any(each.is_served for each in self._children):
+            child.wait_for_the_next(child.complaint)  # the others wait as well until it has passed
+        elif child.complaint:
+            self._give_up(child.complaint)
+        elif not self._stops:
+            child.wait_for_the_next(reason)
+        elif code and -code not in _ENDINGS:  # which end a child that does not leave them to its parent yet
+            log.error("worker process %d: %s", child.number, reason)
+            self._code = 1
+
+    def _give_up(self, complaint: str) -> None:
+        """Another child could not go on either: stop them all, and say why once."""
+        if complaint not in self._complaints:
+            self._complaints.add(complaint)
+            log.error("%s", complaint)
+        self._code = 1
+        if not self._stops:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._stops += 1
+        self._requests.append(_Child.say_stop)
+        if self._stops <= 2:
+            self._kill_at = monotonic() + (self._grace if self._stops == 1 else 0) + _OVERTIME_S

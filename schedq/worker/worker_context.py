@@ -1,0 +1,44 @@
+"""What all parts of one worker have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from schedq.background.observers import Observers
+from schedq.worker.attempt_report import AttemptReport
+from schedq.worker.capacity import Capacity
+from schedq.worker.siblings import Siblings
+from schedq.worker.stuck import StuckSlots
+from schedq.worker.threads import ThreadPool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """What the queues of one worker share.
+
+    Attributes:
+        worker_id: names the worker in Redis and in logs.
+        capacity: for jobs, of all queues.
+        threads: for plain handlers.
+        observers: notified on the worker's loop.
+        background_observers: the same ones, to be notified from the background.
+        promotes: also do the promoter's part.
+        stop: what to do when Redis asks the worker to stop; called in the background.
+        answered: called in the background whenever the Redis of one of the queues has answered for the first time.
+        stuck: slots whose handlers do not end.
+        siblings: other processes of the same parent, if there are any.
+        report: tells observers and the log of each attempt.
+    """
+
+    worker_id: str
+    capacity: Capacity
+    threads: ThreadPool
+    observers: Observers
+    background_observers: Observers
+    promotes: bool
+    stop: Callable[[], object]
+    answered: Callable[[], object]
+    stuck: StuckSlots
+    siblings: Siblings | None
+    report: AttemptReport

@@ -1,0 +1,1 @@
+"""Commands for developers, and the code behind them."""

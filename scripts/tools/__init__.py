@@ -1,0 +1,1 @@
+"""The code of the commands in scripts/: `scripts/chaos` runs `scripts/tools/chaos`, and so on."""

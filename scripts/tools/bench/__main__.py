@@ -1,0 +1,204 @@
+"""Measure schedq, what the server can do and, with --peers, who else there is: `scripts/bench`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from scripts.tools.bench import arena, processes, report
+from scripts.tools.bench.entries import CONTESTANTS, PEERS, SCHEDQ, Contestant
+from scripts.tools.bench.environments import Environments, MissingEnvironmentError
+from scripts.tools.bench.machine import find_server, machine
+from scripts.tools.bench.rows import ROWS, Row
+from scripts.tools.bench.session import Session
+from scripts.tools.bench.timing import SEED
+
+OTHERS = ("limit", "scale")
+"""Rows that are about no contestant."""
+
+
+def _names(known: list[str], what: str) -> Any:
+    def read(_context: click.Context, _option: click.Parameter, value: str | None) -> list[str]:
+        names = [name for name in (value or "").split(",") if name]
+        for name in names:
+            if name not in known:
+                raise click.BadParameter(f"no {what} {name!r}; there are {', '.join(known)}")
+        return names
+
+    return read
+
+
+@click.command(context_settings={"max_content_width": 110})
+@click.option("--peers", "with_peers", is_flag=True, help="The peers take part, taking turns, each set up at its best.")
+@click.option("--quick", is_flag=True, help="Within 3 minutes: schedq and the server's limit, one run each.")
+@click.option(
+    "--scale",
+    "with_scale",
+    is_flag=True,
+    help="Draw the cost curves up to a million jobs; no other row, unless with --peers.",
+)
+@click.option("--runs", type=click.IntRange(1, 99), help="Medians of so many runs.  [default: 3; 1 with --quick]")
+@click.option(
+    "--only", callback=_names([*ROWS, *OTHERS], "row"), metavar="ROW[,ROW]", help=f"Of {', '.join((*ROWS, *OTHERS))}."
+)
+@click.option(
+    "--contestants",
+    callback=_names(list(CONTESTANTS), "contestant"),
+    metavar="A[,B]",
+    help=f"Of {', '.join(CONTESTANTS)}.",
+)
+@click.option(
+    "--server", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="[default: redis-server 7.0]"
+)
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures there.")
+@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="Where --scale draws.  [bench.png]")
+@click.option(
+    "--add",
+    "first",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Add to the runs of that JSON, of the same machine and versions.",
+)
+@click.option(
+    "--from", "earlier", type=click.Path(exists=True, path_type=Path), help="Measure nothing: show that JSON."
+)
+@click.option("--handbook", "for_handbook", is_flag=True, help="Write the tables to the handbook.")
+@click.option(
+    "--environments",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=arena.ROOT / ".venv" / "bench",
+    help="Where the contestants' packages are kept.  [.venv/bench]",
+)
+def main(
+    *,
+    with_peers: bool,
+    quick: bool,
+    with_scale: bool,
+    runs: int | None,
+    only: list[str],
+    contestants: list[str],
+    server: Path | None,
+    json_path: Path | None,
+    picture: Path | None,
+    first: Path | None,
+    earlier: Path | None,
+    for_handbook: bool,
+    environments: Path,
+) -> None:
+    """Measure; print the tables. Exit code 1: something could not be measured; figures are never an error."""
+    if earlier:
+        found = json.loads(earlier.read_text())
+    else:
+        if not sys.platform.startswith("linux"):
+            raise click.ClickException("the bench reads /proc, so it runs on Linux only")
+        if quick and with_peers:
+            raise click.UsageError("--quick is about schedq alone; leave out --peers, or --quick")
+        wanted = only or (["scale"] if with_scale and not with_peers else [*ROWS, "limit"])
+        rows = [ROWS[name] for name in ROWS if name in wanted]
+        names = contestants or [SCHEDQ.name, *(peer.name for peer in PEERS if with_peers)]
+        others = {name for name in OTHERS if name in wanted} | ({"scale"} if with_scale else set())
+        runs = runs or (1 if quick else 3)
+        before = json.loads(first.read_text()) if first else None
+        found = _measure(rows, names, others, runs, server, environments, picture, before, quick=quick)
+    if json_path:
+        json_path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    if for_handbook:
+        report.write(found)
+    print(report.text(found))
+    sys.exit(bool(found.get("troubles")))
+
+
+def _measure(
+    rows: list[Row],
+    names: list[str],
+    others: set[str],
+    runs: int,
+    server: Path | None,
+    folder: Path,
+    picture: Path | None,
+    before: dict[str, Any] | None,
+    *,
+    quick: bool,
+) -> dict[str, Any]:
+    began = time.monotonic()
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also in a shell script's background
+    processes.adopt_orphans()
+    environments = Environments(folder.absolute(), _say)
+    binary, server_name = find_server(server, _say)
+    found = _blank() | {"server": server_name, "quick": quick}
+    try:
+        ready = _make(environments, names if rows else [], found)
+        if before:
+            found = continued(before, found)
+        session = Session(environments, binary, found, _say, is_quick=quick)
+        session.measure(rows, ready, runs)
+        if "limit" in others:
+            session.measure_limit()
+        if "scale" in others:
+            session.measure_scale(picture or Path("bench.png"))
+    finally:
+        arena.closing.set()
+        processes.end_all()
+    found["seconds"] = round(time.monotonic() - began) + found.get("seconds", 0)
+    return found
+
+
+def continued(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """What was found before, to be added to.
+
+    Raises:
+        ClickException: it is of another machine, of other versions or of another kind of run.
+    """
+    was = {"versions": {name: before["versions"].get(name, found) for name, found in now["versions"].items()}}
+    for name, value in (before | was).items():
+        if name in ("machine", "server", "quick", "versions") and value != now[name]:
+            raise click.ClickException(f"--add: that run had {name} {value!r}, this one has {now[name]!r}")
+    left_out = list(dict.fromkeys([*before.get("left_out", ()), *now["left_out"]]))
+    return before | {"versions": before["versions"] | now["versions"], "left_out": left_out}
+
+
+def _blank() -> dict[str, Any]:
+    """What a run has found before it begins."""
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "machine": machine(),
+        "seed": SEED,
+        "versions": {},
+        "figures": {},
+        "left_out": [],
+        "troubles": [],
+    }
+
+
+def _make(environments: Environments, names: list[str], found: dict[str, Any]) -> list[Contestant]:
+    """Those whose environment there is."""
+    ready = []
+    for name in names:
+        try:
+            environments.make(CONTESTANTS[name])
+            found["versions"][name] = environments.versions(CONTESTANTS[name])
+            ready.append(CONTESTANTS[name])
+        except MissingEnvironmentError as error:
+            if name == SCHEDQ.name:
+                raise click.ClickException(f"{name} can't be measured: {error}") from error
+            found["left_out"].append(f"{name} is left out: {error}")
+            _say(found["left_out"][-1])
+    return ready
+
+
+def _say(words: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)
+
+
+def _end(*_: object) -> NoReturn:
+    sys.exit(143)
+
+
+if __name__ == "__main__":
+    main()

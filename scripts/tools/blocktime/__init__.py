@@ -1,0 +1,1 @@
+"""How long schedq's scripts keep everybody else waiting: `scripts/blocktime`."""

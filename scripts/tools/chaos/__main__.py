@@ -1,0 +1,77 @@
+"""Chaos: `python -m scripts.tools.chaos`, or scripts/chaos. Whatever must not happen and did ends it with code 1."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from scripts.tools.chaos import report
+from scripts.tools.chaos.faketime import MissingError, library, preloaded
+from scripts.tools.chaos.faults import INTERVALS_S, SCENES
+from scripts.tools.chaos.run import Options, failed, run
+from tests.servers import announced
+
+MOST_TOLD = 20
+
+
+@click.command()
+@click.option("--seconds", type=click.FloatRange(5), default=60.0, show_default=True, help="How long faults are done.")
+@click.option("--seed", default=1, show_default=True, help="Which faults, when and to whom.")
+@click.option("--rate", type=click.FloatRange(1), default=260.0, show_default=True, help="Jobs per second.")
+@click.option(
+    "--also",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Another checkout, whose schedq every second worker runs.",
+)
+@click.option(
+    "--leave-out", multiple=True, type=click.Choice([*INTERVALS_S, *SCENES]), help="A fault not to do; may be repeated."
+)
+@click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="Write the result to this file, too.")
+@click.option("--keep", is_flag=True, help="Leave the folder with what the processes wrote and logged.")
+@click.option(
+    "--handbook", "for_handbook", is_flag=True, help="Write the handbook's table from the recorded soak; runs nothing."
+)
+def main(
+    *,
+    seconds: float,
+    seed: int,
+    rate: float,
+    also: Path | None,
+    leave_out: tuple[str, ...],
+    record: Path | None,
+    keep: bool,
+    for_handbook: bool,
+) -> None:
+    """Kill, freeze and cut off real processes while they work, and look whether anything was lost or done too often."""
+    if for_handbook:
+        report.BLOCK.write(report.text(report.recorded()))
+        return
+    print(f"seed {seed}", file=sys.stderr, flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the processes, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which is another one in the background of a shell
+    try:
+        faketime = library()
+    except MissingError as error:
+        print(
+            f"clocks are left alone, skewed clients and steps of the server's are NOT tested: {error}", file=sys.stderr
+        )
+        faketime = None
+    announced("scripts/chaos", None if faketime is None else preloaded(faketime))
+    result, complaints = run(Options(seconds, seed, rate, faketime, also, keep, leave_out))
+    for complaint in complaints[:MOST_TOLD]:
+        print(complaint, file=sys.stderr)
+    if len(complaints) > MOST_TOLD:
+        print(f"… and {len(complaints) - MOST_TOLD} more", file=sys.stderr)
+    wrong = failed(result)
+    if record is not None and not wrong:
+        record.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result))
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

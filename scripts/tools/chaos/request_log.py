@@ -1,0 +1,97 @@
+"""Writes down what a worker or promoter asks Redis and what it is told; the code that asks stays as it is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from schedq.background.reconnecting_client import ReconnectingClient
+from schedq.transitions import Operation
+from schedq.transitions.promote import Promotion
+from schedq.worker.attempt import Attempt
+from schedq.worker.renewal import Renewal
+from scripts.tools.chaos.record import Recorder, now
+
+_FIRST_SETTLED, _SETTLED_WIDTH = 9, 7
+_MOST_LOOKS_S = 1.0
+_MOST_HOLDS_S = 0.25
+
+
+class RequestLog:
+    """Logs the requests of this process without a change to the code that sends them."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._write = recorder.write
+        self._numbers = itertools.count()
+        self._noted_at: dict[tuple[str, str], float] = {}
+
+    def install(self) -> None:
+        """Log every request from now on."""
+        exchange, ask = ReconnectingClient.execute, Renewal._ask
+
+        async def heard(
+            link: ReconnectingClient, operations: Sequence[Operation[Any]], failed: Callable[[], None] | None = None
+        ) -> list[Any]:
+            began, sendings = now(), 1
+            numbers = [self._sent(operation) for operation in operations]
+
+            def again() -> None:
+                nonlocal sendings
+                sendings += 1
+                if failed is not None:
+                    failed()
+
+            answers = await exchange(link, operations, again)
+            for operation, number, answer in zip(operations, numbers, answers, strict=True):
+                self._answered(operation, number, answer, began, sendings)
+            return answers
+
+        def renewed(renewal: Renewal, batch: list[Attempt]) -> list[str]:
+            began = now()
+            words = ask(renewal, batch)
+            told = [(a.job.id, a.job.claim_token, word) for a, word in zip(batch, words, strict=True)]
+            self._write("renewed", began, now(), told)
+            return words
+
+        ReconnectingClient.execute = heard  # type: ignore[method-assign,assignment]
+        Renewal._ask = renewed  # type: ignore[method-assign,assignment]
+
+    def _sent(self, operation: Operation[Any]) -> int:
+        number = next(self._numbers)
+        if operation.name == "claim":
+            self._write("claim", now(), operation.args[4])
+        elif operation.name == "settle":
+            self._write("settle", now(), number, _settlements(operation))
+        return number
+
+    def _answered(self, operation: Operation[Any], number: int, answer: Any, began: float, sendings: int) -> None:
+        if isinstance(answer, Exception):
+            return  # what became of it is not known
+        if operation.name == "claim":
+            self._write("claimed", now(), operation.args[4], _jobs(answer.jobs))
+        elif operation.name == "recover":
+            self._write("recovered", now(), operation.args[1], _jobs(answer[1]))
+        elif operation.name == "settle":
+            self._write("settled", now(), number, answer, sendings)
+        elif operation.name == "reclaim" and answer[0].taken_back:
+            self._write("taken", began, now(), answer[0].taken_back)
+        elif isinstance(answer, Promotion):
+            self._looked("look", operation.keys[0], _MOST_LOOKS_S)
+            if answer.is_leader:
+                self._looked("held", operation.keys[0], _MOST_HOLDS_S)
+
+    def _looked(self, kind: str, key: str, apart_s: float) -> None:
+        instant = now()
+        if instant - self._noted_at.get((kind, key), 0.0) >= apart_s:
+            self._noted_at[kind, key] = instant
+            self._write(kind, instant, key)
+
+
+def _jobs(jobs: Sequence[Any]) -> list[tuple[str, str, int, int]]:
+    return [(job.id, job.claim_token, job.attempts, job.crashes) for job in jobs]
+
+
+def _settlements(operation: Operation[Any]) -> list[tuple[Any, ...]]:
+    args = operation.args
+    return [tuple(args[at : at + 4]) for at in range(_FIRST_SETTLED, len(args), _SETTLED_WIDTH)]

@@ -1,0 +1,104 @@
+"""What is read from outside while a run goes on: the machine's clock, Redis's audit log, memory, how Redis answers."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import redis
+
+from scripts.tools.chaos.app import NAMES, SPARED
+from scripts.tools.chaos.record import STILL_S, now
+from scripts.tools.chaos.stage import Stage
+from scripts.tools.chaos.timetable import Timetable
+
+_EVERY_S: Final = 0.25
+_MEMORY_EVERY_S: Final = 5.0
+_PAGE: Final = 5000
+_RECORD: Final = re.compile(r"queue:[^:]+:job:")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large things were at an instant: RSS in KiB by process, and keys in Redis without the records of jobs.
+
+    How many of those there are follows the caps of the histories, the memory and the machine's speed.
+    """
+
+    at: float
+    rss: dict[str, int]
+    keys: int
+
+
+class Watch(threading.Thread):
+    """Looks until stopped.
+
+    Attributes:
+        samples: instants and the machine's Unix time, ms.
+        told: job id → moves that Redis's audit log has of it.
+        stills: (from, to) while the server did not answer.
+        sizes: in order.
+    """
+
+    def __init__(self, stage: Stage, timetable: Timetable) -> None:
+        super().__init__(name="chaos-watch", daemon=True)
+        self.samples: list[tuple[float, float]] = [(time.monotonic(), time.time() * 1000)]
+        self.told: dict[str, list[str]] = {}
+        self.stills: list[tuple[float, float]] = []
+        self.sizes: list[Size] = []
+        self._stage = stage
+        self._timetable = timetable
+        self._stopping = threading.Event()
+        self._read = dict.fromkeys(NAMES, "0-0")
+        self._sized_at = 0.0
+
+    def stop(self) -> None:
+        """Look once more, and end."""
+        self._stopping.set()
+        self.join(60)
+        self._look()
+
+    def run(self) -> None:
+        while not self._stopping.wait(_EVERY_S):
+            self._look()
+
+    def _look(self) -> None:
+        self.samples.append((time.monotonic(), time.time() * 1000))
+        began = now()
+        with suppress(redis.RedisError, OSError), self._stage.server.client(socket_timeout=20) as client:
+            self._read_logs(client)
+            self._timetable.read(client)
+            if began - self._sized_at >= _MEMORY_EVERY_S:
+                self._sized_at = began
+                self.sizes.append(Size(began, self._rss(), _counted(client)))
+        if now() - began > STILL_S:
+            self.stills.append((began, now()))
+
+    def _read_logs(self, client: redis.Redis) -> None:
+        keys: dict[Any, Any] = {f"queue:{name}:log": self._read[name] for name in NAMES}
+        answer: Any = client.xread(keys, count=_PAGE) or []
+        for key, entries in answer.items() if isinstance(answer, dict) else answer:
+            if isinstance(answer, dict):
+                entries = [entry for page in entries for entry in page]
+            for number, fields in entries:
+                self.told.setdefault(fields["id"], []).append(fields["move"])
+                self._read[key.split(":")[1]] = number
+
+    def _rss(self) -> dict[str, int]:
+        found = {}
+        for name in SPARED:
+            if part := self._stage.parts.get(name):
+                with suppress(OSError):
+                    pages = int(Path(f"/proc/{part.popen.pid}/statm").read_text().split()[1])
+                    found[part.key] = pages * 4
+        return found
+
+
+def _counted(client: redis.Redis) -> int:
+    """Keys that are no job's record."""
+    return sum(_RECORD.match(key) is None for key in client.scan_iter(count=_PAGE))

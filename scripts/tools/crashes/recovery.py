@@ -1,0 +1,65 @@
+"""What any deployment does by itself after a crash: leases end, jobs fall due, workers go on."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from schedq.model.ids import new_request
+from schedq.model.lifecycle import BROKEN, CANCELLED, COMPLETED, FAILED
+from schedq.model.records import Settlement
+from schedq.queue.queue import Queue
+from schedq.schedules.fire import DefinitionCache, fire_due
+from schedq.transitions import claim, reclaim
+from scripts.tools.settling import settle_all
+from tests.doors import Clock
+from tests.state import State
+
+ENDED: Final = (COMPLETED, FAILED, CANCELLED, BROKEN)
+_MOST_ROUNDS: Final = 12
+
+
+def recover(queue: Queue, clock: Clock) -> list[str]:
+    """Let time pass, and a worker, a promoter and a reclaimer work until nothing is left to do.
+
+    Returns:
+        The ids that ran, once per run.
+    """
+    ran: list[str] = []
+    queue.resume()
+    for _ in range(_MOST_ROUNDS):
+        clock.pass_time(700)  # the longest wait between attempts is 600 s, a lease lasts 10 s
+        sweep = queue._drive(reclaim.sweep(queue.settings, 0))
+        queue.promote_due()
+        queue._drive(fire_due(queue.settings, DefinitionCache()))
+        moved = work(queue)
+        ran += moved
+        depths = queue.stats()
+        left = sum(depths[f"{place}_depth"] for place in ("pending", "processing", "delayed", "leases"))
+        if not (moved or sweep.taken_back or left):
+            break
+    return ran
+
+
+def work(queue: Queue) -> list[str]:
+    """Claim what there is and complete it; the ids."""
+    ran: list[str] = []
+    while True:
+        found = queue._ask(claim.claim(queue.settings, new_request(), 50))
+        ran += [job.id for job in found.jobs]
+        finish(queue, found.jobs)
+        if not found.jobs and not found.has_more:
+            return ran
+
+
+def finish(queue: Queue, jobs: Any) -> list[str]:
+    """Complete claimed jobs; the answers."""
+    ends = [Settlement("complete", job.id, job.claim_token, text='"done"') for job in jobs]
+    return queue._drive(settle_all(queue.settings, ends))
+
+
+def lost(state: State, accepted: set[str]) -> list[str]:
+    """What became of accepted jobs that have not ended; empty as it should be."""
+    where = {job_id: place for place, ids in state.places().items() for job_id in ids}
+    return [
+        f"{job_id}: {where.get(job_id, 'nowhere')}" for job_id in sorted(accepted) if where.get(job_id) not in ENDED
+    ]

@@ -1,0 +1,9 @@
+"""A scene for each way that each script can take."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scripts.tools.crashes import scenes_of_jobs, scenes_of_operators, scenes_of_schedules
+
+SCENES: Final = (*scenes_of_jobs.SCENES, *scenes_of_operators.SCENES, *scenes_of_schedules.SCENES)

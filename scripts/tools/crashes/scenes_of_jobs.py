@@ -1,0 +1,238 @@
+"""Scenes of what happens to a job by itself: it is stored, claimed, settled, promoted or reclaimed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from schedq import Discard, Queue
+from schedq.inspect import stats
+from schedq.model.records import Options, Settlement
+from schedq.transitions import claim, enqueue, promote, reclaim, renew, settle
+from scripts.tools.crashes.scene import Scene, Staged, claimed_job, command, failed_job, mark_job, wipe_job
+from tests.doors import Clock
+
+_FORGETFUL: Final = {"completed_history": 0, "failed_history": 0, "min_keep": 0}
+
+
+def _enqueue(*options: Options) -> Callable[[Queue, Clock], Staged]:
+    def stage(queue: Queue, clock: Clock) -> Staged:
+        old = queue.enqueue("old")
+        new = [enqueue.prepare(queue.settings, n, given) for n, given in enumerate(options)]
+        operation: Any = enqueue._store_some(queue.settings, new, ())
+        operation = operation._replace(read=lambda reply: len(reply) == len(new))
+        return Staged(operation, [old], [job.job_id for job in new], answer=True)
+
+    return stage
+
+
+def _enqueue_once_more(queue: Queue, clock: Clock) -> Staged:
+    """The id of a job that was completed, whose record has expired."""
+    queue.complete(claimed_job(queue, job_id="mine"))
+    wipe_job(queue, "mine")
+    new = enqueue.prepare(queue.settings, "again", Options(job_id="mine"))
+    return Staged(enqueue.enqueue(queue.settings, new), accepts=["mine"], answer="mine")
+
+
+def _enqueue_what_is_there(queue: Queue, clock: Clock) -> Staged:
+    """A job that is sent again: it is written once more, for those who wait for replicas or the disk."""
+    there = queue.enqueue("same", job_id="mine")
+    new = enqueue.prepare(queue.settings, "same", Options(job_id="mine"))
+    return Staged(enqueue.enqueue(queue.settings, new), accepted=[there], answer="mine")
+
+
+def _claim(*, suspects: bool = True, **changes: Any) -> Callable[[Queue, Clock], Staged]:
+    """Jobs that can be run, and every kind of entry that cannot."""
+
+    def stage(queue: Queue, clock: Clock) -> Staged:
+        due, gone_due = queue.enqueue_many(["due", "due and gone"], delay=1)
+        first, suspect, gone, unreadable, runs, twice, other, last = (queue.enqueue(n) for n in range(8))
+        mark_job(queue, suspect, "crashes", 2)
+        mark_job(queue, other, "crashes", 3)
+        wipe_job(queue, gone)
+        wipe_job(queue, gone_due)
+        command(queue, "HDEL", queue.settings.keys.job(unreadable), "payload")
+        command(queue, "LPUSH", queue.settings.keys.pending, twice)
+        # A job that runs, with a second entry in `pending`.
+        mark_job(
+            queue, runs, "status", "processing", "attempts", 1, "claim_token", "theirs", "started_at_ms", clock.now_ms
+        )
+        command(queue, "LPUSH", queue.settings.keys.processing, runs)
+        command(queue, "ZADD", queue.settings.keys.leases, clock.now_ms + 10_000, runs)
+        clock.pass_time(2)
+        operation = claim.claim(queue.settings, "request", 20, "worker", suspects=suspects)
+        accepted = [due, first, suspect, unreadable, runs, twice, other, last]
+        return Staged(operation, accepted, may_go=[gone, gone_due])
+
+    return stage
+
+
+def _claim_large(queue: Queue, clock: Clock) -> Staged:
+    """The second job is too much for one answer."""
+    ids = queue.enqueue_many(["x" * 100, "y" * 100])
+    operation = claim.claim(queue.settings, "request", 20)
+    args = (*operation.args[:10], 150, *operation.args[11:])
+    return Staged(operation._replace(args=args), ids)
+
+
+def _claim_paused(queue: Queue, clock: Clock) -> Staged:
+    job_id = queue.enqueue(1)
+    queue.pause()
+    return Staged(claim.claim(queue.settings, "request"), [job_id])
+
+
+def _settle(*moves: str, asked: bool = False, **options: Any) -> Callable[[Queue, Clock], Staged]:
+    def stage(queue: Queue, clock: Clock) -> Staged:
+        held = [claimed_job(queue) for _ in moves]
+        ends = [
+            Settlement(move, job.id, job.claim_token, 5000, text='"done"', note="no use", traceback="line 1")
+            for move, job in zip(moves, held, strict=True)
+        ]
+        if asked:
+            for job in held:
+                queue.cancel(job.id)
+        for job in held:
+            views_of = stats.watch(queue.settings, job.id)
+            queue._ask(views_of)
+        return Staged(settle.settle(queue.settings, ends), [job.id for job in held])
+
+    return stage
+
+
+def _settle_with_trim(queue: Queue, clock: Clock) -> Staged:
+    old = claimed_job(queue)
+    queue.complete(old)
+    clock.pass_time(100)
+    job = claimed_job(queue)
+    end = Settlement("complete", job.id, job.claim_token, text='"done"')
+    return Staged(settle.settle(queue.settings, [end]), [job.id], may_go=[old.id, job.id])
+
+
+def _renew(queue: Queue, clock: Clock) -> Staged:
+    held = [claimed_job(queue) for _ in range(3)]
+    queue.cancel(held[1].id)
+    shown = [(job.id, job.claim_token) for job in held]
+    clock.pass_time(1)
+    return Staged(renew.renew(queue.settings, shown), [job.id for job in held], answer=["OK", "STOP", "OK"])
+
+
+def _recover(queue: Queue, clock: Clock) -> Staged:
+    ids = queue.enqueue_many(range(3))
+    queue._ask(claim.claim(queue.settings, "request", 2))
+    (operation,) = next(claim.recover(queue.settings, "request"))  # type: ignore[misc]
+    return Staged(operation, ids)
+
+
+def _promote(holder: str) -> Callable[[Queue, Clock], Staged]:
+    def stage(queue: Queue, clock: Clock) -> Staged:
+        done = claimed_job(queue)
+        queue.complete(done)
+        first, gone, second, third = queue.enqueue_many(range(4), delay=1)
+        wipe_job(queue, gone)
+        command(queue, "ZADD", queue.settings.keys.delayed, clock.now_ms + 1000, done.id)
+        clock.pass_time(2)
+        return Staged(promote.promote(queue.settings, 100, holder), [first, second, third, done.id], may_go=[gone])
+
+    return stage
+
+
+def _reclaim(queue: Queue, clock: Clock) -> Staged:
+    """Leases that have ended, and all that may be amiss with them."""
+    held = [claimed_job(queue) for _ in range(9)]
+    lost_once, stopped, last, undecided, gone, done, anew, entry_gone, put_off = held
+    queue.cancel(stopped.id)
+    mark_job(queue, last.id, "attempts", 3, "crashes", 1)
+    mark_job(queue, undecided.id, "attempts", 2, "crashes", 1, "max_attempts", 9)
+    wipe_job(queue, gone.id)
+    mark_job(queue, anew.id, "adopted_token", "another")
+    command(queue, "LREM", queue.settings.keys.processing, 0, entry_gone.id)
+    # Other programs' ends leave a lease behind.
+    for job, place in ((done, queue.settings.keys.completed),):
+        command(queue, "LREM", queue.settings.keys.processing, 0, job.id)
+        command(queue, "LPUSH", place, job.id)
+        mark_job(queue, job.id, "status", "completed", "completed_at_ms", clock.now_ms)
+        command(queue, "HDEL", queue.settings.keys.job(job.id), "claim_token")
+        command(queue, "EXPIRE", queue.settings.keys.job(job.id), 3600)
+    command(queue, "LREM", queue.settings.keys.processing, 0, put_off.id)
+    command(queue, "HDEL", queue.settings.keys.job(put_off.id), "claim_token")
+    mark_job(queue, put_off.id, "status", "delayed")
+    command(queue, "ZADD", queue.settings.keys.delayed, clock.now_ms + 20_000, put_off.id)
+    clock.pass_time(11)
+    (operation,) = next(reclaim.sweep(queue.settings, 0))  # type: ignore[misc]
+    return Staged(operation, [job.id for job in held if job is not gone], may_go=[gone.id])
+
+
+def _reclaim_with_waits(queue: Queue, clock: Clock) -> Staged:
+    held = [claimed_job(queue) for _ in range(2)]
+    waits: list[str | int] = []
+    for job in held:
+        mark_job(queue, job.id, "attempts", 2, "crashes", 1, "max_attempts", 9)
+        waits += [job.id, 2, 9, 4000]
+    clock.pass_time(11)
+    return Staged(
+        reclaim._reclaim(queue.settings, offset=-1, shorten=0, decided=waits, looked_at="", knows_tasks=0),
+        [job.id for job in held],
+    )
+
+
+def _adopt(queue: Queue, clock: Clock) -> Staged:
+    """Claims without a lease: one that runs, one twice, one of a job that is gone, and what was left behind."""
+    held = [claimed_job(queue) for _ in range(4)]
+    runs, twice, gone, done = held
+    for job in held:
+        command(queue, "ZREM", queue.settings.keys.leases, job.id)
+    command(queue, "LPUSH", queue.settings.keys.processing, twice.id)
+    wipe_job(queue, gone.id)
+    queue.complete(done)
+    command(queue, "LPUSH", queue.settings.keys.processing, done.id)
+    (operation,) = next(reclaim.sweep(queue.settings, 0))  # type: ignore[misc]
+    return Staged(operation, [runs.id, twice.id, done.id], may_go=[gone.id])
+
+
+def _reclaim_trims(queue: Queue, clock: Clock) -> Staged:
+    """Histories that are too long, with records that have expired, and a lease that ends too late."""
+    ended = [claimed_job(queue) for _ in range(4)]
+    for job in ended[:3]:
+        queue.complete(job)
+    queue.fail(ended[3], Discard())
+    failed_job(queue)
+    wipe_job(queue, ended[0].id)
+    clock.pass_time(100)
+    held = claimed_job(queue)
+    clock.pass_time(-50)
+    operation = reclaim._reclaim(queue.settings, offset=-1, shorten=1, decided=(), looked_at="", knows_tasks=0)
+    return Staged(operation, [held.id], may_go=[job.id for job in ended] + [held.id] + _failed_ids(queue))
+
+
+def _failed_ids(queue: Queue) -> list[str]:
+    """Ids of failed jobs."""
+    return [job.id for job in queue.list_failed()]
+
+
+SCENES: Final = (
+    Scene("enqueue, now", _enqueue(Options())),
+    Scene("enqueue, later", _enqueue(Options(delay=5, max_attempts=2))),
+    Scene("enqueue, many", _enqueue(Options(), Options(delay=5), Options(job_id="mine"), Options(delay=3))),
+    Scene("enqueue, an id again", _enqueue_once_more),
+    Scene("enqueue, what is there", _enqueue_what_is_there),
+    Scene("claim, all kinds of entries", _claim()),
+    Scene("claim, no suspects", _claim(suspects=False)),
+    Scene("claim, too large", _claim_large),
+    Scene("claim, paused", _claim_paused),
+    Scene("recover", _recover),
+    Scene("renew", _renew),
+    Scene("complete", _settle("complete")),
+    Scene("fail, attempts left", _settle("retry")),
+    Scene("fail, none left", _settle("fail")),
+    Scene("snooze", _settle("snooze")),
+    Scene("release", _settle("release")),
+    Scene("stop", _settle("retry", "release", asked=True)),
+    Scene("settle, all kinds", _settle("complete", "retry", "fail", "snooze", "release", "complete")),
+    Scene("complete, with trim", _settle_with_trim, _FORGETFUL),
+    Scene("promote, by hand", _promote("")),
+    Scene("promote, by a promoter", _promote("me")),
+    Scene("reclaim, ended leases", _reclaim),
+    Scene("reclaim, with waits", _reclaim_with_waits),
+    Scene("reclaim, adopt", _adopt),
+    Scene("reclaim, trim", _reclaim_trims, _FORGETFUL),
+)

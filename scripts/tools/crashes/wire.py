@@ -1,0 +1,374 @@
+"""Requests that are cut off on the wire, at every round trip of every verb, in three ways.
+
+A request can be lost before the server has it, be lost with the connection while it arrives, or be carried out and
+its reply lost. The second is cut in the middle of its bytes: a server that got all of it carries it out whether or not
+the connection is still there, which is the third way to the caller; one that got a part forgets it, which is the first.
+
+With patience (`retry_for`) a call must succeed and have the effect of one call. Without, its caller is told that it is
+not known, and either nothing or one call's effect is there.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+from schedq import AsyncQueue, ClaimedJob, Discard, Fixed, NewJob, Queue, StoreUnavailable
+from schedq.schedules import control
+from schedq.schedules.fire import DefinitionCache, fire_due
+from schedq.transitions import enqueue, scripts
+from scripts.tools.crashes.recovery import lost, recover
+from tests.doors import Clock, Handle, Loop
+from tests.laws.test_scripts import SCRIPTS
+from tests.proxy import Proxy
+from tests.servers import Server
+from tests.state import State
+
+LOST, TORN, UNANSWERED = "request lost", "request torn", "reply lost"
+CUTS: Final = (LOST, TORN, UNANSWERED)
+ONCE, SHORT, READ = "once", "once, answered as the second sending found it", "caller told"
+NOT_DONE, DONE, PARTLY = "not done, caller told", "done, caller told that it is not known", "in part, caller told"
+_RANDOM: Final = {"claim_token", "settled_token", "request", "worker", "id"}
+
+
+class Cutter(Proxy):
+    """Cuts the n-th request from now on."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self._left = -1
+        self._how = ""
+
+    def cut_at(self, trip: int, how: str) -> None:
+        """Cut the request `trip` (0 is the next one) in one of the three ways."""
+        self.faults, self._left, self._how = 0, trip, how
+
+    def _pass_on(self, data: bytes, client: socket.socket, upstream: socket.socket) -> bool:
+        self._left -= 1
+        if self._left != -1:
+            upstream.sendall(data)
+            return True
+        self.faults += 1
+        if self._how == TORN:
+            upstream.sendall(data[: len(data) // 2])
+        elif self._how == UNANSWERED:
+            upstream.sendall(data)
+            upstream.recv(1 << 20)
+        return False
+
+
+Jobs = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One verb and what it is called on.
+
+    Attributes:
+        call: calls it.
+        rounds: its round trips; more, where it asks what an unanswered one has done.
+        jobs: ids that it adds.
+        may_go: it deletes jobs.
+        tells_what_it_did: sent again, it answers what the second sending did, which may be less.
+        given: what was done before.
+    """
+
+    call: Callable[[Any, Jobs], Any]
+    rounds: int = 1
+    jobs: tuple[str, ...] = ()
+    may_go: bool = False
+    tells_what_it_did: bool = False
+    given: Callable[[Any], Any] = bool
+
+
+def fill(queue: Queue, clock: Clock) -> Jobs:
+    """A job in every place: one is due, one has lost its lease, one is held."""
+    queue.enqueue("done", job_id="done")
+    queue.complete(_claimed(queue))
+    for job_id in ("failed", "failed-too"):
+        queue.enqueue(1, job_id=job_id)
+        queue.fail(_claimed(queue), Discard())
+    queue.enqueue(1, job_id="stuck")
+    queue.claim(0)
+    clock.pass_time(11)
+    queue.enqueue(1, job_id="held")
+    held = _claimed(queue)
+    queue.enqueue(1, job_id="due", delay=1)
+    clock.pass_time(1)
+    queue.enqueue(1, job_id="later", delay=60)
+    queue.enqueue(1, job_id="first")
+    queue.enqueue(1, job_id="second")
+    return {"held": held}
+
+
+def _claimed(queue: Queue) -> ClaimedJob:
+    job = queue.claim(0)
+    assert job is not None
+    return job
+
+
+VERBS: Final[dict[str, Verb]] = {
+    "enqueue": Verb(lambda queue, jobs: queue.enqueue(1, job_id="new"), jobs=("new",)),
+    "enqueue, later": Verb(lambda queue, jobs: queue.enqueue(1, job_id="new", delay=5), jobs=("new",)),
+    "enqueue many": Verb(
+        lambda queue, jobs: _enqueue_many(queue),
+        rounds=2,
+        jobs=("new-0", "new-1", "new-2"),
+    ),
+    "claim": Verb(lambda queue, jobs: queue.claim(0).id),
+    "complete": Verb(lambda queue, jobs: queue.complete(jobs["held"], "done")),
+    "fail, attempts left": Verb(lambda queue, jobs: queue.fail(jobs["held"], "no use")),
+    "fail, none left": Verb(lambda queue, jobs: queue.fail(jobs["held"], Discard("no use"))),
+    "snooze": Verb(lambda queue, jobs: queue.snooze(jobs["held"], 60)),
+    "release": Verb(lambda queue, jobs: queue.release(jobs["held"])),
+    "renew": Verb(lambda queue, jobs: queue.renew(jobs["held"])),
+    "promote": Verb(lambda queue, jobs: queue.promote_due(), tells_what_it_did=True),
+    "reclaim": Verb(lambda queue, jobs: queue.reclaim_stuck(), tells_what_it_did=True),
+    "cancel, pending": Verb(lambda queue, jobs: queue.cancel("first")),
+    "cancel, delayed": Verb(lambda queue, jobs: queue.cancel("later")),
+    "cancel, running": Verb(lambda queue, jobs: queue.cancel("held")),
+    "reschedule": Verb(lambda queue, jobs: queue.reschedule("later", delay=90)),
+    "run now": Verb(lambda queue, jobs: queue.run_now("later")),
+    "requeue": Verb(lambda queue, jobs: queue.requeue("failed")),
+    "requeue all": Verb(lambda queue, jobs: queue.requeue_failed(), rounds=2),
+    "pause": Verb(lambda queue, jobs: queue.pause()),
+    "resume": Verb(lambda queue, jobs: queue.resume(), tells_what_it_did=True, given=lambda queue: queue.pause()),
+    "purge": Verb(lambda queue, jobs: queue.purge(), rounds=10, may_go=True, tells_what_it_did=True),
+    "delete jobs": Verb(
+        lambda queue, jobs: queue.inspector.act("delete", ["failed", "later"]).done, rounds=2, may_go=True
+    ),
+    "act on many": Verb(lambda queue, jobs: queue.inspector.act_on("requeue", "failed").done, rounds=3),
+    "find": Verb(lambda queue, jobs: [job.id for job in queue.inspector.find("pending").jobs]),
+    "result": Verb(lambda queue, jobs: queue.result("done", 0)),
+    "get job": Verb(lambda queue, jobs: queue.get_job("done").id),
+    "stats": Verb(lambda queue, jobs: queue.stats()["pending_depth"]),
+    "list": Verb(lambda queue, jobs: [job.id for job in queue.list_pending()]),
+    "fire": Verb(
+        lambda queue, jobs: queue._drive(fire_due(queue.settings, DefinitionCache())).jobs,
+        rounds=3,
+        tells_what_it_did=True,
+        given=lambda queue: (_schedule(queue, every=1), queue.settings.clock.pass_time(1)),
+    ),
+    "schedule upsert": Verb(lambda queue, jobs: _schedule(queue, every=60), rounds=2),
+    "schedule pause": Verb(lambda queue, jobs: queue.schedules.pause("report"), given=lambda queue: _schedule(queue)),
+    "schedule resume": Verb(
+        lambda queue, jobs: queue.schedules.resume("report"),
+        rounds=2,
+        given=lambda queue: (_schedule(queue), queue.schedules.pause("report")),
+    ),
+    "schedule trigger": Verb(lambda queue, jobs: _trigger(queue), given=lambda queue: _schedule(queue)),
+    "schedule delete": Verb(
+        lambda queue, jobs: queue.schedules.delete("report"),
+        tells_what_it_did=True,
+        given=lambda queue: _schedule(queue),
+    ),
+    "schedule backfill": Verb(
+        lambda queue, jobs: queue.schedules.backfill("report", 1_799_999_997, 1_800_000_000),
+        rounds=3,
+        given=lambda queue: _schedule(queue, every=1),
+    ),
+}
+"""Every verb that asks Redis."""
+WITHOUT_ROUND_TRIPS_OF_THEIR_OWN: Final = {
+    "close",
+    "aclose",
+    "settle",  # complete and fail are made of it
+    "events",  # tells what it hears, and '' where it may have missed something
+    "wait",  # as result
+    "list_delayed",
+    "list_processing",
+    "list_completed",
+    "list_failed",
+    "list_cancelled",
+    "list_broken",
+    "list_workers",  # plain reads, as `get job`
+    "list_queues",
+    "load_settings",
+}
+
+
+def _schedule(queue: Any, every: float = 86_400) -> Any:
+    return queue.schedules.upsert("report", every=every, payload=1, end=1_800_000_100)
+
+
+def _trigger(queue: Any) -> Any:
+    """Under the same id each time."""
+    with patch.object(control, "new_request", lambda: "0123456789abcdef"):
+        return queue.schedules.trigger("report")
+
+
+def _enqueue_many(queue: Any) -> Any:
+    """In batches of two, so that there is more than one."""
+    with patch.object(enqueue, "MOST_IDS", 2):
+        return queue.enqueue_many([NewJob(n, job_id=f"new-{n}") for n in range(3)])
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What happened.
+
+    Attributes:
+        verb: which one.
+        door: blocking or asyncio.
+        trip: which of its requests was cut.
+        how: in which of the three ways.
+        patient: whether it may be sent again.
+        outcome: in a few words.
+        wrong: what is amiss; empty as it should be.
+    """
+
+    verb: str
+    door: str
+    trip: int
+    how: str
+    patient: bool
+    outcome: str
+    wrong: list[str]
+
+    def __str__(self) -> str:
+        patience = "with patience" if self.patient else "without patience"
+        return f"{self.verb} ({self.door}), {self.how}, trip {self.trip}, {patience}: {self.outcome}; {self.wrong}"
+
+
+class Whole(NamedTuple):
+    """What the verb does when nothing is cut: the effect, the reply, and what was stored before."""
+
+    effect: Any
+    answer: Any
+    before: Any
+
+
+class Bench:
+    """Cuts verbs off, each on a queue that is set up anew."""
+
+    def __init__(self, server: Server, loop: Loop, name: str = "crash-wire") -> None:
+        self.server = server
+        self._loop = loop
+        self._name = name
+        self._client = server.client()
+        self._plain = Queue(name, redis=server.unix_url, clock=(clock := Clock()), backoff=Fixed(30))
+        self._clock = clock
+        self._cutter = Cutter(server)
+        self._cutter.__enter__()
+        for script in SCRIPTS:
+            self._client.script_load(scripts.load(script).source)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._plain.close()
+        self._client.close()
+        self._cutter.__exit__(None, None, None)
+
+    def cuts(self, name: str) -> Iterator[Cut]:
+        """Cut a verb off in every way: through the blocking door with and without patience, through the other with."""
+        verb = VERBS[name]
+        whole = self._whole(verb)
+        for kind, patient in ((Queue, True), (Queue, False), (AsyncQueue, True)):
+            for how in CUTS:
+                trip = 0
+                while (found := self._cut(name, kind, trip, how, patient, whole)) is not None:
+                    yield found
+                    trip += 1
+                assert trip >= 1, f"{name} has sent nothing"
+
+    def _whole(self, verb: Verb) -> Whole:
+        jobs = self._set(verb)
+        before = self._effect()
+        answer = verb.call(self._plain, jobs)
+        return Whole(self._effect(), answer, before)
+
+    def _cut(self, name: str, kind: type, trip: int, how: str, patient: bool, whole: Whole) -> Cut | None:
+        verb = VERBS[name]
+        jobs = self._set(verb)
+        door = "blocking" if kind is Queue else "asyncio"
+        made = kind(
+            self._name, redis=self._cutter.url, clock=self._clock, retry_for=5 if patient else 0, backoff=Fixed(30)
+        )
+        handle = Handle(made, self.server, self._loop)
+        try:
+            self._cutter.cut_at(-1, "")
+            handle.stats()
+            self._cutter.cut_at(trip, how)
+            try:
+                answer = verb.call(handle, jobs)
+                has_raised = False
+            except StoreUnavailable as error:
+                answer, has_raised = error, True
+            was_cut = self._cutter.faults > 0
+            self._cutter.cut_at(-1, "")
+        finally:
+            handle.close()
+        if not was_cut:
+            return None
+        if has_raised:
+            outcome, wrong = _judge_error(verb, self._effect(), whole)
+            wrong += [f"raised {answer!r}"] if patient else []
+        else:
+            outcome, wrong = _judge_answer(verb, how, answer, self._effect(), whole)
+        wrong += self._after(verb, has_raised)
+        return Cut(name, door, trip, how, patient, outcome, wrong)
+
+    def _after(self, verb: Verb, has_raised: bool) -> list[str]:
+        accepted = {"done", "failed", "failed-too", "stuck", "held", "due", "later", "first", "second"}
+        if not has_raised:
+            accepted |= set(verb.jobs)
+        recover(self._plain, self._clock)
+        state = State.of(self._client, self._plain.settings.keys)
+        wrong = [] if verb.may_go else lost(state, accepted)
+        return wrong + [f"{law}: {complaints}" for law, complaints in state.broken_laws().items()]
+
+    # -- the queue
+
+    def _set(self, verb: Verb) -> Jobs:
+        if names := self._client.keys(self._plain.settings.keys.prefix + "*"):
+            self._client.unlink(*names)
+        self._clock.now = Clock().now
+        jobs = fill(self._plain, self._clock)
+        verb.given(self._plain)
+        return jobs
+
+    def _effect(self) -> Any:
+        """All that is stored, but for what is drawn at random."""
+        state = State.of(self._client, self._plain.settings.keys)
+        jobs = {
+            job_id: {name: value for name, value in state.job(job_id).items() if name not in _RANDOM}
+            for job_id in state.jobs()
+        }
+        leases = state.holds("leases", "zset")
+        schedules = {
+            name: {field: value for field, value in key.holds.items() if field != "request"}
+            for name, key in state.keys.items()
+            if name.startswith("schedule") and key.kind != "list"
+        }
+        return json.loads(json.dumps([state.places(), state.totals(), leases, jobs, "paused" in state.keys, schedules]))
+
+
+def _difference(one: Any, other: Any) -> str:
+    return "; ".join(f"{a} instead of {b}" for a, b in zip(one, other, strict=True) if a != b)
+
+
+def _judge_answer(verb: Verb, how: str, answer: Any, effect: Any, whole: Whole) -> tuple[str, list[str]]:
+    """The outcome of a call that returned, and what is wrong with it."""
+    wrong = []
+    outcome = SHORT if verb.tells_what_it_did and how == UNANSWERED else ONCE
+    if answer != whole.answer and outcome == ONCE:
+        wrong.append(f"answered {answer!r}, not {whole.answer!r}")
+    if effect != whole.effect:
+        wrong.append(f"another effect than one call's: {_difference(effect, whole.effect)}")
+    return outcome, wrong
+
+
+def _judge_error(verb: Verb, effect: Any, whole: Whole) -> tuple[str, list[str]]:
+    """The outcome of a call that raised, and what is wrong with it."""
+    if whole.effect == whole.before == effect:
+        return READ, []
+    if effect == whole.effect:
+        return DONE, []
+    if effect == whole.before:
+        return NOT_DONE, []
+    wrong = [f"neither done nor not done: {_difference(effect, whole.effect)}"] if verb.rounds == 1 else []
+    return PARTLY, wrong

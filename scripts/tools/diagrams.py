@@ -1,0 +1,99 @@
+"""Draw the life of a job, of an attempt and of a fetch loop from the tables in the code.
+
+    python -m scripts.tools.diagrams
+
+Writes the pictures of the page on the architecture. It needs `dot` (package graphviz). Each picture holds the
+text that it was drawn from, so that a test can tell without `dot` when a table has changed.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from schedq.handbook import FOLDER
+from schedq.model.lifecycle import JOB_STATES, MOVES
+from schedq.worker import attempt, fetcher
+
+_STYLE: Final = """\
+  rankdir=LR; bgcolor=white; pad=0.2; nodesep=0.3; ranksep=0.7
+  node [shape=box, style="rounded,filled", fillcolor="#f3f6fb", color="#51637f", fontname="sans-serif", fontsize=12]
+  edge [color="#51637f", fontcolor="#333333", fontname="sans-serif", fontsize=10]"""
+_NEXT_LINE: Final = r"\n"
+MANY: Final = 3
+_SOURCE: Final = re.compile(r"<desc>(.*?)</desc>", re.DOTALL)
+
+
+def main() -> int:
+    """Write all pictures; returns the exit code."""
+    for name, text in drawings().items():
+        try:
+            done = subprocess.run(["dot", "-Tsvg"], input=text, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"diagrams: dot is needed, of the package graphviz: {error}", file=sys.stderr)
+            return 1
+        svg = done.stdout[done.stdout.index("<svg") :]
+        head, end, rest = svg.partition(">\n")
+        (FOLDER / name).write_text(f"{head}{end}<desc>{escaped(text)}</desc>\n{rest}")
+    return 0
+
+
+def drawings() -> dict[str, str]:
+    """The text of each picture, by its file name."""
+    jobs = [(move.name, [place or "not stored" for place in move.source], move.target) for move in MOVES]
+    return {
+        "life-of-a-job.svg": drawn(
+            (name, sources, target or "deleted")
+            for name, sources, targets in jobs
+            if len(sources) < len(JOB_STATES) - 2  # purge and delete lead from everywhere
+            for target in targets
+        ),
+        "life-of-an-attempt.svg": drawn((each.name, each.sources, each.target) for each in attempt.TRANSITIONS),
+        "life-of-a-fetch-loop.svg": drawn((each.name, each.sources, each.target) for each in fetcher.TRANSITIONS),
+    }
+
+
+def drawn(ways: Iterable[tuple[str, Sequence[str], str]]) -> str:
+    """The text for `dot`: one arrow from state to state, with the names of all ways.
+
+    A way from many states begins at a box of its own, which names them.
+    """
+    names: dict[tuple[str, str], list[str]] = {}
+    for name, sources, target in ways:
+        begins = (
+            [f"from {', '.join(sources[:2])},{_NEXT_LINE}{', '.join(sources[2:])}"] if len(sources) > MANY else sources
+        )
+        for begin in begins:
+            names.setdefault((begin, target), []).append(name.replace("_", " "))
+    boxes = sorted({begin for begin, _ in names if begin.startswith("from ")})
+    return "\n".join(
+        [
+            "digraph {",
+            _STYLE,
+            *(f'  "{box}" [shape=plaintext, style="", fontsize=10]' for box in boxes),
+            *(
+                f'  "{begin}" -> "{target}" [label="{_NEXT_LINE.join(found)}"]'
+                for (begin, target), found in names.items()
+            ),
+            "}",
+            "",
+        ]
+    )
+
+
+def source(name: str) -> str:
+    """The text that a picture was drawn from."""
+    found = _SOURCE.search((FOLDER / name).read_text())
+    return re.sub(r"&(amp|lt|gt);", lambda part: {"amp": "&", "lt": "<", "gt": ">"}[part[1]], found[1]) if found else ""
+
+
+def escaped(text: str) -> str:
+    """As text of XML."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,344 @@
+"""Who meets whom, and on what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from schedq.schedules.definition import Definition
+from scripts.tools.explore.actors import (
+    cancels,
+    deletes,
+    enqueues,
+    fires,
+    foreign_producer,
+    foreign_worker,
+    loses_the_promoters_lease,
+    pauses_and_resumes,
+    promotes,
+    pumps,
+    purges,
+    reclaims,
+    requeues,
+    reschedules,
+    schedules,
+    takes_the_marker_and_is_full,
+    time_passes,
+    waits_then_works,
+    works,
+)
+from scripts.tools.explore.search import Actor, Scenario
+from scripts.tools.explore.world import BACKOFF_S, BEGIN_S, LEASE_S
+
+JOB: Final = enqueues("j1")
+SECOND: Final = enqueues("j2")
+LATER: Final = enqueues("j1", 5)
+LOST: Final = (works("dead"), time_passes(LEASE_S))
+LOST_ONCE: Final = (works("dead before"), time_passes(LEASE_S), reclaims())
+
+
+EACH_MINUTE: Final = Definition("each", "1", every_ms=60_000, catch_up="all", max_runs=3)
+SKIPPING: Final = Definition("each", "1", every_ms=60_000, overlap="skip", end_ms=int(BEGIN_S * 1000) + 240_000)
+LATER_SKIPPING: Final = replace(SKIPPING, catch_up="all", version=1)
+ONE_TICK: Final = (fires(),)
+
+
+def clock(*seconds: float) -> Actor:
+    """Time goes on."""
+    return Actor("clock", time_passes(*seconds))
+
+
+def still_clock(*seconds: float) -> Actor:
+    """Time goes on, come what may."""
+    return Actor("clock", time_passes(*seconds), may_die=False, may_lose=False)
+
+
+SCENARIOS: Final = (
+    Scenario(
+        "claim ∥ reclaim",
+        (JOB, *LOST),
+        (
+            Actor("worker", works("w", "complete")),
+            Actor("reclaimer", reclaims()),
+            Actor("other", works("o", "complete")),
+        ),
+        faults=2,
+    ),
+    Scenario(
+        "claim ∥ promote",
+        (LATER, SECOND),
+        (
+            Actor("worker", works("w", "complete", claims=2)),
+            Actor("promoter", promotes("p", 2)),
+            clock(5),
+        ),
+        faults=2,
+    ),
+    Scenario(
+        "complete ∥ reclaim",
+        (JOB,),
+        (
+            Actor("worker", works("w", "complete")),
+            clock(LEASE_S),
+            Actor("reclaimer", reclaims()),
+            Actor("other", works("o", "complete")),
+        ),
+        faults=2,
+    ),
+    Scenario(
+        "complete ∥ fail ∥ renew",
+        (JOB,),
+        (
+            Actor("worker", works("w", "complete", "fail", renews=1)),
+            clock(LEASE_S),
+            Actor("reclaimer", reclaims()),
+            Actor("other", works("o", "complete")),
+        ),
+        faults=2,
+    ),
+    Scenario(
+        "fail ∥ promote",
+        (JOB,),
+        (
+            Actor("worker", works("w", "fail")),
+            clock(BACKOFF_S),
+            Actor("promoter", promotes("p", 2)),
+            Actor("other", works("o", "complete")),
+        ),
+    ),
+    Scenario(
+        "cancel ∥ claim",
+        (JOB, SECOND),
+        (
+            Actor("worker", works("w", "complete", claims=2)),
+            Actor("person", cancels("j1")),
+            Actor("again", requeues("j1")),
+        ),
+        faults=2,
+    ),
+    Scenario(
+        "cancel ∥ complete",
+        (JOB,),
+        (
+            Actor("worker", works("w", "fail", "complete", renews=1)),
+            Actor("person", cancels("j1")),
+            clock(LEASE_S),
+            Actor("reclaimer", reclaims()),
+        ),
+    ),
+    Scenario(
+        "enqueue sent again ∥ claim",
+        (),
+        (
+            Actor("producer", enqueues("j1")),
+            Actor("twin", enqueues("j1")),
+            Actor("worker", works("w", "complete")),
+            Actor("other", works("o", "complete")),
+        ),
+        faults=2,
+    ),
+    Scenario(
+        "enqueue of a fresh job sent again ∥ claim",
+        (),
+        (
+            Actor("producer", enqueues("j1", is_fresh=True)),
+            Actor("twin", enqueues("j1", is_fresh=True)),
+            Actor("worker", works("w", "complete")),
+        ),
+        faults=2,
+    ),
+    Scenario(
+        "claim sent again ∥ reclaim",
+        (JOB, SECOND),
+        (
+            Actor("worker", pumps("w", rounds=2), may_die=False),
+            clock(LEASE_S),
+            Actor("reclaimer", reclaims()),
+        ),
+        faults=2,
+    ),
+    Scenario(
+        "two reclaimers",
+        (JOB, *LOST_ONCE, *LOST),
+        (Actor("one", reclaims()), Actor("two", reclaims()), Actor("worker", works("w", "complete")), clock(BACKOFF_S)),
+        faults=2,
+    ),
+    Scenario(
+        "the last attempt ∥ reclaim",
+        (JOB, works("a", "fail"), time_passes(BACKOFF_S), works("b", "fail"), time_passes(BACKOFF_S)),
+        (
+            Actor("worker", works("w", "complete")),
+            clock(LEASE_S),
+            Actor("reclaimer", reclaims()),
+            Actor("other", works("o", "complete")),
+            Actor("person", requeues("j1")),
+        ),
+    ),
+    Scenario(
+        "two promoters",
+        (LATER, enqueues("j2", 6)),
+        (
+            Actor("one", promotes("p1", 2)),
+            Actor("two", promotes("p2")),
+            clock(5, 1),
+            Actor("lease", loses_the_promoters_lease(), may_die=False),
+            Actor("worker", works("w", "complete")),
+        ),
+    ),
+    Scenario(
+        "pause ∥ claim",
+        (JOB, LATER),
+        (
+            Actor("person", pauses_and_resumes()),
+            Actor("worker", waits_then_works("w")),
+            Actor("promoter", promotes("p", 2)),
+            clock(5),
+        ),
+    ),
+    Scenario(
+        "purge ∥ enqueue ∥ claim",
+        (JOB, enqueues("j3", 50)),
+        (
+            Actor("person", purges(), may_die=False),
+            Actor("producer", enqueues("j2")),
+            Actor("worker", works("w", "fail")),
+            clock(1),
+        ),
+    ),
+    Scenario(
+        "delete ∥ claim",
+        (JOB, enqueues("j3", BACKOFF_S)),
+        (
+            Actor("person", deletes("j1")),
+            Actor("other person", deletes("j3")),
+            Actor("worker", works("w", "fail")),
+            clock(BACKOFF_S),
+            Actor("promoter", promotes("p")),
+        ),
+    ),
+    Scenario(
+        "requeue ∥ claim",
+        (JOB, works("w", "discard")),
+        (
+            Actor("person", requeues("j1")),
+            Actor("other person", requeues("j1")),
+            Actor("worker", works("w1", "discard")),
+            Actor("other", works("w2", "complete")),
+        ),
+        faults=2,
+    ),
+    Scenario(
+        "release ∥ reclaim",
+        (JOB,),
+        (
+            Actor("worker", works("w", "release", "complete")),
+            clock(LEASE_S),
+            Actor("reclaimer", reclaims()),
+            Actor("other", works("o", "snooze")),
+        ),
+    ),
+    Scenario(
+        "a job id used again ∥ trim",
+        (JOB, works("w", "complete"), time_passes(40), SECOND, works("x", "complete")),
+        (
+            Actor("producer", enqueues("j1")),
+            Actor("worker", works("y", "complete", claims=2)),
+            Actor("reclaimer", reclaims()),
+            clock(40),
+        ),
+        allowed=("totals",),
+        allowed_after=("totals",),
+        settings={"completed_history": 1},
+    ),
+    Scenario(
+        "a job id used again by another program ∥ trim",
+        (JOB, works("w", "complete"), SECOND, works("x", "complete"), time_passes(40)),
+        (
+            Actor("producer", foreign_producer("j1"), may_die=False, may_lose=False),
+            Actor("reclaimer", reclaims()),
+            Actor("worker", works("y", "complete")),
+        ),
+        allowed=("places", "status", "totals", "ttl"),
+        allowed_after=("places", "totals"),
+        foreign=("j1",),
+        settings={"completed_history": 1},
+    ),
+    Scenario(
+        "a foreign worker ∥ reclaim",
+        (JOB,),
+        (
+            Actor("guide", foreign_worker("g"), may_lose=False),
+            Actor("reclaimer", reclaims(2)),
+            clock(LEASE_S),
+            Actor("worker", works("w", "complete")),
+        ),
+        # Between its commands others act, so a claim that it writes too late may put a job there twice.
+        allowed=("leases", "tokens", "status", "totals", "ttl", "places"),
+        allowed_after=("places", "status", "tokens", "totals", "ttl"),
+        foreign=("j1",),
+    ),
+    Scenario(
+        "reschedule ∥ promote",
+        (LATER,),
+        (
+            Actor("person", reschedules("j1", 8000)),
+            Actor("other person", reschedules("j1", 0)),
+            Actor("promoter", promotes("p")),
+            clock(5, 5),
+            Actor("worker", works("w", "complete")),
+        ),
+    ),
+    Scenario(
+        "a lost wake",
+        (),
+        (
+            Actor("producer", enqueues("j1")),
+            Actor("other producer", enqueues("j2")),
+            Actor("worker", waits_then_works("w")),
+            Actor("other", waits_then_works("o")),
+            Actor("third", waits_then_works("t")),
+        ),
+        wakes=True,
+    ),
+    Scenario(
+        "a swallowed wake",
+        (),
+        (
+            Actor("producer", enqueues("j1")),
+            Actor("other producer", enqueues("j2"), queue=1),
+            Actor("full worker", takes_the_marker_and_is_full(), queue=1),
+            Actor("worker", waits_then_works("w")),
+            Actor("other", waits_then_works("o"), queue=1),
+        ),
+        wakes=True,
+    ),
+    Scenario(
+        "two schedulers, one slot, crash anywhere",
+        (schedules(EACH_MINUTE), time_passes(60)),
+        # The two are alike, so it is enough that one of them may die, or lose a reply.
+        (
+            Actor("one", fires(EACH_MINUTE)),
+            Actor("two", fires(EACH_MINUTE), may_die=False, may_lose=False),
+            still_clock(60),
+        ),
+        settings={"completed_history": 100},
+        must_be_whole=True,
+    ),
+    Scenario(
+        "two schedulers ∥ overlap ∥ deploy",
+        (schedules(SKIPPING), time_passes(60), *ONE_TICK),
+        (
+            Actor("one", fires()),
+            Actor("two", fires()),
+            clock(60),
+            Actor("deploy", schedules(LATER_SKIPPING)),
+            Actor("worker", works("w", "complete")),
+        ),
+        settings={"completed_history": 100},
+    ),
+    Scenario(
+        "two pumps ∥ reclaim",
+        (JOB, SECOND, enqueues("j3")),
+        (Actor("one", pumps("p1")), Actor("two", pumps("p2")), clock(LEASE_S), Actor("reclaimer", reclaims())),
+    ),
+)

@@ -1,0 +1,388 @@
+"""Depth first through all schedules of a few actors, with crashes and lost replies."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any, Final
+from unittest.mock import patch
+
+from schedq.connection import redis_errors
+from schedq.connection.address import Address
+from schedq.errors import SchedqError, StoreUnavailable
+from schedq.schedules import register
+from schedq.schedules.fire import DefinitionCache, fire_due
+from schedq.transitions import Operation, cancel, claim, pause, promote, reclaim, requeue, reschedule, settle
+from scripts.tools.explore.actors import Pause, Plan, ending
+from scripts.tools.explore.ledger import Book, Entry, enter, laws, missing, unaccounted
+from scripts.tools.explore.world import Seen, World, states
+from tests.state import State
+
+_ADDRESS: Final = Address("unix:///explorer")
+_MOST_RECOVERIES: Final = 60
+_MOST_ROUNDS: Final = 200
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who takes part.
+
+    Attributes:
+        name: for reports.
+        plan: what it does.
+        queue: the number of its queue.
+        may_die: it may be gone after any of its steps.
+        may_lose: replies to it may get lost.
+    """
+
+    name: str
+    plan: Plan
+    queue: int = 0
+    may_die: bool = True
+    may_lose: bool = True
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Who meets whom, and on what.
+
+    Attributes:
+        name: for reports.
+        before: plans that are carried out first, one after the other, on the first queue.
+        actors: who then act in any order.
+        faults: crashes and lost replies in one schedule at most.
+        allowed: laws that may be broken meanwhile.
+        allowed_after: laws that may be broken also when everything has ended.
+        foreign: ids that other programs handle too.
+        settings: of the queues, where they differ.
+        must_be_whole: scripts/explore searches it whole, however many schedules of others it is asked for.
+        wakes: idle workers go by the marker: at the end, jobs may not wait without one.
+    """
+
+    name: str
+    before: Sequence[Plan]
+    actors: Sequence[Actor]
+    faults: int = 1
+    allowed: Sequence[str] = ()
+    allowed_after: Sequence[str] = ()
+    foreign: Sequence[str] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    must_be_whole: bool = False
+    wakes: bool = False
+
+
+@dataclass(frozen=True)
+class Seat:
+    """How far an actor is: the answers it has had, by round, and those of the round it is in."""
+
+    rounds: tuple[Any, ...] = ()
+    answers: tuple[Any, ...] = ()
+    is_over: bool = False
+
+
+@dataclass(frozen=True)
+class Node:
+    """One point of a schedule."""
+
+    depth: int
+    seats: tuple[Seat, ...]
+    now_s: float
+    faults: int
+    book: Book
+    seen: Seen
+    path: tuple[str, ...]
+
+
+@dataclass
+class Report:
+    """What a search found.
+
+    Attributes:
+        schedules: complete schedules carried out.
+        is_whole: every schedule of the scenario was.
+        violations: what was wrong, with the path that led there.
+        moves: how often each kind of step was made.
+    """
+
+    scenario: str
+    schedules: int = 0
+    is_whole: bool = True
+    violations: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    moves: Counter[str] = field(default_factory=Counter)
+
+
+class _EnoughError(Exception):
+    """So many violations are enough."""
+
+
+class Search:
+    """All schedules of one scenario, or as many as the limit allows, in an order drawn from the seed."""
+
+    def __init__(
+        self, world: World, scenario: Scenario, *, seed: int = 0, most: int = 10**9, most_violations: int = 1
+    ) -> None:
+        self.report = Report(scenario.name)
+        self._world = world
+        self._scenario = scenario
+        self._queues = [replace(queue, **scenario.settings) for queue in world.queues]
+        self._draw = random.Random(f"{scenario.name} {seed}")
+        self._most = most
+        self._most_violations = most_violations
+        self._requests: Iterator[str] = iter(())
+        self._judged: dict[Seen, list[str]] = {}
+        self._known_states: dict[Seen, list[State]] = {}
+        self._recovered: dict[tuple[Seen, float], list[str]] = {}
+
+    def run(self) -> Report:
+        """Search."""
+        with (
+            patch.object(cancel, "new_request", self._new_request),
+            patch.object(requeue, "new_request", self._new_request),
+            patch.object(reschedule, "new_request", self._new_request),
+            patch.object(register, "new_request", self._new_request),
+            patch.object(promote, "PROMOTER_LEASE_MS", 86_400_000),  # by Redis's clock: an actor ends it
+        ):
+            try:
+                self._visit(self._begin(), self._most)
+            except _EnoughError:
+                self.report.is_whole = False
+        return self.report
+
+    def _new_request(self) -> str:
+        return next(self._requests)
+
+    def _begin(self) -> Node:
+        self._world.clear()
+        seats = tuple(Seat() for _ in self._scenario.actors)
+        node = Node(0, seats, self._world.now_s, self._scenario.faults, {}, self._world.keep(0), ())
+        for number, plan in enumerate(self._scenario.before):
+            actor, seat = Actor(f"before{number}", plan), Seat()
+            while not seat.is_over:
+                operation, answer = self._next(actor, seat), None
+                if isinstance(operation, Pause):
+                    self._world.now_s += operation.seconds
+                    node = replace(node, now_s=self._world.now_s)
+                else:
+                    node, answer = self._do(node, 0, operation, back_to=-1, keep_as=-1)
+                seat = self._answered(actor, seat, answer)
+        book = {
+            key: replace(told, is_foreign=key.partition("/")[2] in self._scenario.foreign)
+            for key, told in node.book.items()
+        }
+        return replace(node, seen=self._world.keep(0), book=book, depth=0)
+
+    def _visit(self, node: Node, most: int) -> int:
+        """Carry out the schedules that go on from here, `most` of them at the most; answers how many.
+
+        If that is not all, each branch gets its part, so that what is seen is spread over the whole tree.
+        """
+        branches = list(self._branches(node))
+        if not branches:
+            self._end(node)
+            return 1
+        self._draw.shuffle(branches)
+        done = 0
+        for number, branch in enumerate(branches):
+            if done >= most:
+                self.report.is_whole = False
+                break
+            done += branch(math.ceil((most - done) / (len(branches) - number)))
+        return done
+
+    def _branches(self, node: Node) -> Iterator[Callable[[int], int]]:
+        for number, (actor, seat) in enumerate(zip(self._scenario.actors, node.seats, strict=True)):
+            if seat.is_over:
+                continue
+            self._world.now_s = node.now_s
+            operation = self._next(actor, seat)
+            yield partial(self._go, node, number, "")
+            if node.faults == 0 or isinstance(operation, Pause):
+                continue
+            if actor.may_die:
+                yield partial(self._go, node, number, "dies")
+            if actor.may_lose:
+                yield partial(self._go, node, number, "loses the reply")
+                if not operation.is_repeatable:
+                    yield partial(self._go, node, number, "is not heard")
+
+    def _go(self, node: Node, number: int, fault: str, most: int) -> int:
+        """One step of one actor, and everything after it."""
+        actor, seat = self._scenario.actors[number], node.seats[number]
+        self._world.now_s = node.now_s
+        operation = self._next(actor, seat)
+        said = f"{actor.name}: {_named(operation)}" + (f" ({fault})" if fault else "")
+        after = replace(node, path=(*node.path, said), faults=node.faults - bool(fault))
+        answer: Any = None
+        if isinstance(operation, Pause):
+            self._world.now_s += operation.seconds
+            after = replace(after, now_s=self._world.now_s, depth=node.depth)
+            self.report.moves["time"] += 1
+        elif fault == "is not heard":
+            answer = StoreUnavailable("not heard")
+        else:
+            after, answer = self._do(after, actor.queue, operation, back_to=node.depth, keep_as=node.depth + 1)
+        if fault == "loses the reply":
+            # Sent again if that is safe; else the actor knows that it does not know.
+            seat = seat if operation.is_repeatable else self._answered(actor, seat, _lost())
+        elif fault == "dies":
+            seat = replace(seat, is_over=True)
+        else:
+            seat = self._answered(actor, seat, answer)
+        seats = tuple(seat if place == number else other for place, other in enumerate(node.seats))
+        return self._visit(replace(after, seats=seats), most)
+
+    def _do(self, node: Node, queue: int, operation: Operation[Any], *, back_to: int, keep_as: int) -> tuple[Node, Any]:
+        """Carry a request out and hold what it did against the laws; the node after it, and the answer."""
+        reply, seen = self._world.step(operation, back_to=back_to, keep_as=keep_as)
+        self.report.moves[operation.name] += 1
+        answer = _read(operation, reply)
+        before, after = self._states(node.seen), self._states(seen)
+        settings = self._queues[queue]
+        entry = Entry(settings, operation, answer, int(self._world.now_s * 1000), before[queue], after[queue])
+        book, complaints = enter(node.book, entry)
+        found = replace(node, depth=keep_as, book=book, seen=seen)
+        complaints += self._judge(seen, after)
+        for place, state in enumerate(after):
+            complaints += missing(book, state, self._queues[place])
+        self._complain(found, complaints)
+        return found, answer
+
+    def _judge(self, seen: Seen, found: Sequence[State]) -> list[str]:
+        if seen not in self._judged:
+            self._judged[seen] = [law for state in found for law in laws(state, self._scenario.allowed)]
+        return self._judged[seen]
+
+    def _end(self, node: Node) -> None:
+        """The schedule is over: does everything that was accepted come to an end?"""
+        self.report.schedules += 1
+        if self._scenario.wakes:
+            self._complain(node, self._asleep(node))
+        key = (node.seen, node.now_s)
+        if key not in self._recovered:
+            self._world.go_back(node.depth)
+            self._world.now_s = node.now_s
+            self._recovered[key] = self._recover(node)
+        self._complain(node, self._recovered[key])
+
+    def _asleep(self, node: Node) -> list[str]:
+        found = self._states(node.seen)
+        if any("(dies)" in step for step in node.path):
+            return []  # the promoter's tick puts the marker back
+        return [
+            f"jobs of {queue.name} wait, everybody waits, and there is no marker"
+            for queue, state in zip(self._queues, found, strict=True)
+            if state.ids("pending") and "paused" not in state.keys and "wake" not in state.keys
+        ]
+
+    def _recover(self, node: Node) -> list[str]:
+        """A promoter and a worker that live: everything ends, within the laws."""
+        complaints: list[str] = []
+        for place, queue in enumerate(self._queues):
+            at, _ = self._quietly(replace(node, faults=0), place, pause.resume(queue), complaints)
+            for _ in range(_MOST_RECOVERIES):
+                self._world.now_s += 11
+                at, _ = self._quietly(at, place, promote.promote(queue, 1000, "rescuer"), complaints)
+                at = self._round_trips(at, place, reclaim.take_back(queue), complaints)
+                if "schedules" in self._states(at.seen)[place].keys:
+                    at = self._round_trips(at, place, fire_due(queue, DefinitionCache()), complaints)
+                request = f"rescue-{self._world.now_s}"
+                at, claimed = self._quietly(at, place, claim.claim(queue, request, 10, "rescuer"), complaints)
+                for job in claimed.jobs:
+                    at, _ = self._quietly(at, place, settle.settle(queue, [ending("complete", job, queue)]), complaints)
+                state = self._states(at.seen)[place]
+                goes_on = any(slot != "inf" for slot in state.holds("schedules", "zset").values())
+                if not goes_on and not any(state.ids(live) for live in ("delayed", "pending", "processing")):
+                    break
+            else:
+                complaints.append(f"not everything of {queue.name} ended: {state.places()}")
+            complaints += laws(state, self._scenario.allowed_after)
+            complaints += unaccounted(state)
+        return complaints
+
+    def _round_trips(self, node: Node, place: int, trips: Any, complaints: list[str]) -> Node:
+        answers: Any = None
+        try:
+            step = next(trips)
+            for _ in range(_MOST_ROUNDS):
+                answers = []
+                for operation in step:
+                    node, answer = self._quietly(node, place, operation, complaints)
+                    answers.append(answer)
+                step = trips.send(answers)
+        except StopIteration:
+            return node
+        complaints.append(f"in recovery: {step[0].name} goes on and on")
+        return node
+
+    def _quietly(self, node: Node, place: int, operation: Operation[Any], complaints: list[str]) -> tuple[Node, Any]:
+        reply, seen = self._world.step(operation)
+        answer = _read(operation, reply)
+        before, after = self._states(node.seen), self._states(seen)
+        entry = Entry(
+            self._queues[place], operation, answer, int(self._world.now_s * 1000), before[place], after[place]
+        )
+        book, found = enter(node.book, entry)
+        complaints += [f"in recovery: {complaint}" for complaint in found]
+        complaints += [f"in recovery: {line}" for line in missing(book, after[place], self._queues[place])]
+        return replace(node, book=book, seen=seen), answer
+
+    def _complain(self, node: Node, complaints: Sequence[str]) -> None:
+        for complaint in dict.fromkeys(complaints):
+            self.report.violations.append((complaint, node.path))
+        if len(self.report.violations) >= self._most_violations:
+            raise _EnoughError
+
+    def _states(self, seen: Seen) -> list[State]:
+        if seen not in self._known_states:
+            self._known_states[seen] = states(seen, self._queues)
+        return self._known_states[seen]
+
+    def _next(self, actor: Actor, seat: Seat) -> Any:
+        """What an actor that is not over does next. It is begun anew, so it sees the clock as it is now."""
+        round_ = self._round(actor, seat)
+        assert round_ is not None
+        return round_[len(seat.answers)]
+
+    def _answered(self, actor: Actor, seat: Seat, answer: Any) -> Seat:
+        round_ = self._round(actor, seat)
+        assert round_ is not None
+        answers = (*seat.answers, answer)
+        if len(answers) < len(round_):
+            return replace(seat, answers=answers)
+        after = Seat((*seat.rounds, list(answers)))
+        return replace(after, is_over=self._round(actor, after) is None)
+
+    def _round(self, actor: Actor, seat: Seat) -> Sequence[Any] | None:
+        self._requests = (f"{actor.name}-{number}" for number in count())  # begun anew, it gives them the same names
+        trips = actor.plan(self._queues[actor.queue])
+        try:
+            round_: Sequence[Any] = next(trips)
+            for answers in seat.rounds:
+                round_ = trips.send(answers)
+        except (StopIteration, SchedqError):
+            return None
+        return round_
+
+
+def _named(operation: Any) -> str:
+    if isinstance(operation, Pause):
+        return f"{operation.seconds:g} s pass"
+    return operation.name if operation.script is not None else " ".join(map(str, operation.args))
+
+
+def _lost() -> StoreUnavailable:
+    return StoreUnavailable("the reply was lost")
+
+
+def _read(operation: Operation[Any], reply: Any) -> Any:
+    if isinstance(reply, Exception):
+        return redis_errors.translate(reply, operation.name, _ADDRESS.label)
+    try:
+        return operation.read(reply)
+    except SchedqError as error:
+        return error

@@ -1,0 +1,84 @@
+"""The handbook's pages: their blocks of code, and the tables in them that programs write."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from schedq.handbook import FOLDER
+
+FIRST: Final = "first-job.md"
+_FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SAVED: Final = re.compile(r"\b[Ss]ave\b[^.]*\bas\s+`([\w./-]+)`")
+_FRAGMENT: Final = re.compile(r"<!-- fragment: .+ -->\n$")
+
+
+class CodeBlock(NamedTuple):
+    """A fenced block of a page.
+
+    Attributes:
+        path: what the reader is told to save it as; '' if nothing.
+        is_fragment: it does not run as pasted. Its first line says so, `# Fragment…`, or a comment before the block.
+    """
+
+    language: str
+    code: str
+    path: str
+    is_fragment: bool
+
+
+def all_blocks(text: str) -> list[CodeBlock]:
+    """The fenced blocks of a page."""
+    found, end = [], 0
+    for fence in _FENCE.finditer(text):
+        before = text[end : fence.start()]
+        saved = _SAVED.search(before.rstrip().rpartition("\n\n")[2])
+        path = saved[1] if saved else ""
+        is_fragment = fence[2].startswith("# Fragment") or _FRAGMENT.search(before) is not None
+        found.append(CodeBlock(fence[1], fence[2], path, is_fragment))
+        end = fence.end()
+    return found
+
+
+def blocks(text: str, language: str) -> list[CodeBlock]:
+    """Those of a language that run as pasted."""
+    return [block for block in all_blocks(text) if block.language == language and not block.is_fragment]
+
+
+def goes_on_from_first_job(text: str) -> bool:
+    """Whether its blocks run next to the `app.py` of the page about the first job."""
+    return "next to the `app.py` of [The first job]" in " ".join(text.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Lines of a page between `<!-- name -->` and `<!-- /name -->`, which a program writes and a test compares.
+
+    Attributes:
+        page: file name.
+        name: what the marks say.
+    """
+
+    page: str
+    name: str
+
+    def read(self) -> str:
+        """What the page says now.
+
+        Raises:
+            ValueError: the page lacks a mark.
+        """
+        return self._parts()[1]
+
+    def write(self, text: str) -> None:
+        """Replace it."""
+        before, _, after = self._parts()
+        (FOLDER / self.page).write_text(before + text + after)
+
+    def _parts(self) -> tuple[str, str, str]:
+        text = (FOLDER / self.page).read_text()
+        begin, end = f"<!-- {self.name} -->\n", f"<!-- /{self.name} -->"
+        start = text.index(begin) + len(begin)
+        stop = text.index(end, start)
+        return text[:start], text[start:stop], text[stop:]

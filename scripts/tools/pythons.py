@@ -1,0 +1,143 @@
+"""Run the quick part of the suite on each Python that this machine has, from the oldest that schedq supports on.
+
+    scripts/test --pythons all|VERSION[,VERSION...] [pytest's arguments]
+
+The quick part is everything without processes, browsers and topologies, as tests/conftest.py marks them, and without
+tests/tools, which is about scripts/. Each Python has an environment of its own,
+.venv-VERSION, made once. The exit code is 0 if all tests passed on all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+OLDEST = (3, 11)
+QUICK = ("-m", "not processes and not topologies and not browser", "--ignore=tests/tools")
+_ASK = "import sys, platform; print(platform.python_implementation(), *sys.version_info[:3], sys.version_info[3])"
+
+
+@dataclass(frozen=True, slots=True)
+class Python:
+    """An interpreter.
+
+    Attributes:
+        version: three numbers, such as 3.12.1.
+        path: what starts it.
+    """
+
+    version: str
+    path: Path
+
+    @property
+    def folder(self) -> Path:
+        """Its environment."""
+        return ROOT / f".venv-{self.version}"
+
+
+def main(arguments: list[str]) -> int:
+    """Run, print how each did, and return the exit code."""
+    found = pythons()
+    wanted, rest = read(arguments)
+    chosen = [python for python in found if not wanted or any(fits(python.version, name) for name in wanted)]
+    missing = [name for name in wanted if not any(fits(python.version, name) for python in found)]
+    if missing or not chosen:
+        there = ", ".join(python.version for python in found) or "none"
+        print(f"scripts/test: no Python {', '.join(missing) or 'at all'}; there are: {there}", file=sys.stderr)
+        return 2
+    said = []
+    code = 0
+    for python in chosen:
+        began = time.monotonic()
+        print(f"\n== Python {python.version} ({python.path})", flush=True)
+        result = run(python, rest)
+        code = code or result
+        said.append(
+            f"Python {python.version:<8} {'passed' if not result else f'exit code {result}':<14}"
+            f"{time.monotonic() - began:5.0f} s"
+        )
+    print("", *said, sep="\n", flush=True)
+    return code
+
+
+def read(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The versions that are wanted, none for all; and what is pytest's."""
+    rest = list(arguments)
+    at = next(n for n, argument in enumerate(rest) if argument.partition("=")[0] == "--pythons")
+    _, mark, value = rest.pop(at).partition("=")
+    if not mark:
+        value = rest.pop(at) if at < len(rest) else ""
+    return [] if value == "all" else value.split(","), rest
+
+
+def fits(version: str, name: str) -> bool:
+    """Whether 3.12.1 is meant by 3.12, or by 3.12.1."""
+    return f"{version}.".startswith(f"{name}.")
+
+
+def pythons() -> list[Python]:
+    """One interpreter per version, oldest first: on PATH, in pyenv, in the system's folders."""
+    found: dict[str, Python] = {}
+    for path in candidates():
+        if version := supported(path):
+            found.setdefault(version, Python(version, path))
+    return sorted(found.values(), key=lambda python: [int(part) for part in python.version.split(".")])
+
+
+def candidates() -> Iterator[Path]:
+    """Programs that may be a Python; each is asked what it is."""
+    names = re.compile(r"python3(\.\d+)?")
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    yield from sorted(pyenv.glob("versions/*/bin/python3"))
+    for folder in [*os.environ.get("PATH", "").split(os.pathsep), "/usr/bin", "/usr/local/bin"]:
+        if folder and Path(folder).is_dir() and not Path(folder).is_relative_to(ROOT):
+            yield from sorted(path for path in Path(folder).glob("python3*") if names.fullmatch(path.name))
+
+
+def supported(path: Path) -> str:
+    """Its version, or '' if it does not run, is none that schedq supports, or is an environment's."""
+    try:
+        done = subprocess.run([str(path), "-I", "-c", _ASK], capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""  # the shim of a version that is not installed, for one
+    name, major, minor, micro, level = done.stdout.split()
+    good = name == "CPython" and (int(major), int(minor)) >= OLDEST and level == "final"
+    return f"{major}.{minor}.{micro}" if good else ""
+
+
+def run(python: Python, arguments: list[str]) -> int:
+    """The quick part on one; pytest's exit code."""
+    prepared = prepare(python)
+    if prepared:
+        return prepared
+    command = [str(python.folder / "bin" / "python"), "-m", "pytest", "-q", "-n", "6", *QUICK]
+    shared = ["--dist", "loadfile", "--no-loadscope-reorder", "-o", f"cache_dir={python.folder / 'pytest'}"]
+    return subprocess.run([*command, *shared, *arguments], cwd=ROOT, check=False).returncode
+
+
+def prepare(python: Python) -> int:
+    """Make its environment, unless it is there for this pyproject.toml; the exit code of what failed."""
+    made_for = python.folder / "made-for"
+    wanted = f"{python.path}\n{(ROOT / 'pyproject.toml').read_text()}"
+    if made_for.exists() and made_for.read_text() == wanted:
+        return 0
+    shutil.rmtree(python.folder, ignore_errors=True)
+    pip = [str(python.folder / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
+    for command in ([str(python.path), "-m", "venv", str(python.folder)], [*pip, "install", "--editable", ".[dev]"]):
+        done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            return done.returncode
+    made_for.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

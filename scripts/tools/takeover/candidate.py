@@ -1,0 +1,94 @@
+"""Real processes that could hold the promoter lease, forked from one that has imported all: 80 start in a moment.
+
+`python -m scripts.tools.takeover.candidate` reads a line per process: `worker`, `bystander` (a worker with
+--no-promoter) or `promoter`, and the Unix time at which it is to begin; it answers with the process's pid. All end
+with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Final
+
+from schedq import Queue
+from schedq.background import promoter
+from schedq.worker import Worker
+from schedq.worker.process import run_promoters, run_worker
+
+NAME: Final = "takeover"
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def _queue() -> Queue:
+    queue = Queue(NAME)  # SCHEDQ_REDIS_URL says where
+
+    @queue.task
+    async def nothing() -> None:
+        pass
+
+    return queue
+
+
+def _be(part: str) -> None:
+    """What a `schedq worker` or `schedq promoter` does; its place in the lease tells its pid."""
+    promoter.new_request = lambda: f"pid-{os.getpid()}"  # type: ignore[attr-defined]
+    logging.disable()
+    if part == "promoter":
+        asyncio.run(run_promoters([_queue()]))
+    else:
+
+        async def work() -> None:
+            await run_worker(Worker([_queue()], promotes=part == "worker"))
+
+        asyncio.run(work())
+
+
+def _serve() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            part, at = line.split()
+            time.sleep(max(0.0, float(at) - time.time()))
+            _be(part)
+            os._exit(0)
+        print(pid, flush=True)
+
+
+class Nursery:
+    """Starts candidates of one queue."""
+
+    def __init__(self, url: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "scripts.tools.takeover.candidate"],
+            env=os.environ | {"SCHEDQ_REDIS_URL": url},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, part: str, at: float = 0.0) -> int:
+        """One more process, which begins at that Unix time, or at once; its pid."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{part} {at}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End it, and all that it has started."""
+        self._process.kill()
+        self._process.communicate()
+
+
+if __name__ == "__main__":
+    _serve()

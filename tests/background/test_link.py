@@ -1,0 +1,242 @@
+"""Connections that wait for Redis as long as it takes, and what they say meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from schedq import UsageError
+from schedq.background.reconnecting_client import Availability, LogThrottle, ReconnectingClient, run_forever
+from schedq.errors import Conflict
+from schedq.inspect import stats
+from schedq.transitions import claim
+from tests.conftest import MakeQueue
+from tests.servers import Server
+from tests.worker.conftest import Logs
+from tests.worker.crew import Crew, asked, broken_laws
+
+
+def test_an_outage_is_said_once_however_many_notice_it(logs: Logs) -> None:
+    outage = Availability("redis://here")
+
+    outage.lost("pump", ConnectionError("reset"))
+    outage.lost("waker", ConnectionError("refused"))
+    outage.lost("pump", ConnectionError("refused"))
+    outage.back("pump")
+    assert (outage.losses, len(logs())) == (1, 1)
+    outage.back("waker")
+    outage.back("waker")
+    outage.back("promoter")
+
+    assert outage.losses == 1
+    assert [line.split("(")[0] for line in logs()] == [
+        "WARNING redis://here: lost ",
+        "WARNING redis://here: back after 0.0 s",
+    ]
+
+
+def test_who_has_gone_does_not_keep_an_outage_up(logs: Logs) -> None:
+    outage = Availability("redis://here")
+    outage.lost("pump", ConnectionError())
+    outage.forget("pump")
+
+    outage.lost("waker", TimeoutError())
+
+    assert outage.losses == 2
+    assert "no answer in time" in logs()[1]
+
+
+def test_who_asks_nothing_does_not_keep_an_outage_up(logs: Logs) -> None:
+    outage = Availability("redis://here")
+    outage.lost("waker", ConnectionError())
+
+    outage.back("pump")
+    assert outage.lost_for_s > 0  # the waker asks again, and has no answer
+    outage.rest("waker")
+
+    assert outage.lost_for_s == 0
+    assert [line.split("(")[0] for line in logs()] == [
+        "WARNING redis://here: lost ",
+        "WARNING redis://here: back after 0.0 s",
+    ]
+    outage.lost("pump", ConnectionError())
+    assert outage.losses == 2
+
+
+def test_an_outage_that_nobody_asks_about_lasts_until_somebody_is_answered(logs: Logs) -> None:
+    outage = Availability("redis://here")
+    outage.lost("waker", ConnectionError())
+    outage.back("pump")
+    outage.lost("pump", ConnectionError())
+
+    outage.rest("waker")
+    outage.rest("pump")
+    outage.lost("promoter", ConnectionError())
+    assert (outage.lost_for_s > 0, outage.losses) == (True, 1)
+    outage.rest("promoter")
+    assert outage.lost_for_s > 0
+    outage.back("heartbeat")
+
+    assert outage.lost_for_s == 0
+    assert len(logs()) == 2
+
+
+def test_a_request_that_is_cancelled_while_redis_is_away_does_not_keep_the_outage_up(make_queue: MakeQueue) -> None:
+    with Server() as server:
+        queue = make_queue(at=server)
+        server.kill()
+
+        async def main() -> tuple[bool, float]:
+            outage = Availability("here")
+            link, other = ReconnectingClient(queue.queue, outage), ReconnectingClient(queue.queue, outage)
+            for asking in (link.ask(stats.stats(queue.settings)), link.connect(lambda: None)):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(asking, 0.1)
+            was_lost = outage.lost_for_s > 0
+            await asyncio.to_thread(server.start)
+            await other.ask(stats.stats(queue.settings))
+            found = was_lost, outage.lost_for_s
+            await link.aclose()
+            await other.aclose()
+            return found
+
+        assert asyncio.run(asyncio.wait_for(main(), 10)) == (True, 0)
+
+
+def test_two_complaints_that_alternate_are_said_once_each(logs: Logs) -> None:
+    complaint = LogThrottle()
+
+    for _ in range(50):
+        complaint.log("claim", Conflict("bad"))
+        complaint.log("ends", Conflict("bad"))
+
+    assert logs() == ["ERROR claim: bad", "ERROR ends: bad"]
+
+
+def test_complaints_that_are_never_the_same_are_no_flood(logs: Logs) -> None:
+    complaint = LogThrottle()
+
+    for number in range(500):
+        complaint.log("claim", Conflict(f"bad {number}"))
+
+    assert len(logs()) == 20
+
+
+def test_a_refused_step_is_tried_again_and_a_usage_error_ends_it(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("schedq.background.reconnecting_client.REFUSED_S", 0.01)
+    answers: Iterator[float | Exception] = iter([Conflict("bad"), Conflict("bad"), 0.0, UsageError("password")])
+
+    async def step() -> float:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with pytest.raises(UsageError, match="password"):
+        asyncio.run(run_forever("looking", step))
+    assert logs() == ["ERROR looking: bad"]
+
+
+def test_a_link_waits_until_redis_is_there(make_queue: MakeQueue) -> None:
+    with Server() as server:
+        queue = make_queue(at=server)
+        server.kill()
+
+        async def main() -> int:
+            link = ReconnectingClient(queue.queue, Availability("here"))
+            asking = asyncio.create_task(link.ask(stats.stats(queue.settings)))
+            await asyncio.sleep(0.2)
+            assert not asking.done()
+            await asyncio.to_thread(server.start)
+            found = await asking
+            await link.aclose()
+            return found["pending_depth"]
+
+        assert asyncio.run(asyncio.wait_for(main(), 10)) == 0
+
+
+def test_a_connection_of_a_worker_that_was_let_in_bears_eviction_that_is_switched_on(make_queue: MakeQueue) -> None:
+    with Server() as server:
+        queue, other = make_queue(at=server), make_queue(at=server)
+
+        async def main() -> tuple[int, bool]:
+            outage = Availability("here")
+            first, second = ReconnectingClient(queue.queue, outage), ReconnectingClient(queue.queue, outage)
+            of_another = ReconnectingClient(other.queue, outage)
+            await first.ask(stats.stats(queue.settings))
+            queue.redis.config_set("maxmemory-policy", "allkeys-lru")
+            found = await second.ask(stats.stats(queue.settings))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(of_another.connect(lambda: None), 0.2)
+            for each in (first, second, of_another):
+                await each.aclose()
+            return found["pending_depth"], of_another.is_connected
+
+        assert asyncio.run(asyncio.wait_for(main(), 10)) == (0, False)
+
+
+def test_a_claim_that_was_not_answered_is_not_sent_again(make_queue: MakeQueue) -> None:
+    with Server() as server:
+        queue = make_queue(at=server)
+        queue.enqueue({})
+
+        async def main() -> list[object]:
+            link, failures = ReconnectingClient(queue.queue, Availability("here")), Counter[str]()
+            await link.ask(stats.stats(queue.settings))
+            server.kill()
+            found = await link.execute([claim.claim(queue.settings, "r")], lambda: failures.update(["once"]))
+            await link.aclose()
+            return [*found, failures["once"]]
+
+        error, failures = asyncio.run(asyncio.wait_for(main(), 10))
+
+    assert "does not answer" in str(error)
+    assert failures == 1
+
+
+def test_a_server_that_was_demoted_is_waited_for_without_a_flood(make_queue: MakeQueue, crew: Crew, logs: Logs) -> None:
+    with Server(topology="single") as server:
+        queue = make_queue(at=server)
+        queue.task(name="ok")(lambda: "ok")
+        crew.start(queue)
+        job_id = queue.enqueue({"task": "ok"})
+        assert queue.result(job_id, 60) == "ok"
+
+        with server.client() as client:
+            client.execute_command("REPLICAOF", "127.0.0.1", "1")
+            with server.requests() as requests:
+                time.sleep(1.5)
+            assert len(asked(requests, queue)) < 40
+            client.execute_command("REPLICAOF", "NO", "ONE")
+        assert queue.result(queue.enqueue({"task": "ok"}), 5) == "ok"
+        assert crew.all_are_working
+        crew.end()
+        assert broken_laws(queue) == {}
+
+    assert 1 <= len([line for line in logs() if "does not serve" in line]) <= 3
+    assert len(logs()) < 15
+
+
+def test_losses_and_returns_that_several_threads_notice_at_once_are_said_in_turn(logs: Logs) -> None:
+    outage = Availability("redis://here")
+
+    def notice(who: int) -> None:
+        for _ in range(200):
+            outage.lost(who, ConnectionError())
+            outage.back(who)
+
+    threads = [threading.Thread(target=notice, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    words = [line.split()[2] for line in logs()]
+    assert words == ["lost", "back"] * outage.losses
+    assert outage.lost_for_s == 0

@@ -1,0 +1,276 @@
+"""The sleeper: who of them wakes, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, TypeVar
+
+import pytest
+
+from schedq import NewJob
+from schedq.background.promoter import Promoter
+from schedq.background.reconnecting_client import Availability, ReconnectingClient
+from schedq.model import settings
+from schedq.transitions import Operation, promote
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.waiting import until
+from tests.worker.crew import Crew, Post, asked
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def times(queue: Handle) -> list[float]:
+    """When jobs of the task `note` ran."""
+    found: list[float] = []
+    queue.task(name="note")(lambda: found.append(time.time()))
+    return found
+
+
+def holds(queue: Handle, post: Post) -> bool:
+    """Whether this worker's promoter is the one."""
+    queue_workers = post.worker._queue_workers  # none yet, just after its start
+    promoter = queue_workers[0].promoter if queue_workers else None
+    return promoter is not None and bool(queue.redis.get(queue.keys.promoter) == promoter.id)
+
+
+def foreign_job(queue: Handle, job_id: str) -> None:
+    """Store a job as another program does, without saying where it waits."""
+    queue.redis.hset(queue.keys.job(job_id), mapping={"id": job_id, "payload": '{"task":"note"}'})
+    queue.redis.hincrby(queue.keys.stats, "enqueued_total", 1)
+
+
+def test_an_earlier_job_cuts_the_sleep(queue: Handle, crew: Crew, times: list[float]) -> None:
+    post = crew.start(queue)
+    until(lambda: holds(queue, post))
+    began = time.time()
+    for delay in (30, 0.8, 0.5, 0.3):
+        queue.enqueue({"task": "note"}, delay=delay)
+
+    until(lambda: len(times) == 3)
+
+    for ran, delay in zip(times, (0.3, 0.5, 0.8), strict=True):
+        assert delay - 0.02 < ran - began < delay + 5
+
+
+@pytest.mark.usefixtures("rare_looks")
+@pytest.mark.parametrize("earliest", [0, 200, 449])
+def test_the_earliest_of_many_jobs_cuts_the_sleep_wherever_it_stands(
+    queue: Handle, crew: Crew, times: list[float], earliest: int
+) -> None:
+    post = crew.start(queue)
+    until(lambda: holds(queue, post))
+
+    delays = [0.2 if n == earliest else 60 for n in range(450)]
+    queue.enqueue_many([NewJob({"task": "note"}, delay=delay) for delay in delays])
+    began = time.time()
+
+    until(lambda: times)
+    assert times[0] - began < 5
+
+
+def test_a_foreign_job_that_comes_with_the_wake_marker_cuts_the_sleep(
+    queue: Handle, crew: Crew, times: list[float]
+) -> None:
+    post = crew.start(queue)
+    until(lambda: holds(queue, post))
+
+    late = [late_s(queue, times, f"theirs-{number}") for number in range(4)]
+
+    assert all(-0.02 < seconds < 5 for seconds in late), late
+
+
+def late_s(queue: Handle, times: list[float], job_id: str) -> float:
+    """How much too late a job ran that another program scheduled, and set the marker."""
+    ran, due = len(times), time.time() + 0.1
+    foreign_job(queue, job_id)
+    queue.redis.zadd(queue.keys.delayed, {job_id: int(due * 1000)})
+    queue.redis.zadd(queue.keys.wake, {"1": 0})
+    until(lambda: len(times) > ran)
+    return times[-1] - due
+
+
+def test_what_is_announced_while_it_looks_is_not_missed(make_queue: MakeQueue) -> None:
+    queue = make_queue()
+    second_ms = 0
+
+    class Late(ReconnectingClient):
+        """A job and its announcement come just before the answer that does not know of them."""
+
+        async def ask(self, operation: Operation[T]) -> T:
+            nonlocal second_ms
+            answer = await super().ask(operation)
+            if isinstance(answer, promote.Promotion) and answer.moved and not second_ms:
+                second_ms = answer.now_ms + 200
+                foreign_job(queue, "second")
+                queue.redis.zadd(queue.keys.delayed, {"second": second_ms})
+                promoter._hear(str(second_ms))
+            return answer
+
+    async def main() -> None:
+        task = asyncio.create_task(promoter.run())
+        while len(queue.places().get("pending", ())) < 2:
+            await asyncio.sleep(0.01)
+        late_ms.append(time.time() * 1000 - second_ms)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await link.aclose()
+
+    queue.enqueue({}, delay=0.3)
+    late_ms: list[float] = []
+    link = Late(queue.queue, Availability("here"))
+    promoter = Promoter(queue.queue, link)
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+    assert 0 <= late_ms[0] < 5000
+
+
+def test_a_job_that_another_program_scheduled_is_noticed_within_a_second(
+    queue: Handle, crew: Crew, times: list[float]
+) -> None:
+    post = crew.start(queue)
+    until(lambda: holds(queue, post))
+    foreign_job(queue, "theirs")
+    came = time.time()
+    queue.redis.zadd(queue.keys.delayed, {"theirs": int(came * 1000)})
+
+    until(lambda: times)
+    assert times[0] - came < 5  # an idle worker blocks for ten
+
+
+def test_a_job_that_another_program_pushed_is_noticed_within_a_second(
+    queue: Handle, crew: Crew, times: list[float]
+) -> None:
+    post = crew.start(queue)
+    until(lambda: holds(queue, post))
+    foreign_job(queue, "theirs")
+    came = time.time()
+    queue.redis.lpush(queue.keys.pending, "theirs")
+
+    until(lambda: times)
+    assert times[0] - came < 5  # an idle worker blocks for ten
+
+
+def test_one_of_several_promotes(queue: Handle, crew: Crew, times: list[float]) -> None:
+    posts = [crew.start(queue) for _ in range(3)]
+    until(lambda: any(holds(queue, post) for post in posts))
+    first = [holds(queue, post) for post in posts]
+    time.sleep(1.2)
+
+    assert [holds(queue, post) for post in posts] == first
+    listening = [one for one in queue.redis.client_list() if one["name"] == f"schedq-{queue.name}-due"]
+    assert len(listening) == 1
+
+
+def test_another_takes_over_when_the_holder_has_vanished(queue: Handle, crew: Crew, times: list[float]) -> None:
+    queue.redis.set(queue.keys.promoter, "vanished", px=600)
+    post = crew.start(queue)
+    queue.enqueue({"task": "note"}, delay=0.1)
+
+    until(lambda: holds(queue, post))
+    until(lambda: times)
+
+
+def test_another_takes_over_when_the_holder_leaves_in_order(queue: Handle, crew: Crew, times: list[float]) -> None:
+    first = crew.start(queue)
+    until(lambda: holds(queue, first))
+    second = crew.start(queue)
+    until(lambda: queue.redis.zcard(queue.keys.workers) == 2)
+
+    first.stop()
+    first.join()
+
+    assert queue.redis.get(queue.keys.promoter) is None
+    until(lambda: holds(queue, second))
+
+
+@pytest.fixture
+def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promoter leases of a minute: one that lasts longer than any is given does not count."""
+    monkeypatch.setattr(promote, "PROMOTER_LEASE_MS", 60_000)
+
+
+@pytest.mark.usefixtures("long_leases")
+def test_a_holder_that_lost_its_lease_stands_by(queue: Handle, crew: Crew, times: list[float]) -> None:
+    post = crew.start(queue)
+    until(lambda: holds(queue, post))
+    promoter: Any = post.worker._queue_workers[0].promoter
+    until(lambda: promoter.is_leader)
+
+    queue.redis.set(queue.keys.promoter, "another", px=60_000)
+
+    until(lambda: not promoter.is_leader)
+    assert queue.redis.get(queue.keys.promoter) == "another"
+    until(lambda: not [one for one in queue.redis.client_list() if one["name"] == f"schedq-{queue.name}-due"])
+
+
+@pytest.mark.usefixtures("long_leases")
+def test_a_worker_that_hears_of_a_vacant_place_takes_it_at_once(
+    queue: Handle, crew: Crew, times: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = int(time.time() * 1000)
+    places = {"first": "a", "first_until_ms": now_ms + 3000, "second": "b", "second_until_ms": now_ms + 3000}
+    queue.redis.set(queue.keys.promoter, "another", px=60_000)
+    queue.redis.hset(queue.keys.standbys, mapping=places)
+    queue.redis.pexpire(queue.keys.standbys, 60_000)
+    monkeypatch.setattr(settings, "HEARTBEAT_S", 0.05)
+    post = crew.start(queue)
+    until(lambda: post.worker._queue_workers)
+    promoter: Any = post.worker._queue_workers[0].promoter
+    until(lambda: promoter.part is promote.Part.RESERVE)  # it would look again in ten seconds
+
+    queue.redis.hdel(queue.keys.standbys, "first", "second")
+    until(lambda: promoter.part is promote.Part.FIRST, within=5)
+    queue.redis.delete(queue.keys.promoter)
+    until(lambda: holds(queue, post), within=5)
+
+
+def test_when_all_that_have_a_part_go_at_once_a_reserve_takes_over(
+    queue: Handle, crew: Crew, times: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "HEARTBEAT_S", 0.05)
+    posts = [crew.start(queue) for _ in range(4)]
+    until(lambda: all(post.worker._queue_workers for post in posts))
+    promoters: list[Any] = [post.worker._queue_workers[0].promoter for post in posts]
+    until(lambda: sorted(promoter.part for promoter in promoters) == [1, 2, 3, 4])
+    parts = [promoter.part for promoter in promoters]
+    reserve = posts[parts.index(promote.Part.RESERVE)]
+    began = time.monotonic()
+
+    for post in posts:
+        if post is not reserve:
+            post.stop()
+
+    until(lambda: holds(queue, reserve))
+    assert time.monotonic() - began < 5  # its turn comes after ten seconds
+
+
+def test_a_worker_without_a_promoter_never_promotes(queue: Handle, crew: Crew, times: list[float]) -> None:
+    with queue.server.requests() as requests:
+        crew.start(queue, promotes=False)
+        queue.result(queue.enqueue({"task": "note"}), 5)
+
+    assert not asked(requests, queue, "promote")
+    assert asked(requests, queue, "claim")
+
+
+@pytest.mark.usefixtures("rare_looks")
+def test_many_due_jobs_come_in_batches_one_after_the_other(queue: Handle) -> None:
+    async def main() -> None:
+        task = asyncio.create_task(promoter.run())
+        while "delayed" in queue.places():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await link.aclose()
+
+    queue.enqueue_many([{}] * 1000, delay=0.2)
+    link = ReconnectingClient(queue.queue, Availability("here"))
+    promoter = Promoter(queue.queue, link)
+    began = time.monotonic()
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+    assert len(queue.places()["pending"]) == 1000
+    assert time.monotonic() - began < 40

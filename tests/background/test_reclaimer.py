@@ -1,0 +1,417 @@
+"""Taking back what dead workers held, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from schedq.background.reclaimer import Reclaimer, Retention
+from schedq.background.reconnecting_client import Availability, ReconnectingClient
+from schedq.model.times import monotonic
+from schedq.transitions import promote, reclaim
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.waiting import until
+from tests.worker.conftest import Logs
+from tests.worker.crew import Crew, asked
+
+RENEWAL_S = 1.0
+LATE_S = 0.25
+Steps = Callable[[Reclaimer, Availability], Awaitable[None]]
+
+
+@pytest.fixture
+def queue(make_queue: MakeQueue) -> Handle:
+    """A queue whose renewals are a second apart: no pause of the machine passes for trouble."""
+    return make_queue(visibility_ms=3000)
+
+
+def step(queue: Handle, steps: Steps) -> None:
+    """Drive a reclaimer of a queue by hand."""
+
+    async def main() -> None:
+        outage = Availability("here")
+        link = ReconnectingClient(queue.queue, outage)
+        try:
+            await steps(Reclaimer(queue.settings, link), outage)
+        finally:
+            await link.aclose()
+
+    asyncio.run(main())
+
+
+def seen(**found: Any) -> promote.Promotion:
+    """What a promoter learned: a lease has ended, unless it is said otherwise."""
+    now_ms = int(time.time() * 1000)
+    plain = promote.Promotion(
+        is_leader=True,
+        now_ms=now_ms,
+        moved=0,
+        has_more=False,
+        next_due_ms=None,
+        first_lease_end_ms=now_ms,
+        unleased=0,
+        workers=1,
+        next_slot_ms=None,
+    )
+    return replace(plain, **found)
+
+
+def lost_job(queue: Handle, **options: Any) -> str:
+    """A job whose worker is dead and whose lease has ended."""
+    job_id: str = queue.enqueue({"task": "ok"}, **options)
+    assert queue.claim(timeout_ms=0)
+    queue.redis.zadd(queue.keys.leases, {job_id: 1})
+    return job_id
+
+
+async def rest(wait: float | None) -> None:
+    """Wait as long as a reclaimer rests, which has said so."""
+    assert wait is not None
+    assert 0 < wait <= RENEWAL_S
+    await asyncio.sleep(RENEWAL_S + LATE_S)
+
+
+def test_it_rests_until_those_who_live_must_have_renewed_after_its_start(
+    queue: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = lost_job(queue)
+    began = monotonic()
+    passed = 0.0
+    monkeypatch.setattr("schedq.background.reclaimer.monotonic", lambda: began + passed)
+
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        nonlocal passed
+        waits = []
+        for passed in (0.0, 0.2, RENEWAL_S, RENEWAL_S + LATE_S - 0.01):  # noqa: B007 - what the clock shows
+            waits.append(await reclaimer.look(seen()))
+        assert queue.places() == {"processing": [job_id]}
+        assert waits == pytest.approx([RENEWAL_S, RENEWAL_S, LATE_S, 0.01])
+        passed = RENEWAL_S + LATE_S
+        assert await reclaimer.look(seen()) == 0.0
+
+    step(queue, steps)
+
+    assert queue.places() == {"pending": [job_id]}
+
+
+def test_a_job_that_fails_for_good_by_its_lease_is_an_error_in_the_log(
+    queue: Handle, logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again, last = lost_job(queue), lost_job(queue, max_attempts=1)
+    began, passed = monotonic(), 0.0
+    monkeypatch.setattr("schedq.background.reclaimer.monotonic", lambda: began + passed)
+
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        nonlocal passed
+        passed = RENEWAL_S + LATE_S
+        await reclaimer.look(seen())
+
+    step(queue, steps)
+
+    assert queue.places() == {"pending": [again], "failed": [last]}
+    assert sorted(logs()) == [
+        f"ERROR job {last}: lease ended and no attempt is left, failed for good",
+        f"WARNING job {again}: lease ended, taken back",
+    ]
+
+
+@pytest.mark.parametrize("trouble", ["lost", "slow", "late", "unwatched", "clock ahead", "clock back"])
+def test_it_rests_again_after_trouble(queue: Handle, logs: Logs, trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        await rest(await reclaimer.look(seen()))
+        reclaimer.notice(seen().now_ms, monotonic())
+        job_id = lost_job(queue)
+        if trouble == "lost":
+            outage.lost("somebody", ConnectionError())
+            outage.back("somebody")
+            reclaimer.notice(seen().now_ms, monotonic())
+        elif trouble == "late":
+            # As when the process stood still for most of a lease, and its renewals with it.
+            reclaimer.notice(seen().now_ms, monotonic(), late_s=2 * RENEWAL_S)
+        elif trouble == "unwatched":
+            # As by one that stood by and takes over: meanwhile the clock may have stepped back and ahead again.
+            monkeypatch.setattr("schedq.background.reclaimer.monotonic", lambda: monotonic() + 4)
+            reclaimer.notice(seen().now_ms + 4000, monotonic() + 4)
+        elif trouble == "slow":
+            # Shown long before the answer was read, as when a handler blocks the loop: that is no jump.
+            reclaimer.notice(seen().now_ms - 1500, monotonic() - 1.6)
+            reclaimer.notice(seen().now_ms, monotonic())
+        else:
+            reclaimer.notice(seen().now_ms + (3_600_000 if trouble == "clock ahead" else -3_600_000), monotonic())
+        wait = await reclaimer.look(seen())
+        assert queue.places() == {"processing": [job_id]}
+        await rest(wait)
+        await reclaimer.look(seen())
+        assert queue.places() == {"pending": [job_id]}
+
+    step(queue, steps)
+
+    assert bool([line for line in logs() if "clock jumped by" in line]) == trouble.startswith("clock")
+
+
+@pytest.mark.parametrize("step_s", [3600, -3600])
+def test_each_process_says_once_that_the_clock_has_stepped(
+    queue: Handle, logs: Logs, monkeypatch: pytest.MonkeyPatch, step_s: int
+) -> None:
+    now = monotonic()
+    monkeypatch.setattr("schedq.background.reclaimer.monotonic", lambda: now)
+
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        nonlocal now
+        for second in range(60):
+            now += 1
+            reclaimer.notice(1_800_000_000_000 + second * 1000 + (step_s * 1000 if second >= 20 else 0), now)
+
+    for process in (1, 2):
+        step(queue, steps)
+        said = [line for line in logs() if "jumped" in line]
+        assert said == [f"WARNING queue {queue.settings.name}: Redis's clock jumped by {step_s:+.1f} s"] * process
+
+
+class Standing:
+    """A reclaimer whose process stands still again and again, on a clock of its own."""
+
+    def __init__(self, reclaimer: Reclaimer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = monotonic() + 3600  # it has begun long ago
+        self._reclaimer = reclaimer
+        monkeypatch.setattr("schedq.background.reclaimer.monotonic", lambda: self.now)
+        reclaimer.notice(self._now_ms, self.now)
+
+    @property
+    def _now_ms(self) -> int:
+        return int((self.now + 1_800_000_000) * 1000)
+
+    async def look(self, after_s: float, late_s: float = 0.0) -> float | None:
+        """Look so long after the last time, of which so much was not planned."""
+        self.now += after_s
+        self._reclaimer.notice(self._now_ms, self.now, late_s)
+        return await self._reclaimer.look(seen())
+
+
+@pytest.mark.parametrize("planned_s", [0.02, 0.5, 1.0])
+def test_one_that_stands_still_again_and_again_rests_no_longer_than_once_between_two_sweeps(
+    queue: Handle, monkeypatch: pytest.MonkeyPatch, planned_s: float
+) -> None:
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        standing = Standing(reclaimer, monkeypatch)
+        for _ in range(3):
+            job_id = lost_job(queue)
+            looks = 0
+            while queue.places() != {"pending": [job_id]}:
+                await standing.look(planned_s + 2.7, late_s=2.7)
+                looks += 1
+                assert looks <= 2
+            queue.purge()
+
+    step(queue, steps)
+
+
+def test_after_standing_still_once_it_rests_until_those_beside_it_have_renewed(
+    make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = make_queue(visibility_ms=30_000)
+
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        standing = Standing(reclaimer, monkeypatch)
+        job_id = lost_job(queue)
+        assert await standing.look(9.0, late_s=8.0) == pytest.approx(3.0)  # not the 12 s of a renewal interval
+        assert queue.places() == {"processing": [job_id]}
+        await standing.look(3.0)
+        assert queue.places() == {"pending": [job_id]}
+
+    step(queue, steps)
+
+
+def test_after_standing_still_for_longer_than_a_lease_it_rests_for_a_renewal_interval(
+    make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = make_queue(visibility_ms=30_000)
+
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        standing = Standing(reclaimer, monkeypatch)
+        job_id = lost_job(queue)
+        assert await standing.look(41.0, late_s=40.0) == pytest.approx(10.0)
+        for _ in range(11):
+            await standing.look(1.0)
+        assert queue.places() == {"processing": [job_id]}
+        await standing.look(1.0)
+        assert queue.places() == {"pending": [job_id]}
+
+    step(queue, steps)
+
+
+def test_one_that_stood_still_while_it_stood_by_rests_when_it_does_so_as_the_holder(
+    queue: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        standing = Standing(reclaimer, monkeypatch)
+        reclaimer.notice(standing._now_ms, standing.now, 2.7)
+        for _ in range(10):
+            standing.now += 1
+            reclaimer.notice(standing._now_ms, standing.now)
+        job_id = lost_job(queue)
+        assert await standing.look(3.7, late_s=2.7) == pytest.approx(RENEWAL_S)
+        assert queue.places() == {"processing": [job_id]}
+
+    step(queue, steps)
+
+
+def test_it_does_not_rest_while_all_is_well(queue: Handle, logs: Logs) -> None:
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        await rest(await reclaimer.look(seen()))
+        for _ in range(3):
+            job_id = lost_job(queue)
+            asked_at = monotonic()
+            await asyncio.sleep(0.1)
+            reclaimer.notice(seen().now_ms, asked_at, late_s=RENEWAL_S / 10)
+            await reclaimer.look(seen())
+            assert queue.places()["pending"] == [job_id]
+            queue.purge()
+
+    step(queue, steps)
+    assert not [line for line in logs() if "jumped" in line]
+
+
+def test_after_the_clock_went_back_leases_are_shortened_to_a_full_one(queue: Handle) -> None:
+    job_id: str = queue.enqueue({})
+    queue.claim(timeout_ms=0)
+    ahead = int(time.time() * 1000) + 3_600_000
+    queue.redis.zadd(queue.keys.leases, {job_id: ahead + 3000})  # as it was given before the clock went back
+
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        reclaimer.notice(ahead, monotonic())
+        await rest(await reclaimer.look(seen(first_lease_end_ms=ahead + 3000)))
+        reclaimer.notice(seen().now_ms, monotonic())
+        await rest(await reclaimer.look(seen(first_lease_end_ms=ahead + 3000)))
+        await reclaimer.look(seen(first_lease_end_ms=ahead + 3000))
+
+    step(queue, steps)
+
+    end = queue.redis.zscore(queue.keys.leases, job_id)
+    assert abs(end - (time.time() * 1000 + 3000)) < 2500
+    assert queue.places() == {"processing": [job_id]}
+
+
+def test_it_says_when_the_next_lease_ends(queue: Handle) -> None:
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        await rest(await reclaimer.look(seen(first_lease_end_ms=None)))
+        assert await reclaimer.look(seen(first_lease_end_ms=None)) is None
+        now_ms = seen().now_ms
+        assert await reclaimer.look(seen(now_ms=now_ms, first_lease_end_ms=now_ms + 700)) == 0.7
+
+    step(queue, steps)
+
+
+def test_other_settings_count_from_the_start(queue: Handle, make_queue: MakeQueue) -> None:
+    longer = make_queue(visibility_ms=60_000)
+
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        reclaimer.settings = longer.settings
+        wait = await reclaimer.look(seen())
+        assert wait is not None
+        assert 10 < wait <= 20  # a third of the lease, and not of the shorter one
+
+    step(queue, steps)
+
+
+def test_a_job_of_a_dead_worker_is_run_by_another_soon_after_its_lease(make_queue: MakeQueue, crew: Crew) -> None:
+    queue = make_queue(visibility_ms=1000)
+    queue.task(name="ok")(lambda: "ok")
+    job_id = queue.enqueue({"task": "ok"})
+    began = time.monotonic()
+    assert queue.claim(timeout_ms=0)
+    crew.start(queue)
+
+    assert queue.result(job_id, 60) == "ok"
+    assert 1 <= time.monotonic() - began < 9.5  # the routine comes after ten
+    assert queue.fields(job_id)["attempts"] == "2"
+
+
+def test_a_sweep_comes_only_when_a_lease_ends(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    with queue.server.requests() as requests:
+        crew.start(queue)
+        until(lambda: asked(requests, queue, "reclaim"))  # the first after the start
+        queue.result(queue.enqueue({"task": "ok"}), 5)
+        looks = len(asked(requests, queue, "promote"))
+        until(lambda: len(asked(requests, queue, "promote")) >= looks + 2)  # a second apart, each may end in a sweep
+
+    assert len(asked(requests, queue, "reclaim")) == 1
+
+
+def test_a_claim_of_another_program_is_adopted_and_taken_back_when_it_dies(make_queue: MakeQueue, crew: Crew) -> None:
+    queue = make_queue(visibility_ms=1000)
+    queue.task(name="ok")(lambda: "ok")
+    job_id = queue.enqueue({"task": "ok"})
+    queue.redis.zrem(queue.keys.wake, "1")
+    assert queue.redis.lmove(queue.keys.pending, queue.keys.processing, "RIGHT", "LEFT") == job_id
+    queue.redis.hset(queue.keys.job(job_id), mapping={"status": "processing", "claim_token": "theirs"})
+    crew.start(queue)
+
+    until(lambda: queue.redis.zscore(queue.keys.leases, job_id))
+    assert queue.places() == {"processing": [job_id]}
+    assert queue.result(job_id, 60) == "ok"
+    assert queue.stats()["adopted_total"] == 1
+
+
+def test_results_that_are_deleted_early_are_said_once_a_minute(
+    make_queue: MakeQueue, logs: Logs, monkeypatch: pytest.MonkeyPatch
+):
+    passed = 0.0
+    monkeypatch.setattr("schedq.background.reclaimer.monotonic", lambda: passed)
+    queue = make_queue("mail", completed_history=100, completed_ttl=1800)
+    kept = reclaim.Sweep(1, (), (), False, -1, trimmed=250, kept_ms=40_000, is_memory_high=False)
+    warnings = Retention()
+
+    for passed, sweep in (  # noqa: B007 - what the clock shows
+        (0, replace(kept, trimmed=0)),
+        (10, kept),
+        (20, replace(kept, trimmed=1260)),
+        (69, replace(kept, trimmed=1260)),
+        (70, replace(kept, trimmed=1270, kept_ms=55_000)),
+        (200, replace(kept, trimmed=1270)),
+        (300, replace(kept, trimmed=1280, kept_ms=600_000)),
+    ):
+        warnings.notice(queue.settings, sweep)
+    full = replace(kept, trimmed=5000, is_memory_high=True)
+    warnings.notice(replace(queue.settings, completed_history=100_000), full)
+
+    rest = "before completed_ttl (1800 s) is over"
+    limit = (
+        "the queue keeps 100 results (completed_history); raise that, or lower completed_ttl if nobody needs them for"
+    )
+    assert logs() == [
+        f"WARNING queue mail: results are deleted after 40 s, {rest}, 250 so far: {limit} so long",
+        f"WARNING queue mail: results are deleted after 55 s, {rest}, 1,270 so far: {limit} so long",
+        f"WARNING queue mail: results are deleted after 40 s, {rest}, 5,000 so far: Redis uses more than 80 % of"
+        " maxmemory, so the queue keeps 1,000 results; raise maxmemory, or lower completed_ttl",
+    ]
+
+
+@pytest.mark.breaks("totals", because="histories were trimmed, what was counted was not")
+def test_a_reclaimer_says_that_results_are_deleted_early_and_trims_on_while_there_is_more(
+    make_queue: MakeQueue, logs: Logs, monkeypatch: pytest.MonkeyPatch
+):
+    queue = make_queue(completed_history=10, min_keep=0, retry_for=0)
+    for _ in range(700):
+        queue.enqueue(1)
+        attempt = queue.claim(0)
+        queue.queue.settings = replace(queue.settings, completed_history=1000)
+        queue.complete(attempt)
+    queue.queue.settings = replace(queue.settings, completed_history=10)
+
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        reclaimer._rested_from -= 60
+        await reclaimer.look(seen(first_lease_end_ms=None))
+
+    step(queue, steps)
+
+    assert len(queue.places()["completed"]) == 10
+    (warning,) = logs()
+    assert "690 so far: the queue keeps 10 results (completed_history)" in warning

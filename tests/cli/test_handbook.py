@@ -1,0 +1,53 @@
+"""`schedq help` shows the handbook's pages."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from schedq import handbook
+from tests.cli.conftest import Run
+
+NAMES = [topic.name for topic in handbook.topics()]
+
+
+def test_without_a_topic_every_page_is_listed(run: Run):
+    said = run("help")
+
+    assert said.code == 0
+    assert [line.split()[0] for line in said.out.splitlines() if re.match(r"  \S", line)] == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_page_is_shown(name: str, run: Run):
+    said = run("help", name)
+
+    assert said.code == 0
+    assert handbook.read(name).partition("\n")[0].removeprefix("# ") in said.out
+    assert "<!--" not in said.out
+    assert ".md)" not in said.out
+
+
+def test_a_link_is_the_command_that_shows_the_page(run: Run):
+    link = re.search(r"\[([^`\]]+)\]\(([\w-]+)\.md\)", handbook.read("operations"))
+    assert link
+
+    assert f"{link[1]} (schedq help {link[2]})" in " ".join(run("help", "operations").out.split())
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        ("retry", "did you mean retries?"),
+        ("noeviction", "did you mean operations"),
+        ("worker", "schedq worker --help explains the command"),
+        ("zzzz", "schedq help lists all"),
+        ("../README", "schedq help lists all"),
+    ],
+)
+def test_what_is_no_page_gets_a_hint(asked: str, hint: str, run: Run):
+    said = run("help", asked)
+
+    assert (said.code, said.out) == (2, "")
+    assert hint in said.err

@@ -1,0 +1,141 @@
+"""Blocks of shell in what people read: every line is right, and those that end by themselves do what they say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+import pytest
+
+from schedq import Discard, Queue
+from schedq.cli import cli
+from scripts.tools.handbook import all_blocks
+from tests.cli.conftest import Run
+from tests.pages import PAGES, ROOT
+from tests.servers import Server
+
+BLOCKS = [(name, block) for name, text in PAGES.items() for block in all_blocks(text) if block.language == "sh"]
+LINES = [line for _, block in BLOCKS for line in block.code.splitlines() if not line.startswith("#")]
+TRIED = {
+    line
+    for name, block in BLOCKS
+    if not block.is_fragment or name.endswith("/cli.md")
+    for line in block.code.splitlines()
+}
+"""What is run here as well: all but fragments, and of these the list of all commands."""
+ENDLESS = {"worker", "top", "dashboard", "tail", "promoter", "exporter", "health", "server"}
+"""Commands that serve until they are told to stop, or want something that serves."""
+ASIDE = {
+    "pip",
+    "python",
+    "cd",
+    "uvicorn",
+    "flask",
+    "pytest",
+    "export",
+    "watchfiles",
+    ".",
+    "scripts/demo",
+    "scripts/test",
+    "scripts/check",
+    ".ci/run",
+    "redis-cli",
+}
+"""What else the blocks call; each has a test of its own, here or with the examples."""
+STATE = {"requeue": "failed", "reschedule": "delayed"}
+
+
+def commands(line: str) -> list[list[str]]:
+    """The commands of a line, as words; redirections and comments left out."""
+    inner = re.findall(r"\$\((.*?)\)", line)
+    words = shlex.split(re.sub(r"\"\$\(.*?\)\"", "X", line), comments=True)
+    found: list[list[str]] = [[]]
+    skips = False
+    for word in words:
+        if word in ("|", "&&", "&"):
+            found.append([])
+        elif word in (">", "<"):
+            skips = True
+        elif not skips:
+            found[-1].append(word)
+        else:
+            skips = False
+    return [words for words in found if words] + [shlex.split(text) for text in inner]
+
+
+def of_schedq(lines: Iterable[str]) -> list[list[str]]:
+    """The arguments of every call of schedq."""
+    return [
+        words[1:] for line in lines for words in commands(line) if words[0] == "schedq" and words[1:2] != ["--version"]
+    ]
+
+
+def test_the_blocks_call_schedq_and_little_else():
+    called = {words[0] for line in LINES for words in commands(line)}
+
+    assert called - {"schedq", "eval"} <= ASIDE
+
+
+@pytest.mark.parametrize("arguments", of_schedq(LINES), ids=" ".join)
+def test_every_command_is_there_with_its_options(arguments: list[str]):
+    group: Any = cli
+    context = click.Context(group, info_name="schedq", **group.context_settings)
+    words = list(arguments)
+    while isinstance(group, click.Group) and words:
+        _, command, words = group.resolve_command(context, words)
+        assert command is not None
+        context, group = click.Context(command, parent=context, info_name=words[0] if words else ""), command
+        if not isinstance(command, click.Group):
+            command.make_context("schedq", words, parent=context)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        words
+        for words in of_schedq(sorted(TRIED))
+        if words[0] not in ENDLESS and not {"app:queue", "hello"} & set(words)
+    ],
+    ids=" ".join,
+)
+def test_what_ends_by_itself_ends_well(arguments: list[str], run: Run, queue: Queue):
+    """ID is the id of a job, and mail the only queue. What is asked of hello is asked by scripts.tools.pages."""
+    state = STATE.get(arguments[0], "pending")
+    queue.enqueue({"task": "send"}, job_id="ID", delay=60 if state == "delayed" else None)
+    queue.schedules.upsert("nightly", cron="0 3 * * *", task="send")
+    if state == "failed":
+        job = queue.claim(0)
+        assert job
+        queue.fail(job, Discard("no"))
+    asks = "purge" in arguments or ("requeue" in arguments and "--dry-run" not in arguments)
+
+    said = run(*arguments, *(["--yes"] if asks else []))
+
+    assert "Traceback" not in said.err
+    assert said.code == 0 or (arguments[0] == "doctor" and said.code == 1), said.err
+
+
+def test_extras_that_are_installed_exist():
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    named = {name for line in LINES if line.startswith("pip") for name in re.findall(r"\[(\w+)\]", line)}
+
+    assert named
+    assert named <= extras
+
+
+def test_what_is_asked_of_redis_is_understood_and_makes_a_job(desk: Server, make_queue: Callable[..., Queue]):
+    asked = [words[1:] for line in LINES for words in commands(line) if words[0] == "redis-cli" and len(words) > 1]
+    answered = [words for words in asked if words[0] not in ("SUBSCRIBE", "ACL")]
+
+    with desk.client() as client:
+        for words in answered:
+            client.execute_command(*words)
+
+    assert len(answered) >= 8
+    job = make_queue("hello").claim(0)
+    assert job
+    assert (job.id, job.payload) == ("welcome-17", {"task": "greet", "args": ["Ada"]})

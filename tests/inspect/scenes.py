@@ -1,0 +1,51 @@
+"""Queues full of jobs that are of several kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schedq.model.ids import new_request
+from schedq.model.records import Settlement
+from schedq.transitions import claim
+from scripts.tools.settling import settle_all
+from tests.doors import Handle
+
+
+def call(task: str, *args: Any) -> dict[str, Any]:
+    """A call of a task, as a payload."""
+    return {"task": task, "args": list(args)}
+
+
+def failed(queue: Handle, payloads: list[Any], error: str = "no use") -> list[str]:
+    """Failed jobs, oldest first."""
+    return ended(queue, payloads, Settlement("fail", "", "", text=error, note=error))
+
+
+def ended(queue: Handle, payloads: list[Any], how: Settlement) -> list[str]:
+    """Jobs that have ended in one way, oldest first, a batch in a request: one by one they would take their time."""
+    ids: list[str] = queue.enqueue_many(payloads)
+    left = len(ids)
+    while left > 0:
+        (claimed,) = queue.execute([claim.claim(queue.settings, new_request(), min(left, 50))])
+        ends = [how._replace(job_id=job.id, token=job.claim_token) for job in claimed.jobs]
+        assert set(queue.drive(settle_all(queue.settings, ends))) == {"OK"}
+        left -= len(ends)
+    return ids
+
+
+def every(queue: Handle, state: str, *, limit: int = 1000, **wanted: Any) -> list[str]:
+    """The ids of all that match, page by page."""
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = queue.inspector.find(state, limit=limit, cursor=cursor, **wanted)
+        found += [job.id for job in page.jobs]
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+def acts(queue: Handle) -> list[dict[str, str]]:
+    """The lines of the log about what operators did to many jobs."""
+    entries = [fields for _, fields in queue.redis.xrange(queue.keys.log)]
+    return [fields for fields in entries if fields["move"].startswith("act ")]

@@ -1,0 +1,149 @@
+"""One table of a job's life: the code's, checked against the scripts and the handbook's table."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from schedq.model.lifecycle import (
+    BROKEN,
+    CANCELLED,
+    COMPLETED,
+    DELAYED,
+    FAILED,
+    FINISHED,
+    JOB_STATES,
+    MOVES,
+    NOWHERE,
+    PENDING,
+    PROCESSING,
+)
+from schedq.transitions import scripts
+from scripts.tools.handbook import Block
+from tests.laws.test_scripts import FRAGMENTS, SCRIPTS, body
+
+NO_MOVES = {
+    "write_settings": "writes settings",
+    "heartbeat": "a worker lives",
+    "delete_schedule": "deletes a schedule",
+    "find": "looks",
+    "deregister": "a worker goes",
+    "audit": "writes a line of the log",
+    "page": "looks",
+    "scan_schedules": "looks",
+    "stop_worker": "asks a worker to stop",
+    "control_schedule": "pauses and resumes schedules",
+    "upsert": "writes schedules",
+    "pause": "stops claims",
+    "resume": "allows claims",
+    "sample": "writes down how the queue stands",
+    "summarize": "looks",
+    "stats": "looks",
+    "wake": "sets the marker",
+    "watch": "looks, and notes that somebody waits",
+    "why": "looks",
+}
+STATUS = re.compile(r"'status', '(\w+)'")
+
+
+KEEPS_A_STATUS = "tombstone"
+"""The fragment that deletes a cancelled job's record and leaves its status for the entry that is still in `pending`."""
+
+
+def whole_body(name: str) -> str:
+    """A script's body with its fragments."""
+    included = re.findall(rf"^--@include (?!{KEEPS_A_STATUS}$)(\w+)$", scripts.text(name), re.MULTILINE)
+    return body(name) + "".join(body(f"shared/{fragment}") for fragment in included)
+
+
+def test_the_table_names_every_place_and_no_other():
+    named = {place for move in MOVES for place in (*move.source, *move.target)} - {NOWHERE}
+
+    assert named == set(JOB_STATES)
+    assert {COMPLETED, FAILED, CANCELLED} == FINISHED
+
+
+def test_every_place_can_be_reached_and_left():
+    """Whatever becomes of a job, it is trimmed or purged in the end."""
+    reached, left = {NOWHERE}, {NOWHERE}
+    for _ in JOB_STATES:
+        reached |= {place for move in MOVES if reached & set(move.source) for place in move.target}
+        left |= {place for move in MOVES if left & set(move.target) for place in move.source}
+
+    assert reached == left == {NOWHERE, *JOB_STATES}
+
+
+def test_moves_have_names_of_their_own():
+    assert len({move.name for move in MOVES}) == len(MOVES)
+
+
+def test_every_script_makes_a_move_or_is_known_to_make_none():
+    making = {script for move in MOVES for script in move.scripts}
+
+    assert making | NO_MOVES.keys() == set(SCRIPTS)
+    assert not making & NO_MOVES.keys()
+
+
+@pytest.mark.parametrize("name", sorted(set(SCRIPTS) - NO_MOVES.keys()))
+def test_a_script_writes_the_statuses_of_its_moves_and_no_other(name: str):
+    written = set(STATUS.findall(whole_body(name))) & set(JOB_STATES)
+    if name in ("enqueue", "fire"):  # written as a choice of two
+        assert "'delayed' or 'pending'" in body(name)
+        written |= {DELAYED, PENDING}
+    changed = {
+        place
+        for move in MOVES
+        if name in move.scripts
+        for place in move.target
+        if place not in (NOWHERE, BROKEN) and set(move.source) != set(move.target)
+    }
+
+    assert written == changed
+
+
+@pytest.mark.parametrize("name", sorted(NO_MOVES))
+def test_a_script_that_makes_no_move_touches_no_place(name: str):
+    pushes = re.findall(r"redis\.p?call\('(?:[LR]PUSH|[LR]POP|LREM|LTRIM|ZADD|ZREM)', (\w+)", body(name))
+
+    assert set(pushes) <= {"workers", "wake", "leases", "schedules", "samples"}
+    assert "'status'," not in re.sub(r"read_job\(.*\)", "", body(name))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_ids_get_into_broken_only_where_the_table_says_so(name: str):
+    breaks = {script for move in MOVES if move.target == (BROKEN,) for script in move.scripts}
+
+    assert ("broken" in re.findall(r"--@include (\w+)", scripts.text(name))) == (name in breaks)
+
+
+def test_fragments_are_all_used():
+    used = {
+        f"shared/{fragment}"
+        for name in SCRIPTS
+        for fragment in re.findall(r"^--@include (\w+)$", scripts.text(name), re.MULTILINE)
+    }
+
+    assert used == set(FRAGMENTS)
+
+
+def table_in_the_handbook() -> list[tuple[str, str, str, str]]:
+    """The rows between the marks: move, from, to, scripts."""
+    text = Block("data-in-redis.md", "moves").read()
+    rows = [line.strip().strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    return [tuple(cell.strip() for cell in row) for row in rows[2:]]  # type: ignore[misc]
+
+
+def test_the_handbook_shows_the_same_moves():
+    def words(places: tuple[str, ...]) -> str:
+        return "any" if places == JOB_STATES else ", ".join(place or "–" for place in places)
+
+    wanted = {(move.name, words(move.source), words(move.target)) for move in MOVES}
+
+    assert {row[:3] for row in table_in_the_handbook()} == wanted
+
+
+def test_claimed_jobs_are_the_only_ones_that_can_be_settled():
+    for move in MOVES:
+        if "settle" in move.scripts and move.name != "trim":
+            assert move.source == (PROCESSING,)

@@ -1,0 +1,97 @@
+"""Right calls: every line must pass the type checker, and what it reveals is said beside it."""
+
+from collections.abc import Generator
+from datetime import UTC, datetime, timedelta
+from typing import Literal, reveal_type
+
+from schedq import AsyncQueue, ClaimedJob, Fixed, Job, NewJob, Queue, current_job
+
+queue = Queue("mail", redis="redis://localhost", backoff=Fixed(5), clock=lambda: 0.0)
+
+
+@queue.task
+def send(to: str, subject: str = "hi") -> int:
+    return len(to + subject)
+
+
+@queue.task(name="fetch", max_attempts=5, timeout=30, durability="memory")
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+@queue.task(backoff=lambda attempt, error: attempt * 2.0)
+def flaky() -> None:
+    reveal_type(current_job().id)  # R: str
+
+
+@queue.handler
+def handle(payload: dict[str, str]) -> str:
+    return payload["kind"]
+
+
+reveal_type(send("ada"))  # R: int
+reveal_type(send.enqueue("ada"))  # R: Job[int]
+reveal_type(send.enqueue("ada", subject="later"))  # R: Job[int]
+reveal_type(send.enqueue("ada").result(timeout=5))  # R: int
+reveal_type(fetch.enqueue("https://example.org"))  # R: Job[bytes]
+reveal_type(fetch.enqueue("https://example.org").result())  # R: bytes
+reveal_type(send.options(delay=60).enqueue("ada"))  # R: Job[int]
+reveal_type(fetch.options(run_at=datetime(2030, 1, 1, tzinfo=UTC)).enqueue("a"))  # R: Job[bytes]
+reveal_type(send.enqueue_many([(("a",), {}), (("b",), {"subject": "c"})]))  # R: list[Job[int]]
+reveal_type(fetch.enqueue_many([(("a",), {})]))  # R: list[Job[bytes]]
+reveal_type(flaky.enqueue())  # R: Job[None]
+reveal_type(handle({"kind": "a"}))  # R: str
+
+job: Job[int] = send.enqueue("ada")
+reveal_type(job.status())  # R: str
+reveal_type(job.wait(1))  # R: bool
+reveal_type(job.created)  # R: bool | None
+stats = queue.stats()
+reveal_type(stats.pending_depth)  # R: int
+reveal_type(stats.next_due_ms)  # R: int | None
+reveal_type(stats["pending_depth"])  # R: int
+reveal_type(stats["paused_since_ms"])  # R: int | None
+cancellation: Literal["cancelled", "asked", "no"] = job.cancel()
+
+reveal_type(queue.enqueue({"kind": "email"}, delay=timedelta(minutes=5)))  # R: str
+reveal_type(queue.enqueue_many([{"n": 1}, NewJob({"n": 2}, job_id="two")]))  # R: list[str]
+reveal_type(queue.enqueue(1, durability="fsync"))  # R: str
+reveal_type(queue.enqueue(1, job_id="one", must_create=True))  # R: str
+reveal_type(queue.enqueue_many([NewJob(1, job_id="one", reuse_id=True)]))  # R: list[str]
+reveal_type(send.options(job_id="one", reuse_id=True).enqueue("ada"))  # R: Job[int]
+reveal_type(send.options(durability="replicated").enqueue("ada"))  # R: Job[int]
+claimed = queue.claim(timeout_ms=0)
+reveal_type(claimed)  # R: ClaimedJob | None
+if claimed is not None:
+    reveal_type(queue.complete(claimed, {"sent": True}))  # R: bool
+    kept: ClaimedJob = claimed
+events: Generator[dict[str, object], None, None] = queue.events(timeout=1)
+reveal_type(queue.aio)  # R: AsyncQueue
+asked: Literal["cancelled", "asked", "no"] = queue.cancel("one")
+reveal_type(queue.list_failed(limit=10))  # R: list[JobRecord]
+reveal_type(queue.wait("one", timeout=1))  # R: bool
+reveal_type(queue.pause())  # R: None
+reveal_type(queue.inspector.why("one"))  # R: Why
+reveal_type(queue.inspector.find("failed", task="send"))  # R: JobPage
+reveal_type(queue.schedules.get("nightly"))  # R: ScheduleRecord | None
+reveal_type(queue.schedules.pause("nightly"))  # R: bool
+
+
+async def main(aqueue: AsyncQueue) -> None:
+    reveal_type(await send.aenqueue("ada"))  # R: Job[int]
+    reveal_type(await (await fetch.aenqueue("a")).aresult())  # R: bytes
+    reveal_type(await fetch("a"))  # R: bytes
+    reveal_type(await aqueue.claim())  # R: ClaimedJob | None
+    reveal_type(await aqueue.enqueue({"kind": "email"}, delay=60))  # R: str
+    reveal_type(await aqueue.list_failed(limit=10))  # R: list[JobRecord]
+    reveal_type(await aqueue.inspector.why("one"))  # R: Why
+    reveal_type(await aqueue.schedules.get("nightly"))  # R: ScheduleRecord | None
+    reveal_type(aqueue.blocking)  # R: Queue
+    async for event in aqueue.events():
+        reveal_type(event["id"])  # R: Any
+
+    @aqueue.task
+    async def later(n: int) -> str:
+        return str(n)
+
+    reveal_type(later.enqueue(1))  # R: Job[str]

@@ -1,0 +1,53 @@
+"""Wrong calls: every marked line must fail the type checker, and no other."""
+
+from schedq import Fixed, Job, Queue
+
+queue = Queue("mail")
+
+
+@queue.task
+def send(to: str, subject: str = "hi") -> int:
+    return len(to + subject)
+
+
+@queue.task(max_attempts=3)
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+send.enqueue()  # E: too few
+send.enqueue(7)  # E: wrong type
+send.enqueue("ada", "hi", "there")  # E: too many
+send.enqueue("ada", subjekt="hi")  # E: misspelt
+send.enqueue("ada", delay=5)  # E: options are given by options()
+send.options(60).enqueue("ada")  # E: by name only
+send.options(delay="soon")  # E: no duration
+send.options(dealy=60)  # E: misspelt
+fetch.enqueue(b"https://example.org")  # E: wrong type
+send(7)  # E: the plain function too
+wrong_result: Job[str] = send.enqueue("ada")  # E: its result is an int
+wrong_async: Job[int] = fetch.enqueue("a")  # E: its result is bytes
+queue.enqueue(1, 60)  # E: by name only
+queue.enqueue(1, backoff=5)  # E: no plan
+queue.enqueue(1, durability="disk")  # E: no such durability
+queue.enqueue(1, job_id="one", must_create="yes")  # E: true or false
+queue.claim("1000")  # E: no number
+queue.stats().pending_dept  # E: misspelt
+queue.stats().pending_depth = 5  # E: read-only
+queue.complete(None)  # E: no claim
+queue.cancel(3)  # E: no id
+queue.inspector.why()  # E: too few
+queue.schedules.pause("nightly", 3)  # E: too many
+queue.task(max_attempts="3")  # E: no number
+Queue("mail", visibility=5)  # E: misspelt
+Queue("mail", durability=True)  # E: no such durability
+Queue("mail", backoff=Fixed)  # E: a class
+
+
+async def main() -> None:
+    await queue.cancel("one")  # E: not awaited
+    await queue.aio.enqueue(1, dealy=60)  # E: misspelt
+    _id: str = queue.aio.enqueue(1)  # E: to be awaited
+    await send.aenqueue(7)  # E: wrong type
+    await fetch.aenqueue()  # E: too few
+    _text: str = await send.aenqueue("ada")  # E: a job

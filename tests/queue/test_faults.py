@@ -1,0 +1,277 @@
+"""What a queue does when its server forgets scripts, goes away, comes back, is slow, or can't be trusted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from schedq import Queue, StoreUnavailable, UsageError
+from tests.conftest import MakeQueue
+from tests.doors import Handle, in_thread
+from tests.servers import Server
+from tests.waiting import until
+
+
+@pytest.fixture(scope="module")
+def durable() -> Iterator[Server]:
+    """A server of its own that keeps what it was told over a kill."""
+    with Server(appendonly=True, appendfsync="always") as server:
+        yield server
+
+
+# -- scripts
+
+
+def test_scripts_may_be_forgotten_at_any_moment(queue: Handle):
+    """SCRIPT FLUSH every millisecond, also in the middle of pipelines."""
+    done = threading.Event()
+
+    def flush() -> None:
+        with queue.server.client() as client:
+            while not done.is_set():
+                client.script_flush()
+                time.sleep(0.001)
+
+    flushing = in_thread(flush)
+    try:
+        ids = queue.enqueue_many(range(5000))
+        jobs = [queue.claim(0) for _ in range(150)]
+        assert all(queue.renew(job) for job in jobs)
+        assert all(queue.complete(job) for job in jobs)
+        assert queue.cancel(ids[-1]) == "cancelled"
+    finally:
+        done.set()
+        flushing.result(60)
+
+    assert queue.places() == {"pending": ids[150:-1], "completed": ids[:150], "cancelled": ids[-1:]}
+
+
+def test_only_what_was_unknown_is_sent_again_with_its_source(queue: Handle):
+    """A pipeline is no transaction: what was carried out must not be carried out twice."""
+    queue.enqueue("known")
+    queue.claim(0)
+    queue.redis.script_flush()
+
+    with queue.server.requests() as sent:
+        queue.enqueue_many(range(450))
+
+        queue.enqueue_many(range(150))
+
+    assert [request.name for request in sent] == ["EVALSHA", "EVALSHA", "EVALSHA", "EVAL", "EVAL", "EVAL", "EVALSHA"]
+    assert queue.state().totals() == {"enqueued_total": 601}
+
+
+# -- a server that goes and comes back
+
+
+def test_a_call_waits_for_a_server_that_is_restarted(make_queue: MakeQueue, durable: Server):
+    queue = make_queue(at=durable, retry_for=10)
+    first = queue.enqueue("before")
+    durable.kill()
+
+    future = queue.start("enqueue", "while it is away")
+    time.sleep(0.15)
+    assert not future.done()
+    durable.start()
+
+    second = future.result(60)
+    assert queue.places() == {"pending": [first, second]}
+    assert queue.claim(0).id == first
+
+
+def test_a_waiting_claim_goes_on_after_a_restart(make_queue: MakeQueue, durable: Server):
+    queue = make_queue(at=durable, retry_for=10)
+    future = queue.start("claim", 10_000)
+    time.sleep(0.1)
+
+    durable.kill()
+    time.sleep(0.1)
+    durable.start()
+    job_id = queue.enqueue("after")
+
+    assert future.result(60).id == job_id
+
+
+def test_who_waits_for_a_result_goes_on_after_a_restart(make_queue: MakeQueue, durable: Server):
+    queue = make_queue(at=durable, retry_for=10)
+    job_id = queue.enqueue(1)
+    job = queue.claim(0)
+    future = queue.start("result", job_id, 10)
+    time.sleep(0.1)
+
+    durable.kill()
+    time.sleep(0.1)
+    durable.start()
+    queue.complete(job, "done")
+
+    assert future.result(60) == "done"
+
+
+def test_events_go_on_after_a_restart(make_queue: MakeQueue, durable: Server):
+    queue = make_queue(at=durable, retry_for=10)
+    heard = queue.events(timeout=8)
+    first = queue.start_iteration(heard)
+    time.sleep(0.1)
+    durable.kill()
+    time.sleep(0.1)
+    durable.start()
+    until(lambda: queue.redis.pubsub_numsub(queue.keys.events)[0][1])
+
+    job_id = queue.enqueue(1)
+    queue.cancel(job_id)
+
+    assert first.result(60)["id"] == job_id
+    heard.close()
+
+
+def test_a_server_that_is_frozen_does_not_freeze_its_callers(make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch):
+    """Connections stay open and nobody answers: the caller's own clock ends the wait."""
+    monkeypatch.setattr("schedq.connection.endpoint.REPLY_S", 0.3)
+    monkeypatch.setattr("schedq.connection.async_connection.REPLY_S", 0.3)
+    monkeypatch.setattr("schedq.connection.async_connection.AsyncConnection.ask.__defaults__", (0.3,))
+    with Server() as frozen:
+        queue = make_queue(at=frozen, retry_for=0.2)
+        queue.enqueue("before", delay=60)
+        waiting = queue.start("claim", 300)
+        time.sleep(0.1)
+        frozen.freeze()
+        try:
+            with pytest.raises(StoreUnavailable):
+                queue.enqueue("meanwhile")
+            with pytest.raises(StoreUnavailable):
+                waiting.result(60)
+        finally:
+            frozen.thaw()
+
+        assert queue.stats()["delayed_depth"] == 1
+
+
+@pytest.mark.parametrize("verb", ["enqueue", "claim", "stats", "wait", "result"])
+def test_patience_has_an_end(make_queue: MakeQueue, verb: str):
+    with Server() as away:
+        queue = make_queue(at=away, retry_for=0.2)
+        queue.stats()
+        away.kill()
+        began = time.monotonic()
+
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            getattr(queue, verb)(*{"enqueue": [1], "claim": [0]}.get(verb, ["any-job"] if verb != "stats" else []))
+
+        assert time.monotonic() - began < 20
+
+
+def test_a_server_that_was_never_there_is_named_without_its_password(make_queue: MakeQueue, server: Server):
+    queue = make_queue(url="redis://ada:s3cret@127.0.0.1:1/0", retry_for=0)
+
+    with pytest.raises(StoreUnavailable, match=r"redis://127\.0\.0\.1:1/0") as refused:
+        queue.stats()
+
+    assert "s3cret" not in str(refused.value) + repr(refused.value) + repr(queue.queue)
+
+
+def test_a_server_that_is_busy_or_loading_is_waited_for(make_queue: MakeQueue):
+    with Server(lua_time_limit=50) as slow:
+        queue = make_queue(at=slow, retry_for=5)
+        queue.enqueue("known")
+        busy = in_thread(_hog, slow)
+        time.sleep(0.2)
+
+        job_id = queue.enqueue("asked while busy")
+
+        assert busy.result(60)
+        assert queue.state().ids("pending")[-1] == job_id
+
+
+def _hog(server: Server) -> bool:
+    script = (
+        "local t = redis.call('TIME') local til = t[1] + t[2] / 1e6 + 0.6 "
+        "repeat local n = redis.call('TIME') until n[1] + n[2] / 1e6 > til"
+    )
+    with server.client() as client:
+        client.execute_command("EVAL", script, 0)
+    return True
+
+
+def test_a_primary_that_becomes_a_replica_is_left_for_a_new_connection(make_queue: MakeQueue):
+    """Behind its name there may be another server by then."""
+    with Server(topology="single") as primary:
+        queue = make_queue(at=primary, retry_for=5)
+        queue.enqueue("known")
+        before = {client["id"] for client in queue.redis.client_list() if client["name"].startswith("schedq")}
+        queue.redis.replicaof("127.0.0.1", 1)
+
+        future = queue.start("enqueue", "when it may be written")
+        time.sleep(0.3)
+        queue.redis.replicaof("NO", "ONE")
+        future.result(60)
+
+        after = {client["id"] for client in queue.redis.client_list() if client["name"].startswith("schedq")}
+        assert after
+        assert not before & after
+
+
+# -- a server that can't be trusted with jobs
+
+
+def test_a_server_that_may_evict_keys_is_refused_however_often_it_is_asked(make_queue: MakeQueue):
+    with Server(maxmemory="100mb", maxmemory_policy="allkeys-lru") as lossy:
+        queue = make_queue(at=lossy)
+
+        for _ in range(3):
+            with pytest.raises(UsageError, match="allow_eviction"):
+                queue.enqueue(1)
+
+        assert queue.state().keys == {}
+        assert make_queue(at=lossy, allow_eviction=True).enqueue(1)
+
+
+@pytest.mark.parametrize("place", ["url", "unix_url"])
+def test_a_password_that_is_wrong_is_said_at_once_and_not_shown(make_queue: MakeQueue, place: str):
+    with Server(requirepass="right") as guarded:
+        queue = make_queue(at=guarded, url=getattr(guarded, place).replace("right", "wr0ng"), retry_for=5)
+        began = time.monotonic()
+
+        with pytest.raises(UsageError) as refused:
+            queue.enqueue(1)
+
+        assert time.monotonic() - began < 4.9
+        assert "wr0ng" not in str(refused.value)
+        assert make_queue(at=guarded).enqueue(1)
+
+
+@pytest.mark.parametrize("place", ["url", "unix_url"])
+def test_a_database_that_there_is_not_is_said_at_once(make_queue: MakeQueue, server: Server, place: str):
+    url = getattr(server, place).removesuffix("0") + "99"
+    queue = make_queue(url=url, retry_for=5)
+    began = time.monotonic()
+
+    for verb in (queue.stats, lambda: queue.enqueue(1), lambda: queue.claim(100), lambda: queue.wait("any-job", 1)):
+        with pytest.raises(UsageError, match="99.* has no such database"):
+            verb()
+
+    assert time.monotonic() - began < 19
+
+
+def test_a_cluster_node_is_refused(make_queue: MakeQueue):
+    with Server(topology="single", cluster_enabled=True) as node:
+        queue = make_queue(url=node.url)
+
+        with pytest.raises(UsageError, match=rf"write redis\+cluster://127\.0\.0\.1:{node.port}$"):
+            queue.stats()
+
+
+def test_a_refused_server_leaves_no_connection_behind():
+    with Server(maxmemory="100mb", maxmemory_policy="allkeys-lru") as lossy:
+        queue = Queue("refused", redis=lossy.unix_url)
+        for _ in range(5):
+            with pytest.raises(UsageError):
+                queue.stats()
+
+        with lossy.client() as client:
+            names = [entry["name"] for entry in client.client_list()]
+
+        assert "schedq-refused" not in names
+        queue.close()

@@ -1,0 +1,255 @@
+"""Functions as tasks: what is sent when one is enqueued, what the handle on its job can do, who runs a payload."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+
+from schedq import Conflict, Fixed, Job, JobGone, Queue, QueueFull, Task, UsageError
+from schedq.queue.registry import NoHandler
+from tests.conftest import MakeQueue
+from tests.doors import Clock, Handle
+
+
+def send(to: str, subject: str = "hi") -> str:
+    """Send a mail."""
+    return f"{to}: {subject}"
+
+
+async def fetch(url: str) -> str:
+    return url
+
+
+def call(queue: Handle, task: Any, verb: str, *args: Any, **kwargs: Any) -> Any:
+    """A verb of a task or a job, or its twin if the queue is the asyncio one."""
+    if isinstance(queue.queue, Queue):
+        return getattr(task, verb)(*args, **kwargs)
+    return queue.run(getattr(task, "await_end" if verb == "wait" else f"a{verb}")(*args, **kwargs))
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "payload"),
+    [
+        (("ada",), {}, {"task": "send", "args": ["ada"]}),
+        (("ada",), {"subject": "later"}, {"task": "send", "args": ["ada"], "kwargs": {"subject": "later"}}),
+        ((), {"to": "ada"}, {"task": "send", "kwargs": {"to": "ada"}}),
+    ],
+)
+def test_a_call_travels_as_json_that_any_language_can_write(queue: Handle, args: Any, kwargs: Any, payload: Any):
+    task = queue.task(send)
+
+    job = call(queue, task, "enqueue", *args, **kwargs)
+
+    assert queue.get_job(job.id).payload == payload
+    found = queue.registry.find(payload)
+    assert (found.handler.function, tuple(found.args), dict(found.kwargs)) == (send, args, kwargs)
+
+
+def test_a_call_without_arguments_travels_without_them(queue: Handle):
+    job = call(queue, queue.task(name="tick")(lambda: None), "enqueue")
+
+    assert queue.get_job(job.id).payload == {"task": "tick"}
+
+
+def test_a_task_is_still_the_function(queue: Handle):
+    task = queue.task(send)
+
+    assert task("ada", subject="now") == "ada: now"
+    assert asyncio.run(queue.task(fetch)("u")) == "u"
+    assert (task.__name__, task.__doc__, inspect.signature(task)) == ("send", "Send a mail.", inspect.signature(send))
+    assert queue.places() == {}
+
+
+def test_options_of_the_task_go_with_its_jobs_and_those_of_a_call_come_first(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock)
+    task = queue.task(name="mail", max_attempts=5, backoff=Fixed(1), timeout=30)(send)
+
+    plain = call(queue, task, "enqueue", "ada")
+    special = call(queue, task.options(delay=60, job_id="mine", max_attempts=9, backoff=Fixed(2)), "enqueue", "ada")
+
+    fields, own = queue.fields(plain.id), queue.fields("mine")
+    assert (fields["max_attempts"], fields["timeout_ms"], fields["status"]) == ("5", "30000", "pending")
+    assert (own["max_attempts"], own["timeout_ms"], own["status"]) == ("9", "30000", "delayed")
+    assert own["run_at_ms"] == str(clock.now_ms + 60_000)
+    assert queue.get_job("mine").payload["task"] == "mail"
+    assert special.id == "mine"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": 0},
+        {"max_attempts": 0},
+        {"backoff": 5},
+        {"durability": "much"},
+        {"job_id": ""},
+        {"delay": -1},
+        {"delay": 1, "run_at": 1},
+    ],
+    ids=str,
+)
+def test_options_that_no_job_can_have_are_refused_where_they_are_written(queue: Handle, options: dict[str, Any]):
+    with pytest.raises(UsageError) as when_written:
+        queue.task(send).options(**options)
+    with pytest.raises(UsageError) as when_sent:
+        queue.enqueue("ada", **options)
+
+    assert str(when_written.value) == str(when_sent.value)
+
+
+def test_options_do_not_stick(queue: Handle):
+    task = queue.task(send)
+    task.options(delay=60)
+
+    assert queue.fields(call(queue, task, "enqueue", "ada").id)["status"] == "pending"
+
+
+def test_a_function_that_says_how_long_is_asked_where_the_job_runs(queue: Handle):
+    task = queue.task(backoff=lambda attempt, error: attempt)(send)
+
+    job = call(queue, task, "enqueue", "ada")
+
+    assert "backoff" not in queue.fields(job.id)
+    assert queue.registry.find({"task": "send"}).handler.backoff(3, ValueError()) == 3
+
+
+def test_many_calls_are_one_request(queue: Handle):
+    task = queue.task(send)
+    queue.stats()
+
+    jobs = call(queue, task, "enqueue_many", [(("a",), {}), (("b",), {"subject": "c"})])
+
+    assert queue.places() == {"pending": [job.id for job in jobs]}
+    assert all(isinstance(job, Job) for job in jobs)
+    assert queue.get_job(jobs[1].id).payload == {"task": "send", "args": ["b"], "kwargs": {"subject": "c"}}
+
+
+def test_what_stands_against_a_job_stands_against_a_call(make_queue: MakeQueue):
+    queue = make_queue(max_pending=1, max_payload=100)
+    task = queue.task(send)
+    with pytest.raises(UsageError, match="max_payload"):
+        call(queue, task, "enqueue", "x" * 200)
+    with pytest.raises(UsageError):
+        call(queue, task, "enqueue", object())
+
+    call(queue, task.options(job_id="mine"), "enqueue", "ada")
+
+    with pytest.raises(Conflict):
+        call(queue, task.options(job_id="mine"), "enqueue", "eve")
+    with pytest.raises(QueueFull):
+        call(queue, task, "enqueue", "ada")
+
+
+# -- the handle
+
+
+def test_a_handle_follows_its_job(queue: Handle):
+    job = call(queue, queue.task(send), "enqueue", "ada")
+
+    assert call(queue, job, "status") == "pending"
+    assert call(queue, job, "wait", 0) is False
+    claimed = queue.claim(0)
+    assert call(queue, job, "status") == "processing"
+    assert call(queue, job, "cancel") == "asked"
+    queue.complete(claimed, "sent")
+
+    assert call(queue, job, "wait", 0) is True
+    assert call(queue, job, "result", 0) == "sent"
+    assert call(queue, job, "record").result == "sent"
+    assert call(queue, job, "cancel") == "no"
+
+
+def test_a_handle_can_be_made_from_an_id(queue: Handle):
+    job_id = queue.enqueue(1)
+
+    assert call(queue, queue.job(job_id), "cancel") == "cancelled"
+    assert repr(queue.job(job_id)) == f"Job({job_id!r})"
+    assert call(queue, queue.job("never-was"), "record") is None
+    with pytest.raises(JobGone, match="never-was"):
+        call(queue, queue.job("never-was"), "status")
+    with pytest.raises(UsageError):
+        queue.job("no id")
+
+
+# -- the registry
+
+
+def test_two_functions_of_one_name_are_refused(queue: Handle):
+    def other() -> None: ...
+
+    queue.task(send)
+    queue.task(send)  # its module may be loaded anew
+
+    with pytest.raises(UsageError, match=r"has a task 'send' already \(.*send\); give .*other"):
+        queue.task(name="send")(other)
+    assert queue.registry.names == ("send",)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", 7])
+def test_a_name_that_makes_no_sense_is_refused(queue: Handle, name: Any):
+    with pytest.raises(UsageError, match="task name"):
+        queue.task(name=name)(send)
+
+
+def test_what_is_no_function_is_refused(queue: Handle):
+    for register in (queue.task, queue.handler):
+        with pytest.raises(UsageError, match="must be a function"):
+            register("send")
+
+
+PLAIN = [
+    {"kind": "email"},
+    {"task": "send", "to": "ada"},
+    {"task": ["send"]},
+    {"task": "send", "args": "ada"},
+    {"task": "send", "kwargs": ["ada"]},
+    {"args": []},
+    "send",
+    ["send"],
+    None,
+    {},
+]
+
+
+@pytest.mark.parametrize("payload", PLAIN, ids=repr)
+def test_a_payload_that_is_no_task_call_goes_to_the_handler(queue: Handle, payload: Any):
+    queue.task(send)
+    with pytest.raises(NoHandler, match="no handler"):
+        queue.registry.find(payload)
+
+    def handle(payload: Any) -> None: ...
+
+    assert queue.handler(handle) is handle
+    found = queue.registry.find(payload)
+    assert (found.handler.function, tuple(found.args), found.handler.name) == (handle, (payload,), "handler")
+
+
+def test_a_name_that_nobody_has_is_said(queue: Handle):
+    queue.handler(print)
+
+    with pytest.raises(NoHandler, match="no task 'delete_everything'"):
+        queue.registry.find({"task": "delete_everything"})
+    for name in ("os.system", "builtins.eval", "__class__", "send"):
+        with pytest.raises(NoHandler):
+            queue.registry.find({"task": name})
+
+
+def test_there_is_one_handler(queue: Handle):
+    queue.handler(send)
+    queue.handler(send)
+
+    with pytest.raises(UsageError, match="has a handler already"):
+        queue.handler(fetch)
+
+
+def test_both_doors_have_the_same_functions(make_queue: MakeQueue):
+    queue = make_queue()
+    task = queue.task(send)
+
+    assert isinstance(task, Task)
+    assert queue.blocking.registry is queue.aio.registry is queue.registry
+    assert queue.blocking.aio is queue.aio
+    queue.blocking.close()

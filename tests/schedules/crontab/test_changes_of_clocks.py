@@ -1,0 +1,102 @@
+"""What becomes of each expression at each change of the clocks, beside a walk through every minute."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from schedq.schedules.crontab.crontab import Crontab, Fold, Gap, parse
+from schedq.schedules.fire import last_slot
+from tests.schedules.crontab.table import FIXED, REAL_TIME, SECONDS, SECONDS_IN_REAL_TIME
+from tests.schedules.crontab.walk import DAY_S, HOUR_S, Meant, changes, walk
+
+ZONES = [
+    "Europe/Berlin",
+    "Europe/London",
+    "Europe/Dublin",  # summer time is its standard
+    "America/New_York",
+    "America/St_Johns",  # half an hour off the hour
+    "America/Santiago",  # changes at midnight, so a day begins at 01:00
+    "America/Havana",
+    "Asia/Beirut",
+    "Australia/Sydney",
+    "Australia/Lord_Howe",  # half an hour
+    "Pacific/Chatham",  # three quarters
+    "Antarctica/Troll",  # two hours
+]
+POLICIES = list(product(get_args(Gap), get_args(Fold)))
+AROUND_S = 3 * DAY_S // 2
+MARGIN_S = 6 * HOUR_S
+
+
+@cache
+def changes_of(zone: str) -> list[int]:
+    return list(changes(zone, datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)))
+
+
+def in_seconds(crontab: Crontab, start_s: int, end_s: int) -> list[int]:
+    """The slots in [start_s, end_s)."""
+    found = list(crontab.between(start_s * 1000 - 1, end_s * 1000 - 1))
+    assert all(slot % 1000 == 0 for slot in found)
+    return [slot // 1000 for slot in found]
+
+
+def by_steps(crontab: Crontab, start_s: int, end_s: int) -> list[int]:
+    """The same, each slot computed from the one before, as schedules do."""
+    found = []
+    slot = crontab.next_after(start_s * 1000 - 1)
+    while slot is not None and slot < end_s * 1000:
+        found.append(slot // 1000)
+        slot = crontab.next_after(slot)
+    return found
+
+
+def agrees(crontab: Crontab, wanted: list[int], start_s: int, end_s: int) -> None:
+    """Whichever way the slots are asked for, they are those."""
+    inside = [slot for slot in wanted if start_s <= slot < end_s]
+    assert in_seconds(crontab, start_s, end_s) == inside, crontab
+    assert crontab.count(start_s * 1000 - 1, end_s * 1000 - 1) == len(inside)
+    assert last_slot(crontab, start_s * 1000 - 1, end_s * 1000 - 1) == (inside[-1] * 1000 if inside else None)
+
+
+def test_nearly_all_of_the_zones_change_twice_a_year():
+    """Governments may drop summer time; this table must not become empty unnoticed."""
+    assert sum(len(changes_of(zone)) == 2 for zone in ZONES) >= 8
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_the_slots_around_a_change_are_those_of_a_walk_through_every_minute(zone: str):
+    for change in changes_of(zone):
+        walked = walk(zone, change - AROUND_S - MARGIN_S, change + AROUND_S + MARGIN_S)
+        for expression, matches in {**FIXED, **REAL_TIME}.items():
+            meant = Meant.by(matches, walked)
+            for gap, fold in POLICIES:
+                crontab = parse(expression, tz=zone, gap=gap, fold=fold)
+                wanted = meant.real_time() if expression in REAL_TIME else meant.slots(gap, fold)
+                agrees(crontab, wanted, change - AROUND_S, change + AROUND_S)
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Antarctica/Troll"])
+def test_to_the_second_too(zone: str):
+    for change in changes_of(zone):
+        walked = walk(zone, change - 5 * HOUR_S, change + 5 * HOUR_S, 1)
+        for expression, matches in {**SECONDS, **SECONDS_IN_REAL_TIME}.items():
+            meant = Meant.by(matches, walked)
+            for gap, fold in POLICIES:
+                crontab = parse(expression, tz=zone, gap=gap, fold=fold)
+                wanted = meant.real_time() if expression in SECONDS_IN_REAL_TIME else meant.slots(gap, fold)
+                agrees(crontab, wanted, change - 3 * HOUR_S, change + 3 * HOUR_S)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_each_slot_follows_from_the_one_before(zone: str):
+    for change in changes_of(zone):
+        for expression in ("* 2 * * *", "*/15 1-2 * * *", "0,30 1,2 * * *", "*/5 * * * *", "0 0 * * *"):
+            for gap, fold in POLICIES:
+                crontab = parse(expression, tz=zone, gap=gap, fold=fold)
+                start, end = change - AROUND_S, change + AROUND_S
+                assert by_steps(crontab, start, end) == in_seconds(crontab, start, end)

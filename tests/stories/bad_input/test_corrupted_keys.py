@@ -1,0 +1,186 @@
+"""Every key of a queue, of every type that it must not be, while a worker works on that queue and on a neighbour.
+
+The cases count in the line of `tally.py`, as those of `test_corruptions.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from schedq import Conflict
+from schedq.model.keys import QUEUES_KEY
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.servers import Server
+from tests.state import LAYOUT
+from tests.stories.bad_input.damage import put
+from tests.stories.bad_input.tally import PROPERTY
+from tests.waiting import until
+from tests.worker.conftest import Logs
+from tests.worker.crew import Crew, Gate
+
+TYPES = ("string", "list", "set", "hash", "zset", "stream")
+KEYS = {name: kind for name, kind in LAYOUT.items() if not name.startswith(("job", "schedule"))}
+NEEDED = {"pending", "processing", "completed", "failed", "cancelled", "broken", "delayed", "leases"}
+"""Without these no script that moves jobs can work."""
+SAID = {*NEEDED, "workers", "worker:*", "settings", "wake"}
+"""Whose damage a worker says in its log."""
+SEEN = {
+    "stats": "refused by a verb",
+    "paused": "shown as a pause",
+    "promoter": "taken over",
+    "log": "served without",
+    "samples": "served without",
+    "tasks": "served without",
+    "standbys": "served without",
+    "suspects": "served without",
+} | dict.fromkeys(SAID, "said in the log")
+
+
+class Case:
+    """A queue with a job under way and a job in every place, one of whose keys gets another type."""
+
+    def __init__(self, name: str, kind: str, queue: Handle, gate: Gate) -> None:
+        self.name, self.kind, self.queue = name, kind, queue
+        self.key = queue.keys.prefix + name
+
+        @queue.task(name="hold")
+        async def hold() -> str:
+            await gate.passed()
+            return "held"
+
+        queue.task(name="ok")(lambda: "ok")
+        queue.complete(self._claimed(), "done")
+        queue.fail(self._claimed(max_attempts=1), "gone wrong")
+        queue.cancel(queue.enqueue({"task": "ok"}))
+        queue.redis.lpush(queue.keys.broken, '{"id":"b","reason":"made by hand","at_ms":1}')
+        queue.enqueue({"task": "ok"}, delay=3600)
+        self.held = queue.enqueue({"task": "hold"})
+
+    def __repr__(self) -> str:
+        return f"{self.name} as a {self.kind}"
+
+    def _claimed(self, **options: Any) -> Any:
+        self.queue.enqueue({"task": "ok"}, **options)
+        return self.queue.claim(0)
+
+    @property
+    def is_ready(self) -> bool:
+        """The job runs, and the worker has done all that comes with its start."""
+        return bool(
+            self.queue.redis.llen(self.queue.keys.processing) and self.queue.redis.hlen(self.queue.keys.settings)
+        )
+
+    def damage(self) -> None:
+        """Put the key aside, and something else in its place."""
+        with self.queue.redis.pipeline() as together:  # the worker may make it anew at any time
+            together.copy(self.key, f"aside:{self.key}")
+            put(together, self.key, self.kind)
+            together.execute()
+
+    def mend(self, way: str) -> None:
+        """Delete the key, or put it back; what came meanwhile, if the damage is gone already, is kept."""
+        if self.queue.redis.type(self.key) == self.kind:
+            self.queue.redis.delete(self.key)
+            if way == "restored" and self.queue.redis.exists(f"aside:{self.key}"):
+                self.queue.redis.rename(f"aside:{self.key}", self.key)
+        self.queue.redis.delete(f"aside:{self.key}")
+
+    def seen(self, logged: str) -> str:
+        """How anybody could know of the damage, in the words of `SEEN`; from the log, if a line names the key."""
+        if self.key in logged:
+            return "said in the log"
+        if self.queue.redis.type(self.key) != self.kind:
+            return "taken over"
+        try:
+            return "served without" if self.queue.stats()["paused_since_ms"] is None else "shown as a pause"
+        except Conflict as conflict:
+            return "refused by a verb" if self.key in str(conflict) else str(conflict)
+
+
+def all_named(lines: list[str], cases: set[Case]) -> bool:
+    """The log names the key of each."""
+    logged = "\n".join(lines)
+    return all(case.key in logged for case in cases)
+
+
+def all_serve(queues: list[Handle]) -> None:
+    """A new job of each is run."""
+    new = [(queue, queue.enqueue({"task": "ok"})) for queue in queues]
+    for queue, job_id in new:
+        assert queue.result(job_id, 60) == "ok", queue.name
+
+
+@pytest.fixture
+def door() -> str:
+    """A worker takes the queues of either door."""
+    return "blocking"
+
+
+@pytest.mark.parametrize("way", ["restored", "deleted"])
+def test_a_key_of_another_type_stops_no_loop_and_no_neighbour(
+    make_queue: MakeQueue,
+    crew: Crew,
+    gate: Gate,
+    logs: Logs,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Any,
+    way: str,
+) -> None:
+    for routine in ("model.settings.HEARTBEAT_S", "background.reclaimer._ROUTINE_S", "worker.fetcher._BLOCK_S"):
+        monkeypatch.setattr(f"schedq.{routine}", 1)
+    cases: list[Case] = []
+    neighbours: list[Handle] = []
+    for kind in TYPES:
+        here = [Case(name, kind, make_queue(visibility_ms=3000), gate) for name in KEYS if KEYS[name] != kind]
+        neighbours.append(make_queue(visibility_ms=3000))
+        neighbours[-1].task(name="ok")(lambda: "ok")
+        post = crew.start(*(case.queue for case in here), neighbours[-1], debug=False, concurrency=64)
+        for case in here:
+            case.key = case.key.replace("worker:*", f"worker:{post.worker.id}")
+        cases += here
+    until(lambda: all(case.is_ready for case in cases), within=60)
+
+    for case in cases:
+        case.damage()
+
+    must_say = {case for case in cases if case.name in SAID}
+    until(lambda: all_named(logs(), must_say), within=60)
+    logged = "\n".join(logs())
+    assert {repr(case): case.seen(logged) for case in cases if case.seen(logged) != SEEN[case.name]} == {}
+    all_serve([*neighbours, *(case.queue for case in cases if case.name not in NEEDED | {"paused"})])
+
+    for case in cases:
+        case.mend(way)
+    gate.open()
+    all_serve([*neighbours, *(case.queue for case in cases)])
+    for case in cases:
+        assert case.queue.result(case.held, 60) == "held", case
+        assert case.queue.stats()["paused_since_ms"] is None, case
+
+    assert crew.all_are_working
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+    lines = Counter(line for line in logs() if "WRONGTYPE" in line)
+    assert set(lines.values()) == {1}, "a complaint comes once"
+    for case in cases:
+        assert len([line for line in lines if case.key in line]) <= 5, lines
+        case.queue.forget()
+    record_property(PROPERTY, dict(Counter(SEEN[case.name] for case in cases)))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if kind != "set"])
+def test_queues_serve_without_the_list_of_queues(make_queue: MakeQueue, crew: Crew, kind: str) -> None:
+    with Server() as server:
+        with server.client() as client:
+            put(client, QUEUES_KEY, kind)
+        queue = make_queue(at=server)
+        queue.task(name="ok")(lambda: "ok")
+        crew.start(queue)
+
+        all_serve([queue])
+
+        crew.end()

@@ -1,0 +1,178 @@
+"""Web applications that enqueue: the real frameworks serve, real workers of schedq work."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import Server
+from tests.waiting import until
+
+pytestmark = pytest.mark.processes
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+PATIENCE_S = 60.0
+
+
+class Site:
+    """A web server of an example, and its worker."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def ask(self, path: str, body: bytes | None = None, kind: str = "application/json") -> tuple[int, Any]:
+        """Status and answer; a body is posted."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._port}{path}", body, headers={} if body is None else {"Content-Type": kind}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, json.load(refusal)
+
+    def ended(self, job_id: str, has_ended: Callable[[dict[str, Any]], object]) -> Any:
+        """How a job stands when this has come true."""
+        until(
+            lambda: has_ended(self.ask(f"/jobs/{job_id}")[1]), PATIENCE_S, failing=lambda: self.ask(f"/jobs/{job_id}")
+        )
+        return self.ask(f"/jobs/{job_id}")[1]
+
+
+@contextmanager
+def serving(application: str, worker: str, url: str) -> Iterator[Site]:
+    """The application under uvicorn on a port of the system's choice, and a worker."""
+    environment = os.environ | {
+        "SCHEDQ_REDIS_URL": url,
+        "PYTHONPATH": f"{EXAMPLES.parent}{os.pathsep}{EXAMPLES}",
+        "DJANGO_SETTINGS_MODULE": "shop_django.settings",
+        "PYTHONUNBUFFERED": "1",
+    }
+    commands = {
+        "Uvicorn running on": [sys.executable, "-m", "uvicorn", application, "--port", "0", "--no-access-log"],
+        "worker": [sys.executable, "-m", "schedq", "worker", worker],
+    }
+    with ExitStack() as stack:
+        lines = [stack.enter_context(_ready(command, environment, mark)) for mark, command in commands.items()]
+        yield Site(int(lines[0].partition("http://127.0.0.1:")[2].split()[0]))
+
+
+@contextmanager
+def _ready(command: list[str], environment: dict[str, str], mark: str) -> Iterator[str]:
+    """The process, as soon as it has said that it is there; the line with which it did."""
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr
+            said = []
+            for line in process.stderr:
+                said.append(line)
+                if mark in line:
+                    break
+            else:
+                pytest.fail("".join(said))
+            yield said[-1]
+        finally:
+            process.terminate()
+            process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def fastapi(redis: Server) -> Iterator[Site]:
+    with serving("shop_fastapi:app", "shop_fastapi:queue", redis.url) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def django(redis: Server) -> Iterator[Site]:
+    with serving("shop_django.asgi:application", "shop_django.worker:queue", redis.url) as site:
+        yield site
+
+
+def completed(facts: dict[str, Any]) -> bool:
+    return bool(facts["status"] == "completed")
+
+
+def successful(facts: dict[str, Any]) -> bool:
+    return bool(facts["status"] == "SUCCESSFUL")
+
+
+def test_fastapi_enqueues_from_an_async_route_once_per_order(fastapi: Site):
+    ids = {fastapi.ask("/orders/7", b'{"to": "ada@example.org"}')[1]["receipt"] for _ in range(3)}
+
+    assert ids == {"receipt-7"}
+    assert fastapi.ended("receipt-7", completed)["result"] == "receipt of order 7 sent to ada@example.org"
+    assert fastapi.ask("/orders/7", b'{"to": "eve@example.org"}')[0] == 409
+
+
+def test_fastapi_enqueues_from_a_plain_route(fastapi: Site):
+    _, accepted = fastapi.ask("/orders/8/label", b"")
+
+    assert fastapi.ended(accepted["label"], completed)["result"] == "label of order 8 printed"
+
+
+def test_fastapi_enqueues_for_later(fastapi: Site):
+    _, accepted = fastapi.ask("/orders/9", b'{"to": "ada@example.org", "remind_after": 1}')
+
+    assert fastapi.ended(accepted["reminder"], completed)["attempts"] == 1
+
+
+def test_fastapi_says_what_it_does_not_know(fastapi: Site):
+    assert fastapi.ask("/jobs/nothing")[0] == 404
+
+
+def test_fastapi_tells_its_clients_to_come_again_while_redis_is_away():
+    with Server() as gone, serving("shop_fastapi:app", "shop_fastapi:queue", gone.url) as site:
+        gone.kill()
+        status, facts = site.ask("/orders/1/label", b"")
+        assert status == 503
+        assert "error" in facts
+        gone.start()
+        assert site.ask("/orders/1/label", b"")[0] == 202
+
+
+def test_django_enqueues_from_a_sync_view_now_and_later(django: Site):
+    status, accepted = django.ask("/orders/7", b"to=ada@example.org", "application/x-www-form-urlencoded")
+
+    assert status == 202
+    assert django.ended(accepted["receipt"], successful)["result"] == "receipt of order 7 sent to ada@example.org"
+    assert django.ended(accepted["reminder"], successful)["attempts"] == 1
+
+
+def test_django_enqueues_from_an_async_view_and_a_task_is_tried_again(django: Site):
+    _, accepted = django.ask("/orders/8/tell", b"failures=1", "application/x-www-form-urlencoded")
+
+    assert django.ended(accepted["told"], successful)["result"] == "order 8 told"
+    paid = django.ended(accepted["paid"], successful)
+    assert paid["result"] == "order 8 paid at attempt 2"
+    assert paid["attempts"] == 2
+
+
+def test_django_sees_what_failed_for_good_and_by_which_error(django: Site):
+    _, accepted = django.ask("/orders/9/tell", b"failures=9", "application/x-www-form-urlencoded")
+
+    failed = django.ended(accepted["paid"], lambda facts: facts["status"] == "FAILED")
+
+    assert failed["attempts"] == 3
+    assert failed["errors"] == ["builtins.ConnectionError"]
+
+
+def test_django_says_what_it_does_not_know(django: Site):
+    assert django.ask("/jobs/nothing")[0] == 404
+    assert django.ask("/jobs/no*id")[0] == 404

@@ -1,0 +1,284 @@
+"""A server of its own, real workers and promoters on it, and what they did."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Final, TypeVar
+
+from schedq import JobRecord
+from tests.servers import Server
+from tests.state import State
+from tests.stories.processes import app
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[3]
+APP = "tests.stories.processes.app:queue"
+POLL_S = 0.01
+Case = TypeVar("Case")
+_FAILURES: Final = re.compile(
+    r"^.*(?:job \S+: \S+ failed(?: for good)?, attempt|a task or callback of the application) .*\n(?:    .*\n)*",
+    re.MULTILINE,
+)
+"""Failures of the application's code in a log, each with its traceback."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a handler wrote down: `start` or `end`, of which attempt, in which process, when (ms since the epoch)."""
+
+    word: str
+    id: str
+    attempt: int
+    pid: int
+    at_ms: float
+
+
+class Process:
+    """A `python -m schedq …` in a process group of its own; `log` is what it wrote."""
+
+    def __init__(
+        self,
+        arguments: tuple[str, ...],
+        folder: Path,
+        number: int,
+        environment: dict[str, str],
+        command: Sequence[str] = (sys.executable, "-m", "schedq"),
+        cwd: Path = ROOT,
+    ) -> None:
+        self.arguments = arguments
+        self._file = folder / f"log-{number}"
+        self._output = folder / f"output-{number}"
+        with self._file.open("wb") as log, self._output.open("wb") as output:
+            self._popen = subprocess.Popen(
+                [*command, *arguments],
+                cwd=cwd,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.pid = self._popen.pid
+
+    def __repr__(self) -> str:
+        return f"schedq {' '.join(self.arguments)} (pid {self.pid}, code {self._popen.poll()}):\n{self.log}"
+
+    @property
+    def log(self) -> str:
+        return self._file.read_text()
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    @property
+    def is_running(self) -> bool:
+        return self._popen.poll() is None
+
+    @property
+    def worker_ids(self) -> list[str]:
+        """The ids under which it, or its children, said that they were ready."""
+        words = [line.partition(" INFO    worker ")[2].split(": ready for") for line in self.log.splitlines()]
+        return [found[0] for found in words if len(found) == 2]
+
+    @property
+    def children(self) -> set[int]:
+        """Pids of the processes that it has started and that live."""
+        return {pid for pid, parent, _ in living() if parent == self.pid}
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds of processor time so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def send(self, number: int) -> None:
+        self._popen.send_signal(number)
+
+    def send_group(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait."""
+        self.send(signal.SIGKILL)
+        self._popen.wait(60)
+
+    def code(self, within: float = 90) -> int:
+        """Its exit code, when it has ended."""
+        try:
+            return self._popen.wait(within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still there after {within} s: {self!r}") from None
+
+    def end(self) -> None:
+        """End all that is left of it, by force."""
+        self.send_group(signal.SIGKILL)
+        self._popen.wait(60)
+
+    def leaves_nothing(self) -> bool:
+        """Whether its group has no process any more."""
+        return all(group != self.pid for _, _, group in living())
+
+
+class Scene:
+    """One queue on a server of its own.
+
+    Args:
+        server: not started yet.
+        settings: of the queue; `backoff` in seconds.
+    """
+
+    def __init__(self, server: Server, settings: dict[str, Any]) -> None:
+        self.server = server
+        self.folder = Path(tempfile.mkdtemp(prefix="schedq-scene-"))
+        self.settings = settings
+        self.processes: list[Process] = []
+        server.start()
+        self.queue = app.made(server.url, settings)
+        self.client = server.client()
+
+    # -- what goes on in it
+
+    def start(self, *arguments: str, how: Mapping[str, Any] | None = None, **environment: str) -> Process:
+        """`schedq …`; `how` may name another command than `python -m schedq`, and another folder than the checkout."""
+        known = {key: value for key, value in os.environ.items() if not key.startswith(("APP_", "SCHEDQ_", "REDIS_"))}
+        ours = {
+            "APP_FOLDER": str(self.folder),
+            "APP_SETTINGS": json.dumps(self.settings),
+            "SCHEDQ_REDIS_URL": self.server.url,
+        }
+        made = Process(arguments, self.folder, len(self.processes), known | ours | environment, **how or {})
+        self.processes.append(made)
+        return made
+
+    def worker(self, *options: str, **environment: str) -> Process:
+        """A worker; it need not be ready yet."""
+        return self.start("worker", APP, *options, how=None, **environment)
+
+    def ready_worker(self, *options: str, **environment: str) -> Process:
+        """A worker that has looked for jobs, found none and waits."""
+        waiting = self.waiting()
+        worker = self.worker(*options, **environment)
+        self.until(lambda: self.is_alive(worker) and self.waiting() > waiting)
+        return worker
+
+    def waiting(self) -> int:
+        """How many workers block until there is something to do."""
+        return int(self.client.info("clients")["blocked_clients"])
+
+    def is_alive(self, worker: Process, count: int = 1) -> bool:
+        """Whether the worker, or so many of a fleet, stand in the queue's list of workers."""
+        known = self.client.zrange(self.queue.settings.keys.workers, 0, -1)
+        return sum(worker_id in known for worker_id in worker.worker_ids) >= count
+
+    def open(self, gate: str) -> None:
+        (self.folder / gate).touch()
+
+    def add(self, task: str, *args: object, **options: Any) -> str:
+        """Enqueue a call; its id."""
+        return self.queue.enqueue(call(task, *args), **options)
+
+    def until(self, condition: Callable[[], object], within: float = 90) -> None:
+        """Wait for it."""
+        until(condition, within, failing=lambda: f"{self.places()}\n{self.notes()}\n{self.processes}")
+
+    # -- what is known of it
+
+    def now_ms(self) -> float:
+        """Redis's clock."""
+        seconds, micros = self.client.time()
+        return float(seconds * 1000 + micros / 1000)
+
+    def notes(self, word: str = "") -> list[Note]:
+        """What handlers wrote down, in order; `word` picks some."""
+        with suppress(FileNotFoundError):
+            text = (self.folder / app.NOTES).read_text()
+            lines = text[: text.rfind("\n") + 1].splitlines()  # the last one may be being written
+            return [note for note in (Note(**json.loads(line)) for line in lines) if word in ("", note.word)]
+        return []
+
+    def starts(self) -> dict[str, list[Note]]:
+        """Job id → its starts, in order."""
+        found: dict[str, list[Note]] = defaultdict(list)
+        for note in self.notes("start"):
+            found[note.id].append(note)
+        return found
+
+    def job(self, job_id: str) -> JobRecord:
+        record = self.queue.get_job(job_id)
+        assert record is not None
+        return record
+
+    def has_started(self, *ids: str) -> bool:
+        return set(ids) <= self.starts().keys()
+
+    def is_completed(self, *ids: str) -> bool:
+        return all(self.job(job_id).status == "completed" for job_id in ids)
+
+    def state(self) -> State:
+        return State.of(self.client, self.queue.settings.keys)
+
+    def places(self) -> dict[str, list[str]]:
+        return self.state().places() if self.server.is_running else {}
+
+    def close(self) -> dict[str, list[str]]:
+        """End it: every process that still runs has to stop in order. Answers which laws are broken.
+
+        Raises:
+            AssertionError: a process did not, or it wrote a traceback, or left something behind.
+        """
+        try:
+            running = [process for process in self.processes if process.is_running]
+            for process in running:
+                process.send_group(signal.SIGCONT)
+                process.send(signal.SIGTERM)
+            for process in running:
+                assert process.code() == 0, repr(process)
+            for process in self.processes:
+                assert "Traceback" not in _FAILURES.sub("", process.log), repr(process)
+                assert process.leaves_nothing(), repr(process)
+            return self.state().broken_laws() if self.server.is_running else {}
+        finally:
+            for process in self.processes:
+                process.end()
+            self.queue.close()
+            self.client.close()
+            self.server.stop()
+            rmtree(self.folder)
+
+
+def living() -> Iterator[tuple[int, int, int]]:
+    """All processes: pid, parent, group. One that has ended is none, though nobody has asked for its code yet."""
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, parent, group = file.read_text().rpartition(")")[2].split()[:3]
+            if state != "Z":
+                yield int(file.parent.name), int(parent), int(group)
+
+
+def each(cases: Iterable[Case], act: Callable[[Case], None]) -> None:
+    """Do it for all cases at the same time; fails if any does."""
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        under_way = {pool.submit(act, case): case for case in cases}
+    for future, case in under_way.items():
+        if error := future.exception():
+            raise AssertionError(f"in the case of {case}") from error
+
+
+def call(task: str, *args: object) -> dict[str, object]:
+    """The payload that calls a task."""
+    return {"task": task, "args": list(args)}

@@ -1,0 +1,91 @@
+"""Handlers that call os.fork: a child that comes back from one is no second worker."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from schedq.worker.forks import EXIT_CODE, _outermost
+from tests.stories.processes.scene import Process, Scene
+from tests.stories.processes.stage import MakeScene, Together
+
+pytestmark = pytest.mark.processes
+together = Together()
+WAYS = ("returns", "raises", "awaits", "in a task", "in an executor", "in a callback")
+
+
+def codes(scene: Scene, *ids: str) -> list[object]:
+    """The results of jobs, once all are there."""
+    scene.until(lambda: scene.is_completed(*ids), within=30)
+    return [scene.job(job_id).result for job_id in ids]
+
+
+def works_alone(scene: Scene, worker: Process, *ids: str) -> bool:
+    """Whether each of the jobs was begun once, by the worker, which goes on and has no child left."""
+    after = scene.add("brief")
+    scene.until(lambda: scene.is_completed(after))
+    assert [len(scene.starts()[job_id]) for job_id in (*ids, after)] == [1] * (len(ids) + 1)
+    return worker.is_running and not worker.children and len(scene.queue.list_workers()) == 1
+
+
+@together()
+def test_a_child_that_comes_back_from_an_async_handler_ends(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=3000)
+    worker = scene.ready_worker("-c", "4")
+
+    ids = [scene.add("forks", how) for how in WAYS]
+
+    assert codes(scene, *ids) == [EXIT_CODE] * len(WAYS)
+    assert works_alone(scene, worker, *ids)
+    assert all(worker.log.count(f"job {job_id}: its handler called os.fork") == 1 for job_id in ids)
+    assert {scene.job(job_id).attempts for job_id in ids} == {1}
+
+
+@together()
+def test_so_does_one_of_a_plain_handler(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=3000)
+    worker = scene.ready_worker("-c", "4")
+
+    ids = [scene.add("forks_in_thread", how) for how in ("returns", "raises")]
+
+    assert codes(scene, *ids) == [EXIT_CODE, EXIT_CODE]
+    assert works_alone(scene, worker, *ids)
+
+
+@together()
+def test_a_log_that_raises_keeps_no_child_alive(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=3000)
+    worker = scene.ready_worker()
+
+    ids = [scene.add(task, "breaks the log") for task in ("forks", "forks_in_thread")]
+
+    assert codes(scene, *ids) == [EXIT_CODE, EXIT_CODE]
+    assert works_alone(scene, worker, *ids)
+
+
+def test_on_a_loop_without_frames_of_its_own_the_handler_ends_where_the_command_begins():
+    """As on uvloop, which is written in C."""
+    command: dict[str, Any] = {"__name__": "schedq.cli.daemon"}
+    exec("def go_on(callback): return callback()", command)
+
+    def callback() -> FrameType | None:
+        return _outermost(sys._getframe(), on_loop=True)
+
+    outermost = command["go_on"](callback)
+
+    assert outermost is not None
+    assert outermost.f_code is callback.__code__
+
+
+@together()
+def test_a_child_that_ends_by_itself_is_left_alone(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=3000)
+    worker = scene.ready_worker()
+
+    ids = [scene.add("forks", "exits"), scene.add("forks_in_thread", "exits"), scene.add("forks_by_multiprocessing")]
+
+    assert codes(scene, *ids) == [7, 7, 0]
+    assert "called os.fork" not in worker.log

@@ -1,0 +1,145 @@
+"""Workers, promoters and producers of the release before and of this one share a queue, as during a rolling upgrade."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.releases import BEFORE, ROOT, unpack
+from tests.stories.processes import app
+from tests.stories.processes.scene import APP, Process, Scene, call
+from tests.stories.processes.stage import MakeScene
+
+pytestmark = pytest.mark.processes
+
+OLD, NEW = "the release before", "this release"
+PRODUCE = """
+import json, sys
+from tests.stories.processes.app import queue
+jobs, options = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+print(json.dumps([queue.enqueue(job, **options) for job in jobs]))
+"""
+RESULTS = """
+import json, sys
+from tests.stories.processes.app import queue
+print(json.dumps([queue.job(job_id).result(60) for job_id in sys.argv[1:]]))
+"""
+WHERE = "import schedq; print(schedq.__file__)"
+NO_PROMOTER = "--no-promoter"
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package as it was."""
+    folder = tmp_path_factory.mktemp("before")
+    if not unpack(BEFORE, folder):
+        pytest.skip(f"git does not know {BEFORE} here, as in a shallow clone")
+    return folder
+
+
+class Upgrade:
+    """A scene whose processes are of either release."""
+
+    def __init__(self, scene: Scene, before: Path) -> None:
+        self.scene = scene
+        self._before = before
+
+    def start(self, release: str, *arguments: str, command: tuple[str, ...] = ("-m", "schedq")) -> Process:
+        """A process of that release; both run the application of the tests."""
+        # `-m` and `-c` put the current folder first, which is where each finds its own `schedq`.
+        folder = ROOT if release == NEW else self._before
+        how = {"command": (sys.executable, *command), "cwd": folder}
+        return self.scene.start(*arguments, how=how, PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1")
+
+    def says(self, release: str, program: str, *arguments: str) -> str:
+        """What a program prints that ends by itself."""
+        done = self.start(release, *arguments, command=("-c", program))
+        assert done.code(60) == 0, repr(done)
+        return done.output.strip()
+
+    def worker(self, release: str, *options: str) -> Process:
+        """A worker that has looked for jobs and found none."""
+        worker = self.start(release, "worker", APP, "--concurrency", "2", *options)
+        self.scene.until(lambda: self.scene.is_alive(worker))
+        return worker
+
+    def enqueue(self, release: str, *jobs: object, **options: object) -> list[str]:
+        """Store jobs; their ids."""
+        found: list[str] = json.loads(self.says(release, PRODUCE, json.dumps(jobs), json.dumps(options)))
+        return found
+
+
+@pytest.fixture
+def upgrade(make_scene: MakeScene, before: Path) -> Upgrade:
+    """A queue with short leases."""
+    return Upgrade(make_scene(visibility_ms=3000), before)
+
+
+def test_each_process_runs_the_code_of_its_release(upgrade: Upgrade, before: Path):
+    assert Path(upgrade.says(OLD, WHERE)).is_relative_to(before)
+    assert Path(upgrade.says(NEW, WHERE)).is_relative_to(ROOT)
+
+
+@pytest.mark.parametrize("promoter", [OLD, NEW])
+def test_workers_and_producers_of_both_share_the_jobs_of_one_queue(upgrade: Upgrade, promoter: str):
+    scene = upgrade.scene
+    upgrade.start(promoter, "promoter", app.NAME)
+    workers = [upgrade.worker(release, NO_PROMOTER) for release in (OLD, NEW)]
+    naps = [call("nap", 0.05)] * 12
+
+    ids = [
+        job_id
+        for release in (OLD, NEW)
+        for options in ({}, {"delay": 0.3}, {"max_attempts": 2})
+        for job_id in upgrade.enqueue(release, *naps, **options)
+    ]
+    scene.until(lambda: scene.is_completed(*ids), within=60)
+
+    starts = scene.notes("start")
+    assert Counter(note.id for note in starts) == Counter(ids)  # each once
+    assert {note.pid for note in starts} == {worker.pid for worker in workers}
+    assert {scene.job(job_id).attempts for job_id in ids} == {1}
+    by_old, by_new = (json.loads(upgrade.says(release, RESULTS, *ids)) for release in (OLD, NEW))
+    assert by_old == by_new == [scene.job(job_id).result for job_id in ids]
+
+
+@pytest.mark.parametrize(("first", "then"), [(OLD, NEW), (NEW, OLD)], ids=["old, then new", "new, then old"])
+def test_one_finishes_what_a_killed_worker_of_the_other_held(upgrade: Upgrade, first: str, then: str):
+    scene = upgrade.scene
+    killed = upgrade.worker(first)
+    (job_id,) = upgrade.enqueue(then, call("gated", "never"))
+    scene.until(lambda: scene.has_started(job_id))
+    other = upgrade.worker(then)
+
+    killed.kill()  # with it goes the promoter of its release
+    scene.until(lambda: scene.is_completed(job_id))
+
+    job = scene.job(job_id)
+    assert (job.attempts, job.crashes, job.result) == (2, 1, other.pid)
+    assert [note.pid for note in scene.notes("start")] == [killed.pid, other.pid]
+
+
+@pytest.mark.parametrize(("looks", "works"), [(OLD, NEW), (NEW, OLD)], ids=["old looks", "new looks"])
+def test_operators_of_one_see_and_move_the_jobs_of_the_other(upgrade: Upgrade, looks: str, works: str):
+    scene = upgrade.scene
+    (later,) = upgrade.enqueue(works, call("brief"), delay=3600)
+    worker = upgrade.worker(works)
+
+    said = json.loads(json_of(upgrade, looks, "job", later))
+    assert (said["id"], said["status"]) == (later, "delayed")
+    assert worker.worker_ids[0] in json_of(upgrade, looks, "workers")
+    assert upgrade.start(looks, "reschedule", later, "--now").code(60) == 0
+    scene.until(lambda: scene.is_completed(later))
+
+    assert re.search(r'"completed_total":\s*1\b', json_of(upgrade, looks, "stats"))
+
+
+def json_of(upgrade: Upgrade, release: str, *words: str) -> str:
+    done = upgrade.start(release, *words, "--json")
+    assert done.code(60) == 0, repr(done)
+    return done.output

@@ -1,0 +1,153 @@
+"""SIGTERM and SIGINT: what runs may end, the rest is given back, and nothing keeps the process."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.stories.processes.scene import Scene, each
+from tests.stories.processes.stage import MakeScene, Together
+
+pytestmark = pytest.mark.processes
+together = Together()
+
+ENDINGS = (signal.SIGTERM, signal.SIGINT)
+
+
+@together()
+def test_a_worker_that_is_told_to_stop_lets_its_jobs_end_and_claims_no_more(make_scene: MakeScene):
+    each(ENDINGS, lambda ending: stop_in_order(make_scene(), ending))
+
+
+def stop_in_order(scene: Scene, ending: signal.Signals) -> None:
+    worker = scene.ready_worker("--concurrency", "2", "--grace", "20")
+    running = [scene.add("nap", 0.7), scene.add("doze", 0.7)]
+    scene.until(lambda: scene.has_started(*running))
+    waiting = [scene.add("brief"), scene.add("brief")]
+
+    worker.send(ending)
+
+    assert worker.code() == 0
+    assert scene.is_completed(*running)
+    assert scene.places()["pending"] == waiting
+    assert scene.queue.stats()["released_total"] == 0
+    assert scene.client.zcard(scene.queue.settings.keys.workers) == 0
+    assert scene.client.exists(scene.queue.settings.keys.promoter) == 0
+
+
+@together()
+def test_what_does_not_end_in_time_is_next_in_line_elsewhere_and_keeps_its_attempts(make_scene: MakeScene):
+    each(ENDINGS, lambda ending: stop_short(make_scene(), ending))
+
+
+def stop_short(scene: Scene, ending: signal.Signals) -> None:
+    worker = scene.ready_worker("--concurrency", "4", "--grace", "0.3")
+    unending = [scene.add(task) for task in ("stuck", "stuck_in_executor", "deaf")]
+    unending.append(scene.add("gated", "never"))
+    scene.until(lambda: scene.has_started(*unending))
+    waiting = [scene.add("brief") for _ in range(3)]
+
+    worker.send(ending)
+    sent_at = time.monotonic()
+    scene.until(lambda: scene.queue.stats()["released_total"] == 4)
+
+    assert 0.25 <= time.monotonic() - sent_at <= 0.3 + 3
+    (line,) = scene.places().values()
+    assert (set(line[:4]), line[4:]) == (set(unending), waiting)
+    other = scene.worker("--concurrency", "1")
+    scene.until(lambda: scene.is_completed(*unending, *waiting))
+    assert worker.code() == 0
+    assert [note.id for note in scene.notes("start")][4:] == line
+    assert {(note.pid, note.attempt) for note in scene.notes("start")} == {(worker.pid, 1), (other.pid, 1)}
+    assert [entry["outcome"] for entry in scene.job(unending[0]).history] == ["released", "completed"]
+
+
+@together()
+def test_a_second_signal_gives_everything_back_at_once(make_scene: MakeScene):
+    tasks = [("gated", "gated_in_thread"), ("stuck",), ("stuck_in_executor",), ("deaf",)]
+    pairs = [(one, other) for one in ENDINGS for other in ENDINGS]
+    each(zip(tasks, pairs, strict=True), lambda case: stop_twice(make_scene(), *case))
+
+
+def stop_twice(scene: Scene, tasks: tuple[str, ...], endings: tuple[signal.Signals, signal.Signals]) -> None:
+    worker = scene.ready_worker("--grace", "60")
+    ids = [scene.add(task, *(["never"] if task.startswith("gated") else [])) for task in tasks]
+    scene.until(lambda: scene.has_started(*ids))
+    worker.send(endings[0])
+    scene.until(lambda: "stopping" in worker.log)
+    assert scene.places() == {"processing": ids}
+
+    worker.send(endings[1])
+    sent_at = time.monotonic()
+    scene.until(lambda: sorted(scene.places().get("pending", ())) == ids, within=60)
+
+    assert worker.code(within=60) == 0
+    assert time.monotonic() - sent_at <= 40
+    assert [scene.job(job_id).attempts for job_id in ids] == [0] * len(ids)
+
+
+@together()
+def test_an_idle_worker_and_an_idle_promoter_leave_at_once(scene: Scene):
+    worker, promoter = scene.ready_worker(), scene.start("promoter", "work")
+    scene.until(lambda: "ready" in promoter.log)
+
+    sent_at = time.monotonic()
+    for process in (worker, promoter):
+        process.send(signal.SIGTERM)
+
+    assert [worker.code(), promoter.code()] == [0, 0]
+    assert time.monotonic() - sent_at < 25
+
+
+@together()
+def test_without_redis_an_idle_worker_leaves_nearly_as_fast(make_scene: MakeScene):
+    each(("killed", "killed before the start"), lambda case: stop_without_redis(make_scene(), case))
+
+
+def stop_without_redis(scene: Scene, case: str) -> None:
+    if case == "killed":
+        worker = scene.ready_worker()
+        scene.server.kill()
+    else:
+        scene.server.kill()
+        worker = scene.worker()
+    scene.until(lambda: "lost (" in worker.log)
+    time.sleep(0.5)  # it tries again and again
+
+    sent_at = time.monotonic()
+    worker.send(signal.SIGTERM)
+
+    assert worker.code() == 0
+    assert time.monotonic() - sent_at < 25  # a second for saying goodbye; while a claim may be on its way it takes 6
+
+
+@together()
+def test_a_burst_ends_when_all_is_done_also_what_comes_later(scene: Scene):
+    ids = [scene.add("brief"), scene.add("nap", 0.2), scene.add("brief", delay=1.2), scene.add("fails")]
+    single, fleet = scene.worker("--burst"), scene.worker("--burst", "--processes", "2")
+
+    assert [single.code(within=60), fleet.code(within=60)] == [0, 0]
+
+    assert scene.is_completed(*ids[:3])
+    assert scene.job(ids[3]).status == "failed"
+    assert [note.attempt for note in scene.starts()[ids[3]]] == [1, 2, 3]
+    assert scene.places().keys() == {"completed", "failed"}
+
+
+@together()
+def test_a_handlers_task_that_ends_the_process_fails_its_job_and_no_other(make_scene: MakeScene):
+    scene = make_scene()
+    worker = scene.ready_worker("-c", "2")
+    other = scene.add("gated", "gate")
+    scene.until(lambda: other in scene.starts())
+
+    job_id = scene.add("exits_in_a_task")
+
+    scene.until(lambda: scene.job(job_id).status == "failed")
+    assert scene.job(job_id).last_error == "SystemExit: 3"
+    scene.open("gate")
+    scene.until(lambda: scene.is_completed(other))
+    assert worker.is_running
+    assert scene.job(other).attempts == 1

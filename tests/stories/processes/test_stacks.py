@@ -1,0 +1,220 @@
+"""What a worker tells of where it is: when its event loop stands still, a handler is slow, or somebody asks."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import signal
+import time
+
+import pytest
+
+from tests.stories.processes.scene import Process, Scene
+from tests.stories.processes.stage import MakeScene, Together
+
+pytestmark = pytest.mark.processes
+together = Together()
+
+
+def blocks(worker: Process, words: str) -> list[str]:
+    """The entries of a log whose first line has these words, each with the lines that are set in below it."""
+    entries = re.findall(r"^\S.*\n(?:    .*\n)*", worker.log, re.MULTILINE)
+    return [entry for entry in entries if words in entry.splitlines()[0]]
+
+
+def asked(scene: Scene, worker: Process, *, times: int = 1) -> str:
+    """Ask for its stacks; what it told so far: a long entry is written in pieces, so its end may be missing."""
+    before = len(blocks(worker, "stacks of process"))
+    worker.send(signal.SIGUSR1)
+    scene.until(lambda: len(blocks(worker, "stacks of process")) >= before + times)
+    return "".join(blocks(worker, "stacks of process")[before:])
+
+
+def told(scene: Scene, worker: Process, words: str) -> str:
+    """The entry with these words, once it is there whole."""
+    scene.until(lambda: blocks(worker, words))
+    (entry,) = blocks(worker, words)
+    return entry
+
+
+@together()
+def test_a_handler_that_keeps_the_event_loop_is_named_once_with_its_stack(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=60_000)
+    worker = scene.ready_worker("--watchdog", "0.2")
+    job_id = scene.add("hogs", "open")
+
+    entry = told(scene, worker, "has stood still")
+    time.sleep(0.5)  # time to say it again
+    scene.open("open")
+    scene.until(lambda: scene.is_completed(job_id))
+
+    assert f"in job {job_id}: hogs, attempt 1" in entry
+    assert re.search(r"^    \s*File .*app\.py\", line \d+, in hogs$", entry, re.MULTILINE)
+    seconds = float(told(scene, worker, "turns again").rpartition("after ")[2].split()[0])
+    assert seconds >= 0.7
+    assert len(blocks(worker, "has stood still")) == 1
+
+
+@together()
+def test_so_is_one_that_keeps_the_whole_interpreter(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=60_000)
+    worker = scene.ready_worker("--watchdog", "0.2")
+    job_id = scene.add("keeps_the_interpreter", 1)
+
+    scene.until(lambda: scene.is_completed(job_id))
+
+    scene.until(lambda: blocks(worker, "turns again"))
+    stacks = [entry for entry in blocks(worker, "has stood still") if "keeps_the_interpreter" in entry]
+    assert any(f"job {job_id}" in entry for entry in stacks)
+
+
+@together()
+def test_a_worker_that_was_stopped_as_a_whole_blames_nobody(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=60_000)
+    worker = scene.ready_worker("--watchdog", "0.2")
+    running = scene.add("gated", "open")
+    scene.until(lambda: scene.has_started(running))
+
+    for _ in range(3):
+        worker.send(signal.SIGSTOP)
+        time.sleep(0.6)
+        worker.send(signal.SIGCONT)
+        time.sleep(0.2)
+    scene.open("open")
+    scene.until(lambda: scene.is_completed(running))
+
+    assert blocks(worker, "has stood still") == []
+
+
+@together()
+def test_the_watchdog_can_be_off(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=60_000)
+    worker = scene.ready_worker("--watchdog", "0")
+    hog = scene.add("hogs", "open")
+    scene.until(lambda: scene.has_started(hog))
+    time.sleep(1.6)  # more than the default
+
+    scene.open("open")
+    scene.until(lambda: scene.is_completed(hog))
+
+    assert blocks(worker, "event loop") == []
+    assert "schedq-watchdog" not in asked(scene, worker)
+
+
+@together()
+def test_a_slow_handler_is_told_of_once_with_its_stack_wherever_it_runs(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=60_000)
+    worker = scene.ready_worker("--slow", "0.3")
+    slow = {scene.add(task, "open"): task for task in ("gated", "gated_in_thread")}
+    quick = scene.add("brief")
+
+    scene.until(lambda: len(blocks(worker, "is slow")) == 2)
+    time.sleep(0.5)  # time to say it again
+    scene.open("open")
+    scene.until(lambda: scene.is_completed(quick, *slow))
+
+    assert len(blocks(worker, "is slow")) == 2
+    for job_id, task in slow.items():
+        (entry,) = (entry for entry in blocks(worker, "is slow") if job_id in entry)
+        assert f"job {job_id}: {task}, attempt 1" in entry
+        assert re.search(rf"app\.py\", line \d+, in {task}$", entry, re.MULTILINE)
+
+
+@together()
+def test_sigusr1_tells_where_all_threads_and_tasks_are_and_their_jobs(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=60_000)
+    worker = scene.ready_worker()
+    ids = {task: scene.add(task, "open") for task in ("gated", "gated_in_thread")}
+    scene.until(lambda: scene.has_started(*ids.values()))
+
+    asked(scene, worker)
+    asked(scene, worker)
+    scene.open("open")
+    scene.until(lambda: len(blocks(worker, " completed, ")) == len(ids))  # after which entries before are whole
+
+    found = blocks(worker, "stacks of process")
+    assert len(found) == 2
+    for text in found:
+        assert re.search(rf"^    thread schedq-handler-1, job {ids['gated_in_thread']}: gated_in_thread", text, re.M)
+        assert re.search(rf"^    task .*, job {ids['gated']}: gated, attempt 1$", text, re.M)
+        assert re.search(r"in gated$", text, re.M)
+        assert re.search(r"in gated_in_thread$", text, re.M)
+        assert "thread MainThread" in text
+
+
+@together()
+def test_it_does_so_while_the_event_loop_stands_still(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=60_000)
+    worker = scene.ready_worker("--watchdog", "0")
+    (scene.folder / "lock").touch()
+    with (scene.folder / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        hog = scene.add("hogs_in_c", "lock")
+        scene.until(lambda: scene.has_started(hog))
+
+        asked(scene, worker)
+
+        assert scene.job(hog).status == "processing"
+    scene.until(lambda: scene.is_completed(hog))
+    scene.until(lambda: f"{hog}: hogs_in_c completed" in worker.log)  # after which the entry before it is whole
+    first, _, rest = "".join(blocks(worker, "stacks of process")).partition("thread MainThread")
+    assert "in hogs_in_c" in first
+    assert "in hogs_in_c" in rest
+    assert re.search(rf"task .*, job {hog}: hogs_in_c, attempt 1\n\s+runs now", rest)
+
+
+@together()
+def test_the_stack_under_an_entry_is_a_field_of_it_in_json(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=60_000)
+    worker = scene.worker("--log-format", "json")
+    scene.until(lambda: "ready for" in worker.log)
+
+    worker.send(signal.SIGUSR1)
+    scene.until(lambda: "stacks of process" in worker.log and worker.log.endswith("\n"))
+
+    (entry,) = (entry for entry in map(json.loads, worker.log.splitlines()) if "stacks of" in entry["message"])
+    assert "thread MainThread" in entry["stack"]
+
+
+@together()
+def test_a_parent_passes_it_on_to_children_also_to_those_that_only_start(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=60_000)
+    parent = scene.worker("--processes", "2")
+    scene.until(lambda: "worker process 1: started" in parent.log)
+    parent.send(signal.SIGUSR1)  # the children may not have come far
+
+    scene.until(lambda: scene.is_alive(parent, 2))
+    scene.until(lambda: len(pids(parent)) == 2)
+    asked(scene, parent, times=2)
+
+    assert pids(parent) == parent.children
+    assert parent.log.count("started, pid") == 2
+
+
+def pids(parent: Process) -> set[int]:
+    return {int(found) for found in re.findall(r"stacks of process (\d+)", parent.log)}
+
+
+@together()
+def test_a_promoter_tells_as_well_and_goes_on(scene: Scene):
+    promoter = scene.start("promoter", "work")
+    scene.until(lambda: "ready" in promoter.log)
+
+    found = asked(scene, promoter)
+
+    assert "promoter.py" in found
+    assert promoter.is_running
+
+
+@together()
+def test_a_process_that_a_handler_forked_does_not_ask_its_parent(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=60_000)
+    worker = scene.ready_worker()
+
+    job_id = scene.add("forks_and_is_asked")
+    scene.until(lambda: scene.is_completed(job_id))
+
+    assert scene.job(job_id).result == -signal.SIGUSR1
+    assert asked(scene, worker)
+    assert len(blocks(worker, "stacks of process")) == 1

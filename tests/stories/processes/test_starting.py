@@ -1,0 +1,119 @@
+"""How processes start: what they refuse in one line, where they find Redis, what they log."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+import pytest
+
+from schedq import embedded
+from tests.stories.processes import app
+from tests.stories.processes.scene import APP, Scene
+from tests.stories.processes.stage import MakeScene, Together
+
+pytestmark = pytest.mark.processes
+together = Together()
+
+MISTAKES = {
+    ("worker", "no_such_module:queue"): "there is no module 'no_such_module'",
+    ("worker", "tests.stories.processes.app:nothing"): "has no 'nothing'",
+    ("worker", "tests.stories.processes.app:thing"): "is a dict, not a Queue",
+    ("worker", "tests.stories.processes.app"): "must be MODULE:QUEUE",
+    ("worker", "tests.stories.processes.broken_app:queue"): "can't be imported: ZeroDivisionError: ",
+    ("worker", "tests.stories.processes.app:bare"): "has no task and no handler",
+    ("worker", APP, APP): "each queue once",
+    ("worker", APP, "--no-such-option"): "No such option",
+    ("worker", APP, "--concurrency", "0"): "--concurrency",
+    ("worker", APP, "--grace", "nan"): "grace",
+    ("worker", APP, "--redis", "http://:s3cret@localhost"): "unknown Redis URL scheme",
+    ("promoter", "no:name"): "no:name",
+    ("promoter", app.NAME, "--redis", "redis://:s3cret@localhost:port"): "redis://localhost",
+    ("stats", "no:name"): "no:name",
+    ("server", "here", "--stop", "there"): "either start here or stop there",
+}
+
+
+@together()
+def test_mistakes_of_usage_are_named_without_a_traceback(scene: Scene):
+    started = [(scene.start(*words), complaint) for words, complaint in MISTAKES.items()]
+    codes = [process.code() for process, _ in started]
+
+    assert codes == [2] * len(MISTAKES), started
+    for process, complaint in started:
+        (line,) = process.log.splitlines()
+        assert line.startswith(f"schedq {process.arguments[0]}: "), process
+        assert complaint in line, process
+        assert "s3cret" not in process.log, process
+        assert process.output == ""
+
+
+@together()
+def test_a_wrong_password_ends_a_process_with_one_line_that_does_not_tell_it(make_scene: MakeScene):
+    scene = make_scene(server={"requirepass": "s3cret"})
+    place = f"127.0.0.1:{scene.server.port}/0"
+    roles = (("worker", APP), ("worker", APP, "--processes", "3"), ("promoter", app.NAME), ("stats", app.NAME))
+    started = [
+        scene.start(*words, SCHEDQ_REDIS_URL=f"redis://{credentials}{place}")
+        for words in roles
+        for credentials in (":wr0ng@", "")
+    ]
+
+    for process in started:
+        assert process.code() == 1, process
+        lines = [line for line in process.log.splitlines() if " INFO " not in line]
+        assert len(lines) == 1, process
+        assert f"redis://{place} refuses the user name or password" in lines[0], process
+        assert "wr0ng" not in process.log, process
+
+
+@together()
+def test_a_database_that_there_is_not_ends_a_process_with_one_line(scene: Scene):
+    url = scene.server.url.removesuffix("0") + "99"
+    roles = (("worker", APP), ("worker", APP, "--processes", "2"), ("promoter", app.NAME), ("stats", app.NAME))
+    started = [scene.start(*words, SCHEDQ_REDIS_URL=url) for words in roles]
+
+    for process in started:
+        assert process.code() == 1, process
+        (line,) = [line for line in process.log.splitlines() if " INFO " not in line]
+        assert f"{url} has no such database" in line, process
+
+
+@together()
+def test_a_worker_can_bring_its_own_server(scene: Scene):
+    data = scene.folder / "data"
+    worker = scene.worker("--redis", f"embedded://{data}")
+    try:
+        with app.made(f"embedded://{data}", scene.settings) as queue:
+            job_id = queue.enqueue({"task": "brief"})
+            scene.until(lambda: (job := queue.get_job(job_id)) is not None and job.result == worker.pid)
+    finally:
+        embedded.stop_server(data)
+
+
+@together()
+def test_a_log_of_objects_has_one_on_each_line(scene: Scene):
+    workers = [scene.worker("--log-format", "json", *more) for more in (["-v"], ["--processes", "2"])]
+    promoter = scene.start("promoter", app.NAME, "--log-format", "json")
+    scene.until(lambda: scene.client.zcard(scene.queue.settings.keys.workers) == 3)
+    ids = [scene.add("fails", max_attempts=1), scene.add("no_such_task", max_attempts=1), scene.add("rude")]
+    scene.until(lambda: [scene.job(job_id).status for job_id in ids] == ["failed", "delayed", "failed"])
+    scene.server.kill()
+    scene.until(lambda: all("lost (" in process.log for process in (*workers, promoter)))
+    scene.server.start()
+
+    unwelcome = [
+        scene.start(*words, "--log-format", "json", SCHEDQ_REDIS_URL=scene.server.url.replace("//", "//:wr0ng@"))
+        for words in (("worker", APP), ("promoter", app.NAME))
+    ]
+    assert [process.code() for process in unwelcome] == [1, 1]
+
+    for process in (*workers, promoter, *unwelcome):
+        for line in process.log.splitlines():
+            entry = json.loads(line)
+            assert entry.keys() >= {"time", "level", "logger", "pid", "message"}
+            assert datetime.fromisoformat(entry["time"]).utcoffset() is not None
+        assert process.output == ""
+    messages = [json.loads(line)["message"] for worker in workers for line in worker.log.splitlines()]
+    assert any("as it must be" in message for message in messages)
+    assert any(r"two\nlines" in message and "ü" in message for message in messages)

@@ -1,0 +1,172 @@
+"""A user name and a password in a URL are seen nowhere: not in what any process writes, nor its words, nor in Redis."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import re
+import sys
+import traceback
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from schedq import AsyncQueue, Queue, UsageError
+from schedq.testing import run_due
+from tests.conftest import MakeQueue
+from tests.doors import _content
+from tests.servers import Server
+from tests.stories.processes import app
+from tests.stories.processes.scene import APP, Process, Scene, living
+from tests.stories.processes.stage import play
+
+USER: Final = "k4n4ri-ada"
+PASSWORD: Final = "k4n4ri-s3cret"
+CANARY: Final = "k4n4ri"
+ACCOUNT: Final = f"{USER} on >{PASSWORD} ~* &* +@all"
+
+
+def url_of(server: Server, password: str = PASSWORD) -> str:
+    return f"redis://{USER}:{password}@127.0.0.1:{server.port}/0"
+
+
+def commands(failed: str, waiting: str) -> list[tuple[str, ...]]:
+    """Every command that is done at once, and the ways to get each wrong."""
+    name = app.NAME
+    return [
+        ("stats",),
+        ("stats", name, "--json"),
+        ("jobs", name),
+        ("jobs", name, "--state", "failed", "--json"),
+        ("job", failed),
+        ("job", failed, "--json"),
+        ("job", "no-such-job"),
+        ("enqueue", name, "1", "--delay", "1h", "--id", "mine"),
+        ("enqueue", name, "2", "--id", "mine"),
+        ("enqueue", name, "1", "--durability", "replicated"),
+        ("enqueue", name, "1", "--durability", "fsync"),
+        ("reschedule", waiting, "--delay", "2h"),
+        ("cancel", waiting),
+        ("requeue", failed),
+        ("pause", name),
+        ("resume", name),
+        ("purge", name, "--yes"),
+        ("worker", "tests.stories.processes.app:no_such_queue"),
+    ]
+
+
+def words_of(process: Process) -> str:
+    """What `ps` shows of a process and of all that it has started."""
+    found = []
+    for pid, _, group in living():
+        if group == process.pid:
+            with contextlib.suppress(OSError):
+                found.append(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "))
+    return "\n".join(found)
+
+
+def page(url: str) -> str:
+    """What is served there, whatever its code."""
+    try:
+        answer = urllib.request.urlopen(url, timeout=60)
+    except urllib.error.HTTPError as error:
+        answer = error
+    with answer:
+        return str(answer.read().decode())
+
+
+def stored(server: Server) -> str:
+    """All that a server holds, whoever wrote it."""
+    with server.client(decode_responses=False) as client:
+        return repr([(key, _content(client, key)) for key in client.keys("*")])
+
+
+def assert_unseen(**places: str) -> None:
+    told = {where: text[-2000:] for where, text in places.items() if CANARY in text}
+    assert told == {}
+
+
+@pytest.mark.processes
+def test_no_process_tells_it_nor_leaves_it_in_redis():
+    play(_act, ())
+
+
+def _act(make_scene: Any) -> None:
+    scene: Scene = make_scene(server={"user": ACCOUNT}, visibility_ms=5000)
+    at: dict[str, Any] = {"SCHEDQ_REDIS_URL": url_of(scene.server)}
+    watched = ("--metrics-port", "0", "--health-port", "0")
+    roles = (
+        ("worker", APP, "-vv", *watched),
+        ("worker", APP, "-vv", "--processes", "2", "--log-format", "json", *watched),
+        ("exporter", "--port", "0", "-vv"),
+    )
+    lasting = [scene.start(*words, **at) for words in (*roles, ("promoter", app.NAME, "-vv"))]
+    failed, waiting = scene.add("fails", max_attempts=1), scene.add("brief", delay=3600)
+    scene.until(lambda: scene.job(failed).status == "failed", within=60)
+    said = re.compile(r'DEBUG|"debug"|exporter: ready')
+    scene.until(lambda: all(said.search(process.log) for process in lasting), within=60)
+    for process in lasting:
+        assert process.is_running
+        assert_unseen(ps=words_of(process))
+        for url in re.findall(r"http://127\S+/(?:metrics|healthz)", process.log):
+            assert_unseen(**{url: page(url)})
+
+    brief = [scene.start(*words, **at) for words in commands(failed, waiting)]
+    wrong = [scene.start("stats", SCHEDQ_REDIS_URL=url_of(scene.server, f"{PASSWORD}-no")) for _ in range(1)]
+    wrong.append(scene.start("stats", SCHEDQ_REDIS_URL=url_of(scene.server).replace("redis://", "rediss://")))
+    wrong.append(scene.start("stats", SCHEDQ_REDIS_URL=url_of(scene.server).replace("/0", "/9999")))
+    assert [process.code(60) for process in wrong] == [1] * len(wrong)
+    assert {process.code(60) for process in brief} <= {0, 1, 2}
+
+    assert_unseen(redis=stored(scene.server))
+    for process in (*lasting, *brief, *wrong):
+        assert process.log or process.output
+        assert_unseen(**{" ".join(process.arguments): process.log + process.output})
+
+
+@pytest.fixture
+def guarded() -> Iterator[Server]:
+    """A server that knows the user."""
+    with Server(topology="single", user=ACCOUNT) as server:
+        yield server
+
+
+def test_an_application_that_prints_all_it_has_does_not_tell_it(
+    make_queue: MakeQueue, guarded: Server, caplog: pytest.LogCaptureFixture
+):
+    """Objects, tracebacks with what led to them, and errors that handlers make of objects and that are stored."""
+    caplog.set_level(logging.DEBUG)
+    queue = make_queue(at=guarded, url=url_of(guarded), max_attempts=1)
+    wrong = type(queue.queue)(queue.name, redis=url_of(guarded, f"{PASSWORD}-no"))
+
+    @queue.task
+    def tells() -> None:
+        things = (queue.queue, queue.aio, queue.blocking, queue.address, queue.settings, queue.queue._client, tells)
+        raise RuntimeError(f"{things!r} {[vars(thing) for thing in things[:2]]!r}")
+
+    job_id = queue.enqueue({"task": "tells"})
+    run_due(queue.queue)
+    with pytest.raises(UsageError, match="refuses the user name or password") as refused:
+        Queue.stats(wrong) if isinstance(wrong, Queue) else queue.run(AsyncQueue.stats(wrong))
+
+    assert queue.get_job(job_id).status == "failed"
+    shown = io.StringIO()
+    traceback.print_exception(refused.value, file=shown)
+    assert_unseen(
+        redis=stored(guarded), traceback=shown.getvalue(), log=caplog.text, error=repr(refused.value.__context__)
+    )
+    assert sys.exc_info() == (None, None, None)
+    if isinstance(wrong, Queue):
+        wrong.close()
+    else:
+        queue.run(wrong.aclose())
+
+
+def test_the_search_finds_it():
+    with pytest.raises(AssertionError):
+        assert_unseen(log=f"connected to redis://{USER}@h")

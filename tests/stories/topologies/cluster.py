@@ -1,0 +1,182 @@
+"""A Redis Cluster of several real servers on loopback ports, set up over plain connections."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import ExitStack
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+from redis.crc import key_slot
+
+from tests.servers import Server
+from tests.waiting import until
+
+SLOTS = 16384
+PATIENCE_S = 30
+
+
+class Cluster:
+    """Primaries that share the slots evenly, and `replicas` in all: of the first primary, the second, …
+
+    Attributes:
+        nodes: all servers, the first primaries first.
+    """
+
+    def __init__(self, primaries: int = 3, replicas: int = 0, **options: object) -> None:
+        self._primaries = primaries
+        given: dict[str, Any] = {
+            "cluster_enabled": True,
+            "cluster_node_timeout": 800,
+            "repl_diskless_sync_delay": 0,
+            **options,
+        }
+        self.nodes = [Server(None, topology="single", **given) for _ in range(primaries + replicas)]
+        self._numbers = itertools.count()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for node in self.nodes:
+                stack.enter_context(node)
+            self._join()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def url(self) -> str:
+        """Names all nodes."""
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def url_of(self, *nodes: Server) -> str:
+        """Names some of the nodes."""
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+
+    def owner(self, key: str) -> Server:
+        """The node that has the slot of a key, as most nodes see it."""
+        port = self._owner_port(key_slot(key.encode()))
+        return next(node for node in self.nodes if node.port == port)
+
+    def name_at(self, node: Server) -> str:
+        """A new queue name, whose slot a node has."""
+        return next(name for n in self._numbers if self.owner(f"queue:{{{(name := f'q{n}')}}}:") is node)
+
+    def wait_for_peace(self) -> None:
+        """Wait until all that run serve all slots, and agree on who has them."""
+        until(self._is_at_peace, within=PATIENCE_S)
+
+    # -- moving a slot
+
+    def begin_move(self, key: str, to: Server) -> Server:
+        """From now on the slot of a key migrates; answers the node that it leaves."""
+        source, slot = self.owner(key), key_slot(key.encode())
+        ask(to, "CLUSTER SETSLOT", slot, "IMPORTING", node_id(source))
+        ask(source, "CLUSTER SETSLOT", slot, "MIGRATING", node_id(to))
+        return source
+
+    def keys(self, key: str, node: Server, most: int = 100_000) -> list[str]:
+        """Keys of the slot of a key that a node has."""
+        found: list[str] = ask(node, "CLUSTER GETKEYSINSLOT", key_slot(key.encode()), most)
+        return found
+
+    def carry(self, names: list[str], source: Server, to: Server) -> None:
+        """Move some keys of a slot that migrates."""
+        if names:
+            ask(source, "MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS", *names)
+
+    def end_move(self, key: str, source: Server, to: Server) -> None:
+        """The slot is the other node's."""
+        for node in (to, source, *self.nodes):
+            if node.is_running:
+                with node.client() as client:
+                    if client.info("replication")["role"] == "master":
+                        client.execute_command("CLUSTER SETSLOT", key_slot(key.encode()), "NODE", node_id(to))
+
+    # -- setting up
+
+    def _join(self) -> None:
+        first, *others = self.nodes
+        for number, node in enumerate(self.nodes):
+            ask(node, "CLUSTER SET-CONFIG-EPOCH", number + 1)
+        for number, node in enumerate(self.nodes[: self._primaries]):
+            start, end = (SLOTS * n // self._primaries for n in (number, number + 1))
+            ask(node, "CLUSTER ADDSLOTS", *range(start, end))
+        for node in others:
+            ask(node, "CLUSTER MEET", "127.0.0.1", first.port)
+        until(lambda: all(self._knows_all(node) for node in self.nodes), within=PATIENCE_S)
+        for number, node in enumerate(self.nodes[self._primaries :]):
+            ask(node, "CLUSTER REPLICATE", node_id(self.nodes[number % self._primaries]))
+        self.wait_for_peace()
+        for node in self.nodes[self._primaries :]:
+            until(partial(is_in_step, node), within=PATIENCE_S)
+
+    def _knows_all(self, node: Server) -> bool:
+        with node.client() as client:
+            known = client.execute_command("CLUSTER NODES")
+        return len(known) == len(self.nodes) and not any("handshake" in one["flags"] for one in known.values())
+
+    def _is_at_peace(self) -> bool:
+        views = set()
+        for node in self.nodes:
+            if node.is_running:
+                with node.client() as client:
+                    if client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+                        return False
+                views.add(tuple(_owners(node)))
+        return len(views) == 1
+
+    def _owner_port(self, slot: int) -> int:
+        votes = [
+            port
+            for node in self.nodes
+            if node.is_running
+            for first, last, port in _owners(node)
+            if first <= slot <= last
+        ]
+        return max(votes, key=votes.count)
+
+
+def ask(node: Server, *command: Any) -> Any:
+    """A node's reply to one command."""
+    with node.client() as client:
+        return client.execute_command(*command)
+
+
+def info(node: Server, section: str) -> dict[str, Any]:
+    """A section of INFO."""
+    with node.client() as client:
+        found: dict[str, Any] = client.info(section)
+        return found
+
+
+def has_all(primary: Server) -> bool:
+    """Wait until its replica has all that was written so far; whether it does."""
+    with primary.client() as client:
+        client.ping()
+        return bool(client.wait(1, 5000) == 1)
+
+
+def node_id(node: Server) -> str:
+    """What a node is called by the others."""
+    found: str = ask(node, "CLUSTER MYID")
+    return found
+
+
+def is_in_step(replica: Server) -> bool:
+    """Whether a replica follows its primary."""
+    return info(replica, "replication").get("master_link_status") == "up"
+
+
+def _owners(node: Server) -> list[tuple[int, int, int]]:
+    """First slot, last slot, the primary's port; as one node sees it."""
+    with node.client() as client:
+        client.response_callbacks = redis.client.CaseInsensitiveDict({})
+        reply = client.execute_command("CLUSTER SLOTS")
+    return sorted((first, last, primary[1]) for first, last, primary, *_ in reply)

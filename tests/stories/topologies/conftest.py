@@ -1,0 +1,46 @@
+"""Queues on several servers, with workers and a load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from schedq import Queue
+from tests.stories.topologies.load import Load
+from tests.worker.crew import Crew
+
+MakeLoad = Callable[..., Load]
+
+
+@pytest.fixture
+def open_queue() -> Iterator[Callable[..., Queue]]:
+    """Makes blocking queues, which are closed after the test."""
+    with ExitStack() as stack:
+        yield lambda name, url, **settings: stack.enter_context(Queue(name, redis=url, **settings))
+
+
+@pytest.fixture
+def make_load(open_queue: Callable[..., Queue]) -> Iterator[MakeLoad]:
+    """Makes queues with jobs to run; whoever still produces after the test is stopped."""
+    made: list[Load] = []
+
+    def make(name: str, url: str, **settings: Any) -> Load:
+        made.append(Load(open_queue(name, url, **settings)))
+        return made[-1]
+
+    yield make
+    for load in made:
+        load.stop()
+
+
+@pytest.fixture
+def crew(make_load: MakeLoad, request: pytest.FixtureRequest) -> Iterator[Crew]:
+    """Starts workers, which leave after the test, before the laws are checked."""
+    if "make_queue" in request.fixturenames:
+        request.getfixturevalue("make_queue")
+    crew = Crew()
+    yield crew
+    crew.end()

@@ -1,0 +1,241 @@
+"""A cluster of three nodes: queues on each, a slot that moves, a node that dies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis.crc import key_slot
+
+from schedq import Queue, StoreUnavailable
+from schedq.model.keys import QUEUES_KEY
+from schedq.model.records import ClaimedJob
+from tests.doors import in_thread
+from tests.proxy import Proxy
+from tests.servers import Server
+from tests.state import LAYOUT, State
+from tests.stories.topologies.cluster import Cluster, ask, has_all, info, node_id
+from tests.stories.topologies.conftest import MakeLoad
+from tests.stories.topologies.load import done
+from tests.waiting import until
+from tests.worker.crew import Crew
+
+pytestmark = pytest.mark.topologies
+
+OpenQueue = Callable[..., Queue]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Three primaries, and a replica of the first."""
+    with Cluster(3, replicas=1) as cluster:
+        yield cluster
+
+
+def state(cluster: Cluster, queue: Queue) -> State:
+    """What the owner of a queue has of it."""
+    with cluster.owner(queue.settings.keys.prefix).client() as client:
+        return State.of(client, queue.settings.keys)
+
+
+def test_any_node_leads_to_the_queue_and_the_name_to_the_list_of_queues(cluster: Cluster, open_queue: OpenQueue):
+    names = [cluster.name_at(node) for node in cluster.nodes[:3]]
+
+    for name, other in zip(names, (*cluster.nodes[1:3], cluster.nodes[0]), strict=True):
+        queue = open_queue(name, cluster.url_of(other))
+        job_id = queue.enqueue("here")
+        assert state(cluster, queue).ids("pending") == [job_id]
+
+    until(lambda: set(names) <= set(ask(cluster.owner(QUEUES_KEY), "SMEMBERS", QUEUES_KEY)))
+
+
+def test_queues_are_listed_wherever_they_are(cluster: Cluster, open_queue: OpenQueue):
+    names = [cluster.name_at(node) for node in cluster.nodes[:3]]
+    queues = [open_queue(name, cluster.url_of(cluster.nodes[0])) for name in names]
+    for queue in queues:
+        queue.enqueue(1)
+    until(lambda: set(names) <= set(queues[0].list_queues()))
+    with cluster.owner("queue:{theirs}:").client() as client:
+        client.lpush("queue:{theirs}:pending", "job")
+
+    assert "theirs" not in queues[0].list_queues()
+    assert {*names, "theirs"} <= set(queues[1].list_queues(scan=True))
+
+
+def test_the_nodes_that_were_named_may_all_be_gone_once_the_others_are_known(cluster: Cluster, open_queue: OpenQueue):
+    with Proxy(cluster.nodes[1]) as named:
+        url = named.url.replace("redis://", "redis+cluster://")
+        queue = open_queue(cluster.name_at(cluster.nodes[2]), url, retry_for=0)
+        queue.stats()
+    for client in cluster.nodes[:3]:
+        ask(client, "CLIENT KILL", "TYPE", "normal")
+    newcomer = open_queue(queue.name, url, retry_for=0)
+
+    with pytest.raises(StoreUnavailable, match="does not answer"):  # how it finds that it was cut off
+        queue.stats()
+    assert queue.stats()["pending_depth"] == 0
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        newcomer.stats()
+
+
+def test_a_named_node_that_is_another_server_by_now_does_not_matter(cluster: Cluster, open_queue: OpenQueue):
+    with Server(topology="single") as stranger, Server(topology="single", requirepass="theirs") as locked:
+        url = cluster.url_of(stranger, locked, cluster.nodes[1])
+        for _ in range(5):  # they are asked in any order
+            assert open_queue(cluster.name_at(cluster.nodes[2]), url, retry_for=0).stats()
+
+
+# -- a slot moves
+
+
+def claimed(queue: Queue) -> ClaimedJob:
+    job = queue.claim()
+    assert job is not None
+    return job
+
+
+def fill(queue: Queue) -> ClaimedJob:
+    """Something in every place; answers a claim."""
+    for _ in range(3):
+        queue.enqueue("to end")
+    queue.complete(claimed(queue))
+    queue.fail(claimed(queue), "no")
+    queue.cancel(queue.enqueue("to cancel", delay=60))
+    queue.enqueue("later", delay=60)
+    job = claimed(queue)
+    queue.enqueue("to run")
+    return job
+
+
+def supply(node: Server, queue: Queue) -> list[str]:
+    """Make the fixed keys that are missing, so that no script waits because of those; answers them."""
+    commands = {"list": ("LPUSH", "x"), "zset": ("ZADD", 0, "x"), "hash": ("HSET", "x", "x"), "string": ("SET", "x")}
+    made = []
+    for name, kind in LAYOUT.items():
+        key = queue.settings.keys.prefix + name
+        # A note in `broken` is one job more.
+        if "*" not in name and name != "broken" and kind in commands and not ask(node, "EXISTS", key):
+            verb, *words = commands[kind]
+            ask(node, verb, key, *words)
+            made.append(key)
+    return made
+
+
+VERBS: dict[str, Callable[[Queue, ClaimedJob], Any]] = {
+    "renew": lambda queue, job: queue.renew(job),
+    "complete": lambda queue, job: queue.complete(job),
+    "release": lambda queue, job: queue.release(job),
+    "cancel": lambda queue, job: queue.cancel(job.id) == "asked",
+    "purge": lambda queue, job: queue.purge() == 6,
+    "list": lambda queue, job: [one.status for one in queue.list_completed()] == ["completed"],
+    "requeue_failed": lambda queue, job: queue.requeue_failed() == 1,
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_needs_a_job_that_has_moved_ahead_waits_for_the_rest_of_the_slot(
+    cluster: Cluster, open_queue: OpenQueue, verb: str
+):
+    """Jobs are where the slot goes, all that the script names is where it was: it would stop half-way."""
+    source, to = cluster.nodes[1:3]
+    queue = open_queue(cluster.name_at(source), cluster.url, max_attempts=1, retry_for=20)
+    prefix = queue.settings.keys.prefix
+    job = fill(queue)
+    made = supply(source, queue)
+
+    cluster.begin_move(prefix, to)
+    cluster.carry([key for key in cluster.keys(prefix, source) if ":job:" in key], source, to)
+    future = in_thread(VERBS[verb], queue, job)
+    time.sleep(0.2)
+    assert not future.done(), future
+    cluster.carry(cluster.keys(prefix, source), source, to)
+    cluster.end_move(prefix, source, to)
+
+    assert future.result(60) is True
+    assert cluster.owner(prefix) is to
+    for key in made:
+        ask(to, "DEL", key)
+    after = state(cluster, queue)
+    assert bool(after.jobs()) != (verb == "purge")
+    assert after.broken_laws() == {}
+
+
+def move_by_keys(cluster: Cluster, prefix: str, to: Server) -> None:
+    """One key after the other, as `redis-cli --cluster reshard` does."""
+    source = cluster.begin_move(prefix, to)
+    while names := cluster.keys(prefix, source, 5):
+        cluster.carry(names, source, to)
+    cluster.end_move(prefix, source, to)
+
+
+def move_at_once(cluster: Cluster, prefix: str, to: Server) -> None:
+    """As Valkey does from 9 on."""
+    source, slot = cluster.owner(prefix), key_slot(prefix.encode())
+    if "valkey_version" not in info(source, "server") or info(source, "server")["valkey_version"] < "9":
+        pytest.skip("only Valkey 9 and later move a slot as a whole")
+    ask(source, "CLUSTER MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", node_id(to))
+    until(lambda: cluster.owner(prefix) is to, within=60)
+
+
+@pytest.mark.parametrize("move", [move_by_keys, move_at_once])
+def test_a_slot_moves_under_load_and_nothing_is_lost_nor_done_twice(
+    cluster: Cluster, make_load: MakeLoad, crew: Crew, move: Callable[[Cluster, str, Server], None]
+):
+    source, to = cluster.nodes[1:3]
+    load = make_load(cluster.name_at(source), cluster.url, retry_for=20)
+    prefix = load.queue.settings.keys.prefix
+    load.send(200)
+    post = crew.start(load, debug=False)
+    load.start()
+    load.grows()
+
+    move(cluster, prefix, to)
+
+    load.grows()
+    load.stop()
+    done(load, post=post)
+    load.check(to)
+    twice = {job_id for job_id, count in load.starts.items() if count > 1}
+    assert twice == {job.id for job in load.completed() if job.attempts == 2}
+    assert max(load.starts.values()) <= 2
+
+
+def test_an_idle_worker_notices_that_its_queue_has_moved(cluster: Cluster, make_load: MakeLoad, crew: Crew):
+    source, to = cluster.nodes[1:3]
+    load = make_load(cluster.name_at(source), cluster.url, retry_for=20)
+    load.send(1)
+    post = crew.start(load, debug=False)
+    done(load, post=post)
+    move_by_keys(cluster, load.queue.settings.keys.prefix, to)
+
+    load.send(1)
+    done(load, post=post, within=60)
+
+    load.check(to)
+
+
+# -- a node dies
+
+
+def test_a_node_dies_under_load_and_its_replica_goes_on(cluster: Cluster, make_load: MakeLoad, crew: Crew):
+    first, *others, replica = cluster.nodes
+    loads = [
+        make_load(cluster.name_at(node), cluster.url, retry_for=20, visibility_ms=3000) for node in cluster.nodes[:3]
+    ]
+    post = crew.start(*loads, debug=False)
+    for load in loads:
+        load.start()
+        load.grows()
+    loads[0].stop()  # what is written in the last moment may be lost with the node, as replicas lag behind
+    assert has_all(first)
+    first.kill()
+    loads[0].start()
+
+    for load in loads:
+        load.grows()
+        load.stop()
+    done(*loads, post=post)
+    for load, node in zip(loads, (replica, *others), strict=True):
+        load.check(node)

@@ -1,0 +1,100 @@
+"""What is noticed of promises about single faults: made-up records, each with one that is kept or broken."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from scripts.tools.chaos.faults import SERVER, Fault
+from scripts.tools.chaos.promises import BACK_S, TIMED_OUT_S
+from tests.tools.chaos.test_verdict import Line, begun, ended, verdict, wrong
+
+
+def enqueued(kind: str, most: int | None = None) -> list[Line]:
+    return [
+        ("p-1", ["do", 1.0, 0, "enqueue", [["x", None, kind, most]]]),
+        ("p-1", ["did", 1.1, 0, ["x"]]),
+    ]
+
+
+def judged(fault: str, *parts: list[Line], faults: list[Fault] | None = None, place: str = "completed") -> Any:
+    """What is said of one promise: judged, broken, and whether nothing else is wrong."""
+    found = verdict(*parts, faults=faults or [], place=place)
+    promise = found.promises.get(fault)
+    counts = (0, 0) if promise is None else (promise.judged, promise.broken)
+    assert wrong(found) == ({"broken": counts[1]} if counts[1] else {})
+    return counts
+
+
+def test_a_worker_that_finds_no_way_back_while_its_executor_is_full_is_noticed():
+    full = [Fault("executor_full", 5.0, 5.0, "w-1")]
+    soon = [*begun(6, "w-1", "a"), *ended(7, "w-1", "a")]
+    late = [*begun(6 + BACK_S, "w-1", "a"), *ended(7 + BACK_S, "w-1", "a")]
+
+    assert judged("executor_full", enqueued("brief"), soon, faults=full) == (1, 0)
+    assert judged("executor_full", enqueued("brief"), late, faults=full) == (1, 1)
+    hole = Fault("black_hole", 5.5, 7.0, "w-1")
+    assert judged("executor_full", enqueued("brief"), late, faults=[*full, hole]) == (1, 0)
+    killed = Fault("worker_kill", 6.0, math.inf, "w-1")
+    elsewhere = [*begun(2, "w-1", "a"), *begun(11, "w-2", "b", 2, crashes=1), *ended(12, "w-2", "b")]
+    assert judged("executor_full", enqueued("brief"), elsewhere, faults=[*full, killed]) == (0, 0)
+
+
+def test_an_attempt_that_overruns_its_timeout_and_does_not_end_is_noticed():
+    again = [*begun(9, "w-2", "b", 2), *ended(9.5, "w-2", "b")]
+    soon = [*begun(2, "w-1", "a"), *ended(3, "w-1", "a", "retry"), *again]
+    late = [*begun(2, "w-1", "a"), *ended(2.3 + TIMED_OUT_S, "w-1", "a", "retry"), *again]
+
+    assert judged("timed_out_thread", enqueued("overrun"), soon) == (2, 0)
+    assert judged("timed_out_thread", enqueued("overrun"), late) == (2, 1)
+    blocked = Fault("loop_block", 2.5, 3.5, "w-1")
+    assert judged("timed_out_thread", enqueued("overrun"), late, faults=[blocked]) == (2, 0)
+
+
+def unknown_to(worker: str, attempt: int) -> list[Line]:
+    given_back = [
+        (worker, ["settle", 3.0, 30, [["snooze", "x", "a", 300]]]),
+        (worker, ["settled", 3.1, 30, ["OK"], 1]),
+    ]
+    claimed = [(worker, ["claim", 2.0, "a"]), (worker, ["claimed", 2.1, "a", [["x", "a", 1, 0]]])]
+    return [*claimed, *given_back, *begun(6, "worker-0-1", "b", attempt), *ended(7, "worker-0-1", "b")]
+
+
+def test_a_task_that_a_worker_does_not_know_costs_no_attempt():
+    assert judged("unknown_task", enqueued("newcomer"), unknown_to("worker-1-2", 1)) == (1, 0)
+    assert judged("unknown_task", enqueued("newcomer"), unknown_to("worker-2-2", 1)) == (0, 0)
+    assert verdict(enqueued("newcomer"), unknown_to("worker-1-2", 3)).promises["unknown_task"].broken == 1
+    gone = [*unknown_to("worker-1-2", 1)[:4]]
+    assert verdict(enqueued("newcomer"), gone, place="failed").promises["unknown_task"].broken == 1
+
+
+def test_a_handler_that_is_stopped_because_redis_lets_nobody_in_is_noticed():
+    refused = [Fault("password_refused", 4.0, 6.0, SERVER)]
+    done = [*begun(2, "w-1", "a"), *ended(5, "w-1", "a")]
+    stopped = [*begun(2, "w-1", "a"), *ended(5, "w-1", "a", "release", "stopped")]
+    again = [*begun(9, "w-2", "b"), *ended(9.5, "w-2", "b")]
+
+    assert judged("password_refused", enqueued("nap"), done, faults=refused) == (1, 0)
+    assert judged("password_refused", enqueued("nap"), stopped, again, faults=refused) == (1, 1)
+    restart = Fault("worker_restart", 4.5, math.inf, "w-1")
+    assert judged("password_refused", enqueued("nap"), stopped, again, faults=[*refused, restart]) == (1, 0)
+
+
+def test_a_claim_whose_answer_lay_unread_since_the_loop_stood_still_may_be_begun_again():
+    slow = [
+        ("w-1", ["claim", 2.0, "a"]),
+        ("w-1", ["claimed", 7.5, "a", [["x", "a", 1, 0]]]),
+        ("w-1", ["start", 7.6, "x", 1, "a", "x", 0.0]),
+        *begun(6.5, "w-2", "b", 2, crashes=1),
+        *ended(7.0, "w-2", "b"),
+        ("w-1", ["end", 7.7, "x", 1, "a", "done"]),
+    ]
+    blocked: list[Line] = [("w-1", ["block", 2.0, 7.5])]
+
+    assert wrong(verdict(enqueued("brief"), slow, blocked)) == {}
+    assert "after_completion" in wrong(verdict(enqueued("brief"), slow))
+    held = [*begun(2, "w-1", "a"), *begun(9, "w-2", "b", 2, crashes=1), *ended(10, "w-2", "b")]
+    elsewhere: list[Line] = [("w-1", ["block", 20.0, 21.0])]
+    frozen = [Fault("worker_stop", 2.2, 8.9, "w-1")]
+    assert wrong(verdict(enqueued("brief"), held, elsewhere, faults=frozen)) == {}
+    assert "twice_unexplained" in wrong(verdict(enqueued("brief"), held, blocked))

@@ -1,0 +1,59 @@
+"""What is wrong with a package is named before anybody installs it."""
+
+from __future__ import annotations
+
+from email.message import EmailMessage
+from pathlib import Path
+
+from scripts.tools import package
+
+
+def described(text: str = "See [the page](https://example.org/page.md) and [below](#below).") -> EmailMessage:
+    message = EmailMessage()
+    message["License-Expression"], message["License-File"], message["Author"] = "MIT", "schedq/LICENSE", "Ada"
+    for name in ("Homepage", "Documentation", "Changelog", "Issues"):
+        message["Project-URL"] = f"{name}, https://example.org"
+    message.set_payload(text)
+    return message
+
+
+def test_files_that_are_missing_or_do_not_belong_there_are_named() -> None:
+    wheel, sdist = package.tracked("schedq"), package.tracked()
+
+    assert package.of_contents(wheel, sdist) == []
+    assert package.of_contents(
+        wheel - {"schedq/py.typed"} | {"tests/conftest.py"}, sdist - {"README.md"} | {"a.log"}
+    ) == [
+        "the wheel lacks schedq/py.typed",
+        "the wheel has tests/conftest.py",
+        "the sdist lacks README.md",
+        "the sdist has a.log",
+    ]
+
+
+def test_a_text_with_addresses_and_a_licence_is_good() -> None:
+    assert package.of_metadata(described()) == []
+
+
+def test_links_that_lead_nowhere_on_a_package_index_are_named() -> None:
+    assert package.of_metadata(described("![A queue](.github/queue.png) [guide](guide.md)")) == [
+        "the text links to .github/queue.png",
+        "the text links to guide.md",
+    ]
+
+
+def test_what_the_metadata_lack_is_named() -> None:
+    message = described()
+    del message["License-File"]
+    del message["Project-URL"]
+
+    assert package.of_metadata(message)[:2] == ["no License-File", "no address of Homepage"]
+
+
+def test_a_wheel_that_has_grown_is_named(tmp_path: Path) -> None:
+    wheel = tmp_path / "schedq.whl"
+    wheel.write_bytes(b"0" * package.MOST_BYTES)
+    assert package.of_size(wheel) == []
+
+    wheel.write_bytes(b"0" * (package.MOST_BYTES + 1))
+    assert len(package.of_size(wheel)) == 1

@@ -1,0 +1,88 @@
+"""`scripts/test --pythons`: which Pythons it finds and takes. That it runs the tests is seen by running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.tools import pythons
+from scripts.tools.pythons import Python, fits, read
+from tests.conftest import STARTED_BY
+
+
+def program(path: Path, says: str) -> Path:
+    """Stands for a Python: says this of itself."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{says}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--pythons", "all", "-x"], ([], ["-x"])),
+        (["-x", "--pythons=3.11,3.13"], (["3.11", "3.13"], ["-x"])),
+    ],
+)
+def test_versions_are_taken_out_of_pytests_arguments(arguments: list[str], expected: tuple[list[str], list[str]]):
+    assert read(arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "is_meant"), [("3.12", True), ("3.12.1", True), ("3", True), ("3.1", False), ("3.12.10", False)]
+)
+def test_a_version_is_named_by_its_first_numbers(name: str, is_meant: bool):
+    assert fits("3.12.1", name) == is_meant
+
+
+@pytest.mark.parametrize(
+    ("says", "version"),
+    [
+        ("echo CPython 3 11 2 final", "3.11.2"),
+        ("echo CPython 3 10 13 final", ""),
+        ("echo CPython 3 14 0 alpha", ""),
+        ("echo PyPy 3 11 2 final", ""),
+        ("exit 127", ""),
+    ],
+)
+def test_only_finished_pythons_that_are_new_enough_count(says: str, version: str, tmp_path: Path):
+    assert pythons.supported(program(tmp_path / "python3", says)) == version
+
+
+def test_they_are_found_in_pyenv_and_on_path_once_each_oldest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    newest = program(tmp_path / "pyenv" / "versions" / "9.10.0" / "bin" / "python3", "echo CPython 9 10 0 final")
+    program(tmp_path / "bin" / "python3", "echo CPython 9 10 0 final")
+    older = program(tmp_path / "bin" / "python3.9", "echo CPython 9 9 0 final")
+    program(tmp_path / "bin" / "python3-config", "echo CPython 9 8 0 final")
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin") + ":/usr/bin:/bin")
+
+    found = [python for python in pythons.pythons() if python.version.startswith("9")]
+
+    assert found == [Python("9.9.0", older), Python("9.10.0", newest)]
+
+
+def test_one_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(pythons, "pythons", lambda: [Python("3.11.2", Path("/python3"))])
+
+    assert pythons.main(["--pythons", "3.11,4"]) == 2
+    assert capsys.readouterr().err == "scripts/test: no Python 4; there are: 3.11.2\n"
+
+
+def test_one_failure_fails_the_run_and_the_others_are_run_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    there = [Python("3.11.2", Path("/one")), Python("3.12.1", Path("/two"))]
+    monkeypatch.setattr(pythons, "pythons", lambda: there)
+    monkeypatch.setattr(pythons, "run", lambda python, arguments: int(python.version == "3.11.2"))
+
+    assert pythons.main(["--pythons", "all"]) == 1
+    said = capsys.readouterr().out
+    assert "Python 3.11.2   exit code 1" in said
+    assert "Python 3.12.1   passed" in said
+
+
+def test_the_quick_part_leaves_out_what_the_suite_marks():
+    assert " and ".join(f"not {marker}" for marker in STARTED_BY) in pythons.QUICK

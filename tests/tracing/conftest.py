@@ -1,0 +1,7 @@
+"""Scenes, as the tests of processes have them."""
+
+from __future__ import annotations
+
+from tests.stories.processes.conftest import collect_ignore_glob, make_scene
+
+__all__ = ["collect_ignore_glob", "make_scene"]

@@ -1,0 +1,97 @@
+"""Each key of each request in turn is another program's: said before anything is changed, or of no consequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from schedq import Conflict, Discard
+from schedq.transitions import scripts
+from tests.conftest import MakeQueue
+from tests.doors import Clock, Handle
+from tests.transitions.scenes import one_door
+
+HINTS = {"wake", "log", "stats", "promoter", "standbys", "workers", "schedules", "tasks", "suspects"}
+"""What only tells, counts or speeds things up never stands in the way of a job."""
+
+UNTOUCHED = {("enqueue", "delayed")} | {
+    (verb, history) for verb in ("enqueue", "enqueue later") for history in ("completed", "failed", "cancelled")
+}
+"""What only a job with its caller's own id has to do with."""
+
+ZSETS = {"delayed", "leases", "wake", "workers", "schedules", "suspects"}
+
+Verb = Callable[[Handle, dict[str, Any]], object]
+VERBS: dict[str, tuple[str, Verb]] = {
+    "enqueue": ("enqueue", lambda queue, jobs: queue.enqueue("new")),
+    "enqueue later": ("enqueue", lambda queue, jobs: queue.enqueue("new", delay=1)),
+    "enqueue own id": ("enqueue", lambda queue, jobs: queue.enqueue("new", job_id="mine")),
+    "claim": ("claim", lambda queue, jobs: queue.claim(0)),
+    "complete": ("settle", lambda queue, jobs: queue.complete(jobs["held"])),
+    "retry": ("settle", lambda queue, jobs: queue.fail(jobs["held"])),
+    "fail": ("settle", lambda queue, jobs: queue.fail(jobs["held"], Discard())),
+    "snooze": ("settle", lambda queue, jobs: queue.snooze(jobs["held"], 1)),
+    "release": ("settle", lambda queue, jobs: queue.release(jobs["held"])),
+    "renew": ("renew", lambda queue, jobs: queue.renew(jobs["held"])),
+    "promote": ("promote", lambda queue, jobs: queue.promote_due()),
+    "reclaim": ("reclaim", lambda queue, jobs: queue.reclaim_stuck()),
+    "cancel": ("cancel", lambda queue, jobs: queue.cancel(jobs["pending"])),
+    "stop": ("cancel", lambda queue, jobs: queue.cancel(jobs["held"].id)),
+    "reschedule": ("reschedule", lambda queue, jobs: queue.reschedule(jobs["delayed"], delay=5)),
+    "run now": ("reschedule", lambda queue, jobs: queue.run_now(jobs["delayed"])),
+    "requeue": ("requeue", lambda queue, jobs: queue.requeue(jobs["failed"])),
+    "resume": ("resume", lambda queue, jobs: queue.resume()),
+    "watch": ("watch", lambda queue, jobs: queue.wait(jobs["pending"], 0)),
+    "stats": ("stats", lambda queue, jobs: queue.stats()),
+}
+CASES = [
+    (verb, key)
+    for verb, (script, _) in VERBS.items()
+    for key in (each.name for each in scripts.header(script).keys)
+    if key != "paused"
+]
+
+
+def fill(queue: Handle, clock: Clock) -> dict[str, Any]:
+    """A job in every place; what is delayed is due, and the lease of one has ended."""
+    queue.enqueue("completed")
+    queue.complete(queue.claim(0))
+    queue.enqueue("failed")
+    failed = queue.claim(0)
+    queue.fail(failed, Discard())
+    queue.cancel(queue.enqueue("cancelled"))
+    queue.redis.lpush(queue.keys.broken, '{"id":"b","reason":"made by hand","at_ms":1}')
+    queue.enqueue("lost")
+    queue.claim(0)
+    queue.enqueue("held")
+    clock.pass_time(12)
+    held = queue.claim(0)
+    queue.enqueue("due", delay=1)
+    clock.pass_time(1)
+    later = queue.enqueue("later", delay=60)
+    return {"held": held, "pending": queue.enqueue("pending"), "delayed": later, "failed": failed.id}
+
+
+@one_door
+@pytest.mark.parametrize(("verb", "key"), CASES)
+def test_a_key_of_the_wrong_type(make_queue: MakeQueue, clock: Clock, verb: str, key: str):
+    queue = make_queue(clock=clock)
+    jobs = fill(queue, clock)
+    name = queue.keys.prefix + key
+    queue.redis.delete(name)
+    if key in ZSETS:
+        queue.redis.set(name, "what is this")
+    else:
+        queue.redis.zadd(name, {"what is this": 1})
+    before = queue.dump()
+
+    if (key in HINTS and verb != "stats") or (verb, key) in UNTOUCHED:
+        VERBS[verb][1](queue, jobs)
+        assert queue.dump() != before or verb in ("renew", "promote", "resume")  # which may find nothing to do
+    else:
+        with pytest.raises(Conflict, match=key):
+            VERBS[verb][1](queue, jobs)
+        assert queue.dump() == before
+    queue.forget()  # what was at that key is gone, and the laws with it

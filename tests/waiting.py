@@ -1,0 +1,24 @@
+"""How tests wait: `until` something is so, instead of for a while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T], within: float = 60.0, *, failing: str | Callable[[], object] = "") -> T:
+    """Look until the answer is true, and return it.
+
+    Args:
+        within: seconds after which the test fails; far more than a busy machine needs.
+        failing: what is said then beside that, or a function that finds out.
+    """
+    deadline = time.monotonic() + within
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within} s: {failing() if callable(failing) else failing}")
+        time.sleep(0.005)
+    return found
