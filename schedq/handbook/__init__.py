@@ -1,0 +1,40 @@
+"""The handbook: pages in Markdown, for `schedq help`, the dashboard and the site. Its index lists them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+FOLDER: Final = Path(__file__).parent
+_ENTRY: Final = re.compile(r"^- \[(?P<title>.+)\]\((?P<name>[\w-]+)\.md\): (?P<summary>.+)$", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^<!--.*?-->\n", re.MULTILINE | re.DOTALL)
+
+
+class Topic(NamedTuple):
+    """A page of the handbook.
+
+    Attributes:
+        section: heading of the index under which it is listed.
+        name: what `schedq help` calls it, the file's name without its ending.
+    """
+
+    section: str
+    name: str
+    title: str
+    summary: str
+
+
+def topics() -> list[Topic]:
+    """All pages, in the order of the index."""
+    sections = read("index").split("\n## ")[1:]
+    return [
+        Topic(section.partition("\n")[0], found["name"], found["title"], found["summary"])
+        for section in sections
+        for found in _ENTRY.finditer(section)
+    ]
+
+
+def read(name: str) -> str:
+    """The text of a page without its comments. `name` must be that of a topic, or "index"."""
+    return _COMMENT.sub("", (FOLDER / f"{name}.md").read_text(encoding="utf-8"))

@@ -1,0 +1,1 @@
+"""Builds the documentation site from the handbook and the docstrings."""
