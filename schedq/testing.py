@@ -157,7 +157,7 @@ def _attempt(queue: Queue, job: ClaimedJob, runner: asyncio.Runner) -> None:
         # In a context of its own, as in a worker: no variable gets from one job to another, or to the test.
         result = contextvars.copy_context().run(_result, queue, job, invocation, runner)
         outcome.check_result(result)
-        settlement = outcome.succeeded(job, result, policy)
+        settlement = outcome.succeeded(job, result, policy, invocation.encode_result)
     except KeyboardInterrupt:
         raise
     except NoHandler as missing:
@@ -183,7 +183,7 @@ def _result(queue: Queue, job: ClaimedJob, invocation: Invocation, runner: async
     )
     token = current_job.context.set(current)
     try:
-        result = invocation.handler.function(*invocation.args, **invocation.kwargs)
+        result = invocation.bound()()
         if not inspect.isawaitable(result):
             return result
         result, error = runner.run(_outcome(result, timeout_s), context=contextvars.copy_context())

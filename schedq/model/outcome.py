@@ -83,9 +83,16 @@ class Policy(NamedTuple):
         )
 
 
-def succeeded(job: ClaimedJob, result: Any, policy: Policy) -> Settlement:
-    """The handler returned: the job is complete, also when its result can't be stored as it is."""
-    text, problem = encode_result(result, policy.max_payload)
+def succeeded(job: ClaimedJob, result: Any, policy: Policy, convert: Callable[[Any], Any] | None = None) -> Settlement:
+    """The handler returned: the job is complete, also when its result can't be stored as it is.
+
+    Args:
+        job: what was claimed.
+        result: what it returned.
+        policy: of the job.
+        convert: makes JSON types of the result; None if it needs no conversion.
+    """
+    text, problem = encode_result(result, policy.max_payload, convert)
     return Settlement("complete", job.id, job.claim_token, text=text, note=problem)
 
 

@@ -58,6 +58,9 @@ def encode(value: object, limit: int, what: str = "payload") -> str:
     except UnicodeEncodeError as error:
         raise UsageError(f"{what} has a lone surrogate, which is no text: {error.reason}") from error
     except (TypeError, ValueError, RecursionError) as error:
+        if isinstance(error, TypeError) and (place := _place_of_other(value, what)):
+            way_out = "name the type in the task's annotations, or use one that JSON has"
+            raise UsageError(f"{place}, which is not JSON; {way_out}") from error
         raise UsageError(f"{what} is not JSON: {error}") from error
     if size > limit:
         raise UsageError(
@@ -102,7 +105,7 @@ def loaded(text: str | None) -> Any:
         return None
 
 
-def encode_result(value: object, limit: int) -> tuple[str, str]:
+def encode_result(value: object, limit: int, convert: Callable[[object], object] | None = None) -> tuple[str, str]:
     """JSON text of a result, and what was wrong with it ('' if nothing).
 
     The work is done whatever it returned, so a result that can't be stored never fails the job (W29): its `repr`
@@ -111,7 +114,7 @@ def encode_result(value: object, limit: int) -> tuple[str, str]:
     if value is None:
         return "null", ""
     try:
-        return encode(value, limit, "result"), ""
+        return encode(value if convert is None else convert(value), limit, "result"), ""
     except BaseException as error:  # noqa: BLE001 - a user's object may do anything, also while it is looked at
         problem = str(error) if isinstance(error, UsageError) else f"result is not JSON: {type(error).__name__}"
         return _encode(clean_text(_shown(value, 500), 500)), clean_text(problem)
@@ -145,6 +148,16 @@ def _is_sound(value: Any, depth: int) -> bool:
         if type(item) not in _FLAT and isinstance(item, _NESTED) and not _is_sound(item, depth - 1):
             return False
     return True
+
+
+def _place_of_other(value: Any, place: str) -> str:
+    """Where the first value stands that is of no type of JSON's, and its type; '' if there is none."""
+    if isinstance(value, (str, int, float, type(None))):
+        return ""
+    if not isinstance(value, _NESTED):
+        return f"{place} is a {type(value).__name__}"
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    return next(filter(None, (_place_of_other(item, f"{place}[{key!r}]") for key, item in items)), "")
 
 
 def _name_fault(value: Any, place: str, depth: int) -> None:

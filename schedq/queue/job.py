@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from schedq.aliases import JobAliases
 from schedq.inspect import stats, wait
@@ -10,6 +10,7 @@ from schedq.model.lifecycle import Cancellation
 from schedq.model.records import JobRecord
 from schedq.model.settings import Settings
 from schedq.model.times import Duration
+from schedq.queue.conversion import Conversion
 from schedq.queue.requests import AnyRequest, Connections, acarry_out, carry_out, is_finished, result
 from schedq.transitions import RoundTrips, cancel, unwrap
 
@@ -26,12 +27,20 @@ class Job(JobAliases, Generic[R]):
             None for a handle that was made by id.
     """
 
-    __slots__ = ("_connections", "created", "id")
+    __slots__ = ("_connections", "_conversion", "created", "id")
 
-    def __init__(self, job_id: str, connections: Connections, *, created: bool | None = None) -> None:
+    def __init__(
+        self,
+        job_id: str,
+        connections: Connections,
+        *,
+        created: bool | None = None,
+        conversion: Conversion | None = None,
+    ) -> None:
         self.id = job_id
         self.created = created
         self._connections = connections
+        self._conversion = conversion
 
     def __repr__(self) -> str:
         return f"Job({self.id!r})"
@@ -63,8 +72,7 @@ class Job(JobAliases, Generic[R]):
             JobFailed, JobCancelled, JobGone: there will be no result.
             TimeoutError: it is not finished yet.
         """
-        found: R = self._run(result(self._connections.settings, self.id, timeout))
-        return found
+        return self._read(self._run(result(self._connections.settings, self.id, timeout)))
 
     def cancel(self) -> Cancellation:
         """Cancel it if it waits, ask it to stop if it runs: "cancelled", "asked", or "no" if it is finished."""
@@ -84,11 +92,14 @@ class Job(JobAliases, Generic[R]):
 
     async def aresult(self, timeout: Duration | None = None) -> R:
         """`result` for asyncio."""
-        return await self._arun(result(self._connections.settings, self.id, timeout))
+        return self._read(await self._arun(result(self._connections.settings, self.id, timeout)))
 
     async def acancel(self) -> Cancellation:
         """`cancel` for asyncio."""
         return await self._arun(cancel.cancel(self._connections.settings, self.id))
+
+    def _read(self, found: Any) -> R:
+        return cast(R, found if self._conversion is None else self._conversion.decode_result(found))
 
     def _run(self, request: AnyRequest[T]) -> T:
         return carry_out(self._connections.blocking, request)

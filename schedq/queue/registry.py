@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from schedq.errors import ArgumentsError, UsageError
@@ -15,6 +16,7 @@ from schedq.model.backoff import Plan
 from schedq.model.callables import Parameters, check_kinds, is_same, place_of, runnable
 from schedq.model.outcome import BackoffFunction, Discard
 from schedq.model.tasks import TaskOptions, is_task_call, task_call
+from schedq.queue.conversion import Conversion, Converter
 from schedq.queue.task import Task
 from schedq.schedules.definition import Definition, ScheduleOptions
 
@@ -38,6 +40,7 @@ class Handler:
         function: what to call.
         is_async: it is a coroutine function.
         parameters: of a task; None for a handler, which takes any payload.
+        converter: of a task whose annotations may name types that JSON lacks.
         max_attempts, backoff, timeout_ms: the task's own, or None.
     """
 
@@ -48,6 +51,7 @@ class Handler:
     max_attempts: int | None = None
     backoff: Plan | BackoffFunction | None = None
     timeout_ms: int | None = None
+    converter: Converter | None = None
 
 
 class Invocation(NamedTuple):
@@ -57,6 +61,27 @@ class Invocation(NamedTuple):
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
 
+    def bound(self) -> Callable[[], Any]:
+        """The call, with arguments of the types that the function's annotations name.
+
+        Raises:
+            ArgumentsError: an argument can't be read so.
+        """
+        args, kwargs = self.args, self.kwargs
+        if self.conversion is not None:
+            args, kwargs = self.conversion.decode_arguments(args, kwargs)
+        return partial(self.handler.function, *args, **kwargs)
+
+    @property
+    def conversion(self) -> Conversion | None:
+        """How arguments and result become JSON and come back; None if they are JSON as they are."""
+        return self.handler.converter.conversion if self.handler.converter is not None else None
+
+    @property
+    def encode_result(self) -> Callable[[Any], Any] | None:
+        """Makes JSON types of what the function returned; None if there is nothing to convert."""
+        return None if self.conversion is None else self.conversion.encode_result
+
     def argument_error(self) -> Discard | None:
         """Why the function can't be called so in any attempt, or None; a job made by a task's name need not fit it.
 
@@ -65,6 +90,7 @@ class Invocation(NamedTuple):
         if self.handler.parameters is not None:
             try:
                 self.handler.parameters.check(self.args, self.kwargs)
+                self.bound()
             except ArgumentsError as error:
                 return Discard(f"wrong arguments: {error}")
         return None
@@ -155,6 +181,7 @@ class Registry:
             task.max_attempts,
             task.backoff,
             task.timeout_ms,
+            task._converter,
         )
 
     def add_schedule(self, definition: Definition, function: Callable[..., Any]) -> None:
@@ -248,7 +275,7 @@ def scheduled_payload(
     if task is not None:
         check_kinds(task, args, kwargs)
         if known is not None:
-            known.parameters.check(args, kwargs or {})
+            return known.new_job(args, kwargs or {}).payload, {}
         return task_call(task, args, kwargs or {}), {}
     if args or kwargs:
         raise UsageError(f"schedule {schedule_id!r}: args and kwargs go with a task, not with a payload")

@@ -15,6 +15,7 @@ from schedq.model.records import NewJob, Options
 from schedq.model.settings import checked_attempts
 from schedq.model.tasks import TaskOptions, is_task_name, task_call
 from schedq.model.times import Duration, Instant, checked_timeout
+from schedq.queue.conversion import Converter, may_convert
 from schedq.queue.job import Job
 from schedq.queue.requests import Connections
 from schedq.transitions import Operation, RoundTrips, enqueue
@@ -67,6 +68,7 @@ class Task(Generic[P, R_co]):
             raise UsageError(f"task name {self.name!r} must be 1 to 200 printable characters")
         self.parameters = Parameters(self.name, self.function)
         self._least, self._most = self.parameters.least, self.parameters.most
+        self._converter = Converter(self.name, self.function) if may_convert(self.function) else None
         self._fitting: set[tuple[Any, ...]] = set()
         self.max_attempts: int | None = None if max_attempts is None else checked_attempts(max_attempts)
         self.backoff: plans.Plan | BackoffFunction | None = backoff
@@ -137,7 +139,7 @@ class Task(Generic[P, R_co]):
             Conflict, QueueFull, NotAcknowledged, StoreUnavailable: as `Queue.enqueue`.
         """
         found = self._connections.blocking.ask(self._created(args, kwargs))
-        return Job(found[0], self._connections, created=found[1])
+        return self._job(found[0], created=found[1])
 
     @overload
     async def aenqueue(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
@@ -146,7 +148,7 @@ class Task(Generic[P, R_co]):
     async def aenqueue(self, *args: Any, **kwargs: Any) -> Any:
         """`enqueue` for asyncio."""
         found = await self._connections.aio.ask(self._created(args, kwargs))
-        return Job(found[0], self._connections, created=found[1])
+        return self._job(found[0], created=found[1])
 
     @overload
     def enqueue_many(self: Task[P, Coroutine[Any, Any, T]], calls: Calls) -> list[Job[T]]: ...
@@ -168,6 +170,10 @@ class Task(Generic[P, R_co]):
         """`enqueue_many` for asyncio."""
         return await self._connections.aio.drive(self._created_many(calls))
 
+    def _job(self, job_id: str, *, created: bool) -> Job[Any]:
+        conversion = None if self._converter is None else self._converter.conversion
+        return Job(job_id, self._connections, created=created, conversion=conversion)
+
     def _created(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Operation[tuple[str, bool]]:
         """Stores a call; the job's id, and whether it is new."""
         queue, options = self._connections.settings, self._options
@@ -181,9 +187,7 @@ class Task(Generic[P, R_co]):
         else:
             prepared = enqueue.prepare_many(queue, self._of_each(calls, self.new_job), Options(), is_marked=True)
         created = yield from enqueue.create_many(queue, prepared)
-        return [
-            Job(job.job_id, self._connections, created=is_new) for job, is_new in zip(prepared, created, strict=True)
-        ]
+        return [self._job(job.job_id, created=is_new) for job, is_new in zip(prepared, created, strict=True)]
 
     def new_job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         """A job that calls the function with these arguments."""
@@ -224,4 +228,6 @@ class Task(Generic[P, R_co]):
                 self._fit(args, kwargs)
         elif not self._least <= len(args) <= self._most:
             self.parameters.check(args, kwargs)
+        if self._converter is not None and (conversion := self._converter.conversion) is not None:
+            args, kwargs = conversion.encode_arguments(args, kwargs)
         return task_call(self.name, args, kwargs)

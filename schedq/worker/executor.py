@@ -93,7 +93,7 @@ class Executor:
                 result = await self._call(attempt, call, policy)
                 if result is not None:
                     outcome.check_result(result)
-                self.finish(attempt, outcome.succeeded(job, result, policy))
+                self.finish(attempt, outcome.succeeded(job, result, policy, call.encode_result))
             except NoHandler as missing:
                 self._report.started(attempt)
                 self.finish(attempt, self.unknown.put_back(attempt, missing))
@@ -210,7 +210,7 @@ class Executor:
             task=attempt.name,
             worker=attempt.worker,
         )
-        function: Callable[[], Any] = partial(call.handler.function, *call.args, **call.kwargs)
+        function = call.bound()
         if call.handler.is_async:
             return await self._on_the_loop(attempt, current, function)
         result = await self._in_a_thread(attempt, current, function, policy)

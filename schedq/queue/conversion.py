@@ -1,0 +1,330 @@
+"""Arguments and results of types that JSON lacks, such as datetime or a dataclass, as annotations name them.
+
+A parameter whose annotation JSON can express, or that has none, is left alone. msgspec converts the others, and is
+imported when the first function with such an annotation is used.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import json
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, Final, NamedTuple
+
+from schedq.errors import ArgumentsError
+from schedq.logs import log
+
+_PLAIN: Final = frozenset(
+    {Any, object, str, int, float, bool, None, type(None), list, dict, inspect.Parameter.empty}
+    | {collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection, collections.abc.Mapping}
+)
+"""What JSON has of its own; a container of it, too, if it has string keys."""
+_PLAIN_WORDS: Final = frozenset(
+    f"{word}{end}"
+    for word in ("str", "int", "float", "bool", "None", "list", "dict", "Any", "object")
+    for end in ("", " | None")
+)
+_UNIONS: Final = (typing.Union, types.UnionType)
+_AWAITED: Final = (collections.abc.Awaitable, collections.abc.Coroutine)
+_KEYED: Final = (dict, collections.abc.Mapping)
+
+
+class _NotConvertible(Exception):  # noqa: N818 - a fact about an annotation
+    """No value of this annotation can be made from JSON."""
+
+
+_Convert = Callable[[Any, Any], Any]
+"""From a value and the type of its annotation to the converted value."""
+
+
+class Conversion(NamedTuple):
+    """How the arguments and the result of one function become JSON, and come back.
+
+    Attributes:
+        task: its name, for errors.
+        by_position: a type per positional parameter; None: leave the argument alone.
+        by_name: a type per parameter that may be given by name, where there is one.
+        more_args, more_kwargs: for `*args` and `**kwargs`.
+        returned: for the result.
+    """
+
+    task: str
+    by_position: tuple[Any, ...]
+    by_name: Mapping[str, Any]
+    more_args: Any
+    more_kwargs: Any
+    returned: Any
+
+    def encode_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments as JSON types.
+
+        Raises:
+            ArgumentsError: one of them is not of the type that its annotation names.
+        """
+        return self._each(_encode, args, kwargs)
+
+    def decode_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments as the annotations say, from JSON types.
+
+        Raises:
+            ArgumentsError: one of them can't be read so.
+        """
+        return self._each(_decode, args, kwargs)
+
+    def encode_result(self, value: Any) -> Any:
+        """What the function returned, as JSON types.
+
+        Raises:
+            ArgumentsError: it is not of the type that the annotation names.
+        """
+        return self._converted(_encode, value, self.returned, "result")
+
+    def decode_result(self, value: Any) -> Any:
+        """The result as the annotation says, from JSON types.
+
+        Raises:
+            ArgumentsError: it can't be read so.
+        """
+        return self._converted(_decode, value, self.returned, "result")
+
+    def _each(
+        self, convert: _Convert, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        named = len(self.by_position)
+        by_position, by_name = list(args), dict(kwargs)
+        for n, value in enumerate(by_position):
+            wanted = self.by_position[n] if n < named else self.more_args
+            if wanted is not None:
+                by_position[n] = self._converted(convert, value, wanted, "args[{}]", n)
+        for name, value in by_name.items():
+            wanted = self.by_name.get(name, self.more_kwargs)
+            if wanted is not None:
+                by_name[name] = self._converted(convert, value, wanted, "kwargs[{!r}]", name)
+        return by_position, by_name
+
+    def _converted(self, convert: _Convert, value: Any, wanted: Any, place: str, at: object = "") -> Any:
+        if wanted is None:
+            return value
+        try:
+            return convert(value, wanted)
+        except Exception as error:
+            what, mark, inside = str(error).rpartition(" - at `$")  # as in: Expected `int`, got `str` - at `$.customer`
+            what, inside = (what, inside.removesuffix("`")) if mark else (str(error), "")
+            raise ArgumentsError(f"task {self.task!r}: {place.format(at)}{inside}: {what}") from error
+
+
+class Converter:
+    """The conversion of one function, looked for at first use: annotations may name what is defined further down."""
+
+    def __init__(self, task: str, function: Callable[..., Any]) -> None:
+        self._task, self._function = task, function
+        self._is_known = False
+        self._conversion: Conversion | None = None
+
+    @property
+    def conversion(self) -> Conversion | None:
+        """How arguments and result become JSON and come back; None if they are JSON as they are."""
+        if not self._is_known:
+            self._conversion = conversion_of(self._task, self._function)
+            self._is_known = True
+        return self._conversion
+
+
+def may_convert(function: Callable[..., Any]) -> bool:
+    """Whether a function has an annotation that must be looked at; False costs no import and no evaluation."""
+    annotations = getattr(_inner(function), "__annotations__", None) or {}
+    return not all(_is_evidently_plain(each) for each in annotations.values())
+
+
+def conversion_of(task: str, function: Callable[..., Any]) -> Conversion | None:
+    """How to convert for a function; None if nothing has to be."""
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (ValueError, TypeError):
+        return None
+    space = getattr(_inner(function), "__globals__", {})
+
+    def wanted(place: str, annotation: Any) -> Any:
+        return _wanted(task, place, annotation, space)
+
+    by_position: list[Any] = []
+    by_name: dict[str, Any] = {}
+    rest: dict[Any, Any] = {}
+    for each in signature.parameters.values():
+        found = wanted(f"parameter {each.name}", each.annotation)
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            rest[each.kind] = found
+            continue
+        if each.kind is not each.KEYWORD_ONLY:
+            by_position.append(found)
+        if each.kind is not each.POSITIONAL_ONLY:
+            by_name[each.name] = found
+    more_args, more_kwargs = rest.get(inspect.Parameter.VAR_POSITIONAL), rest.get(inspect.Parameter.VAR_KEYWORD)
+    returned = wanted("its result", signature.return_annotation)
+    if all(each is None for each in (*by_position, *by_name.values(), more_args, more_kwargs, returned)):
+        return None
+    return Conversion(task, tuple(by_position), by_name, more_args, more_kwargs, returned)
+
+
+def _wanted(task: str, place: str, annotation: Any, space: dict[str, Any]) -> Any:
+    """The type to convert to; None if the annotation says nothing that JSON does not, or can't be used."""
+    if _is_evidently_plain(annotation):
+        return None
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    try:
+        evaluated = typing.get_type_hints(holder, globalns=space)["it"]
+    except Exception as error:  # noqa: BLE001 - evaluating an annotation runs code of the application
+        text = "task %s: the annotation of %s can't be evaluated (%s: %s), so it stays plain JSON"
+        log.warning(text, task, place, type(error).__name__, error)
+        return None
+    found = _unwrapped(evaluated)
+    if _is_plain(found):
+        return None
+    try:
+        _check(found)
+    except _NotConvertible:
+        return None
+    return found
+
+
+def _inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    while isinstance(function, partial):
+        function = function.func
+    found = getattr(function, "__func__", function)
+    if not hasattr(found, "__globals__"):
+        called = getattr(type(found), "__call__", None)  # noqa: B004 - an object's own
+        found = called if hasattr(called, "__globals__") else found
+    return typing.cast("Callable[..., Any]", found)
+
+
+def _is_evidently_plain(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return annotation in _PLAIN_WORDS
+    try:
+        return annotation in _PLAIN
+    except TypeError:
+        return False
+
+
+def _unwrapped(annotation: Any) -> Any:
+    """What an async function, or an alias, comes to."""
+    while True:
+        origin = typing.get_origin(annotation)
+        if origin in _AWAITED:
+            annotation = typing.get_args(annotation)[-1]
+        elif origin is typing.Annotated:
+            annotation = typing.get_args(annotation)[0]
+        elif isinstance(annotation, typing.NewType):
+            annotation = annotation.__supertype__
+        elif type(annotation).__name__ == "TypeAliasType":  # of Python 3.12 and later
+            annotation = annotation.__value__
+        else:
+            return annotation
+
+
+def _is_plain(annotation: Any) -> bool:
+    """Whether JSON alone can say what an annotation does."""
+    annotation = _unwrapped(annotation)
+    origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is None:
+        return isinstance(annotation, (typing.TypeVar, typing.ParamSpec)) or _is_evidently_plain(annotation)
+    if origin is typing.Literal:
+        return all(type(each) in (str, int, bool, type(None)) for each in inside)
+    if origin in _KEYED:
+        return _unwrapped(inside[0]) in (str, Any) and _is_plain(inside[1])
+    return (origin in _UNIONS or _is_evidently_plain(origin)) and all(map(_is_plain, inside))
+
+
+# -- what converts
+
+
+_HOOKS: Final[dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {}
+"""Types that msgspec lacks: to JSON, and from it."""
+
+
+def _hooks() -> dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]]:
+    if not _HOOKS:
+        import ipaddress
+        import pathlib
+        import zoneinfo
+
+        paths = (pathlib.PurePath, pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.Path, pathlib.PosixPath)
+        places = (ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network)
+        _HOOKS.update({kind: (str, kind) for kind in (*paths, *places)})
+        _HOOKS[zoneinfo.ZoneInfo] = (lambda zone: zone.key, zoneinfo.ZoneInfo)
+    return _HOOKS
+
+
+def _is_model(kind: object) -> bool:
+    """Whether it is a class of pydantic's, which is not imported for this: nobody else has made one."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
+
+
+def _to_json(value: Any) -> Any:
+    if _is_model(type(value)):
+        return value.model_dump(mode="json", by_alias=True)
+    for kind in type(value).__mro__:
+        if kind in _hooks():
+            return _hooks()[kind][0](value)
+        if kind in (str, int, float):  # a subclass, which JSON takes for what it is based on
+            return kind(value)
+    raise NotImplementedError(f"{type(value).__name__} has no form in JSON")
+
+
+def _from_json(kind: type, value: Any) -> Any:
+    if _is_model(kind):
+        return kind.model_validate_json(json.dumps(value))  # type: ignore[attr-defined] # strict models take text only here
+    if kind in _hooks() and isinstance(value, str):
+        return _hooks()[kind][1](value)
+    raise TypeError(f"expected {kind.__name__}, got {value!r:.80}")
+
+
+def _check(annotation: Any) -> None:
+    """Nothing, if values can be made from JSON.
+
+    Raises:
+        _NotConvertible: they can't: of a class that is not known here, or a union that JSON can't tell apart.
+    """
+    import msgspec
+
+    def look(inside: Any) -> None:
+        if isinstance(inside, msgspec.inspect.CustomType) and not (_is_model(inside.cls) or inside.cls in _hooks()):
+            raise _NotConvertible
+
+    try:
+        msgspec.json.Decoder(annotation)
+        for part in _parts(annotation):
+            look(msgspec.inspect.type_info(part))
+    except (TypeError, NameError) as error:
+        raise _NotConvertible from error
+
+
+def _parts(annotation: Any) -> list[Any]:
+    """An annotation and all that stands in its brackets."""
+    inside = [each for each in typing.get_args(annotation) if each is not Ellipsis]
+    if typing.get_origin(annotation) is typing.Literal:
+        inside = []
+    return [annotation, *(part for each in inside for part in _parts(each))]
+
+
+def _decode(value: Any, wanted: Any) -> Any:
+    return _msgspec().convert(value, wanted, str_keys=True, dec_hook=_from_json)
+
+
+def _encode(value: Any, wanted: Any) -> Any:
+    found = _msgspec().to_builtins(value, str_keys=True, enc_hook=_to_json)
+    _decode(found, wanted)  # what a worker could not read is refused here
+    return found
+
+
+@cache
+def _msgspec() -> Any:
+    import msgspec
+
+    return msgspec
