@@ -1,4 +1,4 @@
-"""schedq: run Python work now, later, and again and again on Redis."""
+"""schedq: run Python work now, later and again, on Redis."""
 
 import importlib
 import typing
@@ -146,7 +146,7 @@ _NAMES_OF_MODULES = {
     "schedq.worker.stuck": ["StuckSlot"],
     "schedq.worker.worker": ["Worker"],
 }
-"""Modules that are imported when one of these names is first used: most programs need few of them."""
+"""Modules imported only when one of their names is first used, because most programs need few of them."""
 _IMPORTED_WHEN_USED = {name: module for module, names in _NAMES_OF_MODULES.items() for name in names}
 
 

@@ -46,11 +46,11 @@ class WorkerAliases:
 
 
 NAMES: Final = {"Step": "TimelineEvent", "Vital": "QueueHealth"}
-"""Former names in `schedq` → the names that they have now."""
+"""Former names in `schedq` → current names."""
 
 
 def name_now(name: str) -> str | None:
-    """The name that a former name in `schedq` has now; None if it is none."""
+    """The current name for a former name in `schedq`; None if it is not a former name."""
     now = NAMES.get(name)
     if now:
         warnings.warn(f"schedq.{name} is now schedq.{now}", DeprecationWarning, stacklevel=3)

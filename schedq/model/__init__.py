@@ -1,1 +1,1 @@
-"""The facts that everything else works with: settings, keys, records of jobs, retries, durations. No Redis here."""
+"""The data that everything else works with: settings, keys, records of jobs, retries, durations. No I/O."""

@@ -1,7 +1,7 @@
 """How long a job waits after its n-th failed attempt.
 
 Every plan computes w(n) in seconds; with `jitter` j the wait is uniform in [w·(1−j), w]. Waits never exceed
-`cap` and never overflow. A plan travels as JSON text in a job's `backoff` field and in `settings`.
+`cap` and never overflow. A plan is stored as JSON text in a job's `backoff` field and in `settings`.
 Source of the jitter: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
 """
 
@@ -24,7 +24,7 @@ _LIMITS: Final = {"factor": (1.0, _LONGEST), "jitter": (0.0, 1.0)}
 def _check(what: str, value: object, least: float = 0.0, most: float = _LONGEST) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(f"backoff {what} must be a number, got {value!r}")
-    if not least <= value <= most:  # nor is NaN
+    if not least <= value <= most:  # rejects NaN too
         raise UsageError(f"backoff {what} must be within {least:g} and {most:g}, got {value!r:.40}")
 
 
@@ -76,7 +76,7 @@ class Fixed(_Checked):
     delay: float
     jitter: float = 0
 
-    def wait(self, attempt: int) -> float:  # noqa: ARG002 - the plan's shape
+    def wait(self, attempt: int) -> float:  # noqa: ARG002 - all plans have this signature
         """Seconds after any attempt, before jitter."""
         return float(self.delay)
 
@@ -110,7 +110,7 @@ def checked_plan(plan: object) -> Plan:
     """Return `plan` if it is one of the plans.
 
     Raises:
-        UsageError: it is something else; a plain number means `Fixed(number)` and is not guessed.
+        UsageError: it is something else. A plain number is not taken for `Fixed(number)`.
     """
     if type(plan) not in _KINDS.values():
         raise UsageError(f"backoff must be Exponential, Linear, Fixed or Steps, got {plan!r}")
@@ -118,11 +118,11 @@ def checked_plan(plan: object) -> Plan:
 
 
 def delay_ms(plan: Plan, attempt: int) -> int:
-    """Draw the wait after attempt `attempt`, whole milliseconds within [w·(1−jitter), w]."""
+    """A random wait after attempt `attempt`, in whole milliseconds within [w·(1−jitter), w]."""
     wait = plan.wait(attempt) * 1000
     most = math.floor(wait)
     least = math.ceil(wait * (1 - plan.jitter))
-    return least if least >= most else random.randint(least, most)  # noqa: S311 - spreads load, guards nothing
+    return least if least >= most else random.randint(least, most)  # noqa: S311 - spreads load, needs no secrecy
 
 
 def to_text(plan: Plan) -> str:
@@ -131,7 +131,7 @@ def to_text(plan: Plan) -> str:
 
 
 def from_text(text: str) -> Plan | None:
-    """The plan that `to_text` wrote; None if `text` is not one (foreign or newer data)."""
+    """Read a plan that `to_text` wrote; None if `text` is something else (foreign or newer data)."""
     try:
         fields: dict[str, Any] = json.loads(text)
         return _KINDS[fields.pop("kind")](**fields)

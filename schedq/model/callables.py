@@ -1,4 +1,4 @@
-"""What may run as a job, and which arguments it takes: looked at once, when a function is registered."""
+"""Which functions can run as jobs, and which arguments they take; checked once, at registration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from schedq.errors import ArgumentsError, UsageError
 
-_MANY: Final = 1 << 62
+_UNLIMITED: Final = 1 << 62
 _SHOWN: Final = 300
 _NOT_RUN: Final[Mapping[type, str]] = {
     GeneratorType: "a generator",
@@ -29,14 +29,14 @@ _REPEATED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYW
 
 
 class Parameters:
-    """Which arguments a function takes, prepared so that a check of right ones costs next to nothing.
+    """The arguments a function takes, prepared so that checking a valid call costs almost nothing.
 
-    What `inspect` can't tell of a function (some builtins) is not checked.
+    Functions that `inspect` knows nothing about (some builtins) are not checked.
 
     Attributes:
-        least: positional arguments that a call without keywords needs at least; more than any call has if it can't do
-            without keywords.
-        most: positional arguments that a call may have.
+        least: the fewest positional arguments of a call without keywords; more than any call has if keywords are
+            required.
+        most: the most positional arguments of a call.
     """
 
     __slots__ = ("_name", "_named", "_positional", "_required", "_signature", "least", "most")
@@ -44,25 +44,25 @@ class Parameters:
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self._name = name
         self._signature = _signature(function)
-        self.least, self.most = 0, _MANY
+        self.least, self.most = 0, _UNLIMITED
         self._positional: tuple[str, ...] = ()
         self._named: frozenset[str] = frozenset()
         self._required: frozenset[str] = frozenset()
         if self._signature is not None:
-            self._look_at(list(self._signature.parameters.values()))
+            self._analyze(list(self._signature.parameters.values()))
 
-    def _look_at(self, parameters: Sequence[inspect.Parameter]) -> None:
+    def _analyze(self, parameters: Sequence[inspect.Parameter]) -> None:
         positional = [each for each in parameters if each.kind in _POSITIONAL]
         needed = [each for each in parameters if each.kind not in _REPEATED and each.default is each.empty]
-        self.least = len(needed) if all(each.kind in _POSITIONAL for each in needed) else _MANY
-        self.most = _MANY if any(each.kind is each.VAR_POSITIONAL for each in parameters) else len(positional)
+        self.least = len(needed) if all(each.kind in _POSITIONAL for each in needed) else _UNLIMITED
+        self.most = _UNLIMITED if any(each.kind is each.VAR_POSITIONAL for each in parameters) else len(positional)
         self._positional = tuple(each.name for each in positional)
         self._required = frozenset(each.name for each in needed)
         if all(each.kind is not each.POSITIONAL_ONLY for each in parameters):
             self._named = frozenset(each.name for each in parameters if each.kind not in _REPEATED)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Nothing, if a call may have these arguments.
+        """Check that a call may have these arguments.
 
         Raises:
             ArgumentsError: it may not.
@@ -72,7 +72,7 @@ class Parameters:
             self._refuse(args, kwargs)
 
     def _accepts(self, count: int, kwargs: Mapping[str, Any]) -> bool:
-        """Whether a call is surely right; of an unusual one the signature knows."""
+        """Whether a call is certainly valid; if not, the signature decides."""
         if not kwargs:
             return self.least <= count <= self.most
         given = self._positional[:count]
@@ -84,7 +84,7 @@ class Parameters:
         )
 
     def _refuse(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Raise what is wrong in Python's own words; what Python would accept is accepted."""
+        """Raise an error in Python's own words, unless Python would accept the call."""
         if self._signature is None:
             return
         try:
@@ -97,7 +97,7 @@ class Parameters:
 
 
 def check_kinds(task: str, args: object, kwargs: object) -> None:
-    """Nothing, if these are a sequence and a mapping: a text or a dict would be taken apart into its letters or keys.
+    """Check that these are a sequence and a mapping: a str or a dict would be split into its letters or keys.
 
     Raises:
         ArgumentsError: they are not.
@@ -109,9 +109,9 @@ def check_kinds(task: str, args: object, kwargs: object) -> None:
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
-    """How the function itself may be called; None if that is not known.
+    """The signature of the function itself; None if it is not known.
 
-    What a decorator wraps is not asked: it may give arguments of its own.
+    The function inside a decorator does not count: the decorator may pass arguments of its own.
     """
     try:
         return inspect.signature(function, follow_wrapped=False)
@@ -120,17 +120,17 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def runnable(function: object, what: str) -> Callable[..., Any]:
-    """The function that jobs can call; `what` is a task or a handler, for errors.
+    """Return a function that jobs can call; `what` ("task" or "handler") is for errors.
 
     Raises:
-        UsageError: none is given, or calling it would not do its work.
+        UsageError: it is not a function, or calling it would not do its work.
     """
     if isinstance(function, staticmethod):
         function = function.__func__
     kind = f"a {what} must be a function"
     if inspect.iscoroutine(function):
         function.close()
-        raise UsageError(f"{kind}, got the coroutine {function.__qualname__}: leave out the () behind its name")
+        raise UsageError(f"{kind}, got the coroutine {function.__qualname__}: leave out the () after its name")
     if isinstance(function, classmethod):
         raise UsageError(
             f"{kind}, got a classmethod object: register the method of the class, as in {what}(Class.name)"
@@ -141,7 +141,7 @@ def runnable(function: object, what: str) -> Callable[..., Any]:
         raise UsageError(f"{kind}, got {function!r:.200}")
     if _is_generator(function):
         raise UsageError(
-            f"{kind}, and {place_of(function)} is a generator: to call it runs none of its code; collect what it "
+            f"{kind}, and {place_of(function)} is a generator: calling it runs none of its code; collect what it "
             "yields in a plain function"
         )
     if _is_unbound(function):
@@ -153,7 +153,7 @@ def runnable(function: object, what: str) -> Callable[..., Any]:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The name that a function gives its task.
+    """The name of a function's task: the function's own.
 
     Raises:
         UsageError: it has none.
@@ -165,29 +165,30 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def not_run(result: object) -> str:
-    """What a function returned if that is code which has not run, as 'a generator'; else ''."""
+    """What a function returned, such as 'a generator', if it is code that has not run; else ''."""
     return _NOT_RUN.get(type(result), "")
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Where a function is, by module and name."""
+    """A function's module and qualified name."""
     inner = _inner(function)
     return f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', inner)}"
 
 
 def is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """The same function, also when its module was loaded again."""
+    """Whether they are the same function, even if its module was loaded again."""
     if _is_one(one, other):
         return True
     place = place_of(one)
-    return place == place_of(other) and "<locals>" not in place and not _stand_apart(one, other)
+    return place == place_of(other) and "<locals>" not in place and not _are_distinct(one, other)
 
 
-def _stand_apart(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Whether both stand in one file: then the second would replace the first, which nobody means.
+def _are_distinct(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether both are in one file, where the second would silently replace the first.
 
-    A file that was edited and reloaded has only one of them now. What was reloaded has code of its own, so the
-    same code is that of methods of two objects, of partials with different arguments, or of a `def` in a loop.
+    A file that was edited and reloaded contains only one of them now. Reloading creates a new code object, so two
+    functions with the same code object are methods of two objects, partials with different arguments, or come from a
+    `def` in a loop.
     """
     first, second = (getattr(inspect.unwrap(_inner(function)), "__code__", None) for function in (one, other))
     if first is None or second is None:
@@ -197,7 +198,7 @@ def _stand_apart(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     if first.co_filename != second.co_filename or first.co_firstlineno == second.co_firstlineno:
         return False
     linecache.checkcache(first.co_filename)
-    # Text that `exec` runs is called <string>. Since Python 3.13 linecache has the text of `python -c` by that name.
+    # Code run by `exec` has the file name <string>; since Python 3.13 linecache holds the text of `python -c` under it.
     lines = [] if first.co_filename.startswith("<") else linecache.getlines(first.co_filename)
     if not lines:
         return True  # no file that could have been edited
@@ -206,14 +207,14 @@ def _stand_apart(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
 
 
 def _is_one(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """One function, whatever object stands for it: each look at a method makes a new one."""
+    """Whether two objects are the same function: each access to a method creates a new object."""
     if isinstance(one, partial) and isinstance(other, partial):
         return _is_one(one.func, other.func) and (one.args, one.keywords) == (other.args, other.keywords)
     return one is other or (isinstance(one, MethodType) and one == other)
 
 
 def _defined_at(lines: Sequence[str], first: int, name: str) -> int | None:
-    """The line of the `def` of a function whose code begins, perhaps with decorators, at line `first`."""
+    """The line of a function's `def`, if its code begins, perhaps with decorators, at line `first`."""
     if not 1 <= first <= len(lines):
         return None
     if name == "<lambda>":
@@ -233,12 +234,12 @@ def _inner(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_generator(function: Callable[..., Any]) -> bool:
-    asked = [function, getattr(type(_inner(function)), "__call__", None)]  # noqa: B004 - perhaps an object's generator
+    asked = [function, getattr(type(_inner(function)), "__call__", None)]  # noqa: B004 - its __call__ may be a generator
     return any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in asked)
 
 
 def _is_unbound(function: Callable[..., Any]) -> bool:
-    """Whether it is a method without its object."""
+    """Whether it is a method that is not bound to an object."""
     outer = str(getattr(function, "__qualname__", "")).rpartition(".")[0]
     if not inspect.isfunction(function) or not outer or outer.endswith("<locals>"):
         return False

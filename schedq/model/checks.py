@@ -12,7 +12,7 @@ LARGEST: Final = 2**53 - 1
 
 
 def whole_number(name: str, value: object, least: int, most: int = LARGEST) -> int:
-    """Return `value` if it is a whole number of `least` to `most`.
+    """Return `value` if it is a whole number from `least` to `most`.
 
     Raises:
         UsageError: it is not.
@@ -24,7 +24,7 @@ def whole_number(name: str, value: object, least: int, most: int = LARGEST) -> i
 
 
 def checked_limit(value: object) -> int:
-    """Return a `limit` if it is a whole number of 1 to 1000.
+    """Return a `limit` if it is a whole number from 1 to 1000.
 
     Raises:
         UsageError: it is not.

@@ -1,4 +1,4 @@
-"""What a handler can know of the job it runs."""
+"""What a handler can find out about the job it runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class CurrentJob:
     """The job that the calling handler runs.
 
     Attributes:
-        id: the job; the key to make what it does idempotent.
+        id: the job's id; use it as the key that makes effects idempotent.
         attempts: claims so far, this one included.
-        claim_token: of this attempt.
-        deadline: when the attempt's timeout strikes, as an aware datetime; None without a timeout.
+        claim_token: the token of this attempt.
+        deadline: when the attempt times out, as an aware datetime; None without a timeout.
         queue: name of its queue.
         task: name of its task, or 'handler'.
-        worker: id of the worker that runs it; '' where none does.
+        worker: id of the worker that runs it; '' if none does.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class CurrentJob:
 
     @property
     def is_cancelled(self) -> bool:
-        """The job was asked to stop, its lease is lost, or its timeout has struck: the handler should end soon."""
+        """The job was asked to stop, lost its lease or timed out: the handler should end soon."""
         return self._is_cancelled
 
     def cancel(self) -> None:
-        """Let `is_cancelled` be true; the worker calls this."""
+        """Set `is_cancelled`; the worker calls this."""
         self._is_cancelled = True
 
     def renew(self) -> bool:
@@ -68,14 +68,14 @@ class CurrentJob:
 
 
 context: Final[contextvars.ContextVar[CurrentJob]] = contextvars.ContextVar("schedq_current_job")
-"""The worker sets it for the handler that it calls."""
+"""Set by the worker around each call of a handler."""
 
 
 def current_job() -> CurrentJob:
     """The job that the calling handler runs.
 
     Raises:
-        UsageError: no job runs here.
+        UsageError: the caller is not a handler.
     """
     try:
         return context.get()
@@ -84,5 +84,5 @@ def current_job() -> CurrentJob:
 
 
 def running_job() -> CurrentJob | None:
-    """The job that the calling handler runs; None where no job runs."""
+    """The job that the calling handler runs; None outside a handler."""
     return context.get(None)

@@ -1,4 +1,4 @@
-"""Texts that come from users, or from Redis, made fit for a terminal and for a log."""
+"""Escape texts from users or from Redis, so that they are safe in a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 
 _FRAME: Final = re.compile(r'[\s|+-]*(File "|\[Previous line repeated |\| )')
 _NAME: Final = type.__dict__["__name__"]
-"""Of a class; its metaclass may have made another one of it."""
+"""Reads a class's real name, even if its metaclass overrides `__name__`."""
 _MOST_PART: Final = 2_000
 _MOST_HEAD: Final = 4_000
 _MOST_TAIL: Final = 12_000
-_BETWEEN: Final = frozenset(
+_CHAINED: Final = frozenset(
     {
         "\nThe above exception was the direct cause of the following exception:\n\n",
         "\nDuring handling of the above exception, another exception occurred:\n\n",
@@ -22,21 +22,21 @@ _BETWEEN: Final = frozenset(
 
 
 def harmless(text: str) -> str:
-    """The text on one line, with an escape for whatever could steer a terminal or pass for another line."""
+    """The text on one line, with control characters and line breaks escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def harmless_lines(text: str) -> str:
-    """The same with the lines that it has."""
+    """The text with control characters escaped; its lines stay."""
     return "\n".join(harmless(line.expandtabs(4)) for line in text.split("\n"))
 
 
 def harmless_traceback(parts: Iterable[str]) -> str:
-    """A traceback of `traceback.format_exception` for a log: only its frames have several lines, texts have one.
+    """A traceback from `traceback.format_exception` for a log; every text of an exception is on one line.
 
-    So no text of an exception can pass for another line of the log. What is very long is cut.
+    So no exception can forge a line of the log. Long tracebacks are shortened.
     """
     text = "".join(_harmless_part(part) for part in parts).rstrip("\n")
     left_out = len(text) - _MOST_HEAD - _MOST_TAIL
@@ -46,7 +46,7 @@ def harmless_traceback(parts: Iterable[str]) -> str:
 
 
 def rendered(error: BaseException | None) -> str:
-    """The traceback of an exception, escaped; without the values of variables."""
+    """The traceback of an exception, escaped, without the values of variables."""
     try:
         return harmless_traceback(traceback.format_exception(error))
     except BaseException:  # noqa: BLE001 - a user's exception may do anything
@@ -54,7 +54,7 @@ def rendered(error: BaseException | None) -> str:
 
 
 def _harmless_part(part: str) -> str:
-    if part in _BETWEEN or _FRAME.match(part):
+    if part in _CHAINED or _FRAME.match(part):
         return harmless_lines(part)
     text = part.rstrip("\n")
     return harmless(text if len(text) <= _MOST_PART else f"{text[:_MOST_PART]}...") + "\n"

@@ -1,4 +1,4 @@
-"""Names that are drawn: ids of jobs, which sort by creation, and of requests."""
+"""Random ids: of jobs, which sort by creation, and of requests."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _DIGITS: Final = bytes(ord(_ALPHABET[byte & 31]) for byte in range(256))
 _TIME: Final = 13
 _NOISE: Final = 13
 _FIRST_MS: Final = 1_577_836_800_000
-"""The year 2020: what looks older is no id of ours."""
+"""The year 2020; a timestamp before it means that schedq did not create the id."""
 _BLOCK: Final = 64 * _NOISE
 _lock = threading.Lock()
 _last_tick = 0
-_noise = ""  # random digits, drawn for many ids at once
-_pid = os.getpid()  # whose digits they are; servers written in C may fork without Python's hooks
+_noise = ""  # random digits, generated for many ids at once
+_pid = os.getpid()  # the process that generated them; servers written in C may fork without Python's hooks
 os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock(), _noise=""))
 
 
 def new_ids(count: int = 1) -> list[str]:
-    """Fresh ids, each 26 characters: the time and a counter (so they sort by creation), then 65 random bits."""
+    """New ids of 26 characters: the time and a counter (so they sort by creation), then 65 random bits."""
     global _last_tick, _noise, _pid
     needed = _NOISE * count
     with _lock:
@@ -40,12 +40,12 @@ def new_ids(count: int = 1) -> list[str]:
         return [_sortable(first) + noise]
     return [
         time + noise[at : at + _NOISE]
-        for time, at in zip(_in_a_row(first, count), range(0, needed, _NOISE), strict=True)
+        for time, at in zip(_consecutive(first, count), range(0, needed, _NOISE), strict=True)
     ]
 
 
-def _in_a_row(first: int, count: int) -> list[str]:
-    """The digits of so many ticks, one after the other: mostly all but the last two are the same."""
+def _consecutive(first: int, count: int) -> list[str]:
+    """The digits of `count` consecutive ticks; most share all but the last two digits."""
     found: list[str] = []
     tick, end = first, first + count
     while tick < end:
@@ -66,7 +66,7 @@ def _sortable(tick: int) -> str:
 
 
 def made_at_ms(job_id: str) -> int | None:
-    """When an id of ours was drawn, ms since the epoch on its producer's clock; None if it is none of ours."""
+    """When schedq created an id, ms since the epoch on its producer's clock; None if it did not."""
     if len(job_id) != _TIME + _NOISE or not set(job_id) <= set(_ALPHABET):
         return None
     made = int(job_id[:_TIME], 32) >> 15
@@ -74,5 +74,5 @@ def made_at_ms(job_id: str) -> int | None:
 
 
 def new_request() -> str:
-    """A fresh random name for one request, so that sending it again can be recognised; 64 bits as hex."""
+    """A new random id for one request, by which a repetition is recognised; 64 bits as hex."""
     return os.urandom(8).hex()

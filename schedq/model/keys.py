@@ -1,7 +1,7 @@
-"""Where things are in Redis: the key layout of the Redis documentation's job-queue guide, and our own keys.
+"""Keys in Redis: the layout of the Redis documentation's job-queue guide, and additional keys of schedq.
 
-Names and ids are held to a rule, because they become part of keys and of patterns: a `:` would let one
-queue's key be another queue's job, a `*` would let a pattern reach a neighbour.
+Names and ids are restricted because they become part of keys and patterns: with a `:`, a key of one queue could be
+a job of another; with a `*`, a pattern could match another queue's keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from schedq.errors import UsageError
 
 QUEUES_KEY: Final = "schedq:queues"
-"""SET of the queue names that a schedq client has used."""
+"""SET of the queue names that schedq clients have used."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SCHEDULE_ID = re.compile(r"[A-Za-z0-9_-]{1,48}")
@@ -28,7 +28,7 @@ def _checked(what: str, value: object, form: re.Pattern[str], rule: str) -> str:
 
 
 def checked_name(name: object) -> str:
-    """Return `name` if it may name a queue.
+    """Return `name` if it is a valid queue name.
 
     Raises:
         UsageError: it is not 1 to 64 of `A-Z a-z 0-9 _ . -`, the first a letter or digit.
@@ -37,7 +37,7 @@ def checked_name(name: object) -> str:
 
 
 def checked_id(job_id: object) -> str:
-    """Return `job_id` if it may be a job's id.
+    """Return `job_id` if it is a valid job id.
 
     Raises:
         UsageError: it is not 1 to 64 of `A-Z a-z 0-9 _ -`.
@@ -46,7 +46,7 @@ def checked_id(job_id: object) -> str:
 
 
 def checked_schedule_id(schedule_id: object) -> str:
-    """Return `schedule_id` if it may be a schedule's id: `ID-SLOTMS` must be a job's.
+    """Return `schedule_id` if it is valid, so that `ID-SLOTMS` is a valid job id.
 
     Raises:
         UsageError: it is not 1 to 48 of `A-Z a-z 0-9 _ -`.
@@ -55,7 +55,7 @@ def checked_schedule_id(schedule_id: object) -> str:
 
 
 def checked_worker(worker_id: object) -> str:
-    """Return `worker_id` if it may be a worker's.
+    """Return `worker_id` if it is a valid worker id.
 
     Raises:
         UsageError: it is not 1 to 128 of `A-Z a-z 0-9 _ -`.
@@ -64,7 +64,7 @@ def checked_worker(worker_id: object) -> str:
 
 
 class Key(cached_property[str]):
-    """A key of a queue: its prefix, and the name of the attribute, or another suffix."""
+    """A key of a queue: the queue's prefix, then the attribute's name or another suffix."""
 
     def __init__(self, suffix: str = "") -> None:
         super().__init__(lambda keys: keys.prefix + (suffix or self.attrname))
@@ -77,7 +77,7 @@ class QueueKeys:
     Attributes:
         name: the queue's name.
         tagged: put the name in braces, so that on Redis Cluster all keys of the queue share one slot.
-        db: the database that holds the keys. Channels are shared by all databases, so they name it, but for 0.
+        db: the database that holds the keys. Databases share channels, so channel names contain it unless it is 0.
     """
 
     name: str
@@ -89,7 +89,7 @@ class QueueKeys:
 
     @cached_property
     def prefix(self) -> str:
-        """What every key of the queue begins with."""
+        """Prefix of every key of the queue."""
         return f"queue:{{{self.name}}}:" if self.tagged else f"queue:{self.name}:"
 
     pending = Key()
@@ -103,48 +103,48 @@ class QueueKeys:
     cancelled = Key()
     """LIST of cancelled ids, newest first."""
     broken = Key()
-    """LIST of JSON notes about ids that can't be run."""
+    """LIST of JSON notes about jobs that can't be run."""
     delayed = Key()
     """ZSET id → due instant, ms."""
     suspects = Key()
-    """ZSET id → due instant, ms, of jobs in `delayed` that wait for a process that may have a suspect.
+    """ZSET id → due instant, ms, of suspects in `delayed` that wait for a process that may take one.
 
     A suspect lost two leases, so it may be a poison pill that kills its workers.
     """
     leases = Key()
     """ZSET id → end of the lease, ms."""
     wake = Key()
-    """ZSET with one worthless member while `pending` may hold jobs."""
+    """The wake marker: a ZSET with one meaningless member while `pending` may hold jobs; claimers block on it."""
     stats = Key()
     """HASH of running totals."""
     log = Key()
-    """STREAM of terminal moves and operators' actions, capped."""
+    """STREAM of finished jobs and operators' actions, capped."""
     workers = Key()
     """ZSET worker id → last heartbeat, ms."""
     settings = Key()
-    """HASH of the application's settings of this queue."""
+    """HASH of the queue's settings, as the application has them."""
     tasks = Key()
-    """HASH task name → JSON, the options of the application's tasks that have any."""
+    """HASH task name → JSON with the task's options, if it has any."""
     promoter = Key()
-    """STRING, the id of the process that promotes due jobs, with a short TTL."""
+    """STRING with the id of the process that promotes due jobs; has a short TTL."""
     standbys = Key()
-    """HASH: the processes that take over if the promoter dies, and until when each counts as alive."""
+    """HASH of the processes that take over if the promoter dies, and until when each counts as alive."""
     samples = Key()
-    """LIST of JSON, how the queue stood every 10 s; newest at the left, capped."""
+    """LIST of JSON samples of the queue, one every 10 s; newest at the left, capped."""
     paused = Key()
-    """STRING, present while the queue is paused: since when, ms."""
+    """STRING that exists while the queue is paused: since when, ms."""
     schedules = Key()
-    """ZSET schedule id → next slot, ms; +inf for one that is paused, at its end or damaged."""
+    """ZSET schedule id → next slot, ms; +inf if it is paused, has ended or is damaged."""
     jobs = Key("job:")
-    """What the key of every job's HASH begins with."""
+    """Prefix of the keys of the jobs' HASHes."""
     definitions = Key("schedule:")
-    """What the key of every schedule's HASH begins with."""
+    """Prefix of the keys of the schedules' HASHes."""
     never = Key()
-    """Nothing, ever. On a cluster every script names it as its last key.
+    """Never exists. On a cluster every script names it as its last key.
 
-    While a slot migrates its keys move one by one, and a script that builds the keys of jobs would find some of
-    them gone, after its first writes. As long as that lasts Redis refuses a script up front if a key that it names
-    is not there: so this one has every script wait for the end of it.
+    While a slot migrates, its keys move one by one, and a script that computes the keys of jobs would find some of
+    them gone after its first writes. During a migration Redis refuses a script up front if a key it names does not
+    exist. So with this key, no script runs until the migration is over.
     """
 
     @cached_property
@@ -162,7 +162,7 @@ class QueueKeys:
         return self.jobs + job_id
 
     def schedule(self, schedule_id: str) -> str:
-        """HASH of one schedule: its definition and how it stands."""
+        """HASH of one schedule: its definition and its state."""
         return self.definitions + schedule_id
 
     def slots(self, schedule_id: str) -> str:
@@ -178,5 +178,5 @@ class QueueKeys:
         return self._channel("waiter:") + job_id
 
     def _channel(self, suffix: str) -> str:
-        # Behind the queue's prefix, so that access rules for its channels hold in every database.
+        # After the queue's prefix, so that access rules for its channels apply to every database.
         return f"{self.prefix}db{self.db}:{suffix}" if self.db else self.prefix + suffix

@@ -1,6 +1,6 @@
-"""A job's life: every state it can be in and every move between them, with the script that makes the move.
+"""The life cycle of a job: its states and the moves between them, with the scripts that make each move.
 
-This table is the one truth. `tests/laws/test_lifecycle.py` checks the scripts and the handbook's table against it.
+`tests/laws/test_lifecycle.py` checks the scripts and the handbook's table against this one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ BROKEN: Final = "broken"
 JOB_STATES: Final = (PENDING, DELAYED, PROCESSING, COMPLETED, FAILED, CANCELLED, BROKEN)
 FINISHED: Final = frozenset({COMPLETED, FAILED, CANCELLED})
 Cancellation = Literal["cancelled", "asked", "no"]
-"""The result of cancelling: a waiting job is cancelled, a running one asked to stop; no: it ended or is unknown."""
+"""The result of cancelling: a waiting job is "cancelled", a running one "asked" to stop, any other is "no"."""
 NOWHERE: Final = ""
-"""The state of a job before it is enqueued and after it is trimmed or purged."""
+"""The state of a job that has not been enqueued, or was trimmed, deleted or purged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Move:
 
     Attributes:
         name: the verb.
-        source: states it may start from; `NOWHERE` for a job that did not exist.
-        target: states it may end in.
-        scripts: names of the Lua scripts that make it.
+        source: the states it may start from; `NOWHERE` for a job that did not exist.
+        target: the states it may end in.
+        scripts: names of the Lua scripts that make the move.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What becomes of an attempt: pure decisions, from what a handler did to the one move that ends the attempt."""
+"""How an attempt ends: pure decisions that turn what a handler did into the move that ends the attempt."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from schedq.model.times import LONGEST_MS, Duration, duration_ms
 
 BackoffFunction = Callable[[int, BaseException], float]
 """(attempt, error) → seconds to wait."""
-_OURS: Final = f"{Path(__file__).parents[1]}{os.sep}"
+_PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
 _BRIEF: Final = 500
 _UNKNOWN_MS: Final = 1000
 _MOST_UNKNOWN_MS: Final = 60_000
 
 
 class Retry(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
-    """Raise it in a handler: the attempt failed, and the next one comes `after` (seconds or a timedelta).
+    """Raise it in a handler to fail the attempt and start the next one `after` (seconds or a timedelta).
 
-    Without `after` the job's backoff says when. It counts as an attempt; after the last one the job fails.
+    Without `after`, the job's backoff decides. The attempt counts; after the last one the job fails.
     """
 
-    after_ms: int | None = None  # of a subclass whose __init__ does not call this one
+    after_ms: int | None = None  # for a subclass whose __init__ does not call this one
 
     def __init__(self, after: Duration | None = None, reason: str = "the handler asked for a retry") -> None:
         super().__init__(reason)
@@ -40,14 +40,14 @@ class Retry(Exception):  # noqa: N818 - what a handler asks for, not what went w
 
 
 class Discard(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
-    """Raise it in a handler: the job has failed for good, whatever attempts it has left."""
+    """Raise it in a handler to fail the job for good, however many attempts it has left."""
 
     def __init__(self, reason: str = "the handler discarded the job") -> None:
         super().__init__(reason)
 
 
 class Snooze(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
-    """Raise it in a handler: not now, again in `delay` (seconds or a timedelta); it costs no attempt."""
+    """Raise it in a handler to put the job off by `delay` (seconds or a timedelta); costs no attempt."""
 
     def __init__(self, delay: Duration) -> None:
         super().__init__(f"snoozed for {delay}")
@@ -55,12 +55,12 @@ class Snooze(Exception):  # noqa: N818 - what a handler asks for, not what went 
 
 
 class Policy(NamedTuple):
-    """What applies to one job: its own options before its task's, those before the queue's.
+    """The rules for one job: its own options take precedence over its task's, and those over the queue's.
 
     Attributes:
-        max_attempts: claims it gets.
-        backoff: a plan, or a task's own function.
-        max_payload: bytes that a result may have.
+        max_attempts: how often it may be claimed.
+        backoff: a plan, or the task's own function.
+        max_payload: the most bytes of a result.
     """
 
     max_attempts: int
@@ -75,7 +75,7 @@ class Policy(NamedTuple):
         max_attempts: int | None = None,
         backoff: plans.Plan | BackoffFunction | None = None,
     ) -> Policy:
-        """The policy for `job`; the optional arguments are its task's."""
+        """The policy for `job`; the optional arguments are its task's options."""
         return cls(
             job.max_attempts or max_attempts or queue.max_attempts,
             job.backoff or backoff or queue.backoff,
@@ -84,23 +84,23 @@ class Policy(NamedTuple):
 
 
 def succeeded(job: ClaimedJob, result: Any, policy: Policy, convert: Callable[[Any], Any] | None = None) -> Settlement:
-    """The handler returned: the job is complete, also when its result can't be stored as it is.
+    """The handler returned, so the job is complete, even if its result can't be stored as it is.
 
     Args:
-        job: what was claimed.
-        result: what it returned.
-        policy: of the job.
-        convert: makes JSON types of the result; None if it needs no conversion.
+        job: the claimed job.
+        result: what the handler returned.
+        policy: the job's policy.
+        convert: converts the result to JSON types; None if it needs no conversion.
     """
     text, problem = encode_result(result, policy.max_payload, convert)
     return Settlement("complete", job.id, job.claim_token, text=text, note=problem)
 
 
 def check_result(result: Any) -> None:
-    """Nothing, if what a handler returned shows that its work is done.
+    """Check that what a handler returned is not unfinished work.
 
     Raises:
-        Discard: it returned code that has not run, as a generator; the next attempt would do no better.
+        Discard: it returned code that has not run, such as a generator; another attempt would not help.
     """
     if kind := not_run(result):
         if isinstance(result, CoroutineType):
@@ -109,20 +109,20 @@ def check_result(result: Any) -> None:
 
 
 def lost_too_often(job: ClaimedJob, policy: Policy) -> Discard | None:
-    """Why a job is not begun again after the leases that it has lost: as many as it may have attempts; or None.
+    """The error for a job that lost as many leases as it may have attempts; None if it lost fewer.
 
-    The process that took it back may have known another limit: an older release, or one with other task options.
+    The process that reclaimed it may have had another limit: an older release, or one with other task options.
     """
     if job.crashes < policy.max_attempts:
         return None
     times = "1 time" if job.crashes == 1 else f"{job.crashes} times"
-    return Discard(f"lease expired {times}, and max_attempts is {policy.max_attempts}: not begun again")
+    return Discard(f"lease expired {times}, and max_attempts is {policy.max_attempts}: not started again")
 
 
 def failed(job: ClaimedJob, error: BaseException | str, policy: Policy) -> Settlement:
-    """The attempt failed with `error`: retry, fail for good, or snooze if the handler asked for that."""
+    """The attempt failed with `error`: retry, fail for good, or snooze if the handler asked for it."""
     if isinstance(error, Snooze):
-        delay_ms = _asked(error, getattr(error, "delay_ms", None))
+        delay_ms = _requested_delay_ms(error, getattr(error, "delay_ms", None))
         return Settlement("snooze", job.id, job.claim_token, delay_ms=delay_ms)
     text = described(error)
     trace = "" if isinstance(error, (str, Discard, Retry)) else _rendered(error, _as_stored)
@@ -130,34 +130,34 @@ def failed(job: ClaimedJob, error: BaseException | str, policy: Policy) -> Settl
     if isinstance(error, Discard) or job.attempts >= policy.max_attempts:
         return Settlement("fail", job.id, job.claim_token, text=text, note=note, traceback=trace)
     if isinstance(error, Retry) and error.after_ms is not None:
-        delay_ms = _asked(error, error.after_ms)
+        delay_ms = _requested_delay_ms(error, error.after_ms)
     else:
         delay_ms = _delay_ms(job, error, policy.backoff)
     return Settlement("retry", job.id, job.claim_token, delay_ms, text=text, note=note, traceback=trace)
 
 
 def unprocessed(job: ClaimedJob, problem: BaseException, policy: Policy) -> Settlement:
-    """Schedq could not process what the handler did: the attempt failed. Runs no code of the application.
+    """Schedq could not process the end of the attempt, so it failed. Runs no code of the application.
 
     Args:
-        job: what was claimed.
-        problem: what was raised.
+        job: the claimed job.
+        problem: the exception.
         policy: its backoff must not be a function.
     """
     return failed(job, f"the end of the attempt could not be processed: {described(problem)}", policy)
 
 
 def unknown(job: ClaimedJob, missing: str, queue: Settings, *, is_known_elsewhere: bool = False) -> Settlement:
-    """A worker has no function for the job: another may have it, so it is put back, and no attempt is spent.
+    """A worker has no function for the job. Another may have it, so the job is put back without spending an attempt.
 
-    The waits grow from 1 s to a minute, about as long as the job has been put back so far. They stay at 1 s while a
-    live worker has the function. After the queue's `unknown_for` the job fails.
+    The waits grow from 1 s to a minute; each is about as long as the time since the job was first put back. They stay
+    at 1 s while a live worker has the function. After the queue's `unknown_for` the job fails.
 
     Args:
-        job: what it claimed.
+        job: the claimed job.
         missing: what is missing, for the stored error.
         queue: the queue's settings.
-        is_known_elsewhere: a live worker has the function.
+        is_known_elsewhere: whether a live worker has the function.
     """
     since_ms = job.unknown_since_ms or job.claimed_at_ms
     passed_ms = max(0, job.claimed_at_ms - since_ms)
@@ -172,12 +172,12 @@ def unknown(job: ClaimedJob, missing: str, queue: Settings, *, is_known_elsewher
 
 
 def released(job: ClaimedJob) -> Settlement:
-    """The worker goes before the job is done: it is next in line elsewhere."""
+    """The worker stops before the job is done, so the job goes back, next in line."""
     return Settlement("release", job.id, job.claim_token)
 
 
 def described(error: BaseException | str) -> str:
-    """The error as it is stored: what it is and what it says, cleaned and bounded."""
+    """The error as it is stored: its type and message, cleaned and shortened."""
     if isinstance(error, str):
         return clean_text(error)
     name = "exception"
@@ -188,7 +188,7 @@ def described(error: BaseException | str) -> str:
             return clean_text(text)
         return clean_text(f"{name}: {text}" if text else name)
     except BaseException:  # noqa: BLE001 - a user's __str__ may do anything
-        return clean_text(f"{name}: (its text can't be had)")
+        return clean_text(f"{name}: (its text is not available)")
 
 
 def _as_stored(parts: list[str]) -> str:
@@ -196,14 +196,14 @@ def _as_stored(parts: list[str]) -> str:
 
 
 def log_traceback(error: BaseException) -> str:
-    """The same traceback for a log: its texts are on one line each."""
+    """The traceback for a log; every text of an exception is on one line."""
     return _rendered(error, harmless_traceback)
 
 
 def _rendered(error: BaseException, render: Callable[[list[str]], str]) -> str:
-    """The traceback from where the handler begins: how it came to be called says nothing of it."""
+    """The traceback from the handler on, without schedq's own frames above it."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OURS):
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         frames = frames.tb_next
     try:
         return render(traceback.format_exception(type(error), error, frames or error.__traceback__))
@@ -211,11 +211,11 @@ def _rendered(error: BaseException, render: Callable[[list[str]], str]) -> str:
         return ""
 
 
-def _asked(error: Retry | Snooze, delay_ms: object) -> int:
+def _requested_delay_ms(error: Retry | Snooze, delay_ms: object) -> int:
     """The delay that a handler asked for.
 
     Raises:
-        UsageError: it is none, because a subclass set another one or did not call `super().__init__`.
+        UsageError: it is invalid, because a subclass set another one or did not call `super().__init__`.
     """
     if isinstance(delay_ms, int) and not isinstance(delay_ms, bool) and 0 <= delay_ms <= LONGEST_MS:
         return delay_ms

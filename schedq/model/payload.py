@@ -1,7 +1,7 @@
-"""Payloads and results as JSON text: what goes in comes out, or is refused with the place named.
+"""Payloads and results as JSON text. A value reads back unchanged, or is refused with the place of the problem.
 
-Tuples become lists, as JSON has no tuples. Everything else that JSON would change silently is refused:
-NaN, keys that are no strings, bytes, lone surrogates.
+Only tuples become lists, because JSON has no tuples. Everything else that JSON would change silently is refused:
+NaN, keys that are not strings, bytes, lone surrogates.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from typing import Any, Final
 from schedq.errors import UsageError
 
 DEEPEST: Final = 100
-"""Levels of nesting that a payload may have; far below what a decoder inside a handler's stack can take."""
+"""The deepest nesting of a payload; far below what a decoder can handle inside a handler's stack."""
 _NESTED: Final = (dict, list, tuple)
 _FLAT: Final = frozenset((str, int, float, bool, type(None)))
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _made_once() -> Callable[[object], str]:
-    """What encodes: `JSONEncoder.encode`, but that makes a new encoder in C for each value, which takes most of it."""
+def _reusable_encoder() -> Callable[[object], str]:
+    """`JSONEncoder.encode` with one C encoder for all values; creating one per value would take most of the time."""
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
         return _encoder.encode
     quote = json.encoder.encode_basestring
-    encoder = make(None, _encoder.default, quote, None, ":", ",", False, False, False)  # noqa: FBT003 - it takes no names
+    encoder = make(None, _encoder.default, quote, None, ":", ",", False, False, False)  # noqa: FBT003 - takes no keywords
     return lambda value: "".join(encoder(value, 0))
 
 
-_encode = _made_once()
+_encode = _reusable_encoder()
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode  # `json.loads` would make one for each text
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode  # `json.loads` would create one for each text
 
 
 class UnreadablePayload(ValueError):  # noqa: N818 - a fact about data, handled, never raised to users
@@ -45,21 +45,21 @@ class UnreadablePayload(ValueError):  # noqa: N818 - a fact about data, handled,
 
 
 def encode(value: object, limit: int, what: str = "payload") -> str:
-    """JSON text of `value`, at most `limit` bytes of UTF-8.
+    """The JSON text of `value`, at most `limit` bytes of UTF-8.
 
     Raises:
         UsageError: not JSON (the place is named), nested deeper than 100, or larger than `limit`.
     """
     if isinstance(value, _NESTED) and not _is_sound(value, DEEPEST):
-        _name_fault(value, what, DEEPEST)
+        _raise_fault(value, what, DEEPEST)
     try:
         text = _encode(value)
         size = size_of(text)
     except UnicodeEncodeError as error:
-        raise UsageError(f"{what} has a lone surrogate, which is no text: {error.reason}") from error
+        raise UsageError(f"{what} has a lone surrogate, which is not valid text: {error.reason}") from error
     except (TypeError, ValueError, RecursionError) as error:
         if isinstance(error, TypeError) and (place := _place_of_other(value, what)):
-            way_out = "name the type in the task's annotations, or use one that JSON has"
+            way_out = "name the type in the task's annotations, or use a JSON type"
             raise UsageError(f"{place}, which is not JSON; {way_out}") from error
         raise UsageError(f"{what} is not JSON: {error}") from error
     if size > limit:
@@ -71,26 +71,26 @@ def encode(value: object, limit: int, what: str = "payload") -> str:
 
 
 def size_of(text: str) -> int:
-    """Bytes of `text` as UTF-8."""
+    """The number of bytes of `text` in UTF-8."""
     return len(text) if text.isascii() else len(text.encode())
 
 
 def decode(text: str) -> Any:
-    """The value that `text` holds.
+    """The value of a JSON text.
 
     Raises:
         UnreadablePayload: it is not JSON, or not UTF-8.
     """
     try:
         if not text.isascii():
-            text.encode()  # bytes that were no UTF-8 arrive as lone surrogates
+            text.encode()  # bytes that are not UTF-8 arrive as lone surrogates
         return _decode(text)
     except (ValueError, RecursionError) as error:
         raise UnreadablePayload(f"payload is not JSON: {error}") from error
 
 
 def decoded(text: str | None) -> Any:
-    """The value that `text` holds; None if it can't be read."""
+    """The value of a JSON text; None if it can't be read."""
     try:
         return None if text is None else decode(text)
     except UnreadablePayload:
@@ -98,7 +98,7 @@ def decoded(text: str | None) -> Any:
 
 
 def loaded(text: str | None) -> Any:
-    """The value of JSON that some release of ours should have written; None if it is no JSON."""
+    """The value of a JSON text that some release of schedq wrote; None if it is not JSON."""
     try:
         return json.loads(text or "null")
     except (ValueError, RecursionError):
@@ -106,22 +106,22 @@ def loaded(text: str | None) -> Any:
 
 
 def encode_result(value: object, limit: int, convert: Callable[[object], object] | None = None) -> tuple[str, str]:
-    """JSON text of a result, and what was wrong with it ('' if nothing).
+    """The JSON text of a result, and what was wrong with it ('' if nothing).
 
-    The work is done whatever it returned, so a result that can't be stored never fails the job (W29): its `repr`
+    The work is done whatever the handler returned, so a result that can't be stored never fails the job: its `repr`
     is stored instead, with the reason.
     """
     if value is None:
         return "null", ""
     try:
         return encode(value if convert is None else convert(value), limit, "result"), ""
-    except BaseException as error:  # noqa: BLE001 - a user's object may do anything, also while it is looked at
+    except BaseException as error:  # noqa: BLE001 - a user's object may do anything, even while it is inspected
         problem = str(error) if isinstance(error, UsageError) else f"result is not JSON: {type(error).__name__}"
         return _encode(clean_text(_shown(value, 500), 500)), clean_text(problem)
 
 
 def _shown(value: object, limit: int) -> str:
-    """What the value looks like, as far as it says so."""
+    """The value's `repr`, or a replacement if that raises."""
     try:
         return repr(value)[:limit]
     except BaseException as problem:  # noqa: BLE001 - a user's __repr__ may do anything
@@ -129,7 +129,7 @@ def _shown(value: object, limit: int) -> str:
 
 
 def clean_text(text: str, limit: int = 8192) -> str:
-    """Text fit for a hash, a log and a terminal: printable, valid UTF-8, at most `limit` characters."""
+    """Text that is safe for a hash, a log and a terminal: printable, valid UTF-8, at most `limit` characters."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     kept = cut if cut.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "�" for c in cut)
     return kept if kept.isascii() else kept.encode(errors="replace").decode()
@@ -151,7 +151,7 @@ def _is_sound(value: Any, depth: int) -> bool:
 
 
 def _place_of_other(value: Any, place: str) -> str:
-    """Where the first value stands that is of no type of JSON's, and its type; '' if there is none."""
+    """The place and type of the first value that is not of a JSON type; '' if there is none."""
     if isinstance(value, (str, int, float, type(None))):
         return ""
     if not isinstance(value, _NESTED):
@@ -160,12 +160,12 @@ def _place_of_other(value: Any, place: str) -> str:
     return next(filter(None, (_place_of_other(item, f"{place}[{key!r}]") for key, item in items)), "")
 
 
-def _name_fault(value: Any, place: str, depth: int) -> None:
-    """Raise what says where it is not sound."""
+def _raise_fault(value: Any, place: str, depth: int) -> None:
+    """Raise an error that names the place of the problem."""
     if depth == 0:
         raise UsageError(f"{place.partition('[')[0]} is nested deeper than {DEEPEST} levels")
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         if isinstance(value, dict) and not isinstance(key, str):
             raise UsageError(f"{place} has the key {_shown(key, 80)}; JSON keys are strings")
         if isinstance(item, _NESTED):
-            _name_fault(item, f"{place}[{key!r}]", depth - 1)
+            _raise_fault(item, f"{place}[{key!r}]", depth - 1)

@@ -1,6 +1,6 @@
-"""What is known of a job at different times: to be enqueued, claimed, looked up.
+"""What is known about a job when it is enqueued, claimed, settled or looked up.
 
-What is made for every job is no frozen dataclass: with 13 fields that takes eight times as long to make.
+Objects made for every job are not frozen dataclasses: with 13 fields, creating one takes eight times as long.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant
 
 
 class Options(NamedTuple):
-    """The options of one job; None means: as the queue is set."""
+    """The options of one job; None means the queue's setting."""
 
     delay: Duration | None = None
     run_at: Instant | None = None
@@ -41,12 +41,12 @@ class NewJob:
         delay: seconds or a timedelta from now; not together with `run_at`.
         run_at: aware datetime or Unix seconds.
         job_id: the caller's own id, which makes the enqueue idempotent.
-        max_attempts: claims it gets.
+        max_attempts: how often it may be claimed.
         backoff: waits between attempts.
-        timeout: seconds or a timedelta that one attempt may run.
-        durability: what must have it before `enqueue_many` returns.
-        must_create: a job of this id that exists is a Conflict, whatever its payload.
-        reuse_id: a finished job of this id is replaced; one that waits or runs is a Conflict.
+        timeout: the longest an attempt may take, seconds or a timedelta.
+        durability: where it must be before `enqueue_many` returns.
+        must_create: an existing job with this id is a Conflict, whatever its payload.
+        reuse_id: a finished job with this id is replaced; a waiting or running one is a Conflict.
     """
 
     payload: Any
@@ -63,7 +63,7 @@ class NewJob:
 
 @dataclass(slots=True)
 class ClaimedJob:
-    """One attempt at a job, held by whoever claimed it until the lease ends.
+    """One attempt at a job; it belongs to the claimer until the lease ends.
 
     Attributes:
         id: the job.
@@ -72,14 +72,14 @@ class ClaimedJob:
         claim_token: proves ownership to every later move; fresh for each claim.
         max_attempts: the job's own, or None for the queue's.
         backoff: the job's own, or None for the queue's.
-        timeout_ms: what one attempt may take, or None.
-        crashes: leases that this job has lost.
-        enqueued_at_ms: when it was enqueued, on Redis's clock; 0 if its producer did not say.
+        timeout_ms: the longest an attempt may take, or None.
+        crashes: how many leases this job has lost.
+        enqueued_at_ms: when it was enqueued, on Redis's clock; 0 if its producer did not record it.
         run_at_ms: when it was last due; 0 if it never waited.
         claimed_at_ms: when this attempt began, on Redis's clock.
         problem: why the stored payload can't be read; such a job is not run.
-        trace: what its producer's tracing wrote down of where it was made, or ''; see `schedq.tracing`.
-        unknown_since_ms: since when every worker that took it lacked its task; 0 if none did, or one had it.
+        trace: the trace context that its producer stored, or ''; see `schedq.tracing`.
+        unknown_since_ms: since when no worker that claimed it had its task; 0 if the last one had it.
     """
 
     id: str
@@ -99,7 +99,7 @@ class ClaimedJob:
 
     @classmethod
     def from_reply(cls, reply: list[Any], claimed_at_ms: int) -> ClaimedJob:
-        """Read what `claim.lua` and `recover.lua` return for one job (see `lua/_claimed.lua`)."""
+        """Read what `claim.lua` and `recover.lua` return for one job; see `shared/claimed.lua`."""
         job_id, text, attempts, token, most, plan, timeout, crashes, enqueued, due, *rest = reply
         payload, problem = None, ""
         try:
@@ -130,11 +130,11 @@ class Settlement(NamedTuple):
     Attributes:
         move: complete, retry, fail, snooze or release.
         job_id: the job.
-        token: of the claim that ends.
-        delay_ms: until the job is due again, for retry and snooze.
+        token: the token of the claim that ends.
+        delay_ms: the time until the job is due again, for retry and snooze.
         text: the result as JSON text, or the error; for a snooze, why this worker can't run the job, or ''.
-        note: what was wrong with the result, or the error in brief.
-        traceback: of the error, or ''.
+        note: what was wrong with the result, or the error in short.
+        traceback: the error's traceback, or ''.
     """
 
     move: str
@@ -148,27 +148,27 @@ class Settlement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """All that is stored of one job, decoded; instants are ms on Redis's clock, 0 where they do not apply.
+    """Everything stored about one job, decoded. Instants are ms on Redis's clock, 0 where they do not apply.
 
     Attributes:
         id: the job.
-        status: one of `lifecycle.JOB_STATES`, or '' if what is stored names none.
+        status: one of `lifecycle.JOB_STATES`, or '' if none is stored.
         payload: decoded; None if it can't be read (`fields["payload"]` has the text).
         attempts: claims so far.
         max_attempts: the job's own, or None.
         enqueued_at_ms: when it was enqueued.
-        run_at_ms: when it is, or last was, due; 0 if it never waited.
+        run_at_ms: when it is or was last due; 0 if it never waited.
         claimed_at_ms: when its lease last began or was renewed.
         started_at_ms: when its last attempt began.
         completed_at_ms: when it completed.
         result: decoded; None without one.
         result_error: why the result could not be stored as it was, or ''.
-        last_error: of the last attempt that failed, or ''.
-        last_error_at_ms: when that was.
+        last_error: the error of the last failed attempt, or ''.
+        last_error_at_ms: when that attempt failed.
         worker: id of the worker of the last attempt, or ''.
-        crashes: leases it has lost.
+        crashes: how many leases it has lost.
         history: one dict per ended attempt, the last 10: attempt, worker, started_at_ms, ended_at_ms, outcome, error.
-        fields: the hash as it is.
+        fields: the stored hash, unchanged.
     """
 
     id: str
@@ -192,7 +192,7 @@ class JobRecord:
 
     @classmethod
     def from_fields(cls, job_id: str, fields: Mapping[str, str]) -> JobRecord:
-        """Read a job's hash, whoever wrote it; what makes no sense reads as nothing."""
+        """Read a job's hash, whichever program wrote it; invalid values read as empty."""
         return cls(
             id=job_id,
             status=fields.get("status", ""),
@@ -216,7 +216,7 @@ class JobRecord:
 
 
 def whole(text: object) -> int:
-    """The count or instant that a stored field holds; 0 for anything that is none, as scripts read it."""
+    """The count or instant in a stored field; 0 if it is invalid, as in the scripts."""
     if isinstance(text, str) and len(text) < 16 and text.isdecimal():
         return int(text)
     number = _number(text)
@@ -224,7 +224,7 @@ def whole(text: object) -> int:
 
 
 def score_ms(text: object) -> int:
-    """The instant that a ZSET's score names, rounded up: other programs schedule with fractions, or with infinity."""
+    """The instant in a ZSET's score, rounded up: other programs may store fractions or infinity."""
     number = _number(text)
     return math.ceil(min(max(0, number), LAST_INSTANT_MS)) if number == number else 0
 
@@ -244,7 +244,7 @@ def _history(fields: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
 
 
 def _only_attempt(fields: Mapping[str, str]) -> dict[str, Any]:
-    """The history of a job that completed and had none before; `settle.lua` does not write that down."""
+    """The history of a job that completed at its first attempt; `settle.lua` does not store it."""
     return {
         "attempt": whole(fields.get("attempts")),
         "worker": fields.get("worker", ""),

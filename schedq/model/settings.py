@@ -1,4 +1,4 @@
-"""What one queue is set to: checked once, frozen, handed to everything that acts on the queue."""
+"""The settings of one queue: checked once, frozen, passed to everything that works on the queue."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from schedq.model.keys import QueueKeys
 from schedq.model.times import duration_ms, seconds_of
 
 KEEP_ALL: Final = -1
-"""A history cap of a process that does not know the application's: it trims nothing."""
+"""The history cap of a process that does not know the application's: it trims nothing."""
 PROMISED_S: Final = 600
-"""Seconds that a result can be read, unless `completed_ttl` is shorter: if caps delete it sooner, that is a warning."""
+"""A warning is given if caps delete a result within this many seconds, unless `completed_ttl` is shorter."""
 HIGH_MEMORY_HISTORY: Final = 1000
-"""Completed records that are kept while Redis uses more than 80 % of its memory; the scripts go by it."""
+"""The most completed records to keep while Redis uses more than 80 % of its memory; the scripts use it."""
 _STORED: Final = (
     "visibility_ms",
     "max_attempts",
@@ -34,7 +34,7 @@ _STORED: Final = (
     "log_size",
     "replicas",
 )
-_ON_THE_WAY_S: Final = 1.0
+_TRANSIT_S: Final = 1.0
 _LEAST: Final = {
     "visibility_ms": 1000,
     "completed_history": KEEP_ALL,
@@ -52,26 +52,26 @@ class Settings:
 
     Attributes:
         name: the queue.
-        visibility_ms: length of a lease; a job whose worker is silent for so long is taken back.
+        visibility_ms: length of a lease; a job whose worker is silent for this long is reclaimed.
         max_attempts: claims a job gets before it fails for good, unless the job or its task says otherwise.
         backoff: waits between attempts, unless the job or its task says otherwise.
         completed_ttl: seconds until a completed job's record expires.
-        completed_history: most completed jobs that are kept, 1,000 of them while Redis is nearly full; the oldest go
-            first. 0 keeps none after `min_keep`.
-        failed_history: failed jobs that are kept, and cancelled ones; they have no TTL.
-        min_keep: seconds that a finished record stays whatever the caps, so that a request sent again finds it. A
-            request that makes a job is not sent again later than that, however long `retry_for` is; with 0, never.
-        unknown_for: seconds for which a job that no worker knows the task of is put back, without spending attempts,
-            before it fails; 0 fails it at once.
-        max_pending: most jobs that may wait in `pending`; None for no limit. Delayed jobs do not count.
-        max_payload: bytes of JSON that a payload or a result may have.
+        completed_history: the most completed jobs to keep, 1,000 while Redis is nearly full; the oldest go first. 0
+            keeps none after `min_keep`.
+        failed_history: the most failed jobs to keep, and the most cancelled ones; they have no TTL.
+        min_keep: seconds that a finished record is kept whatever the caps, so that a repeated request finds it. A
+            request that creates a job is not repeated later than that, however long `retry_for` is; with 0, never.
+        unknown_for: seconds for which a job whose task no worker knows is put back without spending attempts; then it
+            fails. 0 fails it at once.
+        max_pending: the most jobs that may wait in `pending`; None for no limit. Delayed jobs do not count.
+        max_payload: the most bytes of JSON in a payload or a result.
         allow_eviction: work with a Redis that may evict keys (jobs vanish when it does).
-        retry_for: seconds for which a call re-sends when Redis does not answer; at most `min_keep`, unless that is 0.
-        clock: Unix seconds, in place of Redis's own time; for tests.
-        log_size: entries that the audit stream keeps, about; 0 writes none.
-        durability: what has a new job when its producer is answered: `memory`, `replicated` or `fsync`.
-        replicas: how many replicas have it, if `replicated`.
-        tagged: hash-tagged keys, for Redis Cluster.
+        retry_for: seconds for which a call retries when Redis does not reply; at most `min_keep`, unless that is 0.
+        clock: a function that returns Unix seconds, used instead of Redis's time; for tests.
+        log_size: about how many entries the audit stream keeps; 0 writes none.
+        durability: where a new job is before `enqueue` returns: `memory`, `replicated` or `fsync`.
+        replicas: how many replicas must have it, if `replicated`.
+        tagged: whether keys have hash tags, for Redis Cluster.
         db: the database of the keys; see `QueueKeys`.
         listed: register the queue's name in `schedq:queues` on connect.
     """
@@ -121,12 +121,12 @@ class Settings:
 
     @cached_property
     def keys(self) -> QueueKeys:
-        """Where the queue is in Redis."""
+        """The queue's keys in Redis."""
         return QueueKeys(self.name, self.tagged, self.db)
 
     @cached_property
     def bound(self) -> dict[str, Any]:
-        """What is the same in all requests of one script, by the script; see `transitions.scripts`."""
+        """Cache of what all requests of a script have in common, by script; see `transitions.scripts`."""
         return {}
 
     @cached_property
@@ -136,23 +136,24 @@ class Settings:
 
     @cached_property
     def repeatable_s(self) -> float:
-        """Seconds after its first sending for which a request that makes a job may be sent again.
+        """Seconds after its first sending for which a request that creates a job may be repeated.
 
-        By then the job may have run, and its record is kept for `min_keep`; what is left of that is for the way there.
+        The job may have run in the meantime, and then its record is kept for `min_keep`. This is a little less, to
+        leave time for the request to arrive.
         """
-        return self.min_keep - min(_ON_THE_WAY_S, self.min_keep / 4)
+        return self.min_keep - min(_TRANSIT_S, self.min_keep / 4)
 
     def now_argument(self) -> str:
-        """What scripts get for the time: the clock's milliseconds, or nothing, meaning Redis's own."""
+        """The time argument of scripts: the clock's milliseconds, or '' for Redis's own time."""
         return "" if self.clock is None else str(int(self.clock() * 1000))
 
     def to_fields(self) -> dict[str, str]:
-        """The settings that other processes need, as the `settings` hash has them."""
+        """The settings that other processes need, as fields of the `settings` hash."""
         stored = {name: str(getattr(self, name)) for name in _STORED}
         return {**stored, "backoff": plans.to_text(self.backoff), "durability": self.durability}
 
     def with_fields(self, stored: Mapping[str, str]) -> Settings:
-        """These settings with what the `settings` hash says; fields that make no sense are passed over."""
+        """These settings updated from the fields of the `settings` hash; invalid fields are ignored."""
         kinds = {entry.name: entry.type for entry in fields(self)}
         found = self
         for name in _STORED:
@@ -160,7 +161,7 @@ class Settings:
                 value = (int if kinds[name] == "int" else float)(stored[name])
                 given: dict[str, Any] = {name: value}
                 if name == "min_keep" and value:
-                    # Whoever keeps records for a shorter time has others re-send for a shorter time.
+                    # If records are kept for a shorter time, requests must be retried for a shorter time.
                     given["retry_for"] = min(found.retry_for, value)
                 found = replace(found, **given)
             except (KeyError, ValueError):
@@ -176,17 +177,17 @@ class Settings:
 
 
 def checked_attempts(value: object) -> int:
-    """Return `value` if it may be a `max_attempts`.
+    """Return `value` if it is a valid `max_attempts`.
 
     Raises:
-        UsageError: not an int of 1 to 1,000,000.
+        UsageError: it is not an int from 1 to 1,000,000.
     """
     return whole_number("max_attempts", value, 1, 1_000_000)
 
 
 HEARTBEAT_S: Final = 10
-"""Seconds between two signs of life of a worker; three times that, and it does not count."""
+"""Seconds between two heartbeats of a worker; a worker silent for three times as long counts as dead."""
 RETRY_S: Final = 1.0
-"""Seconds for which an operator's tool retries while Redis does not reply: somebody waits for it."""
+"""Seconds for which an operator's tool retries while Redis does not reply; short, because a person is waiting."""
 NO_QUEUE: Final = "schedq"
-"""Name of a queue that need not exist, for requests about all queues of a Redis."""
+"""A queue name for requests about all queues of a Redis; the queue need not exist."""

@@ -1,4 +1,4 @@
-"""What Redis and other processes know of a task: its name, its options, what a call of it looks like."""
+"""What Redis and other processes know about a task: its name, its options, the payload of a call."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from schedq.model.payload import decoded, loaded
 
 
 class TaskOptions(NamedTuple):
-    """What a task says of its jobs, as workers write it down for processes without the application's code.
+    """The options of a task's jobs, which workers store for processes without the application's code.
 
     Attributes:
-        max_attempts: claims that its jobs get; None for the queue's.
-        backoff: waits between attempts; None for the queue's, also where the task has a function for that.
-        timeout_ms: what one attempt may take; None for no limit.
+        max_attempts: how often its jobs may be claimed; None for the queue's setting.
+        backoff: waits between attempts; None for the queue's setting, or if the task has a backoff function.
+        timeout_ms: the longest an attempt may take; None for no limit.
     """
 
     max_attempts: int | None = None
@@ -24,7 +24,7 @@ class TaskOptions(NamedTuple):
     timeout_ms: int | None = None
 
     def to_text(self) -> str:
-        """JSON text of what is said, or ''."""
+        """The options that are set, as JSON text; '' if none is."""
         plan = None if self.backoff is None else json.loads(plans.to_text(self.backoff))
         said = {"max_attempts": self.max_attempts, "backoff": plan, "timeout_ms": self.timeout_ms}
         given = {name: value for name, value in said.items() if value is not None}
@@ -32,7 +32,7 @@ class TaskOptions(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str | None) -> TaskOptions:
-        """Read what `to_text` wrote; what makes no sense (foreign or newer data) is passed over."""
+        """Read what `to_text` wrote; invalid values (foreign or newer data) are ignored."""
         said = loaded(text)
         if not isinstance(said, dict):
             return cls()
@@ -48,12 +48,12 @@ def _positive(value: object) -> int | None:
 
 
 def is_task_name(name: object) -> bool:
-    """Whether a task may have this name."""
+    """Whether it is a valid name of a task."""
     return isinstance(name, str) and 1 <= len(name) <= 200 and name.isprintable()
 
 
 def is_task_call(payload: object) -> bool:
-    """Whether a payload asks for a task by name."""
+    """Whether a payload is a call of a task by name."""
     return (
         isinstance(payload, dict)
         and isinstance(payload.get("task"), str)
@@ -64,7 +64,7 @@ def is_task_call(payload: object) -> bool:
 
 
 def task_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload that asks for a call of a task."""
+    """The payload of a call of a task."""
     payload: dict[str, Any] = {"task": name}
     if args:
         payload["args"] = list(args)
@@ -74,7 +74,7 @@ def task_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict
 
 
 def task_name(text: str) -> str:
-    """The task that a payload's JSON text asks for by name; '' if it asks for none, or by what can't be a name."""
+    """The name of the task that a payload, given as JSON text, calls; '' if there is none or it is invalid."""
     payload = decoded(text)
     name = payload["task"] if is_task_call(payload) else ""
     return name if is_task_name(name) else ""

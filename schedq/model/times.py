@@ -1,6 +1,6 @@
-"""Durations and instants as people write them, turned into integer milliseconds.
+"""Durations and instants as people write them, converted to integer milliseconds.
 
-Rounding is always up: a job may start late by the rest of a millisecond, never early.
+Rounding is always up: a job may start a fraction of a millisecond late, never early.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Duration = int | float | timedelta
 Instant = int | float | datetime
 """Seconds since the Unix epoch, or a timezone-aware datetime."""
 LAST_INSTANT_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, ms since the epoch: the last instant that a datetime can name."""
+"""The end of the year 9999, ms since the epoch: the last instant a datetime can represent."""
 LONGEST_MS: Final = 100 * 365 * 86_400_000
-"""The longest duration that is taken: a hundred years."""
+"""The longest duration allowed: a hundred years."""
 _UNIT_S: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|min|m|h|d|w)")
 _PARTS: Final = re.compile(rf"(?:{_PART.pattern})+")
@@ -37,7 +37,7 @@ def duration_ms(value: object, what: str) -> int:
     if isinstance(value, timedelta):
         micros = value // timedelta(microseconds=1)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        if value != value:  # NaN; comparing, unlike `isfinite`, also takes an int that no float can hold
+        if value != value:  # NaN; unlike `isfinite`, the comparison works for an int too large for a float
             raise UsageError(f"{what} must be a number, got {value!r}")
         if value > LONGEST_MS / 1000:
             raise UsageError(f"{what} must be at most 100 years, got {value!r:.40} seconds")
@@ -53,10 +53,10 @@ def duration_ms(value: object, what: str) -> int:
 
 
 def checked_timeout(value: object) -> int:
-    """Milliseconds that an attempt may take.
+    """The longest time of an attempt, in milliseconds.
 
     Raises:
-        UsageError: no duration, or none at all.
+        UsageError: it is not a duration, or it is 0.
     """
     timeout = duration_ms(value, "timeout")
     if timeout == 0:
@@ -65,7 +65,7 @@ def checked_timeout(value: object) -> int:
 
 
 def seconds_of(value: Duration) -> float:
-    """The same in seconds; what is no timedelta stays as it is, for `duration_ms` to judge."""
+    """A timedelta in seconds; anything else is returned unchanged, for `duration_ms` to check."""
     if not isinstance(value, timedelta):
         return value
     seconds = value.total_seconds()
@@ -73,24 +73,24 @@ def seconds_of(value: Duration) -> float:
 
 
 def parsed_duration(text: str) -> timedelta:
-    """What people type: `90` (seconds), `5m`, `1d12h`, `500ms`.
+    """Parse a duration as people type it: `90` (seconds), `5m`, `1d12h`, `500ms`.
 
     Raises:
-        UsageError: no duration, or one that is too long.
+        UsageError: it is not a duration, or too long.
     """
     if _NUMBER.fullmatch(text):
         seconds = float(text)
     elif _PARTS.fullmatch(text):
         seconds = sum(float(number) * _UNIT_S[unit] for number, unit in _PART.findall(text))
     else:
-        raise UsageError(f"{text!r} is no duration; write 90 (seconds), 5m, 1d12h or 500ms")
+        raise UsageError(f"{text!r} is not a duration; write 90 (seconds), 5m, 1d12h or 500ms")
     return timedelta(milliseconds=duration_ms(seconds, "it"))
 
 
 def instant_ms(value: object, what: str) -> int:
-    """Milliseconds since the epoch of an aware datetime or Unix seconds, rounded up.
+    """Convert an aware datetime or Unix seconds to milliseconds since the epoch, rounded up.
 
-    An instant before the epoch counts as the epoch: long past either way.
+    An instant before the epoch counts as the epoch; either way it is long past.
 
     Raises:
         UsageError: a naive datetime, a date, a bool, not finite, or past the year 9999.
@@ -114,7 +114,7 @@ def instant_ms(value: object, what: str) -> int:
 
 
 def span(ms: int) -> str:
-    """A duration as people say it, rounded: `340 ms`, `12 s`, `4 min 5 s`, `3 h 12 min`, `5 d 3 h`."""
+    """A duration for people, rounded: `340 ms`, `12 s`, `4 min 5 s`, `3 h 12 min`, `5 d 3 h`."""
     if ms < 1000:
         return f"{ms} ms"
     for least, large, large_ms, small, small_ms in _SCALE:
@@ -132,10 +132,10 @@ _SCALE: Final = (
 )
 _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 monotonic: Final = partial(time.monotonic)
-"""Seconds on a clock that never steps."""
+"""Seconds on a clock that never jumps."""
 sleep: Final = partial(time.sleep)
-"""Do nothing for some seconds."""
+"""Block for some seconds."""
 wall: Final = partial(time.time)
-"""Unix seconds, for people; never compared with Redis's."""
+"""Unix seconds, for display; never compared with Redis's clock."""
 wall_ns: Final = partial(time.time_ns)
-"""The same in nanoseconds."""
+"""Unix nanoseconds."""

@@ -1,4 +1,4 @@
-"""What applications touch: queues, tasks, jobs, schedules, the inspector."""
+"""What applications use: queues, tasks, jobs, schedules, the inspector."""
 
 from schedq.queue.queue import AsyncQueue, Queue
 

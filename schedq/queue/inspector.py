@@ -1,4 +1,4 @@
-"""What operators ask of a queue, and do to many jobs at once: `queue.inspector`."""
+"""The operator's side of a queue, `queue.inspector`: what it is doing, and actions on many jobs at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from schedq.transitions import Operation, RoundTrips, heartbeat, unwrap
 
 
 class InspectorVerbs:
-    """What operators ask of a queue, and do to many jobs at once."""
+    """The requests of `Inspector` and `AsyncInspector`."""
 
     _connections: Connections
 
@@ -38,19 +38,19 @@ class InspectorVerbs:
 
     @verb
     def samples(self, limit: int = MOST_SAMPLES) -> Operation[list[Sample]]:
-        """How it was: the last `limit` samples, oldest first; one every 10 s in which something changed.
+        """The last `limit` samples, oldest first: one for every 10 s in which something changed.
 
         Raises:
-            UsageError: limit not within 1 and 2160.
+            UsageError: `limit` is not 1 to 2160.
         """
         return samples.newest(self._connections.settings, limit)
 
     @verb
     def errors(self, limit: int = 1000) -> RoundTrips[Errors]:
-        """What went wrong: the newest `limit` failed jobs, at most 100,000, grouped by their errors; read by pages.
+        """The newest `limit` failed jobs, at most 100,000, grouped by error; read page by page.
 
         Raises:
-            UsageError: limit makes no sense.
+            UsageError: `limit` is invalid.
         """
         return error_groups.errors(self._connections.settings, limit)
 
@@ -58,27 +58,27 @@ class InspectorVerbs:
 
     @verb
     def log(self, after: str | None = None, limit: int = 100) -> Operation[list[LogEntry]]:
-        """Ends of jobs and operators' acts, oldest first: the newest `limit`, or those after the `entry_id` of one.
+        """Ends of jobs and operators' actions, oldest first: the newest `limit`, or those after the `entry_id` given.
 
         Raises:
-            UsageError: limit not within 1 and 1000, or `after` is no entry's id.
+            UsageError: `limit` is not 1 to 1000, or `after` is not the id of an entry.
         """
         return audit.log(self._connections.settings, after, limit)
 
     @stream
     def follow(self, timeout: Duration | None = None) -> Listening[dict[str, Any] | None]:
-        """As `Queue.events`, with None wherever events may have been missed: the connection was lost."""
+        """Like `Queue.events`, but yields None where a lost connection may have cost events."""
         return events(self._connections.settings, timeout, shows_gaps=True)
 
     @verb
     def stop_worker(self, worker_id: str) -> Operation[bool]:
         """Ask a worker to stop, as SIGTERM does; False if no live one has that id.
 
-        It hears of it within 10 s, with its next sign of life, and stops for all of its queues. A child of
-        `--processes` is not replaced by its parent then.
+        The worker learns of it with its next heartbeat, within 10 s, and stops for all of its queues. The parent of
+        `--processes` does not replace a child that was stopped this way.
 
         Raises:
-            UsageError: no worker can have that id.
+            UsageError: `worker_id` is invalid.
         """
         return heartbeat.stop(self._connections.settings, worker_id)
 
@@ -98,25 +98,25 @@ class InspectorVerbs:
         cursor: str | None = None,
         look: int = USUALLY_LOOKED,
     ) -> RoundTrips[JobPage]:
-        """Jobs of a state that match: the next one first of those that wait, of all others the newest first.
+        """Jobs of a state that match. Waiting jobs come in the order in which they run, all others newest first.
 
-        A call looks at a bounded number of jobs, so a page may be short or empty and yet have a cursor to go on from.
-        Paging on skips no job that stays where it is, whatever comes and goes meanwhile; where much goes at once it may
-        show one again.
+        A call looks at a bounded number of jobs, so a page may be short or even empty and still have a cursor for the
+        next one. Paging never skips a job that stays in its state, whatever else changes in between. If many jobs
+        leave the state at once, it may return a job twice.
 
         Args:
             state: pending, delayed, processing, completed, failed or cancelled.
-            task: the name of the task that they call.
-            older_than: seconds or a timedelta since the enqueue, the start of the attempt or the end, by state.
-            newer_than: likewise; a job that does not say since when is neither.
-            text: in the payload as it is stored, or in the last error; case counts.
-            error: in the last error.
+            task: the name of the task that the jobs call.
+            older_than: seconds or a timedelta since the job was enqueued, started or ended, depending on the state.
+            newer_than: likewise. A job without that time is neither older nor newer.
+            text: text in the stored payload or in the last error; case-sensitive.
+            error: text in the last error; case-sensitive.
             limit: 1 to 1000.
-            cursor: of the page before.
-            look: jobs to look at, at the most: 1 to 100,000; fifty thousand take about a quarter of a second.
+            cursor: the cursor of the previous page.
+            look: the most jobs to look at, 1 to 100,000; 50,000 take about a quarter of a second.
 
         Raises:
-            UsageError: something of it can't be meant.
+            UsageError: an argument is invalid.
         """
         wanted = Filter.of(task, older_than, newer_than, text, error)
         return find(self._connections.settings, state, wanted, limit, cursor, look)
@@ -131,17 +131,17 @@ class InspectorVerbs:
         run_at: Instant | None = None,
         who: str | None = None,
     ) -> WithCleanup[Acted]:
-        """Do one thing to the jobs of these ids, and write one line of the log.
+        """Apply one action to the jobs with these ids, and write one entry to the audit log.
 
         Args:
             action: requeue, cancel, run_now, reschedule (with `delay` or `run_at`) or delete.
             job_ids: the jobs; an id given twice counts once.
             delay: for reschedule.
             run_at: for reschedule.
-            who: on whose behalf, for the log; else this process's user and host.
+            who: the name in the audit log; by default this process's user and host.
 
         Raises:
-            UsageError: there is no such action, or it lacks a time, or takes none.
+            UsageError: there is no such action, it needs a time, or it takes none.
         """
         request = BulkRequest.of(action, delay, run_at, who)
         bulk_action = ActionOnIds(self._connections.settings, request, job_ids, None)
@@ -165,21 +165,21 @@ class InspectorVerbs:
         progress: Progress | None = None,
         who: str | None = None,
     ) -> WithCleanup[Acted]:
-        """Do one thing to all jobs of a state that match, the oldest first, and write one line of the log.
+        """Apply one action to all matching jobs of a state, oldest first, and write one entry to the audit log.
 
-        It acts in small batches on the jobs that are there when it begins, once on each; a job that has moved on by
-        then is counted as refused. See `find` for the filter, and `act` for `delay`, `run_at` and `who`.
+        It works in small batches on the jobs that are in the state when it begins, once on each. A job that has left
+        the state by then counts as refused. See `find` for the filter, and `act` for `delay`, `run_at` and `who`.
 
         Args:
             action: requeue (failed, cancelled), cancel (pending, delayed, processing), run_now or reschedule (delayed),
                 or delete (pending, delayed, completed, failed, cancelled).
-            state: of the jobs.
-            limit: to so many jobs at most; None for all.
-            dry_run: only count those that match; nothing is written.
-            progress: called with what it has come to so far, after every batch.
+            state: the state of the jobs.
+            limit: the most jobs to act on; None for all.
+            dry_run: only count the matching jobs; write nothing.
+            progress: called after every batch with the result so far.
 
         Raises:
-            UsageError: an argument is invalid, such as an action that jobs of this state can't take.
+            UsageError: an argument is invalid, or the action does not apply to jobs of this state.
         """
         request = BulkRequest.of(action, delay, run_at, who)
         wanted = Filter.of(task, older_than, newer_than, text, error)
@@ -191,15 +191,15 @@ class InspectorVerbs:
 
     @verb
     def import_jobs(self, entries: Sequence[object], *, finished: bool = False) -> RoundTrips[Imported]:
-        """Store jobs as `schedq export` writes them: under their ids, delayed ones until the instant they were due.
+        """Store jobs that `schedq export` wrote: with the same ids, delayed ones with the same due times.
 
         An entry is a dict: `id`, `payload` (or `payload_text`), and if it applies `state`, `run_at_ms`, `max_attempts`,
-        `backoff`, `timeout_ms`, `attempts`, `enqueued_at_ms`. Again, it changes nothing. Of one that is refused nothing
-        is stored.
+        `backoff`, `timeout_ms`, `attempts`, `enqueued_at_ms`. Importing the same entries again changes nothing. Nothing
+        is stored of an entry that is refused.
 
         Args:
             entries: the jobs.
-            finished: let those that had finished wait as new jobs; else they are skipped.
+            finished: enqueue jobs that had finished as new ones; by default they are skipped.
 
         Raises:
             QueueFull, NotAcknowledged, StoreUnavailable: as `Queue.enqueue_many`.
@@ -208,48 +208,48 @@ class InspectorVerbs:
 
     @verb
     def purge(self, *, who: str | None = None) -> WithCleanup[int]:
-        """Delete every job of the queue, as `Queue.purge`, and write one line of the log.
+        """Delete every job of the queue, like `Queue.purge`, and write one entry to the audit log.
 
         Args:
-            who: on whose behalf, for the log; else this process's user and host.
+            who: the name in the audit log; by default this process's user and host.
         """
         return purged(self._connections.settings, who)
 
     @verb
     def note(self, action: str, said: str, *, count: int = 1, who: str | None = None) -> RoundTrips[None]:
-        """Write one line of the log about what was done by other means, such as `pause`.
+        """Write one entry to the audit log about something done by other means, such as `pause`.
 
         Args:
             action: what was done.
-            said: more about it.
-            count: to how many.
-            who: on whose behalf; else this process's user and host.
+            said: details.
+            count: how many jobs it concerned.
+            who: who did it; by default this process's user and host.
         """
-        (answer,) = yield [bulk.note(self._connections.settings, new_request(), action, count, said, who)]
-        unwrap(answer)
+        (reply,) = yield [bulk.note(self._connections.settings, new_request(), action, count, said, who)]
+        unwrap(reply)
 
     # -- one job
 
     @verb
     def why(self, job_id: str) -> RoundTrips[Why]:
-        """The one reason that a job is not running now, also of one that is not there."""
+        """The one reason why a job is not running now; also for a job that does not exist."""
         return why.why(self._connections.settings, job_id)
 
     @verb
     def timeline(self, job_id: str) -> RoundTrips[Timeline | None]:
-        """What a job has been through: enqueued, due, promoted, each attempt, its end; None if nothing is stored."""
+        """A job's history: enqueued, due, promoted, each attempt, its end; None if nothing is stored of it."""
         return timeline.timeline(self._connections.settings, job_id)
 
-    # -- what comes
+    # -- what is ahead
 
     @verb
     def forecast(self, within: Duration) -> RoundTrips[Forecast]:
-        """What is due when in the time `within` (a minute to 31 days) from now on: delayed jobs, slots of schedules."""
+        """What is due when during the next `within` (a minute to 31 days): delayed jobs and slots of schedules."""
         return forecast.forecast(self._connections.settings, within)
 
 
 class Inspector(InspectorVerbs, BlockingVerbs):
-    """What operators ask of a queue, and do to many jobs at once."""
+    """The operator's side of a queue: what it is doing, and actions on many jobs at once."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -265,6 +265,6 @@ class AsyncInspector(InspectorVerbs, AsyncVerbs):
 
 
 def purged(queue: Settings, who: str | None = None) -> WithCleanup[int]:
-    """Delete every job of a queue, with one line of the log about it."""
+    """Delete every job of a queue, and write one entry to the audit log."""
     purge = Purge(queue, who)
     return WithCleanup(purge.steps(), ending=purge.note)

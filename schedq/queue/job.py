@@ -1,4 +1,4 @@
-"""A handle on a job that was enqueued: its state, its result, a way to cancel it."""
+"""A handle on an enqueued job: its state, its result, a way to cancel it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 class Job(JobAliases, Generic[R]):
-    """A handle on one job; `arecord`, `astatus` and so on are awaited. Making one asks Redis nothing.
+    """A handle on one job; `arecord`, `astatus` and so on are awaited. Creating a handle sends nothing to Redis.
 
     Attributes:
         id: the job's id.
-        created: whether the `enqueue` that returned it has created the job; False if one of this id was there already.
-            None for a handle that was made by id.
+        created: True if the `enqueue` that returned this handle created the job, False if a job with this id existed
+            already. None for a handle made from an id.
     """
 
     __slots__ = ("_connections", "_conversion", "created", "id")
@@ -46,36 +46,36 @@ class Job(JobAliases, Generic[R]):
         return f"Job({self.id!r})"
 
     def record(self) -> JobRecord | None:
-        """All that is stored of it; None if nothing is."""
+        """Everything stored about the job; None if nothing is."""
         return self._run(stats.get_job(self._connections.settings, self.id))
 
     def status(self) -> str:
-        """Where it is: one of `lifecycle.JOB_STATES`.
+        """The job's state, one of `lifecycle.JOB_STATES`.
 
         Raises:
-            JobGone: nothing is stored of it.
+            JobGone: nothing is stored about the job.
         """
         return self._run(_status(self._connections.settings, self.id))
 
     def wait(self, timeout: Duration | None = None) -> bool:
-        """Wait until it is completed, failed or cancelled; False when `timeout` (seconds) ran out first.
+        """Wait until the job is completed, failed or cancelled; False if `timeout` (seconds) ran out first.
 
         Raises:
-            JobGone: nothing is stored of it.
+            JobGone: nothing is stored about the job.
         """
         return self._run(is_finished(self._connections.settings, self.id, timeout))
 
     def result(self, timeout: Duration | None = None) -> R:
-        """Wait for what it returns, at most `timeout` seconds; None waits for ever.
+        """Wait for the job's result, at most `timeout` seconds; None waits forever.
 
         Raises:
             JobFailed, JobCancelled, JobGone: there will be no result.
-            TimeoutError: it is not finished yet.
+            TimeoutError: the job has not finished yet.
         """
         return self._read(self._run(result(self._connections.settings, self.id, timeout)))
 
     def cancel(self) -> Cancellation:
-        """Cancel it if it waits, ask it to stop if it runs: "cancelled", "asked", or "no" if it is finished."""
+        """Cancel a waiting job ("cancelled"), or ask a running one to stop ("asked"); "no" if it has finished."""
         return self._run(cancel.cancel(self._connections.settings, self.id))
 
     async def arecord(self) -> JobRecord | None:
@@ -109,8 +109,8 @@ class Job(JobAliases, Generic[R]):
 
 
 def _status(queue: Settings, job_id: str) -> RoundTrips[str]:
-    (answer,) = yield [stats.get_job(queue, job_id)]
-    record: JobRecord | None = unwrap(answer)
+    (reply,) = yield [stats.get_job(queue, job_id)]
+    record: JobRecord | None = unwrap(reply)
     if record is None:
         raise (yield from wait.absent(queue, job_id))
     return record.status

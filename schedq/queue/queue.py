@@ -37,13 +37,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
-    """One queue with the functions that run its jobs: what both clients have.
+    """One queue with the functions that run its jobs: what `Queue` and `AsyncQueue` share.
 
     Attributes:
-        settings: what the queue is set to.
+        settings: the queue's settings.
         address: where its Redis is.
-        registry: the functions.
-        connections: those of both clients.
+        registry: the registered functions.
+        connections: the connections of both clients.
     """
 
     connections: Connections
@@ -81,10 +81,9 @@ class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
     def for_operator(
         cls, name: str, *, redis: object = None, retry_for: Duration = 5, allow_eviction: bool = False
     ) -> Self:
-        """A queue for a process without the application's code, such as a tool for operators.
+        """A queue for a process that does not have the application's code, such as a tool for operators.
 
-        It trims nothing and does not put its name on the list of queues; `load_settings` gives it the application's
-        settings.
+        It trims no history and does not register the queue's name. `load_settings` gives it the application's settings.
 
         Raises:
             UsageError: an argument is invalid.
@@ -112,7 +111,7 @@ class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
         return self._aio
 
     def _connect(self, settings: Settings) -> None:
-        """Make the connections and the other client; nothing is sent."""
+        """Create the connections and the other client; sends nothing."""
         self.settings, self.connections = settings, Connections(self.address, settings)
         self._blocking = self if isinstance(self, Queue) else object.__new__(Queue)
         self._aio = self if isinstance(self, AsyncQueue) else object.__new__(AsyncQueue)
@@ -123,9 +122,9 @@ class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
 
     @verb
     def load_settings(self) -> RoundTrips[None]:
-        """Go by what the application's workers wrote down of the queue's settings, for a process without its code."""
-        (answer,) = yield [announce.read_settings(self.settings)]
-        settings = self.settings.with_fields(unwrap(answer))
+        """Use the queue settings that the application's workers stored; for a process without its code."""
+        (reply,) = yield [announce.read_settings(self.settings)]
+        settings = self.settings.with_fields(unwrap(reply))
         self.connections.use(settings)
         self._blocking.settings = self._aio.settings = settings
 
@@ -142,16 +141,16 @@ class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
         durability: Durability | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc] # the overloads name the options
-        """Register a function, plain or async, that jobs can ask for by name. Bare, or with options.
+        """Register a function, plain or async, that jobs call by name. Use it bare or with options.
 
         Args:
-            function: when used bare.
-            options: name (the function's own, if not given), max_attempts, backoff (a plan, or a function
+            function: the function, when used bare.
+            options: name (by default the function's), max_attempts, backoff (a plan, or a function
                 (attempt, error) → seconds), timeout (seconds or a timedelta for one attempt), durability.
 
         Raises:
-            UsageError: the name is taken by another function, an option makes no sense, or this is no function whose
-                call does its work: a class, a generator, a method without its object.
+            UsageError: the name is taken by another function, an option is invalid, or calling this would not do the
+                work: it is a class, a generator, or a method without its object.
         """
         if function is None:
             return lambda found: self.task(found) if not options else self._add(found, options)
@@ -171,17 +170,17 @@ class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
-        """Run the function, or the task, whenever a cron expression says; it is stored when a worker starts.
+        """Run the function, or the task, at the times of a cron expression; a worker stores it when it starts.
 
         Args:
             expression: 5 fields, or 6 with seconds first.
-            id: of the schedule; the task's name, if not given.
-            args: of each call.
-            kwargs: of each call.
+            id: the schedule's id; by default the task's name.
+            args: positional arguments of each call.
+            kwargs: keyword arguments of each call.
             options: see `ScheduleOptions`.
 
         Raises:
-            UsageError: the expression or an option can't be meant, or another schedule has the id.
+            UsageError: the expression or an option is invalid, or another schedule has this id.
         """
         if not isinstance(expression, str):
             raise UsageError(f'cron needs an expression, as in @queue.cron("0 3 * * *"), got {expression!r:.200}')
@@ -196,9 +195,9 @@ class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
-        """Run the function, or the task, every so often (seconds or a timedelta): else as `cron`.
+        """Run the function, or the task, at an interval (seconds or a timedelta); otherwise like `cron`.
 
-        Intervals are counted from `start`, else from 1970-01-01 UTC: every 3600 is on the hour, whoever starts when.
+        Intervals count from `start`, or else from 1970-01-01 UTC: 3600 means on the hour, whenever a worker starts.
         """
         if callable(interval):
             raise UsageError(f"every needs an interval, as in @queue.every(60), got {interval!r:.200}")
@@ -225,57 +224,57 @@ class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
         return task
 
     def _has(self, task: Task[..., Any]) -> bool:
-        """Whether it is a task of this queue, and not of another one."""
+        """Whether it is a task of this queue rather than of another one."""
         known = self.registry.get(task.name)
         return known is not None and known.function is task.function
 
     def handler(self, function: F) -> F:
-        """Register the function for payloads that are no task call; what it returns is the job's result.
+        """Register the function for payloads that are not task calls; its return value is the job's result.
 
         Raises:
-            UsageError: there is one already, or this can't be called with a payload.
+            UsageError: there is one already, or it can't be called with one argument.
         """
         self.registry.set_handler(function)
         return function
 
     def job(self, job_id: str) -> Job[Any]:
-        """A handle on a job by its id; asks Redis nothing.
+        """A handle on a job by its id; sends nothing to Redis.
 
         Raises:
-            UsageError: this can't be an id.
+            UsageError: the id is invalid.
         """
         return Job(checked_id(job_id), self.connections)
 
 
 class Queue(QueueBase, BlockingVerbs):
-    """A queue whose verbs block. Threads may share one; it survives a fork. Making one connects to nothing.
+    """A queue whose methods block. Threads may share one, and it survives a fork. Creating one does not connect.
 
     Args:
-        name: 1 to 64 of `A-Z a-z 0-9 _ . -`, the first a letter or digit.
-        redis: a URL (redis, rediss, unix, redis+cluster, redis+sentinel, embedded), or a redis-py client, which is
-            taken for its connection settings only. None: `SCHEDQ_REDIS_URL`, else `REDIS_URL`, else
+        name: 1 to 64 characters of `A-Z a-z 0-9 _ . -`, the first a letter or digit.
+        redis: a URL (redis, rediss, unix, redis+cluster, redis+sentinel, embedded), or a redis-py client, of which only
+            the connection settings are used. None: `SCHEDQ_REDIS_URL`, else `REDIS_URL`, else
             redis://localhost:6379/0.
-        visibility_ms: length of a lease. Workers renew theirs, so it need not cover the longest job.
+        visibility_ms: length of a lease. Workers renew their leases, so it need not cover the longest job.
         max_attempts: claims a job gets.
         backoff: waits between attempts.
-        completed_ttl: seconds, or a timedelta, that a completed job's record is kept; so for other durations.
-        completed_history: most completed jobs that are kept; the oldest go first, also before `completed_ttl`.
-        failed_history: failed jobs that are kept, and cancelled ones.
-        min_keep: seconds that a finished record stays at the least.
-        unknown_for: seconds for which a job whose task no worker knows is put back, without spending attempts, before
-            it fails: a deploy may be under way.
-        max_pending: most jobs that may wait; None for no limit.
-        max_payload: bytes of JSON that a payload or a result may have.
+        completed_ttl: how long a completed job's record is kept: seconds or a timedelta, like all durations here.
+        completed_history: the most completed jobs to keep; the oldest go first, even before `completed_ttl`.
+        failed_history: the most failed jobs to keep, and the most cancelled ones.
+        min_keep: seconds that a finished record is kept at least.
+        unknown_for: seconds for which a job whose task no worker knows is put back without spending attempts,
+            because a deploy may be under way; then it fails.
+        max_pending: the most jobs that may wait; None for no limit.
+        max_payload: the most bytes of JSON in a payload or a result.
         allow_eviction: work with a Redis that may evict keys.
-        retry_for: seconds for which a call re-sends when Redis does not answer.
-        clock: Unix seconds in place of Redis's time, called again each time; for tests.
-        log_size: entries that the audit stream keeps, about; 0 writes none.
-        durability: what has a new job before `enqueue` returns: "memory" (the primary), "replicated" (so many
-            replicas too) or "fsync" (the primary's disk).
-        replicas: how many, for "replicated".
+        retry_for: seconds for which a call retries when Redis does not reply.
+        clock: a function that returns Unix seconds, used instead of Redis's time; for tests.
+        log_size: about how many entries the audit stream keeps; 0 writes none.
+        durability: where a new job is before `enqueue` returns: in the primary's "memory", "replicated" to `replicas`
+            replicas, or on the primary's disk ("fsync").
+        replicas: the number of replicas for "replicated".
 
     Raises:
-        UsageError: an argument makes no sense; the message names it.
+        UsageError: an argument is invalid; the message names it.
     """
 
     def __enter__(self) -> Self:
@@ -288,14 +287,14 @@ class Queue(QueueBase, BlockingVerbs):
 
     @property
     def inspector(self) -> Inspector:
-        """Looking and acting as an operator."""
+        """The operator's side of the queue."""
         from schedq.queue.inspector import Inspector
 
         return Inspector(self.connections)
 
     @property
     def schedules(self) -> Schedules:
-        """Its schedules."""
+        """The queue's schedules."""
         from schedq.queue.schedules import Schedules
 
         return Schedules(self.connections, self.registry)
@@ -306,9 +305,9 @@ class Queue(QueueBase, BlockingVerbs):
 
 
 class AsyncQueue(QueueBase, AsyncVerbs):
-    """A queue whose verbs are awaited. It takes the arguments of `Queue`; making one connects to nothing.
+    """A queue whose methods are awaited. It takes the arguments of `Queue`; creating one does not connect.
 
-    Event loops may share one, also in several threads and one after the other: each gets connections of its own, which
+    Event loops may share one, in several threads or one after the other. Each loop gets connections of its own, which
     are closed with the loop at the latest.
     """
 
@@ -322,18 +321,18 @@ class AsyncQueue(QueueBase, AsyncVerbs):
 
     @property
     def inspector(self) -> AsyncInspector:
-        """Looking and acting as an operator."""
+        """The operator's side of the queue."""
         from schedq.queue.inspector import AsyncInspector
 
         return AsyncInspector(self.connections)
 
     @property
     def schedules(self) -> AsyncSchedules:
-        """Its schedules."""
+        """The queue's schedules."""
         from schedq.queue.schedules import AsyncSchedules
 
         return AsyncSchedules(self.connections, self.registry)
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop; the next call opens them again. What waits raises ClosedError."""
+        """Close the connections of this event loop; the next call opens new ones. Waiting calls raise ClosedError."""
         await self._client.aclose()

@@ -1,4 +1,4 @@
-"""The verbs of a queue, each written once for `Queue` and `AsyncQueue`."""
+"""The requests of a queue, each written once for `Queue` and `AsyncQueue`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from schedq.transitions.heartbeat import WorkerRecord
 
 
 class QueueVerbs:
-    """What can be asked of a queue."""
+    """The requests of `Queue` and `AsyncQueue`."""
 
     settings: Settings
     address: Address
@@ -64,20 +64,20 @@ class QueueVerbs:
     ) -> Operation[str]:
         """Store one job: to run now, after `delay` (seconds, timedelta) or at `run_at` (aware datetime, Unix seconds).
 
-        A `job_id` of your own makes it idempotent: the same payload again changes nothing and its id is returned, also
-        when that job has finished. With `must_create` any job of that id is a Conflict; with `reuse_id` a finished one
-        is replaced, record and all, and only one that waits or runs is a Conflict.
+        A `job_id` of your own makes the call idempotent: with the same payload again, it changes nothing and returns
+        the id, even if that job has finished. With `must_create`, any existing job with that id is a Conflict. With
+        `reuse_id`, a finished job is replaced, record and all, and only a waiting or running one is a Conflict.
 
         Returns:
             The job's id.
 
         Raises:
-            UsageError: the payload is not JSON or too large, or an option makes no sense.
-            Conflict: a job of this id exists with another payload, or `must_create` or `reuse_id` forbids it.
+            UsageError: the payload is not JSON or too large, or an option is invalid.
+            Conflict: a job with this id exists with another payload, or `must_create` or `reuse_id` forbids it.
             QueueFull: `max_pending` jobs wait, or Redis's memory is full; nothing is left behind.
-            NotAcknowledged: it is stored, with the id in `stored`; `durability` was not confirmed in time.
-            StoreUnavailable: no answer for `retry_for` seconds, or too few replicas for "replicated"; it may be stored
-                all the same, with the id in `job_id`.
+            NotAcknowledged: the job is stored, with the id in `stored`, but `durability` was not confirmed in time.
+            StoreUnavailable: no reply for `retry_for` seconds, or too few replicas for "replicated". The job may be
+                stored all the same, with the id in `job_id`.
         """
         options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id)
         return enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options))
@@ -96,25 +96,25 @@ class QueueVerbs:
         must_create: bool = False,
         reuse_id: bool = False,
     ) -> RoundTrips[list[str]]:
-        """Store many jobs in a few round trips, all checked first: payloads, or `NewJob`s with options of their own.
+        """Check and store many jobs in a few round trips: payloads, or `NewJob`s with options of their own.
 
         Returns:
             Their ids, in order.
 
         Raises:
-            Conflict: jobs of some of the ids exist with other payloads; all others are stored.
-            QueueFull, NotAcknowledged: with `stored`, the ids of those that are stored.
-            UsageError, StoreUnavailable: as `enqueue`; `job_ids` has the ids of those that are not known to be stored.
+            Conflict: jobs with some of the ids exist with other payloads; all others are stored.
+            QueueFull, NotAcknowledged: `stored` has the ids of the jobs that are stored.
+            UsageError, StoreUnavailable: as `enqueue`; `job_ids` has the ids of jobs that may not be stored.
         """
         options = Options(delay, run_at, None, max_attempts, backoff, timeout, durability, must_create, reuse_id)
         prepared = enqueue.prepare_many(self.settings, jobs, options)
         return enqueue.enqueue_many(self.settings, prepared)
 
-    # -- what a queue needs from time to time
+    # -- maintenance
 
     @verb
     def promote_due(self, limit: int = 1000) -> RoundTrips[int]:
-        """Move up to `limit` (1 to 1000) due jobs to `pending`; returns how many came there."""
+        """Move up to `limit` (1 to 1000) due jobs to `pending`; returns how many."""
         return promote.promote_due(self.settings, checks.checked_limit(limit))
 
     @verb
@@ -126,86 +126,86 @@ class QueueVerbs:
 
     @verb
     def stats(self) -> Operation[Stats]:
-        """Depths and totals of one instant; the handbook's reference has the list of names."""
+        """Current depths and totals; the handbook's reference lists the names."""
         return stats.stats(self.settings)
 
     @verb
     def get_job(self, job_id: str) -> Operation[JobRecord | None]:
-        """All that is stored of one job; None if nothing is."""
+        """Everything stored about one job; None if nothing is."""
         return stats.get_job(self.settings, job_id)
 
     @verb
     def list_pending(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[JobRecord]]:
-        """Jobs that wait for a worker, next one first; a page of at most 1000 jobs and 1 MiB."""
+        """Jobs waiting for a worker, next one first; a page of at most 1000 jobs and 1 MiB."""
         return stats.page(self.settings, "pending", offset, limit)
 
     @verb
     def list_delayed(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[JobRecord]]:
-        """Jobs that wait for their time, earliest first; `run_at_ms` is when."""
+        """Jobs waiting for their time, `run_at_ms`, earliest first."""
         return stats.page(self.settings, "delayed", offset, limit)
 
     @verb
     def list_processing(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[JobRecord]]:
-        """Jobs that run, newest claim first."""
+        """Running jobs, newest claim first."""
         return stats.page(self.settings, "processing", offset, limit)
 
     @verb
     def list_completed(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[JobRecord]]:
-        """Completed jobs that are kept, newest first."""
+        """Completed jobs still stored, newest first."""
         return stats.page(self.settings, "completed", offset, limit)
 
     @verb
     def list_failed(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[JobRecord]]:
-        """Failed jobs that are kept, newest first."""
+        """Failed jobs still stored, newest first."""
         return stats.page(self.settings, "failed", offset, limit)
 
     @verb
     def list_cancelled(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[JobRecord]]:
-        """Cancelled jobs that are kept, newest first."""
+        """Cancelled jobs still stored, newest first."""
         return stats.page(self.settings, "cancelled", offset, limit)
 
     @verb
     def list_broken(self, offset: int = 0, limit: int = 100) -> Operation[list[BrokenNote]]:
-        """Notes about ids that could not be run because their data is gone or damaged, newest first."""
+        """Notes about jobs that could not run because their data is missing or damaged, newest first."""
         return stats.broken(self.settings, offset, limit)
 
     @verb
     def list_workers(self) -> RoundTrips[list[WorkerRecord]]:
-        """Live workers of this queue and what each runs, at most 1000, the one that spoke last first."""
+        """Live workers of this queue and what each runs, at most 1000, newest heartbeat first."""
         return heartbeat.workers(self.settings)
 
     @verb
     def list_queues(self, *, scan: bool = False) -> AnyRequest[list[str]]:
-        """Names of the queues at this Redis; `scan` looks through all keys for those that only other programs use."""
+        """Names of the queues in this Redis; `scan` searches all keys for queues that only other programs use."""
         address = self.address
         return InThread(lambda: address.queues(scan=scan)) if address.is_cluster else queue_names.names(scan=scan)
 
-    # -- acting on jobs that are not ours to run
+    # -- acting on jobs from outside
 
     @verb
     def cancel(self, job_id: str) -> Operation[Cancellation]:
-        """Cancel a job that waits ("cancelled"), ask a running one to stop ("asked"); "no": it is finished or gone."""
+        """Cancel a waiting job ("cancelled"), or ask a running one to stop ("asked"); "no" if finished or gone."""
         return cancel.cancel(self.settings, job_id)
 
     @verb
     def reschedule(
         self, job_id: str, *, delay: Duration | None = None, run_at: Instant | None = None
     ) -> Operation[bool]:
-        """Give a delayed job another instant; False if it is not delayed.
+        """Change when a delayed job is due; False if it is not delayed.
 
         Raises:
-            UsageError: neither or both of `delay` and `run_at`.
+            UsageError: neither or both of `delay` and `run_at` are given.
         """
         return reschedule.reschedule(self.settings, job_id, *reschedule.one_time(delay, run_at))
 
     @verb
     def run_now(self, job_id: str) -> Operation[bool]:
-        """Let a delayed job run now, next in line; False if it is not delayed."""
+        """Run a delayed job now, next in line; False if it is not delayed."""
         return reschedule.reschedule(self.settings, job_id, "in", 0)
 
     @verb
     def requeue(self, job_id: str) -> RoundTrips[bool]:
-        """Give a failed or cancelled job a new life, attempts from 0; False if it is neither."""
+        """Run a failed or cancelled job again, with its attempts back at 0; False if it is neither."""
         return requeue.requeue(self.settings, job_id)
 
     @verb
@@ -215,9 +215,9 @@ class QueueVerbs:
 
     @verb
     def pause(self) -> RoundTrips[None]:
-        """Stop claims, for all workers; what runs, runs on."""
-        (answer,) = yield [pause.pause(self.settings)]
-        unwrap(answer)
+        """Stop all workers from claiming jobs of this queue; running jobs continue."""
+        (reply,) = yield [pause.pause(self.settings)]
+        unwrap(reply)
 
     @verb
     def resume(self) -> Operation[bool]:
@@ -226,8 +226,8 @@ class QueueVerbs:
 
     @verb
     def purge(self) -> WithCleanup[int]:
-        """Delete every job that is there now, running ones too; returns how many. Schedules and a pause stay."""
-        from schedq.queue.inspector import purged  # with all that operators ask, which most programs don't need
+        """Delete every job that exists now, running ones too; returns how many. Schedules and a pause stay."""
+        from schedq.queue.inspector import purged  # imports much that most programs don't need
 
         return purged(self.settings)
 
@@ -235,50 +235,50 @@ class QueueVerbs:
 
     @stream
     def events(self, timeout: Duration | None = None) -> Listening[dict[str, Any]]:
-        """What happens, a dict per event (id, status, attempts, at_ms, …); ends after `timeout` of silence.
+        """The queue's events, one dict each (id, status, attempts, at_ms, …); ends after `timeout` of silence.
 
-        Listening begins when the first one is asked for. Events are hints: those of a time without connection are lost.
+        It subscribes when the first event is requested. Events are hints: they are lost while the connection is down.
 
         Raises:
-            StoreUnavailable, UsageError: when listening was to begin, Redis did not answer, or refused.
+            StoreUnavailable, UsageError: Redis did not reply to the subscription, or refused it.
         """
         return events(self.settings, timeout)
 
     @verb
     def wait(self, job_id: str, timeout: Duration | None = None) -> Listening[bool]:
-        """Wait until a job is completed, failed or cancelled; False when `timeout` (seconds) ran out first.
+        """Wait until a job is completed, failed or cancelled; False if `timeout` (seconds) ran out first.
 
         Raises:
-            JobGone: nothing is stored of it.
+            JobGone: nothing is stored about the job.
         """
         return is_finished(self.settings, job_id, timeout)
 
     @verb
     def result(self, job_id: str, timeout: Duration | None = None) -> Listening[Any]:
-        """Wait for a job's result, at most `timeout` seconds; None waits for ever.
+        """Wait for a job's result, at most `timeout` seconds; None waits forever.
 
         Raises:
             JobFailed, JobCancelled, JobGone: there will be no result.
-            TimeoutError: it is not finished yet.
+            TimeoutError: the job has not finished yet.
         """
         return result(self.settings, job_id, timeout)
 
 
 class AttemptVerbs:
-    """Claiming jobs by hand, and ending the attempts."""
+    """Requests that claim jobs and end attempts, for programs that are not a `Worker`."""
 
     settings: Settings
     registry: Registry
 
     @verb
     def claim(self, timeout_ms: int = 1000) -> WithCleanup[ClaimedJob | None]:
-        """Take the oldest job that is due, or wait up to `timeout_ms` for one; None when there was none.
+        """Claim the oldest due job, or wait up to `timeout_ms` for one; None if there was none.
 
-        Whoever claims by hand renews by hand: after `visibility_ms` without a renewal the job is another's.
+        The caller must renew the lease itself: after `visibility_ms` without a renewal another worker may get the job.
 
         Raises:
-            UsageError: `timeout_ms` is no whole number of at least 0.
-            StoreUnavailable: no answer for `retry_for` seconds.
+            UsageError: `timeout_ms` is not a whole number of at least 0.
+            StoreUnavailable: no reply for `retry_for` seconds.
         """
         settings = self.settings
         waiting = claim.ClaimWait(settings, milliseconds(timeout_ms) / 1000)
@@ -286,37 +286,37 @@ class AttemptVerbs:
 
     @verb
     def complete(self, job: ClaimedJob, result: Any = None) -> RoundTrips[bool]:
-        """The job is done; False if it is no longer this claim's, and nothing is written then."""
+        """Complete the job; False if this claim no longer owns it, and then nothing is written."""
         return _settle(self.settings, outcome.succeeded(job, result, self._policy(job)))
 
     @verb
     def fail(self, job: ClaimedJob, error: BaseException | str = "failed") -> RoundTrips[bool]:
-        """The attempt failed: the job comes back with backoff, or has failed for good. False as `complete`."""
+        """End the attempt as failed: the job is retried after its backoff, or fails for good. False as `complete`."""
         return _settle(self.settings, outcome.failed(job, error, self._policy(job)))
 
     @verb
     def snooze(self, job: ClaimedJob, delay: Duration) -> RoundTrips[bool]:
-        """Not now, again after `delay`; it costs no attempt. False as `complete`."""
+        """Put the job off by `delay`; costs no attempt. False as `complete`."""
         return _settle(self.settings, Settlement("snooze", job.id, job.claim_token, duration_ms(delay, "delay")))
 
     @verb
     def release(self, job: ClaimedJob) -> RoundTrips[bool]:
-        """Give the job back, next in line; it costs no attempt the first 5 times. False as `complete`."""
+        """Put the job back, next in line; costs no attempt the first 5 times. False as `complete`."""
         return _settle(self.settings, outcome.released(job))
 
     @verb
     def renew(self, job: ClaimedJob) -> RoundTrips[bool]:
-        """Let the lease begin again; False if the job is no longer this claim's."""
-        (answer,) = yield [renew.renew(self.settings, [(job.id, job.claim_token)])]
-        return bool(unwrap(answer)[0] != "LOST")
+        """Restart the lease; False if this claim no longer owns the job."""
+        (reply,) = yield [renew.renew(self.settings, [(job.id, job.claim_token)])]
+        return bool(unwrap(reply)[0] != "LOST")
 
     @verb
     def settle(self, settlement: Settlement) -> RoundTrips[bool]:
-        """End an attempt as was decided; False if the job is no longer this claim's. Other verbs are made of it."""
+        """End an attempt as decided; False if this claim no longer owns the job. `complete` and the others use it."""
         return _settle(self.settings, settlement)
 
     def _policy(self, job: ClaimedJob) -> outcome.Policy:
-        """What applies to a job that was claimed by hand."""
+        """The policy for a job that was claimed through this queue."""
         task = self.registry.task_of(job.payload)
         if task is None:
             return outcome.Policy.of(self.settings, job)
@@ -324,13 +324,13 @@ class AttemptVerbs:
 
 
 def _settle(queue: Settings, settlement: Settlement) -> RoundTrips[bool]:
-    (answer,) = yield [settle.settle(queue, [settlement])]
-    return bool(unwrap(answer)[0] != "LOST")
+    (reply,) = yield [settle.settle(queue, [settlement])]
+    return bool(unwrap(reply)[0] != "LOST")
 
 
 def _give_back(queue: Settings, request: str) -> RoundTrips[None]:
-    """A claim was cancelled: release what it took, and put the marker back that it may have taken."""
+    """After a cancelled claim: release the job it took, and restore the marker it may have taken."""
     for job in (yield from claim.recover(queue, request)) if request else ():
         yield from _settle(queue, outcome.released(job))
-    (answer,) = yield [promote.wake(queue)]
-    unwrap(answer)
+    (reply,) = yield [promote.wake(queue)]
+    unwrap(reply)

@@ -1,4 +1,4 @@
-"""Which function runs a payload: user code is found by name among the functions that the application registered.
+"""Which function runs a payload: user code is looked up by name among the functions the application registered.
 
 Nothing from Redis is unpickled, evaluated or imported.
 """
@@ -22,7 +22,7 @@ from schedq.schedules.definition import Definition, ScheduleOptions
 
 
 class _NoPayload:
-    """Nothing was given: None is a payload."""
+    """Stands for an argument that was not given, because None is a valid payload."""
 
     def __repr__(self) -> str:
         return "…"
@@ -33,14 +33,14 @@ NO_PAYLOAD: Final = _NoPayload()
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A registered function, looked at once.
+    """A registered function and what was found out about it at registration.
 
     Attributes:
         name: for logs: the task's name, or 'handler'.
         function: what to call.
-        is_async: it is a coroutine function.
-        parameters: of a task; None for a handler, which takes any payload.
-        converter: of a task whose annotations may name types that JSON lacks.
+        is_async: whether it is a coroutine function.
+        parameters: those of a task; None for a handler, which takes any payload.
+        converter: that of a task whose annotations may name types that JSON lacks.
         max_attempts, backoff, timeout_ms: the task's own, or None.
     """
 
@@ -55,17 +55,17 @@ class Handler:
 
 
 class Invocation(NamedTuple):
-    """What a worker is to do for one payload."""
+    """The call that a worker makes for one payload."""
 
     handler: Handler
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
 
     def bound(self) -> Callable[[], Any]:
-        """The call, with arguments of the types that the function's annotations name.
+        """The call, with its arguments converted to the types in the function's annotations.
 
         Raises:
-            ArgumentsError: an argument can't be read so.
+            ArgumentsError: an argument can't be converted.
         """
         args, kwargs = self.args, self.kwargs
         if self.conversion is not None:
@@ -74,18 +74,19 @@ class Invocation(NamedTuple):
 
     @property
     def conversion(self) -> Conversion | None:
-        """How arguments and result become JSON and come back; None if they are JSON as they are."""
+        """How arguments and result are converted to and from JSON; None if they need no conversion."""
         return self.handler.converter.conversion if self.handler.converter is not None else None
 
     @property
     def encode_result(self) -> Callable[[Any], Any] | None:
-        """Makes JSON types of what the function returned; None if there is nothing to convert."""
+        """Converts the function's result to JSON types; None if it needs no conversion."""
         return None if self.conversion is None else self.conversion.encode_result
 
     def argument_error(self) -> Discard | None:
-        """Why the function can't be called so in any attempt, or None; a job made by a task's name need not fit it.
+        """The reason why no attempt can call the function with these arguments, or None.
 
-        Asked only when the call raised a TypeError, so that a job which fits pays nothing.
+        A job that was enqueued by a task's name was not checked against the function. This is called only after the
+        call raised a TypeError, so jobs with correct arguments pay nothing.
         """
         if self.handler.parameters is not None:
             try:
@@ -97,10 +98,10 @@ class Invocation(NamedTuple):
 
 
 class NoHandler(LookupError):  # noqa: N818 - a fact about a payload, handled by the worker
-    """Nothing in this process can run the payload; perhaps a newer release of the application can.
+    """Nothing in this process can run the payload; a newer release of the application may.
 
     Attributes:
-        task: the name of the task that is missing; '' for a handler of payloads that are no task call.
+        task: the name of the missing task; '' if the handler is missing.
     """
 
     def __init__(self, message: str, task: str = "") -> None:
@@ -126,45 +127,45 @@ class Registry:
 
     @property
     def options(self) -> dict[str, TaskOptions]:
-        """What each task says of its jobs."""
+        """The options of each task, by name."""
         return {name: task.own_options for name, task in self._tasks.items()}
 
     @property
     def has_handler(self) -> bool:
-        """Whether there is a function for payloads that are no task call."""
+        """Whether there is a function for payloads that are not task calls."""
         return self._handler is not None
 
     @property
     def schedules(self) -> tuple[Definition, ...]:
-        """The schedules that the code has."""
+        """The schedules declared in code."""
         return tuple(definition for definition, _ in self._schedules.values())
 
     @property
     def definitions(self) -> tuple[str, ...]:
-        """Digests of the schedules that the code has."""
+        """Digests of the schedules declared in code."""
         return tuple(self._digests.values())
 
     @property
     def owners(self) -> frozenset[str]:
-        """Whose schedules this code may call missing: its own packages', also when they have none left."""
+        """Packages whose schedules this code may report as missing: its own, even those without a schedule left."""
         packages = {owner_of(found.function) for found in (*self._handlers.values(), *filter(None, [self._handler]))}
         return frozenset(packages | {definition.owner for definition, _ in self._schedules.values()}) - {""}
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is registered, so that no job could run."""
+        """Whether nothing is registered, so no job could run."""
         return not self._tasks and self._handler is None
 
     @property
     def has_plain_functions(self) -> bool:
-        """Whether something here runs in threads: what is no coroutine function."""
+        """Whether a registered function is not a coroutine function, so it runs in a thread."""
         return not all(found.is_async for found in [*self._handlers.values(), *filter(None, [self._handler])])
 
     def add(self, task: Task[..., Any]) -> None:
         """Register a task.
 
         Raises:
-            UsageError: another function has this name already.
+            UsageError: another function already has this name.
         """
         other = self._tasks.get(task.name)
         if other is not None and not is_same(other.function, task.function):
@@ -185,10 +186,10 @@ class Registry:
         )
 
     def add_schedule(self, definition: Definition, function: Callable[..., Any]) -> None:
-        """Register a schedule; it is written when a worker starts.
+        """Register a schedule; a worker stores it when it starts.
 
         Raises:
-            UsageError: another one has this id already.
+            UsageError: another schedule already has this id.
         """
         other = self._schedules.get(definition.id)
         if other is not None and other != (definition, place_of(function)):
@@ -200,10 +201,10 @@ class Registry:
         self._digests[definition.id] = definition.digest
 
     def set_handler(self, function: Callable[..., Any]) -> None:
-        """Register the function for payloads that are no task call.
+        """Register the function for payloads that are not task calls.
 
         Raises:
-            UsageError: there is one already, or this is no function.
+            UsageError: there is one already, or this is not a function.
         """
         function = runnable(function, "handler")
         parameters = Parameters("handler", function)
@@ -218,20 +219,20 @@ class Registry:
         return self._tasks.get(name) if isinstance(name, str) else None
 
     def task_of(self, payload: Any) -> Task[..., Any] | None:
-        """The task that a payload calls; None if it is no task call, or the task is not known here."""
+        """The task that a payload calls; None if it is not a task call, or the task is not registered."""
         return self._tasks.get(payload["task"]) if is_task_call(payload) else None
 
     def find(self, payload: Any) -> Invocation:
-        """What to do for a payload.
+        """The call to make for a payload.
 
-        A payload is a task call iff it is an object whose keys are `task` and, optionally, `args` and `kwargs`.
+        A payload is a task call if and only if it is an object with the key `task` and optionally `args` and `kwargs`.
 
         Raises:
             NoHandler: nothing here can run it.
         """
         if not is_task_call(payload):
             if self._handler is None:
-                raise NoHandler("this worker has no handler for payloads that are no task call")
+                raise NoHandler("this worker has no handler for payloads that are not task calls")
             return Invocation(self._handler, (payload,), {})
         handler = self._handlers.get(payload["task"])
         if handler is None:
@@ -240,7 +241,7 @@ class Registry:
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    """Whether it is a coroutine function, or an object whose __call__ is one."""
+    """Whether calling it returns a coroutine: a coroutine function, or an object whose __call__ is one."""
     return any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None))))  # noqa: B004
 
 
@@ -253,19 +254,19 @@ def scheduled_payload(
     *,
     known: Task[..., Any] | None = None,
 ) -> tuple[Any, ScheduleOptions]:
-    """The payload of a schedule's jobs, and the options that come with its task.
+    """The payload of a schedule's jobs, and the options of its task.
 
     Args:
         schedule_id: for errors.
         task: a task, or its name.
-        payload: instead of a task; `NO_PAYLOAD` if there is one.
-        args: of each call of the task.
-        kwargs: likewise.
-        known: the task of that name, if the application has it.
+        payload: a payload, or `NO_PAYLOAD` if there is a task.
+        args: positional arguments of each call of the task.
+        kwargs: keyword arguments of each call of the task.
+        known: the registered task of that name, if any.
 
     Raises:
         ArgumentsError: the task can't be called with these arguments.
-        UsageError: neither or both of task and payload, or arguments without a task.
+        UsageError: neither or both of task and payload are given, or arguments without a task.
     """
     if (task is None) == (payload is NO_PAYLOAD):
         raise UsageError(f"schedule {schedule_id!r} needs a task or a payload, one of the two")
@@ -283,5 +284,5 @@ def scheduled_payload(
 
 
 def owner_of(function: Callable[..., Any]) -> str:
-    """Whose schedules a function's are: its top-level package's."""
+    """The owner of a function's schedules: its top-level package."""
     return place_of(function).partition(".")[0].strip("?")

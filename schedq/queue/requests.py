@@ -1,4 +1,4 @@
-"""What the verbs of a queue ask for, and how either client carries it out."""
+"""Requests of a queue as data, and how the blocking and the asyncio client carry them out."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ T = TypeVar("T")
 
 
 class Listen(NamedTuple):
-    """Wait for the next message: its text, '' where some may have been missed, or None when time is up.
+    """Wait for the next message: its text, '' if messages may have been missed, or None when time is up.
 
-    The first one subscribes.
+    The first `Listen` subscribes.
 
     Attributes:
-        seconds: how long at most; None for any time.
+        seconds: the longest wait; None for no limit.
     """
 
     seconds: float | None
 
 
 class Item(NamedTuple, Generic[T]):
-    """Something for the caller."""
+    """A value for the caller."""
 
     value: T
 
 
 Steps = Generator[Pipeline | Listen | Item[Any], Any, T]
-"""Yields the operations of one round trip, as `RoundTrips` do; a wait for a message; or an item."""
+"""Yields the operations of one round trip, like `RoundTrips`, or a wait for a message, or an item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class Listening(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class WithCleanup(Generic[T]):
-    """Round trips with what has to follow them.
+    """Round trips, and what must follow them.
 
     Attributes:
         trips: the round trips.
-        ending: makes an operation that is sent after them, however they ended.
-        undoing: makes round trips that are carried out in the background when the caller was cancelled.
+        ending: returns an operation to send after them, however they ended.
+        undoing: returns round trips to carry out in the background if the caller was cancelled.
     """
 
     trips: RoundTrips[T]
@@ -73,7 +73,7 @@ class WithCleanup(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class InThread(Generic[T]):
-    """Work that blocks and has no asyncio variant."""
+    """Blocking work without an asyncio variant."""
 
     work: Callable[[], T]
 
@@ -82,7 +82,7 @@ AnyRequest = Operation[T] | RoundTrips[T] | Listening[T] | WithCleanup[T] | InTh
 
 
 def carry_out(client: Client, request: AnyRequest[T]) -> T:
-    """What a request comes to; blocks the caller."""
+    """Carry out a request and return its result; blocks the caller."""
     found: Any
     if isinstance(request, Operation):
         found = client.ask(request)
@@ -103,7 +103,7 @@ def carry_out(client: Client, request: AnyRequest[T]) -> T:
 
 
 async def acarry_out(client: AsyncClient, request: AnyRequest[T]) -> T:
-    """What a request comes to, on the event loop that is running."""
+    """Carry out a request on the running event loop and return its result."""
     found: Any
     if isinstance(request, Operation):
         found = await client.ask(request)
@@ -135,11 +135,11 @@ async def _undo(client: AsyncClient, trips: RoundTrips[Any]) -> None:
     try:
         await client.drive(trips)
     except SchedqError:
-        return  # leases run out, and the promoter sets the marker
+        return  # no harm done: the leases end, and the promoter sets the marker
 
 
 def listen(client: Client, request: Listening[T]) -> Generator[T, None, None]:
-    """The items of a request that listens; blocks the caller between them."""
+    """The items of a listening request; blocks the caller between them."""
     messages, is_listening = client.messages(request.channel), False
     found: Any = None
     try:
@@ -160,7 +160,7 @@ def listen(client: Client, request: Listening[T]) -> Generator[T, None, None]:
 
 
 async def alisten(client: AsyncClient, request: Listening[T]) -> AsyncGenerator[T, None]:
-    """The items of a request that listens, on the event loop that is running."""
+    """The items of a listening request, on the running event loop."""
     messages, is_listening, here = asyncio.Queue[str](), False, client.connections()
     found: Any = None
     try:
@@ -186,12 +186,12 @@ async def alisten(client: AsyncClient, request: Listening[T]) -> AsyncGenerator[
 
 
 class Connections:
-    """The connections of one queue, for threads and for event loops. Making them connects to nothing.
+    """The connections of one queue, for threads and for event loops. Creating them does not connect.
 
     Attributes:
-        settings: the queue's.
-        blocking: for callers that wait.
-        aio: for coroutines.
+        settings: the queue's settings.
+        blocking: the client for callers that block.
+        aio: the client for coroutines.
     """
 
     def __init__(self, address: Address, settings: Settings) -> None:
@@ -200,27 +200,27 @@ class Connections:
         self.aio = AsyncClient(address, settings)
 
     def use(self, settings: Settings) -> None:
-        """Go by other settings of the same queue from now on."""
+        """Use other settings of the same queue from now on."""
         self.settings = settings
         self.blocking.use(settings)
         self.aio.use(settings)
 
 
 def events(queue: Settings, timeout: Duration | None, *, shows_gaps: bool = False) -> Listening[Any]:
-    """What happens in a queue; None wherever some of it may have been missed, if asked for.
+    """The events of a queue; with `shows_gaps`, None where some may have been missed.
 
-    It ends after `timeout` of silence.
+    Ends after `timeout` of silence.
     """
     return Listening(queue.keys.events, _follow(queue, timeout, shows_gaps=shows_gaps))
 
 
 def is_finished(queue: Settings, job_id: str, timeout: Duration | None) -> Listening[bool]:
-    """Whether a job finished in time."""
+    """Whether a job finishes within `timeout`."""
     return _when_finished(queue, job_id, timeout, lambda found: found.status in FINISHED)
 
 
 def result(queue: Settings, job_id: str, timeout: Duration | None) -> Listening[Any]:
-    """The result of a job that finished in time.
+    """The result of a job that finishes within `timeout`.
 
     Raises:
         JobFailed, JobCancelled, JobGone, TimeoutError: there is none.
@@ -231,15 +231,15 @@ def result(queue: Settings, job_id: str, timeout: Duration | None) -> Listening[
 def _when_finished(
     queue: Settings, job_id: str, timeout: Duration | None, read: Callable[[JobStatus], T]
 ) -> Listening[T]:
-    """What `read` makes of a job when it is finished, or when `timeout` has passed."""
+    """`read` applied to a job's status when it has finished, or when `timeout` has passed."""
     return Listening(queue.keys.waiter(checked_id(job_id)), _follow_job(queue, job_id, timeout, read))
 
 
 def _follow(queue: Settings, timeout: Duration | None, *, shows_gaps: bool) -> Steps[None]:
     silence = None if timeout is None else duration_ms(timeout, "timeout") / 1000
-    (answer,) = yield [stats.reach(queue)]
-    unwrap(answer)
-    if (yield Listen(silence)) is None:  # the first message says that it listens
+    (reply,) = yield [stats.reach(queue)]
+    unwrap(reply)
+    if (yield Listen(silence)) is None:  # the first message confirms the subscription
         return
     last_at, left, is_gap_shown = monotonic(), silence, False
     while True:
@@ -263,10 +263,10 @@ def _follow_job(
     left = math.inf if timeout is None else duration_ms(timeout, "timeout") / 1000
     deadline = monotonic() + left
     if left:
-        yield Listen(min(POLL_S, left))  # subscribed: an end from now on is published
+        yield Listen(min(POLL_S, left))  # subscribed: if the job ends from now on, a message arrives
     while True:
-        (answer,) = yield [watch]
-        found: JobStatus | None = unwrap(answer)
+        (reply,) = yield [watch]
+        found: JobStatus | None = unwrap(reply)
         if found is None:
             raise (yield from wait.absent(queue, job_id))
         left = min(POLL_S, deadline - monotonic())

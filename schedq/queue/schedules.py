@@ -23,7 +23,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ScheduleVerbs:
-    """What can be done with the schedules of a queue."""
+    """The requests of `Schedules` and `AsyncSchedules`."""
 
     _connections: Connections
     _registry: Registry
@@ -41,22 +41,22 @@ class ScheduleVerbs:
         payload: Any = NO_PAYLOAD,
         **options: Unpack[ScheduleOptions],
     ) -> RoundTrips[Upserted]:
-        """Write a schedule: "created", "changed", "unchanged", or "kept" if a higher version wrote what is there.
+        """Store a schedule: "created", "changed", "unchanged", or "kept" if the stored one has a higher version.
 
-        The next slot stays, unless what says when is another: that counts from now.
+        The next slot stays as it is, unless the timing changes: a new timing starts from now.
 
         Args:
-            schedule_id: 1 to 48 of `A-Z a-z 0-9 _ -`.
+            schedule_id: 1 to 48 characters of `A-Z a-z 0-9 _ -`.
             cron: 5 fields, or 6 with seconds first.
             every: an interval instead, seconds or a timedelta.
             task: a task, or its name.
-            args: of each call of the task.
-            kwargs: of each call of the task.
-            payload: instead of a task, for `@queue.handler` and other languages.
+            args: positional arguments of each call of the task.
+            kwargs: keyword arguments of each call of the task.
+            payload: a payload instead of a task, for `@queue.handler` and other languages.
             options: see `ScheduleOptions`.
 
         Raises:
-            UsageError: something in it can't be meant; the message names it.
+            UsageError: an argument is invalid; the message names it.
             QueueFull, StoreUnavailable: as `Queue.enqueue`.
         """
         settings = self._connections.settings
@@ -67,71 +67,71 @@ class ScheduleVerbs:
 
     @verb
     def register(self, *, prune: bool = False) -> RoundTrips[Registration]:
-        """Write the schedules of the application's code, as a worker does when it starts.
+        """Store the schedules declared in the application's code, as a worker does when it starts.
 
-        What the code has no more is reported as missing, and deleted with `prune`.
+        Schedules no longer in the code are reported as missing, or deleted with `prune`.
         """
         known = self._registry
         return register.register(self._connections.settings, known.schedules, known.owners, prune=prune)
 
     @verb
     def pause(self, schedule_id: str) -> Operation[bool]:
-        """Let it have no slots until it is resumed; False if it is not there, or paused already."""
+        """Pause a schedule: it has no slots until it is resumed. False if it does not exist or is already paused."""
         return control.pause(self._connections.settings, schedule_id)
 
     @verb
     def resume(self, schedule_id: str) -> RoundTrips[bool]:
-        """Let it go on from now; False if it is neither paused nor damaged. Slots of the pause are skipped.
+        """Resume a schedule from now; False if it is neither paused nor damaged. Slots during the pause are skipped.
 
         Raises:
-            UsageError: its definition is damaged still.
+            UsageError: its definition is still damaged.
         """
         return control.resume(self._connections.settings, schedule_id)
 
     @verb
     def trigger(self, schedule_id: str) -> Operation[str | None]:
-        """Make one job of it now, whatever its slots and policies; the job's id, None if there is no such schedule."""
+        """Enqueue one job of a schedule now, whatever its slots and policies; its id, None if there is no schedule."""
         return control.trigger(self._connections.settings, schedule_id)
 
     @verb
     def delete(self, schedule_id: str) -> Operation[bool]:
-        """Delete it and the account of its slots; False if it is not there. Jobs that it made stay."""
+        """Delete a schedule and the record of its slots; False if it does not exist. Its jobs stay."""
         return control.delete(self._connections.settings, schedule_id)
 
     @verb
     def get(self, schedule_id: str) -> RoundTrips[ScheduleRecord | None]:
-        """All that is stored of one, with what became of its last 100 slots; None if nothing is."""
+        """Everything stored about a schedule, with the outcomes of its last 100 slots; None if it does not exist."""
         return records.get(self._connections.settings, schedule_id)
 
     @verb
     def list(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[ScheduleRecord]]:
-        """Schedules, the one with the earliest next slot first; a page of at most 1000, without their past slots."""
+        """A page of at most 1000 schedules, earliest next slot first, without their past slots."""
         return records.page(self._connections.settings, offset, limit)
 
     @verb
     def next_slots(self, schedule_id: str, n: int = 10) -> RoundTrips[Sequence[datetime]]:
-        """Its next `n` (1 to 1000) slots in its time zone, fewer if it ends; of a paused one, as if resumed now.
+        """A schedule's next `n` (1 to 1000) slots in its time zone, fewer if it ends; if paused, as if resumed now.
 
         Raises:
-            UsageError: there is no such schedule, or it is damaged.
+            UsageError: the schedule does not exist or is damaged.
         """
         return _local(*(yield from records.next_slots(self._connections.settings, schedule_id, n)))
 
     @verb
     def backfill(self, schedule_id: str, start: Instant, end: Instant, *, rate: float = 10) -> RoundTrips[int]:
-        """Enqueue the slots of a past time once, `rate` jobs a second; returns how many slots there are.
+        """Enqueue one job for each slot of a past period, `rate` jobs a second; returns how many slots there are.
 
-        A slot's job that was made before is not made again, for as long as its record is kept.
+        A slot whose job already exists gets no second one, for as long as the first one's record is kept.
 
         Raises:
-            UsageError: no such schedule, no slot of it in that time, or more than 100,000.
+            UsageError: the schedule does not exist, or has no slot or more than 100,000 slots in that period.
         """
         first, last = instant_ms(start, "start"), instant_ms(end, "end")
         return control.backfill(self._connections.settings, schedule_id, first, last, rate)
 
 
 class Schedules(ScheduleVerbs, BlockingVerbs):
-    """The schedules of a queue: what makes a job again and again, one per slot."""
+    """The schedules of a queue. A schedule enqueues one job for each of its slots."""
 
     def __init__(self, connections: Connections, registry: Registry) -> None:
         self._connections, self._registry = connections, registry

@@ -24,21 +24,21 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 Calls = Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
-"""Arguments of several calls: [((positional, ...), {name: value, ...}), ...]."""
-_MOST_FITTING: Final = 100
+"""The arguments of several calls: [((positional, ...), {name: value, ...}), ...]."""
+_MOST_SHAPES: Final = 100
 
 
 class Task(Generic[P, R_co]):
-    """A function that can run as a job. Called, it is still the plain function.
+    """A function that can run as a job. Calling it calls the plain function.
 
     Attributes:
-        name: its name in payloads, the wire format.
-        function: the function.
-        parameters: which arguments it takes.
-        max_attempts: claims that its jobs get; None for the queue's.
-        backoff: a plan, or a function (attempt, error) → seconds; None for the queue's.
-        timeout_ms: what one attempt may take; None for no limit.
-        durability: what must have its jobs before `enqueue` returns; None for the queue's.
+        name: its name in payloads.
+        function: the plain function.
+        parameters: the arguments it takes.
+        max_attempts: how often its jobs may be claimed; None for the queue's setting.
+        backoff: a plan, or a function (attempt, error) → seconds; None for the queue's setting.
+        timeout_ms: the longest an attempt may take; None for no limit.
+        durability: where its jobs must be before `enqueue` returns; None for the queue's setting.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Task(Generic[P, R_co]):
         self.function: Callable[P, R_co] = runnable(given, "task")
         if name is None:
             name = function.name if isinstance(function, Task) else name_of(self.function)
-        if isinstance(function, Task):  # of another queue: its options hold unless others are given
+        if isinstance(function, Task):  # a task of another queue: its options apply unless others are given
             max_attempts = function.max_attempts if max_attempts is None else max_attempts
             backoff = function.backoff if backoff is None else backoff
             timeout = function._timeout_s if timeout is None else timeout
@@ -69,7 +69,7 @@ class Task(Generic[P, R_co]):
         self.parameters = Parameters(self.name, self.function)
         self._least, self._most = self.parameters.least, self.parameters.most
         self._converter = Converter(self.name, self.function) if may_convert(self.function) else None
-        self._fitting: set[tuple[Any, ...]] = set()
+        self._valid_shapes: set[tuple[Any, ...]] = set()
         self.max_attempts: int | None = None if max_attempts is None else checked_attempts(max_attempts)
         self.backoff: plans.Plan | BackoffFunction | None = backoff
         if backoff is not None and not callable(backoff):
@@ -86,7 +86,7 @@ class Task(Generic[P, R_co]):
 
     @property
     def own_options(self) -> TaskOptions:
-        """What applies to its jobs, whoever makes them."""
+        """The options of its jobs, whichever process enqueues them."""
         return TaskOptions(self.max_attempts, None if callable(self.backoff) else self.backoff, self.timeout_ms)
 
     @property
@@ -94,7 +94,7 @@ class Task(Generic[P, R_co]):
         return None if self.timeout_ms is None else self.timeout_ms / 1000
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function here and now; no job, no queue."""
+        """Call the function in this process; no job is made."""
         return self.function(*args, **kwargs)
 
     def options(
@@ -110,10 +110,10 @@ class Task(Generic[P, R_co]):
         must_create: bool | None = None,
         reuse_id: bool | None = None,
     ) -> Task[P, R_co]:
-        """The same task with options for the jobs that are enqueued through it; those not given stay as they are.
+        """A copy of the task with options for the jobs enqueued through it; options not given stay as they are.
 
         Raises:
-            UsageError: an option makes no sense.
+            UsageError: an option is invalid.
         """
         checked = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability)
         enqueue.check(self._connections.settings, checked)
@@ -131,7 +131,7 @@ class Task(Generic[P, R_co]):
     def enqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Enqueue a call of the function with these arguments.
 
-        Where a `job_id` of your own is given, the job's `created` says whether it is new.
+        With a `job_id` of your own, `created` of the returned job says whether it is new.
 
         Raises:
             ArgumentsError: the function can't be called with these arguments.
@@ -158,7 +158,7 @@ class Task(Generic[P, R_co]):
         """Enqueue several calls, `[((positional, ...), {name: value}), ...]`, in a few round trips.
 
         Raises:
-            QueueFull: with the ids that were stored; else as `enqueue`.
+            QueueFull: `stored` has the ids that were stored; otherwise as `enqueue`.
         """
         return self._connections.blocking.drive(self._created_many(calls))
 
@@ -175,7 +175,7 @@ class Task(Generic[P, R_co]):
         return Job(job_id, self._connections, created=created, conversion=conversion)
 
     def _created(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Operation[tuple[str, bool]]:
-        """Stores a call; the job's id, and whether it is new."""
+        """The request that stores a call; it returns the job's id and whether it is new."""
         queue, options = self._connections.settings, self._options
         payload = self._payload(args, kwargs)
         return enqueue.create(queue, enqueue.prepare(queue, payload, options, is_marked=options.job_id is not None))
@@ -200,7 +200,7 @@ class Task(Generic[P, R_co]):
             raise self._located(calls, error) from None
 
     def _located(self, calls: Calls, error: Exception) -> Exception:
-        """The error with the number of the call that it is about, where that can be told."""
+        """The error with the number of the call it concerns, if that can be determined."""
         rows: Sequence[object] = calls if isinstance(calls, Sequence) else ()
         for number, call in enumerate(rows):
             if not isinstance(call, Sequence) or isinstance(call, (str, bytes)) or len(call) != 2:
@@ -214,18 +214,18 @@ class Task(Generic[P, R_co]):
                 break
         return error
 
-    def _fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def _check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.parameters.check(args, kwargs)
-        if len(self._fitting) < _MOST_FITTING:
-            self._fitting.add((len(args), *kwargs))
+        if len(self._valid_shapes) < _MOST_SHAPES:
+            self._valid_shapes.add((len(args), *kwargs))
 
     def _payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        # Whether a call fits depends on how many arguments it has and on their names: what has fitted is known.
+        # Whether a call is valid depends only on how many arguments it has and on their names: valid shapes are cached.
         if args.__class__ is not tuple and args.__class__ is not list:
             check_kinds(self.name, args, kwargs)
         if kwargs:
-            if (len(args), *kwargs) not in self._fitting:
-                self._fit(args, kwargs)
+            if (len(args), *kwargs) not in self._valid_shapes:
+                self._check(args, kwargs)
         elif not self._least <= len(args) <= self._most:
             self.parameters.check(args, kwargs)
         if self._converter is not None and (conversion := self._converter.conversion) is not None:

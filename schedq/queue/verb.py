@@ -1,8 +1,8 @@
-"""Verbs that are written once and work on both clients: plain calls on a blocking one, awaited on an asyncio one.
+"""Verbs: methods written once for both clients, called on a blocking one, awaited on an asyncio one.
 
-A verb is a method that returns a request: what to send, as data. `@verb` and `@stream` turn it into a call that has
-the method's arguments and docstring. `Queue` and `AsyncQueue`, `Inspector` and `AsyncInspector`, `Schedules` and
-`AsyncSchedules` share their verbs; they differ in how a request is carried out.
+A verb is a method that returns a request: what to send, as data. `@verb` and `@stream` turn it into a method with the
+same arguments and docstring that carries the request out. `Queue` and `AsyncQueue`, `Inspector` and `AsyncInspector`,
+`Schedules` and `AsyncSchedules` share their verbs; they differ only in how a request is carried out.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ A = TypeVar("A")
 
 
 class Verb(Generic[P, T, A]):
-    """What `@verb` or `@stream` makes of a method, until a client's class puts one of its functions in its place.
+    """The two functions that `@verb` or `@stream` makes of a method. A client's class replaces it by one of them.
 
     Attributes:
-        blocking: the function of a blocking client, which returns a T.
-        awaited: that of an asyncio client, which returns an A.
+        blocking: the function for a blocking client; returns a T.
+        awaited: the function for an asyncio client; returns an A.
     """
 
     def __init__(self, blocking: FunctionType, awaited: FunctionType) -> None:
@@ -47,7 +47,7 @@ class Verb(Generic[P, T, A]):
 
 
 def verb(make: Callable[Concatenate[Any, P], AnyRequest[T]]) -> Verb[P, T, Coroutine[Any, Any, T]]:
-    """Make a verb of a method that returns a request."""
+    """Turn a method that returns a request into a verb."""
 
     def blocking(self: BlockingVerbs, /, *args: Any, **kwargs: Any) -> Any:
         request: Any = make(self, *args, **kwargs)
@@ -63,7 +63,7 @@ def verb(make: Callable[Concatenate[Any, P], AnyRequest[T]]) -> Verb[P, T, Corou
 def stream(
     make: Callable[Concatenate[Any, P], Listening[T]],
 ) -> Verb[P, Generator[T, None, None], AsyncGenerator[T, None]]:
-    """Make a generator of a method that returns a request which listens."""
+    """Turn a method that returns a listening request into a generator."""
 
     def blocking(self: BlockingVerbs, /, *args: Any, **kwargs: Any) -> Any:
         yield from listen(self._client, make(self, *args, **kwargs))
@@ -77,7 +77,7 @@ def stream(
 
 
 class BlockingVerbs:
-    """A client whose verbs block their caller."""
+    """A client whose verbs block the caller."""
 
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)
@@ -89,7 +89,7 @@ class BlockingVerbs:
 
 
 class AsyncVerbs:
-    """A client whose verbs are coroutines, on whichever event loop is running."""
+    """A client whose verbs are coroutines and use the running event loop."""
 
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)
@@ -105,15 +105,15 @@ def _verbs_of(cls: type) -> list[tuple[str, Verb[Any, Any, Any]]]:
     return [(name, made) for name, made in found if isinstance(made, Verb)]
 
 
-def _like(make: Any, call: Any, answer: str) -> FunctionType:
-    """Give a call the name, docstring and signature of the method that makes its request.
+def _like(make: Any, call: Any, returns: str) -> FunctionType:
+    """Give `call` the name, docstring and signature of `make`, the method that returns its request.
 
-    Only what it returns differs: not the request, but what that comes to.
+    Only the return type differs: the result of the request instead of the request.
     """
     shown = FunctionType(make.__code__, make.__globals__, make.__name__, make.__defaults__, make.__closure__)
     shown.__kwdefaults__ = make.__kwdefaults__
     returned = make.__annotations__["return"].partition("[")[2][:-1]
-    shown.__annotations__ = {**make.__annotations__, "return": answer.format(returned)}
+    shown.__annotations__ = {**make.__annotations__, "return": returns.format(returned)}
     shown.__doc__, shown.__qualname__, shown.__module__ = make.__doc__, make.__qualname__, make.__module__
     update_wrapper(call, shown)
     return cast(FunctionType, call)

@@ -1,8 +1,8 @@
-"""Requests as data: which script, which keys, which arguments, how to read the reply.
+"""Requests as data: which script, which keys and arguments, how to read the reply.
 
-Nothing here does I/O. The blocking and the asyncio client send the same operations, so nothing is written twice. A
-request that takes several round trips is a generator, `RoundTrips`: it yields the operations of one round trip, and
-is sent their results.
+Nothing here does I/O. The blocking and the asyncio client send the same operations, so each is written once. A request
+that needs several round trips is a generator, `RoundTrips`: it yields the operations of one round trip and is sent
+their results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 T = TypeVar("T")
 MOST_BYTES: Final = 1_048_576
-"""Bytes of payloads and results that one script takes or returns, unless a single one is larger."""
+"""The most bytes of payloads and results that one script takes or returns, unless a single one is larger."""
 
 
 class Operation(NamedTuple, Generic[T]):
@@ -39,16 +39,17 @@ class Operation(NamedTuple, Generic[T]):
 
     Attributes:
         name: the verb, for errors.
-        script: the move; None for a plain command, which is `args` then.
+        script: the move; None for a plain command, whose words are `args`.
         keys: every fixed key that the script touches.
         args: the script's arguments, or the command's words.
-        read: turns Redis's reply into the result; raises a SchedqError where the reply means one.
-        is_repeatable: sending it again after a lost reply changes nothing more. A claim is not: it would take more.
-        waits: what must hold of what it wrote before the caller gets the result.
-        unconfirmed: turns the result, and what is missing, into the result of a request whose waits were not kept.
-        repeatable_s: seconds after its first sending for which it may be sent again; None for ever. A request that
-            makes a job must find the job's record, which need not be kept for longer.
-        job_ids: of the jobs that it stores; a StoreUnavailable, after which nobody knows whether it did, has them.
+        read: turns Redis's reply into the result, or raises the SchedqError that the reply stands for.
+        is_repeatable: whether sending it again after a lost reply changes nothing more. A claim is not repeatable: it
+            would take more jobs.
+        waits: what must be confirmed about its writes before the caller gets the result.
+        unconfirmed: turns the result, and what was not confirmed in time, into the result of the request.
+        repeatable_s: seconds after its first sending for which it may be repeated; None for no limit. A repeated
+            request that creates a job must find the job's record, which may be deleted later.
+        job_ids: the jobs that it stores; included in a StoreUnavailable, which leaves open whether they were stored.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Operation(NamedTuple, Generic[T]):
     def command(self, more_keys: tuple[str, ...] = (), *, with_source: bool = False) -> tuple[Argument, ...]:
         """The words to send; with the script's source for a server that does not know it yet.
 
-        `more_keys` are named behind the script's own; see `QueueKeys.never`.
+        `more_keys` follow the script's own keys; see `QueueKeys.never`.
         """
         if self.script is None:
             return self.args
@@ -79,8 +80,8 @@ class MarkerWait:
     """A wait for the queue's wake marker.
 
     Attributes:
-        seconds: how long at most.
-        is_exact: end it on our own clock; otherwise the server may end it, at its next tick (up to 100 ms late).
+        seconds: the longest wait.
+        is_exact: end it on the client's clock; otherwise the server ends it at its next tick, up to 100 ms late.
     """
 
     seconds: float
@@ -88,19 +89,19 @@ class MarkerWait:
 
 
 Pipeline = Sequence[Operation[Any]]
-"""Operations that are sent in one round trip."""
+"""Operations sent in one round trip."""
 RoundTrips = Generator[Pipeline | MarkerWait, Any, T]
-"""Yields the operations of one round trip, and is sent, for each, its result or the SchedqError it ended in; or yields
-a wait, and is sent nothing of use."""
+"""Yields the operations of one round trip and is sent, for each, its result or its SchedqError. May also yield a wait,
+and is sent None."""
 
 
 def identity(reply: T) -> T:
-    """Read a reply that is the result as it is."""
+    """Read a reply that is already the result."""
     return reply
 
 
 def unwrap(result: T | SchedqError) -> T:
-    """The result, or raise it if it is an error."""
+    """Return a result, or raise it if it is an error."""
     if isinstance(result, SchedqError):
         raise result
     return result
@@ -112,7 +113,7 @@ def pairs(reply: Sequence[str]) -> dict[str, str]:
 
 
 def chunked(items: Sequence[T], size: Callable[[T], int], most: int) -> list[list[T]]:
-    """`items` in order, cut into chunks that one script may take: `most` items, and `MOST_BYTES` or a single item."""
+    """Split `items` into chunks for one script each: at most `most` items and `MOST_BYTES`, or a single larger item."""
     found: list[list[T]] = []
     space = 0
     for item in items:

@@ -1,4 +1,4 @@
-"""Write down a queue's name, settings and tasks, for processes that lack them; read them."""
+"""Store a queue's name, settings and task options for processes without the application's code; read them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ NO_TASKS: Final[Mapping[str, TaskOptions]] = {}
 
 
 def enlist(queue: Settings) -> Operation[bool]:
-    """Put the queue's name on the list of queues; where that is another node's, see `Address.enlist`."""
+    """Register the queue's name in `schedq:queues`; if another node has that key, see `Address.enlist`."""
     return Operation("enlist", None, (), ("SADD", QUEUES_KEY, queue.name), bool)
 
 
 def announce(queue: Settings, tasks: Mapping[str, TaskOptions] = NO_TASKS) -> Operation[bool]:
-    """Write the settings, and the options of the application's tasks, down for processes that lack them."""
+    """Store the settings, and the options of the application's tasks, for processes without the application's code."""
     flat = [word for pair in queue.to_fields().items() for word in pair]
     options = [word for name, said in tasks.items() for word in (name, said.to_text())]
     return Operation("announce", *_WRITE_SETTINGS(queue, count=len(flat), words=[*flat, *options]), bool)
 
 
 def read_task_options(queue: Settings, names: Sequence[str]) -> Operation[dict[str, TaskOptions]]:
-    """What is written down of some tasks; those of which nothing is are left out."""
+    """The stored options of some tasks; tasks without stored options are left out."""
     key = queue.keys.tasks
 
     def read(reply: list[str | None]) -> dict[str, TaskOptions]:
@@ -37,6 +37,6 @@ def read_task_options(queue: Settings, names: Sequence[str]) -> Operation[dict[s
 
 
 def read_settings(queue: Settings) -> Operation[dict[str, str]]:
-    """What the `settings` hash says; empty if no worker has written it."""
+    """The fields of the `settings` hash; empty if no worker has written it."""
     key = queue.keys.settings
     return Operation(f"read {key}", None, (), ("HGETALL", key), pairs)

@@ -1,15 +1,15 @@
 --[[
-Cancel a job that waits, or ask a running one to stop.
+Cancel a waiting job, or ask a running one to stop.
 
-While `pending` is longer than 10,000 the entry stays where it is and the claim that meets it drops it: searching so
-long a list would hold up everybody.
+If `pending` is longer than 10,000, the entry stays there, and the claim that reaches it drops it: searching such a long
+list would block all other clients.
 
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), cancelled (list), stats (hash), log (stream)
 ARGV  jobs, clock, events, log_size
-      request: fresh; a request that is sent again is recognised by it
+      request: a new id, by which a repeated request is recognised
       id: the job
       failed_history (number), min_keep_ms (number)
-      state: the state that it must be in, or '' for any
+      state: the state the job must be in, or '' for any
 Returns  cancelled | asked | no
 ]]
 --@include clock

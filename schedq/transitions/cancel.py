@@ -14,7 +14,7 @@ _CANCEL: Final = Binding("cancel", "request", "id", "state")
 
 
 def cancel(queue: Settings, job_id: str, state: str = "") -> Operation[Cancellation]:
-    """Cancel a job that waits, or ask a running one to stop; only one that is in `state`, if that is given."""
+    """Cancel a waiting job, or ask a running one to stop; if `state` is given, only a job in that state."""
     return Operation(
         "cancel",
         *_CANCEL(queue, request=new_request(), id=checked_id(job_id), state=state),

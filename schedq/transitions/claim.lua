@@ -1,30 +1,30 @@
 --[[
-Take jobs from `pending` into `processing`, each with a lease and a fresh token; what is due comes to `pending` first.
+Move jobs from `pending` to `processing`, each with a lease and a new token, after promoting due jobs to `pending`.
 
-An entry that can't be run is put where it can be seen (`broken`, `failed`), a second entry of one id is dropped. A job
-that lost two leases is a suspect: it may be a poison pill that kills its workers, so a process gets one at a time.
-Suspects that it may not have leave `pending` for `delayed`, so that they delay no other job: the next claim that may
-have one takes the first of them from there, and if there is none, they come due a few a second. However many entries
-can't be run, a call looks at few more than it may take.
+An entry that can't be run moves to where operators see it (`broken`, `failed`); a second entry of the same id is
+dropped. A job that lost two leases is a suspect: it may be a poison pill that kills its workers, so a process gets one
+at a time. Suspects that the caller may not take move to `delayed`, so that they hold up no other job. The next claim
+that may take a suspect takes the first of them from there; without such a claim they become due a few a second. However
+many entries can't be run, a call looks at only a few more entries than it may take.
 
 KEYS  pending (list), processing (list), leases (zset), delayed (zset), failed (list), broken (list), stats (hash),
       wake (zset), paused (string), log (stream), suspects (zset)
 ARGV  jobs, clock, events, log_size
-      request: fresh; the tokens of the claimed jobs begin with it
-      limit (number): most jobs to claim
+      request: a new id; the tokens of the claimed jobs begin with it
+      limit (number): the most jobs to claim
       visibility_ms (number)
       worker: id of the worker, or ''
-      allowed (number): how many suspects it may have (0 or 1)
-      promote_limit (number): most jobs to promote
-      bytes (number): most bytes of payloads
+      allowed (number): how many suspects the caller may take (0 or 1)
+      promote_limit (number): the most jobs to promote
+      bytes (number): the most bytes of payloads
       failed_history (number), min_keep_ms (number), due_channel
-      share...: if several processes share the jobs: how many processes, jobs that all of them hold, jobs that the
-        caller holds
-Returns  {OK | PAUSED, now, next due instant or '', 1 if others wait and 2 more if suspects were passed over, job, ...}, a
-         job as `_claimed` says
+      share...: if several processes share the jobs: the number of processes, of jobs held by all of them, and of jobs
+        held by the caller
+Returns  {OK | PAUSED, now, next due instant or '', flags: 1 if more jobs wait, 2 if suspects were passed over, job, ...},
+         a job as in shared/claimed.lua
 ]]
 local MOST_PASSED_OVER, MOST_DROPPED = 100, 200
-local REST, SPACING = 10000, 100  -- ms until a suspect that was passed over comes due, and from one to the next
+local REST, SPACING = 10000, 100  -- ms until the first passed-over suspect becomes due, and between two of them
 local KEPT = 60000
 --@include clock
 --@include checks
@@ -45,7 +45,7 @@ if bad then return bad end
 if redis.call('EXISTS', paused) == 1 then return {'PAUSED', stamp, '', 0} end
 promote_due(promote_limit)
 
--- Take the suspect that was passed over first out of `delayed`, to be the next. One that was moved since is not ours.
+-- Move the first passed-over suspect from `delayed` to the front of `pending`, unless it was rescheduled since.
 local function take_resting_suspect()
   local resting = redis.pcall('ZRANGE', suspects, 0, 9, 'WITHSCORES')
   if resting.err then return end
@@ -65,7 +65,7 @@ local function take_resting_suspect()
     end
   end
 end
-if allowed == 1 and next_due() ~= '' then take_resting_suspect() end  -- suspects rest in `delayed`
+if allowed == 1 and next_due() ~= '' then take_resting_suspect() end  -- passed-over suspects are in `delayed`
 
 local processes, all_held, own_held = unpack(ARGV, share_start)
 if processes then
@@ -73,7 +73,7 @@ if processes then
   limit = math.max(1, math.min(limit, share))
 end
 
--- Only a job that is nowhere else may run: absent and unknown words are a foreign producer's.
+-- Only a job that is nowhere else may run. A missing or unknown status comes from another producer's job.
 local function is_stray(id, status)
   if FINISHED[status] then return true end
   if status == 'processing' then return is_processing(id) end
@@ -83,7 +83,7 @@ end
 
 local function refuse(id, job)
   local text = 'unreadable payload: there is none'
-  redis.call('LPUSH', processing, id)  -- there an error that ends this is put right
+  redis.call('LPUSH', processing, id)  -- if an error ends the script here, the reclaimer repairs it
   redis.call('HSET', jobs .. id, 'status', 'failed', 'settled_move', 'refuse', 'last_error', text, 'last_error_at_ms', stamp)
   redis.call('HDEL', jobs .. id, 'claim_token')
   redis.call('LPUSH', failed, id)
@@ -94,10 +94,10 @@ local function refuse(id, job)
   trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, 20)
 end
 
-local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, {}  -- ids to take, and their jobs; what is not taken
+local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, {}  -- ids to take, and their jobs; then the ids not taken
 local seen, bytes_taken, looked_at = {}, 0, 0
 
--- Look at the oldest entry that was not looked at; returns whether there is space for it.
+-- Sort the next entry into one of these tables; false if its payload no longer fits.
 local function look(id)
   local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
     'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms', 'trace', 'unknown_since_ms')
@@ -130,8 +130,8 @@ local function look_at_page()
 end
 while look_at_page() do end
 
--- An entry is removed when it stands elsewhere, so that an error in here leaves none nowhere: one that stands in
--- `pending` twice is a stray, one without a lease in `processing` is adopted.
+-- An entry is added elsewhere before it is removed, so that an error in between loses no job: a second entry in
+-- `pending` is dropped later, and an entry of `processing` without a lease is adopted.
 allow_when_full(leases)
 for _, entry in ipairs(unfit) do
   if entry[2] then refuse(entry[1], entry[2]) else to_broken(entry[1], entry[3]) end
@@ -145,7 +145,7 @@ if #passed_over > 0 then
     redis.pcall('ZADD', suspects, due, id)
     redis.call('HSET', jobs .. id, 'status', 'delayed', 'run_at_ms', digits(due))
   end
-  redis.pcall('PEXPIRE', suspects, digits(due - now + KEPT))  -- a job that is moved otherwise leaves its entry behind
+  redis.pcall('PEXPIRE', suspects, digits(due - now + KEPT))  -- jobs that are moved in other ways leave their entries behind
   head = nil
 end
 if looked_at == 1 and #ids == 1 then
@@ -174,7 +174,8 @@ for n, id in ipairs(ids) do
 end
 if #ids > 0 then redis.call('ZADD', leases, unpack(ends)) end
 
--- Another process may have one of those that were passed over: it finds them no longer in `pending`, so this ends.
+-- Another process may take one of the suspects. They are no longer in `pending`, so processes do not wake each other
+-- forever.
 if #passed_over > 0 then
   set_wake()
   reply[4] = 2
@@ -184,6 +185,6 @@ if redis.call('LLEN', pending) > 0 then
   reply[4] = reply[4] + 1
 end
 reply[3] = next_due()
--- A marker without a job may come from a foreign producer that scheduled one; the promoter has to know when it is due.
+-- A marker without a job may come from another producer that delayed one; the promoter must know when it is due.
 if #ids == 0 and reply[3] ~= '' then redis.pcall('PUBLISH', due_channel, reply[3]) end
 return reply

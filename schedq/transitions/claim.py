@@ -1,4 +1,4 @@
-"""Claim jobs, and recover a claim whose reply was lost."""
+"""Claim jobs, and recover the jobs of a claim whose reply was lost."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _RECOVER: Final = Binding("recover", "request", "offset", "length")
 _PAGE: Final = 200
 _OVERLAP: Final = 50
 _LONGEST_WAIT_S: Final = 2.0
-"""One claim and one wait in two seconds: on average Redis gets a request a second."""
+"""One claim and one wait every two seconds, so on average one request a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a claim got.
+    """The result of a claim.
 
     Attributes:
         jobs: the jobs, oldest first.
         now_ms: Redis's clock.
         next_due_ms: the earliest due instant of `delayed`, or None.
-        has_more: jobs wait that were not taken.
-        is_paused: the queue is paused; nothing was looked at.
-        left_suspects: there were suspects, which this claim might not have.
+        has_more: whether more jobs wait.
+        is_paused: whether the queue is paused; then no job was looked at.
+        left_suspects: whether there were suspects that this claim was not allowed to take.
     """
 
     jobs: tuple[ClaimedJob, ...]
@@ -52,16 +52,16 @@ def claim(
     suspects: bool = True,
     share: tuple[int, int, int] | None = None,
 ) -> Operation[Claim]:
-    """Take up to `limit` jobs in the name of `request`.
+    """Claim up to `limit` jobs.
 
     Args:
         queue: where to claim.
-        request: fresh; the tokens of the claimed jobs begin with it.
-        limit: most jobs to take.
+        request: a new id; the tokens of the claimed jobs begin with it.
+        limit: the most jobs to claim.
         worker: id of the worker, or ''.
-        suspects: allow one suspect: a job that lost two leases, and so may be a poison pill that kills its workers.
-        share: take no more than this process's share of the jobs that wait: how many processes share them, how many
-            jobs all of these hold, and how many this one.
+        suspects: allow one suspect: a job that lost two leases, so it may be a poison pill that kills its workers.
+        share: claim no more than this process's share of the waiting jobs: the number of processes that share them, of
+            jobs held by all of them, and of jobs held by this one.
     """
     return Operation(
         "claim",
@@ -96,11 +96,11 @@ def _read_claim(reply: list[Any]) -> Claim:
 class ClaimWait:
     """A manual claim that waits for a job.
 
-    It sends at most one request a second on average: between two claims it blocks on the wake marker, until the next
-    due instant at the latest.
+    It sends at most one request a second on average. Between claims it blocks on the wake marker, at most until the
+    next due instant.
 
     Attributes:
-        request: of the claim that was sent last; after a cancellation, what it took is found by that.
+        request: id of the last claim that was sent; finds the jobs it took after a cancellation.
     """
 
     def __init__(self, queue: Settings, timeout_s: float) -> None:
@@ -109,13 +109,13 @@ class ClaimWait:
         self._deadline = monotonic() + timeout_s
 
     def steps(self) -> RoundTrips[ClaimedJob | None]:
-        """Claim, or wait and claim again, until there is a job or time is up."""
+        """Claim and wait in turn, until there is a job or time is up."""
         failures = 0
         while True:
             self.request = new_request()
             (result,) = yield [claim(self._queue, self.request)]
             if isinstance(result, StoreUnavailable) and failures < 3:
-                # Nobody knows whether the claim was carried out, so what it took, if anything, is asked for first.
+                # The claim may have been carried out, so ask for the jobs it took before claiming again.
                 failures += 1
                 jobs = yield from recover(self._queue, self.request)
                 if not jobs:
@@ -128,7 +128,7 @@ class ClaimWait:
                     return job
                 yield [settle(self._queue, [refusal(job)])]
             if found.jobs or found.has_more:
-                continue  # what could not be run is out of the way now
+                continue  # jobs that could not be run are settled now
             left = self._deadline - monotonic()
             if left <= 0:
                 return None
@@ -144,17 +144,17 @@ def _marker_wait(found: Claim, left: float) -> MarkerWait:
 
 
 def recover(queue: Settings, request: str) -> RoundTrips[list[ClaimedJob]]:
-    """The jobs that a claim of `request` without a reply took and that it still holds, oldest first."""
+    """The jobs that the claim `request`, whose reply was lost, took and still holds, oldest first."""
     found: dict[str, ClaimedJob] = {}
     offset = 0
     while offset >= 0:
         bound = _RECOVER(queue, request=request, offset=offset, length=_PAGE)
         (result,) = yield [Operation("recover", *bound, _read_page)]
         next_offset, jobs = unwrap(result)
-        # Others claim and settle meanwhile, so pages overlap, and a job may be seen twice.
+        # Other claims and settlements shift the list between pages, so pages overlap and a job may appear twice.
         is_new = [job for job in jobs if job.id not in found]
         found.update((job.id, job) for job in is_new)
-        # One claim's jobs are next to each other, so a page without more of them after some means that was all.
+        # The jobs of one claim are next to each other, so a page without new ones, after some were found, is the end.
         offset = -1 if found and not is_new else next_offset - _OVERLAP
     return list(found.values())[::-1]
 

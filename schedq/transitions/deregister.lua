@@ -1,9 +1,9 @@
 --[[
-Forget a worker that shuts down gracefully, and the promoter lease, or the place of a standby, if it holds one.
+Remove a worker that shuts down gracefully, and its promoter lease or standby place, if it holds one.
 
 KEYS  workers (zset), this_worker (hash), promoter (string), standbys (hash)
-ARGV  id: of the worker
-      promoter_id: of its promoter
+ARGV  id: the worker's id
+      promoter_id: the id of its promoter
 Returns  1
 ]]
 --@include leave_standby

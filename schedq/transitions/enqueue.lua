@@ -1,22 +1,23 @@
 --[[
-Store new jobs and put each into `pending`, or into `delayed` when it is due later.
+Store new jobs and add each to `pending`, or to `delayed` if it is due later.
 
-The first write is one that Redis refuses when memory is full, so all jobs of a call fail then and leave no trace. Our
-own ids are fresh; a caller's id may exist: then the same payload changes nothing and another one is a conflict. Or the
-caller wants no job of that id to exist (`create`), or a finished one to be replaced (`reuse`). A mark in the record
-shows a request that is sent again what its first sending has made. A caller's id may also be in a history although its
-record has expired, so the histories are searched for it, `completed` at the old end only, where such entries are. The
-longer the histories, the fewer jobs a call takes. If every job already exists, one field is written again: WAIT and
-WAITAOF only cover writes of their own connection, so without a write a retry would be confirmed at once, wrongly.
+The first write is one that Redis refuses when memory is full, so then all jobs of a call fail and leave no trace.
+Generated ids are new. A caller's id may exist: the same payload then changes nothing, and another payload is a conflict,
+unless the caller requires that no job with that id exists (`create`) or wants a finished one replaced (`reuse`). A mark
+in the record shows a repeated request which jobs its first sending created. A caller's id may also be in a history
+although its record has expired, so the histories are searched for it, `completed` only at the old end, where such
+entries are. The longer the histories, the fewer jobs a call takes. If every job already exists, one field is written
+again: WAIT and WAITAOF only cover writes of their own connection, so without a write a retry would be confirmed at once,
+wrongly.
 
 KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), stats (hash), wake (zset),
       paused (string), promoter (string)
 ARGV  jobs, clock, due_channel, max_pending (number)
-      whose_ids: 0 if they are fresh, 1 if they are the caller's, 2 if some of those are to be reused
+      whose_ids: 0 if all are generated, 1 if some are the caller's, 2 if some of those are to be reused
       new_jobs...: per job: id, payload, 'in' | 'at', milliseconds, count of option values, option field, value, ...
         For a caller's id 'in' and 'at' may be followed by ':', 'create' | 'reuse' | '', ':' and the mark
-Returns  per job STORED | EXISTS | CONFLICT | FULL | WRONGTYPE | TAKEN and the status of the job that is there | BUSY and
-         its status; fewer words than jobs means "send the rest again"
+Returns  per job STORED | EXISTS | CONFLICT | FULL | WRONGTYPE | TAKEN and the status of the existing job | BUSY and its
+         status; fewer words than jobs means "send the rest again"
 ]]
 local theirs = whose_ids ~= '0'
 local LAST_INSTANT, MOST_SEARCHED, MOST_WAITING = 253402300799999, 2000, 100000
@@ -25,7 +26,7 @@ local LAST_INSTANT, MOST_SEARCHED, MOST_WAITING = 253402300799999, 2000, 100000
 --@include totals
 --@include wake
 
--- A new job's record, of the job that begins there in ARGV; `due`, if that is stored, is its instant as text.
+-- Write the record of the new job that begins at ARGV[at]; `due` is its due instant as text, if one is stored.
 local function store(key, at, status, due)
   local last = at + 4 + ARGV[at + 4]
   if due then
@@ -37,7 +38,7 @@ local function store(key, at, status, due)
   end
 end
 
--- One fresh job for now is what most calls bring: it needs nothing of what follows.
+-- Fast path: most calls bring one job with a generated id that is due now.
 local i = new_jobs_start
 if not theirs and not max_pending and ARGV[i + 2] == 'in' and ARGV[i + 3] == '0' and #ARGV == i + 4 + ARGV[i + 4] then
   local id, key = ARGV[i], jobs .. ARGV[i]
@@ -64,7 +65,7 @@ if theirs then
 end
 local allowance = theirs and math.max(1, math.floor(100000 / (searched + 100))) or 1000
 
--- Where in ARGV the jobs begin, and their keys. Mostly none of them is there, and one look at all says so.
+-- Where in ARGV the jobs begin, and their keys. Usually none of them exists, and one EXISTS for all shows it.
 local starts, keys = {}, {}
 while i <= #ARGV and #starts < allowance do
   starts[#starts + 1], keys[#keys + 1] = i, jobs .. ARGV[i]
@@ -72,10 +73,10 @@ while i <= #ARGV and #starts < allowance do
 end
 local is_any_there = redis.call('EXISTS', unpack(keys)) > 0
 
-local replaced = {}    -- number of a job -> the history in which the one stands whose id it takes
-local entry_left = {}  -- number of a job -> how many entries one of that id that was cancelled has in `pending` still
+local replaced = {}    -- number of a job -> the history with the finished job that it replaces
+local entry_left = {}  -- number of a job -> entries in `pending` that are left of a cancelled job with its id
 
--- What becomes of a job whose id is there; nil if it is to be stored. Most calls need none of this, nor pay for it.
+-- The result for a job whose id exists; nil if it is to be stored. Defined only if an id exists, to keep most calls fast.
 local existing
 if is_any_there then
   local histories = {completed = completed, failed = failed, cancelled = cancelled}
@@ -94,15 +95,15 @@ if is_any_there then
   end
 end
 
--- The same for one that stands further to the front in this call.
+-- The same for an id that this call already contains.
 local function repeated(n, payload, if_exists)
   if if_exists == 'create' then return 'TAKEN pending' end
   if if_exists == 'reuse' then return 'BUSY pending' end
   return payload == ARGV[starts[n] + 1] and 'EXISTS' or 'CONFLICT'
 end
 
-local words, new, there = {}, {}, nil  -- numbers of the jobs to store; the id of one that is there already
-local payloads = {}                      -- of callers' ids, which may come twice
+local words, new, there = {}, {}, nil  -- numbers of the jobs to store; the id of one that exists
+local payloads = {}                      -- of callers' ids, which may occur twice
 local now_ids, later, status, run_at, earliest = {}, {}, {}, {}, LAST_INSTANT + 1
 for n, at in ipairs(starts) do
   local id, payload, mode, ms = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
@@ -139,8 +140,8 @@ if #later > 0 then
   head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or head)
 end
 
--- Its place first, then the job: an error in between leaves an id that has no data, for which a note is kept, and not a
--- job in no place, which would pass for stored when its producer sends it again.
+-- The list entry first, then the record. After an error in between, the id has no data, and a note about it is kept. In
+-- the other order there would be a record without an entry, which would count as stored when the producer retries.
 if #now_ids > 0 then redis.call('LPUSH', pending, unpack(now_ids)) end
 if #later > 0 then redis.call('ZADD', delayed, unpack(later)) end
 for _, n in ipairs(new) do
@@ -155,8 +156,8 @@ for _, n in ipairs(new) do
     redis.call('LREM', cancelled, 1, id)
   end
   if entry_left[n] then
-    -- Of a job that was cancelled; it may be gone. Where `pending` is too long to be searched it comes first, and the
-    -- new entry is the stray.
+    -- An entry of a cancelled job, whose record may be gone. If `pending` is too long to search, the old entry runs the
+    -- new job, and the new entry is dropped later.
     redis.call('UNLINK', keys[n])
     if waiting <= MOST_WAITING then
       local old = #redis.call('LPOS', pending, id, 'COUNT', 0) - (status[n] == 'pending' and 1 or 0)

@@ -1,4 +1,4 @@
-"""New jobs: check what a caller says of them, and store them, one job or many."""
+"""New jobs: check their payloads and options, and store them, one or many."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from schedq.transitions import MOST_BYTES, Argument, Binding, Operation, RoundTr
 T = TypeVar("T")
 _ENQUEUE: Final = Binding("enqueue", "whose_ids", "new_jobs")
 MOST_IDS: Final = 150
-"""Jobs in one script: it keeps all other clients waiting, for 4 to 10 µs a job."""
+"""The most jobs in one script, which blocks all other clients for 4 to 10 µs a job."""
 _ROUND_TRIP_BYTES: Final = 8 * MOST_BYTES
 _ACCEPTED: Final = ("STORED", "EXISTS")
 tracers: Final[list[Callable[[str, str, str], str]]] = []
-"""Functions that may note where a job was made: from queue, id and payload text to the job's `trace`, '' for none."""
+"""Functions (queue, job id, payload text) → the job's `trace`, the trace context of its producer; '' for none."""
 
 
 class EncodedJob(NamedTuple):
@@ -40,30 +40,30 @@ class EncodedJob(NamedTuple):
 
     @property
     def if_exists(self) -> str:
-        """What becomes of a job that has the id: 'create' refuses it, 'reuse' replaces it, '' goes by its payload."""
+        """What to do if the id exists: 'create' refuses it, 'reuse' replaces a finished job, '' compares payloads."""
         return self.mode.partition(":")[2].partition(":")[0]
 
     def size(self) -> int:
-        """Bytes that it takes in a request, roughly."""
+        """Its approximate size in a request, in bytes."""
         return size_of(self.text) + 128
 
 
 _Resolved = tuple[str | None, str, int, tuple[Argument, ...], Durability]
-"""Checked options: the caller's own id, mode, ms, fields, durability. A named tuple takes three times as long to make,
-and there is one for each job."""
+"""Checked options: the caller's own id, mode, ms, fields, durability. There is one for each job, and creating a named
+tuple would take three times as long."""
 
 
 def prepare(queue: Settings, payload: Any, options: Options, *, is_marked: bool = False) -> EncodedJob:
-    """Check a new job. A mark tells a job from another of its id, even if the request is sent twice.
+    """Check a new job. With a mark, a repeated request can tell its own job from another one with the same id.
 
     Raises:
-        UsageError: something in it is invalid; the message names it.
+        UsageError: the payload or an option is invalid; the message names it.
     """
     return _encoded(queue, payload, _resolved(queue, options, is_marked=is_marked))
 
 
 def check(queue: Settings, options: Options) -> None:
-    """Refuse options that no job can have.
+    """Check options of a job.
 
     Raises:
         UsageError: as `prepare`.
@@ -74,10 +74,10 @@ def check(queue: Settings, options: Options) -> None:
 def prepare_many(
     queue: Settings, jobs: Iterable[Any], options: Options, *, is_marked: bool = False
 ) -> list[EncodedJob]:
-    """Check new jobs: payloads, or `NewJob`s, each with its own options before the common ones.
+    """Check new jobs: payloads, or `NewJob`s, whose own options take precedence over the common ones.
 
     Raises:
-        UsageError: something in one of them is invalid; the message names it.
+        UsageError: a payload or an option is invalid; the message names it.
     """
     rows = list(jobs)
     if options.must_create or options.reuse_id:
@@ -131,7 +131,7 @@ def _resolved(queue: Settings, options: Options, *, is_marked: bool = False) -> 
     says_if_exists = options.must_create is not False or options.reuse_id is not False
     if_exists = _if_exists(options) if says_if_exists else ""
     if own_id is not None and (if_exists or is_marked):
-        # By this the script knows, when the request is sent again, that the job which is there was made by it.
+        # If the request is repeated, this tells the script that the request itself created the existing job.
         mark = new_request()
         mode, fields = f"{mode}:{if_exists}:{mark}", (*fields, "made_by", mark)
     return own_id, mode, ms, fields, durability
@@ -150,10 +150,10 @@ def _if_exists(options: Options) -> str:
 
 
 def when(delay: object, run_at: object) -> tuple[str, int]:
-    """When, as scripts take it: ('in', ms from now) or ('at', instant in ms).
+    """The due time in the scripts' form: ('in', ms from now) or ('at', instant in ms).
 
     Raises:
-        UsageError: both were given, or one makes no sense.
+        UsageError: both are given, or one is invalid.
     """
     if delay is None and run_at is None:
         return "in", 0
@@ -166,11 +166,11 @@ def when(delay: object, run_at: object) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What became of a batch.
+    """The result of storing a batch.
 
     Attributes:
-        words: one word per job, in order; if there are fewer than jobs, the rest has to be sent again.
-        missing: what was not confirmed in time; '' if all was.
+        words: one word per job, in order; if there are fewer words than jobs, the rest must be sent again.
+        missing: what was not confirmed in time; '' if everything was.
     """
 
     words: tuple[str, ...]
@@ -181,15 +181,15 @@ def enqueue(queue: Settings, job: EncodedJob) -> Operation[str]:
     """Store one job; returns its id.
 
     Raises (when read):
-        Conflict: another payload is stored under this id, or something that is no job.
+        Conflict: another payload, or something that is not a job, is stored under this id.
         QueueFull: `max_pending` jobs wait.
-        NotAcknowledged: it is stored; its durability was not confirmed in time.
+        NotAcknowledged: the job is stored, but its durability was not confirmed in time.
     """
     return _store_one(queue, job, lambda _: job.job_id)
 
 
 def create(queue: Settings, job: EncodedJob) -> Operation[tuple[str, bool]]:
-    """Store one job, marked if its id is the caller's; returns the id, and whether this request has created it.
+    """Store one job, marked if its id is the caller's; returns the id, and whether this request created the job.
 
     Raises (when read): as `enqueue`.
     """
@@ -245,24 +245,24 @@ def _has_own_ids(batch: Sequence[EncodedJob]) -> bool:
 
 
 def _waits(queue: Settings, jobs: Sequence[EncodedJob]) -> tuple[Wait, ...]:
-    """What to wait for behind these jobs: all that any of them asks for."""
+    """What to wait for after storing these jobs: every durability that one of them requires."""
     asked = {job.durability: None for job in jobs if job.durability != "memory"}
     return tuple([Wait.of(each, queue.replicas, queue.retry_for) for each in asked])
 
 
 def enqueue_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[str]]:
-    """Store jobs, in one round trip up to some megabytes; returns their ids in order.
+    """Store jobs, up to some megabytes in one round trip; returns their ids in order.
 
     Raises:
-        QueueFull, NotAcknowledged: with the ids that were stored.
-        Conflict: naming the ids; all others are stored.
+        QueueFull, NotAcknowledged: `stored` has the ids that were stored.
+        Conflict: the message names the ids; all others are stored.
     """
     yield from create_many(queue, jobs)
     return [job.job_id for job in jobs]
 
 
 def create_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[bool]]:
-    """The same; returns for each, in order, whether this request has created it, as far as it is marked."""
+    """Like `enqueue_many`; returns for each job, in order, whether this request created it, if the job is marked."""
     words: list[str] = []
     stored: list[str] = []
     errors: list[SchedqError] = []
@@ -296,7 +296,7 @@ def create_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[
 
 
 def store_each(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[str]]:
-    """Store jobs batch by batch; returns for each, in order, STORED, EXISTS, or a word that `refusal` explains."""
+    """Store jobs batch by batch; returns for each, in order, STORED, EXISTS, or a word that `refusal` translates."""
     words: list[str] = []
     waits = _waits(queue, jobs)
     for batch in _batches(jobs):
@@ -316,10 +316,10 @@ def _batches(jobs: Sequence[EncodedJob]) -> list[list[EncodedJob]]:
 
 
 def _next_round_trip(left: list[list[EncodedJob]]) -> tuple[list[list[EncodedJob]], list[list[EncodedJob]]]:
-    """What to send together, whole batches up to a size; and the others.
+    """Split batches into those to send together, up to a size, and the rest.
 
-    One with ids of the caller's goes alone: part of it may have to be sent again, and what is behind it must not
-    overtake that.
+    Nothing follows a batch with callers' ids in the same round trip: part of it may have to be sent again, and later
+    jobs must not overtake that part.
     """
     count, space = 0, _ROUND_TRIP_BYTES
     while count < len(left) and space > 0 and not (count and _has_own_ids(left[count - 1])):
@@ -335,30 +335,30 @@ def _unconfirmed(queue: Settings, jobs: Sequence[EncodedJob], stored: Sequence[s
     if any(job.if_exists for job in jobs):
         again += ", without must_create and reuse_id,"
     return NotAcknowledged(
-        f"queue {queue.name}: {what} stored on the primary, but {missing}; enqueue again with {again} to wait anew",
+        f"queue {queue.name}: {what} stored on the primary, but {missing}; enqueue again with {again} to wait again",
         stored,
     )
 
 
 def refusal(queue: Settings, job: EncodedJob, word: str) -> Conflict | QueueFull:
-    """Why a job was not stored, from the script's word for it."""
+    """The error for a job that was not stored, from the word that the script returned."""
     if word == "FULL":
-        return QueueFull(f"queue {queue.name}: max_pending={queue.max_pending} jobs wait already")
+        return QueueFull(f"queue {queue.name}: max_pending={queue.max_pending} jobs are waiting already")
     if word == "WRONGTYPE":
-        return Conflict(f"{queue.keys.job(job.job_id)} is no hash; job {job.job_id} can't be stored there")
+        return Conflict(f"{queue.keys.job(job.job_id)} is not a hash; job {job.job_id} can't be stored there")
     kind, _, status = word.partition(" ")
     if kind == "TAKEN":
-        return Conflict(f"job {job.job_id} of queue {queue.name} exists already ({status}), and must_create was given")
+        return Conflict(f"job {job.job_id} of queue {queue.name} already exists ({status}), and must_create was given")
     if kind == "BUSY":
         return Conflict(
-            f"job {job.job_id} of queue {queue.name} is {status}: reuse_id replaces finished jobs only; "
-            "cancel it first, or wait for its end"
+            f"job {job.job_id} of queue {queue.name} is {status}: reuse_id only replaces finished jobs; "
+            "cancel it first, or wait until it has finished"
         )
     return Conflict(f"job {job.job_id} of queue {queue.name} exists with another payload")
 
 
 def _worst(errors: Sequence[SchedqError], stored: Sequence[str]) -> SchedqError:
-    """The one error of several to raise: what stopped the request, else the conflicts."""
+    """The error to raise out of several: the one that stopped the request, or else the conflicts."""
     for error in errors:
         if isinstance(error, QueueFull):
             return QueueFull(f"{error}; {len(stored)} of the jobs were stored", stored)

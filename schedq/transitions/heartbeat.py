@@ -1,4 +1,4 @@
-"""What workers write about themselves: heartbeats, and the records that others read."""
+"""Heartbeats of workers, and the records that they contain."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _FORGOTTEN_S: Final = 30 * settings.HEARTBEAT_S
 
 
 class Beat(NamedTuple):
-    """What a worker hears when it says that it lives.
+    """The reply to a worker's heartbeat.
 
     Attributes:
-        is_asked: somebody asked it to stop.
-        has_settings: the queue's settings are written down.
-        last_ms: when it said so last, by what Redis holds; None if Redis holds nothing of it.
+        is_asked: whether it was asked to stop.
+        has_settings: whether the queue's settings are stored.
+        last_ms: its last heartbeat that is stored in Redis; None if there is none.
         now_ms: Redis's clock.
-        tasks: tasks whose options are written down.
-        vacancy: the part in the queue's promotion that whoever promotes is to take at once.
+        tasks: how many tasks have stored options.
+        vacancy: the vacant part in promoting the queue, which a promoter should take at once.
     """
 
     is_asked: bool
@@ -42,16 +42,16 @@ class Beat(NamedTuple):
     vacancy: Part = Part.NONE
 
     def is_of_another_store(self, before: Beat) -> bool:
-        """Whether what the beat `before` wrote is gone: Redis was emptied, or holds older data than it did then."""
+        """Whether what the heartbeat `before` wrote is gone: Redis was emptied or restored to an older state."""
         return self.last_ms is None or self.last_ms < before.now_ms
 
     def is_in_time(self, before: Beat) -> bool:
-        """Whether the beat `before` can't have been forgotten as too old, nor for a clock that went back."""
+        """Whether the heartbeat `before` can't have been removed for its age, or because the clock went back."""
         return 0 <= self.now_ms - before.now_ms < _FORGOTTEN_S * 1000
 
 
 def beat(queue: Settings, worker_id: str, facts: Mapping[str, Argument]) -> Operation[Beat]:
-    """Say that a worker lives."""
+    """Send a heartbeat."""
     flat = [word for pair in facts.items() for word in pair]
     this_worker = queue.keys.worker(worker_id)
     sent = _HEARTBEAT(queue, this_worker=this_worker, id=worker_id, ttl=3000 * settings.HEARTBEAT_S, fields=flat)
@@ -65,7 +65,7 @@ def _read_beat(reply: list[Any]) -> Beat:
 
 
 def policy() -> Operation[str]:
-    """What Redis does when its memory is full: `maxmemory-policy`, or '' if it does not say."""
+    """What Redis does when its memory is full: its `maxmemory-policy`, or '' if it does not report it."""
     return Operation("policy", None, (), ("INFO", "memory"), _read_policy)
 
 
@@ -75,7 +75,7 @@ def _read_policy(reply: object) -> str:
 
 
 def leave(queue: Settings, worker_id: str, promoter_id: str) -> Operation[bool]:
-    """Forget a worker that goes, and its promoter lease or its place among those that stand by."""
+    """Remove a worker that shuts down, and its promoter lease or standby place."""
     this_worker = queue.keys.worker(worker_id)
     return Operation("leave", *_DEREGISTER(queue, this_worker=this_worker, id=worker_id, promoter_id=promoter_id), bool)
 
@@ -87,25 +87,25 @@ _AT_ONCE: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """A live worker, as it said last; instants are ms since the epoch, on its own clock.
+    """A live worker according to its last heartbeat; instants are ms since the epoch, on its own clock.
 
     Attributes:
-        id: the worker.
-        host: where it runs.
-        pid: its process there.
-        started_at_ms: since when.
-        concurrency: jobs that it takes at a time.
-        running: jobs that it runs.
-        jobs: of these the first 100, a dict each: id, task, started_at_ms (Redis's clock), attempts.
-        tasks: names of the tasks that it knows.
-        has_handler: it takes payloads that are no task call; true if it does not say.
-        is_stopping: it was asked to stop.
-        version: of schedq there, '' if it does not say.
-        seen_at_ms: when it spoke last, on Redis's clock.
-        stuck: slots of the worker, of all its queues, that are held by handlers which do not end when told to.
-        stuck_jobs: of these the first 100, a dict each: id, queue, task, why, since_ms.
-        definitions: digests of the schedules that its code has.
-        tells_definitions: it says which these are; workers of older releases of schedq do not.
+        id: the worker's id.
+        host: the host it runs on.
+        pid: its process id there.
+        started_at_ms: when it started.
+        concurrency: the most jobs it runs at a time.
+        running: how many jobs it runs.
+        jobs: the first 100 of these, a dict each: id, task, started_at_ms (Redis's clock), attempts.
+        tasks: names of the tasks it knows.
+        has_handler: whether it takes payloads that are not task calls; true if it does not report it.
+        is_stopping: whether it was asked to stop.
+        version: its version of schedq, '' if it does not report it.
+        seen_at_ms: its last heartbeat, on Redis's clock.
+        stuck: slots, in all its queues, that are held by handlers which did not end when told to.
+        stuck_jobs: the first 100 of these, a dict each: id, queue, task, why, since_ms.
+        definitions: digests of the schedules declared in its code.
+        tells_definitions: whether it reports them; workers of older releases of schedq do not.
     """
 
     id: str
@@ -127,12 +127,12 @@ class WorkerRecord:
 
     @property
     def is_stuck(self) -> bool:
-        """It can take no job: all its slots are stuck."""
+        """Whether all its slots are stuck, so that it can take no job."""
         return 0 < self.concurrency <= self.stuck
 
     @classmethod
     def from_fields(cls, worker_id: str, fields: Mapping[str, str], seen_at_ms: int = 0) -> WorkerRecord:
-        """Read a worker's hash; what makes no sense reads as nothing."""
+        """Read a worker's hash; invalid values read as empty."""
         return cls(
             id=worker_id,
             host=fields.get("host", ""),
@@ -159,11 +159,11 @@ def _list(text: str | None) -> list[Any]:
 
 
 def workers(queue: Settings) -> RoundTrips[list[WorkerRecord]]:
-    """The live workers of a queue, the one that spoke last first: a dead one's hash expires."""
+    """The live workers of a queue, newest heartbeat first. The hash of a dead worker expires."""
     keys = queue.keys
     newest = ("ZREVRANGE", keys.workers, 0, MOST_WORKERS - 1, "WITHSCORES")
-    (answer,) = yield [Operation("workers", None, (), newest, pairs)]
-    beats: dict[str, str] = unwrap(answer)
+    (reply,) = yield [Operation("workers", None, (), newest, pairs)]
+    beats: dict[str, str] = unwrap(reply)
     ids = list(beats)
     found: list[WorkerRecord] = []
     for first in range(0, len(ids), _AT_ONCE):
@@ -176,10 +176,10 @@ def workers(queue: Settings) -> RoundTrips[list[WorkerRecord]]:
 
 
 def stop(queue: Settings, worker_id: str) -> Operation[bool]:
-    """Ask a worker to stop, as SIGTERM does; False if there is none of this id that lives.
+    """Ask a worker to stop, as SIGTERM does; False if no live worker has this id.
 
     Raises:
-        UsageError: no worker can have that id.
+        UsageError: the id is invalid.
     """
     this_worker = queue.keys.worker(checked_worker(worker_id))
     return Operation("stop worker", *_STOP(queue, this_worker=this_worker, id=worker_id), bool)

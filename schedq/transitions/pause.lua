@@ -1,5 +1,5 @@
 --[[
-Stop claims; what runs, runs on.
+Stop all claims of a queue; running jobs continue.
 
 KEYS  paused (string), wake (zset), log (stream)
 ARGV  clock, events, log_size

@@ -1,20 +1,20 @@
 --[[
-Move due jobs from `delayed` to `pending`, and let an idle worker look if `pending` holds jobs.
+Move due jobs from `delayed` to `pending`, and wake an idle worker if `pending` holds jobs.
 
-A promoter names itself: then this also takes, keeps or respects the queue's promoter lease, so that one process leads
-the queue, and returns all it needs to know about when to look again. A process that does not get the lease stands by:
-two have places, which they keep by looking, and the others take turns.
+For a promoter, which gives its id, this also takes or renews the queue's promoter lease, so that one process leads the
+queue, and returns what it needs to decide when to look again. A process that does not get the lease is a standby: two
+of them have places, which they keep by looking regularly, and the others take turns.
 
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), broken (list), stats (hash), wake (zset),
       paused (string), promoter (string), workers (zset), schedules (zset), standbys (hash)
 ARGV  jobs, clock
-      limit (number): most jobs to promote
-      promoter_id: the caller's, or '' if it does not promote for others
+      limit (number): the most jobs to promote
+      promoter_id: the caller's id, or '' if it is not a promoter
       lease_ms: length of the promoter lease
       silence_ms (number)
-Returns  {HELD | STANDBY, now, moved, whether more are due (1 or 0), next due instant or '', first end of a lease or '',
-         claims without a lease, live workers, next slot of a schedule or '', the id for which an idle worker was woken,
-         or '', the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again}
+Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due instant or '', earliest end of a lease or
+         '', claims without a lease, live workers, next slot of a schedule or '', the id for which an idle worker was
+         woken, or '', the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again}
 ]]
 --@include clock
 --@include checks
@@ -30,11 +30,11 @@ Returns  {HELD | STANDBY, now, moved, whether more are due (1 or 0), next due in
 local bad = wrong_type('list', pending, processing, broken) or wrong_type('zset', delayed, leases)
 if bad then return bad end
 
--- Take the best place that is vacant; returns which (2, 3, or 4 for a reserve) and in how many ms to look again.
+-- Take the best vacant place; returns which (2, 3, or 4 for a reserve) and in how many ms to look again.
 local function stand_by(me, left)
   local first, second, turn, is_hash = read_standbys()
   allow_when_full(leases)
-  if not is_hash then redis.call('DEL', standbys) end  -- ours, damaged, and nothing in it outlives some seconds
+  if not is_hash then redis.call('DEL', standbys) end  -- a damaged key of schedq; nothing in it is worth keeping
   local place, name, wait
   if not first or first == me then
     place, name, wait = 2, 'first', left < OVERDUE_MS and left + 10 or math.max(left + 10, FIRST_MS)
@@ -58,7 +58,7 @@ if promoter_id ~= '' then
   local holder = redis.pcall('GET', promoter)
   alive = redis.pcall('ZCOUNT', workers, now - silence_ms, now + silence_ms)
   if type(alive) == 'table' then alive = 0 end
-  -- A lease that lasts longer than any is given was set before the clock went back, or by hand: nobody may be left.
+  -- A lease longer than schedq ever sets was set by hand, or before the clock went back; its holder may be gone.
   local left = type(holder) == 'string' and redis.call('PTTL', promoter) or 0
   if type(holder) == 'string' and holder ~= promoter_id and left >= 0 and left <= tonumber(lease_ms) then
     local place, wait = stand_by(promoter_id, left)
@@ -78,7 +78,7 @@ if redis.call('LLEN', pending) > 0 and redis.pcall('EXISTS', wake) == 0 then
 end
 local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2] or ''
 local unleased = redis.call('LLEN', processing) - redis.call('ZCARD', leases)
--- The scheduler complains of a damaged key; jobs that are due do not wait for that.
+-- The scheduler reports a damaged key; that must not hold up due jobs.
 local slot = redis.pcall('ZRANGE', schedules, 0, 0, 'WITHSCORES')
 slot = slot.err and '0' or slot[2]
 slot = slot ~= 'inf' and slot or ''

@@ -13,13 +13,13 @@ from schedq.transitions import Binding, Operation, RoundTrips, unwrap
 _PROMOTE: Final = Binding("promote", "limit", "promoter_id", "lease_ms")
 _WAKE: Final = Binding("wake")
 PROMOTER_LEASE_MS: Final = 1500
-"""How long a silent promoter is still the one; it looks every second at the least."""
+"""How long a silent promoter keeps the lease; it looks at least every second."""
 MOST_PROMOTED: Final = 250
-"""Jobs that one script promotes: it keeps everybody else waiting, for about 7 µs a job."""
+"""The most jobs that one script promotes; it blocks all other clients for about 7 µs a job."""
 
 
 class Part(IntEnum):
-    """What a process is to a queue's promoter lease, the best first. `NONE`: there is nothing to be."""
+    """A process's part in promoting a queue, the best first. `NONE`: there is no vacant part."""
 
     NONE = 0
     LEADER = 1
@@ -30,21 +30,21 @@ class Part(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What a promoter learned.
+    """The result of one look of a promoter.
 
     Attributes:
-        is_leader: it is the one that does the waking; else nothing was done.
+        is_leader: whether it holds the promoter lease; if not, nothing was done.
         now_ms: Redis's clock.
-        moved: jobs that came to `pending`.
-        has_more: the limit was reached, more are due.
+        moved: how many jobs moved to `pending`.
+        has_more: whether the limit was reached and more jobs are due.
         next_due_ms: the earliest due instant left, or None.
         first_lease_end_ms: when the first lease ends, or None.
-        unleased: entries of `processing` without a lease.
-        workers: live workers.
+        unleased: how many entries of `processing` have no lease.
+        workers: how many workers are alive.
         next_slot_ms: the earliest slot of a schedule, or None.
-        woken_for: the next job in line, if the wake marker was gone though jobs waited, and was set again; else ''.
-        part: what the caller is.
-        wait_ms: until one that stands by looks again.
+        woken_for: the next job in line, if jobs were waiting without a wake marker and it was set again; else ''.
+        part: the caller's part.
+        wait_ms: the time until a standby looks again.
     """
 
     is_leader: bool
@@ -68,21 +68,21 @@ def promote(queue: Settings, limit: int, holder: str = "") -> Operation[Promotio
 
 
 def promote_due(queue: Settings, limit: int) -> RoundTrips[int]:
-    """Move up to `limit` due jobs, for a queue without a promoter; returns how many came to `pending`."""
+    """Move up to `limit` due jobs to `pending`, for a queue without a promoter; returns how many."""
     moved = 0
     while limit > 0:
         count = min(limit, MOST_PROMOTED)
-        (answer,) = yield [promote(queue, count)]
-        found: Promotion = unwrap(answer)
+        (reply,) = yield [promote(queue, count)]
+        found: Promotion = unwrap(reply)
         moved += found.moved
         limit = limit - count if found.has_more else 0
     return moved
 
 
 def _read_promotion(reply: list[Any]) -> Promotion:
-    answer, now, moved, more, due, end, unleased, workers, slot, woken, part, wait = reply
+    role, now, moved, more, due, end, unleased, workers, slot, woken, part, wait = reply
     return Promotion(
-        answer == "HELD",
+        role == "HELD",
         int(now),
         int(moved),
         more == 1,
@@ -98,5 +98,5 @@ def _read_promotion(reply: list[Any]) -> Promotion:
 
 
 def wake(queue: Settings) -> Operation[bool]:
-    """Put the wake marker back if jobs wait; returns whether they do."""
+    """Set the wake marker again if jobs wait; returns whether they do."""
     return Operation("wake", *_WAKE(queue), bool)

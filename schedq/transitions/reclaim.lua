@@ -1,28 +1,29 @@
 --[[
-Take back what its worker no longer holds, adopt claims that have no lease, and trim the histories; one bounded pass.
+Reclaim jobs whose lease has ended, adopt claims without a lease, and trim the histories; one bounded pass.
 
-An expired lease is judged by what the job's entry and status say together. From the second lost lease on a job comes
-back with a wait, which the caller computes; and a job without a max_attempts of its own has its task's, which the
-caller finds, since only it reads payloads. A job that needs a decision which was not sent is left as it is and named in
-the reply.
+What happens to a job depends on its list entry and its status together. From the second lost lease on, a job waits
+before its next attempt, and the caller computes the wait. A job without a max_attempts of its own has its task's, which
+the caller looks up, because only the caller reads payloads. A job that needs such a decision, and none was sent, is left
+as it is and named in the reply.
 
 KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
       cancelled (list), broken (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream),
       tasks (hash)
 ARGV  jobs, clock, events, log_size, due_channel
-      limit (number): most leases to look at
+      limit (number): the most leases to look at
       visibility_ms (number), max_attempts (number), completed_history (number), failed_history (number),
       min_keep_ms (number)
       offset (number): where in `processing` to look for claims without a lease; -1 to look only if there are any
-      shorten (flag): shorten all leases that end later than now + visibility (the clock went back), not only those
-        that show it
-      looked_at (number): leave leases that end later, ms, or '': when the caller last looked at the clock,
-        which may have jumped since
-      knows_tasks (flag): the caller knows options of tasks that are not stored
+      shorten (flag): the clock went back: shorten all leases that end after now + visibility, not only those of claims
+        in the future
+      looked_at (number): the last Redis time that the caller saw, ms, or ''. Leases that end later are left for the
+        next pass, since the clock may have jumped
+      knows_tasks (flag): whether the caller knows options of tasks that are not stored
       decided...: per job: id, attempts, max_attempts, wait in ms
-Returns  {now, whether more is to be done (1 or 0), next offset or -1, completed records trimmed ever, ms since the
-         oldest that is left completed, whether memory is high (1 or 0), how many were taken back, per such job its id
-         and the place that it came to, then per job that needs a decision: id, attempts, its own max_attempts or '', backoff or '', and payload}
+Returns  {now, 1 if there is more to do, else 0, next offset or -1, completed records trimmed since the queue began, ms
+         since the oldest kept record completed, 1 if memory is high, else 0, how many jobs were reclaimed, per reclaimed
+         job its id and new state, then per job that needs a decision: id, attempts, its own max_attempts or '', backoff
+         or '', and payload}
 ]]
 local PAGE, MOST_SEARCHED, FURTHEST, MOST_BYTES = 200, 10000, 100, 1048576
 local MOST_TRIMMED, HIGH_MEMORY = 200, 0.8
@@ -56,14 +57,14 @@ local written = redis.pcall('HLEN', tasks)
 local has_tasks = knows_tasks or (type(written) == 'number' and written > 0)
 allow_when_full(leases)
 
--- Second entries of one id are looked for only if there must be some, or a claim without a lease.
+-- Duplicate entries of an id are searched for only if there are more entries than leases.
 local in_flight = redis.call('LLEN', processing)
 local entries = (in_flight > redis.call('ZCARD', leases) and in_flight <= MOST_SEARCHED) and 0 or -1
 
-local gone = {}  -- ids whose leases go when all else is done: a job with a lease that is in no place is put back
+local gone = {}  -- leases to remove last: if an error ends this earlier, a lease without an entry shows that the job is lost
 local HISTORIES = {completed = completed, failed = failed, cancelled = cancelled}
 local HOUR = 3600000
-local RETURNS = {release = true, reclaim = true}  -- moves of ours that end in `pending`
+local RETURNS = {release = true, reclaim = true}  -- schedq's own moves that end in `pending`
 
 local function take_entry(id, started)
   if entries < 0 then return take_claimed(id, started) end
@@ -76,12 +77,12 @@ local function drop(id)
   return dropped
 end
 
--- A finished job stands in no history if an error cut our own move short; another program's may have been trimmed.
--- Whether its entry was its last one, and no stray.
+-- Add a finished job to its history if it is missing there because an error cut schedq's own move short; another
+-- program's job may have been trimmed. Returns whether it was added.
 local function keep(id, job)
   local history = HISTORIES[job[1]]
   if not history or (job[1] ~= 'cancelled' and not job[14]) then return false end
-  -- It came there lately, so that the newest show whether it did.
+  -- It would have been added recently, so only the newest entries are searched.
   if redis.call('LPOS', history, id, 'MAXLEN', MOST_SEARCHED) then return false end
   redis.call('HDEL', jobs .. id, 'claim_token', 'stop', 'waiter')
   if job[1] == 'completed' then redis.call('PEXPIRE', jobs .. id, HOUR) else redis.call('PERSIST', jobs .. id) end
@@ -89,8 +90,8 @@ local function keep(id, job)
   return true
 end
 
--- No entry anywhere, though its status says that it waits: it goes where it should be, and loses no attempt. Where
--- `pending` is too long to be searched, that is known only of our own moves; at worst a claim drops a second entry.
+-- A job without an entry, although its status says that it waits: put it where it belongs; it loses no attempt. If
+-- `pending` is too long to search, that is certain only after schedq's own moves; at worst a claim drops a duplicate.
 local function put_back(id, job)
   local key = jobs .. id
   if redis.call('ZSCORE', delayed, id) then return end
@@ -108,7 +109,7 @@ local function put_back(id, job)
   redis.call('PERSIST', key)
 end
 
--- Whether an id that should run waits for its turn, so that its entry in `processing` is a second one.
+-- Whether a job is waiting or finished, so that its entry in `processing` is a duplicate.
 local function is_waiting(id, status)
   if FINISHED[status] then return true end
   if status == 'processing' then return false end
@@ -116,7 +117,7 @@ local function is_waiting(id, status)
   return redis.call('LLEN', pending) <= MOST_SEARCHED and redis.call('LPOS', pending, id)
 end
 
--- Have the caller decide. Payloads travel for that, so what is beyond a megabyte is left to the next pass.
+-- Let the caller decide. The reply then contains payloads, so anything beyond a megabyte is left for the next pass.
 local function ask(id, attempts, own, backoff, payload)
   left = left + 1
   payload = payload or ''
@@ -127,7 +128,7 @@ local function ask(id, attempts, own, backoff, payload)
   end
 end
 
--- The lease ended and the job is not finished: back it goes, or it has failed, or it was asked to stop.
+-- The lease ended and the job is not finished: it goes back, or fails, or is cancelled if it was asked to stop.
 local function take_back(id, key, job)
   local crashes, attempts = whole(job[5]) + 1, math.max(whole(job[3]), whole(job[5]) + 1)
   local own = job[4] and whole(job[4]) > 0 and whole(job[4])
@@ -197,7 +198,7 @@ local function decide(id)
     put_back(id, job)
     gone[#gone + 1] = id
   elseif job[13] and (job[8] or '') ~= job[13] then
-    -- A foreign worker has claimed it again since it was adopted.
+    -- Another program's worker has claimed it again since it was adopted.
     redis.call('HSET', key, 'adopted_token', job[8] or '')
     redis.call('ZADD', leases, now + visibility_ms, id)
   else
@@ -205,7 +206,7 @@ local function decide(id)
   end
 end
 
--- A claim without a lease is a guide worker's, or one whose lease was damaged: it gets one, from now.
+-- A claim without a lease is from a worker written after the Redis guide, or its lease was damaged: give it one.
 local function adopt(id, seen)
   if seen[id] then
     redis.call('LREM', processing, -1, id)
@@ -229,8 +230,9 @@ local function adopt(id, seen)
   end
 end
 
--- Given before the clock went back, a lease would last until the clock is there again. Whoever noticed that may be dead
--- by now; a claim, or renewal, of a time to come shows it as well, and leaves alone what a longer visibility_ms gave.
+-- A lease from before the clock went back would last until the clock catches up. The process that noticed the jump may be
+-- dead. A claim or renewal in the future shows the jump too, and spares leases that are long because of a longer
+-- visibility_ms.
 local furthest = {'+inf', '(' .. digits(now + visibility_ms), 'BYSCORE', 'REV', 'LIMIT', 0, shorten and 1000 or FURTHEST}
 for _, id in ipairs(redis.call('ZRANGE', leases, unpack(furthest))) do
   if shorten or whole(redis.pcall('HGET', jobs .. id, 'claimed_at_ms')) > now then
@@ -251,12 +253,12 @@ if offset >= 0 then
   offset = #page < PAGE and -1 or offset + PAGE
 end
 
--- `settle.lua` goes by this note, which lasts a minute, so that a job that ends costs no look at the memory.
+-- `settle.lua` relies on this note, which is valid for a minute, so that it need not ask for INFO itself.
 local function note_memory()
   if redis.call('LLEN', completed) <= KEPT_IN_HIGH_MEMORY then return end
   local section = 'memory'
   local info = redis.pcall('INFO', section)
-  if type(info) ~= 'string' then return end  -- not everywhere may it be asked
+  if type(info) ~= 'string' then return end  -- INFO may be forbidden
   local function number(name) return tonumber(string.match(info, '\n' .. name .. ':(%d+)')) or 0 end
   local most = number('maxmemory')
   if most > 0 and number('used_memory') - number('mem_not_counted_for_evict') > HIGH_MEMORY * most then
@@ -264,7 +266,7 @@ local function note_memory()
   end
 end
 
--- How long the oldest completed record that is kept has been there.
+-- The age of the oldest completed record.
 local function kept_ms()
   local oldest = redis.call('LINDEX', completed, -1)
   return oldest and math.max(0, now - whole(redis.pcall('HGET', jobs .. oldest, 'completed_at_ms'))) or 0

@@ -1,4 +1,4 @@
-"""Take back jobs whose lease has ended."""
+"""Reclaim jobs whose lease has ended."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _MOST_PAGES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What one pass of the reclaimer did.
+    """The result of one pass of the reclaimer.
 
     Attributes:
         now_ms: Redis's clock.
-        taken_back: ids of jobs whose lease had ended.
-        failed: those of them that have failed for good, as no attempt is left.
-        has_more: more leases have ended, or a history has more to trim.
+        taken_back: ids of the reclaimed jobs.
+        failed: those of them that failed for good because no attempt was left.
+        has_more: whether more leases have ended, or a history has more to trim.
         next_offset: page of `processing` to look at next, or -1.
-        trimmed: completed records that were trimmed before they expired, since the queue began.
-        kept_ms: how long the oldest completed record that is left has been completed; 0 if none was ever trimmed.
-        is_memory_high: Redis was nearly full in the last minute, so that fewer completed records are kept.
+        trimmed: completed records trimmed before they expired, since the queue began.
+        kept_ms: the age of the oldest completed record; 0 if none was ever trimmed.
+        is_memory_high: whether Redis was nearly full in the last minute, so that fewer completed records are kept.
     """
 
     now_ms: int
@@ -53,18 +53,18 @@ def sweep(
     looked_at_ms: int | None = None,
     tasks: Mapping[str, TaskOptions] = NO_TASKS,
 ) -> RoundTrips[Sweep]:
-    """One bounded pass: take back jobs whose lease has expired, adopt those without a lease, trim the histories.
+    """One bounded pass: reclaim jobs whose lease has ended, adopt those without a lease, trim the histories.
 
-    The script names the jobs that come back with a wait, or may have their task's options. These are decided here and
-    sent in a second round trip.
+    The script returns the jobs that need a wait or their task's options. These are decided here and sent in a second
+    round trip.
 
     Args:
         queue: where to sweep.
         offset: page of `processing` to look at for jobs without a lease, or -1.
-        shorten: Redis's clock went back: no lease may last longer than from now.
+        shorten: Redis's clock went back: let no lease end later than one that starts now.
         looked_at_ms: the last Redis time that the caller saw. Leases that end later are left for the next sweep, which
             can detect a clock jump in between.
-        tasks: what the caller knows of tasks.
+        tasks: task options known to the caller.
     """
     looked_at = "" if looked_at_ms is None else looked_at_ms
     caller = {"looked_at": looked_at, "knows_tasks": int(any(known != NO_OPTIONS for known in tasks.values()))}
@@ -87,7 +87,7 @@ def sweep(
 
 
 class _Undecided(NamedTuple):
-    """A job whose lease has ended and that the script does not judge by itself; `max_attempts` is its own, or None."""
+    """A job with an ended lease that the script can't decide about; `max_attempts` is the job's own, or None."""
 
     job_id: str
     attempts: int
@@ -99,16 +99,16 @@ class _Undecided(NamedTuple):
 def _decide(
     queue: Settings, undecided: Sequence[_Undecided], tasks: Mapping[str, TaskOptions]
 ) -> RoundTrips[list[Argument]]:
-    """How many attempts these jobs have, and how long they wait, as the script takes it.
+    """The max_attempts and waits of these jobs, in the script's form.
 
-    A job's own options come first, then what is written down of its task, what the caller knows of it, and the queue's.
+    A job's own options come first, then its task's stored options, those known to the caller, and the queue's.
     """
     names = {job.job_id: task_name(job.payload) for job in undecided}
     written: Any = {}
     if asked := sorted(set(names.values()) - {""}):
         (written,) = yield [read_task_options(queue, asked)]
         if isinstance(written, SchedqError):
-            written = {}  # a key of another type must keep nobody's job from coming back
+            written = {}  # a key of the wrong type must not keep jobs from being reclaimed
     decided: list[Argument] = []
     for job in undecided:
         name = names[job.job_id]
@@ -136,7 +136,7 @@ def _read_sweep(reply: list[Any]) -> tuple[Sweep, list[_Undecided]]:
 
 
 def take_back(queue: Settings, tasks: Mapping[str, TaskOptions] = NO_TASKS) -> RoundTrips[list[str]]:
-    """One bounded pass for a queue without a reclaimer: a sweep, and pages of `processing` if claims have no lease."""
+    """One bounded pass for a queue without a reclaimer: a sweep, and pages of `processing` if leases are missing."""
     taken_back: list[str] = []
     offset = -1
     for _ in range(_MOST_PAGES):

@@ -1,11 +1,11 @@
 --[[
-Give a worker back what an unanswered claim gave it: one page of `processing`, newest first.
+Return the jobs of a claim whose reply was lost: one page of `processing`, newest first.
 
 KEYS  processing (list)
 ARGV  jobs
-      request: of the claim
+      request: the claim's id
       offset (number), length (number)
-Returns  {offset to go on from, or -1 when there is no more to find, started_at_ms, job, ...}, a job as `_claimed` says
+Returns  {offset of the next page, or -1 at the end, started_at_ms, job, ...}, a job as in shared/claimed.lua
 ]]
 --@include checks
 --@include numbers

@@ -1,12 +1,12 @@
 --[[
 Renew the leases of jobs that the caller still holds.
 
-`claimed_at_ms` moves along, because a reclaimer written from the guide relies on it; `started_at_ms` keeps the start.
+`claimed_at_ms` is updated too, because a reclaimer written after the Redis guide relies on it; `started_at_ms` stays.
 
 KEYS  leases (zset)
 ARGV  jobs, clock, visibility_ms (number)
       held...: per job: id, token
-Returns  per job: OK | STOP (held, and asked to stop) | LOST (nothing is written)
+Returns  per job: OK | STOP (renewed, but asked to stop) | LOST (nothing is written)
 ]]
 --@include clock
 --@include checks

@@ -1,15 +1,15 @@
 --[[
-Move failed and cancelled jobs back to `pending`, attempts from 0.
+Move failed and cancelled jobs back to `pending`, with their attempts at 0.
 
-The number of jobs taken per call sinks with the length of the two lists, which are searched for each that is not among
-the oldest.
+The longer the two lists, the fewer jobs a call takes, because it searches them for each job that is not among the
+oldest.
 
 KEYS  pending (list), failed (list), cancelled (list), stats (hash), wake (zset), paused (string), log (stream),
       leases (zset)
 ARGV  jobs, clock, events, log_size
-      request: fresh; a request that is sent again is recognised by it
+      request: a new id, by which a repeated request is recognised
       ids...
-Returns  per job: yes | no (it is neither failed nor cancelled); fewer words than ids means "send the rest again"
+Returns  per job: yes | no (neither failed nor cancelled); fewer words than ids means "send the rest again"
 ]]
 --@include clock
 --@include checks
@@ -32,7 +32,7 @@ end
 local words, ids = {}, {}
 allow_when_full(leases)
 
--- From which end of a long list to search: both lists are in the order in which jobs came to them, the newest left.
+-- The end from which to search a long list: both lists are in the order in which jobs were added, newest at the left.
 local function nearer_end(id, list, job)
   local length = redis.call('LLEN', list)
   if is_oldest[id] or length < LONG then return -1 end
@@ -46,10 +46,10 @@ local function revive(id, job)
   local key = jobs .. id
   spent = spent + (is_oldest[id] and OLDEST or searched) + 200
   mark_in_transit(id)
-  -- Another program may have trimmed the entry, not the job.
+  -- Another program may have trimmed the entry but not the record.
   local here, there = failed, cancelled
   if job[1] == 'cancelled' then here, there = cancelled, failed end
-  -- A damaged status may name the wrong one of the two.
+  -- A damaged status may name the wrong list.
   if redis.call('LREM', here, nearer_end(id, here, job), id) == 0 then redis.call('LREM', there, -1, id) end
   redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes')
   redis.call('HDEL', key, 'crashes', 'released', 'stop', 'claim_token', 'settled_token', 'settled_move', 'adopted_token',

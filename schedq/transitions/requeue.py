@@ -15,28 +15,28 @@ _PAGE: Final = 250
 
 
 def requeue(queue: Settings, job_id: str) -> RoundTrips[bool]:
-    """Move a failed or cancelled job back to `pending`; returns whether it was one."""
+    """Move a failed or cancelled job back to `pending`; returns whether it was failed or cancelled."""
     (is_requeued,) = yield from requeue_these(queue, [checked_id(job_id)])
     return is_requeued
 
 
 def requeue_these(queue: Settings, job_ids: Sequence[str]) -> RoundTrips[list[bool]]:
-    """Move failed and cancelled jobs back to `pending`; returns for each whether it was one."""
+    """Move failed and cancelled jobs back to `pending`; returns for each whether it was failed or cancelled."""
     request = new_request()
     left = list(job_ids)
     requeued: list[bool] = []
     while left:
-        (answer,) = yield [Operation("requeue", *_REQUEUE(queue, request=request, ids=left[:_PAGE]), list)]
-        words = unwrap(answer)
+        (reply,) = yield [Operation("requeue", *_REQUEUE(queue, request=request, ids=left[:_PAGE]), list)]
+        words = unwrap(reply)
         requeued += [word == "yes" for word in words]
         left = left[len(words) :]
     return requeued
 
 
 def requeue_failed(queue: Settings, limit: int) -> RoundTrips[int]:
-    """Requeue the `limit` oldest failed jobs; returns how many were."""
-    (answer,) = yield [
+    """Requeue the `limit` oldest failed jobs; returns how many were requeued."""
+    (reply,) = yield [
         Operation("requeue_failed", None, (), ("LRANGE", queue.keys.failed, -limit, -1), lambda reply: reply[::-1])
     ]
-    requeued = yield from requeue_these(queue, unwrap(answer))
+    requeued = yield from requeue_these(queue, unwrap(reply))
     return sum(requeued)

@@ -1,9 +1,9 @@
 --[[
-Give a delayed job another due instant; one that is past runs now, next in line.
+Change when a delayed job is due. If the new instant has passed, the job runs now, next in line.
 
 KEYS  pending (list), delayed (zset), stats (hash), wake (zset), paused (string), promoter (string), log (stream)
 ARGV  jobs, clock, events, log_size, due_channel
-      request: fresh; a request that is sent again is recognised by it
+      request: a new id, by which a repeated request is recognised
       id: the job
       mode: 'in' | 'at'
       ms (number): from now, or since the epoch
@@ -32,7 +32,7 @@ if not redis.call('ZSCORE', delayed, id) then return 'no' end
 local due = math.min(mode == 'in' and now + ms or ms, LAST_INSTANT)
 allow_when_full(delayed)
 if due <= now then
-  -- Added before it is removed, so that an error in between leaves it somewhere.
+  -- Added before it is removed, so that an error in between can't lose the job.
   redis.call('RPUSH', pending, id)
   redis.call('HSET', key, 'run_at_ms', due, 'request', request .. ' yes', 'status', 'pending', 'promoted_at_ms',
     stamp)

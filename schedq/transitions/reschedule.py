@@ -1,4 +1,4 @@
-"""Move a waiting job to another instant."""
+"""Change when a delayed job is due."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _RESCHEDULE: Final = Binding("reschedule", "request", "id", "mode", "ms")
 
 
 def one_time(delay: object, run_at: object) -> tuple[str, int]:
-    """When, as `when` has it, but one of the two must be given.
+    """Like `enqueue.when`, but one of the two must be given.
 
     Raises:
-        UsageError: neither or both were given, or one makes no sense.
+        UsageError: neither or both are given, or one is invalid.
     """
     if delay is None and run_at is None:
         raise UsageError("give delay or run_at; to run the job now, use run_now")
@@ -26,7 +26,7 @@ def one_time(delay: object, run_at: object) -> tuple[str, int]:
 
 
 def reschedule(queue: Settings, job_id: str, mode: str, ms: int) -> Operation[bool]:
-    """Give a delayed job another due instant: `mode` and `ms` as `enqueue.when` has them."""
+    """Change when a delayed job is due: `mode` and `ms` as `enqueue.when` returns them."""
     return Operation(
         "reschedule",
         *_RESCHEDULE(queue, request=new_request(), id=checked_id(job_id), mode=mode, ms=ms),

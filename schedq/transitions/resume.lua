@@ -1,5 +1,5 @@
 --[[
-Allow claims again, and let a worker look.
+Allow claims again, and wake a worker.
 
 KEYS  paused (string), pending (list), wake (zset), log (stream)
 ARGV  clock, events, log_size
@@ -14,7 +14,7 @@ local bad = wrong_type('list', pending)
 if bad then return bad end
 
 local was = redis.call('DEL', paused)
--- Not only when `pending` holds jobs: some may have become due meanwhile.
+-- Even if `pending` is empty: jobs may have become due during the pause.
 if was == 1 or redis.call('LLEN', pending) > 0 then set_wake() end
 if was == 1 then write_log('resume', '', 0) end
 return was

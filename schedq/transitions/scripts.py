@@ -1,26 +1,26 @@
-"""The scripts: what their files say, how Redis gets them, and how Python names what it sends them.
+"""The Lua scripts: how their files are read, how Redis gets them, and how Python passes keys and arguments by name.
 
-A script stands beside the Python that sends it. Its header is its contract: what it does, its keys and arguments by
-name, what it returns.
+A script is next to the Python module that sends it. Its header is its contract: what it does, its keys and arguments
+by name, what it returns.
 
     --[[
     Delete the oldest entries of a list.
 
     KEYS  log (list), stats (hash)
     ARGV  jobs, clock
-          limit (number): most entries to delete
+          limit (number): the most entries to delete
           ids...: entries to keep
     Returns  how many were deleted
     ]]
 
 Redis receives keys and arguments in this order. The word in parentheses is the type of a key, or how an argument is
-read: `number` is tonumber, so '' is nil; `flag` is whether it is 1; every other argument is text. Only the last one may
-repeat; Lua then knows the index of its first value: `ids...` gives `ids_start`. The loader writes the Lua that gives
-each name its value. A `Binding` names what a request gives; all other names are the queue's.
+read: `number` uses tonumber, so '' is nil; `flag` compares it to 1; every other argument is text. Only the last
+argument may repeat; Lua then gets the index of its first value: `ids...` becomes `ids_start`. The loader generates the
+Lua that assigns each name its value. A `Binding` lists the names that a request passes; all others come from the queue.
 
-A script may say `--@include name` on a line of its own: the fragment `transitions/shared/name.lua` stands there
-instead. Fragments include nothing themselves. Redis knows a script by the SHA-1 of its text, so two releases can share
-one Redis; EVALSHA is sent, and EVAL only to a server that replies NOSCRIPT.
+A line `--@include name` in a script is replaced by the fragment `transitions/shared/name.lua`. Fragments include
+nothing themselves. Redis identifies a script by the SHA-1 of its text, so two releases can share one Redis. EVALSHA is
+sent first, and EVAL only after the reply NOSCRIPT.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _PACKAGE: Final = files("schedq")
 
 
 class Script(NamedTuple):
-    """One move as Redis gets it.
+    """A script as Redis gets it.
 
     Attributes:
         name: the verb.
-        source: the text, includes filled in, comments left out.
-        sha: SHA-1 of the text, hex, by which Redis knows it.
+        source: the text, with includes filled in and comments removed.
+        sha: the SHA-1 of the text in hex, by which Redis identifies it.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Script(NamedTuple):
 
 
 class Name(NamedTuple):
-    """A key or an argument of a script, as the header has it; `type` is None for an argument that is text."""
+    """A key or an argument of a script, as in its header; `type` is None for an argument that is text."""
 
     name: str
     type: str | None
@@ -70,23 +70,23 @@ class Name(NamedTuple):
 
     @property
     def local(self) -> str:
-        """What it is called in Lua."""
+        """Its name in Lua."""
         return f"{self.name}_start" if self.repeats else self.name
 
 
 class Header(NamedTuple):
-    """What a script is given, in this order."""
+    """The keys and arguments of a script, in order."""
 
     keys: tuple[Name, ...]
     args: tuple[Name, ...]
 
     @property
     def names(self) -> frozenset[str]:
-        """All names, as Python gives them."""
+        """All names, as Python passes them."""
         return frozenset(each.name for each in (*self.keys, *self.args))
 
     def to_lua(self) -> str:
-        """The lines that give all names their values."""
+        """The Lua lines that assign all names their values."""
         keys = [f"KEYS[{n}]" for n in range(1, len(self.keys) + 1)]
         args = [str(n) if each.repeats else _READ_AS[each.type].format(n) for n, each in enumerate(self.args, 1)]
         return "".join(
@@ -98,10 +98,10 @@ class Header(NamedTuple):
 
 @cache
 def load(name: str) -> Script:
-    """The script `name`.lua.
+    """Load the script `name`.lua.
 
     Raises:
-        ValueError: it has no header, or one that can't be bound, or that names what its text does not have.
+        ValueError: it has no header, or the header is invalid or names something that the script does not use.
     """
     given = header(name)
     values = given.to_lua()
@@ -114,10 +114,10 @@ def load(name: str) -> Script:
 
 @cache
 def header(name: str) -> Header:
-    """The contract of the script `name`.lua.
+    """The header of the script `name`.lua.
 
     Raises:
-        ValueError: it has none, or one that can't be bound.
+        ValueError: it has none, or the header is invalid.
     """
     form = _HEADER.match(text(name))
     if form is None:
@@ -138,7 +138,7 @@ def _names(script: str, block: str) -> tuple[Name, ...]:
         for part in line.partition(":")[0].rstrip(",").split(", "):
             match = _NAME.fullmatch(part)
             if match is None:
-                raise ValueError(f"{script}.lua: {part!r} is no name with a type")
+                raise ValueError(f"{script}.lua: {part!r} is not a name with a type")
             found.append(Name(match[1], match[3], match[2] is not None))
     return tuple(found)
 
@@ -150,7 +150,7 @@ def _check_unique(where: str, names: Sequence[str]) -> None:
 
 
 def script(name: str, source: str) -> Script:
-    """A script of this text; includes are filled in, comments and indentation left out."""
+    """Make a script from its text; fills in includes, removes comments and indentation."""
     shipped = "\n".join(_code(source))
     return Script(name, shipped, hashlib.sha1(shipped.encode(), usedforsecurity=False).hexdigest())
 
@@ -164,7 +164,7 @@ def _code(source: str) -> Iterator[str]:
 
 
 def text(name: str) -> str:
-    """The file of a script, or of the fragment `shared/name`, as it is, comments and all."""
+    """The unchanged text of a script, or of the fragment `shared/name`, with its comments."""
     for folder in ("transitions", "schedules", "inspect"):
         path = _PACKAGE.joinpath(folder, f"{name}.lua")
         if path.is_file():
@@ -192,10 +192,10 @@ COMMON: Final[Mapping[str, Callable[[Settings], Argument]]] = {
     "failed_history": lambda queue: queue.failed_history,
     "silence_ms": lambda _: 3000 * settings.HEARTBEAT_S,
 }
-"""Arguments that follow from the queue, so that no caller gives them.
+"""Arguments that follow from the queue, so callers do not pass them.
 
 Keys of jobs begin with `jobs`, those of schedules with `definitions`. `events` and `due_channel` are channels. `clock`
-is the time, or '' for Redis's own. A worker that was silent for `silence_ms` does not count. The rest are settings.
+is the time, or '' for Redis's own. A worker silent for `silence_ms` counts as dead. The rest are settings.
 """
 _QUEUE_KEYS: Final = frozenset(name for name, found in vars(QueueKeys).items() if isinstance(found, Key))
 
@@ -205,10 +205,10 @@ def _record_ttl_ms(queue: Settings) -> int:
 
 
 class Binding:
-    """A script, with the names of the keys and arguments that its caller gives.
+    """A script, with the names of the keys and arguments that its caller passes.
 
-    All other names of its header are the queue's: keys of `QueueKeys`, and `COMMON` arguments. These are read once per
-    queue, and the order of all is found once, so that a request costs one look-up per name.
+    All other names of its header come from the queue: keys of `QueueKeys` and `COMMON` arguments. These are read once
+    per queue, and the order is determined once, so that a request costs one look-up per name.
     """
 
     def __init__(self, script: str, *given: str) -> None:
@@ -221,8 +221,8 @@ class Binding:
         """The script, its keys and its arguments for one request.
 
         Raises:
-            TypeError: other names were given than the binding says.
-            ValueError: a name of the binding is missing in the header, or the other way round, or comes twice.
+            TypeError: the given names are not those of the binding.
+            ValueError: binding and header do not match, or a name occurs twice.
         """
         common, count, keys, pick_keys, pick_args, repeating = queue.bound.get(self.script) or self._bind(queue)
         values = {**common, **given}
@@ -236,7 +236,7 @@ class Binding:
         return load(self.script), pick_keys(values) if keys is None else keys, args
 
     def _bind(self, queue: Settings) -> tuple[Any, ...]:
-        """What is the same in all requests of this queue; its keys are None if the caller gives some of them."""
+        """What all requests of this queue have in common; the keys are None if the caller passes some of them."""
         where, ours, given = f"the binding of {self.script}.lua", header(self.script), frozenset(self.given)
         _check_unique(where, self.given)
         keys = {each.name: getattr(queue.keys, each.name) for each in ours.keys if each.name in _QUEUE_KEYS - given}
@@ -258,5 +258,5 @@ class Binding:
 
 
 def _picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """What takes the values of these names, in this order."""
+    """A function that picks the values of these names, in this order."""
     return itemgetter(*names) if len(names) > 1 else lambda values: tuple(values[name] for name in names)

@@ -1,18 +1,18 @@
 --[[
-End attempts: complete, retry, fail, snooze or release, each only for the worker that holds the job.
+End attempts (complete, retry, fail, snooze or release), each only for the worker that holds the job.
 
-For another token than the job's, or a job that is not in `processing`, nothing is written. A job that was asked to stop
-ends in `cancelled`, unless it completed. A snooze with a text is that of a worker that lacks the job's task: the job
-keeps since when that is so, until a worker that has the task ends an attempt. The number of jobs taken per call sinks
-with the length of `processing`, which is searched for each.
+Nothing is written if the token is not the job's, or the job is not in `processing`. A job that was asked to stop ends in
+`cancelled`, unless it completed. A snooze with a text comes from a worker that lacks the job's task; the record keeps
+the time of the first such snooze until a worker that has the task ends an attempt. The longer `processing`, the fewer
+jobs a call takes, because it searches the list for each.
 
 KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
       cancelled (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream)
 ARGV  jobs, clock, events, log_size, due_channel, completed_ttl_ms, completed_cap (number), failed_history (number),
       min_keep_ms (number)
       endings...: per job: complete | retry | fail | snooze | release, id, token, delay in ms, text (result, error or
-        why it can't be run), note (what was wrong with the result, or the text in brief), traceback or ''
-Returns  per job: OK | DUPLICATE (this token has ended this job by this move) | LOST | AGAIN (send it again)
+        why it can't be run), note (what was wrong with the result, or the text in short), traceback or ''
+Returns  per job: OK | DUPLICATE (this token has already ended the job by this move) | LOST | AGAIN (send it again)
 ]]
 local MOST_RELEASES = 5
 local LAST_INSTANT = 253402300799999
@@ -33,9 +33,9 @@ local bad = wrong_type('list', processing, pending, completed, failed, cancelled
 if bad then return bad end
 
 local earliest = LAST_INSTANT + 1
-local ended = {}  -- place -> ids
+local ended = {}  -- list or zset -> ids
 local counts = {}
-local job  -- fields of the job at hand, as read below
+local job  -- fields of the current job, as read below
 
 local function arrive(place, id, outcome)
   ended[place] = ended[place] or {}
@@ -43,8 +43,8 @@ local function arrive(place, id, outcome)
   counts[outcome] = (counts[outcome] or 0) + 1
 end
 
--- Of a job that completed at once the record itself says what its line of history would; and a value as long as that
--- would make Redis keep the hash in the form that costs three times the memory.
+-- For a job that completed at its first attempt, the record already says what the line of history would. And a value as
+-- long as that line would make Redis store the hash in a form that takes three times the memory.
 local function write(key, move, token, outcome, note, ...)
   local fields = {'settled_token', token, 'settled_move', move, ...}
   if job[7] or move ~= 'complete' then
@@ -55,7 +55,7 @@ local function write(key, move, token, outcome, note, ...)
   redis.call('HDEL', key, 'claim_token', 'stop', 'unknown_since_ms')
 end
 
--- No attempt was made, so none is written down: the last ones that were stay in the history.
+-- No attempt was made, so none is added to the history.
 local function put_back_unknown(key, token, due, attempts)
   local since = redis.call('HGET', key, 'unknown_since_ms') or stamp
   redis.call('HSET', key, 'settled_token', token, 'settled_move', 'snooze', 'status', 'delayed', 'run_at_ms', due,
@@ -69,7 +69,7 @@ local function finish(id, key, place, attempts, note)
   write_log(place, id, attempts)
 end
 
-local head  -- of `delayed`, before this
+local head  -- of `delayed`, before this script changes it
 local function delay_until(due, id)
   head = head or tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
   redis.call('ZADD', delayed, due, id)
@@ -148,7 +148,7 @@ if ended.completed then redis.call('LPUSH', completed, unpack(ended.completed)) 
 if ended.failed then redis.call('LPUSH', failed, unpack(ended.failed)) end
 if ended.cancelled then redis.call('LPUSH', cancelled, unpack(ended.cancelled)) end
 push_returned()
--- Last, since a job with a lease that is in no place is put back: by the reclaimer, if an error ended this before.
+-- Leases are removed last: if an error ends the script earlier, the reclaimer finds the job by its lease and puts it back.
 redis.call('ZREM', leases, unpack(gone))
 local budget = 2 * #gone + 10
 if ended.completed then trim_completed(completed_cap, min_keep_ms, budget) end

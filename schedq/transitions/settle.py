@@ -12,11 +12,11 @@ from schedq.transitions import Argument, Binding, Operation, chunked
 
 _SETTLE: Final = Binding("settle", "endings")
 MOST_SETTLED: Final = 200
-"""Attempts that end in one script, which keeps all other clients waiting, for about 15 µs each."""
+"""The most attempts that end in one script, which blocks all other clients for about 15 µs each."""
 
 
 def refusal(job: ClaimedJob) -> Settlement:
-    """How a job ends whose payload can't be read: it is never run, and never dropped."""
+    """The end of a job whose payload can't be read: it fails without running, and is kept."""
     return Settlement("fail", job.id, job.claim_token, text=f"unreadable payload: {job.problem}", note=job.problem)
 
 
@@ -29,5 +29,5 @@ def settle(queue: Settings, items: Sequence[Settlement]) -> Operation[list[str]]
 
 
 def chunks(items: Sequence[Settlement]) -> list[list[Settlement]]:
-    """`items` in order, in chunks that one script may take."""
+    """Split `items` into chunks for one script each."""
     return chunked(items, lambda item: size_of(item.text) + size_of(item.traceback) + 1024, MOST_SETTLED)

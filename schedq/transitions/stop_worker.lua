@@ -1,10 +1,10 @@
 --[[
-Ask a worker to shut down gracefully; it is told in reply to its next heartbeat.
+Ask a worker to shut down gracefully; the reply to its next heartbeat tells it.
 
 KEYS  workers (zset), this_worker (hash), log (stream)
 ARGV  clock, log_size
-      id: of the worker
-Returns  1 if it lives and has been asked, now or before; else 0
+      id: the worker's id
+Returns  1 if it is alive and has been asked, now or before; else 0
 ]]
 --@include clock
 --@include checks

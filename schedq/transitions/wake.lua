@@ -1,5 +1,5 @@
 --[[
-Put the wake marker back, for a client that took it and makes no claim.
+Set the wake marker again, for a client that took it and does not claim.
 
 KEYS  pending (list), wake (zset), paused (string), leases (zset)
 ARGV  none

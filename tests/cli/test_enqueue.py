@@ -162,7 +162,7 @@ def test_an_id_that_must_be_new_is_refused_and_a_finished_one_may_be_used_again(
     again = run("enqueue", "mail", "2", "--id", "nightly", "--reuse-id")
 
     assert (taken.code, busy.code) == (1, 1)
-    assert "job nightly of queue mail exists already (pending)" in taken.err
+    assert "job nightly of queue mail already exists (pending)" in taken.err
     assert "job nightly of queue mail is pending" in busy.err
     assert again.lines == ["nightly"]
     assert state().places() == {"pending": ["nightly"]}

@@ -83,4 +83,4 @@ def test_a_time_that_makes_no_sense_is_refused(run: Run, queue: Queue, within: s
     said = run("forecast", within)
 
     assert said.code in (1, 2)
-    assert "within must be" in said.complaint or "is no duration" in said.complaint
+    assert "within must be" in said.complaint or "is not a duration" in said.complaint

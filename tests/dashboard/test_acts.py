@@ -121,7 +121,7 @@ def test_a_time_that_is_none_is_refused_in_words(visitor: Visitor, queue: Queue)
 
     answer = visitor.post("/queues/mail/act", {"do": f"reschedule job {job_id}", "delay": "soon"})
 
-    assert (answer.status_code, "is no duration" in answer.text) == (400, True)
+    assert (answer.status_code, "is not a duration" in answer.text) == (400, True)
 
 
 def test_a_job_is_deleted_and_one_that_moved_on_is_not(visitor: Visitor, queue: Any):

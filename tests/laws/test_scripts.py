@@ -129,7 +129,7 @@ def test_a_script_is_given_its_names_by_the_loader(stored):
         ("is_new (flag)", "jobs", "mine.lua names jobs twice"),
         ("limit (number)", "limit...", "mine.lua: only the last argument may repeat"),
         ("(flag)", "(bool)", "mine.lua: an argument is text, number or flag; is_new is 'bool'"),
-        ("stats (hash)", "3 stats (hash)", "mine.lua: '3 stats (hash)' is no name with a type"),
+        ("stats (hash)", "3 stats (hash)", "mine.lua: '3 stats (hash)' is not a name with a type"),
         ("KEYS  ", "KEYS: ", "mine.lua has no header of the form: what it does, KEYS, ARGV, Returns"),
     ],
 )

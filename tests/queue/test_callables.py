@@ -58,7 +58,7 @@ def add(one: int, other: int) -> int:
 
 
 REFUSED = {
-    "a generator": (rows, r"rows is a generator: to call it runs none of its code"),
+    "a generator": (rows, r"rows is a generator: calling it runs none of its code"),
     "an async generator": (pages, "pages is a generator"),
     "a partial of a generator": (functools.partial(rows), "rows is a generator"),
     "an object that is a generator": (Rows(), "is a generator"),

@@ -375,7 +375,7 @@ def test_values_of_parameters_without_annotation_arrive_as_plain_json(queue: Han
     assert seen == [(dt.date(2026, 3, 1), "2026-03-01", "no number")]
 
 
-WAY_OUT = "name the type in the task's annotations, or use one that JSON has"
+WAY_OUT = "name the type in the task's annotations, or use a JSON type"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_an_id_that_must_be_new_is_refused_in_whatever_state_its_job_is(queue: H
     before = queue.dump()
 
     for payload in ("old", "new"):
-        with pytest.raises(Conflict, match=rf"job a of queue .* exists already \({state}\)"):
+        with pytest.raises(Conflict, match=rf"job a of queue .* already exists \({state}\)"):
             queue.enqueue(payload, job_id="a", must_create=True)
 
     assert queue.dump() == before
@@ -104,7 +104,7 @@ def test_each_job_of_a_batch_has_its_own_answer(queue: Handle):
 
     with pytest.raises(Conflict, match="job b .* is pending"):
         queue.enqueue_many([NewJob(n, job_id=f"{job_id}") for n, job_id in enumerate("abc")], reuse_id=True)
-    with pytest.raises(Conflict, match="job a .* exists already"):
+    with pytest.raises(Conflict, match="job a .* already exists"):
         queue.enqueue_many(
             [
                 NewJob(1, job_id="d", must_create=True),
@@ -280,4 +280,4 @@ def test_who_is_to_ask_again_for_a_replica_is_told_to_leave_out_what_would_refus
 
     told = enqueue.enqueue(queue.settings, prepared).unconfirmed("a", "0 of 1 replicas confirmed it")
 
-    assert "enqueue again with job_id='a', without must_create and reuse_id, to wait anew" in str(told)
+    assert "enqueue again with job_id='a', without must_create and reuse_id, to wait again" in str(told)

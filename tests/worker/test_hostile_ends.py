@@ -128,7 +128,8 @@ def test_a_failure_is_logged_also_if_its_class_can_not_be_looked_at(
     job = fail.enqueue()
 
     assert queue.wait(job.id, 20)
-    until(lambda: f"job {job.id}: fail failed for good, attempt 1: exception: (its text can't be had)" in caplog.text)
+    failed = f"job {job.id}: fail failed for good, attempt 1: exception: (its text is not available)"
+    until(lambda: failed in caplog.text)
     assert "NamelessError (its traceback can't be shown)" in caplog.text
 
 

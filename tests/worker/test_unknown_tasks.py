@@ -32,7 +32,7 @@ def test_the_log_says_so_once_a_minute_for_each_task_with_the_tasks_of_the_worke
     assert "put back for up to 3600 s without spending attempts (is a deploy under way?)" in said
     assert said.endswith("this worker's tasks: archive, send")
     assert len(about(logs, "no task 'scan'")) == 1
-    assert len(about(logs, "no handler for payloads that are no task call")) == 1
+    assert len(about(logs, "no handler for payloads that are not task calls")) == 1
     assert {queue.fields(job_id)["attempts"] for job_id in ids} == {"0"}
 
 

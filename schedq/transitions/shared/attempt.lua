@@ -1,6 +1,6 @@
 local MOST_ATTEMPTS = 10
 
--- The job's history with one more ended attempt: a line of JSON each, the last 10.
+-- The job's history with one more ended attempt: one line of JSON per attempt, the last 10.
 local function with_attempt(history, attempt, worker, started, outcome, note)
   local line = '{"attempt":' .. digits(attempt) .. ',"worker":' .. cjson.encode(worker or '')
     .. ',"started_at_ms":' .. digits(started) .. ',"ended_at_ms":' .. stamp

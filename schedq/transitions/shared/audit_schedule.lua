@@ -1,4 +1,4 @@
--- What an operator, or the code of an application, did to a schedule: for audit, once per act.
+-- Write to the audit stream what an operator or an application did to a schedule.
 local function audit_schedule(act, id, note)
   if log_size ~= '0' then
     redis.pcall('XADD', log, 'MAXLEN', '~', log_size, '*', 'move', 'schedule ' .. act, 'id', id, 'attempts', 0,

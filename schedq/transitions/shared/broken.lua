@@ -1,6 +1,6 @@
 local MOST_BROKEN = 1000
 
--- Keep a note of an id that can't be run: nothing is dropped unseen.
+-- Keep a note of a job that can't be run, so that nothing is dropped silently.
 local function to_broken(id, reason)
   local note = '{"id":' .. cjson.encode(id) .. ',"reason":"' .. reason .. '","at_ms":' .. stamp .. '}'
   redis.call('LPUSH', broken, note)

@@ -1,7 +1,7 @@
 local MOST_SEARCHED = 10000
 
--- Whether somebody runs a job, as far as a search of `processing` is worth it: it has a lease, or its status and
--- `delayed` or the count of leases say otherwise.
+-- Whether a job is running. `processing` is searched only if the lease, the status, `delayed` and the number of leases
+-- do not decide it.
 local function is_running(id, status, lease)
   if lease > 0 then return true end
   local waits = status ~= 'processing' and (redis.call('ZSCORE', delayed, id)
@@ -9,7 +9,8 @@ local function is_running(id, status, lease)
   return not waits and redis.call('LPOS', processing, id)
 end
 
--- Whether a job waits and is taken out, and whether its entry stays in a `pending` that is too long to be searched.
+-- Take a waiting job out; returns whether it was waiting, and whether its entry stays because `pending` is too long to
+-- search.
 local function take_out(id, status, runs, was_marked)
   if redis.call('ZREM', delayed, id) == 1 then return true end
   if runs then return false end
@@ -17,15 +18,15 @@ local function take_out(id, status, runs, was_marked)
     local waits = status ~= 'delayed' and status ~= 'processing' and not redis.call('LPOS', processing, id)
     return waits, waits
   end
-  redis.call('HDEL', jobs .. id, 'entry_left')  -- of an earlier time, when `pending` was longer
+  redis.call('HDEL', jobs .. id, 'entry_left')  -- from earlier, when `pending` was longer
   return redis.call('LREM', pending, 0, id) > 0 or was_marked
 end
 
--- Cancel a job that waits, or ask a running one to stop: cancelled, asked or no. `job` is its status, payload, request,
--- attempts and waiter.
+-- Cancel a waiting job, or ask a running one to stop; returns cancelled, asked or no. `job` is its status, payload,
+-- request, attempts and waiter.
 local function cancel_job(id, job, request)
   local key = jobs .. id
-  -- An error ended this very move before: the job may be nowhere.
+  -- A lease of 0 means that an error ended this move before, so the job may have no entry.
   local lease = tonumber(redis.call('ZSCORE', leases, id) or -1)
   local runs = is_running(id, job[1], lease)
   if not runs then mark_in_transit(id) end

@@ -1,6 +1,6 @@
 local COUNT = {list = 'LLEN', zset = 'ZCARD', hash = 'HLEN'}
 
--- Lua does not roll back: a key of another type is found before the first write, not by it.
+-- Redis does not roll scripts back, so keys of the wrong type must be found before the first write.
 local function wrong_type(kind, ...)
   for _, key in ipairs({...}) do
     local count = redis.pcall(COUNT[kind], key)
@@ -11,6 +11,6 @@ local function wrong_type(kind, ...)
   end
 end
 
--- Redis asks about memory before a script's first write only, and lets removals pass, also of nothing:
--- so a full Redis still drains, renews and reclaims. Enqueue must not call this.
+-- Redis checks its memory only before a script's first write and always allows removals, even of nothing. So with this
+-- as the first write, a full Redis still drains, renews and reclaims. Enqueue must not call it.
 local function allow_when_full(zset) redis.call('ZREM', zset, '') end

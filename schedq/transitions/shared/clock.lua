@@ -1,5 +1,5 @@
--- The one reading of the time: Redis's own, unless the caller was given a clock. Sets `stamp`, ms as text (Redis is slow
--- to write numbers of Lua's), and `now`, the same as a number.
+-- Read the time once: Redis's own, unless the caller has a clock. Sets `stamp`, ms as text (Redis is slow to convert
+-- Lua numbers), and `now`, the same as a number.
 local function read_clock(given)
   if given ~= '' then return given end
   local time = redis.call('TIME')

@@ -1,12 +1,12 @@
 local KEPT_IN_HIGH_MEMORY, HIGH_FOR_MS = 1000, 60000
 
--- Whether a reclaimer has noted in the last minute that Redis is nearly full.
+-- Whether a reclaimer noted in the last minute that Redis is nearly full.
 local function is_memory_high()
   return math.abs(now - whole(redis.pcall('HGET', stats, 'memory_high_at_ms'))) < HIGH_FOR_MS
 end
 
--- Trim `completed` to `keep` records, to fewer while memory is high. Whoever set `keep` to 0 wants none; in all other
--- cases a record that goes is one that was to stay until it expired, and is counted. Returns how many entries went.
+-- Trim `completed` to `keep` records, or to fewer while memory is high. Records deleted before they expire are counted,
+-- unless `keep` is 0, which asks for no records at all. Returns how many entries were removed.
 local function trim_completed(keep, min_keep_ms, budget)
   local length, cap = redis.call('LLEN', completed), keep
   if keep > KEPT_IN_HIGH_MEMORY and length > KEPT_IN_HIGH_MEMORY and is_memory_high() then cap = KEPT_IN_HIGH_MEMORY end

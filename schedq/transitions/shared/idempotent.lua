@@ -1,4 +1,4 @@
--- An operator's request that is sent again gets the reply that the first sending got.
+-- The reply of an operator's request that was already carried out, for a repetition; else nil.
 local function earlier_reply(stored, request)
   if stored and string.sub(stored, 1, #request + 1) == request .. ' ' then return string.sub(stored, #request + 2) end
 end

@@ -1,6 +1,6 @@
 local FINISHED = {completed = true, failed = true, cancelled = true}
 
--- The named fields of a job, or nil and why it can't be run. `status` and `payload` come first in every list.
+-- The named fields of a job, or nil and the reason why it can't be run. `status` and `payload` must be the first two.
 local function read_job(id, ...)
   if #id > 64 or id == '' or string.find(id, '[^%w_-]') then return nil, 'its id breaks the rule for ids' end
   local fields = redis.pcall('HMGET', jobs .. id, ...)

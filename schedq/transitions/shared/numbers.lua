@@ -1,7 +1,7 @@
--- Lua's own conversion writes 15 digits as 2.5e+14.
+-- Lua's tostring would turn 15 digits into 2.5e+14.
 local function digits(number) return string.format('%.0f', number) end
 
--- A stored count, whoever wrote it: garbage, NaN, infinities and negatives read as 0.
+-- A stored count, whichever program wrote it: garbage, NaN, infinities and negative numbers read as 0.
 local function whole(text)
   local number = tonumber(text or '')
   if not number or number ~= number or number < 0 or number > 9007199254740991 then return 0 end

@@ -1,4 +1,4 @@
-local head  -- of `delayed`, once it was read
+local head  -- of `delayed`, once it has been read
 
 -- The earliest due instant, or ''.
 local function next_due()
@@ -6,16 +6,16 @@ local function next_due()
   return head
 end
 
--- Move what is due from `delayed` to `pending`, earliest first, at most `limit`; returns how many were due and how
--- many came to `pending`. Also the first step of every claim.
+-- Move at most `limit` due jobs from `delayed` to `pending`, earliest first; returns how many were due and how many were
+-- moved. Also the first step of every claim.
 local function promote_due(limit)
   local latest = now
   if (tonumber(next_due()) or math.huge) > latest then return 0, 0 end
   local ids = redis.call('ZRANGEBYSCORE', delayed, '-inf', latest, 'LIMIT', 0, limit)
   if #ids == 0 then return 0, 0 end
   local moved = {}
-  -- An error in here must leave no job nowhere: they are added first, and removed last. One that is in both places
-  -- meanwhile is due still, and its second entry in `pending` is a stray.
+  -- Jobs are added first and removed last, so that an error in between can't lose one. A job that is then in both places
+  -- is promoted again, and its second entry in `pending` is dropped.
   allow_when_full(delayed)
   for _, id in ipairs(ids) do
     local job, reason = read_job(id, 'status', 'payload')

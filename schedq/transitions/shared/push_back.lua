@@ -1,4 +1,4 @@
-local returned = {}  -- what goes back to `pending`: {id, started_at_ms, number in its claim}
+local returned = {}  -- jobs that go back to `pending`: {id, started_at_ms, number in its claim}
 
 local function give_back(id, started, token)
   returned[#returned + 1] = {id, started, tonumber(string.match(token or '', '%.(%d+)$') or '0')}

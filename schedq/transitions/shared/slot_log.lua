@@ -1,11 +1,11 @@
--- What became of a slot, or of several in a row: a line of JSON, the newest at the left, so many of them and a few.
+-- The outcome of a slot, or of several consecutive ones: a line of JSON. The newest is at the left; about `kept` stay.
 local now_text = digits(now)
 local function slot_line(slot, to, count, outcome, note)
   return '{"slot_ms":' .. slot .. ',"to_ms":' .. to .. ',"count":' .. count .. ',"outcome":"' .. outcome .. '",' .. note
     .. ',"at_ms":' .. now_text .. '}'
 end
 
--- Lines that an error kept from being followed by the next slot may be there already. History never stops a slot.
+-- If an error ended the script after writing the lines, they may be there already. A damaged log never stops a slot.
 local function write_slot_log(key, lines, kept, may_be_there)
   if may_be_there then
     local newest, begins = redis.pcall('LINDEX', key, 0), string.match(lines[#lines], '^{"slot_ms":%d+,"to_ms":%d+,')

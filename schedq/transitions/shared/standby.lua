@@ -1,12 +1,12 @@
--- Who stands by for the promoter's lease: the first looks when that lease may have ended, the second sees to it that
--- there is a first, and all others, the reserves, take turns, however many they are. Instants are in ms.
+-- Standbys for the promoter lease: the first looks when the lease may have ended, the second makes sure that there is a
+-- first, and all others, the reserves, take turns, however many there are. Instants are in ms.
 local FIRST_MS, SECOND_MS, TURN_MS = 1250, 2600, 10000
-local OVERDUE_MS = 450  -- a holder renews its lease with 500 left
+local OVERDUE_MS = 450  -- a holder renews its lease when 500 ms are left
 local SLACK_MS, KEPT_MS, DAY_MS = 1000, 60000, 86400000
 local FIELDS = {'first', 'first_until_ms', 'second', 'second_until_ms', 'turn_ms', 'turned_ms'}
 
--- The ids in the two places, false where nobody is, and when the last reserve will look. An instant further off than
--- any that is given is from before the clock went back, and so are turns that were given later than now.
+-- The ids in the two places, false if vacant, and when the last reserve will look. An instant further ahead than any that
+-- is ever set is from before the clock went back, and so are turns that were assigned in the future.
 local function read_standbys()
   local found = redis.pcall('HMGET', standbys, unpack(FIELDS))
   if found.err then return false, false, 0, false end

@@ -1,4 +1,4 @@
--- Totals never stand in the way of a move: damaged ones are left as they are.
+-- Totals never prevent a move: damaged ones are left as they are.
 local function add_to_total(field, by)
   if by > 0 then redis.pcall('HINCRBY', stats, field, by) end
 end

@@ -1,15 +1,15 @@
 local MOST_FINISHED = 100000
 
--- Forget the oldest of a history beyond `keep`, sparing what finished less than `min_keep_ms` ago, at most `budget`
--- of them. What finished far ahead of now did so before the clock went back, and spares nobody until then.
--- keep = -1: the caller does not know the application's caps, so it forgets nothing.
--- Returns how many entries went, and how many records with them.
+-- Delete the oldest jobs of a history beyond `keep`, at most `budget` of them, except those that finished less than
+-- `min_keep_ms` ago. A finish far in the future is from before the clock went back, and does not protect a job.
+-- keep = -1: the caller does not know the application's caps, so nothing is deleted.
+-- Returns how many entries were removed, and how many records.
 local function trim(list, status, stamp, keep, min_keep_ms, budget, length)
   if keep < 0 then return 0, 0 end
   length = length or redis.call('LLEN', list)
   local excess, gone, deleted, spared = length - keep, 0, 0, false
   while excess > gone and budget > gone and not spared do
-    -- The oldest alone at first: where there is much to spare, it is often spared.
+    -- Only the oldest at first, because it is often too recent, and then nothing more need be read.
     local page = math.min(excess - gone, budget - gone, gone == 0 and 1 or 100)
     local ids = redis.call('LRANGE', list, -gone - page, -gone - 1)
     for i = #ids, 1, -1 do
@@ -27,8 +27,8 @@ local function trim(list, status, stamp, keep, min_keep_ms, budget, length)
   return gone, deleted
 end
 
--- Completed records expire by themselves, those of other programs too; their entries at the old end go after them.
--- Returns how many entries went.
+-- Completed records, those of other programs too, expire; remove the entries at the old end whose records are gone.
+-- Returns how many entries were removed.
 local function forget_expired(list, keep)
   if keep < 0 or redis.call('LLEN', list) == 0 then return 0 end
   if redis.call('EXISTS', jobs .. redis.call('LINDEX', list, -1)) == 1 then return 0 end

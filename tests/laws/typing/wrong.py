@@ -21,7 +21,7 @@ send.enqueue("ada", "hi", "there")  # E: too many
 send.enqueue("ada", subjekt="hi")  # E: misspelt
 send.enqueue("ada", delay=5)  # E: options are given by options()
 send.options(60).enqueue("ada")  # E: by name only
-send.options(delay="soon")  # E: no duration
+send.options(delay="soon")  # E: not a duration
 send.options(dealy=60)  # E: misspelt
 fetch.enqueue(b"https://example.org")  # E: wrong type
 send(7)  # E: the plain function too
