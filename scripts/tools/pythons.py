@@ -4,7 +4,8 @@
 
 The quick part is everything without processes, browsers and topologies, as tests/conftest.py marks them, and without
 tests/tools, which is about scripts/. Each Python has an environment of its own,
-.venv-VERSION, made once. The exit code is 0 if all tests passed on all of them.
+.venv-VERSION, made once. Tests that fail get the second look of scripts/test. The exit code is 0 if all passed on all
+of them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 OLDEST = (3, 11)
 QUICK = ("-m", "not processes and not topologies and not browser", "--ignore=tests/tools")
+MOST_AGAIN = "10"
+"""Tests that failed and are run once more, alone: as in scripts/test."""
 _ASK = "import sys, platform; print(platform.python_implementation(), *sys.version_info[:3], sys.version_info[3])"
 
 
@@ -118,9 +121,13 @@ def run(python: Python, arguments: list[str]) -> int:
     prepared = prepare(python)
     if prepared:
         return prepared
-    command = [str(python.folder / "bin" / "python"), "-m", "pytest", "-q", "-n", "6", *QUICK]
-    shared = ["--dist", "loadfile", "--no-loadscope-reorder", "-o", f"cache_dir={python.folder / 'pytest'}"]
-    return subprocess.run([*command, *shared, *arguments], cwd=ROOT, check=False).returncode
+    program = [str(python.folder / "bin" / "python"), "-m"]
+    tests = ["-q", *QUICK, "-o", f"cache_dir={python.folder / 'pytest'}", *arguments]
+    command = [*program, "pytest", "-n", "6", "--dist", "loadfile", "--no-loadscope-reorder", *tests]
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    if code != 1:
+        return code
+    return subprocess.run([*program, "scripts.tools.second_look", MOST_AGAIN, *tests], cwd=ROOT, check=False).returncode
 
 
 def prepare(python: Python) -> int:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FAILED = ROOT / ".venv" / "pytest" / "v" / "cache" / "lastfailed"
-"""Written by pytest, see `cache_dir` in pyproject.toml."""
+CACHE = ROOT / ".venv" / "pytest"
+"""Where pytest writes down which tests failed, as pyproject.toml says; `-o cache_dir=FOLDER` names another folder."""
 KNOWN = ROOT / "tests" / "unsteady.toml"
 MOST_DAYS = 60
 
@@ -30,7 +30,7 @@ class Unsteady:
     """A test that is known to fail beside others now and then.
 
     Attributes:
-        id: as pytest prints it.
+        id: as pytest prints it; without the part in brackets it stands for all cases of the test.
         since: the day on which it was written down; after MOST_DAYS it excuses nothing.
         reason: why it fails, and why that is not mended yet.
     """
@@ -46,13 +46,14 @@ class Unsteady:
 
 def main(most: int, arguments: Sequence[str]) -> int:
     """Look again, and return the exit code."""
-    failed = last_failed()
+    folder = cache(arguments)
+    failed = last_failed(folder)
     if not 1 <= len(failed) <= most:
         return 1
     print("\nscripts/test: failed beside others, and now run alone:")
     print(*(f"  {name}" for name in failed), sep="\n", flush=True)
     code = alone(arguments)
-    passed = [name for name in failed if name not in last_failed()]
+    passed = [name for name in failed if name not in last_failed(folder)]
     return verdict(passed, code, known(), dt.datetime.now(tz=dt.UTC).date())
 
 
@@ -60,7 +61,7 @@ def verdict(passed: Iterable[str], code: int, listed: Iterable[Unsteady], today:
     """Say of each test that passed alone whether it may be unsteady; return the exit code of the run."""
     current = {entry.id: entry for entry in listed if entry.is_current(today)}
     for name in passed:
-        entry = current.get(name)
+        entry = current.get(name) or current.get(name.partition("[")[0])
         if entry is None:
             code = code or 1
             told = f"fails beside others and passes alone: mend it, or list it in {KNOWN.name}"
@@ -70,9 +71,16 @@ def verdict(passed: Iterable[str], code: int, listed: Iterable[Unsteady], today:
     return code
 
 
-def last_failed() -> list[str]:
+def cache(arguments: Sequence[str]) -> Path:
+    """The folder in which a run with these arguments has written down what failed."""
+    said = [argument.removeprefix("cache_dir=") for argument in arguments if argument.startswith("cache_dir=")]
+    return Path(said[-1]) if said else CACHE
+
+
+def last_failed(folder: Path) -> list[str]:
     """The tests that failed when they were run last."""
-    return sorted(json.loads(FAILED.read_text())) if FAILED.exists() else []
+    file = folder / "v" / "cache" / "lastfailed"
+    return sorted(json.loads(file.read_text())) if file.exists() else []
 
 
 def known() -> list[Unsteady]:

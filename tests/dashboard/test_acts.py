@@ -265,9 +265,8 @@ def test_it_can_be_stopped_where_it_is(impatient: None, visitor: Visitor, queue:
 
     state = re.search(r'class="tag \w+">(\w+)<', page)
     assert state
-    assert state[1] in ("stopped", "done")  # it may have been quicker
     left = queue.stats()["failed_depth"]
-    assert (left > 0) == (state[1] == "stopped")
+    assert state[1] == "stopped" or (state[1], left) == ("done", 0)  # it may have been quicker
     (line,) = log_of(raw)
     assert int(line["count"]) <= 3000 - left  # a batch that was under way is done, and not counted
 

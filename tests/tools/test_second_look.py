@@ -20,8 +20,9 @@ Note = Callable[..., object]
 @pytest.fixture
 def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Note:
     """Notes what failed, as pytest does."""
-    file = tmp_path / "lastfailed"
-    monkeypatch.setattr(second_look, "FAILED", file)
+    monkeypatch.setattr(second_look, "CACHE", tmp_path)
+    file = tmp_path / "v" / "cache" / "lastfailed"
+    file.parent.mkdir(parents=True)
     return lambda *names: file.write_text(json.dumps(dict.fromkeys(names, True)))
 
 
@@ -66,6 +67,23 @@ def test_one_that_is_known_does_not_while_its_entry_is_young(days: int, code: in
     assert verdict([ONE], 0, [entry], TODAY) == code
 
     assert ("known since" in capsys.readouterr().out) == (code == 0)
+
+
+def test_an_entry_without_a_case_stands_for_all_of_them():
+    entry = Unsteady(ONE, TODAY, "waits for a second")
+
+    assert verdict([f"{ONE}[first]", f"{ONE}[second]"], 0, [entry], TODAY) == 0
+    assert verdict([f"{TWO}[first]"], 0, [entry], TODAY) == 1
+
+
+def test_the_failures_of_another_cache_are_looked_at(note: Note, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    note(ONE)
+    monkeypatch.setattr(second_look, "CACHE", tmp_path / "of another Python")
+    given = alone(monkeypatch, note)
+    listed(monkeypatch)
+
+    assert second_look.main(2, ["-o", f"cache_dir={tmp_path}"]) == 1
+    assert given == [["-o", f"cache_dir={tmp_path}"]]
 
 
 def test_one_that_fails_alone_fails_the_run_though_it_is_known(note: Note, monkeypatch: pytest.MonkeyPatch):
