@@ -162,7 +162,7 @@ def _recovery(results: Results) -> Check:
         return Check("Recovery", "no worker was killed", ("no job was running long enough to kill its worker",))
     record = results.records.get(kill.job_id)
     if record is None:
-        return Check("Recovery", f"{kill.job_id} is gone", (f"nothing is stored of job {kill.job_id}",))
+        return Check("Recovery", f"{kill.job_id} is gone", (f"nothing is stored about job {kill.job_id}",))
     lost = [entry.get("worker") for entry in record.history if entry.get("outcome") == "lost"]
     problems = []
     if kill.worker not in lost:

@@ -1,1 +1,1 @@
-"""What operators ask of a queue, and what they do to many jobs at once."""
+"""What operators need: questions about a queue, and actions on many jobs at once."""

@@ -1,12 +1,12 @@
 --[[
-Put one line about what an operator did to many jobs on record, once however often it is sent.
+Write one entry to the audit stream about an operator's action on many jobs; a repeated request writes it only once.
 
 KEYS  log (stream)
 ARGV  clock, log_size
-      request: fresh; a request that is sent again is recognised by it
+      request: a new id, by which a repeated request is recognised
       act: what was done
-      count: to how many jobs
-      note: more about it
+      count: the number of jobs
+      note: details
       who: who did it
 Returns  1
 ]]

@@ -1,4 +1,4 @@
-"""The audit stream: how jobs ended, and what operators did."""
+"""The audit stream: how jobs ended and what operators did."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _ENTRY_ID: Final = re.compile(r"\d{1,20}(?:-\d{1,20})?")
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One line of the audit stream.
+    """One entry of the audit stream.
 
     Attributes:
-        entry_id: where it stands; `log(after=entry_id)` goes on behind it.
-        at_ms: when, ms on Redis's clock.
-        move: how a job ended (completed, failed, cancelled, refuse), or what somebody did (pause, requeue, …).
-        id: the job, schedule or worker that it was done to; '' for the queue.
-        attempts: claims that a job had had.
-        note: more about it, or ''.
-        fields: the entry as it is.
+        entry_id: its id in the stream; `log(after=entry_id)` returns the entries that follow.
+        at_ms: when it happened, ms on Redis's clock.
+        move: how a job ended (completed, failed, cancelled, refuse), or what an operator did (pause, requeue, …).
+        id: the job, schedule or worker it concerns; '' for the queue.
+        attempts: the job's claims so far.
+        note: details, or ''.
+        fields: the stored entry, unchanged.
     """
 
     entry_id: str
@@ -40,10 +40,10 @@ class LogEntry:
 
 
 def log(queue: Settings, after: str | None, limit: int) -> Operation[list[LogEntry]]:
-    """At most `limit` entries, the oldest first: the newest there are, or those that follow an entry.
+    """At most `limit` entries, oldest first: the newest ones, or those that follow the entry `after`.
 
     Raises:
-        UsageError: limit not within 1 and 1000, or `after` is no entry's id.
+        UsageError: `limit` is not 1 to 1000, or `after` is not the id of an entry.
     """
     checked_limit(limit)
     if after is None:

@@ -1,6 +1,6 @@
-"""What an operator does to many jobs at once: those named by id, those that match a filter, or all of a queue.
+"""Actions on many jobs at once: jobs given by id, jobs that match a filter, or all jobs of a queue.
 
-Each action writes one line of the log.
+Each action writes one entry to the audit log.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ ACTIONS: Final = {
 }
 """The actions, and the states of the jobs that each applies to."""
 _TOGETHER: Final = 20
-"""Requests about one job each that are sent together; together they also keep other clients waiting."""
+"""How many requests about one job each are sent together; other clients wait for all of them."""
 _MOST_NAMED: Final = 10
 _PAGE: Final = 250
-"""Entries that one request of a purge looks at."""
+"""The most entries that one request of a purge looks at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """What an act came to.
+    """The result of an action on many jobs.
 
     Attributes:
-        looked: jobs that were looked at.
-        matched: jobs that were meant.
-        done: jobs it was done to; of running ones that are cancelled, jobs that were asked to stop.
-        refused: jobs that had gone, or moved on, when it was to be done.
+        looked: how many jobs were looked at.
+        matched: how many of them matched.
+        done: how many were acted on. A running job that is cancelled counts once it has been asked to stop.
+        refused: how many had left the state before the action reached them.
     """
 
     looked: int = 0
@@ -65,13 +65,13 @@ Progress = Callable[[Acted], object]
 
 @dataclass(frozen=True, slots=True)
 class BulkRequest:
-    """An action on many jobs as the caller asked for it, checked.
+    """A checked request for an action on many jobs.
 
     Attributes:
         action: one of `ACTIONS`.
-        mode: for reschedule, as `enqueue.when` has it.
+        mode: for reschedule, as `enqueue.when` returns it.
         ms: likewise.
-        who: on whose behalf, for the log; None for this process's user and host.
+        who: the name in the audit log; None for this process's user and host.
     """
 
     action: str
@@ -81,10 +81,10 @@ class BulkRequest:
 
     @classmethod
     def of(cls, action: object, delay: object, run_at: object, who: str | None = None) -> BulkRequest:
-        """Check an action as callers name it.
+        """Check the arguments of an action.
 
         Raises:
-            UsageError: there is no such action, or it lacks a time, or takes none.
+            UsageError: there is no such action, it needs a time, or it takes none.
         """
         if not isinstance(action, str) or action not in ACTIONS:
             raise UsageError(f"action must be one of {', '.join(ACTIONS)}, got {action!r}")
@@ -96,16 +96,16 @@ class BulkRequest:
 
 
 class BulkAction:
-    """One action on many jobs: `steps` does it, and `note` records in the log what was done, whatever ended it.
+    """One action on many jobs: `steps` does it, and `note` logs what was done, however it ended.
 
     Attributes:
-        acted: what it has done so far.
+        acted: the result so far.
     """
 
     def __init__(self, queue: Settings, request: BulkRequest, subject: str, progress: Progress | None = None) -> None:
         self.acted = Acted()
         self._queue = queue
-        self._quiet = replace(queue, log_size=0)  # one line for all, not one for each
+        self._quiet = replace(queue, log_size=0)  # one log entry for all jobs, not one for each
         self._request = request
         self._subject = subject
         self._progress = progress
@@ -113,7 +113,7 @@ class BulkAction:
         self._deletions = (f"{self._request_id}.{number}" for number in itertools.count(1))
 
     def note(self) -> Operation[int]:
-        """The line of the log."""
+        """Write the entry of the audit log."""
         text = f"{self._subject}: {self.acted.done} done, {self.acted.refused} refused"
         return note(self._queue, self._request_id, self._request.action, self.acted.done, text, self._request.who)
 
@@ -124,13 +124,13 @@ class BulkAction:
             self._progress(self.acted)
 
     def _do(self, job_ids: Sequence[str], state: str, position: int | None) -> RoundTrips[int]:
-        """Do it to these, and count; returns how many it was done to."""
+        """Act on these jobs and update the counts; returns how many were acted on."""
         done = 0
         for first in range(0, len(job_ids), MOST_FOUND):
             some = job_ids[first : first + MOST_FOUND]
-            answers = yield from self._do_some(some, state, position)
-            done += sum(answers)
-            self._count(done=sum(answers), refused=len(answers) - sum(answers))
+            results = yield from self._do_some(some, state, position)
+            done += sum(results)
+            self._count(done=sum(results), refused=len(results) - sum(results))
         return done
 
     def _do_some(self, job_ids: Sequence[str], state: str, position: int | None) -> RoundTrips[list[bool]]:
@@ -138,11 +138,11 @@ class BulkAction:
             return (yield from requeue_these(self._quiet, job_ids))
         if self._request.action == "delete":
             return (yield from self._delete(job_ids, state, position))
-        answers: list[bool] = []
+        results: list[bool] = []
         for first in range(0, len(job_ids), _TOGETHER):
             replies = yield [self._one(job_id, state) for job_id in job_ids[first : first + _TOGETHER]]
-            answers += [unwrap(reply) not in (False, "no") for reply in replies]
-        return answers
+            results += [unwrap(reply) not in (False, "no") for reply in replies]
+        return results
 
     def _one(self, job_id: str, state: str) -> Operation[Any]:
         if self._request.action == "cancel":
@@ -151,29 +151,29 @@ class BulkAction:
 
     def _delete(self, job_ids: Sequence[str], state: str, position: int | None) -> RoundTrips[list[bool]]:
         left = list(job_ids)
-        answers: list[bool] = []
+        results: list[bool] = []
         while left:
-            (answer,) = yield [delete(self._queue, next(self._deletions), left, state, position)]
-            words = unwrap(answer)
+            (reply,) = yield [delete(self._queue, next(self._deletions), left, state, position)]
+            words = unwrap(reply)
             for job_id, word in zip(left, words, strict=False):
-                answers.append((yield from self._delete_far(job_id, state)) if word == "FAR" else word == "yes")
+                results.append((yield from self._delete_far(job_id, state)) if word == "FAR" else word == "yes")
             left = left[len(words) :]
-        return answers
+        return results
 
     def _delete_far(self, job_id: str, state: str) -> RoundTrips[bool]:
-        """Delete a job that stands somewhere in a long list, once it is found there."""
+        """Find a job in a long list, and delete it."""
         for place in [state] if state else [PENDING, FAILED, COMPLETED, CANCELLED]:
             (size,) = yield [Operation("delete", None, (), ("LLEN", getattr(self._queue.keys, place)), int)]
             scanner = Scanner(self._queue, Filter(), Cursor(place), is_newest_first=False, carry="id")
             position = yield from scanner.position_of([job_id], unwrap(size))
             if position is not None:
-                (answer,) = yield [delete(self._queue, next(self._deletions), [job_id], place, position)]
-                return bool(unwrap(answer) == ["yes"])
+                (reply,) = yield [delete(self._queue, next(self._deletions), [job_id], place, position)]
+                return bool(unwrap(reply) == ["yes"])
         return False
 
 
 class ActionOnIds(BulkAction):
-    """An action on jobs that are named by their ids."""
+    """An action on jobs given by their ids."""
 
     def __init__(
         self, queue: Settings, request: BulkRequest, job_ids: Sequence[str], progress: Progress | None
@@ -184,14 +184,14 @@ class ActionOnIds(BulkAction):
         super().__init__(queue, request, f"jobs {named}", progress)
 
     def steps(self) -> RoundTrips[Acted]:
-        """Do it."""
+        """Act on all of them."""
         self._count(looked=len(self._job_ids), matched=len(self._job_ids))
         yield from self._do(self._job_ids, "", None)
         return self.acted
 
 
 class ActionOnMatching(BulkAction):
-    """An action on the jobs of a state that match a filter, the oldest first."""
+    """An action on the jobs of a state that match a filter, oldest first."""
 
     def __init__(
         self,
@@ -215,9 +215,10 @@ class ActionOnMatching(BulkAction):
         self._is_dry = dry_run
 
     def steps(self) -> RoundTrips[Acted]:
-        """Scan, and do it to the jobs that match.
+        """Scan the state and act on the jobs that match.
 
-        A list is scanned as far as it reached when this began; jobs that arrive later stay. Each job is met once.
+        A list is scanned up to its length at the beginning, so jobs that arrive later are left alone. Each job is
+        acted on once.
         """
         scanner, seen, kept = self._scanner, set[str](), list[str]()
         left: int | None = None
@@ -233,7 +234,7 @@ class ActionOnMatching(BulkAction):
             seen.update(ids)
             self._count(looked=looked - len(found) + len(ids), matched=len(ids))
             if self._request.action == "run_now":
-                kept += ids  # each goes next in line, so the last one comes first
+                kept += ids  # each becomes the next in line, so the order is reversed
             elif ids and not self._is_dry:
                 scanner.shift((yield from self._do(ids, self._state, scanner.began)))
         if not self._is_dry:
@@ -246,14 +247,14 @@ class ActionOnMatching(BulkAction):
 
 
 def note(queue: Settings, request: str, action: str, count: int, text: str, who: str | None) -> Operation[int]:
-    """One line of the log about what an operator did.
+    """Write one entry to the audit log about an operator's action.
 
     Args:
-        queue: where.
-        request: fresh, so that sending it again is recognised.
+        queue: the queue.
+        request: a new id, by which a repeated request is recognised.
         action: what was done.
-        count: to how many.
-        text: more about it.
+        count: the number of jobs.
+        text: details.
         who: who did it; None for this process's user and host.
     """
     return Operation(
@@ -264,14 +265,14 @@ def note(queue: Settings, request: str, action: str, count: int, text: str, who:
 def delete(
     queue: Settings, request: str, job_ids: Sequence[str], state: str = "", position: int | None = None
 ) -> Operation[list[str]]:
-    """Delete jobs that do not run; returns for each yes, no or FAR, and fewer words than jobs if that was too much.
+    """Delete jobs that are not running; returns yes, no or FAR for each, fewer words than jobs if they were too many.
 
     Args:
-        queue: where they are.
-        request: fresh, so that sending it again is recognised.
+        queue: the queue.
+        request: a new id, by which a repeated request is recognised.
         job_ids: the jobs.
         state: the state they must be in; '' for any.
-        position: entries of the old end of that state's list before them, about.
+        position: about how many entries come before them, counted from the old end of that state's list.
     """
     near: Argument = "" if position is None else position
     return Operation("delete", *_DELETE(queue, state=state, request=request, position=near, ids=job_ids), list)
@@ -287,7 +288,7 @@ def _user() -> str:
 
 
 class Purge:
-    """One purge: `steps` does it, and `note` records in the log what was deleted, whatever ended it.
+    """One purge: `steps` does it, and `note` logs what was deleted, however it ended.
 
     Attributes:
         gone: jobs deleted so far.
@@ -301,15 +302,15 @@ class Purge:
         self._began: Argument = ""
 
     def note(self) -> Operation[int]:
-        """The line of the log."""
+        """Write the entry of the audit log."""
         text = f"the whole queue: {self.gone} deleted"
         return note(self._queue, self._request, "purge", self.gone, text, self._who)
 
     def steps(self) -> RoundTrips[int]:
-        """Delete every job that was there when this began; returns how many.
+        """Delete every job that existed when this began; returns how many.
 
-        Lists are emptied in the order in which jobs move, and those of live jobs again until nothing is left in them:
-        a running job may have come back.
+        Lists are emptied in the order in which jobs move. Those of live jobs are emptied again until nothing is left,
+        because a running job may have come back.
         """
         keys = self._queue.keys
         live = ((keys.delayed, "zset"), (keys.pending, "pending"), (keys.processing, "list"))
@@ -326,11 +327,11 @@ class Purge:
         for place, kind in places:
             offset, has_more = 0, True
             while has_more:
-                (answer,) = yield [purge_page(self._queue, place, kind, self._began, offset)]
-                self._began, offset, gone, has_more = unwrap(answer)
+                (reply,) = yield [purge_page(self._queue, place, kind, self._began, offset)]
+                self._began, offset, gone, has_more = unwrap(reply)
                 self.gone += gone
 
 
 def purge_page(queue: Settings, place: str, kind: str, began: Argument, offset: int) -> Operation[list[Any]]:
-    """Delete a page of a place: see `purge.lua`."""
+    """Delete one page of a list or zset; see `purge.lua`."""
     return Operation("purge", *_PURGE(queue, source=place, before=began, offset=offset, length=_PAGE, kind=kind), list)

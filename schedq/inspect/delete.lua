@@ -1,19 +1,20 @@
 --[[
-Delete jobs that rest; one that runs, or is found in another state than asked, is refused whole.
+Delete jobs that are not running; a job that is running, or not in the given state, is refused.
 
-Entries of a list are looked for around a position that the caller saw them at, else in all of it, and in one that is
-too long for that not at all: FAR asks for a position. Those far from both ends take the name of one of them, so that
-one pass takes them all out. What an error left of a job is found by its mark, and put back or noted as broken.
+Entries of a list are searched for around the position where the caller saw them, or else in the whole list. If the list
+is too long for that, FAR asks for a position. Entries far from both ends are first overwritten with the same id, so that
+one LREM removes them all. If an error ends the script in between, a mark shows which jobs are affected, and they are put
+back or noted as broken.
 
 KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), leases (zset), stats (hash)
 ARGV  jobs
       state: the state that the jobs must be in, or '' for any
-      request: fresh; a request that is sent again is recognised by it
-      position (number): how many entries stand before them at the old end of a list, or ''
+      request: a new id, by which a repeated request is recognised
+      position (number): how many entries come before them, counted from the old end of a list, or ''
       ids...
 Returns  per job: yes | no | FAR; fewer words than ids means "send the rest again"
 ]]
-local MOST_SEARCHED, MOST_FREED = 100000, 1048576  -- entries; bytes of payloads: giving memory back takes its time
+local MOST_SEARCHED, MOST_FREED = 100000, 1048576  -- entries; bytes of payloads, because freeing memory takes time
 local BEFORE, AROUND, FAR = 300, 1000, 1000
 --@include checks
 --@include in_transit
@@ -36,7 +37,7 @@ end
 
 local LISTS = {pending = pending, completed = completed, failed = failed, cancelled = cancelled}
 local searched, freed = 0, 0
-local taken, out, left = {}, {}, {}  -- ids; per list: {entries from the old end, id}; ids of which another entry stays
+local taken, out, left = {}, {}, {}  -- ids; per list: {entries from the old end, id}; ids that leave another entry behind
 
 local around = {}  -- ids near the position: how many entries come before each
 if position and LISTS[state] then
@@ -45,7 +46,7 @@ if position and LISTS[state] then
   for i, id in ipairs(near) do around[id] = first + #near - i end
 end
 
--- The place that a job rests in by its status. What says nothing, or that it waits, may wait in either way.
+-- Where a job is, by its status. A waiting job, or one without a status, may be in `delayed` or `pending`.
 local function rests_in(id, status, is_marked)
   if not status or status == 'pending' or status == 'delayed' then
     if is_marked and status == 'delayed' then return 'delayed' end
@@ -67,14 +68,14 @@ end
 local function take(id)
   local job = not taken[id] and read_job(id, 'status', 'payload', 'entry_left', 'tombstone')
   if job and job[4] then return 'n' end
-  local lease = job and tonumber(redis.call('ZSCORE', leases, id))  -- 0: an error ended this very move before
+  local lease = job and tonumber(redis.call('ZSCORE', leases, id))  -- 0: an error ended this move before
   local found = job and rests_in(id, job[1], lease == 0)
   if not found or (state ~= '' and state ~= found) then return 'n' end
   if lease and lease > 0 and not FINISHED[found] then return 'n' end
   if LISTS[found] then
     local at, is_far = sought(id, LISTS[found])
     if is_far then return 'F' end
-    -- It may be on its way to where it runs; only what has finished is there without its entry.
+    -- Without an entry it may be about to run. Only a finished job may be deleted then.
     if not at and not FINISHED[found] and lease ~= 0 then return 'n' end
     if at then
       out[found] = out[found] or {}

@@ -1,4 +1,4 @@
-"""Texts for people, in tables, on pages and in sentences: payloads, counts, local times with how far away they are."""
+"""Texts for people, for tables, pages and sentences: payloads, counts, durations, local times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_BRIEF: Final = 200
 
 
 def brief(payload: object) -> str:
-    """A payload in a few words: a task call as it reads in Python, anything else as JSON."""
+    """A short form of a payload: a task call as in Python, anything else as JSON."""
     if isinstance(payload, dict) and is_task_call(payload):
         args = [_compact(value) for value in payload.get("args", [])]
         args += [f"{name}={_compact(value)}" for name, value in payload.get("kwargs", {}).items()]
@@ -26,7 +26,7 @@ def brief(payload: object) -> str:
 
 
 def stored(fields: Mapping[str, str], name: str) -> str:
-    """A JSON field of a job, in a few words; as it is stored if it is no JSON."""
+    """A short form of a job's JSON field; the stored text if it is not JSON."""
     text = fields.get(name)
     if text is None:
         return NOTHING
@@ -37,7 +37,7 @@ def stored(fields: Mapping[str, str], name: str) -> str:
 
 
 def pretty(text: str) -> str:
-    """Stored JSON text set out over lines; as it is stored if it is no JSON."""
+    """Stored JSON text, indented; unchanged if it is not JSON."""
     try:
         return harmless_lines(json.dumps(decode(text), indent=2, ensure_ascii=False))
     except UnreadablePayload:
@@ -49,7 +49,7 @@ def _compact(value: object) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 job`, `1,234 jobs`; a noun may have its plural after a `=`: `entry=entries`."""
+    """`1 job`, `1,234 jobs`; an irregular plural follows a `=`: `entry=entries`."""
     one, _, more = noun.partition("=")
     return f"{number:,} {one if number == 1 else more or one + 's'}"
 
@@ -70,7 +70,7 @@ def roughly(ms: int, now_ms: int) -> str:
 
 
 def roundly(ms: int) -> str:
-    """A duration by its largest unit: `10 min`; for headings."""
+    """A duration in its largest unit: `10 min`; for headings."""
     return " ".join(span(ms).split()[:2])
 
 
@@ -84,7 +84,7 @@ def number(value: float | None) -> str:
 
 
 def approximate(ms: float) -> str:
-    """A duration in the largest unit of which it has at least two: `90 min`, `2.5 s`; for findings."""
+    """A duration in the largest unit that gives at least two: `90 min`, `2.5 s`; for findings."""
     seconds = ms / 1000
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
@@ -93,7 +93,7 @@ def approximate(ms: float) -> str:
 
 
 def clock(ms: int, now_ms: int) -> str:
-    """A local time, with the day if that is another one; for tables."""
+    """A local time, with the date if it is not today; for tables."""
     local, today = instant(ms), instant(now_ms)
     if local is None or today is None:
         return NOTHING if not ms else "never"
@@ -101,7 +101,7 @@ def clock(ms: int, now_ms: int) -> str:
 
 
 def moment(ms: int, now_ms: int) -> str:
-    """A local time in full, and how far away it is."""
+    """A full local time, and how far away it is."""
     local = instant(ms)
     if local is None:
         return NOTHING if not ms else "never"
@@ -109,7 +109,7 @@ def moment(ms: int, now_ms: int) -> str:
 
 
 def instant(ms: int, zone: tzinfo | None = None) -> datetime | None:
-    """An instant in a time zone, by default the local one; None for 0, and for one that no calendar has there."""
+    """An instant in a time zone, by default the local one; None for 0, and where datetime can't represent it."""
     if not ms:
         return None
     try:

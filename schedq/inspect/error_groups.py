@@ -1,4 +1,4 @@
-"""Failed jobs by what went wrong: errors that differ in an id, a number or a quoted value only are one."""
+"""Failed jobs grouped by error: errors that differ only in an id, an address or a number are the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST: Final = 200
 
 
 def _masked_id(run: re.Match[str]) -> str:
-    """A long run of letters, digits, `_` and `-` as `<id>` if it has letters and digits; dashes around it stay."""
+    """Replace a long run of letters, digits, `_` and `-` by `<id>` if it has letters and digits; outer dashes stay."""
     text = run[0]
     core = text.strip("-")
     if len(core) < _SHORTEST_ID or not _DIGIT.search(core) or not _LETTER.search(core):
@@ -31,9 +31,9 @@ def _masked_id(run: re.Match[str]) -> str:
 _SHORTEST_ID: Final = 16
 _DIGIT: Final = re.compile(r"[0-9]")
 _LETTER: Final = re.compile(r"[A-Za-z]")
-# Anybody can choose an error's text, so each takes time in proportion to it: a search must not begin again within a run
-# that has failed already (hence the look behind), and must not give back what it has taken (++). A group may not be
-# possessive: before Python 3.11.5 one that fails half-way keeps what it had taken.
+# Error texts come from anywhere, so each pattern must take linear time: a search must not start again within a run that
+# has already failed (hence the lookbehind), and must not backtrack (++). Groups must not be possessive: before Python
+# 3.11.5, one that fails half-way keeps what it matched.
 _MASKS: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
     (re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+"), "<address>"),
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<id>"),
@@ -46,15 +46,15 @@ _MASKS: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
 
 @dataclass(frozen=True, slots=True)
 class ErrorGroup:
-    """Failed jobs that failed alike.
+    """Failed jobs with the same error.
 
     Attributes:
-        text: the first line of the error, with `<id>`, `<n>` or `<address>` for what differs.
-        example: how the error of the newest one begins.
-        count: jobs, of those looked at.
-        first_at_ms: when the first of them failed, ms on Redis's clock; 0 if that is not known.
-        last_at_ms: when the last did.
-        tasks: how many there are of each task, the one with the most first; '' for payloads that are no task call.
+        text: the first line of the error, with `<id>`, `<n>` or `<address>` in place of what differs.
+        example: the beginning of the newest job's error.
+        count: how many of the jobs looked at.
+        first_at_ms: when the first of them failed, ms on Redis's clock; 0 if unknown.
+        last_at_ms: when the last of them failed.
+        tasks: the number of jobs per task, largest first; '' stands for payloads that are not task calls.
         job_ids: the newest 10.
     """
 
@@ -69,12 +69,12 @@ class ErrorGroup:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """What went wrong.
+    """Failed jobs, grouped by error.
 
     Attributes:
-        groups: the largest first.
-        looked_at: failed jobs that were looked at, the newest.
-        failed: failed jobs that there are.
+        groups: the groups, largest first.
+        looked_at: how many failed jobs were looked at, the newest ones.
+        failed: how many failed jobs there are.
     """
 
     groups: tuple[ErrorGroup, ...]
@@ -83,7 +83,7 @@ class Errors:
 
 
 def masked(error: str) -> str:
-    """The first line of an error, without what is another one each time."""
+    """The first line of an error, with everything that differs from job to job masked."""
     lines = error.strip().splitlines()
     text = lines[0][:_LONGEST] if lines else ""
     for pattern, name in _MASKS:
@@ -92,10 +92,10 @@ def masked(error: str) -> str:
 
 
 def errors(queue: Settings, limit: int) -> RoundTrips[Errors]:
-    """Group the newest `limit` failed jobs by their errors; by pages.
+    """Group the newest `limit` failed jobs by error, reading them page by page.
 
     Raises:
-        UsageError: limit not within 1 and 100,000.
+        UsageError: `limit` is not 1 to 100,000.
     """
     whole_number("limit", limit, 1, MOST_LOOKED_AT)
     place = queue.keys.failed
@@ -104,13 +104,13 @@ def errors(queue: Settings, limit: int) -> RoundTrips[Errors]:
     alike: dict[str, list[JobSummary]] = {}
     looked_at = 0
     while looked_at < limit:
-        (answer,) = yield [summaries(queue, place, "newest", looked_at, min(limit - looked_at, MOST_SUMMARIZED))]
-        page: list[JobSummary] = unwrap(answer)
+        (reply,) = yield [summaries(queue, place, "newest", looked_at, min(limit - looked_at, MOST_SUMMARIZED))]
+        page: list[JobSummary] = unwrap(reply)
         if not page:
             break
         looked_at += len(page)
-        # Jobs fail between two pages, so one may be on both. Masking each page between requests gives an event loop
-        # its turn.
+        # Jobs fail between two pages, so one may be on both. Masking after each page, not at the end, lets an event
+        # loop run in between.
         for job in page:
             if job.id not in seen:
                 seen.add(job.id)

@@ -1,4 +1,4 @@
-"""Jobs as plain objects, to be written to a file and brought into a queue again."""
+"""Jobs as plain objects, for export to a file and import into a queue."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _NUMBERS: Final = {
     "cancelled_at_ms": LAST_INSTANT_MS,
     "last_error_at_ms": LAST_INSTANT_MS,
 }
-"""Whole numbers that an entry may have, and the largest that each may be."""
+"""The whole-number fields of an entry, and the largest value of each."""
 _TEXTS: Final = ("id", "state", "payload_text", "backoff", "last_error", "result_text")
 _KNOWN: Final = {*_TEXTS, *_NUMBERS, "payload", "result", "max_attempts"}
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What became of entries that were brought in.
+    """The result of an import.
 
     Attributes:
-        stored: new jobs.
-        existed: jobs that were there already, with the same payload; nothing was changed.
-        skipped: finished ones, which were not asked for.
-        refused: for others, the number of the entry, from 0, and why nothing of it was stored.
+        stored: how many new jobs were stored.
+        existed: how many existed already with the same payload; nothing was changed.
+        skipped: how many had finished and were not requested.
+        refused: for each entry that was refused, its number from 0, and why.
     """
 
     stored: int = 0
@@ -53,7 +53,7 @@ class Imported:
 
 
 def exported(record: JobRecord, state: str) -> dict[str, Any]:
-    """A job as an entry. Its payload is `payload`, or `payload_text` where that would not come back to the letter."""
+    """A job as an entry. Its payload is `payload`, or `payload_text` if decoding would lose something."""
     fields = record.fields
     entry: dict[str, Any] = {"id": record.id, "state": state, **_json("payload", fields.get("payload"))}
     for name in _NUMBERS:
@@ -67,10 +67,10 @@ def exported(record: JobRecord, state: str) -> dict[str, Any]:
 
 
 def import_jobs(queue: Settings, entries: Sequence[object], *, finished: bool) -> RoundTrips[Imported]:
-    """Store entries as `exported` makes them: to wait, under their ids, those that were delayed until their instant.
+    """Store entries that `exported` made: with their ids, delayed jobs until their due time.
 
-    Each is checked whole before anything of it is stored. What ran when it was exported waits. With `finished` those
-    that had finished wait too, as if new; else they are skipped.
+    Each entry is checked completely before anything of it is stored. A job that was running when it was exported is
+    stored as waiting. With `finished`, finished jobs are enqueued as new ones; otherwise they are skipped.
     """
     checked: dict[int, EncodedJob | None] = {}
     refused: dict[int, str] = {}
@@ -90,10 +90,10 @@ def import_jobs(queue: Settings, entries: Sequence[object], *, finished: bool) -
 
 
 def prepared(queue: Settings, entry: object, *, finished: bool) -> EncodedJob | None:
-    """The job that an entry describes; None for one that has finished and is not asked for.
+    """The job that an entry describes; None for a finished one that was not requested.
 
     Raises:
-        UsageError: it is no entry; the message names what is wrong.
+        UsageError: the entry is invalid; the message names what is wrong.
     """
     known = _checked(entry)
     job_id = checked_id(known.get("id"))
@@ -125,7 +125,7 @@ def _checked(entry: object) -> dict[str, Any]:
 
 def _payload_text(queue: Settings, known: dict[str, Any]) -> str:
     if ("payload" in known) == ("payload_text" in known):
-        raise UsageError("it must have a payload, or else a payload_text")
+        raise UsageError("it must have either a payload or a payload_text")
     if "payload" in known:
         return encode(known["payload"], queue.max_payload)
     text: str = known["payload_text"]
@@ -142,14 +142,14 @@ def _options(known: dict[str, Any], *, is_new: bool) -> tuple[Argument, ...]:
     if "max_attempts" in known:
         checked_attempts(known["max_attempts"])
     if "backoff" in known and plans.from_text(known["backoff"]) is None:
-        raise UsageError(f"backoff is none that schedq writes: {known['backoff']!r:.80}")
-    # What goes on where it was keeps its age and its attempts; the script's own values come before these.
+        raise UsageError(f"backoff is not in the form that schedq writes: {known['backoff']!r:.80}")
+    # A job that continues keeps its age and its attempts. The script writes its own values first, so these win.
     names = ("max_attempts", "backoff", "timeout_ms", *(() if is_new else ("attempts", "enqueued_at_ms")))
     return tuple(chain.from_iterable((name, known[name]) for name in names if known.get(name)))
 
 
 def _json(name: str, text: str | None) -> dict[str, Any]:
-    """A stored JSON text under its name, decoded if that loses nothing; nothing if there is none."""
+    """A stored JSON text under its name, decoded if that loses nothing; {} if there is none."""
     if text is None:
         return {}
     with suppress(UnreadablePayload, UsageError):

@@ -1,28 +1,28 @@
 --[[
-Look through one page of a state for jobs that match a filter, from where the last page ended.
+Search one page of a state for jobs that match a filter, from where the last page ended.
 
-A list shifts while it is scanned: entries come and go at both ends. So where a page begins is named by the entries
-that stood there, which are looked for around; a caller that gets MOVED looks further. In a zset it is after an entry,
-which need not be there any more. Which jobs call a certain task is for the caller to decide, which can read a payload;
-here a word must be in it that any way of writing the call has.
+A list shifts while it is scanned, because entries come and go at both ends. So the beginning of a page is identified by
+the entries that were there, and these are searched for nearby; a caller that gets MOVED searches further. In a zset it is
+after an entry, which may no longer exist. Only the caller reads payloads, so it decides whether a job calls a task; here
+a payload only has to contain a word that every encoding of the call contains.
 
 KEYS  source (list or zset)
 ARGV  jobs, clock
       order: 'newest' (a list, from its left) | 'oldest' (a list, from its right) | 'due' (a zset)
       state: the state that a job's status must name
-      position: how many entries were passed over, or the score of the last one
-      length (number): most entries to look at
-      most (number): most matches to return
+      position: the number of entries passed, or the score of the last one
+      length (number): the most entries to look at
+      most (number): the most matches to return
       carry: what to return of a match: 'id' | 'payload' | 'all'
-      age_field: the field that holds the instant from which a job's age counts
-      least_age (number): ms that have passed at least, or ''
-      most_age (number): ms that have passed at most, or ''
+      age_field: the field with the instant from which a job's age counts
+      least_age (number): the least age in ms, or ''
+      most_age (number): the greatest age in ms, or ''
       word: part of the payload by which a task is recognised, or ''
       text: part of the payload or the error, or ''
       error_text: part of the error, or ''
-      anchors...: ids that stand at the position (of a zset: the last one looked at); none at the beginning
-Returns  {LOOKED | MOVED, now, length of the place, entries looked at, position to go on from, {ids there}, per match: {id,
-         due instant or '', {field, value, ...}}}; no ids there means that this was the end
+      anchors...: ids at the position (of a zset: the last one looked at); none at the beginning
+Returns  {LOOKED | MOVED, now, length of the source, entries looked at, next position, {ids at that position}, per match:
+         {id, due instant or '', {field, value, ...}}}; no ids at the next position means that this was the end
 ]]
 local MOST_BYTES, MOST_FIELDS, AROUND, ANCHORS = 1048576, 1000, 512, 3
 --@include clock
@@ -42,7 +42,7 @@ local function entries(first, count)
   return turned
 end
 
-local function stands_at(at)
+local function locate(at)
   if #there == 0 or (entries(at, 1)[1] == there[1]) then return at end
   local first = math.max(0, at - AROUND)
   local around = entries(first, 2 * AROUND)
@@ -53,7 +53,7 @@ local function stands_at(at)
   end
 end
 
-local function is_before(id, other)  -- as a zset has them: by bytes
+local function is_before(id, other)  -- compare by bytes, as a zset does
   for i = 1, math.min(#id, #other) do
     local a, b = string.byte(id, i), string.byte(other, i)
     if a ~= b then return a < b end
@@ -61,7 +61,7 @@ local function is_before(id, other)  -- as a zset has them: by bytes
   return #id < #other
 end
 
--- How many entries of a zset stand before the first one after this score and id.
+-- The rank of the first entry of a zset after this score and id.
 local function rank_after(score, id)
   local rank = redis.call('ZRANK', source, id)
   if rank and tonumber(redis.call('ZSCORE', source, id)) == tonumber(score) then return rank + 1 end
@@ -81,12 +81,12 @@ if order == 'due' then
   for i = 1, #page, 2 do ids[#ids + 1], dues[#dues + 1] = page[i], page[i + 1] end
 else
   size = redis.call('LLEN', source)
-  at = stands_at(tonumber(position))
+  at = locate(tonumber(position))
   if not at then return {'MOVED', now, size, 0, position, there} end
   ids = entries(at, length + ANCHORS)
 end
 
--- What must be read of every job; what a match carries in addition is read of matches only.
+-- The fields to read of every job. Those that are only returned are read of matches only.
 local wanted, slot = {'status'}, {}
 local function want(field)
   if not slot[field] then wanted[#wanted + 1] = field slot[field] = #wanted end

@@ -1,4 +1,4 @@
-"""What is due when: delayed jobs and the slots of schedules, counted by the minute."""
+"""What is due when: delayed jobs and slots of schedules, counted by the minute."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ LONGEST_DAYS: Final = 31
 MOST_SCHEDULES: Final = 20_000
 _HOUR: Final = 60
 _STEPS: Final = (1, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
-"""Minutes that a bucket may have."""
+"""The possible lengths of a bucket in minutes."""
 _MOST_BUCKETS: Final = 33
 _MOST_NAMED: Final = 5
 _PAGE: Final = 1000
 _MOST_COUNTED: Final = 500_000
-"""Different slots: to go through them takes about a quarter of a second."""
+"""The most distinct slots to iterate over; this many take about a quarter of a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpcomingSchedule:
-    """A schedule that has slots to come.
+    """A schedule with upcoming slots.
 
     Attributes:
-        definition: what it is.
+        definition: its definition.
         slot_ms: its next slot.
-        left: runs that it has left, or None for no limit.
+        left: how many runs it has left; None for no limit.
     """
 
     definition: Definition
@@ -46,7 +46,7 @@ class UpcomingSchedule:
 
 @dataclass(slots=True)
 class _Row:
-    """Slots that `schedules` schedules have in common: `count` from `from_ms` to `until_ms`."""
+    """The slots that `schedules` schedules share: `count` of them from `from_ms` to `until_ms`."""
 
     definition: Definition
     from_ms: int
@@ -58,10 +58,10 @@ class _Row:
 def slots_by_minute(
     schedules: Iterable[UpcomingSchedule], begin_ms: int, minutes: int, after_ms: int, until_ms: int
 ) -> tuple[list[int], int, int]:
-    """Slots later than `after_ms` and not later than `until_ms`, for each of the `minutes` from `begin_ms` on.
+    """Count slots later than `after_ms` and not later than `until_ms`, for each of the `minutes` from `begin_ms` on.
 
-    Schedules with the same slots are counted once, rare ones first. Frequent ones with which there would be more than
-    half a million different slots are left out: their minutes have more than is counted.
+    Schedules with the same slots are iterated once, rare ones first. Frequent schedules that would bring the number of
+    distinct slots above half a million are left out, so their minutes have more slots than counted.
 
     Returns:
         The counts; how many schedules were left out; and how many slots they have.
@@ -100,13 +100,13 @@ def _count(row: _Row, found: list[int], begin_ms: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What is due in a stretch of time.
+    """What is due in one interval of time.
 
     Attributes:
         start_ms: when it begins, on Redis's clock.
         end_ms: when the next one begins.
-        delayed: delayed jobs, retries among them.
-        slots: slots of schedules, each of which makes a job, or is skipped by the schedule's policies.
+        delayed: how many delayed jobs, including retries.
+        slots: how many slots of schedules; each enqueues a job or is skipped by the schedule's policies.
     """
 
     start_ms: int
@@ -116,7 +116,7 @@ class Bucket:
 
     @property
     def jobs(self) -> int:
-        """Both."""
+        """Delayed jobs and slots."""
         return self.delayed + self.slots
 
 
@@ -125,20 +125,20 @@ class Forecast:
     """What is due when; instants are ms on Redis's clock.
 
     Attributes:
-        now_ms: when this was seen.
-        until_ms: how far it looks.
-        overdue: delayed jobs that are due already, and were not promoted yet.
-        overdue_slots: schedules with a slot that is due already.
-        delayed: delayed jobs that come due in that time.
-        slots: slots of schedules in that time.
-        later: delayed jobs that come due after it.
-        schedules: how many have slots in that time.
+        now_ms: when the forecast was made.
+        until_ms: when it ends.
+        overdue: how many delayed jobs are already due but not promoted yet.
+        overdue_slots: how many schedules have a slot that is already due.
+        delayed: how many delayed jobs become due in that time.
+        slots: how many slots of schedules are in that time.
+        later: how many delayed jobs become due after it.
+        schedules: how many schedules have slots in that time.
         damaged: ids of schedules that can't be read, the first 100.
-        spread: schedules so frequent that their slots are counted in `slots` only: `buckets` and `busiest`, which go
-            through half a million slots at most, are lower bounds.
-        unread: schedules that were not looked at, being beyond 20,000.
-        buckets: all of it, in order, of equal length.
-        busiest: the minutes with most jobs, the busiest first.
+        spread: how many schedules are so frequent that only `slots` counts their slots. `buckets` and `busiest` cover
+            at most half a million slots, so they are lower bounds then.
+        unread: how many schedules beyond 20,000 were not looked at.
+        buckets: the whole time in intervals of equal length.
+        busiest: the minutes with the most jobs, busiest first.
     """
 
     now_ms: int
@@ -156,13 +156,13 @@ class Forecast:
     busiest: tuple[Bucket, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """One object for programs."""
+        """The forecast as one dict."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The minutes that are looked at: the first one began before now, the last one may end after `until_ms`."""
+    """The minutes of a forecast: the first one began before now, the last one may end after `until_ms`."""
 
     now_ms: int
     until_ms: int
@@ -176,7 +176,7 @@ class _Window:
         return (self.until_ms - self.begin_ms) // MINUTE_MS + 1
 
     def count(self, queue: Settings, first: int, end: int) -> Operation[int]:
-        """Delayed jobs that come due in the minutes from `first` up to `end`."""
+        """Count delayed jobs that become due in the minutes from `first` up to `end`."""
         start = self.begin_ms + first * MINUTE_MS
         low = f"({self.now_ms}" if start <= self.now_ms else start
         high = self.begin_ms + end * MINUTE_MS
@@ -184,16 +184,16 @@ class _Window:
 
 
 def forecast(queue: Settings, within: Duration) -> RoundTrips[Forecast]:
-    """What is due in the time `within` from now on.
+    """What is due during the next `within`.
 
     Raises:
-        UsageError: shorter than a minute, or longer than 31 days.
+        UsageError: `within` is shorter than a minute or longer than 31 days.
     """
     length = duration_ms(within, "within")
     if not MINUTE_MS <= length <= LONGEST_DAYS * 86_400_000:
         raise UsageError(f"within must be a minute to {LONGEST_DAYS} days, got {within!r}")
-    (answer,) = yield [stats(queue)]
-    now = unwrap(answer)["now_ms"]
+    (reply,) = yield [stats(queue)]
+    now = unwrap(reply)["now_ms"]
     window = _Window(now, now + length)
     overdue, later, delayed = yield from _delayed(queue, window)
     schedules, damaged, unread = yield from _upcoming(queue, window)
@@ -221,40 +221,40 @@ def forecast(queue: Settings, within: Duration) -> RoundTrips[Forecast]:
 
 
 def _delayed(queue: Settings, window: _Window) -> RoundTrips[tuple[int, int, list[int]]]:
-    """Jobs that are due already, those due too late to matter, and those in between by the minute.
+    """Count the jobs that are already due, those due after the window, and those in the window by the minute.
 
-    By the hour first: the minutes of an hour without any need not be asked for.
+    Hours are counted first, so the minutes of empty hours need no requests.
     """
     key, hours = queue.keys.delayed, range(0, window.minutes, _HOUR)
-    answers = yield [
+    replies = yield [
         _zcount(key, "-inf", window.now_ms),
         _zcount(key, f"({window.until_ms}", "+inf"),
         *(window.count(queue, hour, min(hour + _HOUR, window.minutes)) for hour in hours),
     ]
-    overdue, later, *by_hour = (unwrap(answer) for answer in answers)
+    overdue, later, *by_hour = (unwrap(reply) for reply in replies)
     found = [0] * window.minutes
     busy = [minute for hour, count in zip(hours, by_hour, strict=True) if count for minute in range(hour, hour + _HOUR)]
     for first in range(0, len(busy), _PAGE):
         page = [minute for minute in busy[first : first + _PAGE] if minute < window.minutes]
-        answers = (yield [window.count(queue, minute, minute + 1) for minute in page]) if page else ()
-        for minute, answer in zip(page, answers, strict=True):
-            found[minute] = unwrap(answer)
+        replies = (yield [window.count(queue, minute, minute + 1) for minute in page]) if page else ()
+        for minute, reply in zip(page, replies, strict=True):
+            found[minute] = unwrap(reply)
     return overdue, later, found
 
 
 def _upcoming(queue: Settings, window: _Window) -> RoundTrips[tuple[list[UpcomingSchedule], list[str], int]]:
-    """Schedules with a slot in that time, ids of those that can't be read, and how many were not looked at."""
+    """Schedules with a slot in the window, ids of those that can't be read, and how many were not looked at."""
     key = queue.keys.schedules
-    (answer,) = yield [_zcount(key, "-inf", window.until_ms)]
-    there = unwrap(answer)
+    (reply,) = yield [_zcount(key, "-inf", window.until_ms)]
+    there = unwrap(reply)
     found: dict[str, UpcomingSchedule] = {}
     damaged: list[str] = []
     for offset in range(0, min(there, MOST_SCHEDULES), _PAGE):
         words = ("ZRANGEBYSCORE", key, "-inf", window.until_ms, "WITHSCORES", "LIMIT", offset, _PAGE)
-        (answer,) = yield [Operation("forecast", None, (), words, list)]
-        rows: list[str] = unwrap(answer)
-        answers = (yield [read(queue, schedule_id) for schedule_id in rows[::2]]) if rows else ()
-        for schedule_id, score, stored in zip(rows[::2], rows[1::2], answers, strict=True):
+        (reply,) = yield [Operation("forecast", None, (), words, list)]
+        rows: list[str] = unwrap(reply)
+        replies = (yield [read(queue, schedule_id) for schedule_id in rows[::2]]) if rows else ()
+        for schedule_id, score, stored in zip(rows[::2], rows[1::2], replies, strict=True):
             try:
                 found[schedule_id] = _schedule(schedule_id, score_ms(score), unwrap(stored))
             except (UsageError, Conflict):
@@ -269,7 +269,7 @@ def _schedule(schedule_id: str, slot_ms: int, stored: dict[str, str]) -> Upcomin
 
 
 def _buckets(minutes: Sequence[Bucket]) -> tuple[Bucket, ...]:
-    """The minutes gathered into buckets of a round length, which begin when clocks show it in UTC."""
+    """Gather the minutes into buckets of a round length, aligned to UTC."""
     step = next((step for step in _STEPS if len(minutes) <= (_MOST_BUCKETS - 1) * step), _STEPS[-1]) * MINUTE_MS
     found: dict[int, list[Bucket]] = {}
     for minute in minutes:

@@ -1,4 +1,4 @@
-"""A queue at a glance: what `schedq top` and an overview page show, from a few bounded reads."""
+"""A queue at a glance, from a few bounded reads: what `schedq top` and the dashboard's overview show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schedq.transitions.heartbeat import WorkerRecord, workers
 
 RATES_S: Final = (10, 60, 600)
 _SAMPLES: Final = 65
-"""Of which one is older than ten minutes, ticks being some milliseconds more than 10 s apart."""
+"""Enough to include one older than ten minutes, since samples are slightly more than 10 s apart."""
 _RECENT_MS: Final = 600_000
 _MOST_COMPLETED: Final = 150
 _MOST_OTHERS: Final = 100
@@ -24,15 +24,15 @@ _MOST_OTHERS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class TaskPulse:
-    """How one task has been doing, as far as the last jobs tell; '' stands for payloads that are no task call.
+    """How one task has been doing, judged by its last jobs.
 
     Attributes:
-        task: its name.
-        completed: of the jobs looked at.
-        failed: likewise, for good.
-        running: likewise.
-        run: how long those ran that completed, or failed for good, and how long those have run that still do.
-        last_error: how that of the last one that failed begins, or ''.
+        task: its name; '' stands for payloads that are not task calls.
+        completed: how many of the jobs looked at completed.
+        failed: how many of them failed for good.
+        running: how many of them are running.
+        run: run times of the jobs that ended, and of those still running so far.
+        last_error: the beginning of the last failed job's error, or ''.
     """
 
     task: str
@@ -47,29 +47,30 @@ class TaskPulse:
 class Pulse:
     """A queue at a glance; instants are ms on Redis's clock.
 
-    What is said of starts, run times and tasks is from the newest records: at most 150 completed and 100 failed jobs
-    of the last ten minutes, and the 100 that have been running longest. Where that many are of less than ten minutes,
-    all are counted since `since_ms`, so that completed and failed ones are of the same time.
+    Lateness, run times and tasks come from the newest records: at most 150 completed and 100 failed jobs of the last
+    ten minutes, and the 100 jobs that have been running longest. If these records cover less than ten minutes, jobs
+    count from `since_ms` on, so that completed and failed ones cover the same period.
 
     Attributes:
         queue: its name.
-        now_ms: when this was.
-        stats: depths and totals, as `stats()` has them.
-        rates: per second over the last 10 s, minute and ten minutes; None while no promoter has taken samples.
-        lateness: from when jobs could start (due, enqueued, taken back) to their start.
+        now_ms: when this was read.
+        stats: depths and totals, as from `stats()`.
+        rates: jobs per second over the last 10 s, minute and ten minutes; None until a promoter has taken samples.
+        lateness: the time from when jobs could start (enqueued, due or reclaimed) to their start.
         run: how long jobs ran.
-        overdue_ms: by how much the earliest due instant has passed, 0 if it has not: how far the promoter is behind.
-        oldest_pending_ms: how long the next in line waits; 0 when nobody does.
-        running: the jobs that have been running longest, that one first.
-        tasks: what became of which since `since_ms`, the one with the longest runs first.
-        workers: live ones, as they said in the last 10 s.
-        promoter: id of the process that is the promoter, or None.
-        samples: of the last ten minutes, oldest first.
-        since_ms: from when on ended jobs count for `lateness`, `run` and `tasks`.
-        failing: the tasks with failed jobs, the one with the most first. `failed` and `last_error` are since
-            `failing_since_ms`, which may be earlier: there are fewer of them. The rest is as in `tasks`.
-        failing_since_ms: from when on failed jobs count for `failing`.
-        unknown: tasks that no worker has had, though jobs ask for them.
+        overdue_ms: how long ago the earliest delayed job became due, which is how far the promoter is behind; 0 if it
+            is not due.
+        oldest_pending_ms: how long the next job in line has been waiting; 0 if none waits.
+        running: the jobs that have been running longest, longest first.
+        tasks: the tasks of jobs since `since_ms`, the one with the longest run first.
+        workers: live workers, as of their last heartbeats.
+        promoter: id of the process that holds the promoter lease, or None.
+        samples: the samples of the last ten minutes, oldest first.
+        since_ms: from when ended jobs count for `lateness`, `run` and `tasks`.
+        failing: the tasks with failed jobs, the one with the most first. `failed` and `last_error` cover the time since
+            `failing_since_ms`, which may be earlier because there are fewer failed jobs. The rest is as in `tasks`.
+        failing_since_ms: from when failed jobs count for `failing`.
+        unknown: tasks of waiting jobs that no worker has had.
     """
 
     queue: str
@@ -92,14 +93,14 @@ class Pulse:
 
     @property
     def depths(self) -> dict[str, int]:
-        """Jobs by place."""
+        """The number of jobs in each state."""
         return {place: self.stats[f"{place}_depth"] for place in JOB_STATES}
 
 
 def pulse(queue: Settings) -> RoundTrips[Pulse]:
-    """Look at a queue: one round for itself, two for its workers."""
+    """Read the overview: one round trip for the queue, two for its workers."""
     keys = queue.keys
-    answers = yield [
+    replies = yield [
         stats(queue),
         newest(queue, _SAMPLES),
         summaries(queue, keys.pending, "oldest", 0, 1),
@@ -109,15 +110,15 @@ def pulse(queue: Settings) -> RoundTrips[Pulse]:
         Operation("promoter", None, (), ("GET", keys.promoter), identity),
         soonest(queue),
     ]
-    for answer in (answers[0], *answers[2:6]):
-        unwrap(answer)
-    return _pulse(queue, answers, (yield from workers(queue)))
+    for reply in (replies[0], *replies[2:6]):
+        unwrap(reply)
+    return _pulse(queue, replies, (yield from workers(queue)))
 
 
-def _pulse(queue: Settings, answers: Sequence[Any], live: Sequence[WorkerRecord]) -> Pulse:
-    # Damage to the samples, or to the promoter's key, must not keep an operator from the rest.
-    found, taken = unwrap(answers[0]), answers[1] if isinstance(answers[1], list) else []
-    waiting, running, completed, failed = (unwrap(answer) for answer in answers[2:6])
+def _pulse(queue: Settings, replies: Sequence[Any], live: Sequence[WorkerRecord]) -> Pulse:
+    # If the samples or the promoter's key are damaged, operators must still see the rest.
+    found, taken = unwrap(replies[0]), replies[1] if isinstance(replies[1], list) else []
+    waiting, running, completed, failed = (unwrap(reply) for reply in replies[2:6])
     now, due = found["now_ms"], found["next_due_ms"]
     failing_since = _whole_since(failed, _MOST_OTHERS, queue.failed_history, queue, now)
     since = max(failing_since, _whole_since(completed, _MOST_COMPLETED, queue.completed_history, queue, now))
@@ -136,9 +137,9 @@ def _pulse(queue: Settings, answers: Sequence[Any], live: Sequence[WorkerRecord]
         running=tuple(running),
         tasks=tuple(tasks),
         workers=tuple(live),
-        promoter=answers[6] if isinstance(answers[6], str) else None,
+        promoter=replies[6] if isinstance(replies[6], str) else None,
         samples=tuple(sample for sample in taken if sample.at_ms >= now - _RECENT_MS),
-        unknown=unknown_tasks(answers[7] if isinstance(answers[7], list) else ()),
+        unknown=unknown_tasks(replies[7] if isinstance(replies[7], list) else ()),
         since_ms=since,
         failing=tuple(_failing(tasks, [job for job in failed if job.ended_at_ms >= failing_since])),
         failing_since_ms=failing_since,
@@ -146,14 +147,14 @@ def _pulse(queue: Settings, answers: Sequence[Any], live: Sequence[WorkerRecord]
 
 
 def _whole_since(newest: Sequence[JobSummary], limit: int, history: int, queue: Settings, now_ms: int) -> int:
-    """From when on these are all jobs that ended so, at the earliest ten minutes ago.
+    """The instant since which these are all the jobs that ended this way, at the earliest ten minutes ago.
 
     Args:
-        newest: the newest records of a history; one whose data has expired has no instant.
-        limit: how many were asked for.
+        newest: the newest records of a history; a record whose data has expired has no instant.
+        limit: how many were requested.
         history: how many are kept, whatever their age; negative for all.
-        queue: its settings say how long a record is kept at least.
-        now_ms: the time.
+        queue: settings with the least time for which a record is kept.
+        now_ms: Redis's clock.
     """
     instants = [job.ended_at_ms for job in newest if job.ended_at_ms]
     is_whole = len(newest) < limit and len(instants) == len(newest) and (history < 0 or len(newest) < history)
@@ -175,7 +176,7 @@ def _failing(tasks: Sequence[TaskPulse], failed: Iterable[JobSummary]) -> list[T
 
 
 def _run_times(jobs: Iterable[JobSummary], now_ms: int) -> Spread:
-    """How long those ran, or have been running, whose start is known."""
+    """How long jobs ran, or have been running, if their start is known."""
     return Spread.of(max(0, (job.ended_at_ms or now_ms) - job.started_at_ms) for job in jobs if job.started_at_ms)
 
 
@@ -183,7 +184,7 @@ def _by_task(
     ended: Iterable[JobSummary], failed: Sequence[JobSummary], running: Sequence[JobSummary], now_ms: int
 ) -> list[TaskPulse]:
     lost, busy = {job.id for job in failed}, {job.id for job in running}
-    jobs = {job.id: job for job in (*running, *ended)}  # one may have ended while this was read
+    jobs = {job.id: job for job in (*running, *ended)}  # a job may have ended between the reads
     found = []
     for task, some in by_task(jobs.values()).items():
         errors = sorted((job.ended_at_ms, job.error) for job in some if job.id in lost)

@@ -1,11 +1,11 @@
 --[[
-One page of a place, each job with all its fields; at most 1 MiB, so a page may be shorter than asked.
+One page of a list or zset, each job with all its fields; at most 1 MiB, so a page may be shorter than requested.
 
 KEYS  source (list or zset)
 ARGV  jobs
       order: 'newest' (a list, from its left) | 'oldest' (a list, from its right) | 'due' (a zset)
       offset (number), limit (number)
-Returns  per job: {id, due instant or '', {field, value, ...}}; no fields if nothing is stored for an id, or no job
+Returns  per job: {id, due instant or '', {field, value, ...}}; no fields if no job is stored under an id
 ]]
 local MOST_BYTES, MOST_FIELDS = 1048576, 1000
 --@include checks

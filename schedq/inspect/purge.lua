@@ -1,18 +1,18 @@
 --[[
-Delete jobs that were enqueued before an instant, one page of one place.
+Delete the jobs on one page of a list or zset that were enqueued before an instant.
 
-What runs is deleted too; its worker gets LOST then. Pages begin at the old end, where new jobs never come.
+Running jobs are deleted too; their workers then get LOST. Pages begin at the old end, where no new jobs are added.
 
 KEYS  source (list or zset), leases (zset), stats (hash)
 ARGV  jobs, clock
       before (number): jobs enqueued by then are deleted, ms; '' for now
-      offset (number): how many entries to pass over at the old end
-      length (number): most entries to look at
-      kind: 'list' | 'zset' | 'pending' (a list in which entries of cancelled jobs may be left) | 'notes' (of
-        `broken`, whose entries are no ids)
-Returns  {the instant, how many entries to pass over next, deleted, whether there are more (1 or 0)}
+      offset (number): how many entries to skip at the old end
+      length (number): the most entries to look at
+      kind: 'list' | 'zset' | 'pending' (a list that may contain leftover entries of cancelled jobs) | 'notes'
+        (`broken`, whose entries are not ids)
+Returns  {the instant, how many entries to skip next, how many were deleted, 1 if there are more, else 0}
 ]]
-local MOST_FREED = 1048576  -- bytes of payloads: giving memory back takes its time
+local MOST_FREED = 1048576  -- bytes of payloads, because freeing memory takes time
 --@include clock
 --@include checks
 --@include numbers
@@ -38,7 +38,7 @@ for i = first, last, step do
   local id = ids[i]
   local stored = redis.pcall('HMGET', jobs .. id, 'enqueued_at_ms', 'status', 'entry_left', 'tombstone')
   local enqueued, entry_left = whole(stored[1]), stored[3]
-  -- What claims to come from the future was not enqueued since this began: it is damaged, or the clock went back.
+  -- An enqueue time in the future is damaged or from before the clock went back, so such a job is old and is deleted.
   if enqueued > before and enqueued <= now then
     offset = offset + 1
   elseif kind == 'pending' and entry_left and stored[2] == 'cancelled' then
@@ -47,7 +47,7 @@ for i = first, last, step do
   else
     local bytes = redis.pcall('HSTRLEN', jobs .. id, 'payload')
     freed = freed + (type(bytes) == 'number' and bytes or 0)
-    -- Its entry goes last: what an error left of it is found again by that.
+    -- The entry is removed last, so that a repetition finds the job if an error ends the script in between.
     delete_record(jobs .. id, entry_left)
     redis.call('ZREM', leases, id)
     if kind == 'zset' then redis.call('ZREM', source, id) else redis.call('LREM', source, -1, id) end

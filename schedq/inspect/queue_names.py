@@ -1,4 +1,4 @@
-"""The names of the queues at one Redis."""
+"""The names of the queues in one Redis."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from schedq.transitions import Operation, RoundTrips, identity, unwrap
 
 _AT_ONCE: Final = 200
 _PAGE: Final = 1000
-# Few jobs' keys match it too; they are sorted out here.
+# Few keys of jobs match this as well; they are filtered out below.
 _PATTERN: Final = "queue:*:[pd]e[nl]*[gd]"
 _PLACE: Final = re.compile(r"queue:(?:\{([^{}:]+)\}|([^{}:]+)):(?:pending|delayed)")
 
 
 def names(*, scan: bool) -> RoundTrips[list[str]]:
-    """The sorted names of the queues at one Redis; a name that was only ever looked at is not one of them.
+    """The sorted names of the queues in one Redis; a registered name without any data is left out.
 
-    With `scan` it also looks through all keys, page by page, for queues that only other programs use.
+    With `scan` it also searches all keys, page by page, for queues that only other programs use.
     """
     registered = yield from listed()
     found: set[str] = set()
     for first in range(0, len(registered), _AT_ONCE):
         some = registered[first : first + _AT_ONCE]
-        answers = yield [_is_there(name) for name in some]
-        found.update(name for name, there in zip(some, answers, strict=True) if unwrap(there))
+        replies = yield [_is_there(name) for name in some]
+        found.update(name for name, there in zip(some, replies, strict=True) if unwrap(there))
     if scan:
         found.update((yield from scanned()))
     return sorted(found)
 
 
 def listed() -> RoundTrips[list[str]]:
-    """The names that schedq clients have registered; nothing may be left of some."""
-    (answer,) = yield [Operation("queues", None, (), ("SMEMBERS", QUEUES_KEY), _fitting)]
-    return unwrap(answer)
+    """The names that schedq clients have registered; some may have no data left."""
+    (reply,) = yield [Operation("queues", None, (), ("SMEMBERS", QUEUES_KEY), _fitting)]
+    return unwrap(reply)
 
 
 def scanned() -> RoundTrips[list[str]]:
-    """The names of queues in which jobs wait, whoever put them there."""
+    """The names of queues with waiting jobs, whichever program enqueued them."""
     found: set[str] = set()
     cursor = ""
     while cursor != "0":
         command = ("SCAN", cursor or "0", "MATCH", _PATTERN, "COUNT", _PAGE)
-        (answer,) = yield [Operation("queues", None, (), command, identity)]
-        cursor, page = unwrap(answer)
+        (reply,) = yield [Operation("queues", None, (), command, identity)]
+        cursor, page = unwrap(reply)
         found.update(_fitting(match[1] or match[2] for key in page if (match := _PLACE.fullmatch(key))))
     return sorted(found)
 
@@ -62,7 +62,7 @@ def _is_there(name: str) -> Operation[bool]:
 
 
 def _fitting(found: Any) -> list[str]:
-    """Those that may name a queue: others' data may be anything."""
+    """The valid queue names among them: other programs may have stored anything."""
     fitting = []
     for name in found:
         with suppress(UsageError):
@@ -71,6 +71,6 @@ def _fitting(found: Any) -> list[str]:
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """`; did you mean NAME?` for the name that is most like it; '' if none is."""
+    """`; did you mean NAME?` with the most similar name; '' if none is similar."""
     found = get_close_matches(name, names, n=1, cutoff=0.6)
     return f"; did you mean {found[0]}?" if found else ""

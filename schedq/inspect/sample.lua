@@ -1,13 +1,14 @@
 --[[
-Write down how the queue stands, every 10 s, for charts and rates; only the holder of the promoter lease does.
+Take a sample of the queue every 10 s, for charts and rates; only the holder of the promoter lease does it.
 
-What is written goes by what was written last, so that another holder neither doubles nor bends the row. Of a time in
-which nothing changes the first and the last sample are kept. With memory full, or a key of another type, none is written.
+Whether a sample is due depends on the last stored one, so a change of holder causes no extra or irregular samples. While
+nothing changes, only the first and the last sample are kept. If memory is full, or a key has the wrong type, no sample
+is written.
 
 KEYS  promoter (string), samples (list), pending (list), delayed (zset), processing (list), completed (list),
       failed (list), stats (hash), workers (zset)
 ARGV  jobs, clock
-      promoter_id: the caller's
+      promoter_id: the caller's id
       silence_ms (number)
 Returns  ms until the next one is due
 ]]
@@ -18,7 +19,7 @@ local SPACING_MS, KEPT, MOST_ENDED = 10000, 2160, 100
 --@include ready_since
 local bad = wrong_type('list', samples, pending, processing, completed, failed) or wrong_type('zset', delayed, workers)
   or wrong_type('hash', stats)
--- Whose work needs such a key says so, and the doctor.
+-- A damaged key is reported by the processes that need it, and by `schedq doctor`.
 if bad or redis.pcall('GET', promoter) ~= promoter_id then return SPACING_MS end
 
 local function taken_at(place)
@@ -26,7 +27,7 @@ local function taken_at(place)
   return text and whole(string.match(text, '^{"at_ms":(%d+),')), text
 end
 local last, newest = taken_at(0)
--- Those that claim to come from the future are from before the clock went back.
+-- Samples from the future were taken before the clock went back.
 for _ = 1, 100 do
   if not newest or last <= now then break end
   redis.call('LPOP', samples)
@@ -79,7 +80,7 @@ put_spread('run', took)
 
 local facts = table.concat(text) .. '}'
 local taken = '{"at_ms":' .. stamp .. facts
--- The first write: refused while memory is full, and then so be it.
+-- The first write; if Redis refuses it because memory is full, there is no sample.
 local _, before = taken_at(1)
 if newest and before and string.gsub(newest, '^[^,]+', '', 1) == facts and string.gsub(before, '^[^,]+', '', 1) == facts then
   redis.pcall('LSET', samples, 0, taken)

@@ -1,4 +1,4 @@
-"""How a queue has been doing: what the promoter writes down every 10 s, and rates from it."""
+"""How a queue has been doing: samples that the promoter takes every 10 s, and rates computed from them."""
 
 from __future__ import annotations
 
@@ -14,37 +14,38 @@ from schedq.transitions import Binding, Operation
 
 _SAMPLE: Final = Binding("sample", "promoter_id")
 SPACING_MS: Final = 10_000
-"""Between two samples, at the least; a promoter looks about once a second."""
+"""The least time between two samples; a promoter looks about once a second."""
 MOST_SAMPLES: Final = 2160
-"""So many are kept: six hours of a queue in which something happens all the time, longer of others."""
+"""How many samples are kept: six hours of a queue that is always busy, more of others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How a queue stood at one instant; totals and depths as `stats()` has them, instants ms on Redis's clock.
+    """A queue at one instant; totals and depths as from `stats()`, instants in ms on Redis's clock.
 
-    While nothing changes only the first and the last sample are kept, so that two neighbours may be far apart.
+    While nothing changes, only the first and the last sample are kept, so consecutive samples may be far apart.
 
     Attributes:
-        at_ms: when.
-        enqueued_total: since the queue began, as the other totals.
+        at_ms: when it was taken.
+        enqueued_total: enqueued jobs since the queue began; likewise the other totals.
         completed_total: likewise.
         failed_total: likewise.
         retried_total: likewise.
         reclaimed_total: likewise.
-        pending_depth: jobs there, as the other depths.
+        pending_depth: jobs in that state; likewise the other depths.
         delayed_depth: likewise.
         processing_depth: likewise.
         failed_depth: likewise.
-        next_due_ms: the earliest due instant, None when nothing is delayed.
-        overdue_ms: by how much that had passed, 0 if it had not.
-        oldest_pending_ms: how long the next in line had waited, 0 when nobody did.
-        workers: live ones.
-        measured: of how many jobs, at most 100, the next four are: the last that completed since the sample before.
-        lateness_p50_ms: from when a job could start to its start, half were faster; None without any.
-        lateness_p99_ms: the same, of 99 in 100.
-        run_p50_ms: from start to end.
-        run_p99_ms: likewise.
+        next_due_ms: the earliest due instant; None if nothing is delayed.
+        overdue_ms: how long ago that was; 0 if it is in the future.
+        oldest_pending_ms: how long the next job in line had waited; 0 if none waited.
+        workers: live workers.
+        measured: number of jobs behind the next four values: the last ones, at most 100, that completed since the
+            previous sample.
+        lateness_p50_ms: median time from when a job could start to its start; None without jobs.
+        lateness_p99_ms: its 99th percentile.
+        run_p50_ms: median run time.
+        run_p99_ms: its 99th percentile.
     """
 
     at_ms: int
@@ -70,11 +71,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What happened per second over some time.
+    """Events per second over some time.
 
     Attributes:
-        seconds: how long that was: shorter than asked for if samples do not reach back so far.
-        enqueued: jobs per second, as the others.
+        seconds: the length of that time: shorter than requested if samples do not reach back that far.
+        enqueued: jobs per second; likewise the others.
         completed: likewise.
         failed: likewise.
         retried: likewise.
@@ -93,7 +94,7 @@ _MAYBE_NONE: Final = frozenset(field.name for field in fields(Sample) if "None" 
 
 
 def take(queue: Settings, promoter_id: str) -> Operation[float]:
-    """Write a sample if one is due and this process is the promoter; returns in how many seconds the next is due."""
+    """Take a sample if one is due and this process is the promoter; returns in how many seconds the next is due."""
     return Operation("sample", *_SAMPLE(queue, promoter_id=promoter_id), lambda reply: int(reply) / 1000)
 
 
@@ -101,7 +102,7 @@ def newest(queue: Settings, limit: int = MOST_SAMPLES) -> Operation[list[Sample]
     """The last `limit` samples, oldest first.
 
     Raises:
-        UsageError: limit not within 1 and 2160.
+        UsageError: `limit` is not 1 to 2160.
     """
     whole_number("limit", limit, 1, MOST_SAMPLES)
     return Operation("samples", None, (), ("LRANGE", queue.keys.samples, 0, limit - 1), _read)
@@ -113,7 +114,7 @@ def _read(lines: Sequence[str]) -> list[Sample]:
 
 
 def _sample(line: str) -> Sample | None:
-    """What a line says; None for one that is not ours."""
+    """Read a line; None if it is not a sample."""
     stored = loaded(line)
     if not isinstance(stored, dict) or not whole(stored.get("at_ms")):
         return None
@@ -124,13 +125,13 @@ def _sample(line: str) -> Sample | None:
 
 
 def rate(found: Sequence[Sample], totals: dict[str, int], now_ms: int, seconds: int) -> Rate | None:
-    """What happened per second in the last `seconds`; None while there is no sample to go by.
+    """Events per second in the last `seconds`; None if there is no sample.
 
-    Between two samples it is taken to have happened evenly.
+    Events between two samples are taken to be evenly distributed.
 
     Args:
         found: samples, oldest first.
-        totals: of now, as `stats()` has them.
+        totals: current totals, as from `stats()`.
         now_ms: the instant of `totals`.
         seconds: how far to look back.
     """
@@ -148,6 +149,6 @@ def rate(found: Sequence[Sample], totals: dict[str, int], now_ms: int, seconds: 
         total = f"{name}_total"
         first = getattr(left, total)
         last = totals[total] if right is None else getattr(right, total)
-        # Totals that someone has reset count from there.
+        # If totals were reset, they count from the reset.
         counted.append(max(0.0, totals[total] - first - share * max(0, last - first)) / span_s)
     return Rate(span_s, *counted)

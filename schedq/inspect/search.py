@@ -1,7 +1,7 @@
 """Search the jobs of a state for those that match a filter, page by page.
 
-A scan never skips a job that stays in its state the whole time, whatever comes and goes around it. It may return a job
-twice when many others have left at once: callers that must not see one twice remember the ids.
+A scan never skips a job that stays in its state the whole time, whatever else changes. It may return a job twice if
+many others leave at once; callers that must not see a job twice have to remember the ids.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from schedq.model.times import duration_ms
 from schedq.transitions import Binding, Operation, RoundTrips, pairs, unwrap
 
 STATES: Final = (PENDING, DELAYED, PROCESSING, COMPLETED, FAILED, CANCELLED)
-"""The states whose jobs can be found."""
+"""The states that can be searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Filter:
     """Which jobs a caller wants; an empty filter matches all.
 
     Attributes:
-        task: the name of the task that they call.
-        older_ms: least age: since the enqueue, the start of the attempt or the end, depending on the state.
-        newer_ms: greatest age. A job without that instant is neither older nor newer.
-        text: in the payload as it is stored, or in the last error; case counts.
-        error: in the last error.
+        task: the name of the task that the jobs call.
+        older_ms: the least age: since the job was enqueued, started or ended, depending on the state.
+        newer_ms: the greatest age. A job without that instant is neither older nor newer.
+        text: text in the stored payload or in the last error; case-sensitive.
+        error: text in the last error; case-sensitive.
     """
 
     task: str = ""
@@ -49,16 +49,16 @@ class Filter:
 
     @classmethod
     def of(cls, task: object, older_than: object, newer_than: object, text: object, error: object) -> Filter:
-        """A filter as callers say it; ages in seconds or as timedelta.
+        """Make a filter from a caller's arguments; ages are seconds or timedeltas.
 
         Raises:
-            UsageError: something in it is invalid.
+            UsageError: an argument is invalid.
         """
         for what, value in (("task", task), ("text", text), ("error", error)):
             if value is not None and (not isinstance(value, str) or not value):
                 raise UsageError(f"{what} must be a text that is not empty, got {value!r}")
             if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-                raise UsageError(f"{what} has a lone surrogate, which is no text")
+                raise UsageError(f"{what} has a lone surrogate, which is not valid text")
         return cls(
             str(task or ""),
             None if older_than is None else duration_ms(older_than, "older_than"),
@@ -84,7 +84,7 @@ class Filter:
         return ", ".join(filter(None, parts))
 
     def is_called_by(self, fields: Sequence[str]) -> bool:
-        """Whether the payload among a job's fields calls the task, if one is named."""
+        """Whether the payload among a job's fields calls the task; True if the filter has no task."""
         if not self.task:
             return True
         try:
@@ -99,9 +99,9 @@ class Cursor:
     """A position in a scan.
 
     Attributes:
-        state: whose jobs are scanned.
+        state: the state that is scanned.
         position: number of entries passed; in `delayed` the score of the last one looked at.
-        there: ids at that position; in `delayed` the last one looked at. Empty at the beginning.
+        there: ids at that position; in `delayed` the id of the last one looked at. Empty at the beginning.
     """
 
     state: str
@@ -109,7 +109,7 @@ class Cursor:
     there: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """As the text that callers pass back."""
+        """The cursor as the text that callers pass back."""
         text = json.dumps([self.state, self.position, *self.there], separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode(errors="surrogateescape")).decode().rstrip("=")
 
@@ -118,16 +118,16 @@ class Cursor:
         """Read what `text` returned.
 
         Raises:
-            UsageError: it is no cursor of this state.
+            UsageError: it is not a cursor of this state.
         """
         try:
             padded = str(text) + "=" * (-len(str(text)) % 4)
             named, position, *there = json.loads(base64.b64decode(padded, altchars="-_", validate=True))
             float(position)
         except (ValueError, TypeError) as error:
-            raise UsageError(f"cursor {text!r:.60} is none that `find` has given") from error
+            raise UsageError(f"cursor {text!r:.60} was not returned by `find`") from error
         if named != state or not there or not all(isinstance(part, str) for part in (position, *there)):
-            raise UsageError(f"cursor {text!r:.60} is none of {state} jobs")
+            raise UsageError(f"cursor {text!r:.60} is not for {state} jobs")
         return cls(state, position, tuple(there))
 
 
@@ -135,7 +135,7 @@ def checked_state(state: object, states: Sequence[str] = STATES) -> str:
     """Return `state` if it is one of `states`.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not.
     """
     if not isinstance(state, str) or state not in states:
         raise UsageError(f"state must be one of {', '.join(states)}, got {state!r}")
@@ -148,12 +148,12 @@ _FIND: Final = Binding(
     *("age_field", "least_age", "most_age", "word", "text", "error_text", "anchors"),
 )
 MOST_FOUND: Final = 150
-"""Jobs that one script returns."""
+"""The most jobs that one script returns."""
 SCANNED_AT_ONCE: Final = 200
-"""Entries that one script looks at, reading a field or two of most."""
+"""The most entries that one script looks at; of most it reads only a field or two."""
 MOST_LOOKED: Final = 100_000
 USUALLY_LOOKED: Final = 50_000
-"""Jobs that one call looks at, so that it returns within a second."""
+"""The default for the most jobs that one call looks at, so that it returns within a second."""
 _WINDOW: Final = 2000
 _MOST_RESTARTS: Final = 20
 _AGES: Final = {
@@ -164,20 +164,20 @@ _AGES: Final = {
     FAILED: "last_error_at_ms",
     CANCELLED: "cancelled_at_ms",
 }
-"""Since when a job of a state is as old as it is."""
+"""The field from which the age of a job counts, by state."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """Some of the jobs that match a filter.
+    """A page of the jobs that match a filter.
 
     Attributes:
         jobs: the jobs.
-        cursor: where the next page begins; None at the end. It may be there though `jobs` is short or empty: then
-            there is more to look through.
-        looked: jobs that were looked at for this page.
-        total: jobs that are in this state, whether they match or not.
-        now_ms: when this was, ms on Redis's clock.
+        cursor: where the next page begins; None at the end. Even if `jobs` is short or empty, a cursor means that there
+            is more to search.
+        looked: how many jobs were looked at for this page.
+        total: how many jobs are in this state, whether they match or not.
+        now_ms: when the page was read, ms on Redis's clock.
     """
 
     jobs: tuple[JobRecord, ...]
@@ -189,11 +189,11 @@ class JobPage:
 
 @dataclass(frozen=True, slots=True)
 class ScanPage:
-    """What one request of a scan returned.
+    """The result of one request of a scan.
 
     Attributes:
-        is_moved: the entries that the cursor names are no longer there; nothing was looked at.
-        began: entries of a list that come before the first one looked at; 0 of `delayed`.
+        is_moved: whether the entries that the cursor names are no longer there; then nothing was looked at.
+        began: number of entries of a list before the first one looked at; 0 for `delayed`.
         ahead: where the next page begins; None at the end.
     """
 
@@ -209,15 +209,15 @@ class ScanPage:
 def scan_page(
     queue: Settings, cursor: Cursor, wanted: Filter, *, is_newest_first: bool, length: int, most: int, carry: str
 ) -> Operation[ScanPage]:
-    """Look at up to `length` entries from a cursor on, until `most` match.
+    """Look at up to `length` entries from a cursor on, until `most` have matched.
 
     Args:
-        queue: where.
+        queue: the queue.
         cursor: where to begin.
-        wanted: what matches.
-        is_newest_first: at which end of a list the scan began.
-        length: most entries to look at.
-        most: most matches to return.
+        wanted: the filter.
+        is_newest_first: whether the scan of a list began at its newest end.
+        length: the most entries to look at.
+        most: the most matches to return.
         carry: what to return of each match: its "id", its "payload" or "all" its fields.
     """
     order = "due" if cursor.state == DELAYED else "newest" if is_newest_first else "oldest"
@@ -256,10 +256,10 @@ class Scanner:
     """A scan through the jobs of a state.
 
     Attributes:
-        cursor: where it goes on; None at the end.
-        began: entries of a list that came before the last page.
-        restarts: how often it began again, because the entries at its cursor had gone.
-        size: jobs in the state when it last looked.
+        cursor: where it continues; None at the end.
+        began: number of entries of a list before the last page.
+        restarts: how often it started over because the entries at its cursor were gone.
+        size: number of jobs in the state at the last request.
         now_ms: when that was, ms on Redis's clock.
     """
 
@@ -276,7 +276,7 @@ class Scanner:
         """Read the next page; returns how many entries it has, and the matches: id, due instant or '', fields."""
         while self.cursor is not None:
             cursor = self.cursor
-            (answer,) = yield [
+            (reply,) = yield [
                 scan_page(
                     self._queue,
                     cursor,
@@ -287,9 +287,9 @@ class Scanner:
                     carry=self._carry,
                 )
             ]
-            page: ScanPage = unwrap(answer)
+            page: ScanPage = unwrap(reply)
             self.size, self.now_ms = page.size, page.now_ms
-            if page.is_moved:  # stays where it is until its entries are found
+            if page.is_moved:  # continue once the cursor's entries are found
                 self.cursor = yield from self._relocated(cursor, page.size)
                 continue
             self.cursor, self.began = page.ahead, page.began
@@ -302,23 +302,23 @@ class Scanner:
             self.cursor = replace(self.cursor, position=str(max(0, int(self.cursor.position) - gone)))
 
     def _relocated(self, cursor: Cursor, size: int) -> RoundTrips[Cursor]:
-        """The cursor where its entries are now; at the beginning if they are gone, as those before them may be too."""
+        """The cursor at the current position of its entries; at the beginning if they are gone."""
         expected = int(float(cursor.position))
         position = yield from self.position_of(cursor.there, size, expected)
         if position is not None:
             return replace(cursor, position=str(position))
         self.restarts += 1
         if self.restarts > _MOST_RESTARTS:
-            return Cursor(cursor.state, str(min(expected, size)))  # this list changes too fast to be followed
+            return Cursor(cursor.state, str(min(expected, size)))  # the list changes too fast to follow
         return Cursor(cursor.state)
 
     def position_of(self, job_ids: Sequence[str], size: int, expected: int = 0) -> RoundTrips[int | None]:
-        """How many entries of a list come before the first of these jobs that is met; None if none of them is there."""
+        """How many entries of a list come before the first of these jobs found; None if none is in the list."""
         assert self.cursor is not None
         key = getattr(self._queue.keys, self.cursor.state)
         for first in _windows(expected, size):
-            (answer,) = yield [Operation("find", None, (), ("LRANGE", key, *self._span(first)), list)]
-            ids = unwrap(answer) if self._is_newest_first else unwrap(answer)[::-1]
+            (reply,) = yield [Operation("find", None, (), ("LRANGE", key, *self._span(first)), list)]
+            ids = unwrap(reply) if self._is_newest_first else unwrap(reply)[::-1]
             places: dict[str, int] = {job_id: first + number for number, job_id in reversed([*enumerate(ids)])}
             for job_id in job_ids:
                 if job_id in places:
@@ -330,7 +330,7 @@ class Scanner:
 
 
 def _windows(expected: int, size: int) -> Iterator[int]:
-    """Beginnings of windows over a list: first where an entry is likely, then towards the old end, then away."""
+    """Start positions of windows over a list: first where an entry is likely, then before that, then after it."""
     first = max(0, expected - _WINDOW // 2)
     yield first
     yield from (max(0, before) for before in range(first - _WINDOW, -_WINDOW, -_WINDOW))
@@ -340,11 +340,10 @@ def _windows(expected: int, size: int) -> Iterator[int]:
 def find(
     queue: Settings, state: str, wanted: Filter, limit: int, cursor: str | None, look: int = USUALLY_LOOKED
 ) -> RoundTrips[JobPage]:
-    """Jobs of a state that match: next one first of those that wait, the newest first of all others.
+    """Jobs of a state that match. Waiting jobs come in the order in which they run, all others newest first.
 
     Raises:
-        UsageError: no such state, limit not within 1 and 1000, look not within 1 and 100,000, or a cursor of something
-            else.
+        UsageError: no such state, `limit` is not 1 to 1000, `look` is not 1 to 100,000, or the cursor is invalid.
     """
     checked_limit(limit)
     whole_number("look", look, 1, MOST_LOOKED)

@@ -1,4 +1,4 @@
-"""What is seen of one job, and of what it waits for, at one instant."""
+"""One job, and what it waits for, at one instant."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from schedq.transitions.heartbeat import WorkerRecord, workers
 
 _WHY: Final = Binding("why", "id", "entries")
 SEARCHED: Final = 50_000
-"""Entries of a list that are searched from each of its ends: that takes about 1.5 ms."""
+"""How many entries of a list are searched from each end; this takes about 1.5 ms."""
 _SUSPECT: Final = 2
-"""Leases that a job must have lost before a process takes only one of its kind at a time."""
+"""After losing this many leases a job is a suspect, of which a process takes only one at a time."""
 _MOST_ERROR: Final = 300
 _MOST_LOOKED_AT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """What `why.lua` saw, and which workers could run the job; instants are ms on Redis's clock.
+    """The reply of `why.lua`, and the workers that could run the job; instants are ms on Redis's clock.
 
     Attributes:
-        record: what is stored of the job; an empty one if nothing is, or no hash.
-        kind: type of what is at its key, "none" if nothing is.
+        record: the job's record; empty if nothing, or no hash, is stored under its key.
+        kind: the type of what is stored under its key; "none" if nothing is.
         due_ms: its score in `delayed`, or None.
-        lease_ms: end of its lease, or None; 0 while a move of it is under way, or was cut short.
-        is_claimed: `processing` holds it.
-        ahead: entries of `pending` that are before its own; None if its own was not seen.
-        pending: entries of `pending`.
-        processing: entries of `processing`.
-        paused_since_ms: or None.
-        promoter: id of the process that is the promoter, or ''.
-        alive: workers that have shown life.
-        is_marked: a wake-up is there for the next idle worker.
-        ended: jobs that completed or failed of late.
-        ended_ms: the time in which they did.
+        lease_ms: end of its lease, or None; 0 while it is being moved, or if an error ended the move.
+        is_claimed: whether it is in `processing`.
+        ahead: number of entries of `pending` before its own; None if its own was not found.
+        pending: number of entries of `pending`.
+        processing: number of entries of `processing`.
+        paused_since_ms: since when the queue is paused, or None.
+        promoter: id of the process that holds the promoter lease, or ''.
+        alive: number of live workers.
+        is_marked: whether a wake-up is waiting for the next idle worker.
+        ended: number of jobs that completed or failed recently.
+        ended_ms: the length of that time.
         ended_by: worker that finished the most recent one; '' for manual claims, which carry no worker name.
-        history: `completed`, `failed` or `cancelled` if that holds the id of a job of which nothing is stored, else ''.
-        note: about the id in `broken`, or None.
-        workers: the ones that are alive, if the job waits for one.
-        suspects: jobs that lost two leases or more, among those that these run.
-        is_passed_over: claims that might not have it, as it lost two leases, put it aside in `delayed`.
-        task_options: what is written down of the task that it asks for.
+        history: `completed`, `failed` or `cancelled` if that contains the job's id but no record exists; else ''.
+        note: the note about the id in `broken`, or None.
+        workers: the live workers, if the job waits for one.
+        suspects: number of jobs that these workers run that lost two leases or more.
+        is_passed_over: whether it is in `delayed` because it lost two leases and claims were not allowed to take it.
+        task_options: the stored options of its task.
     """
 
     id: str
@@ -80,7 +80,7 @@ class JobSnapshot:
 
     @property
     def place(self) -> str:
-        """Where it is, as a claim would judge it."""
+        """The state it is in, as a claim would see it."""
         if self.record.status in FINISHED:
             return self.record.status
         if self.is_claimed:
@@ -93,24 +93,24 @@ class JobSnapshot:
 
     @property
     def entry(self) -> str:
-        """The place where an entry of it stands, whatever is stored of it; '' if none does."""
+        """The list or zset that contains its id, whatever its record says; '' if none does."""
         if self.is_claimed:
             return PROCESSING
         return DELAYED if self.due_ms is not None else PENDING if self.ahead is not None else NOWHERE
 
     @property
     def error(self) -> str:
-        """How its last error begins."""
+        """The beginning of its last error."""
         lines = self.record.last_error.strip().splitlines()
-        return lines[0][:_MOST_ERROR] if lines else "an error that is not known"
+        return lines[0][:_MOST_ERROR] if lines else "an unknown error"
 
     @property
     def max_attempts(self) -> int | None:
-        """How often it may be claimed, by its own word or its task's; None if neither says so."""
+        """How often it may be claimed, by its own options or its task's; None if neither sets it."""
         return self.record.max_attempts or self.task_options.max_attempts
 
     def instant(self, field: str) -> int:
-        """An instant that its record has, 0 without one."""
+        """An instant in its record; 0 if there is none."""
         return whole(self.record.fields.get(field))
 
     @property
@@ -121,23 +121,23 @@ class JobSnapshot:
         )
 
     def waits_after(self, move: str) -> bool:
-        """It is delayed, not due yet, and came there by this move of a worker or the reclaimer; '' for any."""
+        """Whether it is delayed and not yet due after this move of a worker or the reclaimer; '' for any move."""
         waits = self.place == DELAYED and not self.is_due
         return waits and (not move or self.record.fields.get("settled_move") == move)
 
     @property
     def behind_ms(self) -> int:
-        """For how long it has been due."""
+        """How long it has been due."""
         return self.now_ms - (self.due_ms or 0)
 
     @property
     def task(self) -> str:
-        """The task that it asks for by name, or ''."""
+        """The name of the task that it calls, or ''."""
         return self.record.payload["task"] if is_task_call(self.record.payload) else ""
 
     @property
     def per_second(self) -> float:
-        """Jobs of this queue that end in a second, of late. Few of them are no rate, so they count for a second."""
+        """Jobs of this queue that recently ended per second. Fewer than 100 count over at least a second."""
         return self.ended * 1000 / max(self.ended_ms, 1, 1000 if self.ended < 100 else 1)
 
     @property
@@ -152,18 +152,18 @@ class JobSnapshot:
 
     @property
     def able(self) -> tuple[WorkerRecord, ...]:
-        """Those of them that have its task."""
+        """The staying workers that have its task."""
         task = self.task
         return tuple(worker for worker in self.staying if (task in worker.tasks if task else worker.has_handler))
 
     @property
     def works_unseen(self) -> bool:
-        """Whether jobs end without a live worker: another program or a manual claim runs them."""
+        """Whether jobs end although no worker is alive: another program or manual claims run them."""
         return not self.alive and self.ended > 0 and not self.ended_by
 
     @property
     def slots(self) -> int:
-        """Jobs that the workers that have its task take at a time."""
+        """How many jobs the workers that have its task run at a time."""
         return sum(worker.concurrency for worker in self.able)
 
     @property
@@ -173,7 +173,7 @@ class JobSnapshot:
 
     @property
     def is_busy(self) -> bool:
-        """Whether all of these are taken, as far as this queue's jobs show."""
+        """Whether all of these slots are taken, judging by this queue's jobs."""
         held = max(self.processing, sum(worker.running for worker in self.able))
         return bool(self.able) and held >= self.slots
 
@@ -184,19 +184,19 @@ class JobSnapshot:
 
     @property
     def ahead_at_least(self) -> int:
-        """Jobs before it, exactly unless it is too far from both ends of `pending` to be seen."""
+        """The number of jobs before it; a lower bound if it is too far from both ends of `pending` to be found."""
         return SEARCHED if self.ahead is None else self.ahead
 
     @property
     def ahead_facts(self) -> dict[str, Any]:
-        """The jobs before it, and how fast they go."""
+        """The jobs before it, and how fast jobs end."""
         ahead, is_exact, rate = self.ahead_at_least, self.ahead is not None, round(self.per_second, 3)
         wait = round(ahead * 1000 / rate) if rate else None
         return {"ahead": ahead, "is_exact": is_exact, "pending": self.pending, "per_second": rate, "wait_ms": wait}
 
     @property
     def claim_facts(self) -> dict[str, Any]:
-        """Which worker holds it, since when and until when."""
+        """Which worker runs it, since when, and until when its lease lasts."""
         return {
             "worker": self.record.worker or None,
             "started_at_ms": self.record.started_at_ms or self.record.claimed_at_ms,
@@ -226,12 +226,12 @@ class JobSnapshot:
 
 
 def look(queue: Settings, job_id: str) -> RoundTrips[JobSnapshot]:
-    """Read the job, and if it waits for a worker, the workers too: those report every 10 s, in keys of their own."""
-    (answer,) = yield [see(queue, job_id)]
-    seen: JobSnapshot = unwrap(answer)
+    """Read the job, and if it waits for a worker, also the workers' latest heartbeats."""
+    (reply,) = yield [see(queue, job_id)]
+    seen: JobSnapshot = unwrap(reply)
     if seen.record.max_attempts is None and is_task_name(seen.task):
-        (answer,) = yield [read_task_options(queue, [seen.task])]
-        options = {} if isinstance(answer, SchedqError) else answer  # the doctor reports a damaged key
+        (reply,) = yield [read_task_options(queue, [seen.task])]
+        options = {} if isinstance(reply, SchedqError) else reply  # `schedq doctor` reports a damaged key
         seen = replace(seen, task_options=options.get(seen.task, NO_OPTIONS))
     if seen.place != PENDING or not seen.alive:
         return seen
@@ -241,7 +241,7 @@ def look(queue: Settings, job_id: str) -> RoundTrips[JobSnapshot]:
 
 
 def see(queue: Settings, job_id: str) -> Operation[JobSnapshot]:
-    """What there is of a job in all places, and what it may wait for, at one instant."""
+    """Read a job from all places, and what it may wait for, at one instant."""
     return Operation("why", *_WHY(queue, id=checked_id(job_id), entries=SEARCHED), partial(_snapshot, job_id))
 
 
@@ -273,9 +273,9 @@ def _snapshot(job_id: str, reply: list[Any]) -> JobSnapshot:
 
 
 def _suspects(queue: Settings, live: list[WorkerRecord]) -> RoundTrips[int]:
-    """How many of the jobs that workers say they run have lost two leases or more."""
+    """How many of the jobs that the workers report as running have lost two leases or more."""
     ids = [str(job.get("id", "")) for worker in live for job in worker.jobs][:_MOST_LOOKED_AT]
     if not ids:
         return 0
-    answers = yield [Operation("why", None, (), ("HGET", queue.keys.job(name), "crashes"), whole) for name in ids]
-    return sum(isinstance(lost, int) and lost >= _SUSPECT for lost in answers)
+    replies = yield [Operation("why", None, (), ("HGET", queue.keys.job(name), "crashes"), whole) for name in ids]
+    return sum(isinstance(lost, int) and lost >= _SUSPECT for lost in replies)

@@ -1,5 +1,5 @@
 --[[
-Depths and totals of one instant.
+Current depths and totals.
 
 KEYS  pending (list), processing (list), completed (list), failed (list), cancelled (list), broken (list),
       delayed (zset), leases (zset), stats (hash), paused (string), workers (zset)

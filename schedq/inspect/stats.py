@@ -21,7 +21,7 @@ _WATCH: Final = Binding("watch", "id", "channel")
 
 
 class _Fact(Generic[T]):
-    """An attribute that shows the entry of its name, and can't be set."""
+    """A read-only attribute for the dict entry of the same name."""
 
     __slots__ = ("_name",)
 
@@ -30,7 +30,7 @@ class _Fact(Generic[T]):
 
     def __get__(self, facts: Any, owner: type | None = None) -> T:
         if facts is None:
-            raise AttributeError(f"{self._name} is an attribute of what Queue.stats() returns, not of its class")
+            raise AttributeError(f"{self._name} is an attribute of the result of Queue.stats(), not of its class")
         try:
             found: T = facts[self._name]
         except KeyError:
@@ -42,11 +42,11 @@ class _Fact(Generic[T]):
 
 
 class Stats(dict[str, int | None]):
-    """Depths and totals of one instant, a dict whose entries are read-only attributes too.
+    """Current depths and totals: a dict whose entries are also read-only attributes.
 
-    Instants are ms on Redis's clock. Depths are lengths now; totals have counted since the queue began, inside the
-    scripts. `workers` have shown life in the last 30 s. `next_due_ms` is None when nothing is delayed,
-    `paused_since_ms` when the queue is not paused.
+    Instants are ms on Redis's clock. Totals count from the beginning of the queue. `workers` counts those with a
+    heartbeat in the last 30 s. `next_due_ms` is None if nothing is delayed, `paused_since_ms` if the queue is not
+    paused.
     """
 
     __slots__ = ()
@@ -93,12 +93,12 @@ class Stats(dict[str, int | None]):
 TOTALS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_total"))
 _DEPTHS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_depth"))
 MOST_PAGED: Final = 200
-"""Records that one script reads: it keeps everybody else waiting, for about 8 µs each."""
+"""The most records that one script reads; it blocks all other clients for about 8 µs each."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The status of a job and its result, for a caller that waits for its end."""
+    """The status and result of a job, for a caller that waits for its end."""
 
     status: str
     result: str
@@ -108,12 +108,12 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class BrokenNote:
-    """A note about an id that could not be run.
+    """A note about a job that could not be run.
 
     Attributes:
-        id: as it stood in its place; '' if the note itself can't be read.
+        id: its id as stored; '' if the note itself can't be read.
         reason: what was wrong.
-        at_ms: when it was met, ms on Redis's clock.
+        at_ms: when it was found, ms on Redis's clock.
     """
 
     id: str
@@ -122,16 +122,16 @@ class BrokenNote:
 
 
 def reach(queue: Settings) -> Operation[object]:
-    """A request without effect, before subscribing: a refusal of it is an error, which a subscription would not get."""
+    """A request without effect to send before subscribing, because a failing subscription raises no error."""
     return Operation("listen", None, (), ("EXISTS", queue.keys.paused), identity)
 
 
 def stats(queue: Settings) -> Operation[Stats]:
-    """Depths and totals of one instant."""
+    """Current depths and totals."""
 
     def read(reply: list[Any]) -> Stats:
         now, due, paused, workers = reply[:4]
-        # Also those of a newer release that shares the queue.
+        # Includes totals of a newer release that uses the same queue.
         totals = {name: whole(value) for name, value in pairs(reply[12:]).items() if name.endswith("_total")}
         facts: dict[str, int | None] = {
             **dict.fromkeys(TOTALS, 0),
@@ -149,10 +149,10 @@ def stats(queue: Settings) -> Operation[Stats]:
 
 
 def page(queue: Settings, state: str, offset: int, limit: int) -> RoundTrips[list[JobRecord]]:
-    """Jobs of one state: the next one first of those that wait, else the newest. Large ones end it early.
+    """Jobs of one state: waiting ones in the order in which they run, others newest first. Large jobs shorten the page.
 
     Raises:
-        UsageError: offset below 0, or limit not within 1 and 1000.
+        UsageError: `offset` is below 0, or `limit` is not 1 to 1000.
     """
     whole_number("offset", offset, 0)
     checked_limit(limit)
@@ -160,9 +160,9 @@ def page(queue: Settings, state: str, offset: int, limit: int) -> RoundTrips[lis
     seen: set[str] = set()
     while limit > 0:
         count = min(limit, MOST_PAGED)
-        (answer,) = yield [_part(queue, state, offset, count)]
-        part: list[JobRecord] = unwrap(answer)
-        # Jobs come and go meanwhile, so one may stand in two parts.
+        (reply,) = yield [_part(queue, state, offset, count)]
+        part: list[JobRecord] = unwrap(reply)
+        # The list may shift between two requests, so a job may be in both replies.
         found += [job for job in part if job.id not in seen]
         seen.update([job.id for job in part])
         offset += count
@@ -177,7 +177,7 @@ def _part(queue: Settings, state: str, offset: int, limit: int) -> Operation[lis
 
 
 def broken(queue: Settings, offset: int, limit: int) -> Operation[list[BrokenNote]]:
-    """Notes about ids that can't be run, newest first.
+    """Notes about jobs that can't be run, newest first.
 
     Raises:
         UsageError: as `page`.
@@ -194,11 +194,11 @@ def broken_note(text: str) -> BrokenNote:
         note = json.loads(text)
         return BrokenNote(str(note["id"]), str(note["reason"]), whole(note["at_ms"]))
     except (ValueError, KeyError, TypeError, RecursionError):
-        return BrokenNote("", text, 0)  # not ours, and still to be seen
+        return BrokenNote("", text, 0)  # written by another program; still shown
 
 
 def listed(job_id: str, due: str, flat: Sequence[str]) -> JobRecord:
-    """A job as a page of a place has it; `due` is its instant, or ''."""
+    """A job from a row of a page; `due` is its due instant, or ''."""
     fields = pairs(flat)
     if due:
         fields["run_at_ms"] = str(score_ms(due))
@@ -206,7 +206,7 @@ def listed(job_id: str, due: str, flat: Sequence[str]) -> JobRecord:
 
 
 def get_job(queue: Settings, job_id: str) -> Operation[JobRecord | None]:
-    """All that is stored of one job; None if nothing is."""
+    """Everything stored about one job; None if nothing is."""
 
     def read(reply: list[str]) -> JobRecord | None:
         fields = pairs(reply)
@@ -217,6 +217,6 @@ def get_job(queue: Settings, job_id: str) -> Operation[JobRecord | None]:
 
 
 def watch(queue: Settings, job_id: str) -> Operation[JobStatus | None]:
-    """The status of a job, None if nothing is stored; its end will be published on `keys.waiter(job_id)`."""
+    """The status of a job; None if nothing is stored. Its end will be published on `keys.waiter(job_id)`."""
     sent = _WATCH(queue, id=checked_id(job_id), channel=queue.keys.waiter(job_id))
     return Operation("watch", *sent, lambda reply: JobStatus(*reply) if reply else None)

@@ -1,13 +1,13 @@
 --[[
-One page of a place, of each job what overviews need: when, how often, by whom, and how its payload begins.
+One page of a list or zset with the facts that overviews need of each job: times, attempts, worker, beginning of payload.
 
 KEYS  source (list or zset)
 ARGV  jobs, clock
       order: 'newest' (a list, from its left) | 'oldest' (a list, from its right) | 'due' (a zset)
       offset (number), limit (number)
-Returns  {now, per job: id, since when it was ready or '', how long it waits, ms, started or '', ended or '', attempts,
-         worker, error, payload, since when no worker had its task or 0}: of error and payload the beginning; shorter
-         than asked if what was looked at is large
+Returns  {now, per job: id, when it became ready or '', how long it has waited in ms, started or '', ended or '', attempts,
+         worker, beginning of its error, beginning of its payload, since when no worker had its task or 0}; fewer jobs
+         than requested if they are large
 ]]
 local MOST_BYTES, MOST_SHOWN = 1048576, 400
 --@include clock

@@ -1,4 +1,4 @@
-"""A few facts of many jobs at once, without payloads and results; the tasks that no worker has."""
+"""A few facts about many jobs at once, without payloads and results; tasks that no worker has."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from schedq.transitions import Binding, Operation
 
 _SUMMARIZE: Final = Binding("summarize", "source", "order", "offset", "limit")
 MOST_SUMMARIZED: Final = 150
-"""Jobs that one script looks over: it keeps everybody else waiting, for about 10 µs each."""
+"""The most jobs that one script summarizes; it blocks all other clients for about 10 µs each."""
 _WIDTH: Final = 10
 _TASK: Final = re.compile(r'\s*\{\s*"task"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """A few facts of one job; instants are ms on Redis's clock, 0 where they do not apply.
+    """A few facts about one job; instants are ms on Redis's clock, 0 where they do not apply.
 
     Attributes:
         id: the job.
-        task: its name, '' if the payload is no task call.
-        lateness_ms: from when it could have been started to its last start; None if that is not known.
-        waits_ms: since the last that is known of it.
-        started_at_ms: its last attempt.
+        task: the name of its task; '' if the payload is not a task call.
+        lateness_ms: the time from when it could start to its last start; None if unknown.
+        waits_ms: how long it has waited, counted from the last recorded instant.
+        started_at_ms: when its last attempt started.
         ended_at_ms: when it completed or failed.
         attempts: claims so far.
-        worker: of the last attempt.
-        error: how the last one begins, or ''.
-        unknown_since_ms: since when every worker that took it lacked its task.
+        worker: the worker of the last attempt.
+        error: the beginning of its last error, or ''.
+        unknown_since_ms: since when no worker that claimed it had its task.
     """
 
     id: str
@@ -51,12 +51,12 @@ class JobSummary:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How some durations are spread; ms, None without any.
+    """The distribution of some durations, in ms; None without any.
 
     Attributes:
-        count: how many there are.
-        p50_ms: half are not longer.
-        p99_ms: of a hundred, 99 are not longer.
+        count: the number of durations.
+        p50_ms: the median.
+        p99_ms: the 99th percentile.
         max_ms: the longest.
     """
 
@@ -67,7 +67,7 @@ class Spread:
 
     @classmethod
     def of(cls, durations: Iterable[int]) -> Spread:
-        """Of these."""
+        """Compute the distribution."""
         found = sorted(durations)
         if not found:
             return cls(0, None, None, None)
@@ -81,7 +81,7 @@ def _quantile(found: Sequence[int], share: float) -> int:
 def summaries(
     queue: Settings, place: str, order: str, offset: int = 0, limit: int = MOST_SUMMARIZED
 ) -> Operation[list[JobSummary]]:
-    """Look over a page of a place; `order` is newest, oldest or due. Large jobs end it early."""
+    """Summarize a page of a list or zset; `order` is newest, oldest or due. Large jobs shorten the page."""
 
     def read(reply: list[Any]) -> list[JobSummary]:
         return [_job_summary(*reply[n : n + _WIDTH]) for n in range(1, len(reply), _WIDTH)]
@@ -116,7 +116,7 @@ def _job_summary(
 
 
 def by_task(jobs: Iterable[JobSummary]) -> dict[str, list[JobSummary]]:
-    """The jobs of each task."""
+    """Group jobs by task."""
     found: dict[str, list[JobSummary]] = {}
     for job in jobs:
         found.setdefault(job.task, []).append(job)
@@ -124,10 +124,10 @@ def by_task(jobs: Iterable[JobSummary]) -> dict[str, list[JobSummary]]:
 
 
 def task_of(payload: str) -> str:
-    """The task that a payload calls, by the beginning of the payload; '' if that is not enough."""
+    """The task that a payload calls, from the payload's beginning; '' if that is not enough to know."""
     found = _TASK.match(payload)
     try:
-        call = {"task": json.loads(found[1])} if found else json.loads(payload)  # a short one is whole
+        call = {"task": json.loads(found[1])} if found else json.loads(payload)  # a short payload is complete
     except ValueError:
         return ""
     return str(call.get("task", "")) if isinstance(call, dict) else ""
@@ -138,13 +138,13 @@ def task_of(payload: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UnknownTask:
-    """A task for which workers lack the function; its jobs are put back, and fail in the end.
+    """A task whose function workers lack; its jobs are put back, and finally fail.
 
     Attributes:
-        task: its name; '' for payloads that are no task call.
-        jobs: how many wait for it, of the delayed jobs that were looked at.
-        since_ms: since when the first of them does, ms on Redis's clock.
-        job_id: that one.
+        task: its name; '' for payloads that are not task calls.
+        jobs: how many of the delayed jobs looked at wait for it.
+        since_ms: since when the first of them has been waiting for it, ms on Redis's clock.
+        job_id: the id of that job.
     """
 
     task: str
@@ -154,12 +154,12 @@ class UnknownTask:
 
 
 def soonest(queue: Settings) -> Operation[list[JobSummary]]:
-    """The delayed jobs that are due next. Jobs that were put back are among them: they wait a minute at most."""
+    """The delayed jobs that are due next, including jobs that were put back, which wait at most a minute."""
     return summaries(queue, queue.keys.delayed, "due", 0, 100)
 
 
 def unknown_tasks(jobs: Iterable[JobSummary]) -> tuple[UnknownTask, ...]:
-    """The tasks that such jobs wait for, the one with the most jobs first."""
+    """The tasks that no worker has among these jobs, the one with the most jobs first."""
     rows = []
     for task, waiting in by_task(job for job in jobs if job.unknown_since_ms).items():
         first = min(waiting, key=lambda job: (job.unknown_since_ms, job.id))

@@ -1,4 +1,4 @@
-"""What a job has been through: enqueued, due, promoted, each attempt, its end."""
+"""A job's history: enqueued, due, promoted, each attempt, its end."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _ORDER: Final = ("enqueued", "due", "promoted", "attempt", "asked to stop")
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One attempt at a job; instants and durations in ms on Redis's clock, 0 where they are not known.
+    """One attempt at a job; instants and durations in ms on Redis's clock, 0 if unknown.
 
     Attributes:
-        number: which one; the same may stand here twice, since a release or a snooze gives an attempt back.
+        number: its number; may occur twice, because a release or a snooze gives an attempt back.
         worker: id of the worker, or ''.
         started_at_ms: when it was claimed.
         ended_at_ms: when it ended; 0 while it runs.
         duration_ms: how long it took, or has been running.
         outcome: completed, retry, failed, snoozed, released, lost, cancelled, or running.
-        error: of one that failed, in brief, or ''.
+        error: the error of a failed attempt, shortened, or ''.
     """
 
     number: int
@@ -42,12 +42,12 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """One thing that happened to a job, or that will.
+    """One past or coming event of a job.
 
     Attributes:
-        at_ms: when; of an attempt, its start.
+        at_ms: when it happened or will happen; for an attempt, its start.
         what: enqueued, due, promoted, attempt, asked to stop, completed, failed, cancelled.
-        attempt: which one, if it is one.
+        attempt: the attempt, if it is one.
     """
 
     at_ms: int
@@ -57,18 +57,18 @@ class TimelineEvent:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What a job has been through; instants are ms on Redis's clock, 0 where they do not apply or are not known.
+    """The history of a job; instants are ms on Redis's clock, 0 where they do not apply or are unknown.
 
     Attributes:
         id: the job.
-        status: where it is now.
-        now_ms: when this was seen.
+        status: its current state.
+        now_ms: when this was read.
         enqueued_at_ms: when it was enqueued.
-        due_at_ms: when it is, or last was, due; 0 if it never waited.
-        promoted_at_ms: when it last came from `delayed` to `pending`.
-        stop_asked_at_ms: when it was asked to stop, if it runs still.
-        attempts: the last 10 that ended, the first one first, and the one that runs.
-        earlier: attempts before those, of which nothing is kept, at least.
+        due_at_ms: when it is or was last due; 0 if it never waited.
+        promoted_at_ms: when it last moved from `delayed` to `pending`.
+        stop_asked_at_ms: when it was asked to stop, if it is still running.
+        attempts: the last 10 attempts that ended, in order, and the running one.
+        earlier: the least number of earlier attempts, of which nothing is kept.
         ended_at_ms: when it was completed, failed or cancelled.
     """
 
@@ -97,19 +97,19 @@ class Timeline:
         return tuple(sorted((event for event in found if event.at_ms), key=_place_in_time))
 
     def to_dict(self) -> dict[str, Any]:
-        """One object for programs."""
+        """The timeline as one dict."""
         return asdict(self)
 
 
 def _place_in_time(event: TimelineEvent) -> tuple[int, int]:
-    """By time; what happened in the same millisecond, in the order of a job's life."""
+    """Sort by time; within a millisecond, in the order of a job's life cycle."""
     return event.at_ms, _ORDER.index(event.what) if event.what in _ORDER else len(_ORDER)
 
 
 def timeline(queue: Settings, job_id: str) -> RoundTrips[Timeline | None]:
-    """What a job has been through; None if nothing is stored of it."""
-    (answer,) = yield [see(queue, job_id)]
-    seen: JobSnapshot = unwrap(answer)
+    """A job's history; None if nothing is stored about it."""
+    (reply,) = yield [see(queue, job_id)]
+    seen: JobSnapshot = unwrap(reply)
     return None if seen.kind != "hash" else _of(seen.record, seen.now_ms)
 
 
@@ -153,7 +153,7 @@ def _running(record: JobRecord, now_ms: int) -> AttemptRecord:
 
 
 def _by_others(record: JobRecord) -> list[AttemptRecord]:
-    """The attempt of another program that ended the job: those keep no history."""
+    """The last attempt of a job that another program ended; other programs keep no history."""
     started = record.started_at_ms or record.claimed_at_ms
     ended = whole(record.fields.get(_ENDED_AT.get(record.status, "")))
     if record.status not in FINISHED or record.status == CANCELLED or not started or ended < started:

@@ -1,4 +1,4 @@
-"""Waiting for a job's end: how often to look, what an end means for the caller, and why nothing is stored of a job."""
+"""Waiting for a job's end: how often to look, the caller's result, and why nothing may be stored about a job."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from schedq.transitions import Operation, Pipeline, pairs
 from schedq.transitions.announce import read_settings
 
 POLL_S: Final = 1.0
-"""Seconds between two looks while no message comes: messages may be lost."""
+"""Seconds between two polls while no message arrives, because messages may be lost."""
 _MOMENT_S: Final = 5
-"""Seconds by which a producer's clock may differ."""
+"""Tolerance for a producer's clock, in seconds."""
 
 
 def milliseconds(value: object) -> int:
-    """Return a `timeout_ms` if it is one.
+    """Return a `timeout_ms` if it is valid.
 
     Raises:
-        UsageError: no whole number of 0 to a day.
+        UsageError: it is not a whole number from 0 to a day.
     """
     return whole_number("timeout_ms", value, 0, 86_400_000)
 
@@ -42,11 +42,11 @@ def event(text: str) -> dict[str, Any] | None:
 
 
 def ended(job_id: str, job: JobStatus) -> Any:
-    """The result of a job with this status.
+    """The result of a job.
 
     Raises:
         JobFailed, JobCancelled: there is none.
-        TimeoutError: it is not finished.
+        TimeoutError: the job has not finished.
     """
     if job.status == lifecycle.COMPLETED:
         try:
@@ -61,13 +61,13 @@ def ended(job_id: str, job: JobStatus) -> Any:
 
 
 def absent(queue: Settings, job_id: str) -> Generator[Pipeline, Any, JobGone]:
-    """The error to raise if nothing is stored of a job; it names the setting that keeps results for longer."""
+    """The error if nothing is stored about a job; it names the setting that keeps results for longer."""
     key = queue.keys.stats
     totals, stored = yield [Operation(f"read {key}", None, (), ("HGETALL", key), pairs), read_settings(queue)]
     facts: dict[str, str] = {} if isinstance(totals, SchedqError) else totals
     settings = queue if isinstance(stored, SchedqError) else queue.with_fields(stored)
     reasons = _reasons(settings, job_id, whole(facts.get("trimmed_total")), whole(facts.get("memory_high_at_ms")))
-    return JobGone("; ".join([f"nothing is stored of job {job_id}: trimmed, purged, or never there", *reasons]))
+    return JobGone("; ".join([f"nothing is stored about job {job_id}: trimmed, purged, or never there", *reasons]))
 
 
 def _reasons(settings: Settings, job_id: str, trimmed: int, memory_high_at_ms: int) -> list[str]:
@@ -86,7 +86,7 @@ def _reasons(settings: Settings, job_id: str, trimmed: int, memory_high_at_ms: i
         is_less_kept = not 0 <= settings.completed_history <= HIGH_MEMORY_HISTORY
         if is_less_kept and memory_high_at_ms and (made is None or memory_high_at_ms >= made):
             reasons[-1] += (
-                f", and maxmemory, since Redis used over 80 % of that and then {HIGH_MEMORY_HISTORY:,} results are kept"
+                f", and maxmemory: while Redis uses over 80 % of it, only {HIGH_MEMORY_HISTORY:,} results are kept"
             )
     if may_be_expired and settings.completed_ttl:
         reasons.append(

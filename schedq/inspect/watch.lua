@@ -1,5 +1,5 @@
 --[[
-How a job stands; until it has finished, its end will be published on a channel.
+Read the status of a job; if it has not finished, its end will be published on a channel.
 
 KEYS  leases (zset)
 ARGV  jobs

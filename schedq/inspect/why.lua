@@ -1,5 +1,5 @@
 --[[
-See all that decides whether a job runs, at one instant: the claim's and the reclaimer's eyes without their hands.
+Read everything that decides whether a job runs, at one instant, as a claim and a reclaimer would see it; writes nothing.
 
 KEYS  pending (list), processing (list), leases (zset), delayed (zset), completed (list), failed (list),
       cancelled (list), broken (list), paused (string), promoter (string), workers (zset), wake (zset), suspects (zset)
@@ -7,13 +7,13 @@ ARGV  jobs, clock
       id: the job
       silence_ms (number)
       entries (number): how many to search from each end of a list
-Returns  {now, its due instant or '', end of its lease or '', whether it is in `processing` (1 or 0), entries before it
-         in `pending` or -1, lengths of `pending` and `processing`, paused since or '', promoter or '', ms left of its
-         lease, live workers, whether the marker is set (1 or 0), jobs that ended of late, ms in which they did, worker
-         of the last one or '', place of an entry without a record or '', note in `broken` or '', type of what is stored,
-         {field, value, ...}, whether it rests in `delayed` as claims passed it over (1 or 0)}
+Returns  {now, due instant or '', end of its lease or '', 1 if it is in `processing`, else 0, entries before it in
+         `pending` or -1, lengths of `pending` and `processing`, paused since or '', promoter or '', ms left of the
+         promoter's lease, live workers, 1 if the wake marker is set, else 0, jobs that ended recently, ms in which they
+         did, worker of the last one or '', history with its id but no record, or '', note in `broken` or '', type of
+         what is stored, {field, value, ...}, 1 if claims passed it over into `delayed`, else 0}
 ]]
-local OF_LATE, MOST_COUNTED, MOST_FIELDS, MOST_NOTES = 60000, 10000, 1000, 1000
+local RECENT_MS, MOST_COUNTED, MOST_FIELDS, MOST_NOTES = 60000, 10000, 1000, 1000
 --@include clock
 --@include checks
 --@include numbers
@@ -21,14 +21,14 @@ local bad = wrong_type('list', pending, processing, completed, failed, cancelled
   or wrong_type('zset', leases, delayed, workers, wake)
 if bad then return bad end
 
--- How far from the left an id stands; only the ends of a long list are searched.
+-- The index of the id in a list; only the ends of a long list are searched.
 local function find(list)
   local from_right = redis.call('LPOS', list, id, 'RANK', -1, 'MAXLEN', entries)
   if from_right or redis.call('LLEN', list) <= entries then return from_right end
   return redis.call('LPOS', list, id, 'MAXLEN', entries)
 end
 
--- How many of a history, newest first, ended of late; how long ago the oldest of them did; when and by whom the newest.
+-- How many jobs of a history ended recently, how long ago the oldest of them, and when and by which worker the newest.
 local function ended(history, field)
   local function look(n) return redis.pcall('HMGET', jobs .. redis.call('LINDEX', history, n), field, 'worker') end
   local length = math.min(redis.call('LLEN', history), MOST_COUNTED)
@@ -36,11 +36,11 @@ local function ended(history, field)
   while low < high do
     local middle = math.floor((low + high) / 2)
     local at = whole(look(middle)[1])
-    if at >= now - OF_LATE then low, age = middle + 1, math.max(0, now - at) else high = middle end
+    if at >= now - RECENT_MS then low, age = middle + 1, math.max(0, now - at) else high = middle end
   end
   if low == 0 then return 0, 0, 0, '' end
   local newest = look(0)
-  return low, low < length and OF_LATE or age, whole(newest[1]), newest[2] or ''
+  return low, low < length and RECENT_MS or age, whole(newest[1]), newest[2] or ''
 end
 
 local kind, fields = redis.call('TYPE', jobs .. id).ok, {}

@@ -1,4 +1,4 @@
-"""Why a job is not running now: the one table of reasons, from which the handbook's is made."""
+"""Why a job is not running now: the table of reasons, from which the handbook's table is generated."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Reason:
     """One row of the table.
 
     Attributes:
-        name: the word that programs go by.
-        means: what it says, in general: its row in the handbook.
-        holds: whether it is one for this job.
-        text: says so in a sentence.
-        facts: what it rests on, for programs.
-        is_known: something is there of the job.
+        name: the word for programs.
+        means: its meaning in general, for the handbook.
+        holds: whether it applies to this job.
+        text: the reason as a sentence.
+        facts: the facts behind it, for programs.
+        is_known: whether anything is stored about the job.
     """
 
     name: str
@@ -41,7 +41,7 @@ def _at(place: str) -> Callable[[JobSnapshot], bool]:
 
 
 def _ago(seen: JobSnapshot, at_ms: int) -> str:
-    return apart(at_ms, seen.now_ms) if at_ms else "at a time that is not known"
+    return apart(at_ms, seen.now_ms) if at_ms else "at an unknown time"
 
 
 def _since(seen: JobSnapshot, at_ms: int) -> str:
@@ -65,7 +65,7 @@ def _by(seen: JobSnapshot) -> str:
 
 
 def _wanted(seen: JobSnapshot) -> str:
-    return f"the task {seen.task!r}" if seen.task else "a handler for payloads that are no task call"
+    return f"the task {seen.task!r}" if seen.task else "a handler for payloads that are not task calls"
 
 
 def _killer(seen: JobSnapshot) -> str:
@@ -79,7 +79,7 @@ def _ahead(seen: JobSnapshot) -> str:
 def _queueing(seen: JobSnapshot) -> str:
     rate, wait_ms = seen.ahead_facts["per_second"], seen.ahead_facts["wait_ms"]
     if not rate:
-        return f"{_ahead(seen)}, and none has ended in the last minute"
+        return f"{_ahead(seen)}, and none ended in the last minute"
     shown = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s" if rate >= 0.1 else f"{rate * 60:.2g} a minute"
     return f"{_ahead(seen)} at {shown} (about {span(wait_ms)})"
 
@@ -88,13 +88,13 @@ def _held_back(seen: JobSnapshot) -> str:
     if not seen.is_passed_over:
         return f"{_killer(seen)}, and is held back for another {_until_due(seen)}"
     return (
-        f"{_killer(seen)}: each takes one such job at a time, and the next that has none takes it; it is due again "
-        f"in {_until_due(seen)} at the latest"
+        f"{_killer(seen)}: each takes one such job at a time, and the next one without such a job takes it; it is due "
+        f"again in {_until_due(seen)} at the latest"
     )
 
 
 def _paused(seen: JobSnapshot) -> str:
-    return "the queue is paused" + (f", since {_since(seen, seen.paused_since_ms)}" if seen.paused_since_ms else "")
+    return "the queue is paused" + (f", for {_since(seen, seen.paused_since_ms)} now" if seen.paused_since_ms else "")
 
 
 def _late(seen: JobSnapshot) -> str:
@@ -121,7 +121,7 @@ REASONS: Final = (
     ),
     Reason(
         "failed",
-        "Its last attempt failed, and how.",
+        "Its last attempt failed; the error.",
         _at(FAILED),
         lambda seen: f"it failed {_ago(seen, seen.record.last_error_at_ms)} after {_attempts(seen)} with {seen.error}",
         lambda seen: seen.failure_facts,
@@ -135,90 +135,90 @@ REASONS: Final = (
     ),
     Reason(
         "broken",
-        "It could not be run: data gone or damaged; there is a note.",
+        "It could not run because its data was missing or damaged; there is a note.",
         lambda seen: seen.kind != "hash" and seen.note and not seen.entry,
         lambda seen: f"it could not be run: {seen.note.reason} ({_ago(seen, seen.note.at_ms)})" if seen.note else "",
         lambda seen: {"problem": seen.note.reason, "at_ms": seen.note.at_ms} if seen.note else {},
     ),
     Reason(
         "wrong_type",
-        "What is stored under its key is no job.",
+        "What is stored under its key is not a job.",
         lambda seen: seen.kind not in ("hash", "none"),
         lambda seen: (
             f"its data is damaged: a {seen.kind} is stored under its key, not a hash"
-            + ("; the next look at it puts it into broken" if seen.entry else "")
+            + ("; the next process to read it moves it to broken" if seen.entry else "")
         ),
         lambda seen: {"type": seen.kind},
     ),
     Reason(
         "no_data",
-        "Its id stands in a place, its data is gone.",
+        "A list or zset has its id, but its data is gone.",
         lambda seen: seen.kind == "none" and seen.entry,
-        lambda seen: f"its id stands in {seen.entry}, and its data is gone; the next look at it puts it into broken",
+        lambda seen: f"its id is in {seen.entry}, but its data is gone; the next process to read it moves it to broken",
         lambda seen: {"place": seen.entry},
     ),
     Reason(
         "expired",
-        "A history names it, its record is gone.",
+        "A history has its id, but its record is gone.",
         lambda seen: seen.history,
-        lambda seen: f"it is {seen.history}, and its record is gone: expired or deleted",
+        lambda seen: f"it is {seen.history}, but its record is gone: expired or deleted",
         lambda seen: {"place": seen.history},
     ),
     Reason(
         "gone",
-        "Nothing is stored; its id says when it was made.",
+        "Nothing is stored; its id shows when it was created.",
         lambda seen: seen.kind == "none" and made_at_ms(seen.id) is not None,
         lambda seen: (
-            f"nothing is stored of it: an id made {_ago(seen, made_at_ms(seen.id) or 0)}; trimmed or purged since, "
-            "or never stored here"
+            f"nothing is stored about it, although its id was created {_ago(seen, made_at_ms(seen.id) or 0)}: trimmed "
+            "or purged since, or never stored here"
         ),
         lambda seen: {"made_at_ms": made_at_ms(seen.id)},
         is_known=False,
     ),
     Reason(
         "unknown",
-        "Nothing is stored of such an id.",
+        "Nothing is stored under this id.",
         lambda seen: seen.kind == "none",
-        lambda _: "nothing is stored of it: trimmed, purged, or never there",
+        lambda _: "nothing is stored about it: trimmed, purged, or never there",
         is_known=False,
     ),
     Reason(
         "lease_expired",
-        "Its worker is silent; the reclaimer is to take it back.",
+        "Its worker is silent; the reclaimer will take it back.",
         lambda seen: seen.place == PROCESSING and seen.lease_ms is not None and seen.lease_ms <= seen.now_ms,
         lambda seen: (
-            f"its worker{_by(seen)} is silent: the lease ended {_ago(seen, seen.lease_ms or 0)}, and the reclaimer is "
-            "to take it back" + ("" if seen.promoter else "; no promoter is alive to do so")
+            f"its worker{_by(seen)} is silent: the lease ended {_ago(seen, seen.lease_ms or 0)}, and the reclaimer "
+            "will take it back" + ("" if seen.promoter else "; no promoter is alive to do it")
         ),
         lambda seen: {**seen.claim_facts, "promoter": seen.promoter or None},
     ),
     Reason(
         "stop_asked",
-        "It runs, and was asked to stop.",
+        "It was asked to stop, and is still running.",
         lambda seen: seen.place == PROCESSING and seen.instant("stop"),
-        lambda seen: f"it was asked to stop {_ago(seen, seen.instant('stop'))}, and runs on worker{_by(seen)} still",
+        lambda seen: f"it was asked to stop {_ago(seen, seen.instant('stop'))}, but still runs on worker{_by(seen)}",
         lambda seen: {**seen.claim_facts, "stop_asked_at_ms": seen.instant("stop")},
     ),
     Reason(
         "unleased",
         "Another program claimed it, without a lease.",
         lambda seen: seen.place == PROCESSING and seen.lease_ms is None,
-        lambda _: "it was claimed by a program that gives no lease; the reclaimer is to give it one",
+        lambda _: "it was claimed by a program that sets no lease; the reclaimer will give it one",
         lambda seen: seen.claim_facts,
     ),
     Reason(
         "running",
-        "It runs: who holds its lease, until when.",
+        "It is running; which worker holds its lease, and until when.",
         _at(PROCESSING),
         lambda seen: (
-            f"it is running, since {_since(seen, seen.instant('started_at_ms'))}: the lease is held by "
-            f"worker{_by(seen)} for another {span((seen.lease_ms or 0) - seen.now_ms)}, unless renewed"
+            f"it has been running for {_since(seen, seen.instant('started_at_ms'))}: worker{_by(seen)} holds the lease "
+            f"for another {span((seen.lease_ms or 0) - seen.now_ms)}, unless renewed"
         ),
         lambda seen: seen.claim_facts,
     ),
     Reason(
         "held_back",
-        "It lost its leases more than once, and waits.",
+        "It lost its lease more than once, and waits.",
         lambda seen: seen.is_suspect and seen.waits_after("" if seen.is_passed_over else "reclaim"),
         _held_back,
         lambda seen: {**seen.due_facts, "leases_lost": seen.record.crashes, "attempts": seen.record.attempts},
@@ -234,12 +234,12 @@ REASONS: Final = (
     ),
     Reason(
         "unknown_task",
-        "Every worker that took it lacked its task; it is put back and costs no attempt.",
+        "No worker that claimed it had its task; it is put back, which costs no attempt.",
         lambda seen: seen.waits_after("snooze") and seen.instant("unknown_since_ms"),
         lambda seen: (
-            f"no worker that took it had {_wanted(seen)} in the last "
-            f"{_since(seen, seen.instant('unknown_since_ms'))}: it is put back for a while, without spending "
-            f"attempts, and tried again in {_until_due(seen)}"
+            f"no worker that claimed it in the last {_since(seen, seen.instant('unknown_since_ms'))} had "
+            f"{_wanted(seen)}: it is put back for a while, without spending attempts, and tried again in "
+            f"{_until_due(seen)}"
         ),
         lambda seen: {
             "task": seen.task or None,
@@ -271,18 +271,18 @@ REASONS: Final = (
     ),
     Reason(
         "promoter_behind",
-        "It is due, and the promoter has not moved it yet.",
+        "It is due, but the promoter has not moved it yet.",
         lambda seen: seen.place == DELAYED and seen.promoter,
         lambda seen: f"{_late(seen)}: the promoter is that far behind",
         lambda seen: {**seen.late_facts, "promoter": seen.promoter},
     ),
     Reason(
         "no_promoter",
-        "It is due, and nobody is there to move it.",
+        "It is due, but no promoter is alive to move it.",
         _at(DELAYED),
         lambda seen: (
             f"{_late(seen)}: no promoter is alive, and "
-            + ("one of the workers is to take over" if seen.alive else "no worker is alive either")
+            + ("one of the workers will take over" if seen.alive else "no worker is alive either")
         ),
         lambda seen: {**seen.late_facts, "workers": seen.alive},
     ),
@@ -314,7 +314,7 @@ REASONS: Final = (
     ),
     Reason(
         "all_stuck",
-        "Handlers that do not end when they are told to hold every slot of the workers that have its task.",
+        "All slots of the workers that have its task are held by handlers that did not end when told to.",
         lambda seen: seen.place == PENDING and seen.are_stuck,
         _all_stuck,
         lambda seen: {
@@ -328,7 +328,7 @@ REASONS: Final = (
         "one_at_a_time",
         "It lost two leases; each worker runs one such job at a time.",
         lambda seen: seen.place == PENDING and seen.is_suspect and 0 < len(seen.able) <= seen.suspects,
-        lambda seen: f"{_killer(seen)}: each takes one such job at a time, and all have theirs",
+        lambda seen: f"{_killer(seen)}: each takes one such job at a time, and all are running one",
         lambda seen: {
             "leases_lost": seen.record.crashes,
             "suspects_running": seen.suspects,
@@ -337,7 +337,7 @@ REASONS: Final = (
     ),
     Reason(
         "ahead",
-        "Jobs are before it; how many, how fast they go.",
+        "Jobs are ahead of it; how many, and how fast they end.",
         lambda seen: seen.place == PENDING and seen.ahead != 0,
         _queueing,
         lambda seen: {**seen.ahead_facts, "workers": len(seen.able)},
@@ -358,54 +358,54 @@ REASONS: Final = (
         _at(PENDING),
         lambda seen: (
             "it is next in line, and "
-            + ("a wake-up is there for the next idle worker" if seen.is_marked else "a worker is on its way to it")
+            + ("the next idle worker will be woken for it" if seen.is_marked else "a worker is about to claim it")
             + ", unless all are busy with other queues"
         ),
         lambda seen: {**seen.ahead_facts, "workers": len(seen.able), "is_marked": seen.is_marked},
     ),
     Reason(
         "cut_short",
-        "A move of it was cut short.",
+        "An error ended a move of it half-way.",
         lambda seen: seen.lease_ms is not None,
         lambda seen: (
-            f"a move of it was cut short: its record says {seen.record.status or 'nothing'}; the reclaimer is to put "
-            "it right"
+            f"an error ended a move of it half-way: its record says {seen.record.status or 'nothing'}; the reclaimer "
+            "will repair it"
         ),
         lambda seen: {"status": seen.record.status},
     ),
     Reason(
         "orphan",
-        "Its record names a place that does not have it.",
+        "Its record names a state whose list does not have it.",
         lambda seen: seen.record.status in JOB_STATES,
         lambda seen: (
-            f"its record says {seen.record.status}, and it stands in no place, so nobody finds it; see schedq doctor"
+            f"its record says {seen.record.status}, but no list has it, so no worker finds it; see schedq doctor"
         ),
         lambda seen: {"status": seen.record.status},
     ),
     Reason(
         "unlisted",
-        "Another program made its record, and no entry.",
+        "Another program stored its record but no list entry.",
         lambda _: True,
-        lambda _: "its record names no known state and it stands in no place: its producer has not put it into pending",
+        lambda _: "its record names no known state and no list has it: its producer has not added it to pending",
         lambda seen: {"status": seen.record.status or None},
     ),
 )
-"""The first one that holds is the reason."""
+"""The first one that applies is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The one reason that a job is not running now.
+    """The one reason why a job is not running now.
 
     Attributes:
-        queue: where it was looked for.
+        queue: the queue that was searched.
         id: the job.
-        now_ms: when, on Redis's clock.
+        now_ms: when this was read, on Redis's clock.
         reason: a word of the handbook's table, for programs.
-        text: the same in a sentence.
-        is_known: something is stored of the job, or stands in a place.
-        facts: what the reason rests on; durations and instants in ms.
-        max_attempts: how often the job may be claimed, by its own word or its task's; None if neither says so.
+        text: the reason as a sentence.
+        is_known: whether anything is stored about the job.
+        facts: the facts behind the reason; durations and instants in ms.
+        max_attempts: how often the job may be claimed, by its own options or its task's; None if neither sets it.
     """
 
     queue: str
@@ -418,13 +418,13 @@ class Why:
     max_attempts: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """One object for programs, with the facts next to the rest."""
+        """One dict with the facts next to the rest."""
         head = {"reason": self.reason, "text": self.text, "queue": self.queue, "id": self.id, "now_ms": self.now_ms}
         return {**head, **self.facts}
 
 
 def why(queue: Settings, job_id: str) -> RoundTrips[Why]:
-    """The one reason that a job is not running now; reads, and writes nothing."""
+    """The one reason why a job is not running now; writes nothing."""
     seen = yield from look(queue, job_id)
     reason = next(reason for reason in REASONS if reason.holds(seen))
     text, facts = reason.text(seen), reason.facts(seen)

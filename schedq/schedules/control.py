@@ -92,8 +92,8 @@ def backfill(queue: Settings, schedule_id: str, start_ms: int, end_ms: int, rate
     definition = it.definition()
     slots = _past_slots(it, definition, start_ms, end_ms)
     note = f"{len(slots)} slots from {slots[0]} to {slots[-1]}"
-    (answer,) = yield [_control(queue, "backfill", schedule_id, new_request(), seen=it.seen.definition, note=note)]
-    if unwrap(answer) != "yes":
+    (reply,) = yield [_control(queue, "backfill", schedule_id, new_request(), seen=it.seen.definition, note=note)]
+    if unwrap(reply) != "yes":
         raise Conflict(f"schedule {schedule_id} was changed meanwhile; look again")
     options = (*definition.job_fields(), "schedule", schedule_id)
     jobs = [

@@ -165,13 +165,13 @@ class Fired:
     offset: int = 0
     began_ms: int = 0
 
-    def add(self, batch: Sequence[tuple[ScheduleStatus, Plan]], answer: Any, now_ms: int) -> None:
+    def add(self, batch: Sequence[tuple[ScheduleStatus, Plan]], reply: Any, now_ms: int) -> None:
         """Add what the script did with a batch.
 
         Raises:
             SchedqError: the script failed.
         """
-        jobs, words = unwrap(answer)
+        jobs, words = unwrap(reply)
         self.jobs += jobs
         for (seen, made), word in zip(batch, words, strict=False):
             is_behind = made.next_ms is not None and made.next_ms <= now_ms
@@ -194,11 +194,11 @@ class DefinitionCache:
         digest, known = self._known.get(seen.id, ("", None))
         return known if digest and digest == seen.definition else None
 
-    def learn(self, seen: ScheduleStatus, answer: Any) -> Definition | str:
+    def learn(self, seen: ScheduleStatus, reply: Any) -> Definition | str:
         """Parse the stored definition and cache it."""
         found: Definition | str
         try:
-            found = Definition.from_fields(seen.id, unwrap(answer))
+            found = Definition.from_fields(seen.id, unwrap(reply))
         except (UsageError, Conflict) as error:
             found = str(error)
         if len(self._known) >= _MOST_REMEMBERED:
@@ -208,7 +208,7 @@ class DefinitionCache:
 
 
 def fire(queue: Settings, batch: Sequence[tuple[ScheduleStatus, Plan]]) -> Operation[tuple[int, tuple[str, ...]]]:
-    """Carry plans out; answers how many jobs were made, and a word per schedule, fewer if it was too much for one."""
+    """Carry plans out; replies how many jobs were made, and a word per schedule, fewer if it was too much for one."""
     plans: list[Argument] = []
     for seen, made in batch:
         plans += (
@@ -244,8 +244,8 @@ def fire_due(
     Raises:
         QueueFull: Redis's memory is full; the slots stay due.
     """
-    (answer,) = yield [scan_schedules(queue, "due", offset, MOST_FIRED, after_ms=after_ms)]
-    scan: ScheduleScan = unwrap(answer)
+    (reply,) = yield [scan_schedules(queue, "due", offset, MOST_FIRED, after_ms=after_ms)]
+    scan: ScheduleScan = unwrap(reply)
     fired, skipped = Fired(offset=offset, began_ms=scan.now_ms), set(deferred)
     for _ in range(MOST_BATCHES):
         batch = yield from _planned(queue, cache, [seen for seen in scan.found if seen.id not in skipped], scan.now_ms)
@@ -253,14 +253,14 @@ def fire_due(
         fired.offset += len([*takewhile(skipped.__contains__, (seen.id for seen in scan.found))])
         scan_again = scan_schedules(queue, "due", fired.offset, MOST_FIRED, after_ms=after_ms)
         if batch:
-            answers = yield [fire(queue, batch), scan_again]
-            fired.add(batch, answers[0], scan.now_ms)
+            replies = yield [fire(queue, batch), scan_again]
+            fired.add(batch, replies[0], scan.now_ms)
             skipped.update(fired.deferred)
         elif len(scan.found) < MOST_FIRED:
             break
         else:
-            answers = yield [scan_again]
-        scan = unwrap(answers[-1])
+            replies = yield [scan_again]
+        scan = unwrap(replies[-1])
     else:
         fired.has_more = bool(scan.found)
     return replace(fired, upcoming_ms=scan.upcoming_ms, offset=fired.offset if fired.has_more else 0)
@@ -272,8 +272,8 @@ def _planned(
     """Schedules that are due, with their plans; definitions that are not in the cache are read."""
     known = {seen.id: cache.get(seen) for seen in due}
     unknown = [seen for seen in due if known[seen.id] is None]
-    answers = (yield [read(queue, seen.id) for seen in unknown]) if unknown else ()
-    known |= {seen.id: cache.learn(seen, found) for seen, found in zip(unknown, answers, strict=True)}
+    replies = (yield [read(queue, seen.id) for seen in unknown]) if unknown else ()
+    known |= {seen.id: cache.learn(seen, found) for seen, found in zip(unknown, replies, strict=True)}
     return [(seen, _plan_or_disable(known[seen.id], seen.slot, now_ms)) for seen in due]
 
 

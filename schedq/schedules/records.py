@@ -261,8 +261,8 @@ def retry_on_conflict(
         made = decide((yield from look(queue, schedule_id)))
         if not isinstance(made, Operation):
             return made
-        (answer,) = yield [made]
-        word = unwrap(answer)
+        (reply,) = yield [made]
+        word = unwrap(reply)
         if word != "AGAIN":
             return word
     raise Conflict(f"schedule {schedule_id} of queue {queue.name} is changed by others all the time")
@@ -289,12 +289,12 @@ def page(queue: Settings, offset: int, limit: int) -> RoundTrips[list[ScheduleRe
     """
     last = whole_number("offset", offset, 0) + checked_limit(limit) - 1
     command = ("ZRANGE", queue.keys.schedules, offset, last, "WITHSCORES")
-    (answer,) = yield [Operation("schedules", None, (), command, list)]
-    rows: list[str] = unwrap(answer)
-    answers = (yield [read(queue, schedule_id) for schedule_id in rows[::2]]) if rows else ()
+    (reply,) = yield [Operation("schedules", None, (), command, list)]
+    rows: list[str] = unwrap(reply)
+    replies = (yield [read(queue, schedule_id) for schedule_id in rows[::2]]) if rows else ()
     return [
         ScheduleRecord.from_fields(schedule_id, score, {} if isinstance(fields, Conflict) else unwrap(fields))
-        for schedule_id, score, fields in zip(rows[::2], rows[1::2], answers, strict=True)
+        for schedule_id, score, fields in zip(rows[::2], rows[1::2], replies, strict=True)
     ]
 
 

@@ -100,8 +100,8 @@ def register(
     ]
     removed = []
     for seen in missing if prune else ():
-        (answer,) = yield [drop(queue, seen.id, seen.definition)]
-        if unwrap(answer):
+        (reply,) = yield [drop(queue, seen.id, seen.definition)]
+        if unwrap(reply):
             removed.append(seen.id)
     sorted_ids = {word: tuple(sorted(ids)) for word, ids in became.items()}
     return Registration(
@@ -131,8 +131,8 @@ def upsert_some(
         living = (yield from _living(queue)) if former else frozenset()
         words |= {n: "superseded" for n in former if seen[n].definition in living}
         writes = [n for n in writes if words[n] != "superseded"]
-        answers = (yield [words[n] for n in writes]) if writes else ()
-        words |= {n: unwrap(answer) for n, answer in zip(writes, answers, strict=True)}
+        replies = (yield [words[n] for n in writes]) if writes else ()
+        words |= {n: unwrap(reply) for n, reply in zip(writes, replies, strict=True)}
     raise Conflict(f"schedules of queue {queue.name} are changed by others all the time")
 
 
@@ -147,10 +147,10 @@ def replaced(queue: Settings, definitions: Sequence[Definition]) -> RoundTrips[l
             for mine, seen in zip(some, scan.found, strict=True)
             if seen.definition not in ("", mine.digest)
         ]
-        answers = (yield [read(queue, mine.id) for mine, _ in others]) if others else ()
-        for (mine, digest), answer in zip(others, answers, strict=True):
+        replies = (yield [read(queue, mine.id) for mine, _ in others]) if others else ()
+        for (mine, digest), reply in zip(others, replies, strict=True):
             try:
-                words = Definition.from_fields(mine.id, unwrap(answer)).describe()
+                words = Definition.from_fields(mine.id, unwrap(reply)).describe()
             except SchedqError:
                 words = "damaged"
             found.append((mine, digest, words))
@@ -158,7 +158,7 @@ def replaced(queue: Settings, definitions: Sequence[Definition]) -> RoundTrips[l
 
 
 def restore(queue: Settings, definitions: Sequence[Definition]) -> RoundTrips[list[Definition]]:
-    """Write definitions again for which an older release of schedq has put a former one back; answers which.
+    """Write definitions again for which an older release of schedq has put a former one back; replies which.
 
     Its workers write what their code has when they start, whatever has replaced that, and leave its digest among those
     of former definitions, where no newer release leaves it. While one of them lives nothing is written: what it has may
@@ -189,8 +189,8 @@ def _living(queue: Settings) -> RoundTrips[frozenset[str]]:
 
 
 def _seen(queue: Settings, definitions: Sequence[Definition]) -> RoundTrips[ScheduleScan]:
-    (answer,) = yield [scan_schedules(queue, "these", ids=[definition.id for definition in definitions])]
-    found: ScheduleScan = unwrap(answer)
+    (reply,) = yield [scan_schedules(queue, "these", ids=[definition.id for definition in definitions])]
+    found: ScheduleScan = unwrap(reply)
     return found
 
 
@@ -227,8 +227,8 @@ def _listed(queue: Settings) -> RoundTrips[list[ScheduleStatus]]:
     """How all schedules stand, by pages."""
     found: dict[str, ScheduleStatus] = {}
     for offset in count(0, PAGE):
-        (answer,) = yield [scan_schedules(queue, "all", offset, PAGE)]
-        page: ScheduleScan = unwrap(answer)
+        (reply,) = yield [scan_schedules(queue, "all", offset, PAGE)]
+        page: ScheduleScan = unwrap(reply)
         found |= {seen.id: seen for seen in page.found}
         if len(page.found) < PAGE:
             break

@@ -91,7 +91,7 @@ def test_a_cursor_of_something_else_is_refused(run: Run, queue: Queue):
     said = run("jobs", "mail", "--state", "failed", "--cursor", "abc")
 
     assert said.code == 1
-    assert "none that `find` has given" in said.complaint
+    assert "was not returned by `find`" in said.complaint
 
 
 # -- acting

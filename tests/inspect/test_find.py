@@ -169,8 +169,8 @@ def test_looking_changes_nothing(queue: Handle):
         ("pending", {"limit": 0}, "limit must be"),
         ("pending", {"look": 0}, "look must be"),
         ("pending", {"look": 100_001}, "look must be"),
-        ("pending", {"cursor": "x"}, "none that `find` has given"),
-        ("pending", {"cursor": "WyJmYWlsZWQiLCIxIiwiYSJd"}, "none of pending jobs"),
+        ("pending", {"cursor": "x"}, "was not returned by `find`"),
+        ("pending", {"cursor": "WyJmYWlsZWQiLCIxIiwiYSJd"}, "not for pending jobs"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(state: str, wanted: dict[str, object], says: str, queue: Handle):
