@@ -8,7 +8,7 @@ import pytest
 
 import schedq
 from schedq import handbook
-from scripts.docs import site
+from scripts.docs import searches, site
 
 
 def test_every_page_of_the_handbook_is_on_the_site():
@@ -25,6 +25,27 @@ def test_every_public_name_is_in_the_api_reference(tmp_path: Path):
     text = "".join((tmp_path / page).read_text() for page in pages)
 
     assert [name for name in schedq.__all__ if f"::: schedq.{name}\n" not in text] == ["__version__"]
+
+
+def test_every_page_that_a_search_should_find_exists():
+    assert set(searches.FIRST.values()) <= {topic.name for topic in handbook.topics()}
+
+
+def test_a_search_that_finds_another_page_first_fails_the_build(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(searches, "CHROMIUM", "chromium")
+    found = {word: [page] for word, page in searches.FIRST.items()}
+    monkeypatch.setattr(searches, "search", lambda _folder, _words: found)
+    assert searches.main("site") == 0
+
+    found |= {"chain": ["threat-model", "jobs"], "eager": []}
+
+    assert searches.main("site") == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "searches: 'eager' finds nothing, not testing",
+        "searches: 'chain' finds threat-model, jobs, not jobs",
+    ]
 
 
 @pytest.mark.parametrize(
