@@ -1,4 +1,4 @@
-"""`python -m schedq` is the command `schedq`."""
+"""Runs the command line as `python -m schedq`."""
 
 from schedq.cli import main
 

@@ -1,13 +1,13 @@
-"""The logger of schedq, through which every module logs, and the fields of a job for an application's own lines.
+"""The logger that every module of schedq uses, and a filter that adds a job's fields to an application's own log.
 
-The logger keeps two promises. No text that a user gave can start a line of its own or steer a terminal, whatever
-handlers and formatters an application uses. And a filter or handler that raises loses its line, but never stops a
-worker.
+The logger guarantees two things, whatever handlers and formatters an application uses. Text from users can neither
+start a new log line nor control a terminal. And if a filter or handler raises, its line is lost, but the worker
+continues.
 
     handler.addFilter(schedq.logs.JobFields())
 
-Every line that is written while a handler runs then has `job_id`, `queue`, `task`, `attempt` and `worker`, for
-whichever formatter the application uses. `schedq worker --log-format json` has that built in.
+Every record logged while a job runs then has the attributes `job_id`, `queue`, `task`, `attempt` and `worker`, for
+any formatter. `schedq worker --log-format json` has this built in.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from schedq.observer import AttemptEnd, AttemptFacts, Observer
 
 _Raised = tuple[type[BaseException], BaseException, TracebackType | None]
 _TRACEBACK: Final = BaseException.__dict__["__traceback__"]
-"""A subclass may have made another one of it."""
+"""The original descriptor: a subclass may have overridden `__traceback__`."""
 _FRAMES_BETWEEN: Final = 2
 """Frames of this module between `findCaller` and the caller: `_record` and `log`."""
 
 
 class Logger(logging.LoggerAdapter[logging.Logger]):
-    """Logs as a `logging.Logger` does, with every argument on one line and every traceback escaped."""
+    """Logs like a `logging.Logger`, but escapes tracebacks and keeps every argument on one line."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__(logger, {})
@@ -49,18 +49,18 @@ class Logger(logging.LoggerAdapter[logging.Logger]):
         extra: Mapping[str, object] | None = None,
         **kwargs: object,
     ) -> None:
-        """Log a line.
+        """Log a message.
 
         Args:
-            level: of `logging`.
-            msg: a sentence with places for the arguments.
-            args: numbers stay what they are, everything else becomes one line of text.
+            level: a level of `logging`.
+            msg: a format string with `%` placeholders.
+            args: numbers are passed unchanged, everything else is turned into one line of text.
             exc_info: an exception, or True for the one being handled.
             stack_info: add the caller's stack.
             stacklevel: as in `logging`.
             extra: attributes of the record, unchanged.
-            kwargs: `below`, lines below the sentence: the traceback of `exc_info` if that was rendered before, else a
-                stack.
+            kwargs: `below`: lines to show below the message, either the traceback of `exc_info` rendered earlier, or
+                a stack.
         """
         if not self.logger.isEnabledFor(level):
             return
@@ -68,7 +68,7 @@ class Logger(logging.LoggerAdapter[logging.Logger]):
         try:
             record = self._record(level, msg, args, _raised(exc_info), stacklevel, extra, stack_info=stack_info)
             if record.exc_info:
-                # Set in, so that no line of it, such as a note, can pass for another line of the log.
+                # Indented, so that none of its lines, such as an exception's note, can be mistaken for a log line.
                 record.exc_text = indent(harmless_lines(below or rendered(record.exc_info[1])), "  ")
             elif below:
                 record.stack_info = harmless_lines(below.rstrip("\n"))
@@ -89,12 +89,12 @@ class Logger(logging.LoggerAdapter[logging.Logger]):
         *,
         stack_info: bool,
     ) -> logging.LogRecord:
-        logger, known = self.logger, tuple(_told(value) for value in args)
+        logger, known = self.logger, tuple(_printable(value) for value in args)
         file, line, function, stack = logger.findCaller(stack_info, stacklevel + _FRAMES_BETWEEN)
         return logger.makeRecord(logger.name, level, file, line, msg, known, raised, function, extra, stack)
 
     def _report(self, problem: BaseException) -> None:
-        """Tell, once for each kind of problem, that lines are lost: where `logging` itself tells of such things."""
+        """Report on stderr, as `logging` does, that lines are lost; once for each type of exception."""
         kind = type(problem).__name__
         if kind not in self._reported and logging.raiseExceptions:
             self._reported.add(kind)
@@ -103,13 +103,13 @@ class Logger(logging.LoggerAdapter[logging.Logger]):
                 sys.stderr.write(rendered(problem) + "\n")
 
 
-def _told(value: object) -> object:
-    """An argument of a log line: a number as it is, for `%d`, anything else as one line of text."""
+def _printable(value: object) -> object:
+    """An argument for a log message: a number unchanged, for `%d`; anything else as one line of text."""
     return value if isinstance(value, int | float) else harmless(str(value))
 
 
 def _raised(exc_info: Any) -> _Raised | None:
-    """What `exc_info` means, as a record has it. An exception may be false by its own `__bool__`."""
+    """`exc_info` in the form that a log record needs. An exception may be falsy, by its own `__bool__`."""
     if isinstance(exc_info, BaseException):
         return type(exc_info), exc_info, _TRACEBACK.__get__(exc_info)
     if exc_info is True:
@@ -119,21 +119,21 @@ def _raised(exc_info: Any) -> _Raised | None:
 
 log: Final = Logger(logging.getLogger("schedq"))
 FIELDS: Final = ("job_id", "queue", "task", "attempt", "worker", "duration_s", "lateness_s", "outcome", "error")
-"""What lines about an attempt carry as attributes of their record: `duration_s` and `lateness_s` are seconds."""
+"""Attributes of log records about an attempt; `duration_s` and `lateness_s` are seconds."""
 
 
 class JobFields(logging.Filter):
-    """Lets every record pass, and gives it the fields of the job that the caller runs, if it runs one.
+    """Adds the fields of the current job, if there is one, to every record; lets all records pass.
 
-    For a handler of `logging`. What a record says itself, by `extra=`, stays.
+    Attach it to a handler of `logging`. Attributes that a record already has, from `extra=`, are kept.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add what is known."""
+        """Add the job's fields and return True."""
         job = running_job()
         if job is not None:
             known = {
-                "job_id": harmless(job.id),  # another program may have made it
+                "job_id": harmless(job.id),  # another program may have chosen it
                 "queue": job.queue,
                 "task": harmless(job.task),
                 "attempt": job.attempts,
@@ -145,24 +145,24 @@ class JobFields(logging.Filter):
 
 
 class AttemptLog(Observer):
-    """A line of level debug at the start of every attempt, and one at its end; the fields say how long it took."""
+    """Logs a debug message at the start and at the end of every attempt; the fields include its duration."""
 
     def attempt_started(self, attempt: AttemptFacts) -> None:
-        """Say so."""
+        """Log that the attempt started."""
         log.debug(
             "job %s: %s started, attempt %d",
             attempt.job.id,
-            attempt.task or "what nothing here can run",
+            attempt.task or "a payload without a handler",
             attempt.job.attempts,
             extra=_fields(attempt),
         )
 
     def attempt_ended(self, attempt: AttemptFacts, end: AttemptEnd) -> None:
-        """Say how."""
+        """Log the outcome of the attempt."""
         fields = _fields(attempt) | {"duration_s": round(end.duration_s, 6), "outcome": end.outcome}
         if end.error:
             fields["error"] = end.error
-        task = attempt.task or "what nothing here can run"
+        task = attempt.task or "a payload without a handler"
         log.debug(
             "job %s: %s %s, attempt %d, %.3f s",
             attempt.job.id,

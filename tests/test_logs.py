@@ -124,7 +124,7 @@ def test_quiet_leaves_warnings_and_errors(written: Lines) -> None:
 
 
 def test_quiet_and_verbose_exclude_each_other() -> None:
-    with pytest.raises(click.UsageError, match="--quiet and -v exclude each other"):
+    with pytest.raises(click.UsageError, match="give --quiet or -v, not both"):
         daemon.set_up_logging("text", 1, quiet=True)
 
 

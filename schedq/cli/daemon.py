@@ -1,4 +1,4 @@
-"""Commands that run until they are told to stop: their signals, their event loop, their log."""
+"""What long-running commands share: signal handling, the event loop and logging."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ from schedq.worker.stacks import log_stacks_on_signal
 
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _early_signals: Final[list[int]] = []
-"""Signals to stop that came before the work had begun."""
+"""Stop signals that arrived before the work began."""
 _LONGEST_MESSAGE: Final = 4096
 _COLLECT_AFTER: Final = 10_000
-"""New objects after which the collector looks for cycles."""
+"""Number of new objects after which the garbage collector runs."""
 _LINGER_S: Final = 2.0
-"""Seconds after the end of the work in which the application's own threads and tasks may end."""
+"""Seconds that the application's own threads and tasks may take to finish after the work has ended."""
 
 
 def handle_signals() -> None:
-    """Let SIGTERM and SIGINT end the process with code 0 until the work has begun: there is nothing to stop yet.
+    """Let SIGTERM and SIGINT exit with code 0 until the work begins, when there is nothing to stop yet.
 
-    A child of `--processes` leaves them to its parent from here on, so that a signal to the whole group counts once.
-    SIGUSR1 logs the stacks.
+    A child of `--processes` ignores them and leaves them to its parent, so that a signal to the whole process group
+    counts once. SIGUSR1 logs the stacks.
     """
     log_stacks_on_signal()
     is_child = PARENT_FD in os.environ
     for number in _STOP_SIGNALS:
-        # Not SIG_IGN: processes that handlers start would inherit it, and could not be ended any more.
+        # Not SIG_IGN: processes that handlers start would inherit it and could no longer be terminated.
         signal.signal(number, _ignore_signal if is_child else _exit_on_signal)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run the work, which handles the signals, to its end; a fatal error is logged, and the exit code is 1.
+    """Run the work, which handles signals itself, until it ends; a fatal error is logged and exits with code 1.
 
-    A child of `--processes` tells its parent instead, which logs it once for all.
+    A child of `--processes` reports the error to its parent instead, which logs it once for all children.
     """
     _tune_garbage_collector()
     if _early_signals:
@@ -65,17 +65,17 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             _run_until_complete(runner.get_loop(), _run_to_end(work))
     except SchedqError:
-        sys.exit(1)  # it is in the log
+        sys.exit(1)  # it is already logged
     finally:
         for number in _STOP_SIGNALS:
-            signal.signal(number, _ignore_signal)  # it is on its way out
+            signal.signal(number, _ignore_signal)  # the process is exiting
 
 
 def _run_until_complete(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
-    """Run the loop until the work is done, even if the application's code tries to end the process.
+    """Run the loop until the work is done, even if the application's code tries to exit the process.
 
-    A SystemExit or KeyboardInterrupt in a task or callback that a handler started stops the loop and is raised here.
-    A caller that awaits the task receives it as well; the loop then continues. Signals raise neither by now.
+    A SystemExit or KeyboardInterrupt in a task or callback that a handler started stops the loop and is raised here;
+    code that awaits the task receives it as well. The loop then continues. Signals no longer raise either of them.
     """
     task = loop.create_task(work)
     while True:
@@ -84,14 +84,14 @@ def _run_until_complete(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, An
         except (SystemExit, KeyboardInterrupt) as error:
             if task.done() or _early_signals:
                 raise
-            log.error("a task or callback of the application tried to end the process; going on", exc_info=error)
+            log.error("a task or callback of the application tried to exit the process; continuing", exc_info=error)
 
 
 def _tune_garbage_collector() -> None:
-    """Collect garbage less often, and never in what is loaded by now: that took a seventh of a busy worker's time.
+    """Collect garbage less often, and skip everything loaded so far: this took a seventh of a busy worker's time.
 
-    A running job is some twenty objects, which are freed without the collector when it ends. By default the collector
-    would look through them for every 700 new ones.
+    A running job consists of about twenty objects, which are freed by reference counting when it ends. By default the
+    collector would traverse them after every 700 new objects.
     """
     gc.collect()
     gc.freeze()
@@ -101,7 +101,7 @@ def _tune_garbage_collector() -> None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The factory of the event loop: uvloop's if it is installed; None for asyncio's own."""
+    """The event loop factory: uvloop's if it is installed; None for asyncio's own."""
     try:
         made: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
     except ImportError:
@@ -110,7 +110,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
-    code, parent = 1, os.environ.get(PARENT_FD)  # which the work takes out, so that no handler's process inherits it
+    code, parent = 1, os.environ.get(PARENT_FD)  # the work removes it, so that processes of handlers do not inherit it
     stacks.loops.add(asyncio.get_running_loop())
     try:
         await work
@@ -121,15 +121,15 @@ async def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
             log.error("%s", error)
         raise
     finally:
-        # From here on asyncio and the interpreter wait for what the application started, which may never end.
+        # From here on asyncio and the interpreter wait for the application's threads, which may never end.
         timer = threading.Timer(_LINGER_S, _exit_despite_threads, (code,))
         timer.daemon = True
         timer.start()
-        atexit.register(timer.cancel)  # no thread is left then, and a flush at exit may take longer
+        atexit.register(timer.cancel)  # by then no thread is left, and flushing at exit may take longer
 
 
 def _notify_parent(parent: str | None, words: bytes) -> bool:
-    """Write the last message to the parent process; False if there is none that can read it."""
+    """Write the last message to the parent process; False if there is no parent to read it."""
     if parent is None:
         return False
     try:
@@ -140,13 +140,13 @@ def _notify_parent(parent: str | None, words: bytes) -> bool:
 
 
 def _exit_despite_threads(code: int) -> None:
-    log.warning("leaving without the threads and tasks that do not end")
+    log.warning("exiting although some of the application's threads or tasks have not ended")
     logging.shutdown()
     os._exit(code)
 
 
 def _exit_on_signal(number: int, _frame: FrameType | None) -> None:
-    # Python drops what a signal handler raises while an object's __del__ runs, so `run` checks the list too.
+    # Python swallows exceptions of a signal handler that runs during an object's __del__, so `run` checks the list too.
     _early_signals.append(number)
     sys.exit(0)
 
@@ -156,7 +156,7 @@ def _ignore_signal(_number: int, _frame: FrameType | None) -> None:
 
 
 _STANDARD_FIELDS: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
-"""Fields that every record has."""
+"""Attributes that every log record has."""
 
 
 class _TextFormatter(logging.Formatter):
@@ -170,10 +170,10 @@ class _TextFormatter(logging.Formatter):
 
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """One object per line: time (ISO 8601, UTC), level, logger, pid, message, further fields, traceback, stack.
+        """One JSON object per line: time (ISO 8601, UTC), level, logger, pid, message, other fields, traceback, stack.
 
-        Further fields are those of a job, see `schedq.logs`, and those that the caller passed as `extra=`, if they are
-        strings, numbers, booleans or None.
+        Other fields are those of the job, see `schedq.logs`, and those passed as `extra=` that are strings, numbers,
+        booleans or None.
         """
         entry: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -184,7 +184,7 @@ class _JsonFormatter(logging.Formatter):
         }
         for name, value in vars(record).items():
             if name not in _STANDARD_FIELDS and name not in entry and isinstance(value, str | int | float | None):
-                # JSON has no infinity and no NaN.
+                # JSON has neither infinity nor NaN.
                 entry[name] = str(value) if isinstance(value, float) and not math.isfinite(value) else value
         if traced := _traceback(self, record):
             entry["traceback"] = traced
@@ -194,9 +194,9 @@ class _JsonFormatter(logging.Formatter):
 
 
 def log_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `-v`, `-q` and `--log-format` to a daemon, and set up its log before it starts."""
+    """Add `-v`, `-q` and `--log-format` to a daemon, and set up logging before it starts."""
 
-    @click.option("-v", "--verbose", count=True, help="Say more; twice: also what libraries say.")
+    @click.option("-v", "--verbose", count=True, help="Log more; -vv: also messages of libraries.")
     @click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
     @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
     @wraps(command)
@@ -208,12 +208,12 @@ def log_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def set_up_logging(log_format: str, verbosity: int, *, quiet: bool = False) -> None:
-    """Log to stderr: schedq from level info on, from debug with `-v`, other libraries from debug too with `-vv`.
+    """Log to stderr: schedq at level info, with `-v` at debug; with `-vv` other libraries at debug too.
 
-    With `quiet`, from level warning on.
+    With `quiet`, at level warning.
     """
     if quiet and verbosity:
-        raise click.UsageError("--quiet and -v exclude each other")
+        raise click.UsageError("give --quiet or -v, not both")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
     handler.addFilter(JobFields())

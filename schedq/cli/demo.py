@@ -1,4 +1,4 @@
-"""`schedq demo`: starts the demo of a checkout, which is under examples/demo."""
+"""`schedq demo`: starts the demo in a checkout's examples/demo."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ _SHORTEST_S: Final = 8
 def demo(seconds: float) -> None:
     """Watch schedq work: pictures now, mail later, webhooks that fail at first, and a worker that is killed.
 
-    Runs in a checkout of schedq's source and needs nothing but the extra: pip install -e '.[demo]'. Starts a server
-    of its own in a temporary folder and leaves nothing behind. Exit code 0 only if everything was delivered, nothing
-    was early, and the killed worker's job was finished by the other.
+    Runs in a checkout of schedq's source and needs only the extra: pip install -e '.[demo]'. Starts its own server in
+    a temporary folder and leaves nothing behind. The exit code is 0 only if everything was delivered, nothing ran
+    early, and another worker finished the killed worker's job.
     """
     if not _SHORTEST_S <= seconds <= 3600:
         raise click.BadParameter(
-            f"{seconds:g} is not within {_SHORTEST_S} and 3600; "
-            f"a job that is killed, found lost and done again takes {_SHORTEST_S} s",
+            f"{seconds:g} is not between {_SHORTEST_S} and 3600; "
+            f"killing a worker, reclaiming its job and running it again takes {_SHORTEST_S} s",
             param_hint="--seconds",
         )
     checkout = Path(schedq.__file__).parents[1]
     if not ((checkout / "pyproject.toml").exists() and (checkout / "examples" / "demo" / "__init__.py").exists()):
         raise click.ClickException(
-            "the demo is in schedq's source, under examples/demo, and not in the installed package: "
-            "run scripts/demo in a checkout"
+            "the demo is not part of the installed package: run scripts/demo in a checkout of schedq's source"
         )
     sys.path.insert(0, str(checkout / "examples"))
     importlib.import_module("demo").start(seconds)

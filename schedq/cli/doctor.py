@@ -1,4 +1,4 @@
-"""`schedq doctor`: what is wrong with a Redis and its queues, and what to do; and access rules for its users."""
+"""`schedq doctor`: diagnoses a Redis server and its queues, and prints access rules for its users."""
 
 from __future__ import annotations
 
@@ -39,12 +39,16 @@ Examples:
     default=SAMPLE,
     show_default=True,
     metavar="N",
-    help="Entries of each place of a queue to look at, and ten times as many keys.",
+    help="How many entries to read of each list of a queue; ten times as many keys are scanned.",
 )
 @click.option(
-    "--ignore", "ignored", multiple=True, metavar="CODE", help="Show such a finding, and let it want nothing."
+    "--ignore",
+    "ignored",
+    multiple=True,
+    metavar="CODE",
+    help="Show findings with this code, but do not count them in the exit code; repeatable.",
 )
-@click.option("--acl", is_flag=True, help="Print ACL SETUSER lines for the three roles instead; asks no server.")
+@click.option("--acl", is_flag=True, help="Print ACL SETUSER lines for the three roles instead; needs no server.")
 @click.option("--role", type=click.Choice(list(ROLES)), help="With --acl: this role only.")
 @click.option(
     "--queue",
@@ -68,10 +72,10 @@ def doctor(
     redis_url: str | None,
     as_json: bool,
 ) -> None:
-    """Examine the Redis server and the queues NAME, or all there are; change nothing.
+    """Examine the Redis server and the queues NAME, or all queues, without changing anything.
 
-    Each finding has a level (error: jobs are lost or stand still, or will; warning: act before that; note: good to
-    know), what it means and a remedy. Exit code 0: there is nothing to act on; 1: there are errors or warnings.
+    Each finding has a level, a meaning and a remedy. Levels: error: jobs are or will be lost or stuck; warning: act
+    before that happens; note: good to know. Exit code 0: nothing to act on; 1: there are errors or warnings.
     """
     if acl:
         _print_roles(names, role, queue_name, user, redis_url, as_json=as_json)
@@ -79,7 +83,7 @@ def doctor(
     if role or user or queue_name != EVERY_QUEUE:
         raise click.UsageError("--role, --queue and --user go with --acl")
     for name in names:
-        with suppress(SchedqError), open_queue(name, redis_url) as queue:  # what Redis refuses is the examination's
+        with suppress(SchedqError), open_queue(name, redis_url) as queue:  # the examination reports what Redis refuses
             must_be_known(queue, redis_url)
     with wrong_usage():
         report = examine(redis_url, names, sample=sample)
@@ -128,14 +132,14 @@ def _print_roles(
     names: tuple[str, ...], role: str | None, queue: str, user: str | None, redis_url: str | None, *, as_json: bool
 ) -> None:
     if names:
-        raise click.UsageError("with --acl a queue is named by --queue")
+        raise click.UsageError("with --acl, name a queue with --queue")
     if user and not role:
-        raise click.UsageError("--user names one user: say which role it has, with --role")
+        raise click.UsageError("--user names one user: add its role with --role")
     with wrong_usage():
         if queue != EVERY_QUEUE:
             checked_name(queue)
         if user is not None and (not user.isprintable() or not user or " " in user):
-            raise click.UsageError(f"{user!r} can't be a user's name")
+            raise click.UsageError(f"{user!r} is not a valid user name")
         tagged = Address(redis_url).is_cluster
     wanted = [ROLES[role]] if role else list(ROLES.values())
     lines = [setuser(one, queue, user=user, tagged=tagged) for one in wanted]
@@ -150,4 +154,6 @@ def _print_roles(
     for line in lines:
         output.line(line)
     names_of = ", ".join(line.split()[2] for line in lines)
-    output.warn(f"for redis-cli, on each server; none has a password yet: ACL SETUSER NAME >PASSWORD, for {names_of}")
+    output.warn(
+        f"run these with redis-cli on each server, then set passwords: ACL SETUSER NAME >PASSWORD, for {names_of}"
+    )

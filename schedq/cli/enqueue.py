@@ -1,4 +1,4 @@
-"""`schedq enqueue`, `export` and `import`: jobs as JSON, into a queue and out of it."""
+"""`schedq enqueue`, `export` and `import`: move jobs into and out of a queue as JSON."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BATCH: Final = 1000
 _PAGE: Final = 150
 _MOST_NAMED: Final = 20
 _OF_OWN_IDS: Final = ("job_id", "must_create", "reuse_id")
-"""Options that several jobs can't share."""
+"""Options that apply to a single job only."""
 
 
 @click.command(
@@ -55,21 +55,25 @@ Examples:
 )
 @click.argument("name", type=QUEUE_NAME)
 @click.argument("payload", required=False)
-@click.option("--lines", is_flag=True, help="One payload on each line of standard input.")
-@click.option("--task", metavar="T", help="Call the task of this name, instead of a PAYLOAD.")
-@click.option("--args", type=json_of(list, "JSON array"), metavar="ARRAY", help="Its positional arguments, JSON.")
-@click.option("--kwargs", type=json_of(dict, "JSON object"), metavar="OBJECT", help="Its keyword arguments, JSON.")
+@click.option("--lines", is_flag=True, help="Read one payload from each line of standard input.")
+@click.option("--task", metavar="T", help="Call the task with this name, instead of giving a PAYLOAD.")
+@click.option("--args", type=json_of(list, "JSON array"), metavar="ARRAY", help="Positional arguments of the task.")
+@click.option("--kwargs", type=json_of(dict, "JSON object"), metavar="OBJECT", help="Keyword arguments of the task.")
 @delay_option
 @run_at_option
 @click.option(
-    "--id", "job_id", type=JOB_ID, metavar="ID", help="Your own id: sent again with the same payload, nothing changes."
+    "--id",
+    "job_id",
+    type=JOB_ID,
+    metavar="ID",
+    help="Your own id; enqueuing it again with the same payload changes nothing.",
 )
-@click.option("--must-create", is_flag=True, help="Refuse an --id that exists, whatever its payload.")
-@click.option("--reuse-id", is_flag=True, help="Replace a finished job of that --id; refuse one that waits or runs.")
-@click.option("--max-attempts", type=click.IntRange(1, 1_000_000), metavar="N", help="Attempts it gets.")
-@click.option("--backoff", type=DURATIONS, metavar="D[,D...]", help="Waits between attempts; the last one repeats.")
-@click.option("--timeout", type=DURATION, metavar="D", help="What one attempt may take.")
-@click.option("--durability", type=click.Choice(LEVELS), help="What must have it before this returns.")
+@click.option("--must-create", is_flag=True, help="Refuse an --id that already exists, whatever its payload.")
+@click.option("--reuse-id", is_flag=True, help="Replace a finished job with that --id; refuse one that waits or runs.")
+@click.option("--max-attempts", type=click.IntRange(1, 1_000_000), metavar="N", help="Maximum number of attempts.")
+@click.option("--backoff", type=DURATIONS, metavar="D[,D...]", help="Delays between attempts; the last one repeats.")
+@click.option("--timeout", type=DURATION, metavar="D", help="How long one attempt may take.")
+@click.option("--durability", type=click.Choice(LEVELS), help="Where the job must be stored before this returns.")
 @redis_option
 @json_option
 def enqueue(
@@ -85,17 +89,17 @@ def enqueue(
 ) -> None:
     """Store jobs in the queue NAME, to run now or later, and print their ids.
 
-    PAYLOAD is JSON text, or - for standard input. With --lines a line of standard input is a job; with --task the job
-    calls a task of the application. A queue that is new here, and a task that no live worker knows, are warned of; the
-    job is stored, as it may come before the first worker.
+    PAYLOAD is JSON text, or - for standard input. With --lines, each line of standard input is a job; with --task, the
+    job calls a task of the application. A new queue, or a task that no live worker has, prints a warning; the job is
+    stored anyway, because the worker may start later.
     """
     given = [name for name, value in (("PAYLOAD", payload), ("--lines", lines), ("--task", task)) if value]
     if not given:
-        raise click.UsageError("what shall the job be? give PAYLOAD, --lines or --task")
+        raise click.UsageError("nothing to enqueue: give PAYLOAD, --lines or --task")
     if len(given) > 1:
         raise click.UsageError(f"give one of PAYLOAD, --lines and --task, not {' and '.join(given)}")
     if task is None and (args is not None or kwargs is not None):
-        raise click.UsageError("--args and --kwargs are for --task")
+        raise click.UsageError("--args and --kwargs need --task")
     _check_options(**options, is_many=lines)
     if options["backoff"] is not None:
         options["backoff"] = Steps(options["backoff"])
@@ -113,7 +117,7 @@ def enqueue(
 
 
 def _job(payload: str | None, task: str | None, **arguments: object) -> Any:
-    """The payload of the only job."""
+    """The payload of a single job."""
     if task is not None:
         return {"task": task} | {name: value for name, value in arguments.items() if value}
     return from_json(_utf8(sys.stdin).read() if payload == "-" else payload or "")
@@ -130,11 +134,11 @@ def _check_options(
     is_many: bool,
     **_: object,
 ) -> None:
-    """Refuse options that exclude each other."""
+    """Refuse options that can't be combined."""
     mistakes = {
         "give --delay or --run-at, not both": delay is not None and run_at is not None,
-        "--id is for one job, and --lines brings many": is_many and job_id is not None,
-        "--must-create and --reuse-id are for an --id of your own": (must_create or reuse_id) and job_id is None,
+        "--id names one job and can't be used with --lines": is_many and job_id is not None,
+        "--must-create and --reuse-id need --id": (must_create or reuse_id) and job_id is None,
         "give --must-create or --reuse-id, not both": must_create and reuse_id,
     }
     for mistake, is_made in mistakes.items():
@@ -145,7 +149,7 @@ def _check_options(
 
 
 def _enqueue_lines(name: str, redis_url: str | None, options: dict[str, Any], *, as_json: bool) -> None:
-    """Store a job for each line, a batch at a time. Jobs stored before a mistake stay, and their ids are printed."""
+    """Store a job for each line, batch by batch. Jobs stored before an error stay, and their ids are printed."""
     ids: list[str] = []
 
     def stored(some: Iterable[str]) -> None:
@@ -183,8 +187,8 @@ def _store(
 
 
 def _warn(queue: Queue, payloads: Iterable[Any], redis_url: str | None) -> None:
-    """Warn of names that may be mistyped. The job is stored anyway, as it may come before the first worker."""
-    with suppress(SchedqError):  # a user that may enqueue need not be allowed to look
+    """Warn about names that may be mistyped. The job is stored anyway: the worker may start later."""
+    with suppress(SchedqError):  # a user who may enqueue is not necessarily allowed to read
         warn_if_new(queue, redis_url)
         warn_if_no_task(queue, [payload["task"] for payload in payloads if is_task_call(payload)])
 
@@ -199,7 +203,7 @@ def _payloads(lines: TextIO) -> Iterator[Any]:
 
 
 def _utf8(file: TextIO | None) -> TextIO:
-    """The file, decoded so that a line that is not UTF-8 can be refused by its number."""
+    """The file, decoded so that a line that is not UTF-8 can be reported by its number."""
     if file is None:
         raise click.UsageError("standard input is closed")
     if isinstance(file, io.TextIOWrapper):
@@ -215,16 +219,16 @@ Examples:
     no_args_is_help=True,
 )
 @click.argument("name", type=QUEUE_NAME)
-@state_option(STATES, f"Only jobs of this state: {', '.join(STATES)}; may be given again.")
+@state_option(STATES, f"Only jobs in this state: {', '.join(STATES)}; repeatable.")
 @filter_options
 @redis_option
 def export(name: str, states: tuple[str, ...], filters: FilterOptions, redis_url: str | None) -> None:
-    """Write the jobs of the queue NAME to standard output, a JSON object on each line; `import` reads them.
+    """Write the jobs of the queue NAME to standard output, one JSON object per line; `import` reads them.
 
-    Those that wait come in the order in which they run. Jobs that come, go or move meanwhile may be left out, or come
-    twice; pause the queue for an exact copy.
+    Waiting jobs are written in the order in which they will run. Jobs that change state during the export may be
+    missing or appear twice; pause the queue for an exact copy.
     """
-    is_seen = sys.stdout.isatty()  # what is printed would run into a bar
+    is_seen = sys.stdout.isatty()  # the output would mix with a progress bar
     count = 0
     with open_queue(name, redis_url) as queue:
         for state in dict.fromkeys(states or STATES):
@@ -255,15 +259,17 @@ Examples:
 )
 @click.argument("name", type=QUEUE_NAME)
 @click.argument("file", type=click.File("r", encoding="utf-8", errors="surrogateescape"), default="-")
-@click.option("--finished", is_flag=True, help="Finished jobs too: they wait as new ones; else they are skipped.")
+@click.option(
+    "--finished", is_flag=True, help="Store finished jobs too, as new pending ones, instead of skipping them."
+)
 @redis_option
 @json_option
 def import_(name: str, file: TextIO, finished: bool, redis_url: str | None, as_json: bool) -> None:
-    """Store jobs in the queue NAME from FILE, or standard input: one JSON object on each line.
+    """Store jobs in the queue NAME from FILE or standard input, one JSON object per line.
 
-    Jobs keep their ids, so a line that is there already changes nothing, and the same file may be given again. Delayed
-    jobs keep the instant at which they are due; one that ran when it was exported waits. A line that can't be meant is
-    named by its number, and nothing of it is stored; the others are, and the exit code is 1.
+    Jobs keep their ids, so importing the same file again changes nothing. Delayed jobs keep their due times; a job
+    that was running when exported becomes pending. An invalid line is reported by its number and skipped; the other
+    lines are stored, and the exit code is 1.
     """
     counts = Counter(stored=0, existed=0, skipped=0)
     refused: dict[int, str] = {}
@@ -276,7 +282,9 @@ def import_(name: str, file: TextIO, finished: bool, redis_url: str | None, as_j
                 some = queue.inspector.import_jobs([*entries.values()], finished=finished)
             except SchedqError as error:
                 first = batch[0][0]
-                raise click.ClickException(f"{error}; lines before {first} are stored, from there on maybe") from error
+                raise click.ClickException(
+                    f"{error}; lines before {first} are stored, later ones may or may not be"
+                ) from error
             counts.update(stored=some.stored, existed=some.existed, skipped=some.skipped)
             numbers = [*entries]
             refused |= {numbers[entry]: why for entry, why in some.refused.items()}
@@ -286,7 +294,7 @@ def import_(name: str, file: TextIO, finished: bool, redis_url: str | None, as_j
 
 
 def _entries(batch: list[tuple[int, str]], refused: dict[int, str]) -> dict[int, Any]:
-    """The entries of some lines by line number; lines that are not JSON are added to `refused`."""
+    """Decode lines; returns entries by line number, and adds lines that are not JSON to `refused`."""
     entries: dict[int, Any] = {}
     for number, text in batch:
         if text.strip():
@@ -306,7 +314,7 @@ def _report_import(name: str, counts: Counter[str], refused: dict[int, str], *, 
         output.warn(f"line {line}: {why}")
     if len(refused) > _MOST_NAMED:
         output.warn(f"and {len(refused) - _MOST_NAMED:,} more lines")
-    there = f"; {counts['existed']:,} were there already" if counts["existed"] else ""
+    there = f"; {counts['existed']:,} already existed" if counts["existed"] else ""
     skipped = f"; {counts['skipped']:,} finished ones skipped" if counts["skipped"] else ""
     bad = f"; {display.count(len(refused), 'line')} refused" if refused else ""
     output.line(f"queue {name}: {display.count(counts['stored'], 'job')} stored{there}{skipped}{bad}")

@@ -1,4 +1,4 @@
-"""`schedq forecast`: what is due when, as a bar chart."""
+"""`schedq forecast`: shows what is due when, as a bar chart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from schedq.model.times import span
 
 _BAR: Final = 50
 _SHORT_BAR: Final = 40
-"""What fits into 80 columns next to numbers of seven digits."""
+"""Fits into 80 columns next to numbers of seven digits."""
 _NARROW: Final = 92
 _DAY_MS: Final = 86_400_000
 _DAY: Final = len("2030-01-01")
@@ -37,7 +37,7 @@ Examples:
 @redis_option
 @json_option
 def forecast(within: timedelta, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-    """What comes due within the time D from now (90m, 24h, 7d; at most 31d): delayed jobs, and slots of schedules."""
+    """Show what is due within D from now (90m, 24h, 7d; at most 31d): delayed jobs and slots of schedules."""
     with queue_of_job(queue_name, redis_url) as queue:
         found, name = queue.inspector.forecast(within), queue.name
     if as_json:
@@ -65,13 +65,13 @@ def _chart(found: Forecast) -> Table:
 
 
 def _from(bucket: Bucket, found: Forecast) -> str:
-    """Start of the bucket. The first one starts before now, so that all start at a round time."""
+    """The start of the bucket. The first bucket starts before now, so that all start at a round time."""
     length = _DAY if bucket.end_ms - bucket.start_ms >= _DAY_MS else _MINUTE
     return display.moment(bucket.start_ms, found.now_ms)[:length]
 
 
 def _bar(bucket: Bucket, most: int, longest: int) -> str:
-    """Both parts to scale; a part that is not zero has at least one character."""
+    """Both parts to scale; a nonzero part has at least one character."""
     jobs, slots = (-(-count * longest // most) for count in (bucket.delayed, bucket.slots))
     return _JOB * jobs + _SLOT * slots
 
@@ -94,11 +94,11 @@ def _notes(found: Forecast) -> list[str]:
     slots = display.count(found.slots - sum(bucket.slots for bucket in found.buckets), "slot")
     frequent = display.count(found.spread, "frequent schedule")
     notes = {
-        f"{display.count(found.overdue, 'delayed job')} due already": found.overdue,
-        f"{display.count(found.overdue_slots, 'schedule')} with a slot that is due already": found.overdue_slots,
+        f"{display.count(found.overdue, 'delayed job')} already due": found.overdue,
+        f"{display.count(found.overdue_slots, 'schedule')} with a slot that is already due": found.overdue_slots,
         f"{display.count(found.later, 'delayed job')} due later": found.later,
-        f"more than is shown: {slots} of {frequent} are in no bar": found.spread,
-        f"{display.count(found.unread, 'schedule')} not looked at": found.unread,
-        f"can't be read: {', '.join(found.damaged[:5])}; see schedq schedules ls": len(found.damaged),
+        f"the bars leave out {slots} of {frequent}": found.spread,
+        f"{display.count(found.unread, 'schedule')} not read": found.unread,
+        f"unreadable: {', '.join(found.damaged[:5])}; see schedq schedules ls": len(found.damaged),
     }
     return [text for text, count in notes.items() if count]

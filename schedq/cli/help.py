@@ -37,7 +37,7 @@ Examples:
 def show_page(context: click.Context, topic: str | None) -> None:
     """Show a page of the handbook; without TOPIC, list the pages.
 
-    The options of a command are in its own help: schedq COMMAND --help.
+    For the options of a command, see schedq COMMAND --help.
     """
     if topic is None:
         output.show(_contents())
@@ -57,7 +57,7 @@ def _contents() -> Table:
 
 
 def _for_terminal(text: str) -> str:
-    """A page in which a link to another one is the command that shows it."""
+    """The page with links to other pages replaced by the commands that show them."""
     return re.sub(r"\[([^\]]+)\]\(([\w-]+)\.md(?:#[\w-]+)?\)", r"\1 (`schedq help \2`)", text)
 
 

@@ -1,4 +1,4 @@
-"""`schedq requeue`, `cancel`, `reschedule` and `purge`: actions on jobs, named by id or chosen by a filter."""
+"""`schedq requeue`, `cancel`, `reschedule` and `purge`: actions on jobs selected by id or by a filter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from schedq.model.lifecycle import JOB_STATES
 from schedq.queue.queue import Queue
 
 _CANCELLED: Final = {"cancelled": "cancelled", "asked": "asked to stop", "no": None}
-dry_run_option: Final = click.option("--dry-run", "is_dry", is_flag=True, help="Only count the jobs that are meant.")
+dry_run_option: Final = click.option("--dry-run", "is_dry", is_flag=True, help="Only count the jobs that match.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class JobAction:
 
     Attributes:
         name: as `Inspector.act_on` takes it.
-        verb: in the imperative: "Requeue".
-        done: in the past: "requeued".
-        known_as: a second key of --json for the number of jobs.
+        verb: in the imperative, such as "Requeue".
+        done: past participle, such as "requeued".
+        known_as: a second key for the number of jobs in --json.
         when: delay or run_at, for reschedule.
     """
 
@@ -66,8 +66,10 @@ Examples:
     no_args_is_help=True,
 )
 @click.argument("job_ids", metavar="ID...", nargs=-1, type=JOB_ID)
-@click.option("--failed", "is_all", is_flag=True, help="All failed jobs of the queue, oldest first; asks.")
-@state_option(("failed", "cancelled"), "failed or cancelled; may be given again. With a filter alone: failed.")
+@click.option(
+    "--failed", "is_all", is_flag=True, help="All failed jobs of the queue, oldest first, after confirmation."
+)
+@state_option(("failed", "cancelled"), "failed or cancelled; repeatable. Default with a filter: failed.")
 @filter_options
 @dry_run_option
 @queue_option
@@ -85,9 +87,9 @@ def requeue(
     redis_url: str | None,
     as_json: bool,
 ) -> None:
-    """Give failed or cancelled jobs a new life: back to pending, attempts from 0.
+    """Move failed or cancelled jobs back to pending, and count their attempts from 0 again.
 
-    Jobs are named by id, or chosen by a filter. What fails again meanwhile is not requeued twice.
+    Select jobs by id or by a filter. A job that fails again while the command runs is not requeued twice.
     """
     is_many = bool(is_all or states or filters)
     hint = "give ids, or --failed for all failed jobs, or a filter"
@@ -98,7 +100,7 @@ def requeue(
             states = ("failed", *states) if is_all or not states else states
             _act_on_matching(queue, action, states, filters, is_sure=is_sure, is_dry=is_dry, as_json=as_json)
         else:
-            requirement = "only a failed or cancelled one can be requeued"
+            requirement = "only a failed or cancelled job can be requeued"
             _act_on_each(
                 queue,
                 job_ids,
@@ -118,7 +120,7 @@ Examples:
 @click.argument("job_ids", metavar="ID...", nargs=-1, type=JOB_ID)
 @state_option(
     ("pending", "delayed", "processing"),
-    "pending, delayed or processing; may be given again. With a filter alone: pending and delayed.",
+    "pending, delayed or processing; repeatable. Default with a filter: pending and delayed.",
 )
 @filter_options
 @dry_run_option
@@ -136,10 +138,10 @@ def cancel(
     redis_url: str | None,
     as_json: bool,
 ) -> None:
-    """Cancel jobs that wait; ask running ones to stop. Several at once are asked about first.
+    """Cancel waiting jobs and ask running ones to stop. Asks for confirmation if there is more than one.
 
-    Jobs are named by id, or chosen by a state or a filter. A running job is cancelled when its attempt ends without
-    success; its handler may look at is_cancelled.
+    Select jobs by id, or by a state or a filter. A running job is cancelled when its attempt ends without success; its
+    handler may check is_cancelled.
     """
     is_many = bool(states or filters)
     _check_choice(job_ids, "give ids, or else a state or a filter", is_many=is_many, is_dry=is_dry)
@@ -151,7 +153,7 @@ def cancel(
             return
         if len(job_ids) > 1:
             ask(f"Cancel {len(job_ids)} jobs of queue {queue.name}?", is_sure=is_sure)
-        requirement = "only one that waits or runs can be cancelled"
+        requirement = "only a waiting or running job can be cancelled"
         _act_on_each(queue, job_ids, lambda job_id: _CANCELLED[queue.cancel(job_id)], requirement, as_json=as_json)
 
 
@@ -164,12 +166,17 @@ Examples:
     no_args_is_help=True,
 )
 @click.argument("job_ids", metavar="ID...", nargs=-1, type=JOB_ID)
-@click.option("--all", "is_all", is_flag=True, help="All delayed jobs of the queue, or all that a filter leaves; asks.")
+@click.option(
+    "--all",
+    "is_all",
+    is_flag=True,
+    help="All delayed jobs of the queue, or all that match a filter, after confirmation.",
+)
 @filter_options
 @dry_run_option
 @delay_option
 @run_at_option
-@click.option("--now", "is_now", is_flag=True, help="At once, next in line.")
+@click.option("--now", "is_now", is_flag=True, help="Run them now, ahead of all other pending jobs.")
 @queue_option
 @yes_option
 @redis_option
@@ -187,7 +194,7 @@ def reschedule(
     redis_url: str | None,
     as_json: bool,
 ) -> None:
-    """Give delayed jobs, and retries that wait, another time to run: those of the ids, or those of a filter."""
+    """Change when delayed jobs and waiting retries run. Select jobs by id or by a filter."""
     is_many = bool(is_all or filters)
     if (delay is not None) + (run_at is not None) + is_now != 1:
         raise click.UsageError("give one of --delay, --run-at and --now")
@@ -203,7 +210,7 @@ def reschedule(
             moved = queue.run_now(job_id) if is_now else queue.reschedule(job_id, delay=delay, run_at=run_at)
             return _when_it_runs(queue, job_id) if moved else None
 
-        _act_on_each(queue, job_ids, act, "only a delayed one can be rescheduled", as_json=as_json)
+        _act_on_each(queue, job_ids, act, "only a delayed job can be rescheduled", as_json=as_json)
 
 
 def _when_it_runs(queue: Queue, job_id: str) -> str:
@@ -223,7 +230,7 @@ Examples:
 @click.argument("name", type=QUEUE_NAME)
 @state_option(
     ACTIONS["delete"],
-    f"Only jobs of this state: {', '.join(ACTIONS['delete'])}; may be given again. With a filter alone: of all these.",
+    f"Only jobs in this state: {', '.join(ACTIONS['delete'])}; repeatable. Default with a filter: all of these.",
 )
 @filter_options
 @dry_run_option
@@ -239,10 +246,10 @@ def purge(
     redis_url: str | None,
     as_json: bool,
 ) -> None:
-    """Delete every job of the queue NAME: waiting, running and finished ones. Asks first.
+    """Delete all jobs of the queue NAME, waiting, running and finished ones, after confirmation.
 
-    What runs is not stopped, but its outcome is dropped. Jobs that are enqueued meanwhile stay, and so do schedules,
-    totals and a pause. With a state or a filter, jobs that match are deleted, and none that runs.
+    Running jobs are not stopped, but their outcome is dropped. Jobs enqueued during the purge stay, and so do
+    schedules, totals and a pause. With a state or a filter, only matching jobs are deleted, and no running ones.
     """
     with open_queue(name, redis_url) as queue:
         if states or filters:
@@ -276,11 +283,11 @@ def _purge_all(queue: Queue, redis_url: str | None, *, is_sure: bool, is_dry: bo
 
 
 def _check_choice(job_ids: Sequence[str], hint: str, *, is_many: bool, is_dry: bool) -> None:
-    """Refuse a command that names jobs both by id and by a filter, or in neither way."""
+    """Refuse a command that selects jobs both by id and by a filter, or by neither."""
     if is_many == bool(job_ids):
         raise click.UsageError(hint + ("; not both" if is_many else ""))
     if is_dry and not is_many:
-        raise click.UsageError("--dry-run is for jobs that are chosen by a filter")
+        raise click.UsageError("--dry-run needs a filter, not ids")
 
 
 def _act_on_matching(
@@ -293,14 +300,14 @@ def _act_on_matching(
     is_dry: bool,
     as_json: bool,
 ) -> None:
-    """Count the jobs that match, ask, act on them, and print what came of it.
+    """Count the jobs that match, ask for confirmation, act on them, and print the result.
 
     Args:
         queue: where the jobs are.
         action: what to do.
-        states: of the jobs; a state that is given twice counts once.
+        states: of the jobs; repeated states count once.
         filters: which of these jobs.
-        is_sure: do not ask.
+        is_sure: skip the confirmation.
         is_dry: only count.
         as_json: print one JSON object.
     """
@@ -335,7 +342,7 @@ def _report(
         found = f"{_count(acted.matched, states)} of {acted.looked:,}"
         output.line(f"queue {name}: {found} would be {action.done}{filters.in_words()}")
     else:
-        moved_on = f"; {acted.refused:,} had moved on" if acted.refused else ""
+        moved_on = f"; {acted.refused:,} had changed state" if acted.refused else ""
         output.line(f"queue {name}: {display.count(acted.done, 'job')} {action.done}{moved_on}")
 
 
@@ -344,7 +351,7 @@ def _count(number: int, states: Sequence[str]) -> str:
 
 
 def _act(queue: Queue, action: JobAction, states: Sequence[str], filters: FilterOptions, *, dry_run: bool) -> Acted:
-    """Act on the jobs of one state after the other, or only count them, with a progress bar."""
+    """Act on the matching jobs state by state, or only count them, with a progress bar."""
     stats = cast("dict[str, int]", queue.stats())
     size = sum(stats[f"{state}_depth"] for state in states)
     total = Acted()
@@ -364,24 +371,24 @@ def _act(queue: Queue, action: JobAction, states: Sequence[str], filters: Filter
 def _act_on_each(
     queue: Queue, job_ids: Sequence[str], act: Callable[[str], str | None], requirement: str, *, as_json: bool
 ) -> None:
-    """Act on each job and print what came of it; the exit code is 1 if one of them was refused.
+    """Act on each job and print the result; the exit code is 1 if one of them was refused.
 
     Args:
         queue: where the jobs are.
-        job_ids: an id that is given twice counts once.
+        job_ids: repeated ids count once.
         act: acts on a job; returns what was done, in words, or None if nothing was.
         requirement: what state a job must have, as in "only a failed job can be requeued".
-        as_json: print one JSON object for all instead of a line for each.
+        as_json: print one JSON object for all instead of one line for each.
     """
 
-    def answer(job_id: str) -> output.Answer:
+    def result(job_id: str) -> output.ActionResult:
         if done := act(job_id):
-            return output.Answer(done)
+            return output.ActionResult(done)
         record = queue.get_job(job_id)
         if record is None:
-            why = f"nothing is stored of job {job_id} in queue {queue.name}"
-            return output.Answer(why, {"state": "gone"}, is_refusal=True)
+            why = f"nothing is stored for job {job_id} in queue {queue.name}"
+            return output.ActionResult(why, {"state": "gone"}, is_refusal=True)
         state = record.status or "without state"
-        return output.Answer(f"job {job_id} is {state}; {requirement}", {"state": state}, is_refusal=True)
+        return output.ActionResult(f"job {job_id} is {state}; {requirement}", {"state": state}, is_refusal=True)
 
-    output.show_answers(queue.name, "jobs", job_ids, answer, as_json=as_json)
+    output.show_results(queue.name, "jobs", job_ids, result, as_json=as_json)

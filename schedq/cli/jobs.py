@@ -1,4 +1,4 @@
-"""`schedq jobs`, `job` and `why`: jobs to look at, page by page or one alone."""
+"""`schedq jobs`, `job` and `why`: show jobs, page by page or one in detail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COLUMNS: Final = {
     "failed": ("last_error_at_ms", ("failed", "", "attempts", "error")),
     "cancelled": ("cancelled_at_ms", ("cancelled", "", "attempts", "payload")),
 }
-"""Of each state the instant that says most of a job in it, and the columns of `jobs` after the id."""
+"""State -> the most informative time of a job in that state, and the columns of `jobs` after the id."""
 _NO_QUEUE: Final = "there is no queue here"
 _TO_MS: Final = len("2030-01-01 09:00:00.000")
 _TIMES: Final = {
@@ -43,7 +43,7 @@ _TIMES: Final = {
     "promoted": "promoted_at_ms",
     "started": "started_at_ms",
     "lease renewed": "claimed_at_ms",
-    "taken back": "reclaimed_at_ms",
+    "reclaimed": "reclaimed_at_ms",
     "asked to stop": "stop",
     "completed": "completed_at_ms",
     "cancelled": "cancelled_at_ms",
@@ -60,7 +60,7 @@ _SHOWN: Final = {
         "last_error",
         "last_error_at_ms",
     ),
-    # Only the scripts need these; --json has them.
+    # Only the Lua scripts use these; --json shows them.
     *("settled_move", "settled_token", "claim_token", "adopted_token", "request", "waiter", "released"),
     *("worker", "crashes", "history", "traceback", "backoff", "timeout_ms", *_TIMES.values()),
 }
@@ -75,7 +75,7 @@ class Page:
         rows: a JobRecord for each job; for `broken` a BrokenNote.
         total: number of jobs in that state.
         looked: number of jobs that were compared with the filter.
-        cursor: where the next page starts; None at the end, and without a filter.
+        cursor: where the next page starts; None on the last page, and without a filter.
     """
 
     state: str
@@ -100,13 +100,15 @@ Examples:
     type=click.Choice(JOB_STATES),
     multiple=True,
     metavar="STATE",
-    help=f"One of {', '.join(JOB_STATES)}; may be given again.",
+    help=f"One of {', '.join(JOB_STATES)}; repeatable.",
 )
 @filter_options
-@click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Jobs of each state to pass over.")
-@click.option("--cursor", metavar="C", help="Where the page before, of a filter, said that the next one begins.")
+@click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Number of jobs to skip in each state.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N", help="Most per state."
+    "--cursor", metavar="C", help="With a filter: the start of the next page, as the previous page printed it."
+)
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N", help="Maximum per state."
 )
 @click.option(
     "--look",
@@ -114,7 +116,7 @@ Examples:
     default=USUALLY_LOOKED,
     show_default=True,
     metavar="N",
-    help="With a filter: jobs to look at, at most, to find those that match; what is left is the next page's.",
+    help="With a filter: maximum number of jobs to search; the next page continues from there.",
 )
 @redis_option
 @json_option
@@ -129,16 +131,16 @@ def jobs(
     redis_url: str | None,
     as_json: bool,
 ) -> None:
-    """The jobs of the queue NAME, a page of each state: next to run first, finished ones newest first.
+    """List the jobs of the queue NAME, a page per state: waiting jobs in running order, finished ones newest first.
 
-    Ages count since the enqueue of what waits, the start of what runs, and the end of what has finished. Texts are
-    found as they are stored; case counts.
+    Ages are counted from enqueue for waiting jobs, from start for running ones, and from finish for finished ones.
+    Text filters compare with the stored JSON and are case-sensitive.
     """
     if not filters and cursor is None:
         _list_all(name, redis_url, states, offset=offset, limit=limit, as_json=as_json)
         return
     if offset:
-        raise click.UsageError("--offset does not go with a filter; the next page is that of --cursor")
+        raise click.UsageError("--offset can't be combined with a filter; use --cursor for the next page")
     _list_matching(name, redis_url, states, filters, cursor=cursor, limit=limit, look=look, as_json=as_json)
 
 
@@ -179,14 +181,14 @@ def _list_matching(
 ) -> None:
     """A page of the jobs of each state that match a filter."""
     if BROKEN in states:
-        raise click.UsageError(f"notes of {BROKEN} ids can't be filtered")
+        raise click.UsageError(f"notes about {BROKEN} ids can't be filtered")
     places = list(dict.fromkeys(states or STATES))
     if cursor is not None and len(places) != 1:
-        raise click.UsageError("--cursor is of one state; name it with --state")
+        raise click.UsageError("--cursor belongs to one state: name it with --state")
     with open_queue(name, redis_url) as queue:
         now_ms = queue.stats()["now_ms"]
         pages: list[Page] = []
-        for number, state in enumerate(places):  # what one state leaves, the next ones get
+        for number, state in enumerate(places):  # later states get what earlier ones did not use
             share = max(1, (look - sum(page.looked for page in pages)) // (len(places) - number))
             pages.append(_matching_page(queue, state, filters, cursor, limit, share))
         if not any(page.total for page in pages):
@@ -200,7 +202,7 @@ def _list_matching(
     again = _again(name, redis_url, limit) + filters.as_arguments()
     shown = [page for page in pages if page.rows or page.cursor]
     for page in pages if states else shown:
-        summary = f"{len(page.rows):,} found, {page.looked:,} of {page.total:,} looked at"
+        summary = f"{len(page.rows):,} found, {page.looked:,} of {page.total:,} searched"
         _show(page, now_ms, summary, f"{again} --state {page.state} --cursor {page.cursor}" if page.cursor else "")
     if not states and not shown:
         output.line(f"queue {name} holds no such jobs{filters.in_words()}")
@@ -218,7 +220,7 @@ def _show_json(name: str, pages: Sequence[Page], **more: Any) -> None:
 def _matching_page(queue: Queue, state: str, filters: FilterOptions, cursor: str | None, limit: int, look: int) -> Page:
     rows: list[JobRecord] = []
     looked = total = 0
-    with output.progress_bar(f"looking through {state} jobs", 1) as moved:
+    with output.progress_bar(f"searching {state} jobs", 1) as moved:
         while True:
             left = min(look - looked, USUALLY_LOOKED)
             some = queue.inspector.find(state, **filters.given(), limit=limit - len(rows), cursor=cursor, look=left)
@@ -230,7 +232,7 @@ def _matching_page(queue: Queue, state: str, filters: FilterOptions, cursor: str
 
 
 def _page(queue: Queue, state: str, total: int, offset: int, limit: int) -> Page:
-    """A page, in as many requests as its size needs: one reply has at most 1 MiB."""
+    """Read a page, in several requests if it is large: one reply has at most 1 MiB."""
     rows: list[Any] = []
     read = getattr(queue, f"list_{state}")
     while len(rows) < min(limit, total - offset) and (some := read(offset=offset + len(rows), limit=limit - len(rows))):
@@ -258,7 +260,7 @@ def _show(page: Page, now_ms: int, summary: str, next_page: str) -> None:
 def _table(page: Page, now_ms: int) -> Table:
     if page.state == BROKEN:
         notes = [(n.id, display.clock(n.at_ms, now_ms), display.roughly(n.at_ms, now_ms), n.reason) for n in page.rows]
-        return output.table(["id", "met", "", "reason"], notes, times=(1, 2))
+        return output.table(["id", "found", "", "reason"], notes, times=(1, 2))
     field, titles = _COLUMNS[page.state]
     cells = [_cells(record, field, titles, now_ms) for record in page.rows]
     return output.table(["id", *titles], cells, right=["attempts"], times=(1, 2))
@@ -280,7 +282,7 @@ def _cells(record: JobRecord, field: str, titles: tuple[str, ...], now_ms: int) 
 
 
 def _again(name: str, redis_url: str | None, limit: int) -> str:
-    """The command as it was given; a URL that may hold a password is not repeated."""
+    """The command as it was typed, but without a URL that may contain a password."""
     where = "" if redis_url is None else f" --redis {'URL' if '@' in redis_url else shlex.quote(redis_url)}"
     return f"schedq jobs {name}{where} --limit {limit}"
 
@@ -294,14 +296,14 @@ def _again(name: str, redis_url: str | None, limit: int) -> str:
 @redis_option
 @json_option
 def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-    """All that is stored of the job ID: state, times, payload, result, error, and what it has been through."""
+    """Show everything stored about the job ID: state, times, payload, result, error and timeline."""
     with queue_of_job(queue_name, redis_url) as queue:
         record, line = queue.get_job(job_id), queue.inspector.timeline(job_id)
         most = queue.inspector.why(job_id).max_attempts
         name = queue.name
     if record is None or line is None:
         raise click.ClickException(
-            f"nothing is stored of job {job_id} in queue {name}: trimmed, purged, or never there"
+            f"nothing is stored for job {job_id} in queue {name}: trimmed, purged, or never enqueued"
         )
     if as_json:
         found = {"queue": name, **output.plain(record), "fields": dict(record.fields)}
@@ -319,7 +321,7 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
         if "traceback" in record.fields:
             _block("traceback", escaping.harmless_lines(record.fields["traceback"].rstrip()))
     if line.steps:
-        earlier = f", without the {display.count(line.earlier, 'attempt')} before" if line.earlier else ""
+        earlier = f", without {display.count(line.earlier, 'earlier attempt')}" if line.earlier else ""
         output.show("", output.heading(f"timeline{earlier}"), _timeline(line))
 
 
@@ -374,9 +376,9 @@ def _timeline_row(line: Timeline, event: TimelineEvent) -> tuple[str, str, str, 
 @redis_option
 @json_option
 def why(job_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-    """The one reason that the job ID is not running now; without --queue it is looked for in every queue.
+    """Explain why the job ID is not running now; without --queue, every queue is searched.
 
-    Exit code 1: nothing is known of it.
+    Exit code 1: no queue knows the job.
     """
     names = all_names(redis_url) if queue_name is None else [queue_name]
     found = _found(names, job_id, redis_url)
@@ -391,7 +393,7 @@ def why(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
                 must_be_known(queue, redis_url)
         where = f"queue {names[0]}" if len(names) == 1 else f"{len(names)} queues"
         text = _NO_QUEUE if found is None else found.text
-        raise click.ClickException(f"job {job_id}, looked for in {where}: {text}")
+        raise click.ClickException(f"job {job_id}, searched for in {where}: {text}")
     if found is None or not found.is_known:
         raise click.exceptions.Exit(1)
 
@@ -402,19 +404,19 @@ def _found(names: list[str], job_id: str, redis_url: str | None) -> Why | None:
     Raises:
         Conflict: no queue knows it, and one is too damaged to be read.
     """
-    answer: Why | None = None
+    found: Why | None = None
     damage: Conflict | None = None
     for name in names:
         with open_queue(name, redis_url) as queue:
             try:
-                answer = queue.inspector.why(job_id)
+                found = queue.inspector.why(job_id)
             except Conflict as error:
                 damage = damage or error
-        if answer is not None and answer.is_known:
-            return answer
+        if found is not None and found.is_known:
+            return found
     if damage is not None:
         raise damage
-    return answer
+    return found
 
 
 def _show_reason(found: Why) -> None:

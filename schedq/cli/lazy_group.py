@@ -1,4 +1,4 @@
-"""A group that imports a command only when it is used, and `schedq completion`, for which it lists them."""
+"""A group that imports a command only when it is used, and `schedq completion`, which lists commands by it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 VARIABLE: Final = "_SCHEDQ_COMPLETE"
 _SHELLS: Final = ("bash", "zsh", "fish")
 Table = Mapping[str, tuple[str, str]]
-"""Name of a command → MODULE:FUNCTION that has it, and what it does in one line."""
+"""Name of a command -> the MODULE:FUNCTION that implements it, and one line of help."""
 
 
 class _Commands(UserDict[str, click.Command]):
@@ -30,26 +30,26 @@ class _Commands(UserDict[str, click.Command]):
 
 
 class LazyGroup(click.Group):
-    """Commands in the order of their table, so that those that belong together are listed together."""
+    """A group that lists its commands in the order of its table and imports each only when it is used."""
 
     def __init__(self, name: str | None = None, *, table: Table, **more: Any) -> None:
         super().__init__(name, _Commands(table), **more)
         self._lines = {name: line for name, (_, line) in table.items()}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
-        """List the commands without importing them."""
+        # Click's own version would import every command for its help text.
         with formatter.section("Commands"):
             formatter.write_dl(list(self._lines.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the name of a command, or an option, without importing any command."""
+        # Click's own version would import every command to see whether it is hidden.
         names = [CompletionItem(name, help=line) for name, line in self._lines.items() if name.startswith(incomplete)]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.command(
     epilog="""\b
-Examples, for the shell's start-up file:
+Examples for the shell's startup file:
   bash   ~/.bashrc   eval "$(schedq completion bash)"
   zsh    ~/.zshrc    eval "$(schedq completion zsh)"
   fish               schedq completion fish > ~/.config/fish/completions/schedq.fish""",
@@ -58,9 +58,9 @@ Examples, for the shell's start-up file:
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script by which SHELL (bash, zsh or fish) completes commands, options, states and queue names.
+    """Print the completion script for SHELL (bash, zsh or fish): commands, options, states and queue names.
 
-    Queue names come from the Redis of --redis, SCHEDQ_REDIS_URL or REDIS_URL, if it answers at once.
+    Queue names come from the Redis of --redis, SCHEDQ_REDIS_URL or REDIS_URL, if it responds quickly.
     """
     kind = get_completion_class(shell)
     assert kind is not None

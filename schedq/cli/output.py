@@ -1,6 +1,6 @@
-"""How things are shown: tables and texts for people, JSON for programs, local times with how far away they are.
+"""Output of the commands: tables and text for people, JSON for programs.
 
-What comes from Redis may hold anything, so it is escaped here and never read as markup.
+Values from Redis may contain anything, so they are escaped here and never interpreted as markup.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from schedq.model.escaping import harmless_lines as harmless_lines
 
 @contextmanager
 def progress_bar(what: str, total: int, *, is_hidden: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on stderr, if that is a terminal; yields a function that takes the count and the total."""
+    """Show a progress bar if stderr is a terminal; yields a function that takes the count and the total."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -38,7 +38,7 @@ def progress_bar(what: str, total: int, *, is_hidden: bool = False) -> Iterator[
 
 _PIPE_WIDTH: Final = 120
 _LONGEST_WHOLE: Final = 64
-"""Characters of a text that is never cut: the longest that an id may have."""
+"""Texts up to this many characters can be kept uncut: the longest valid id."""
 
 
 class Console(rich_console.Console):
@@ -48,18 +48,18 @@ class Console(rich_console.Console):
         super().__init__(highlight=False, markup=False, emoji=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render as rich does, and escape what rich lets through."""
+        """Render as rich does, and escape the control characters that rich lets through."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else "\n".join(map(harmless, text.split("\n"))), style, control)
 
 
 def show(*things: RenderableType) -> None:
-    """Print for people: in a terminal as wide as it is and in colour, elsewhere plain, `COLUMNS` or 120 wide."""
+    """Print for people: in colour and at full width on a terminal, else plain, `COLUMNS` or 120 columns wide."""
     click.echo(_rendered(*things), nl=False, color=True)
 
 
 def show_pages(*things: RenderableType) -> None:
-    """As `show`, through a pager where there is a terminal that all of it does not fit on."""
+    """Like `show`, but through a pager if the output does not fit on the terminal."""
     text, console = _rendered(*things), _console()
     if console.is_terminal and text.count("\n") >= console.height:
         click.echo_via_pager(text, color=True)
@@ -72,12 +72,12 @@ def _rendered(*things: RenderableType) -> str:
     with console.capture() as shown:
         for thing in things:
             console.print(thing)
-    # Without the blanks after the last column, which a narrow terminal would wrap.
+    # Trailing blanks of the last column would wrap in a narrow terminal.
     return "\n".join(line.rstrip(" ") for line in shown.get().split("\n"))
 
 
 def width() -> int:
-    """How wide `show` prints."""
+    """The width of what `show` prints, in columns."""
     return _console().width
 
 
@@ -99,12 +99,12 @@ def warn(text: str) -> None:
 
 
 def show_json(value: object) -> None:
-    """Print for programs, in one line of ASCII."""
+    """Print a value as one line of ASCII JSON."""
     click.echo(json.dumps(value, separators=(",", ":")))
 
 
 def cell(text: str, style: str = "") -> Text:
-    """A cell of one line; a text that does not fit ends with an ellipsis."""
+    """A one-line cell; text that does not fit ends with an ellipsis."""
     return Text(harmless(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
@@ -116,14 +116,14 @@ def table(
     right: Sequence[str] = (),
     times: Sequence[int] = (),
 ) -> Table:
-    """A table without lines, fitted to the terminal by cutting the longest columns.
+    """A table without borders; the longest columns are cut to fit the terminal.
 
     Args:
-        titles: of the columns.
-        rows: a text for each column.
-        whole: index of the column that people copy from; it is never cut, and folded if it is very long.
-        right: titles of columns of numbers, which are aligned right and never cut.
-        times: indexes of columns of times, which are never cut: half a time misleads.
+        titles: column titles.
+        rows: one text per column.
+        whole: index of the column that people copy from: never cut, and folded if it is very long.
+        right: titles of numeric columns, which are right-aligned and never cut.
+        times: indexes of columns with times, which are never cut: a cut time misleads.
     """
     cells = [list(row) for row in rows]
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -143,7 +143,7 @@ def table(
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Table:
-    """Names and values, one pair per line; pairs without a value are left out."""
+    """Names and values, one pair per line; pairs with an empty value are omitted."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold")
     grid.add_column(overflow="fold")
@@ -154,12 +154,12 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
 
 
 def heading(text: str) -> Text:
-    """A line above a table."""
+    """A heading above a table."""
     return Text(harmless(text), style="bold underline")
 
 
 def plain(record: Any) -> dict[str, Any]:
-    """A job for programs: what is stored, decoded; instants in ms. `payload_text` only if the payload can't be read."""
+    """A record for `--json`: decoded fields, times in ms. `payload_text` is added only if the payload can't be read."""
     found = {name: getattr(record, name) for name in record.__slots__ if name != "fields"}
     text = record.fields.get("payload")
     if record.payload is None and text not in (None, "null"):
@@ -168,13 +168,13 @@ def plain(record: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ActionResult:
     """The result of an action on one of several jobs or schedules.
 
     Attributes:
-        said: what was done, in words; of a refusal, the reason.
-        more: further keys for --json.
-        is_refusal: whether nothing was done.
+        said: what was done, in words; for a refusal, the reason.
+        more: additional keys for --json.
+        is_refusal: nothing was done.
     """
 
     said: str
@@ -182,21 +182,21 @@ class Answer:
     is_refusal: bool = False
 
 
-def show_answers(
-    queue: str, things: str, ids: Iterable[str], answer: Callable[[str], Answer], *, as_json: bool
+def show_results(
+    queue: str, things: str, ids: Iterable[str], act: Callable[[str], ActionResult], *, as_json: bool
 ) -> None:
     """Act on each id once and print the results; the exit code is 1 if an action was refused.
 
     Args:
         queue: name of the queue.
-        things: key of --json: "jobs" or "schedules".
+        things: key of the list in the JSON object: "jobs" or "schedules".
         ids: of the jobs or schedules.
-        answer: acts on one of them.
-        as_json: print one JSON object for all instead of a line for each.
+        act: acts on one of them.
+        as_json: print one JSON object for all instead of one line for each.
     """
     found = {}
     for one in dict.fromkeys(ids):
-        found[one] = answer(one)
+        found[one] = act(one)
         if not as_json and found[one].is_refusal:
             warn(found[one].said)
         elif not as_json:

@@ -1,4 +1,4 @@
-"""Types of what people type, options that several commands have, the question before what can't be undone."""
+"""Parameter types, options that several commands share, and the confirmation before an irreversible action."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ Command = Callable[..., None]
 
 
 class Checked(click.ParamType[T]):
-    """A type of option that a function parses; its UsageError becomes wrong usage of the command."""
+    """A parameter type that parses with a function; the function's UsageError is reported as wrong usage."""
 
     def __init__(self, name: str, check: Callable[[str], T]) -> None:
         self.name = name
         self._check = check
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
-        """Parse a text; a default value is not parsed."""
-        if not isinstance(value, str):
+        if not isinstance(value, str):  # a default value
             return cast(T, value)
         try:
             return self._check(value)
@@ -61,7 +60,7 @@ def _instant(text: str) -> datetime:
         instant_ms(moment, "it")
     except (ValueError, OverflowError, OSError) as error:
         raise UsageError(
-            f"{text!r} is no time; write 2030-01-01T09:00 (local time) or 2030-01-01T09:00:00+01:00"
+            f"{text!r} is not a valid time; write 2030-01-01T09:00 (local time) or 2030-01-01T09:00:00+01:00"
         ) from error
     return moment
 
@@ -71,12 +70,12 @@ def _durations(text: str) -> tuple[float, ...]:
 
 
 def json_of(kind: type, noun: str) -> Checked[Any]:
-    """JSON text that holds a value of one Python type."""
+    """A parameter type for JSON text whose value has the Python type `kind`; errors call it `noun`."""
 
     def check(text: str) -> Any:
         found = from_json(text)
         if not isinstance(found, kind):
-            raise UsageError(f"{text!r:.80} is no {noun}")
+            raise UsageError(f"{text!r:.80} is not a {noun}")
         return found
 
     return Checked("json", check)
@@ -90,15 +89,15 @@ INSTANT: Final = Checked("instant", _instant)
 
 
 def from_json(text: str) -> Any:
-    """The value that JSON text holds.
+    """Decode JSON text.
 
     Raises:
-        click.BadParameter: it is no JSON.
+        click.BadParameter: the text is not valid JSON.
     """
     try:
         return decode(text)
     except UnreadablePayload as error:
-        hint = f"; a text needs quotes: '\"{text}\"'" if re.fullmatch(r"[\w .-]{1,40}", text) else ""
+        hint = f"; a string needs quotes: '\"{text}\"'" if re.fullmatch(r"[\w .-]{1,40}", text) else ""
         raise click.BadParameter(f"{error} ({text.strip()!r:.80}){hint}") from error
 
 
@@ -106,10 +105,10 @@ redis_option: Final = click.option(
     "--redis",
     "redis_url",
     metavar="URL",
-    help="Where Redis is; else SCHEDQ_REDIS_URL, else REDIS_URL, else redis://localhost:6379/0.",
+    help="URL of Redis; default: SCHEDQ_REDIS_URL, else REDIS_URL, else redis://localhost:6379/0.",
 )
 json_option: Final = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object, for programs; instants are ms."
+    "--json", "as_json", is_flag=True, help="Print one JSON object, for programs; times are ms since the epoch."
 )
 queue_option: Final = click.option(
     "--queue",
@@ -117,19 +116,19 @@ queue_option: Final = click.option(
     type=QUEUE_NAME,
     metavar="NAME",
     envvar="SCHEDQ_QUEUE",
-    help="The queue; else SCHEDQ_QUEUE, else the only queue there is.",
+    help="The queue; default: SCHEDQ_QUEUE, else the only queue there is.",
 )
-yes_option: Final = click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")
+yes_option: Final = click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")
 delay_option: Final = click.option(
     "--delay", type=DURATION, metavar="D", help="How long from now: 90 (seconds), 5m, 1d12h."
 )
 run_at_option: Final = click.option(
-    "--run-at", type=INSTANT, metavar="TIME", help="When: 2030-01-01T09:00 (local time) or with an offset, …+01:00."
+    "--run-at", type=INSTANT, metavar="TIME", help="When: 2030-01-01T09:00 (local time), or with an offset, …+01:00."
 )
 
 
 def option_group(name: str, group: type, *options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Pass several options to a command as one argument: a dataclass with a field for each."""
+    """Pass several options to a command as one argument `name`: the dataclass `group`, with a field per option."""
     members = [field.name for field in fields(group)]
 
     def decorate(command: Command) -> Command:
@@ -146,7 +145,7 @@ def option_group(name: str, group: type, *options: Callable[[Command], Command])
     return decorate
 
 
-_AGE: Final = "since it was enqueued, began to run, or ended, as fits its state"
+_AGE: Final = "counted from enqueue, start or finish, depending on the state"
 
 
 def _not_empty(text: str) -> str:
@@ -160,7 +159,7 @@ _TEXT: Final = Checked("text", _not_empty)
 
 @dataclass(frozen=True, slots=True)
 class FilterOptions:
-    """Which jobs a command is about."""
+    """The filter that a user gave: which jobs a command applies to."""
 
     task: str | None = None
     older_than: timedelta | None = None
@@ -172,11 +171,11 @@ class FilterOptions:
         return bool(self.given())
 
     def given(self) -> dict[str, Any]:
-        """Those that are given, as `Inspector.find` and `act_on` take them."""
+        """The options that were given, as keyword arguments of `Inspector.find` and `act_on`."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def as_arguments(self) -> str:
-        """As options of a command line, each with a leading space."""
+        """The filter as command-line options, each with a leading space."""
         texts = {
             name.removesuffix("_than"): f"{value.total_seconds():g}" if isinstance(value, timedelta) else value
             for name, value in self.given().items()
@@ -184,7 +183,7 @@ class FilterOptions:
         return "".join(f" --{name} {shlex.quote(text)}" for name, text in texts.items())
 
     def in_words(self) -> str:
-        """In parentheses, to follow a noun; '' without a filter."""
+        """The filter in parentheses with a leading space, to follow a noun; '' without a filter."""
         words = Filter.of(**asdict(self)).says()
         return f" ({words})" if words else ""
 
@@ -193,14 +192,14 @@ filter_options: Final = option_group(
     "filters",
     FilterOptions,
     click.option("--task", type=_TEXT, metavar="T", help="Only jobs that call this task."),
+    click.option("--older", "older_than", type=DURATION, metavar="D", help=f"Only jobs at least this old ({_AGE})."),
+    click.option("--newer", "newer_than", type=DURATION, metavar="D", help="Only jobs at most this old."),
     click.option(
-        "--older", "older_than", type=DURATION, metavar="D", help=f"Only jobs that are at least so old, {_AGE}."
+        "--text", type=_TEXT, metavar="TEXT", help="Only jobs whose payload or last error contains this text."
     ),
-    click.option("--newer", "newer_than", type=DURATION, metavar="D", help="Only jobs that are at most so old."),
-    click.option("--text", type=_TEXT, metavar="TEXT", help="Only jobs whose payload or last error has this text."),
-    click.option("--error", type=_TEXT, metavar="TEXT", help="Only jobs whose last error has this text."),
+    click.option("--error", type=_TEXT, metavar="TEXT", help="Only jobs whose last error contains this text."),
 )
-"""`--task`, `--older`, `--newer`, `--text` and `--error`, which a command gets as `filters`."""
+"""`--task`, `--older`, `--newer`, `--text` and `--error`, which a command receives as `filters`."""
 
 
 def state_option(states: Sequence[str], help_text: str) -> Callable[[F], F]:
@@ -209,14 +208,14 @@ def state_option(states: Sequence[str], help_text: str) -> Callable[[F], F]:
 
 
 def ask(question: str, *, is_sure: bool) -> None:
-    """Ask for confirmation of what can't be undone.
+    """Ask the user to confirm an irreversible action.
 
     Raises:
-        click.ClickException: the answer is no, or there is no terminal.
+        click.ClickException: the user declines, or there is no terminal.
     """
     if is_sure:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise click.ClickException("this asks before it acts, and there is no terminal: add --yes; nothing was done")
+        raise click.ClickException("this needs confirmation, and there is no terminal: add --yes; nothing was done")
     if not click.confirm(harmless(question), err=True):
         raise click.ClickException("nothing was done")

@@ -35,7 +35,7 @@ def wrong_usage() -> Iterator[None]:
 
 
 def open_queue(name: str, redis_url: str | None) -> AbstractContextManager[Queue]:
-    """The queue of this name, for an operator, with the settings that its workers stored.
+    """Open the queue of this name as an operator, with the settings that its workers stored.
 
     Raises:
         click.UsageError: the name or the URL is invalid.
@@ -44,7 +44,7 @@ def open_queue(name: str, redis_url: str | None) -> AbstractContextManager[Queue
 
 
 def open_or_create(name: str, redis_url: str | None) -> AbstractContextManager[Queue]:
-    """The same for a queue that need not exist, and is listed from then on."""
+    """The same for a queue that need not exist; it is listed from then on."""
     return _opened(Queue, name, redis_url)
 
 
@@ -55,8 +55,8 @@ def _opened(connect: Callable[..., Queue], name: str, redis_url: str | None) -> 
     with queue:
         try:
             queue.load_settings()
-        except Conflict as error:  # an operator must reach the queue even if they are damaged
-            output.warn(f"{error}; going on by the library's own settings, and trimming nothing")
+        except Conflict as error:  # an operator must reach the queue even if its settings are damaged
+            output.warn(f"{error}; using the library's default settings, and trimming nothing")
         yield queue
 
 
@@ -72,11 +72,11 @@ def all_queues(redis_url: str | None) -> Queue:
 
 @contextmanager
 def queue_of_job(name: str | None, redis_url: str | None) -> Iterator[Queue]:
-    """The queue of a command on jobs: the one named, else the only one there is.
+    """Open the queue of a command on jobs: the one named, else the only one there is.
 
     Raises:
         click.UsageError: none is named, and there are several or none.
-        click.ClickException: nothing is stored of the one that is named.
+        click.ClickException: nothing is stored for the named queue.
     """
     is_named = name is not None
     if name is None:
@@ -91,13 +91,13 @@ def queue_of_job(name: str | None, redis_url: str | None) -> Iterator[Queue]:
 
 
 def all_names(redis_url: str | None, *, scan: bool = False) -> list[str]:
-    """The sorted names of all queues at a Redis."""
+    """The sorted names of all queues of a Redis."""
     with all_queues(redis_url) as queue:
         return queue.list_queues(scan=scan)
 
 
 def there_are(names: list[str]) -> str:
-    """Which queues there are, in words."""
+    """A sentence that lists the queues."""
     if not names:
         return "there is no queue here"
     return f"there {'is 1 queue' if len(names) == 1 else f'are {len(names)} queues'} here: {_listed(names)}"
@@ -109,10 +109,10 @@ def _listed(names: list[str]) -> str:
 
 
 def load_queue(path: str) -> QueueBase:
-    """Import the queue that `MODULE:OBJECT` names; the working folder comes first.
+    """Import the queue that `MODULE:OBJECT` names; the working directory is searched first.
 
     Raises:
-        click.BadParameter: it can't be imported, or is no queue.
+        click.BadParameter: it can't be imported, or is not a queue.
     """
     module_name, mark, name = path.partition(":")
     if not mark or not module_name or not name:
@@ -136,7 +136,7 @@ def load_queue(path: str) -> QueueBase:
 
 
 def _place(error: BaseException) -> str:
-    """The line of the application at which its import failed; '' if the error names it or the line is unknown."""
+    """The line of the application where its import failed; '' if the error names it or the line is unknown."""
     if isinstance(error, SyntaxError):
         return ""
     others = (os.path.dirname(schedq.__file__) + os.sep, os.path.dirname(importlib.__file__) + os.sep, "<")
@@ -146,7 +146,7 @@ def _place(error: BaseException) -> str:
 
 
 def warn_if_unknown(queue: Queue, redis_url: str | None) -> None:
-    """Warn that nothing is stored of a queue: its name may be mistyped."""
+    """Warn if nothing is stored for a queue: its name may be mistyped."""
     if (names := _others(queue, redis_url)) is not None:
         output.warn(_unknown(queue.name, names))
 
@@ -158,21 +158,21 @@ def warn_if_new(queue: Queue, redis_url: str | None, say: Callable[[str], None] 
 
 
 def warn_if_mistyped(queue: Queue, redis_url: str | None) -> None:
-    """The same for a queue that is usually new: only if there is one with a similar name."""
+    """The same for a queue that is usually new: warn only if there is one with a similar name."""
     if (names := _others(queue, redis_url)) and nearest(queue.name, names):
         output.warn(_unknown(queue.name, names))
 
 
 def must_be_known(queue: Queue, redis_url: str | None) -> None:
-    """Refuse a queue of which nothing is stored: its name is mistyped."""
+    """Refuse a queue for which nothing is stored: its name is probably mistyped."""
     if (names := _others(queue, redis_url)) is not None:
         raise click.ClickException(_unknown(queue.name, names))
 
 
 def must_not_be_mistyped(queue: Queue, redis_url: str | None, way_out: str) -> bool:
-    """Refuse a queue of which nothing is stored if there is one with a similar name, else only warn.
+    """Refuse a queue for which nothing is stored if there is one with a similar name, else only warn.
 
-    `way_out` says how to insist. Returns whether nothing is stored of the queue.
+    `way_out` says how to insist. Returns whether nothing is stored for the queue.
     """
     names = _others(queue, redis_url)
     if names and nearest(queue.name, names):
@@ -183,7 +183,7 @@ def must_not_be_mistyped(queue: Queue, redis_url: str | None, way_out: str) -> b
 
 
 def _others(queue: Queue, redis_url: str | None) -> list[str] | None:
-    """The queues that there are, if nothing is stored of this one; else None."""
+    """The names of the existing queues, if nothing is stored for this one; else None."""
     if _holds_something(queue):
         return None
     names = all_names(redis_url)
@@ -191,9 +191,9 @@ def _others(queue: Queue, redis_url: str | None) -> list[str] | None:
 
 
 def _unknown(name: str, names: list[str]) -> str:
-    # A single queue is named already.
+    # If there is only one queue, `there_are` already names it.
     meant = nearest(name, names) if len(names) > 1 else ""
-    return f"nothing is stored of queue {name}; {there_are(names)}{meant}"
+    return f"nothing is stored for queue {name}; {there_are(names)}{meant}"
 
 
 def _holds_something(queue: Queue) -> bool:
@@ -206,18 +206,18 @@ def _holds_something(queue: Queue) -> bool:
 
 
 def warn_if_no_task(queue: Queue, tasks: Iterable[str]) -> None:
-    """Warn of tasks that no live worker knows, if there is a live worker."""
+    """Warn about tasks that no live worker has, if there is a live worker."""
     wanted = set(tasks)
     if not wanted or not (workers := queue.list_workers()):
         return
     known = sorted({task for worker in workers for task in worker.tasks})
-    others = f"; they know {_listed(known)}" if known else "; they know none"
+    others = f"; they have {_listed(known)}" if known else "; they have none"
     for task in sorted(wanted.difference(known))[:_MOST_NAMED]:
-        output.warn(f"no live worker of queue {queue.name} knows a task {task!r}{nearest(task, known) or others}")
+        output.warn(f"no live worker of queue {queue.name} has a task {task!r}{nearest(task, known) or others}")
 
 
 def names_at_once(redis_url: str | None) -> list[str]:
-    """Names for a shell's completion; none if Redis does not reply at once."""
+    """Queue names for shell completion; none if Redis does not reply quickly."""
     found: list[str] = []
 
     def ask() -> None:

@@ -1,4 +1,4 @@
-"""`schedq dashboard`, `exporter` and `server`: servers for browsers, for Prometheus, and Redis itself."""
+"""`schedq dashboard`, `exporter` and `server`: serve browsers and Prometheus, and start the embedded Redis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schedq.cli.params import json_option, redis_option
 from schedq.cli.queues import all_queues, wrong_usage
 
 _NEEDED: Final = ("starlette", "uvicorn", "jinja2")
-"""What the dashboard needs beyond schedq."""
+"""Packages that the dashboard needs; the extra `dashboard` installs them."""
 
 
 @click.command(
@@ -26,35 +26,40 @@ Examples:
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), default=8090, show_default=True, metavar="N", help="0: one that is free."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8090,
+    show_default=True,
+    metavar="N",
+    help="The port; 0: any free one.",
 )
 @click.option(
     "--token",
     envvar="SCHEDQ_DASHBOARD_TOKEN",
     metavar="T",
-    help="What a browser must show; SCHEDQ_DASHBOARD_TOKEN instead hides it from this machine's other users.",
+    help="Token that browsers must present; SCHEDQ_DASHBOARD_TOKEN hides it from other users of this machine.",
 )
-@click.option("--read-only", is_flag=True, help="Look only: nothing can be changed through it.")
+@click.option("--read-only", is_flag=True, help="Disable every action that changes something.")
 @click.option(
     "--allow-host",
     "allow_hosts",
     multiple=True,
     metavar="H",
-    help="A name under which browsers ask for it, beside the local ones; may be given again.",
+    help="Another host name that browsers may use, in addition to the local ones; repeatable.",
 )
 @redis_option
 def dashboard(
     host: str, port: int, token: str | None, read_only: bool, allow_hosts: tuple[str, ...], redis_url: str | None
 ) -> None:
-    """Serve all queues of a Redis to a browser: charts, jobs, failures, what comes, schedules, workers, the log.
+    """Serve a dashboard of all queues of a Redis: charts, jobs, failures, forecast, schedules, workers, audit log.
 
-    Needs the extra: pip install 'schedq[dashboard]'. It listens on this machine only, unless there is a token. Behind
-    a proxy give a token, and the proxy's name with --allow-host. SIGTERM and Ctrl-C end it.
+    Needs the extra: pip install 'schedq[dashboard]'. Without a token it listens only on this machine. Behind a proxy,
+    set a token, and the proxy's name with --allow-host. SIGTERM and Ctrl-C stop it.
     """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise click.ClickException(f"the dashboard needs {', '.join(missing)}: pip install 'schedq[dashboard]'")
-    # Only now: the other commands need neither this nor the extra.
+    # Imported late: other commands must work without the extra.
     from schedq.dashboard import create_app
     from schedq.dashboard.hosts import is_any, resolved
     from schedq.dashboard.serving import address_of, bound, serve
@@ -72,22 +77,24 @@ def dashboard(
 @click.command(
     epilog="Example:  schedq exporter --port 9464 --redis redis://redis.internal:6379/0",
 )
-@click.option("--port", type=click.IntRange(0, 65_535), default=9464, show_default=True, help="0: any that is free.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=9464, show_default=True, help="The port; 0: any free one."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--scan",
     is_flag=True,
-    help="Also find queues that only other programs use: looks through all keys, once a minute at most.",
+    help="Also find queues that only other programs use: scans all keys, at most once a minute.",
 )
 @redis_option
 @daemon.log_options
 def exporter(port: int, host: str, scan: bool, redis_url: str | None) -> None:
-    """Serve depths, totals, ages and lags of every queue at a Redis under /metrics, until SIGTERM or Ctrl-C.
+    """Serve depths, totals, ages and lags of every queue of a Redis under /metrics, until SIGTERM or Ctrl-C.
 
-    Redis is read when somebody scrapes, every 3 s at most, a few round trips for hundreds of queues. Histograms of
-    attempts come from the workers: schedq worker --metrics-port. Needs schedq[metrics].
+    A scrape reads Redis, at most every 3 s, in a few round trips for hundreds of queues. Histograms of attempts come
+    from the workers: schedq worker --metrics-port. Needs schedq[metrics].
     """
-    from schedq.metrics.serving import export  # heavy, and for nobody else
+    from schedq.metrics.serving import export  # imported late: slow, and no other command needs it
 
     daemon.handle_signals()
     with all_queues(redis_url) as queue:
@@ -96,13 +103,13 @@ def exporter(port: int, host: str, scan: bool, redis_url: str | None) -> None:
 
 @click.command(epilog="Example:  schedq server --stop ./data")
 @click.argument("directory", required=False)
-@click.option("--stop", metavar="DIR", help="End the server of this folder; its data stays.")
+@click.option("--stop", metavar="DIR", help="Stop the server of this folder; its data stays.")
 @json_option
 def server(directory: str | None, stop: str | None, as_json: bool) -> None:
-    """Start the embedded server of DIRECTORY (or of your data folder), or end one.
+    """Start the embedded server of DIRECTORY (default: your user data folder), or stop one.
 
-    It is the server behind embedded:// URLs: one per folder, shared by all that name it, gone 60 s after its last
-    client.
+    This is the server behind embedded:// URLs. There is one per folder, shared by all processes that use the folder;
+    it exits 60 s after its last client disconnects.
     """
     if stop is not None:
         if directory is not None:
@@ -111,7 +118,7 @@ def server(directory: str | None, stop: str | None, as_json: bool) -> None:
         if as_json:
             output.show_json({"directory": str(Path(stop).absolute()), "was_running": was_there})
         else:
-            output.line(f"{stop}: {'ended' if was_there else 'no server was running'}")
+            output.line(f"{stop}: {'stopped' if was_there else 'no server was running'}")
         return
     url = f"embedded://{directory or ''}"
     folder, place = embedded.data_directory(url), f"unix://{embedded.ensure_server(url)}"

@@ -1,4 +1,4 @@
-"""`schedq stats`, `workers` and `health`, which say how queues and workers are, and `pause` and `resume`."""
+"""`schedq stats`, `workers` and `health` show queues and workers; `pause` and `resume` control a queue."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from schedq.queue.queue import Queue
 from schedq.transitions.heartbeat import WorkerRecord
 
 _MOST_BRIEF: Final = 5
-"""Jobs of a worker that `stats` shows, at most."""
+"""Maximum number of jobs per worker that `stats` shows."""
 _MOST_JOBS: Final = 20
-"""Jobs of a worker that `workers` shows, at most."""
+"""Maximum number of jobs per worker that `workers` shows."""
 
 
 @click.command(
@@ -37,11 +37,11 @@ Examples:
   schedq stats emails --json""",
 )
 @click.argument("name", required=False, type=QUEUE_NAME)
-@click.option("--scan", is_flag=True, help="Also find queues that only other programs use: looks through all keys.")
+@click.option("--scan", is_flag=True, help="Also find queues that only other programs use: scans all keys.")
 @redis_option
 @json_option
 def stats(name: str | None, scan: bool, redis_url: str | None, as_json: bool) -> None:
-    """Depths, totals and live workers of the queue NAME at this instant; without NAME a line for every queue."""
+    """Show depths, totals and live workers of the queue NAME; without NAME, one line per queue."""
     if name is None:
         _show_all(redis_url, scan=scan, as_json=as_json)
         return
@@ -81,7 +81,7 @@ def _show(queue: Queue, found: Stats, workers: list[WorkerRecord]) -> None:
     )
     output.show(output.heading(f"queue {queue.name} at {queue.address.label}"), output.facts(facts), "", grid)
     if workers:
-        title = output.heading("live workers, as they said in the last 10 seconds")
+        title = output.heading("live workers, as of their last heartbeat (every 10 s)")
         output.show("", title, _live_workers(workers, now))
 
 
@@ -116,7 +116,7 @@ def _show_all(redis_url: str | None, *, scan: bool, as_json: bool) -> None:
     if as_json:
         output.show_json({"queues": [{"queue": name, **stats} for name, stats in found.items()]})
     elif not names:
-        output.show("no queue here" + ("" if scan else "; --scan looks for those that only other programs use"))
+        output.show("no queue here" + ("" if scan else "; --scan also finds queues that only other programs use"))
     else:
         output.show(_overview(found))
     if damaged:
@@ -138,28 +138,28 @@ def _overview(found: dict[str, Stats]) -> Table:
 @click.command(epilog="Example:  schedq pause emails", no_args_is_help=True)
 @click.argument("name", type=QUEUE_NAME)
 @click.option(
-    "--force", is_flag=True, help="Also a queue of which nothing is stored, and whose name is like another's."
+    "--force", is_flag=True, help="Pause a queue even if nothing is stored for it and its name resembles another's."
 )
 @redis_option
 @json_option
 def pause(name: str, force: bool, redis_url: str | None, as_json: bool) -> None:
-    """Let no worker take jobs of the queue NAME. What runs, runs on; new jobs are taken in; `resume` ends it.
+    """Stop workers from taking jobs of the queue NAME, until `resume`. Running jobs finish; new jobs are accepted.
 
-    A queue may be paused before its first job. One of which nothing is stored while there is another of a like name
-    is refused, as it may be mistyped; --force pauses it all the same.
+    A queue may be paused before its first job. If nothing is stored for NAME but another queue has a similar name,
+    the command refuses, because NAME may be mistyped; --force pauses it anyway.
     """
     with open_or_create(name, redis_url) as queue:
-        is_new = not force and must_not_be_mistyped(queue, redis_url, f"(--force pauses {name} all the same)")
+        is_new = not force and must_not_be_mistyped(queue, redis_url, f"(--force pauses {name} anyway)")
         before = queue.stats()["paused_since_ms"]
         queue.pause()
         found = queue.stats()
     if as_json:
         output.show_json({"queue": name, "was_paused": before is not None, "paused_since_ms": found["paused_since_ms"]})
         return
-    already = "" if before is None else f" since {display.moment(before, found['now_ms'])} already"
-    new = ", though nothing is stored of it yet" if is_new else ""
+    since = "" if before is None else f", and has been since {display.moment(before, found['now_ms'])}"
+    new = ", though nothing is stored for it yet" if is_new else ""
     depths = f"{found['processing_depth']:,} running, {found['pending_depth']:,} waiting"
-    output.line(f"queue {name} is paused{already}{new}; {depths}")
+    output.line(f"queue {name} is paused{since}{new}; {depths}")
 
 
 @click.command(epilog="Example:  schedq resume emails", no_args_is_help=True)
@@ -175,7 +175,7 @@ def resume(name: str, redis_url: str | None, as_json: bool) -> None:
     if as_json:
         output.show_json({"queue": name, "was_paused": was_paused})
     else:
-        output.line(f"queue {name} {'goes on' if was_paused else 'was not paused'}; {waiting:,} waiting")
+        output.line(f"queue {name} {'is resumed' if was_paused else 'was not paused'}; {waiting:,} waiting")
 
 
 @click.command(
@@ -191,16 +191,16 @@ Examples:
     "stops",
     metavar="WORKER_ID",
     multiple=True,
-    help="Ask this worker to stop, as SIGTERM does: within 10 s it takes no more jobs of any of its queues, and leaves "
-    "when those under way have ended. A child of --processes is not replaced. May be given several times.",
+    help="Ask this worker to stop, as SIGTERM does: within 10 s it stops taking jobs from all its queues, and it exits "
+    "when its running jobs have ended. A child of --processes is not replaced. Repeatable.",
 )
 @yes_option
 @redis_option
 @json_option
 def workers(name: str | None, stops: tuple[str, ...], is_sure: bool, redis_url: str | None, as_json: bool) -> None:
-    """The live workers of the queue NAME, else of all queues: where they run, since when, and what they run.
+    """List the live workers of the queue NAME, or of all queues: where they run, since when, and what they run.
 
-    Workers tell every 10 s; who has not for 30 s does not count.
+    Workers send a heartbeat every 10 s; a worker without one for 30 s is not listed.
     """
     names = all_names(redis_url) if name is None else [name]
     if stops:
@@ -240,13 +240,13 @@ def _show_workers(queue: str, workers: list[WorkerRecord], now_ms: int) -> None:
 
 
 def summary(worker: WorkerRecord, now_ms: int) -> str:
-    """Where a worker is and how busy it is, in a line."""
+    """A worker's load, start time, last heartbeat and process, on one line."""
     facts = (
         "STOPPING" if worker.is_stopping else "",
         f"{worker.running} of {worker.concurrency} busy",
         f"{worker.stuck} STUCK" if worker.stuck else "",
         f"since {display.clock(worker.started_at_ms, now_ms)}",
-        f"told {display.roughly(worker.seen_at_ms, now_ms)}",
+        f"heartbeat {display.roughly(worker.seen_at_ms, now_ms)}",
         f"host {worker.host or display.NOTHING}, pid {worker.pid}",
         f"schedq {worker.version}" if worker.version else "",
     )
@@ -271,7 +271,7 @@ def _stop(names: list[str], ids: list[str], redis_url: str | None, *, is_sure: b
     for name in names:
         with open_queue(name, redis_url) as queue:
             for worker_id in ids:
-                # One request is enough, whichever of its queues it goes through.
+                # One request through any of its queues is enough.
                 if worker_id not in asked and queue.inspector.stop_worker(worker_id):
                     asked.append(worker_id)
     unknown = [worker_id for worker_id in ids if worker_id not in asked]
@@ -279,7 +279,7 @@ def _stop(names: list[str], ids: list[str], redis_url: str | None, *, is_sure: b
         output.show_json({"asked": asked, "unknown": unknown})
     else:
         for worker_id in asked:
-            output.line(f"worker {worker_id}: asked to stop; it hears of it within 10 s")
+            output.line(f"worker {worker_id}: asked to stop; it receives the request within 10 s")
     if unknown:
         where = f"queue {names[0]}" if len(names) == 1 else "any queue"
         raise click.ClickException(f"no live worker of {where} has the id {', '.join(unknown)}")
@@ -292,25 +292,25 @@ def _stop(names: list[str], ids: list[str], redis_url: str | None, *, is_sure: b
     "--port",
     type=click.IntRange(1, 65_535),
     required=True,
-    help="What the worker was given as --health-port or --metrics-port.",
+    help="The worker's --health-port or --metrics-port.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
-@click.option("--live", is_flag=True, help="Only what a new process would mend: not that Redis is away.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address the worker listens on.")
+@click.option("--live", is_flag=True, help="Check only what a restart would fix, so not whether Redis can be reached.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0.1, 600),
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="For the answer.",
+    help="How long to wait for the reply.",
 )
 @json_option
 def health(port: int, host: str, live: bool, timeout: float, as_json: bool) -> None:
-    """Ask the worker that runs with --health-port whether it gets on. Exit code 0: it does; 1: it does not, and why.
+    """Check a worker that runs with --health-port. Exit code 0: healthy; 1: unhealthy, with the reasons.
 
-    It does while its event loop turns, its pumps go round, and Redis answers.
+    A worker is healthy while its event loop responds, its fetch loops run, and Redis replies.
     """
-    from schedq.metrics.health import fetch  # it brings what an HTTP client needs
+    from schedq.metrics.health import fetch  # imported late: it loads an HTTP client
 
     reply = fetch(host, port, "/livez" if live else "/healthz", timeout)
     found = _parsed_health(reply.code, reply.text)
@@ -325,8 +325,8 @@ def health(port: int, host: str, live: bool, timeout: float, as_json: bool) -> N
 def _parsed_health(code: int, text: str) -> dict[str, Any]:
     with suppress(ValueError):
         found = json.loads(text)
-        is_answer = code in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE)
-        if is_answer and isinstance(found, dict) and "status" in found:
+        is_health = code in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE)
+        if is_health and isinstance(found, dict) and "status" in found:
             return found
-    reason = f"no answer: {text}" if code == 0 else f"no worker's health is there (HTTP {code})"
+    reason = f"no reply: {text}" if code == 0 else f"the server there is not a worker's health port (HTTP {code})"
     return {"status": "failing", "reasons": [reason]}

@@ -1,4 +1,4 @@
-"""`schedq tail`: what happens in a queue, as it happens."""
+"""`schedq tail`: follows the events of a queue."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from schedq.model.records import whole
 
 STATUSES: Final = ("completed", "retry", "snoozed", "released", "failed", "cancelled", "reclaimed")
 _LIMITS: Final = (
-    "that a job was enqueued or has started sends no event; "
-    "what happens while the connection is lost is not shown (schedq jobs shows how jobs stand)"
+    "enqueuing or starting a job sends no event; "
+    "events during a lost connection are not shown (schedq jobs shows the current state)"
 )
 
 
@@ -33,12 +33,17 @@ Examples:
     "statuses",
     type=click.Choice(STATUSES),
     multiple=True,
-    help="Only events of this status; may be given several times.",
+    help="Only events with this status; repeatable.",
 )
-@click.option("--id", "job_ids", metavar="ID", multiple=True, type=JOB_ID, help="Only of this job; several times too.")
-@click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Leave after so many events.")
+@click.option("--id", "job_ids", metavar="ID", multiple=True, type=JOB_ID, help="Only events of this job; repeatable.")
+@click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Exit after N events.")
 @redis_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line, for programs; instants are ms.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object per line, for programs; times are ms since the epoch.",
+)
 def tail(
     name: str,
     statuses: tuple[str, ...],
@@ -47,10 +52,10 @@ def tail(
     redis_url: str | None,
     as_json: bool,
 ) -> None:
-    """Show what happens in the queue NAME: jobs that complete, fail, come back, are cancelled or taken back.
+    """Show the events of the queue NAME: jobs that complete, fail, retry, or are cancelled, released or reclaimed.
 
-    A connection that is lost is made anew, for as long as it takes. Events are hints and nobody keeps them: none tells
-    that a job was enqueued or has started, and those of a time without connection are missed, which is said.
+    A lost connection is retried until it succeeds. Events are not stored: those sent while the connection was lost
+    are missed, and a message says so. Enqueuing or starting a job sends no event.
     """
     with open_queue(name, redis_url) as queue:
         warn_if_unknown(queue, redis_url)
@@ -74,7 +79,7 @@ def tail(
         except KeyboardInterrupt:
             return
         except BrokenPipeError:
-            drop_output()  # the reader has gone, as `head` does
+            drop_output()  # the reader exited, as `head` does
 
 
 def _is_wanted(found: dict[str, Any], statuses: Collection[str], job_ids: Collection[str]) -> bool:
@@ -82,7 +87,7 @@ def _is_wanted(found: dict[str, Any], statuses: Collection[str], job_ids: Collec
 
 
 def _text(found: dict[str, Any]) -> str:
-    """An event on one line: time, status, job and details."""
+    """The event as one line: time, status, job and details."""
     at_ms = whole(found.get("at_ms"))
     due, error = whole(found.get("run_at_ms")), found.get("error")
     notes = (

@@ -1,4 +1,4 @@
-"""`schedq worker` and `schedq promoter`: the daemons that run jobs and wake them."""
+"""`schedq worker` and `schedq promoter`: the daemons that run jobs and promote due ones."""
 
 from __future__ import annotations
 
@@ -37,13 +37,18 @@ _PORT: Final = click.IntRange(0, 65_535)
 @click.option(
     "--order",
     type=click.Choice(ORDERS),
-    help="strict: a queue's jobs are taken when no queue before it has any (with weights: the heavier is before); "
-    "weighted: in proportion to the weights, so that none waits for ever.  [default: weighted if a weight is given, "
-    "else strict]",
+    help="strict: take a queue's jobs only when no queue before it has any (with weights, heavier queues come first); "
+    "weighted: take jobs in proportion to the weights, so that no queue starves.  [default: weighted if a weight is "
+    "given, else strict]",
 )
-@click.option("--redis", "redis_url", metavar="URL", help="Where Redis is, for queues that do not say so themselves.")
+@click.option("--redis", "redis_url", metavar="URL", help="URL of Redis, for queues that do not set one.")
 @click.option(
-    "-c", "--concurrency", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Jobs at a time."
+    "-c",
+    "--concurrency",
+    type=click.IntRange(1, 10_000),
+    default=10,
+    show_default=True,
+    help="How many jobs run at once in a process.",
 )
 @click.option(
     "-p",
@@ -51,7 +56,7 @@ _PORT: Final = click.IntRange(0, 65_535)
     type=click.IntRange(1, 256),
     default=1,
     show_default=True,
-    help="Worker processes; dead ones are replaced.",
+    help="Number of worker processes; those that die are replaced.",
 )
 @click.option(
     "--grace",
@@ -59,26 +64,30 @@ _PORT: Final = click.IntRange(0, 65_535)
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="What running jobs get to end after SIGTERM; then they are given back.",
+    help="How long running jobs may take to finish after SIGTERM before they are released.",
 )
-@click.option("--burst", is_flag=True, help="Leave when nothing is pending, delayed or running.")
+@click.option("--burst", is_flag=True, help="Exit when nothing is pending, delayed or running.")
 @click.option(
     "--watchdog",
     type=click.FloatRange(0, 86_400),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Log, with the stack and the job, when the event loop stands still for so long; 0: never.",
+    help="Log the stack and the job when the event loop is blocked for this long; 0: never.",
 )
 @click.option(
     "--slow",
     type=click.FloatRange(0, 86_400),
     default=0.0,
     metavar="SECONDS",
-    help="Log a handler that still runs after so long, once, with its stack.  [default: never]",
+    help="Log a handler that is still running after this long, once, with its stack.  [default: never]",
 )
-@click.option("--tracing", is_flag=True, help="OpenTelemetry spans of attempts; needs the extra tracing.")
-@click.option("--no-promoter", is_flag=True, help="Leave waking and reclaiming to others, such as `schedq promoter`.")
+@click.option("--tracing", is_flag=True, help="Record OpenTelemetry spans of attempts; needs schedq[tracing].")
+@click.option(
+    "--no-promoter",
+    is_flag=True,
+    help="Leave promoting and reclaiming to other processes, such as `schedq promoter`.",
+)
 @option_group(
     "monitored",
     MonitorConfig,
@@ -86,16 +95,18 @@ _PORT: Final = click.IntRange(0, 65_535)
         "--metrics-port",
         type=_PORT,
         metavar="N",
-        help="Serve /metrics for Prometheus there, /healthz and /livez too; 0: on any port. Needs schedq[metrics].",
+        help="Serve /metrics for Prometheus, /healthz and /livez on this port; 0: any free one. Needs schedq[metrics].",
     ),
-    click.option("--health-port", type=_PORT, metavar="N", help="Serve /healthz and /livez there; 0: on any port."),
+    click.option(
+        "--health-port", type=_PORT, metavar="N", help="Serve /healthz and /livez on this port; 0: any free one."
+    ),
     click.option(
         "--metrics-host",
         "host",
         default="127.0.0.1",
         show_default=True,
         metavar="HOST",
-        help="Where both ports listen.",
+        help="The address that both ports listen on.",
     ),
     click.option(
         "--health-limit",
@@ -104,7 +115,7 @@ _PORT: Final = click.IntRange(0, 65_535)
         default=LIMIT_S,
         show_default=True,
         metavar="SECONDS",
-        help="How long the event loop may be blocked, or Redis be away, before health says so.",
+        help="How long the event loop may be blocked or Redis unreachable before the worker is unhealthy.",
     ),
 )
 @daemon.log_options
@@ -120,8 +131,9 @@ def worker(
 ) -> None:
     """Run the jobs of the queues that APP (module:object) names.
 
-    SIGTERM and Ctrl-C stop it in order: no new claims, running jobs get the grace, the rest is given back and is next
-    in line elsewhere. A second signal gives back at once. SIGUSR1 logs where every thread and task is, and its job.
+    SIGTERM and Ctrl-C stop it gracefully: it claims nothing more, lets running jobs finish within --grace, and releases
+    the rest, which other workers claim next. A second signal releases them at once. SIGUSR1 logs the stack of every
+    thread and task, with its job.
     """
     daemon.handle_signals()
     observers: list[Observer] = [AttemptLog()] if log.isEnabledFor(logging.DEBUG) else []
@@ -146,7 +158,7 @@ def worker(
 
 
 def _lead(processes: int, grace: float, monitored: MonitorConfig, queues: Sequence[QueueBase]) -> NoReturn:
-    """Supervise processes that are started as this one was, with the same options of the interpreter."""
+    """Supervise child processes that are started like this one, with the same interpreter options."""
     supervisor = Supervisor([sys.executable, *sys.orig_argv[1:]], processes, grace, watched=monitored.is_any)
     with ExitStack() as stack:
         if monitored.is_any:
@@ -161,7 +173,7 @@ def _weighed(app: str) -> tuple[str, int | None]:
     if not mark:
         return path, None
     if not (weight.isascii() and weight.isdigit()):
-        raise click.BadParameter(f"{app!r} must be MODULE:QUEUE*WEIGHT, the weight a whole number of at least 1")
+        raise click.BadParameter(f"{app!r} must be MODULE:QUEUE*WEIGHT; the weight is a whole number of at least 1")
     return path, int(weight)
 
 
@@ -173,15 +185,15 @@ def _weighed(app: str) -> tuple[str, int | None]:
 @redis_option
 @daemon.log_options
 def promoter(names: tuple[str, ...], redis_url: str | None) -> None:
-    """Move due jobs to the workers and take back what dead workers held, for the queues named NAME.
+    """Promote due jobs and reclaim the jobs of dead workers, for the queues named NAME.
 
-    Needs no application code. Workers do this too, unless they are told not to; any number of promoters may run,
-    one per queue is at work and the others stand by.
+    Needs no application code. Workers do this too, unless started with --no-promoter. Any number of promoters may run:
+    one is active per queue, and the others stand by.
     """
     daemon.handle_signals()
     with wrong_usage():
         queues = [Queue(name, redis=redis_url) for name in dict.fromkeys(names)]
-    with suppress(SchedqError):  # Redis may come up later, and a promoter's user may lack the rights to read
+    with suppress(SchedqError):  # Redis may start later, and a promoter's user may lack the permission to read
         for queue in queues:
             with open_queue(queue.name, redis_url) as looked_at:
                 warn_if_new(looked_at, redis_url, log.warning)

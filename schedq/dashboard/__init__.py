@@ -1,4 +1,4 @@
-"""The web dashboard: `create_app` makes the ASGI application, `schedq dashboard` serves it (extra `dashboard`)."""
+"""The web dashboard, extra `dashboard`: `create_app` returns an ASGI application; `schedq dashboard` serves it."""
 
 from __future__ import annotations
 

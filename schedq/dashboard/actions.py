@@ -1,4 +1,4 @@
-"""What the dashboard can change: the actions, the form that asks for one, and how one runs and is logged."""
+"""The dashboard's actions: which there are, the form that requests one, and how one runs and is logged."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from schedq.queue.queue import AsyncQueue
 MOST_IDS: Final = 1000
 SELECTED, MATCHING, JOB, ERROR, SCHEDULE, WORKER = "selected", "matching", "job", "error", "schedule", "worker"
 WAIT_S: Final = 2.0
-"""Seconds that a browser waits for an action on jobs before it is shown the progress page."""
+"""Seconds to wait for an action on jobs before the browser is sent to the progress page."""
 _COUNTING_S: Final = 0.5
-"""Seconds for which jobs are counted before an action on those that match."""
+"""Maximum seconds for counting the jobs that match, before confirmation."""
 MOST_RUNNING: Final = 4
 _MOST_KEPT: Final = 100
 
@@ -57,37 +57,39 @@ class ActionSpec:
 
 
 ACTIONS: Final[Mapping[str, ActionSpec]] = {
-    "requeue": ActionSpec(
-        "Requeue", "Each gets a new life: it becomes pending, its attempts count from 0.", "requeued"
-    ),
+    "requeue": ActionSpec("Requeue", "Each job becomes pending again, and its attempts count from 0.", "requeued"),
     "cancel": ActionSpec(
-        "Cancel", "What waits does not run any more. What runs is asked to stop, and may still complete.", "cancelled"
+        "Cancel", "Waiting jobs will not run. Running jobs are asked to stop, and may still complete.", "cancelled"
     ),
-    "run_now": ActionSpec("Run now", "It becomes pending at once, whenever it was due.", "made pending"),
-    "reschedule": ActionSpec("Reschedule", "It becomes due so long from now instead.", "rescheduled"),
+    "run_now": ActionSpec("Run now", "The job becomes pending at once, regardless of when it was due.", "made pending"),
+    "reschedule": ActionSpec("Reschedule", "The job becomes due after this delay, counted from now.", "rescheduled"),
     "delete": ActionSpec(
         "Delete",
-        "Payload, result and history are gone for good. What runs is left alone.",
+        "Payload, result and history are permanently deleted. Running jobs are left alone.",
         "deleted",
         is_irreversible=True,
     ),
-    "pause": ActionSpec("Pause", "No job is started any more until you resume; what runs, runs on.", "paused", ("",)),
-    "resume": ActionSpec("Resume", "Jobs are started again.", "resumed", ("",)),
+    "pause": ActionSpec(
+        "Pause", "Workers start no more jobs until you resume the queue; running jobs finish.", "paused", ("",)
+    ),
+    "resume": ActionSpec("Resume", "Workers start jobs again.", "resumed", ("",)),
     "purge": ActionSpec(
         "Purge",
-        "Every job is deleted: waiting, running and finished ones. What runs is not stopped, but its outcome is "
+        "All jobs are deleted: waiting, running and finished ones. Running jobs are not stopped, but their outcome is "
         "dropped. Schedules, totals and a pause stay.",
         "deleted",
         ("",),
         is_irreversible=True,
     ),
-    "trigger": ActionSpec("Trigger", "It makes one job now, whatever its slots.", "triggered", (SCHEDULE,)),
-    "pause_schedule": ActionSpec("Pause", "It has no slots until you resume it.", "paused", (SCHEDULE,)),
+    "trigger": ActionSpec(
+        "Trigger", "The schedule enqueues one job now, regardless of its slots.", "triggered", (SCHEDULE,)
+    ),
+    "pause_schedule": ActionSpec("Pause", "The schedule has no slots until you resume it.", "paused", (SCHEDULE,)),
     "resume_schedule": ActionSpec(
-        "Resume", "It goes on from now; slots of the pause are skipped.", "resumed", (SCHEDULE,)
+        "Resume", "The schedule continues from now; slots missed during the pause are skipped.", "resumed", (SCHEDULE,)
     ),
     "stop_worker": ActionSpec(
-        "Stop", "It takes no more jobs, lets those that run end, and leaves.", "asked to stop", (WORKER,)
+        "Stop", "The worker takes no more jobs, lets running ones finish, and exits.", "asked to stop", (WORKER,)
     ),
 }
 
@@ -129,12 +131,12 @@ class ActionForm:
         scope, _, subject = rest.partition(" ")
         spec, state = ACTIONS.get(action), fields.get("state", "")
         if spec is None or scope not in spec.scopes:
-            raise Refusal(400, "This form asks for nothing that the dashboard can do.")
+            raise Refusal(400, "This form requests an action that the dashboard does not have.")
         ids = tuple(checked_id(job_id) for job_id in dict.fromkeys(form.get("ids", ())))
         if scope == SELECTED and not 0 < len(ids) <= MOST_IDS:
             raise Refusal(400, f"More than {MOST_IDS:,} jobs were selected." if ids else "No job was selected.")
         if scope == MATCHING and action not in ACTIONS_OF.get(state, ()):
-            raise Refusal(400, f"{spec.label} is nothing that {harmless(state)[:40]} jobs can take.")
+            raise Refusal(400, f"{spec.label} does not apply to {harmless(state)[:40]} jobs.")
         if scope == JOB:
             checked_id(subject)
         if scope == SCHEDULE:
@@ -158,12 +160,11 @@ class ActionForm:
 
     @property
     def spec(self) -> ActionSpec:
-        """The kind of action."""
         return ACTIONS[self.action]
 
     @property
     def is_bulk(self) -> bool:
-        """Whether it is applied to all matching jobs."""
+        """Whether the action applies to all matching jobs."""
         return self.scope in (MATCHING, ERROR)
 
     @property
@@ -175,7 +176,7 @@ class ActionForm:
         """The delay of rescheduled jobs; None for other actions.
 
         Raises:
-            UsageError: the text is no duration.
+            UsageError: the text is not a duration.
         """
         return parsed_duration(self.delay) if self.action == "reschedule" else None
 
@@ -234,7 +235,6 @@ class BackgroundAction:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, however."""
         return self.state != "running"
 
     def update(self, acted: Acted) -> None:
@@ -256,17 +256,17 @@ class BackgroundActions:
             Refusal: there is none, perhaps because this process has restarted.
         """
         if action_id not in self._all:
-            raise Refusal(404, "Nothing is known of this act. What it did is in the log of its queue.")
+            raise Refusal(404, "This action is unknown here. Its effects are in the log of its queue.")
         return self._all[action_id]
 
     async def run(self, action: BackgroundAction, work: Work, wait_s: float) -> None:
-        """Start the action; return when it ends, or after `wait_s` seconds while it goes on.
+        """Start the action; return when it ends, or after `wait_s` seconds while it continues.
 
         Raises:
             Refusal: too many actions are running.
         """
         if len(self._tasks) >= MOST_RUNNING:
-            raise Refusal(429, f"{MOST_RUNNING} acts on many jobs are running; wait for one to end.")
+            raise Refusal(429, f"{MOST_RUNNING} actions on many jobs are already running; wait for one to end.")
         self._all[action.id] = action
         if len(self._all) > _MOST_KEPT:
             oldest = next(action_id for action_id, kept in self._all.items() if kept.is_over)
@@ -276,12 +276,12 @@ class BackgroundActions:
         await asyncio.wait({task}, timeout=wait_s)
 
     def stop(self, action_id: str) -> None:
-        """Cancel it; what it has done stays done."""
+        """Cancel an action; what it has already done is not undone."""
         if action_id in self._tasks:
             self._tasks[action_id].cancel()
 
     async def aclose(self) -> None:
-        """Cancel all that run."""
+        """Cancel all running actions."""
         tasks = [*self._tasks.values()]
         for task in tasks:
             task.cancel()
@@ -297,7 +297,7 @@ class BackgroundActions:
             action.state = "stopped"
         finally:
             if not action.is_over:
-                action.state, action.problem = "failed", "it ended in an error of the dashboard's own"
+                action.state, action.problem = "failed", "it ended with an internal error of the dashboard"
             del self._tasks[action.id]
 
 
@@ -305,7 +305,7 @@ class BackgroundActions:
 
 
 class _TimeIsUp(Exception):  # noqa: N818 - ends a count
-    """Counting has taken long enough."""
+    """The time for counting is up."""
 
 
 class ActionRoutes:
@@ -367,22 +367,22 @@ class ActionRoutes:
                     form.action, form.state, **form.criteria, delay=delay, who=by, progress=action.update
                 )
 
-        title = f"{form.spec.label}: {count(total, 'job')} of queue {name} to look at"
+        title = f"{form.spec.label}: {count(total, 'job')} of queue {name} to check"
         action = BackgroundAction(title, form.back, total)
         await self.background.run(action, work, WAIT_S)
         if action.state != "done":
             return f"/errands/{action.id}", ""
-        refused = f"; {action.acted.refused:,} refused: gone, or moved on." if action.acted.refused else "."
+        refused = f"; {action.acted.refused:,} refused: gone, or in another state." if action.acted.refused else "."
         return form.back, f"{count(action.acted.done, 'job')} {form.spec.past}{refused}"
 
 
 def _depth(stats: Stats, form: ActionForm) -> int:
-    """The jobs among which the form selects."""
+    """The number of jobs from which the form selects."""
     return sum(stats[f"{state}_depth"] for state in (JOB_STATES if form.action == "purge" else (form.state,)))
 
 
 async def _count(queue: AsyncQueue, form: ActionForm) -> tuple[int | None, bool]:
-    """How many jobs the form selects, None if it is not about jobs; and whether all were counted."""
+    """The number of jobs that the form selects, None if it is not about jobs; and whether all were counted."""
     if form.ids:
         return len(form.ids), True
     if not form.is_bulk and form.action != "purge":
@@ -406,25 +406,25 @@ async def _count(queue: AsyncQueue, form: ActionForm) -> tuple[int | None, bool]
 
 
 async def _act(queue: AsyncQueue, action: str, subject: str) -> tuple[str, int]:
-    """Act on a queue, a schedule or a worker; return what was done, in words, and to how many."""
+    """Act on a queue, a schedule or a worker; return what was done, in words, and the number of things changed."""
     match action:
         case "pause":
             await queue.pause()
             return f"queue {queue.name} is paused", 1
         case "resume":
             done = await queue.resume()
-            return f"queue {queue.name} {'goes on' if done else 'was not paused'}", int(done)
+            return f"queue {queue.name} {'is resumed' if done else 'was not paused'}", int(done)
         case "trigger":
             job_id = await queue.schedules.trigger(subject)
             if job_id is None:
                 return f"there is no schedule {subject}", 0
-            return f"{SCHEDULE} {subject} made job {job_id}", 1
+            return f"{SCHEDULE} {subject} enqueued job {job_id}", 1
         case "pause_schedule":
             done = await queue.schedules.pause(subject)
-            return f"{SCHEDULE} {subject} {'is paused' if done else 'is not there, or was paused already'}", int(done)
+            return f"{SCHEDULE} {subject} {'is paused' if done else 'does not exist, or was already paused'}", int(done)
         case "resume_schedule":
             done = await queue.schedules.resume(subject)
-            return f"{SCHEDULE} {subject} {'goes on' if done else 'was not paused'}", int(done)
+            return f"{SCHEDULE} {subject} {'is resumed' if done else 'was not paused'}", int(done)
         case _:
             done = await queue.inspector.stop_worker(subject)
-            return f"{WORKER} {subject} {'was asked to stop' if done else 'is not there'}", int(done)
+            return f"{WORKER} {subject} {'was asked to stop' if done else 'is not running'}", int(done)

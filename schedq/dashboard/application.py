@@ -47,14 +47,14 @@ _TITLES: Final = {
     413: "Too large",
     415: "Refused",
     429: "Wait",
-    503: "Redis does not answer",
+    503: "Redis is unavailable",
 }
 
 
 class Dashboard:
-    """The dashboard as an ASGI application; made by `create_app`.
+    """The dashboard as an ASGI application; `create_app` creates it.
 
-    It keeps no state but connections, so it can be restarted at any time.
+    Connections are its only state, so it can be restarted at any time.
     """
 
     def __init__(self, pool: QueuePool, rules: Rules, *, read_only: bool, title: str) -> None:
@@ -71,15 +71,15 @@ class Dashboard:
         self._security = SecurityMiddleware(app, rules, self._refused)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, as ASGI has it."""
+        """Serve one ASGI request."""
         await self._security(scope, receive, send)
 
     def end_streams(self) -> None:
-        """End all live streams, so that a server can stop at once."""
+        """End all live streams, so that a server can stop quickly."""
         self._live.end()
 
     async def aclose(self) -> None:
-        """End streams and running actions, and close the connections; for hosts that run no lifespan."""
+        """End streams and running actions, and close the connections; for hosts without ASGI lifespan support."""
         self._live.end()
         await self._actions.background.aclose()
         await self._pool.aclose()
@@ -103,7 +103,7 @@ class Dashboard:
         return routes
 
     async def _show(self, page: Page, request: Request) -> ASGIApp:
-        """A page, or the stream of its live regions for clients that accept an event stream."""
+        """The page, or for clients that accept an event stream, the stream of its live regions."""
         if "text/event-stream" not in request.headers.get("accept", ""):
             return await self._whole(page, request)
         if self._live.is_full:
@@ -123,7 +123,7 @@ class Dashboard:
         if isinstance(error, Refusal):
             return self._refused(request, error)
         if isinstance(error, StoreUnavailable):
-            text = f"{error}. Nothing is lost by that; reload the page when Redis is back."
+            text = f"{error}. No jobs are lost; reload the page when Redis is available again."
             return self._respond(request, _message(503, text))
         status = 409 if isinstance(error, Conflict) else 400 if isinstance(error, UsageError) else 500
         return self._respond(request, _message(status, str(error)))
@@ -164,7 +164,7 @@ class Dashboard:
             return Response(status_code=304, headers=headers)
         return Response(file.body, media_type=file.media, headers=headers)
 
-    # -- acting
+    # -- actions
 
     async def _act(self, request: Request) -> Response:
         path, notice = await self._actions.act(request)
@@ -216,23 +216,23 @@ def create_app(
     secret: str | None = None,
     title: str = "schedq",
 ) -> Dashboard:
-    """The dashboard, to be served alone or mounted into an application.
+    """Create the dashboard, to be served on its own or mounted into an application.
 
-    Without `token` and `auth` it serves clients on this machine only.
+    Without `token` and `auth` it serves only clients on this machine.
 
     Args:
-        redis: where it is, as `Queue` takes it.
-        token: what a browser shows in the login form, or a program as `Authorization: Bearer TOKEN`.
-        auth: the application's own check instead: a function, sync or async, of the request. It returns the user's
-            name (for the log), None to refuse, or a response to send, such as a redirect to a login page.
-        read_only: without any route that changes something.
-        allow_hosts: names and addresses under which it is reached, besides the local ones; `*` for any IP address.
-        secret: signs forms and cookies; must be the same in all processes that serve it. Defaults to the token, else
-            to a new one for each process.
-        title: title of its pages.
+        redis: as in `Queue`.
+        token: the secret that users type into the login form, or programs send as `Authorization: Bearer TOKEN`.
+        auth: the application's own check, instead of a token: a sync or async function of the request. It returns the
+            user's name (for the log), None to refuse, or a response to send, such as a redirect to a login page.
+        read_only: leave out every route that changes something.
+        allow_hosts: host names and addresses that clients may use, besides the local ones; `*` for any IP address.
+        secret: signs forms and cookies; must be the same in all processes that serve the dashboard. Defaults to the
+            token, else to a random one per process.
+        title: title of the pages.
 
     Raises:
-        UsageError: an argument is invalid, or would admit everybody.
+        UsageError: an argument is invalid, or would let everybody in.
     """
     names = [*allow_hosts]
     if token is not None and not token.strip():
@@ -252,6 +252,6 @@ def _message(status: int, text: str) -> PageData:
 
 
 def _local(path: str) -> str:
-    """A path of this dashboard to redirect to; the first page instead of anything else."""
+    """The path, if it can be redirected to within this dashboard; else `/`."""
     is_ours = path.startswith("/") and not path.startswith("//") and path.isprintable() and "\\" not in path
     return path if is_ours else "/"

@@ -1,4 +1,4 @@
-"""Charts as numbers for a template: paths, bars, ticks and words. They are SVG, and need no script to be seen."""
+"""Charts as data for a template: paths, bars, ticks and labels. The template draws SVG, without JavaScript."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from schedq.inspect.forecast import Bucket, Forecast
 from schedq.inspect.samples import Sample
 
 Point = tuple[int, float | None]
-"""An instant, ms, and a value; None where nothing was measured."""
+"""A time, ms, and a value; None where nothing was measured."""
 Ticks = tuple[tuple[float, str], ...]
 """The ticks of an axis: position and label."""
 
-# The edges of what is drawn, as `charts.html` has them.
+# The edges of the plot, as in `charts.html`.
 _LEFT, _RIGHT, _BOTTOM, _HEIGHT = 44, 474, 114, 106
 _BARS_LEFT, _BARS_RIGHT, _BARS_BOTTOM, _BARS_HEIGHT = 52, 954, 180, 170
 _MIN_BAR: Final = 2.0
-"""Minimum height of a bar, so that a few jobs stay visible beside many."""
+"""Minimum height of a bar, so that a few jobs stay visible next to many."""
 _MOST_POINTS: Final = 240
 _STEPS: Final = (1, 2, 5, 10)
 _TIME_STEPS_S: Final = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
@@ -184,11 +184,11 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.3g} ms"
 
 
-# -- what a queue did, from its samples
+# -- the activity of a queue, from its samples
 
 
 def rates(samples: Sequence[Sample], name: str) -> list[Point]:
-    """How fast a total grew per second, at each sample since the previous one."""
+    """The growth of a total per second, at each sample, since the previous one."""
     points: list[Point] = []
     for before, after in pairwise(samples):
         grown = max(0, getattr(after, f"{name}_total") - getattr(before, f"{name}_total"))
@@ -213,7 +213,7 @@ def _held(points: list[Point]) -> list[Point]:
 
 
 Series = tuple[str, str, str, Callable[[Sequence[Sample], str], list[Point]]]
-"""A line of a chart: its name, its colour, the field of the samples and how it is read."""
+"""A line of a chart: its name, its colour, the field of the samples, and the function that reads it."""
 _CHARTS: Final[tuple[tuple[str, Callable[[float | None], str], tuple[Series, ...]], ...]] = (
     (
         "Throughput, jobs per second",
@@ -230,9 +230,9 @@ _CHARTS: Final[tuple[tuple[str, Callable[[float | None], str], tuple[Series, ...
         ),
     ),
     (
-        "Lateness of starts",
+        "Start lateness",
         milliseconds,
-        (("median", "blue", "lateness_p50_ms", values), ("99 in 100", "amber", "lateness_p99_ms", values)),
+        (("median", "blue", "lateness_p50_ms", values), ("p99", "amber", "lateness_p99_ms", values)),
     ),
     (
         "Failures, per second",
@@ -240,7 +240,7 @@ _CHARTS: Final[tuple[tuple[str, Callable[[float | None], str], tuple[Series, ...
         (
             ("failed for good", "red", "failed", rates),
             ("retried", "amber", "retried", rates),
-            ("taken back", "violet", "reclaimed", rates),
+            ("reclaimed", "violet", "reclaimed", rates),
         ),
     ),
 )
@@ -269,7 +269,7 @@ def sparklines(samples: Sequence[Sample], now_ms: int, window_ms: int) -> dict[s
     return {name: sparkline(line, now_ms - window_ms, now_ms) for name, line in points.items()}
 
 
-# -- what comes due, from the forecast
+# -- what is due when, from the forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class ForecastChart:
-    """A bar for each period of time, ready to be rendered.
+    """One bar per period of time, ready to be rendered.
 
     Attributes:
         bars: from left to right.
@@ -321,7 +321,7 @@ def forecast_chart(found: Forecast) -> ForecastChart:
         tuple(_bar(bucket, x, width, top) for x, bucket in placed),
         _heights(_BARS_BOTTOM, _BARS_HEIGHT, top, max(step, 1), number),
         tuple((round(x, 1), _at(bucket.start_ms, is_long=is_long)) for x, bucket in placed[::every]),
-        f"{count(found.delayed, 'delayed job')} and {count(found.slots, 'slot')} of schedules come due",
+        f"{count(found.delayed, 'delayed job')} and {count(found.slots, 'slot')} of schedules are due",
         tuple((minute, _at(minute.start_ms, is_long=is_long)) for minute in found.busiest),
     )
 

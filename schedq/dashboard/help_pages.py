@@ -1,4 +1,4 @@
-"""The handbook's pages, for a browser that may have no way to the internet."""
+"""The handbook's pages, served by the dashboard because its browsers may have no internet access."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ class Hosts:
 
     Args:
         names: names and IP addresses besides the local ones.
-        any_address: also every IP address, which DNS rebinding does not concern.
+        any_address: also allow every IP address; DNS rebinding can't use one as its name.
 
     Raises:
-        UsageError: a name is no valid host.
+        UsageError: a name is not a valid host.
     """
 
     def __init__(self, names: Iterable[str] = (), *, any_address: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""Live pages: the regions that changed, as server-sent events.
+"""Live pages: sends the regions that changed as server-sent events.
 
-A page is rendered once for all browsers that show it, about every second, and not at all when none does. A slow
-browser skips updates; they never pile up.
+A page is rendered about once a second for all browsers that show it, and not at all while none does. A slow browser
+skips updates, so they never pile up.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _SILENCE_S: Final = 10.0
 _LONGEST_S: Final = 600.0
 """Seconds after which a stream ends; the browser reconnects and is authenticated again."""
 _REST_FACTOR: Final = 4
-"""A page rests at least this many times as long as it took to render, so that slow pages do not overload Redis."""
+"""After rendering, a page waits this many times as long as that took, so that slow pages do not overload Redis."""
 
 Regions = dict[str, str]
 Render = Callable[[], Awaitable[tuple[Regions, float]]]
-"""Renders a page; returns its regions, and the minimum seconds until the next time."""
+"""Renders a page; returns its regions, and the minimum seconds until the next rendering."""
 log: Final = logging.getLogger("schedq.dashboard")
 
 
@@ -70,11 +70,11 @@ class _Channel:
                 self.trouble, self.is_gone = f"{datetime.now(UTC):%H:%M:%S} UTC: {refusal.text}", True
             except Exception as error:
                 if logged != repr(error):  # once, not at every update
-                    log.exception("a page can't be drawn")
+                    log.exception("a page can't be rendered")
                     logged = repr(error)
-                self.trouble = f"this page can't be drawn: {type(error).__name__}"
+                self.trouble = f"this page can't be rendered: {type(error).__name__}"
             changed = self._changed
-            if not self.is_gone:  # otherwise nobody has to wait again
+            if not self.is_gone:  # otherwise there is no next update to wait for
                 self._changed = asyncio.Event()
             changed.set()
             await asyncio.sleep(max(wait_s, _REST_FACTOR * (clock() - began)))
@@ -105,9 +105,9 @@ class LiveStreams:
         Args:
             key: identifies the page; streams with the same key share its updates.
             render: renders it.
-            _scope: of ASGI.
-            receive: of ASGI.
-            send: of ASGI.
+            _scope: from ASGI.
+            receive: from ASGI.
+            send: from ASGI.
         """
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -1,4 +1,4 @@
-"""The pages by their paths. Each reads a bounded part of Redis and returns what to show; none writes."""
+"""The pages by path. Each reads a bounded amount of data from Redis and returns what to show; none writes."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from schedq.schedules.records import ScheduleRecord
 
 Page = Callable[[Request, QueuePool], Awaitable[PageData]]
 _QUEUES: Final = 20
-"""Rows of the list of queues."""
+"""Number of rows in the list of queues."""
 _ROWS: Final = 50
-"""Rows of the lists of schedules and of delayed jobs."""
+"""Number of rows in the lists of schedules and of delayed jobs."""
 _JOB_ROWS: Final = (50, 100, 500)
 _LOG_ROWS: Final = (100, 500, 1000)
 _FORECASTS_S: Final = {"1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
 """Periods that the forecast can show, seconds."""
 _COSTLY_EVERY_S: Final = 5.0
-"""Minimum seconds between two updates of a page that reads much."""
+"""Minimum seconds between two updates of a page that reads a lot."""
 FILTERS: Final = ("task", "text", "error", "older", "newer")
 MOST_TYPED: Final = 400
-"""Characters of a filter."""
+"""Maximum number of characters of a filter."""
 ACTIONS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "pending": ("cancel", "delete"),
     "delayed": ("run_now", "reschedule", "cancel", "delete"),
@@ -74,7 +74,7 @@ def _limit(request: Request, sizes: tuple[int, ...]) -> int:
 
 
 def _query_string(fields: Mapping[str, object]) -> str:
-    """A query string of these fields, without empty ones."""
+    """A query string of the fields that are not empty."""
     text = urlencode({name: str(value) for name, value in fields.items() if value not in ("", None)})
     return f"?{text}" if text else ""
 
@@ -83,7 +83,7 @@ def _query_string(fields: Mapping[str, object]) -> str:
 
 
 async def _overview(request: Request, pool: QueuePool) -> PageData:
-    """All queues of a Redis at a glance, one row each."""
+    """All queues of a Redis, one row each."""
     names = await pool.names()
     offset = _number(request, "offset")
     window = _one_of(request, "window", WINDOWS, "1h")
@@ -158,13 +158,13 @@ async def _queue(request: Request, queue: AsyncQueue) -> PageData:
 
 
 async def _unknown(queue: AsyncQueue, pulse: Pulse) -> str:
-    """A hint if nothing is stored of this queue; '' otherwise."""
+    """A hint if nothing is stored for this queue; '' otherwise."""
     stats = pulse.stats
     numbers = (value for key, value in stats.items() if key.endswith(("_depth", "_total")))
     if any(numbers) or stats["workers"] or stats["paused_since_ms"] is not None:
         return ""
     names = await queue.list_queues()
-    return "" if queue.name in names else f"Nothing is stored of queue {queue.name}{nearest(queue.name, names)}"
+    return "" if queue.name in names else f"Nothing is stored for queue {queue.name}{nearest(queue.name, names)}"
 
 
 # -- jobs
@@ -222,7 +222,7 @@ _MASK: Final = re.compile(r"<(?:id|n|address)>")
 
 
 async def _failed(_: Request, queue: AsyncQueue) -> PageData:
-    """Failed jobs by what went wrong: of the newest 5000 the 100 largest groups, as all errors may differ."""
+    """Failed jobs grouped by error: the newest 5000 jobs, and the 100 largest groups, because all errors may differ."""
     stats, errors = await asyncio.gather(queue.stats(), queue.inspector.errors(limit=5000))
     shown = [(group, distinctive(group.text)) for group in errors.groups[:100]]
     context = {
@@ -243,7 +243,7 @@ def distinctive(text: str) -> str:
 
 
 async def _delayed(request: Request, queue: AsyncQueue) -> PageData:
-    """What comes due: delayed jobs and slots of schedules, as a chart; and the next delayed jobs."""
+    """What is due when: delayed jobs and slots of schedules as a chart, and the next delayed jobs."""
     window = _one_of(request, "window", _FORECASTS_S, "24h")
     stats, jobs, forecast = await asyncio.gather(
         queue.stats(), queue.list_delayed(limit=_ROWS), queue.inspector.forecast(_FORECASTS_S[window])
@@ -291,7 +291,7 @@ class Event:
 
 
 async def _job(request: Request, queue: AsyncQueue) -> PageData:
-    """All that is stored of one job, why it does not run, and its history."""
+    """Everything stored about one job, why it is not running, and its history."""
     job_id, inspector = request.path_params["job_id"], queue.inspector
     why, line, record = await asyncio.gather(inspector.why(job_id), inspector.timeline(job_id), queue.get_job(job_id))
     context = {
@@ -352,20 +352,20 @@ async def _schedule(request: Request, queue: AsyncQueue) -> PageData:
 
 
 async def _next(queue: AsyncQueue, record: ScheduleRecord, count: int) -> list[Any]:
-    """Its next slots in its time zone; none if it is damaged or has ended."""
+    """The next slots of a schedule in its time zone; none if it is damaged or has ended."""
     if record.state in ("damaged", "ended"):
         return []
     try:
         return [*await queue.schedules.next_slots(record.id, n=count)]
     except UsageError:
-        return []  # deleted or damaged since
+        return []  # deleted or damaged in the meantime
 
 
 # -- workers and the log
 
 
 async def _workers(_: Request, queue: AsyncQueue) -> PageData:
-    """The live workers, and what each runs since when."""
+    """The live workers, what each runs, and since when."""
     stats, live = await asyncio.gather(queue.stats(), queue.list_workers())
     workers = sorted(live, key=lambda worker: (worker.host, worker.pid, worker.id))
     return PageData("workers.html", {"stats": stats, "now_ms": stats["now_ms"], "workers": workers})

@@ -1,4 +1,4 @@
-"""A pool of the queues that browsers look at: opened by name, shared by all pages, closed when idle."""
+"""A pool of the queues that pages show: opened by name, shared by all pages, closed when idle."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class QueuePool:
 
         Raises:
             UsageError: the name is invalid.
-            StoreUnavailable: Redis does not answer.
+            StoreUnavailable: Redis does not respond.
         """
         entry = self._open.get(name)
         if entry is None:

@@ -1,6 +1,6 @@
-"""Renders pages from templates: how values read, whole pages, their live regions, static files.
+"""Renders pages from templates: formatting of values, whole pages, their live regions, static files.
 
-Escaping is the templates' part; what could steer a reader's eye is made visible by the filters here.
+The templates escape HTML; the filters here make control and direction characters visible.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from schedq.model.keys import checked_id, checked_schedule_id
 from schedq.model.times import span
 
 MOST_SHOWN: Final = 65_536
-"""Characters of a payload, result or traceback on a page."""
+"""Maximum number of characters of a payload, result or traceback on a page."""
 _LIVE: Final = "live_"
 MEDIA: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
-# -- how values read; instants are in UTC
+# -- formatting of values; times are in UTC
 
 
 def iso(ms: int) -> str:
-    """An instant for machines."""
+    """A time for machines, in ISO 8601."""
     found = display.instant(ms, UTC)
     return "" if found is None else f"{found:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
 
 
 def utc(ms: int) -> str:
-    """An instant in full."""
+    """A time in full, to the millisecond."""
     found = display.instant(ms, UTC)
     return display.NOTHING if found is None else f"{found:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d}"
 
 
 def clock(ms: int, now_ms: int) -> str:
-    """An instant, with the day if that is another one than today."""
+    """A time of day, with the date if it is not today."""
     found, today = display.instant(ms, UTC), display.instant(now_ms, UTC)
     if found is None or today is None:
         return display.NOTHING
@@ -51,23 +51,23 @@ def clock(ms: int, now_ms: int) -> str:
 
 
 def shortened(text: str, most: int = MOST_SHOWN) -> str:
-    """A text with its lines, cut where it is longer than people read."""
+    """A text of several lines, cut after `most` characters."""
     cut = escaping.harmless_lines(text[:most])
     return cut + (f"\n… {len(text) - most:,} more characters" if len(text) > most else "")
 
 
 def pretty(text: str) -> str:
-    """Stored JSON set out over lines, cut where it is longer than people read."""
+    """Stored JSON, indented and cut after `MOST_SHOWN` characters."""
     return shortened(display.pretty(text) if len(text) <= MOST_SHOWN else text)
 
 
 def segment(text: str) -> str:
-    """A name as part of a path."""
+    """A name as a segment of a URL path."""
     return quote(text, safe="")
 
 
 def _passes(check: Callable[[object], object]) -> Callable[[object], bool]:
-    """Whether a value passes a check: there can be a page only for valid ids, and anything may be stored."""
+    """Make a template test of a check. Stored ids may be invalid, and only valid ones have a page to link to."""
 
     def passes(value: object) -> bool:
         try:
@@ -107,10 +107,10 @@ _TESTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PageData:
-    """A page that is not rendered yet.
+    """A page before rendering.
 
     Attributes:
-        template: name of its template, whose blocks `live_…` are the live regions: updated while a browser shows them.
+        template: name of its template. Blocks named `live_…` are live regions, updated while a browser shows the page.
         context: variables of the template.
         status: the HTTP status.
         every_s: minimum seconds between two updates of the live regions.
@@ -137,7 +137,7 @@ class Renderer:
         self._templates.tests |= _TESTS
         self._templates.globals |= constants
         for name in ("parts", "charts"):
-            # As globals, because a block that is rendered alone does not see its template's imports.
+            # As globals, because a block that is rendered on its own does not see its template's imports.
             self._templates.globals[name] = self._templates.get_template(f"{name}.html").module
 
     def page(self, data: PageData, **common: object) -> str:

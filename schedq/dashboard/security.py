@@ -18,7 +18,7 @@ from schedq.dashboard.hosts import Hosts, is_loopback
 from schedq.dashboard.signing import Signer, Throttle, is_nonce, is_same, new_nonce
 
 MOST_BODY: Final = 1 << 20
-"""Bytes of a form, enough for a thousand selected jobs."""
+"""Maximum size of a form in bytes, enough for a thousand selected jobs."""
 _MOST_FIELDS: Final = 2000
 FORM_COOKIE: Final = "schedq_form"
 POLICY: Final = (
@@ -48,7 +48,7 @@ class Refusal(Exception):  # noqa: N818 - becomes a response
 
     Attributes:
         status: the HTTP status.
-        text: why, and what to do about it.
+        text: the reason, and what to do about it.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -59,7 +59,7 @@ class Refusal(Exception):  # noqa: N818 - becomes a response
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Who may use the dashboard.
+    """The rules that decide whether a request is allowed.
 
     Attributes:
         hosts: allowed Host headers.
@@ -84,7 +84,7 @@ class SecurityMiddleware:
         self.throttle = Throttle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Check one request, and pass it on or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -98,14 +98,14 @@ class SecurityMiddleware:
         except Refusal as refusal:
             response = self._refuse(request, refusal)
         except ClientDisconnect:
-            return  # while it sent a form
+            return  # while sending a form
         if response is not None:
             await response(scope, receive, send_with_headers)
         else:
             await self._app(scope, receive, send_with_headers)
 
     def _with_headers(self, send: Send, request: Request, *, has_nonce: bool) -> Send:
-        """`send`, which adds the headers of every response."""
+        """Wrap `send` to add the headers that every response has."""
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -128,9 +128,9 @@ class SecurityMiddleware:
             Refusal: it is refused.
         """
         if len(request.headers.getlist("host")) != 1 or not self._rules.hosts.allows(request.headers["host"]):
-            raise Refusal(400, "This name is not one that the dashboard answers to. Start it with --allow-host NAME.")
+            raise Refusal(400, "This host name is not allowed. Start the dashboard with --allow-host NAME.")
         if request.method not in ("GET", "HEAD", "POST"):
-            raise Refusal(405, f"{request.method} is not a method of the dashboard.")
+            raise Refusal(405, f"The dashboard does not support the method {request.method}.")
         path = inner_path(request)
         if request.method == "POST":
             await self._read_form(request)
@@ -143,7 +143,7 @@ class SecurityMiddleware:
     async def _read_form(self, request: Request) -> None:
         check_origin(request.headers)
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-            raise Refusal(415, "A form is sent as application/x-www-form-urlencoded.")
+            raise Refusal(415, "Forms must be sent as application/x-www-form-urlencoded.")
         found: dict[str, list[str]] = {}
         try:
             text = (await _body(request)).decode()
@@ -155,7 +155,7 @@ class SecurityMiddleware:
         nonce = request.cookies.get(FORM_COOKIE, "")
         if not self._rules.signer.is_form_token(nonce, token):
             raise Refusal(
-                403, "This form is not one that was made for you, or is outdated. Reload the page, try again."
+                403, "This form is outdated, or was created for another browser. Reload the page and try again."
             )
         request.scope["schedq.form"] = found
 
@@ -167,12 +167,12 @@ class SecurityMiddleware:
             if isinstance(admission, Response):
                 return admission
             if not admission:
-                raise Refusal(403, "You may not see this dashboard.")
+                raise Refusal(403, "You do not have access to this dashboard.")
             request.scope["schedq.who"] = str(admission)
         elif rules.token is not None:
             return await self._authenticate_token(request)
         elif not _is_local(request):
-            raise Refusal(403, "Without a token or an own auth hook the dashboard serves this machine only.")
+            raise Refusal(403, "Without a token or an auth hook, the dashboard serves only clients on its own machine.")
         return None
 
     async def _authenticate_token(self, request: Request) -> Response | None:
@@ -185,12 +185,12 @@ class SecurityMiddleware:
         if request.method != "POST" and "text/html" in request.headers.get("accept", ""):
             wanted = inner_path(request) + (f"?{request.url.query}" if request.url.query else "")
             return RedirectResponse(f"{base(request)}/login?next={quote(wanted, safe='/')}", 303)
-        raise Refusal(401, "Show the token: log in, or send it as Authorization: Bearer TOKEN.")
+        raise Refusal(401, "A token is required: log in, or send it as Authorization: Bearer TOKEN.")
 
     async def check_token(self, request: Request, shown: str) -> None:
         """Check the token that a client sent.
 
-        The right one always passes: behind a proxy all clients share one address, and none may lock out the others.
+        The correct token always passes: behind a proxy all clients share one address, and none may lock out the others.
 
         Raises:
             Refusal: it is wrong; after many wrong ones from this address the response is delayed.
@@ -200,16 +200,16 @@ class SecurityMiddleware:
         caller = request.client.host if request.client else ""
         self.throttle.note_wrong(caller)
         if not self.throttle.is_slow(caller):
-            raise Refusal(401, "This is not the token.")
+            raise Refusal(401, "The token is wrong.")
         await self.throttle.delay()
-        raise Refusal(429, "This is not the token, and there were too many wrong ones from your address.")
+        raise Refusal(429, "The token is wrong, and there were too many wrong tokens from your address.")
 
 
 def check_origin(headers: Headers) -> None:
     """Check that a form was sent by a page of this host.
 
     Raises:
-        Refusal: it was not, or the headers don't tell.
+        Refusal: it was not, or the headers do not say.
     """
     source = headers.get("origin") or headers.get("referer") or ""
     parts = _split(source)
@@ -225,18 +225,18 @@ def base(request: Request) -> str:
 
 
 def inner_path(request: Request) -> str:
-    """The path below the place where the dashboard is mounted."""
+    """The request's path relative to where the dashboard is mounted."""
     return str(request.scope["path"]).removeprefix(base(request)) or "/"
 
 
 def form_fields(request: Request) -> Form:
-    """The fields of the form that was sent."""
+    """The fields of the submitted form."""
     found: Form = request.scope["schedq.form"]
     return found
 
 
 def is_authenticated(request: Request) -> bool:
-    """Whether the caller may see what only users see, such as where Redis is."""
+    """Whether the caller is authenticated, and may see details such as the address of Redis."""
     return bool(request.scope.get("schedq.is_authenticated"))
 
 
@@ -246,7 +246,7 @@ def who(request: Request) -> str:
 
 
 def set_cookie(response: Response, request: Request, name: str, value: str, seconds: int | None) -> None:
-    """Set a cookie that scripts can't read and other sites can't have sent; 0 seconds delete it."""
+    """Set a cookie that scripts can't read and that is not sent with requests from other sites; 0 seconds delete it."""
     response.set_cookie(
         name,
         value,
@@ -259,7 +259,7 @@ def set_cookie(response: Response, request: Request, name: str, value: str, seco
 
 
 def _as_sent(header: str) -> str:
-    """A header decoded as UTF-8 if it is UTF-8; Starlette decodes all as Latin-1."""
+    """A header value as UTF-8 if possible; Starlette decodes headers as Latin-1."""
     try:
         return header.encode("latin-1").decode()
     except UnicodeError:
@@ -267,9 +267,9 @@ def _as_sent(header: str) -> str:
 
 
 def _is_over_tls(request: Request) -> bool:
-    """Whether the browser uses TLS, to us or to a proxy in front of us.
+    """Whether the browser uses TLS, either to the dashboard or to a proxy in front of it.
 
-    The headers are trusted whoever sent them: a client that lies only gets a cookie that its browser sends less often.
+    The headers are trusted without a check: a client that lies only restricts its own cookie.
     """
     headers = request.headers
     source = _split(headers.get("origin") or headers.get("referer") or "")
@@ -283,7 +283,7 @@ def _is_over_tls(request: Request) -> bool:
 
 
 def _split(url: str) -> SplitResult:
-    """The parts of a URL; none of one that is invalid."""
+    """The parts of a URL; all empty if it is invalid."""
     try:
         return urlsplit(url)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Serves the dashboard with uvicorn, on one address, until a signal stops it."""
+"""Serves the dashboard with uvicorn on one address until a signal stops it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from schedq.dashboard.application import Dashboard
 from schedq.dashboard.hosts import is_loopback, resolved
 from schedq.errors import StoreUnavailable, UsageError
 
-_Protocol: Any = AutoHTTPProtocol  # one of two classes, whichever is there
+_Protocol: Any = AutoHTTPProtocol  # one of two classes, depending on what is installed
 _GRACE_S: Final = 3
-"""Seconds that responses in progress get to finish."""
+"""Seconds that responses in progress may take to finish."""
 _REQUEST_TIMEOUT_S: Final = 10.0
-"""Seconds in which a client must send a whole request, its form included."""
+"""Seconds within which a client must send a whole request, including its form."""
 _READ_TIMEOUT_S: Final = 30.0
-"""Seconds for which a client may stop reading a response."""
+"""Seconds for which a client may pause reading a response."""
 
 
 class TimeoutProtocol(_Protocol):  # type: ignore[misc]
-    """Uvicorn's HTTP with timeouts: on its own it waits forever for clients that send nothing, or single bytes."""
+    """Uvicorn's HTTP protocol with timeouts.
+
+    Uvicorn itself waits forever for a client that sends nothing, or one byte at a time.
+    """
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
@@ -33,35 +36,35 @@ class TimeoutProtocol(_Protocol):  # type: ignore[misc]
         self._read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """A client has connected."""
+        """Called when a client has connected."""
         super().connection_made(transport)
         self._limit_request_time()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has disconnected."""
+        """Called when the client has disconnected."""
         super().connection_lost(exc)
         for timer in (self._request_timer, self._read_timer):
             if timer is not None:
                 timer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """It sent something."""
+        """Called when the client has sent data."""
         super().data_received(data)
         self._limit_request_time()
 
     def pause_writing(self) -> None:
-        """It reads more slowly than we write."""
+        """Called when the client reads more slowly than the server writes."""
         super().pause_writing()
         self._read_timer = self.loop.call_later(_READ_TIMEOUT_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Called when the client has caught up."""
         super().resume_writing()
         if self._read_timer is not None:
             self._read_timer.cancel()
 
     def _limit_request_time(self) -> None:
-        """Limit the time from the first byte of a request, or from the connection, to its last byte."""
+        """Limit the time between the connection, or the first byte of a request, and the request's last byte."""
         if not self._is_reading_request:
             if self._request_timer is not None:
                 self._request_timer.cancel()
@@ -80,7 +83,7 @@ class TimeoutProtocol(_Protocol):  # type: ignore[misc]
 
 
 class DashboardServer(uvicorn.Server):
-    """Uvicorn, which reports when it is ready, and ends the live streams when it stops."""
+    """A uvicorn server that reports when it is ready, and ends the live streams when it stops."""
 
     def __init__(self, config: uvicorn.Config, dashboard: Dashboard, ready: Callable[[], object]) -> None:
         super().__init__(config)
@@ -88,23 +91,23 @@ class DashboardServer(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start serving."""
+        """Start serving, then call `ready`."""
         await super().startup(sockets)
         self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal asks to stop."""
+        """Handle a signal to stop."""
         super().handle_exit(sig, frame)
         self._dashboard.end_streams()
 
 
 def bound(host: str, port: int, *, is_protected: bool) -> socket.socket:
-    """The bound socket, not yet listening.
+    """Bind a socket, without listening yet.
 
     Args:
         host: a name or an address.
-        port: 0 for any that is free.
-        is_protected: a token or an auth hook is required.
+        port: 0 for any free one.
+        is_protected: the dashboard requires a token or an auth hook.
 
     Raises:
         UsageError: other machines could reach it unprotected, or the host has no address.
@@ -113,8 +116,8 @@ def bound(host: str, port: int, *, is_protected: bool) -> socket.socket:
     family, address = resolved(host, port)
     if not is_protected and not is_loopback(address):
         raise UsageError(
-            f"{host} can be reached from other machines: give a token (--token, or SCHEDQ_DASHBOARD_TOKEN), "
-            "or keep to 127.0.0.1"
+            f"{host} can be reached from other machines: set a token (--token, or SCHEDQ_DASHBOARD_TOKEN), "
+            "or use 127.0.0.1"
         )
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -133,7 +136,7 @@ def address_of(listening: socket.socket) -> str:
 
 
 def server_of(dashboard: Dashboard, ready: Callable[[], object]) -> DashboardServer:
-    """The server, not yet started; it calls `ready` once it serves."""
+    """Create the server without starting it; it calls `ready` once it serves."""
     config = uvicorn.Config(
         dashboard,
         http=TimeoutProtocol,

@@ -23,43 +23,43 @@ class Signer:
     """Signs and verifies session cookies and form tokens; stateless, so any process with the secret can verify them.
 
     Args:
-        secret: the key; changing it makes all of them invalid.
+        secret: the key; changing it invalidates all cookies and tokens.
     """
 
     def __init__(self, secret: str) -> None:
         self._key = hashlib.sha256(b"schedq dashboard\0" + secret.encode()).digest()
-        # Cookies are not kept apart by port: two dashboards on one host must not log each other out.
+        # Browsers do not separate cookies by port: two dashboards on one host must not log each other out.
         self.cookie: Final = f"schedq_{self._mac('name', '')[:8]}"
 
     def _mac(self, purpose: str, text: str) -> str:
         return hmac.new(self._key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
 
     def session(self) -> str:
-        """A session cookie for a user that logged in."""
+        """A new session cookie for a user who has logged in."""
         text = f"{int(time.time()) + SESSION_S}.{secrets.token_urlsafe(12)}"
         return f"{text}.{self._mac('session', text)}"
 
     def is_session(self, cookie: str) -> bool:
-        """Whether this is a valid session cookie that has not expired."""
+        """Whether this is a valid, unexpired session cookie."""
         text, _, mac = cookie.rpartition(".")
         ends = text.partition(".")[0]
         is_ours = hmac.compare_digest(mac.encode(), self._mac("session", text).encode())
         return is_ours and ends.isascii() and ends.isdigit() and int(ends) > time.time()
 
     def note(self, text: str) -> str:
-        """A cookie with a notice for the next page."""
+        """A cookie that carries a notice to the next page."""
         carried = base64.urlsafe_b64encode(text[:_MOST_NOTED].encode()).decode()
         return f"{carried}.{self._mac('note', carried)}"
 
     def read_note(self, cookie: str) -> str:
-        """The notice of such a cookie; '' if it is invalid."""
+        """The notice in a cookie; '' if the cookie is invalid."""
         carried, _, mac = cookie.rpartition(".")
         if not hmac.compare_digest(mac.encode(), self._mac("note", carried).encode()):
             return ""
         return base64.urlsafe_b64decode(carried).decode(errors="replace")
 
     def form_token(self, nonce: str) -> str:
-        """The token of forms for the browser with this form cookie."""
+        """The CSRF token of forms for the browser with this form cookie."""
         return self._mac("form", nonce)
 
     def is_form_token(self, nonce: str, token: str) -> bool:
@@ -78,7 +78,7 @@ def is_nonce(text: str) -> bool:
 
 
 def is_same(shown: str, token: str) -> bool:
-    """Whether both are equal, compared in constant time."""
+    """Whether both texts are equal, compared in constant time."""
     digests = (hashlib.sha256(text.encode(errors="surrogatepass")).digest() for text in (shown, token))
     return hmac.compare_digest(*digests)
 
@@ -87,10 +87,10 @@ class Throttle:
     """Slows down guessing: after `most` wrong tokens within `window_s` from one address, responses are delayed.
 
     Args:
-        most: wrong tokens that are answered at once.
+        most: number of wrong tokens whose responses are not delayed.
         window_s: seconds for which wrong tokens count.
         delay_s: seconds by which a response is delayed.
-        most_delayed: responses delayed at the same time; more are not, because each holds a connection.
+        most_delayed: maximum number of responses delayed at the same time, because each holds a connection.
     """
 
     def __init__(self, most: int = 10, window_s: float = 60, delay_s: float = 2.0, most_delayed: int = 100) -> None:
@@ -100,7 +100,7 @@ class Throttle:
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
     def is_slow(self, caller: str) -> bool:
-        """Whether this address recently sent more wrong tokens than are answered at once."""
+        """Whether responses to this address are delayed, because it recently sent too many wrong tokens."""
         wrong = self._wrong.get(caller)
         while wrong and wrong[0] < time.monotonic() - self._window_s:
             wrong.popleft()
@@ -114,7 +114,7 @@ class Throttle:
             self._wrong.popitem(last=False)
 
     async def delay(self) -> None:
-        """Wait, unless too many responses are delayed already."""
+        """Wait, unless too many responses are already being delayed."""
         if self._delayed >= self._most_delayed:
             return
         self._delayed += 1

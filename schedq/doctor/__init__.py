@@ -1,5 +1,5 @@
-"""What is wrong with a Redis and its queues, what that means, and what to do about it.
+"""Diagnoses a Redis server and its queues: what is wrong, what that means, and what to do about it.
 
-Each subject has one module: it reads facts by bounded requests, and a table of checks says what they mean.
-`examination` goes through the subjects; `roles` has the access rules that a server can be given.
+Each subject has one module, which reads facts with bounded requests and judges them by a table of checks.
+`examination` runs all of them; `roles` has the access rules for a server's users.
 """

@@ -1,7 +1,7 @@
-"""What every check is made of: queries to Redis, rows of a table that judge the facts, and the findings of those rows.
+"""The parts of every check: queries to Redis, tables that judge the facts, and the findings they produce.
 
-Queries are plain commands, sent in rounds of a bounded size. A refusal (by the server's access rules) or an error (a
-key of another type) stands as a SchedqError in the place of the reply; the checks take it for "not known".
+Queries are plain commands, sent in batches of bounded size. If the server's access rules refuse one, or it fails (for
+example on a key of another type), a SchedqError takes the place of its reply; checks treat that as "unknown".
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from schedq.transitions import Argument, Operation, RoundTrips, identity
 T = TypeVar("T")
 Level = Literal["error", "warning", "note"]
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
-"""Worst first. error: jobs are lost or stand still, or will; warning: act before that; note: good to know."""
+"""Worst first. error: jobs are or will be lost or stuck; warning: act before that happens; note: good to know."""
 MOST_EXAMPLES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found.
+    """One result of the examination.
 
     Attributes:
-        code: names the kind of finding, for programs; never renamed.
+        code: identifies the kind of finding, for programs; never renamed.
         level: how bad it is; a note needs no action.
-        says: what was found, with its figures.
-        means: what follows from it.
+        says: what was found, with figures.
+        means: the consequences.
         remedy: what to do.
         queue: the queue, or '' if it is about the server or all queues.
-        examples: ids, keys or names that it is about, the first few.
+        examples: the first few ids, keys or names that it is about.
     """
 
     code: str
@@ -44,7 +44,7 @@ class Finding:
     examples: tuple[str, ...] = ()
 
     def tagged(self, prefix: str) -> Finding:
-        """The same where a cluster's keys begin with `prefix`."""
+        """The same finding with the key names of a cluster, which begin with `prefix`."""
         return replace(self, remedy=self.remedy.replace(f"queue:{self.queue}:", prefix))
 
 
@@ -52,7 +52,8 @@ class Finding:
 class Check(Generic[T]):
     """One row of a table: when facts of type `T` are a finding, and what it says.
 
-    Level and texts are fixed, or made from the facts. `{queue}` in `means` and `remedy` stands for the queue's name.
+    Level and texts are constants or functions of the facts. In `means` and `remedy`, `{queue}` is replaced by the
+    queue's name.
     """
 
     code: str
@@ -64,7 +65,7 @@ class Check(Generic[T]):
     examples: Callable[[T], tuple[str, ...]] = lambda _: ()
 
     def finding(self, facts: T, queue: str = "") -> Finding:
-        """What this row says about these facts."""
+        """The finding of this row for these facts."""
         return Finding(
             self.code,
             self.level(facts) if callable(self.level) else self.level,
@@ -77,21 +78,22 @@ class Check(Generic[T]):
 
 
 def findings(checks: Iterable[Check[T]], facts: T, queue: str = "") -> Iterator[Finding]:
-    """The findings of those rows of a table that hold for these facts."""
+    """The findings of all rows that apply to these facts."""
     return (check.finding(facts, queue) for check in checks if check.when(facts))
 
 
 def first_of(checks: Iterable[Check[T]], facts: T) -> Check[T] | None:
-    """The first row that holds for these facts."""
+    """The first row that applies to these facts."""
     return next((check for check in checks if check.when(facts)), None)
 
 
 def grouped(
     checks: Sequence[Check[T]], things: Iterable[T], queue: str, *, at_least: bool = False
 ) -> Iterator[Finding]:
-    """One finding for all things of a kind, which is the first row that holds for them.
+    """Classify things by the first row that applies to each, and return one finding per row.
 
-    Such a row says what one thing is, and after a `=` what several are; the first one decides on level and texts.
+    `says` of such a row has a singular and a plural form, separated by `=`. The first thing of each kind determines
+    level and texts.
     """
     kinds = [(first_of(checks, thing), thing) for thing in things]
     for check in checks:
@@ -102,45 +104,45 @@ def grouped(
 
 
 def few(things: Iterable[str]) -> tuple[str, ...]:
-    """The first of many, for `Finding.examples`."""
+    """The first few names, sorted, for `Finding.examples`."""
     return tuple(sorted(things)[:MOST_EXAMPLES])
 
 
 PAGE: Final = 500
-"""Entries or keys of one request."""
+"""Number of entries or keys per request."""
 _AT_ONCE: Final = 250
 
 
 def plain(*words: Argument) -> Operation[Any]:
-    """One command, under the name that access rules have for it."""
+    """An operation that sends one command, named as in access rules."""
     name = str(words[0]).lower()
     if name in ("config", "script"):
         name += f"|{str(words[1]).lower()}"
     return Operation(name, None, (), words, identity)
 
 
-def known(answer: Any, otherwise: Any) -> Any:
-    """The answer, or something else where there is none."""
-    return otherwise if answer is None or isinstance(answer, SchedqError) else answer
+def known(reply: Any, default: Any) -> Any:
+    """The reply, or `default` if it is None or an error."""
+    return default if reply is None or isinstance(reply, SchedqError) else reply
 
 
-def asked(questions: Sequence[Operation[Any]]) -> RoundTrips[list[Any]]:
-    """The answers to any number of questions, few at a time, so that no other client waits long."""
-    answers: list[Any] = []
-    for first in range(0, len(questions), _AT_ONCE):
-        answers += yield questions[first : first + _AT_ONCE]
-    return answers
+def asked(queries: Sequence[Operation[Any]]) -> RoundTrips[list[Any]]:
+    """The replies to any number of queries, sent in small batches so that no other client waits long."""
+    replies: list[Any] = []
+    for first in range(0, len(queries), _AT_ONCE):
+        replies += yield queries[first : first + _AT_ONCE]
+    return replies
 
 
 def scan(pattern: str, most: int) -> RoundTrips[tuple[list[str], int, bool]]:
-    """The keys that match among the first `most` of the server; how many were looked at; whether these were all."""
+    """Scan up to `most` keys of the server; returns the matching keys, the number scanned, and whether it was all."""
     found: list[str] = []
     cursor, scanned = "0", 0
     while scanned < most:
-        (answer,) = yield [plain("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)]
-        if isinstance(answer, SchedqError):
+        (reply,) = yield [plain("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)]
+        if isinstance(reply, SchedqError):
             break
-        cursor, page = answer
+        cursor, page = reply
         scanned += PAGE
         found += page
         if cursor == "0":
@@ -149,5 +151,5 @@ def scan(pattern: str, most: int) -> RoundTrips[tuple[list[str], int, bool]]:
 
 
 def own_id(thing: Any) -> tuple[str, ...]:
-    """The id of what was found, for `Finding.examples`."""
+    """The id of a job or schedule, for `Finding.examples`."""
     return (thing.id,)

@@ -1,4 +1,4 @@
-"""The examination: goes through the subjects for each server and each queue, and gathers what they find."""
+"""The examination: runs the checks of every subject on each server and queue, and collects the findings."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from schedq.transitions import MarkerWait, RoundTrips
 
 T = TypeVar("T")
 SAMPLE: Final = 2_000
-"""Entries of each list of a queue that are looked at, unless more are asked for: that takes less than a second."""
-_MORE: Final = "; --sample N looks at more"
+"""Default number of entries read of each list of a queue; this takes less than a second."""
+_MORE: Final = "; --sample N reads more"
 _AGAIN_S: Final = 0.3
 _MOST_SUSPECTS: Final = 200
 _HANDOVER_S: Final = 2.0
@@ -29,37 +29,37 @@ UNREACHABLE: Final[Check[object]] = Check(
     "error",
     lambda error: isinstance(error, StoreUnavailable),
     str,
-    "nothing can be enqueued or run until it answers; workers try again by themselves",
-    "see that the server runs, and that this address and port lead to it",
+    "nothing can be enqueued or run until it responds; workers retry automatically",
+    "check that the server is running, and that this address and port lead to it",
 )
 REFUSES: Final[Check[object]] = Check(
     "redis-refuses",
     "error",
     lambda error: isinstance(error, SchedqError),
     str,
-    "schedq can't be used there as it is",
-    "change what the message names",
+    "schedq can't use this server as configured",
+    "fix what the message names",
 )
 NOT_PERMITTED: Final[Check[set[str]]] = Check(
     "not-permitted",
     "note",
     bool,
     lambda refused: f"the Redis user may not use {', '.join(sorted(refused))}",
-    "what these would have shown was not looked at",
-    "examine it as a user who may do everything to see it; schedq doctor --acl prints what the roles may do",
+    "checks that need these commands were skipped",
+    "to run all checks, connect as a user with full access; schedq doctor --acl prints the commands of each role",
 )
 
 
 @dataclass(slots=True)
 class Report:
-    """What an examination found.
+    """The result of an examination.
 
     Attributes:
-        redis: where, without a password.
+        redis: address of Redis, without a password.
         findings: worst first.
-        queues: the ones that were examined.
-        server: a few facts about the server, the first one of a cluster.
-        limits: what was not looked at, in words.
+        queues: names of the examined queues.
+        server: a few facts about the server; of a cluster, about the first node.
+        limits: what was not examined, in words.
     """
 
     redis: str
@@ -70,15 +70,15 @@ class Report:
 
 
 def examine(redis: object = None, chosen: Sequence[str] = (), *, sample: int = SAMPLE) -> Report:
-    """Examine the server and the queues named, else all that are found there.
+    """Examine the server and the named queues, or all queues found there.
 
     Args:
-        redis: as `Queue` takes it.
-        chosen: names of queues.
-        sample: entries of each list that are looked at.
+        redis: as in `Queue`.
+        chosen: names of queues; empty for all.
+        sample: number of entries to read of each list.
 
     Raises:
-        UsageError: the URL or a name is invalid. What the server refuses is a finding.
+        UsageError: the URL or a name is invalid. An error of the server becomes a finding instead.
     """
     with _queue(chosen[0] if chosen else NO_QUEUE, redis) as queue:
         examination = _Examination(queue.address.label, redis, sample)
@@ -93,7 +93,7 @@ def examine(redis: object = None, chosen: Sequence[str] = (), *, sample: int = S
 
 
 class _Examination:
-    """One examination: its report, and what the server refused."""
+    """One examination: its report, and the commands that the server refused."""
 
     def __init__(self, label: str, redis: object, sample: int) -> None:
         self.report = Report(label)
@@ -123,10 +123,10 @@ class _Examination:
         found = self._ask(queue, queue_names.read_queue_names(most, tagged=tagged))
         self._add(queue_names.check_queue_names(found))
         if tagged:
-            limit = "names of queues that only other programs use were looked for on one node of the cluster"
+            limit = "queues that only other programs use were searched for on only one node of the cluster"
             self.report.limits.append(limit)
         if not found.is_whole:
-            self.report.limits.append(f"names of queues were looked for among {most:,} keys{_MORE}")
+            self.report.limits.append(f"only {most:,} keys were searched for names of queues{_MORE}")
         try:
             listed = queue.list_queues()
         except SchedqError as error:
@@ -135,9 +135,9 @@ class _Examination:
         return sorted({*listed, *found.usable})
 
     def _server(self, queue: Queue) -> None:
-        """The server that holds a queue, if it was not met before: a cluster has several."""
+        """Examine the server that holds a queue, once per server: a cluster has several."""
         found = self._ask(queue, server.read_server(is_embedded=self.report.redis.startswith(SCHEME)))
-        run_id = found.info.get("run_id", "")  # another one for each start of each server
+        run_id = found.info.get("run_id", "")  # unique per server and start
         if run_id in self._servers:
             return
         self._servers.add(run_id)
@@ -167,7 +167,10 @@ class _Examination:
         self._misplaced(queue, is_promoted=alive.has_promoter)
 
     def _alive(self, queue: Queue) -> workers.Liveness:
-        """Who is there; without a promoter, again until another one has had time to take over: once for all queues."""
+        """Read the workers and the promoter. If there is no promoter, poll until another had time to take over.
+
+        All queues share that waiting time.
+        """
         found = self._ask(queue, workers.read_liveness(queue.settings))
         while not found.has_promoter and not found.is_deserted and self._patience_s > 0:
             sleep(_POLL_S)
@@ -205,39 +208,39 @@ class _Examination:
         self.report.limits += [f"queue {queue.name}: {words}{_MORE}" for words in limits]
 
     def _ask(self, queue: Queue, trips: RoundTrips[T]) -> T:
-        """Drive round trips; what the server refuses is noted, and they continue without it.
+        """Run round trips; commands that the server refuses are recorded, and the round trips continue without them.
 
         Raises:
-            StoreUnavailable: the server no longer replies.
+            StoreUnavailable: the server no longer responds.
         """
         try:
             operations = next(trips)
             while True:
                 assert not isinstance(operations, MarkerWait)
-                answers = queue._client.execute(operations)
-                for operation, answer in zip(operations, answers, strict=True):
-                    self._note(queue, operation.name, answer)
-                operations = trips.send(answers)
+                replies = queue._client.execute(operations)
+                for operation, reply in zip(operations, replies, strict=True):
+                    self._note_refusal(queue, operation.name, reply)
+                operations = trips.send(replies)
         except StopIteration as stop:
             result: T = stop.value
             return result
 
-    def _note(self, queue: Queue, what: str, answer: object) -> None:
-        if not isinstance(answer, SchedqError) or isinstance(answer, (Conflict, QueueFull)):
+    def _note_refusal(self, queue: Queue, command: str, reply: object) -> None:
+        if not isinstance(reply, SchedqError) or isinstance(reply, (Conflict, QueueFull)):
             return
-        if isinstance(answer, StoreUnavailable):
+        if isinstance(reply, StoreUnavailable):
             (pong,) = queue._client.execute([plain("PING")])
             if isinstance(pong, StoreUnavailable):
-                raise answer
-        self.refused.add(what)
+                raise reply
+        self.refused.add(command)
 
 
 def _odd_twice(
     checks: Sequence[Check[Any]], things: Sequence[Any], look: Callable[[list[str]], list[Any]]
 ) -> list[Any]:
-    """The things that are odd in the same way when they are looked at again.
+    """Keep the things that the same row finds odd when they are read again a moment later.
 
-    What another client is moving just now, or what is mended in a moment, is left out.
+    This drops jobs that another client is just moving, and problems that schedq itself repairs within a moment.
     """
     kinds = {thing.id: kind for thing in things if (kind := first_of(checks, thing))}
     if not kinds:
@@ -247,15 +250,15 @@ def _odd_twice(
 
 
 def _greet() -> RoundTrips[None]:
-    """Make sure that the server can be asked at all.
+    """Check that the server responds.
 
     Raises:
-        SchedqError: it can't.
+        SchedqError: it does not.
     """
-    (answer,) = yield [plain("PING")]
-    # A user who may not PING was let in.
-    if isinstance(answer, SchedqError) and "permission" not in str(answer):
-        raise answer
+    (reply,) = yield [plain("PING")]
+    # A user without permission to PING is connected nevertheless.
+    if isinstance(reply, SchedqError) and "permission" not in str(reply):
+        raise reply
 
 
 def _queue(name: str, redis: object) -> Queue:

@@ -1,4 +1,4 @@
-"""What the keys of a queue hold: their types, the scores of `delayed`, and how long histories last."""
+"""The keys of a queue: their types, the scores of `delayed`, and how long histories last."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schedq.model.settings import HIGH_MEMORY_HISTORY, PROMISED_S, Settings
 from schedq.model.times import LAST_INSTANT_MS
 from schedq.transitions import RoundTrips
 
-_REFUSED: Final = "whatever needs this key is refused, with an error that names it"
+_REFUSED: Final = "every operation that needs this key fails with an error that names it"
 _KEYS: Final = {
     "pending": ("list", _REFUSED),
     "processing": ("list", _REFUSED),
@@ -24,27 +24,27 @@ _KEYS: Final = {
     "failed": ("list", _REFUSED),
     "cancelled": ("list", _REFUSED),
     "broken": ("list", _REFUSED),
-    "samples": ("list", "rates and charts have nothing to go by"),
+    "samples": ("list", "rates and charts have no data"),
     "delayed": ("zset", _REFUSED),
     "leases": ("zset", _REFUSED),
-    "suspects": ("zset", "jobs that lost two leases wait seconds longer than they must"),
-    "wake": ("zset", "idle workers are not woken: jobs wait until a worker looks by itself"),
-    "workers": ("zset", "workers can't say that they live"),
-    "schedules": ("zset", "no schedule makes a job any more"),
-    "stats": ("hash", "totals are not counted, and stats are refused"),
-    "settings": ("hash", "tools and promoters go by the library's own settings"),
+    "suspects": ("zset", "jobs that lost two leases wait a few seconds longer than necessary"),
+    "wake": ("zset", "idle workers are not woken: jobs wait until a worker polls"),
+    "workers": ("zset", "workers can't send heartbeats"),
+    "schedules": ("zset", "no schedule creates jobs any more"),
+    "stats": ("hash", "totals are not counted, and stats fail"),
+    "settings": ("hash", "tools and promoters use the library's default settings"),
     "tasks": (
         "hash",
-        "a job that was made by name is judged by the queue's settings, not its task's, when its worker dies",
+        "when a worker dies, a job enqueued by name follows the queue's settings instead of its task's",
     ),
-    "standbys": ("hash", "promoters that stand by forget their places, and delete it"),
-    "promoter": ("string", "nobody can become the one that wakes: what is delayed waits for claims"),
+    "standbys": ("hash", "standby promoters lose their order and delete the key"),
+    "promoter": ("string", "no process can become the promoter: delayed jobs wait for claims"),
     "paused": ("string", "the queue counts as paused"),
-    "log": ("stream", "no move and no action is put on record any more"),
+    "log": ("stream", "moves and actions are no longer recorded"),
 }
-"""Key of a queue -> its type, and what follows if it is of another one."""
+"""Key of a queue -> its type, and the consequence if it has another type."""
 _SECONDS_END: Final = 100_000_000_000
-"""Unix seconds of the year 5138, or the milliseconds of March 1973: nobody means those."""
+"""As Unix seconds the year 5138, as milliseconds March 1973: a smaller score can't be a real due time."""
 _LATE_MS: Final = 5000
 _MOST_READ: Final = 200
 _FOREIGN_LIMIT: Final = 50
@@ -53,7 +53,7 @@ _HIGH_FOR_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class WrongType:
-    """A key of another type than schedq's."""
+    """A key whose type is not the one that schedq uses."""
 
     key: str
     kind: str
@@ -62,14 +62,14 @@ class WrongType:
 
 
 def read_types(keys: QueueKeys) -> RoundTrips[list[WrongType]]:
-    """The keys that are of a wrong type."""
+    """The keys of the wrong type."""
     rows = [(getattr(keys, name), *row) for name, row in _KEYS.items()]
     if not keys.tagged:
         rows.append((QUEUES_KEY, "set", _REFUSED))
-    answers = yield [plain("TYPE", key) for key, _, _ in rows]
+    replies = yield [plain("TYPE", key) for key, _, _ in rows]
     return [
         WrongType(key, kind, right, means)
-        for (key, right, means), kind in zip(rows, answers, strict=True)
+        for (key, right, means), kind in zip(rows, replies, strict=True)
         if not isinstance(kind, SchedqError) and kind not in (right, "none")
     ]
 
@@ -80,7 +80,7 @@ WRONG_TYPE: Final[Check[WrongType]] = Check(
     lambda _: True,
     lambda it: f"{it.key} is a {it.kind}, not a {it.right}",
     lambda it: it.means,
-    lambda it: f"another program wrote it: look at it, then put it aside with redis-cli RENAME {it.key} {it.key}.aside",
+    lambda it: f"another program wrote it: inspect it, then move it away: redis-cli RENAME {it.key} {it.key}.aside",
     lambda it: (it.key,),
 )
 
@@ -90,12 +90,12 @@ class DueTimes:
     """The scores of `delayed`.
 
     Attributes:
-        in_seconds: entries whose score looks like Unix seconds, or is negative.
-        never: entries whose score is beyond the last instant that schedq knows: micro- or nanoseconds, or infinity.
-        overdue: entries that were due more than 5 s ago.
-        overdue_ms: for how long the first of them has been due.
-        first_in_seconds: ids of the first of `in_seconds`.
-        first_never: ids of the first of `never`.
+        in_seconds: number of scores that look like Unix seconds, or are negative.
+        never: number of scores beyond the last time that schedq supports: micro- or nanoseconds, or infinity.
+        overdue: number of jobs that were due more than 5 s ago.
+        overdue_ms: how long ago the earliest of them was due.
+        first_in_seconds: the first ids of `in_seconds`.
+        first_never: the first ids of `never`.
         is_promoted: a promoter is alive.
     """
 
@@ -109,9 +109,9 @@ class DueTimes:
 
 
 def read_due_times(keys: QueueKeys, now_ms: int, *, is_promoted: bool) -> RoundTrips[DueTimes]:
-    """Count by score: none of this grows with the queue."""
+    """Count by score; the cost does not grow with the length of the queue."""
     key = keys.delayed
-    answers = yield [
+    replies = yield [
         plain("ZCOUNT", key, "-inf", f"({_SECONDS_END}"),
         plain("ZCOUNT", key, f"({LAST_INSTANT_MS}", "+inf"),
         plain("ZCOUNT", key, _SECONDS_END, now_ms - _LATE_MS),
@@ -119,8 +119,8 @@ def read_due_times(keys: QueueKeys, now_ms: int, *, is_promoted: bool) -> RoundT
         plain("ZRANGE", key, "-inf", f"({_SECONDS_END}", "BYSCORE", "LIMIT", 0, 5),
         plain("ZRANGE", key, f"({LAST_INSTANT_MS}", "+inf", "BYSCORE", "LIMIT", 0, 5),
     ]
-    in_seconds, never, overdue = (known(answer, 0) for answer in answers[:3])
-    oldest, early, late = (tuple(known(answer, ())) for answer in answers[3:])
+    in_seconds, never, overdue = (known(reply, 0) for reply in replies[:3])
+    oldest, early, late = (tuple(known(reply, ())) for reply in replies[3:])
     overdue_ms = now_ms - score_ms(oldest[1]) if oldest else now_ms
     return DueTimes(in_seconds, never, overdue, overdue_ms, early, late, is_promoted)
 
@@ -134,9 +134,9 @@ DUE_TIMES: Final[tuple[Check[DueTimes], ...]] = (
             count(it.in_seconds, "delayed job has a score that looks=delayed jobs have scores that look")
             + " like seconds"
         ),
-        "scores are milliseconds since the epoch: such a job counts as long overdue and starts at once, not at its "
+        "scores are milliseconds since the epoch: such a job counts as long overdue and starts at once instead of on "
         "time",
-        "let its producer multiply by 1000: ZADD queue:{queue}:delayed MS ID; mend these with schedq reschedule ID",
+        "make its producer multiply by 1000: ZADD queue:{queue}:delayed MS ID; fix these with schedq reschedule ID",
         lambda it: it.first_in_seconds,
     ),
     Check(
@@ -144,8 +144,8 @@ DUE_TIMES: Final[tuple[Check[DueTimes], ...]] = (
         "warning",
         lambda it: it.never,
         lambda it: f"{count(it.never, 'delayed job has a score=delayed jobs have scores')} beyond the year 9999",
-        "micro- or nanoseconds were written, or infinity: such a job never starts",
-        "let its producer write milliseconds: ZADD queue:{queue}:delayed MS ID; mend these with schedq reschedule ID",
+        "the producer wrote micro- or nanoseconds, or infinity: such a job never starts",
+        "make its producer write milliseconds: ZADD queue:{queue}:delayed MS ID; fix these with schedq reschedule ID",
         lambda it: it.first_never,
     ),
     Check(
@@ -157,10 +157,10 @@ DUE_TIMES: Final[tuple[Check[DueTimes], ...]] = (
             f"{approximate(it.overdue_ms)}"
         ),
         lambda it: (
-            "the promoter does not keep up" if it.is_promoted else "nobody moves what is due to where workers find it"
+            "the promoter does not keep up" if it.is_promoted else "no promoter is running to move due jobs to pending"
         ),
         lambda it: (
-            "look at the log of the process that promotes, and at the server's load"
+            "check the log of the promoter's process and the server's load"
             if it.is_promoted
             else "start a worker, or schedq promoter {queue}"
         ),
@@ -170,15 +170,15 @@ DUE_TIMES: Final[tuple[Check[DueTimes], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One of the two histories that programs written from the guide cut: `completed` or `failed`.
+    """`completed` or `failed`: the histories that other programs may trim.
 
     Attributes:
-        state: which one.
-        length: its entries.
-        total: jobs that ended so, ever, by `stats`.
-        limit: entries that the application keeps; -1 if it keeps all or that is not known.
-        foreign: ids of records that another program finished: none of schedq's moves ended them.
-        expiring: ids of records with a time to live.
+        state: `completed` or `failed`.
+        length: number of entries.
+        total: all-time number of jobs that ended in this state, from `stats`.
+        limit: number of entries that the application keeps; -1 if it keeps all or this is unknown.
+        foreign: ids of records that another program finished, not schedq.
+        expiring: ids of records with a TTL.
     """
 
     state: str
@@ -191,15 +191,15 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Histories:
-    """What the newest records of the histories show.
+    """The histories of a queue, from their newest records.
 
     Attributes:
         completed: jobs that completed.
         failed: jobs that failed for good.
-        trimmed: completed records that were deleted before they expired, ever.
-        kept_ms: how long the oldest completed record that is left has been completed.
-        ttl_s: how long they are to be kept.
-        is_memory_high: Redis was nearly full in the last minute.
+        trimmed: all-time number of completed records that were deleted before they expired.
+        kept_ms: age of the oldest completed record that is left.
+        ttl_s: how long completed records should be kept.
+        is_memory_high: Redis was nearly full within the last minute.
     """
 
     completed: History
@@ -216,23 +216,23 @@ class Histories:
 
     @property
     def is_cut_by_memory(self) -> bool:
-        """Fewer results are kept than the application says, as Redis is nearly full."""
+        """Fewer results are kept than configured, because Redis is nearly full."""
         return self.is_memory_high and self.completed.limit > HIGH_MEMORY_HISTORY
 
     @property
     def limit(self) -> int:
-        """How many results are kept now."""
+        """How many results are kept at the moment."""
         return HIGH_MEMORY_HISTORY if self.is_cut_by_memory else self.completed.limit
 
     @property
     def is_trimmed_early(self) -> bool:
-        """Results are deleted before their time."""
+        """Results are deleted before their TTL has passed."""
         is_full = self.completed.limit > 0 and self.completed.length >= self.limit
         return bool(self.trimmed) and is_full and self.kept_ms < 1000 * self.ttl_s
 
 
 def read_histories(queue: Settings, now_ms: int) -> RoundTrips[Histories]:
-    """Look at the newest records, at most 200 of each history, and at the oldest completed one."""
+    """Read the newest records, at most 200 of each history, and the oldest completed one."""
     keys = queue.keys
     completed = yield from _history(keys, COMPLETED, queue.completed_history)
     failed = yield from _history(keys, FAILED, queue.failed_history)
@@ -273,9 +273,9 @@ HISTORIES: Final[tuple[Check[Histories], ...]] = (
             count(len(it.foreign), "of the newest finished jobs was=of the newest finished jobs were")
             + " ended by a program other than schedq"
         ),
-        "such workers have no leases, go on while the queue is paused, and have attempts of their own: see "
+        "workers of other programs hold no leases, ignore a pause, and count attempts in their own way: see "
         "schedq help other-languages",
-        "choose visibility_ms for the longest job that they do",
+        "set visibility_ms long enough for the longest job that they run",
         lambda it: few(it.foreign),
     ),
     Check(
@@ -283,8 +283,8 @@ HISTORIES: Final[tuple[Check[Histories], ...]] = (
         "warning",
         lambda it: it.failed.expiring,
         lambda it: f"{count(len(it.failed.expiring), 'failed record')} will expire",
-        "another program's EXPIRE lets failed jobs vanish, payload and all, mostly after 300 s",
-        "take that EXPIRE out of its fail script; schedq requeue ID --queue {queue} saves a job",
+        "another program's EXPIRE deletes failed jobs with their payloads, usually after 300 s",
+        "remove that EXPIRE from its fail script; schedq requeue ID --queue {queue} rescues a job",
         lambda it: few(it.failed.expiring),
     ),
     Check(
@@ -297,7 +297,7 @@ HISTORIES: Final[tuple[Check[Histories], ...]] = (
         ),
         lambda it: (
             f"the queue keeps {it.limit:,} results, "
-            + ("as Redis uses over 80 % of maxmemory" if it.is_cut_by_memory else "its completed_history")
+            + ("because Redis uses over 80 % of maxmemory" if it.is_cut_by_memory else "its completed_history")
             + "; Job.result() of an older job raises JobGone"
         ),
         lambda it: f"raise {'maxmemory' if it.is_cut_by_memory else 'completed_history'}, or lower completed_ttl",
@@ -307,9 +307,9 @@ HISTORY_CUT: Final[Check[History]] = Check(
     "history-cut",
     "warning",
     lambda it: it.length == _FOREIGN_LIMIT < it.total and it.limit != _FOREIGN_LIMIT,
-    lambda it: f"{it.state} holds 50 entries of {it.total:,} that ended so",
-    "another program's LTRIM cuts the history to 50 for everybody; older records are found by their ids only",
-    lambda it: f"let it LTRIM to your {it.state}_history" + (f" ({it.limit:,})" if it.limit >= 0 else ""),
+    lambda it: f"{it.state} lists only 50 of {it.total:,} jobs",
+    "another program's LTRIM cuts the history to 50 entries; older records can be found only by id",
+    lambda it: f"change its LTRIM to your {it.state}_history" + (f" ({it.limit:,})" if it.limit >= 0 else ""),
 )
 
 

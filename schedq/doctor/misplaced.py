@@ -1,7 +1,7 @@
-"""Jobs that are not where they should be: nowhere, in two places, finished and waiting, without data or lease.
+"""Jobs that are not where they should be: in no list, in two lists, finished but waiting, without data or lease.
 
-First the keys of a queue are read by pages, or of long ones both ends. The queue goes on meanwhile, so what is odd
-there is only a suspicion: those jobs are looked at again, closely, and only what they show then is judged.
+First, the keys of a queue are read page by page; of long ones, only both ends. The queue keeps working during that
+time, so anything odd is only a suspicion: each suspect is read again in detail, and only that result is judged.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ _LEASES: Final = "leases"
 _SETS: Final = (DELAYED, _LEASES)
 _LIVE: Final = (PENDING, PROCESSING, DELAYED)
 _LONG_PENDING: Final = 10_000
-"""Beyond this a cancelled job's entry stays in `pending` until a claim meets it."""
+"""If `pending` is longer than this, the entry of a cancelled job stays there until a claim reaches it."""
 _SEARCHED: Final = 10_000
-"""Entries of each end of a list that are searched for one id: what a script of schedq's searches too."""
+"""How many entries at each end of a list are searched for an id, as in schedq's scripts."""
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _BARE: Final = {0: None, 1: ""}
-"""What EXISTS replies of a key without a status -> the status that stands for it."""
+"""Reply of EXISTS for a key without a status -> the status that represents it."""
 _FIELDS: Final = ("status", "attempts", "claim_token", "settled_token", "request", "enqueued_at_ms", "released")
 
 
 @dataclass(slots=True)
 class QueueScan:
-    """What was read of a queue.
+    """What was read about a queue.
 
     Attributes:
-        ids: the ids of each list or set that were read; an id as often as it was met.
-        lengths: how many entries each has.
-        whole: those that were read from end to end; not those that were too long, or could not be read.
-        status: of every id that was looked up: its status, '' without one, None if nothing is stored, `?` if that is
-            of a wrong type or may not be read.
-        hashes: ids of job hashes that were met in the key space.
-        scanned: keys that were looked at for that.
-        keys: keys that the server has; 0 if it does not say.
-        is_scanned: all of them were looked at.
+        ids: list or set -> the ids read from it, including repeated ones.
+        lengths: list or set -> number of entries.
+        whole: the lists and sets that were read completely; not those that were too long or could not be read.
+        status: id -> status of the job; '' without a status, None if nothing is stored, `?` if the key is of the wrong
+            type or may not be read.
+        hashes: ids of the job hashes found by scanning keys.
+        scanned: number of keys scanned for that.
+        keys: number of keys of the server; 0 if unknown.
+        is_scanned: all keys were scanned.
     """
 
     ids: dict[str, list[str]] = field(default_factory=dict)
@@ -58,11 +58,11 @@ class QueueScan:
     is_scanned: bool = False
 
     def of(self, place: str) -> set[str]:
-        """The ids that were read in one list or set."""
+        """The ids read from one list or set."""
         return set(self.ids.get(place, ()))
 
     def may_stay(self, job_id: str) -> bool:
-        """Whether an entry of `pending` is one that a cancel left there, as the list is too long to be searched."""
+        """Whether a cancel left this entry in `pending` because the list is too long to be searched."""
         return self.status.get(job_id) == CANCELLED and self.lengths[PENDING] > _LONG_PENDING
 
     def is_odd(self, place: str, job_id: str) -> bool:
@@ -73,7 +73,7 @@ class QueueScan:
 
 
 def read_queue(keys: QueueKeys, sample: int) -> RoundTrips[QueueScan]:
-    """Read at most `sample` entries of each list and set, and ten times as many keys for hashes that none has."""
+    """Read up to `sample` entries of each list and set, and scan ten times as many keys for unlisted job hashes."""
     found = QueueScan()
     for place in (*_LISTS, *_SETS):
         yield from _read_entries(found, keys, place, sample)
@@ -89,10 +89,10 @@ def read_queue(keys: QueueKeys, sample: int) -> RoundTrips[QueueScan]:
 def _read_entries(found: QueueScan, keys: QueueKeys, place: str, sample: int) -> RoundTrips[None]:
     key = getattr(keys, place)
     count, read = ("ZCARD", "ZRANGE") if place in _SETS else ("LLEN", "LRANGE")
-    (answer,) = yield [plain(count, key)]
-    found.lengths[place] = length = known(answer, 0)
+    (reply,) = yield [plain(count, key)]
+    found.lengths[place] = length = known(reply, 0)
     if length <= sample:
-        if not isinstance(answer, SchedqError):
+        if not isinstance(reply, SchedqError):
             found.whole.add(place)
         spans = [(first, min(first + PAGE, length) - 1) for first in range(0, length, PAGE)]
     else:
@@ -106,17 +106,17 @@ def _read_entries(found: QueueScan, keys: QueueKeys, place: str, sample: int) ->
 
 
 def _read_statuses(found: QueueScan, keys: QueueKeys, ids: list[str]) -> RoundTrips[None]:
-    answers = yield from asked([plain("HGET", keys.job(job_id), "status") for job_id in ids])
+    replies = yield from asked([plain("HGET", keys.job(job_id), "status") for job_id in ids])
     found.status = {
-        job_id: "?" if isinstance(answer, SchedqError) else answer for job_id, answer in zip(ids, answers, strict=True)
+        job_id: "?" if isinstance(reply, SchedqError) else reply for job_id, reply in zip(ids, replies, strict=True)
     }
     bare = [job_id for job_id, status in found.status.items() if status is None]
     there = yield from asked([plain("EXISTS", keys.job(job_id)) for job_id in bare])
-    found.status |= {job_id: _BARE.get(answer, "?") for job_id, answer in zip(bare, there, strict=True)}
+    found.status |= {job_id: _BARE.get(reply, "?") for job_id, reply in zip(bare, there, strict=True)}
 
 
 def suspects(found: QueueScan) -> tuple[list[str], int]:
-    """The ids to be looked at closely, and how many hashes could not be judged: their list was not read whole."""
+    """The ids to read in detail, and the number of hashes that can't be judged: their list was not read completely."""
     held = Counter(
         job_id
         for place, ids in found.ids.items()
@@ -134,7 +134,7 @@ def suspects(found: QueueScan) -> tuple[list[str], int]:
     for job_id in found.hashes - held.keys():
         status = found.status.get(job_id) or ""
         if found.may_stay(job_id) and (job_id in waiting or PENDING not in found.whole):
-            continue  # what stays of a cancelled job whose record was trimmed
+            continue  # left over from a cancelled job whose record was trimmed
         if found.whole.issuperset((status,) if status in (*_LISTS, DELAYED) else (*_LISTS, DELAYED)):
             doubtful.add(job_id)
         else:
@@ -143,28 +143,28 @@ def suspects(found: QueueScan) -> tuple[list[str], int]:
 
 
 def limits(found: QueueScan, unjudged: int) -> Iterator[str]:
-    """What was not looked at, in words."""
+    """What was not examined, in words."""
     for place, length in found.lengths.items():
         if place not in found.whole and found.ids[place]:
-            yield f"{len(found.ids[place]):,} of {length:,} entries of {place} were looked at, at both ends"
+            yield f"only {len(found.ids[place]):,} of {length:,} entries of {place} were read, at both ends"
     if not found.is_scanned and found.scanned:
-        yield f"jobs in no place were looked for among {found.scanned:,} of {found.keys:,} keys"
+        yield f"only {found.scanned:,} of {found.keys:,} keys were searched for jobs that no list holds"
     if unjudged:
-        yield f"{unjudged:,} jobs could not be judged, as the places that they may be in were not read whole"
+        yield f"{unjudged:,} jobs could not be judged, because the lists that may hold them were not read completely"
 
 
 @dataclass(frozen=True, slots=True)
 class JobLocations:
-    """What the hash of one job says, and every list or set that has it.
+    """The hash of one job, and every list or set that holds its id.
 
     Attributes:
         id: the job.
-        kind: of its key: hash, none, or what it should not be.
-        status: as its hash has it; '' without one.
-        counts: each list or set that has it -> how often.
+        kind: type of its key: hash, none, or a wrong type.
+        status: the status in its hash; '' without one.
+        counts: list or set -> how often it holds the id.
         has_lease: it is in `leases`.
-        is_sure: all that may have it were searched whole; else one is too long for that, or of a wrong type.
-        is_promoted: a promoter of schedq's is alive, which puts some of it right.
+        is_sure: all lists that may hold it were searched completely; none was too long or of the wrong type.
+        is_promoted: a schedq promoter is alive, which repairs some of these states.
     """
 
     id: str
@@ -177,7 +177,7 @@ class JobLocations:
 
     @property
     def is_hash(self) -> bool:
-        """Its data is there, and of the right type."""
+        """Its data exists and has the right type."""
         return self.kind == "hash"
 
     @property
@@ -187,27 +187,27 @@ class JobLocations:
 
     @property
     def is_nowhere(self) -> bool:
-        """Its data is there, and nothing else of it."""
+        """Its data exists, but no list, set or lease holds its id."""
         return self.is_hash and not self.counts and self.is_sure and not self.has_lease
 
 
 def read_locations(
     keys: QueueKeys, ids: Sequence[str], lengths: dict[str, int], *, is_promoted: bool
 ) -> RoundTrips[list[JobLocations]]:
-    """Look at some jobs closely; those that moved meanwhile are left out.
+    """Read some jobs in detail; jobs that moved during the reading are left out.
 
-    Plain commands do not see one instant: the hash is read before and after, and if it differs the job has moved.
+    The commands do not run atomically, so the hash is read before and after them: if it differs, the job has moved.
     """
     long = {place for place in _LISTS if lengths.get(place, 0) > 2 * _SEARCHED}
     found: list[JobLocations] = []
     for job_id in ids:
-        answers = yield from asked(_questions(keys, job_id))
-        if job := _locations(job_id, answers, long, is_promoted=is_promoted):
+        replies = yield from asked(_queries(keys, job_id))
+        if job := _locations(job_id, replies, long, is_promoted=is_promoted):
             found.append(job)
     return found
 
 
-def _questions(keys: QueueKeys, job_id: str) -> list[Operation[Any]]:
+def _queries(keys: QueueKeys, job_id: str) -> list[Operation[Any]]:
     key = keys.job(job_id)
     state = plain("HMGET", key, *_FIELDS)
     lists = [
@@ -219,11 +219,11 @@ def _questions(keys: QueueKeys, job_id: str) -> list[Operation[Any]]:
     return [state, *lists, *sets, plain("TYPE", key), state]
 
 
-def _locations(job_id: str, answers: Sequence[Any], long: set[str], *, is_promoted: bool) -> JobLocations | None:
-    before, *rest, kind, after = answers
+def _locations(job_id: str, replies: Sequence[Any], long: set[str], *, is_promoted: bool) -> JobLocations | None:
+    before, *rest, kind, after = replies
     if repr(before) != repr(after) and not isinstance(before, SchedqError):
         return None
-    if any(isinstance(answer, SchedqError) and not isinstance(answer, Conflict) for answer in answers):
+    if any(isinstance(reply, SchedqError) and not isinstance(reply, Conflict) for reply in replies):
         return None
     counts: dict[str, int] = {}
     for number, place in enumerate(_LISTS):
@@ -234,9 +234,9 @@ def _locations(job_id: str, answers: Sequence[Any], long: set[str], *, is_promot
     if isinstance(delayed, str):
         counts[DELAYED] = 1
     status = (before[0] or "") if isinstance(before, list) else ""
-    # Completed jobs are many. Only a completed job is missed if it is among those that were not searched.
+    # `completed` is often long. Not searching it completely matters only for a job whose status is completed.
     unseen = long if status == COMPLETED else long - {COMPLETED}
-    is_sure = not unseen and not any(isinstance(answer, SchedqError) for answer in rest)
+    is_sure = not unseen and not any(isinstance(reply, SchedqError) for reply in rest)
     return JobLocations(job_id, str(kind), status, counts, isinstance(lease, str), is_sure, is_promoted)
 
 
@@ -244,34 +244,34 @@ def _unless_promoted(it: JobLocations) -> Level:
     return "note" if it.is_promoted else "warning"
 
 
-_MENDED: Final = "a worker or promoter of the queue mends it by itself: see that one runs"
+_REPAIRED: Final = "a worker or promoter of the queue repairs this automatically: make sure that one is running"
 MISPLACED: Final[tuple[Check[JobLocations], ...]] = (
     Check(
         "no-data",
         "warning",
         lambda it: it.kind == "none" and it.is_live,
         "id without a job's data=ids without a job's data",
-        "it can't be run; a claim puts a note about it into broken. Evicted keys, an EXPIRE of another program, or a "
-        "producer that pushes the id before its HSET do that",
-        "enqueue these jobs again; see that the server evicts nothing and nobody expires live jobs",
+        "it can't be run; a claim adds a note about it to broken. The cause is eviction, an EXPIRE by another program, "
+        "or a producer that pushes the id before its HSET",
+        "enqueue these jobs again; make sure that the server evicts nothing and no program expires live jobs",
         own_id,
     ),
     Check(
         "job-wrong-type",
         "warning",
         lambda it: it.kind not in ("none", "hash"),
-        "job whose key is no hash=jobs whose keys are no hashes",
-        "it can't be run: whoever meets its id puts a note about it into broken",
-        "another program wrote the key: look at it with redis-cli, put it aside, enqueue the job again",
+        "job whose key is not a hash=jobs whose keys are not hashes",
+        "it can't be run: a note about it is added to broken",
+        "another program wrote the key: inspect it with redis-cli, rename it, and enqueue the job again",
         own_id,
     ),
     Check(
         "bad-id",
         "warning",
         lambda it: it.is_hash and it.is_live and not _ID.fullmatch(it.id),
-        "id that breaks the rule for ids=ids that break the rule for ids",
-        "such a job is not run: a note about it goes into broken",
-        "let its producer use 1 to 64 of A-Z a-z 0-9 _ -",
+        "invalid id=invalid ids",
+        "such a job is not run: a note about it is added to broken",
+        "change its producer to use 1 to 64 of A-Z a-z 0-9 _ -",
         own_id,
     ),
     Check(
@@ -280,35 +280,36 @@ MISPLACED: Final[tuple[Check[JobLocations], ...]] = (
         lambda it: it.is_hash and any(count > 1 for count in it.counts.values()),
         "id that is listed twice=ids that are listed twice",
         "schedq's workers drop the second entry; a worker of another program would run the job twice",
-        _MENDED + "; a producer that pushes again without knowing whether it had done so before is the usual cause",
+        _REPAIRED
+        + "; the usual cause is a producer that pushes again without knowing whether the first push succeeded",
         own_id,
     ),
     Check(
         "stray",
         _unless_promoted,
         lambda it: it.is_hash and it.is_live and it.status in FINISHED,
-        "finished job that is still on the way to be run=finished jobs that are still on the way to be run",
+        "finished job that is still waiting to run=finished jobs that are still waiting to run",
         "schedq's workers drop such an entry and count it as a stray; a worker of another program would run the job "
         "again",
-        _MENDED,
+        _REPAIRED,
         own_id,
     ),
     Check(
         "in-two-places",
         "warning",
         lambda it: it.is_hash and len(it.counts) > 1,
-        "job that is in two places at once=jobs that are in two places at once",
-        "the entry that its status does not name is dropped when it is met, and a job may run a second time",
-        "see which programs move jobs by more than one command; schedq job ID --queue {queue} shows what is stored",
+        "job that is in two states at once=jobs that are in two states at once",
+        "the entry that does not match its status is dropped when a worker reaches it, and the job may run twice",
+        "find the programs that move jobs in several commands; schedq job ID --queue {queue} shows what is stored",
         own_id,
     ),
     Check(
         "lease-without-job",
         _unless_promoted,
         lambda it: it.has_lease and PROCESSING not in it.counts,
-        "lease of a job that does not run=leases of jobs that do not run",
-        "other programs' workers leave these behind; when it ends the reclaimer drops it",
-        _MENDED,
+        "lease of a job that is not running=leases of jobs that are not running",
+        "workers of other programs leave these behind; the reclaimer drops a lease when it ends",
+        _REPAIRED,
         own_id,
     ),
     Check(
@@ -316,8 +317,8 @@ MISPLACED: Final[tuple[Check[JobLocations], ...]] = (
         "warning",
         lambda it: it.kind == "none" and it.counts,
         "entry of a history without a record=entries of histories without records",
-        "the record was deleted or has expired (other programs' EXPIRE does that to failed jobs): it can't be requeued",
-        "nothing brings it back; see what is said of foreign workers",
+        "the record was deleted or expired (another program's EXPIRE does that to failed jobs): it can't be requeued",
+        "the record can't be restored; see the finding on foreign workers",
         own_id,
     ),
     Check(
@@ -325,9 +326,9 @@ MISPLACED: Final[tuple[Check[JobLocations], ...]] = (
         _unless_promoted,
         lambda it: PROCESSING in it.counts and not it.has_lease,
         "running job without a lease=running jobs without a lease",
-        "a worker of another program claimed it, or its lease was deleted: it is given one when a reclaimer sees it, "
-        "and until then nobody would notice the worker's death",
-        _MENDED,
+        "a worker of another program claimed it, or its lease was deleted: a reclaimer will give it a lease, and until "
+        "then the worker's death would go unnoticed",
+        _REPAIRED,
         own_id,
     ),
     Check(
@@ -335,20 +336,20 @@ MISPLACED: Final[tuple[Check[JobLocations], ...]] = (
         "warning",
         lambda it: it.is_nowhere and it.status in FINISHED,
         "finished record that no history lists=finished records that no history lists",
-        "it takes memory until it expires, if it does; the LTRIM of another program cut it off",
-        "schedq job ID --queue {queue} still shows it, and schedq requeue ID revives it; let that program LTRIM to "
-        "your caps",
+        "it takes memory until it expires, if it ever does; another program's LTRIM removed it from the history",
+        "schedq job ID --queue {queue} still shows it, and schedq requeue ID runs it again; change that program's "
+        "LTRIM to your limits",
         own_id,
     ),
     Check(
         "orphan",
         "warning",
         lambda it: it.is_nowhere,
-        "job that is in no place=jobs that are in no place",
-        "nothing will ever run it: its id was lost on the way, by a program that moves jobs by more than one command, "
-        "or by a failover that lost half of that",
-        "redis-cli LPUSH queue:{queue}:pending ID runs it; redis-cli DEL queue:{queue}:job:ID forgets it",
+        "job that no list holds=jobs that no list holds",
+        "it will never run: a program that moves jobs with more than one command lost its id, or a failover lost part "
+        "of such a move",
+        "redis-cli LPUSH queue:{queue}:pending ID runs it; redis-cli DEL queue:{queue}:job:ID deletes it",
         own_id,
     ),
 )
-"""The first row that holds for a job is its kind."""
+"""The first row that applies to a job determines its finding."""

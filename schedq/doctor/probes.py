@@ -1,4 +1,4 @@
-"""What is measured and tried on the server: its clock, its speed, and the behaviours that the engine depends on."""
+"""Measurements and trials on the server: its clock, its speed, and the behaviors that schedq depends on."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class ClockReading:
 
     Attributes:
         server_ms: Redis's clock.
-        wall_ms: this machine's clock, in the middle of the question.
-        steady_ms: its monotonic clock then.
-        trip_ms: how long the question took.
+        wall_ms: this machine's clock, in the middle of the round trip.
+        steady_ms: its monotonic clock at the same moment.
+        trip_ms: length of the round trip.
     """
 
     server_ms: float
@@ -42,7 +42,7 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class ClockDifference:
-    """How far one clock is ahead of another, ms, and how much of that the time of the questions may account for."""
+    """How far one clock is ahead of another, and the uncertainty due to the round trips; both in ms."""
 
     ms: float
     doubt_ms: float
@@ -65,7 +65,10 @@ def read_clocks(
 
 
 def read_ahead_ms(log: str) -> RoundTrips[int]:
-    """How far the last entry of a queue's audit stream is in the future: its ids can't go back. 0 if not known."""
+    """How far the last entry of a queue's audit stream is in the future, ms; 0 if unknown.
+
+    Ids of a stream never decrease, so they remember a clock that was ahead.
+    """
     last, time = yield [plain("XREVRANGE", log, "+", "-", "COUNT", 1), plain("TIME")]
     if not known(last, []) or not known(time, []):
         return 0
@@ -77,9 +80,9 @@ OFFSET: Final[Check[ClockDifference]] = Check(
     "warning",
     lambda it: abs(it.ms) - it.doubt_ms > _MOST_APART_MS,
     lambda it: f"Redis's clock is {approximate(abs(it.ms))} {'ahead of' if it.ms > 0 else 'behind'} this machine's",
-    "a run_at that this machine computes is off by that; delays are not, as Redis adds them up. Programs of other make "
-    "write claims by their own clock, and their reclaimers go by it",
-    "let both keep time by NTP",
+    "a run_at computed on this machine is off by that much; delays are not, because Redis adds them to its own clock. "
+    "Other programs write claims by their own clock, and their reclaimers rely on it",
+    "synchronize both clocks with NTP",
 )
 JUMP: Final[Check[ClockDifference]] = Check(
     "clock-jump",
@@ -88,17 +91,17 @@ JUMP: Final[Check[ClockDifference]] = Check(
     lambda it: (
         f"Redis's clock stepped {approximate(abs(it.ms))} {'forward' if it.ms > 0 else 'back'} during the examination"
     ),
-    "leases and due times move by as much; renewals mend the leases, and jobs start early or late by the step",
-    "let it slew, not step (chronyd, ntpd -x); do not suspend the machine",
+    "leases and due times shift by as much; renewals correct the leases, but jobs start early or late by the step",
+    "let the clock slew instead of step (chronyd, ntpd -x); do not suspend the machine",
 )
 WENT_BACK: Final[Check[int]] = Check(
     "clock-went-back",
     "warning",
     lambda ahead_ms: ahead_ms > _MOST_AHEAD_MS,
     lambda ahead_ms: f"the last entry of the audit stream is {approximate(ahead_ms)} in the future",
-    "Redis's clock has gone back since, or a failover led to a server whose clock is behind: what is delayed starts "
-    "late by that, leases are long",
-    "let all servers keep time by NTP; it passes when the clock has caught up",
+    "Redis's clock went back, or a failover led to a server whose clock is behind: delayed jobs start late by that "
+    "much, and leases last longer",
+    "synchronize all servers with NTP; this passes once the clock has caught up",
 )
 
 
@@ -123,7 +126,7 @@ redis.pcall('DEL', other)
 return ok and tostring(found) or 'error: ' .. tostring(type(found) == 'table' and found.err or found)
 """
 _PROBES: Final = {
-    "a number with 13 digits keeps them on its way into a score and a field": (
+    "a score and a field store a number of 13 digits exactly": (
         "redis.call('ZADD', key, 1800000000123, 'a') redis.call('HSET', other, 'at', 1800000000123)"
         " return tonumber(redis.call('ZSCORE', key, 'a')) == 1800000000123 and redis.call('HGET', other, 'at')",
         "1800000000123",
@@ -137,49 +140,49 @@ _PROBES: Final = {
         " return redis.call('EXISTS', key) .. redis.call('LPOP', other)",
         "0a",
     ),
-    "an empty list or set is gone": (
+    "an empty list or set no longer exists": (
         "redis.call('ZADD', key, 0, '1') redis.call('ZREM', key, '1') return redis.call('TYPE', key).ok",
         "none",
     ),
-    "what is equally due comes in the order of the ids": (
+    "entries with equal scores are sorted by id": (
         "redis.call('ZADD', key, 5, 'b', 5, 'c', 5, 'a') return table.concat(redis.call('ZRANGE', key, 0, -1))",
         "abc",
     ),
-    "an entry is found from the end that is asked for": (
+    "a list can be searched from its end": (
         "redis.call('RPUSH', key, 'a', 'b', 'a') return redis.call('LPOS', key, 'a', 'RANK', -1)",
         "2",
     ),
-    "a failed command is an answer that a script can go on from": (
+    "a script can continue after a failed command": (
         "redis.call('SET', key, 'x') return string.find(redis.pcall('LPUSH', key, 'y').err, 'WRONGTYPE') ~= nil",
         "true",
     ),
-    "what is not there is false": ("return redis.call('HMGET', key, 'a')[1]", "false"),
+    "a missing field is false": ("return redis.call('HMGET', key, 'a')[1]", "false"),
     "a row of 1,000 words can be unpacked": (
         "local row = {} for i = 1, 1000 do row[i] = i end return redis.call('RPUSH', key, unpack(row))",
         "1000",
     ),
-    "an expiry can be set and taken away": (
+    "an expiry can be set and removed": (
         "redis.call('HSET', key, 'a', 1) redis.call('PEXPIRE', key, 60000) redis.call('PERSIST', key)"
         " return redis.call('PTTL', key)",
         "-1",
     ),
-    "a stream keeps about as many entries as it is told": (
+    "MAXLEN limits the length of a stream": (
         "for i = 1, 300 do redis.call('XADD', key, 'MAXLEN', '~', 10, '*', 'a', i) end"
         " return redis.call('XLEN', key) < 300",
         "true",
     ),
 }
-"""What must hold -> Lua that tries it, and what that returns."""
+"""Required behavior -> Lua code that tries it, and the expected result."""
 _REFUSALS: Final = ("NOPERM", "permission", "OOM command", "can't run this", "can't access")
 
 
 @dataclass(frozen=True, slots=True)
 class Conformance:
-    """What was tried.
+    """The results of the trials.
 
     Attributes:
-        differing: what does not hold -> what was found instead.
-        untried: how many could not be tried, as the user may not write, or memory is full.
+        differing: behavior that differs -> what was found instead.
+        untried: how many could not be tried, because the user may not write or memory is full.
     """
 
     differing: dict[str, str]
@@ -187,16 +190,16 @@ class Conformance:
 
 
 def read_conformance(queue: Settings) -> RoundTrips[Conformance]:
-    """Try each behaviour."""
+    """Try each behavior."""
     keys = [f"{queue.keys.prefix}probe:{new_request()}" for _ in _PROBES]
-    answers = yield [_probe(key, body) for key, (body, _) in zip(keys, _PROBES.values(), strict=True)]
+    replies = yield [_probe(key, body) for key, (body, _) in zip(keys, _PROBES.values(), strict=True)]
     found: dict[str, str] = {}
     untried = 0
-    for (what, (_, right)), answer in zip(_PROBES.items(), answers, strict=True):
-        if isinstance(answer, UsageError) or any(words in str(answer) for words in _REFUSALS):
+    for (what, (_, right)), reply in zip(_PROBES.items(), replies, strict=True):
+        if isinstance(reply, UsageError) or any(words in str(reply) for words in _REFUSALS):
             untried += 1
-        elif str(answer) != right:
-            found[what] = str(answer)
+        elif str(reply) != right:
+            found[what] = str(reply)
     return Conformance(found, untried)
 
 
@@ -209,23 +212,23 @@ UNTRIED: Final[Check[Conformance]] = Check(
     "conformance-untried",
     "note",
     lambda it: it.untried,
-    lambda it: f"{it.untried} of {len(_PROBES)} behaviours that the engine stands on were not tried",
+    lambda it: f"{it.untried} of {len(_PROBES)} behaviors that schedq relies on could not be tested",
     "the Redis user may not write, or memory is full",
-    "examine it as a user who may write to the queue's keys",
+    "connect as a user who may write to the queue's keys",
 )
 DIFFERS: Final[Check[tuple[str, str]]] = Check(
     "conformance",
     "error",
     lambda _: True,
-    lambda it: f"it does not hold that {it[0]}: the answer is {it[1]:.200}",
+    lambda it: f"this does not hold: {it[0]}; the result is {it[1]:.200}",
     "schedq's scripts rely on it; jobs may be lost or run twice on this server",
-    "use Redis 6.2 or later, or Valkey; if this is one of them, it is behind a proxy, or altered: do not use it for "
-    "jobs",
+    "use Redis 6.2 or later, or Valkey; if it already is one of them, a proxy or a modification changes it: do not use "
+    "it for jobs",
 )
 
 
 def check_conformance(found: Conformance) -> Iterator[Finding]:
-    """The findings about behaviours that do not hold."""
+    """The findings about behaviors that differ."""
     yield from findings([UNTRIED], found)
     for differing in found.differing.items():
         yield DIFFERS.finding(differing)
@@ -240,7 +243,7 @@ _SLOW_SCRIPT_MS: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Round trips in ms; of the script without those that failed, and 0 if all did."""
+    """Round-trip times in ms. Failed runs of the script are left out; 0 if all failed."""
 
     ping_median_ms: float
     ping_max_ms: float
@@ -253,26 +256,26 @@ class Latency:
         return self.script_median_ms - self.ping_median_ms
 
     def summary(self) -> dict[str, float]:
-        """The figures for programs, in ms."""
+        """The times for `Report.server`, in ms."""
         return {name: round(value, 3) for name, value in asdict(self).items()}
 
 
 def read_latency(queue: Settings, monotonic: Callable[[], float] = monotonic) -> RoundTrips[Latency]:
-    """Time some PINGs, and a script that reads."""
+    """Measure the time of some PINGs and of a read-only script."""
     pings = [ms for ms, _ in (yield from _timed([plain("PING")] * _PINGS, monotonic))]
     timed = yield from _timed([stats.stats(queue)] * _SCRIPTS, monotonic)
-    scripts = [ms for ms, answer in timed if not isinstance(answer, SchedqError)]
-    scripts = scripts[1:] or [0.0]  # the first one may have had to be loaded
+    scripts = [ms for ms, reply in timed if not isinstance(reply, SchedqError)]
+    scripts = scripts[1:] or [0.0]  # the first run may include loading the script
     return Latency(median(pings), max(pings), median(scripts), max(scripts))
 
 
 def _timed(operations: Sequence[Operation[Any]], monotonic: Callable[[], float]) -> RoundTrips[list[tuple[float, Any]]]:
-    """The round trip of each operation, ms, and the answer."""
+    """The round-trip time of each operation, ms, and its reply."""
     found = []
     for operation in operations:
         began = monotonic()
-        (answer,) = yield [operation]
-        found.append((1000 * (monotonic() - began), answer))
+        (reply,) = yield [operation]
+        found.append((1000 * (monotonic() - began), reply))
     return found
 
 
@@ -286,17 +289,17 @@ SPEED: Final[tuple[Check[Latency], ...]] = (
         "warning",
         lambda it: it.ping_median_ms > _SLOW_MS,
         _ping,
-        "every claim and every settlement waits for that: it bounds what a worker gets done, and a busy server is one "
-        "reason",
-        "run workers near Redis; look at SLOWLOG GET, at INFO commandstats, and at the machine's load",
+        "every claim and every settlement takes that long, which limits a worker's throughput; a busy server is one "
+        "possible cause",
+        "run workers close to Redis; check SLOWLOG GET, INFO commandstats and the machine's load",
     ),
     Check(
         "latency-stalls",
         "warning",
         lambda it: it.ping_median_ms <= _SLOW_MS and it.ping_max_ms > _STALL_MS,
         _ping,
-        "the server or the network stands still at times; leases of a second or two may end meanwhile",
-        "look for slow commands (SLOWLOG GET), for forks (INFO: latest_fork_usec), for swap; keep visibility_ms at 5 s "
+        "the server or the network stalls at times; leases of a second or two may end during a stall",
+        "check for slow commands (SLOWLOG GET), forks (INFO: latest_fork_usec) and swapping; keep visibility_ms at 5 s "
         "or more",
     ),
     Check(
@@ -304,7 +307,7 @@ SPEED: Final[tuple[Check[Latency], ...]] = (
         "warning",
         lambda it: it.script_extra_ms > _SLOW_SCRIPT_MS,
         lambda it: f"a script takes {it.script_extra_ms:.1f} ms more than a PING (median)",
-        "all moves of jobs are scripts, and everybody waits while one runs",
-        "look at the machine's load, and for debuggers or monitors: MONITOR and latency tracking slow scripts",
+        "every move of a job is a script, and all clients wait while one runs",
+        "check the machine's load, and whether MONITOR or latency tracking is on: both slow down scripts",
     ),
 )

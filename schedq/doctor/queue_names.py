@@ -1,4 +1,4 @@
-"""Names of queues: those that are invalid, and those that are easily taken for one another."""
+"""Names of queues: invalid ones, and ones that are easily confused."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _LIKE: Final = str.maketrans({"-": "", "_": "", ".": "", "0": "o", "1": "l", "i"
 
 @dataclass(frozen=True, slots=True)
 class QueueNames:
-    """The names that are in use at a server.
+    """The queue names in use on a server.
 
     Attributes:
-        seen: as they stand in keys, braces and all.
-        registered: on the list of queues.
-        waiting: jobs that wait in each of the queues that resemble another.
-        workers: live workers of each of them.
-        is_whole: all keys were looked at.
-        tagged: keys are those of a cluster, see `QueueKeys`.
+        seen: names found in keys, including any braces.
+        registered: names on the list of queues.
+        waiting: name -> number of waiting jobs, for queues whose name resembles another.
+        workers: name -> number of live workers, for the same queues.
+        is_whole: all keys were scanned.
+        tagged: keys have the form for a cluster, see `QueueKeys`.
     """
 
     seen: frozenset[str]
@@ -40,19 +40,18 @@ class QueueNames:
 
     @property
     def usable(self) -> list[str]:
-        """The queues that schedq can ask about, of those that are seen in keys."""
+        """The valid names among those seen in keys."""
         bare = (name[1:-1] for name in self.seen if name[:1] + name[-1:] == "{}") if self.tagged else self.seen
         return [name for name in bare if _is_valid(name)]
 
     @property
     def braced(self) -> set[str]:
-        """Names in braces, which schedq writes on a cluster only."""
+        """Names in braces, which schedq writes only on a cluster."""
         names = self.seen | self.registered if not self.tagged else ()
         return {name for name in names if _is_valid(name[1:-1]) and name == f"{{{name[1:-1]}}}"}
 
     @property
     def invalid(self) -> set[str]:
-        """Names that schedq refuses."""
         names = self.seen | self.registered
         return {name for name in names if not _is_valid(name.strip("{}") if self.tagged else name)} - self.braced
 
@@ -73,7 +72,7 @@ class Lookalikes:
 
 
 def read_queue_names(most: int, *, tagged: bool) -> RoundTrips[QueueNames]:
-    """Look through at most `most` keys for those of queues, and at the list of queues."""
+    """Scan up to `most` keys for queue names, and read the list of queues."""
     found, _, is_whole = yield from scan(_PATTERN, most)
     seen = {match[1] for key in found if (match := _KEY.fullmatch(key)) and ":job" not in match[1]}
     (listed,) = yield [plain("PING") if tagged else plain("SMEMBERS", QUEUES_KEY)]
@@ -84,8 +83,8 @@ def read_queue_names(most: int, *, tagged: bool) -> RoundTrips[QueueNames]:
         for keys in map(QueueKeys, alike)
         for query in (plain("LLEN", keys.pending), plain("ZCARD", keys.delayed), plain("ZCARD", keys.workers))
     ]
-    answers = yield from asked(queries)
-    counts = [known(answer, 0) for answer in answers]
+    replies = yield from asked(queries)
+    counts = [known(reply, 0) for reply in replies]
     waiting = {name: pending + delayed for name, pending, delayed in zip(alike, counts[::3], counts[1::3], strict=True)}
     workers = dict(zip(alike, counts[2::3], strict=True))
     return QueueNames(frozenset(seen), registered, waiting, workers, is_whole, tagged)
@@ -112,8 +111,8 @@ NAMES: Final[tuple[Check[QueueNames], ...]] = (
         "warning",
         lambda it: it.invalid,
         lambda it: f"{count(len(it.invalid), 'queue has a name=queues have names')} that schedq refuses",
-        "another program made it: no worker of schedq's can serve it, and its keys may collide with another queue's",
-        "rename it there: 1 to 64 of A-Z a-z 0-9 _ . -, the first a letter or digit",
+        "another program created it: no schedq worker can serve it, and its keys may collide with another queue's",
+        "rename it in that program: 1 to 64 of A-Z a-z 0-9 _ . -, the first a letter or digit",
         lambda it: few(it.invalid),
     ),
     Check(
@@ -121,8 +120,8 @@ NAMES: Final[tuple[Check[QueueNames], ...]] = (
         "warning",
         lambda it: it.braced,
         lambda it: f"{count(len(it.braced), 'queue has its name=queues have their names')} in braces",
-        "schedq writes such keys on a cluster only: here its queue of this name is another one",
-        "let the other program leave the braces out, or use redis+cluster:// where this is a cluster",
+        "schedq uses braces only on a cluster; here its queue of that name has different keys",
+        "remove the braces in the other program, or use redis+cluster:// if this is a cluster",
         lambda it: few(it.braced),
     ),
 )
@@ -138,8 +137,8 @@ ALIKE: Final[Check[Lookalikes]] = Check(
             else ""
         )
     ),
-    "a producer with the wrong spelling fills a queue that nobody works on",
-    "spell it in one place, and purge what is left of the other: schedq purge NAME",
+    "a producer that misspells the name fills a queue that no worker serves",
+    "define the name in one place, and purge the misspelled queue: schedq purge NAME",
     lambda it: few(it.names),
 )
 

@@ -1,7 +1,7 @@
-"""Access rules: what a Redis user needs to produce jobs, to work on them, or only to look.
+"""Access rules: the commands that a Redis user needs to produce jobs, to run them, or only to read.
 
-Commands inside scripts are checked against the caller's rules, so a role names those too. Whoever may EVAL may do
-with the role's commands to the role's keys whatever they can do; roles keep apart hosts, not the code on one.
+Redis checks commands inside scripts against the caller's rules, so a role includes those too. A user with EVAL can run
+any of the role's commands on any of its keys, so roles separate hosts from each other, not programs on one host.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Role:
 
     Attributes:
         name: producer, worker or viewer.
-        what: what it is for, in a sentence.
-        scripts: the moves that it makes.
-        plain: commands that it sends by themselves.
+        what: its purpose, in words.
+        scripts: names of the Lua scripts that it runs.
+        plain: commands that it sends directly.
         inside: commands that its scripts call.
-        looks_around: it also lists keys, where it may see every queue: who may do that learns the names of all keys.
+        looks_around: it may also SCAN if it may see every queue; SCAN reveals the names of all keys of the server.
     """
 
     name: str
@@ -39,19 +39,19 @@ class Role:
     looks_around: bool = False
 
     def commands(self, queue: str = EVERY_QUEUE) -> tuple[str, ...]:
-        """Every command that it may send, or have its scripts call; in order."""
+        """Every command that it may send or call from its scripts, sorted."""
         found = _CONNECTING | _SCRIPTS | _LISTENING | self.plain | self.inside
         return tuple(sorted(found | {"scan"} if self.looks_around and queue == EVERY_QUEUE else found))
 
     def rules(self, queue: str = EVERY_QUEUE, *, tagged: bool = False) -> str:
-        """The rules for ACL SETUSER, for one queue or for every; the user's passwords stay as they are.
+        """The rules for ACL SETUSER, for one queue or all of them; they leave the user's passwords unchanged.
 
         Args:
             queue: its name, or `EVERY_QUEUE`.
-            tagged: keys as a cluster has them, see `QueueKeys`.
+            tagged: use the key names of a cluster, see `QueueKeys`.
 
         Raises:
-            UsageError: the name can't be one of a queue.
+            UsageError: the queue name is invalid.
         """
         allowed = " ".join(f"+{command}" for command in self.commands(queue))
         if queue != EVERY_QUEUE:
@@ -75,18 +75,18 @@ PRODUCER: Final = Role(
 )
 WORKER: Final = Role(
     "worker",
-    "runs jobs, wakes and takes back those of others, and does what a producer does",
+    "runs jobs, promotes and reclaims them, and does what a producer does",
     scripts=PRODUCER.scripts
     | _words("claim delete_schedule deregister fire heartbeat promote reclaim recover")
     | _words("renew sample scan_schedules settle stats upsert wake write_settings"),
-    plain=PRODUCER.plain | _words("bzpopmin zrevrange"),  # the latter: which tasks other workers have
+    plain=PRODUCER.plain | _words("bzpopmin zrevrange"),  # zrevrange: to see which tasks other workers have
     inside=PRODUCER.inside
     | _words("del get hexists hget hgetall hlen info lmove lpop lset pexpire pttl rpop rpush set")
     | _words("zcount zrangebyscore zremrangebyscore"),
 )
 VIEWER: Final = Role(
     "viewer",
-    "looks and changes nothing: totals, rates, lists of jobs, events, most of what the doctor asks",
+    "reads without changing anything: totals, rates, lists of jobs, events, most of what the doctor checks",
     scripts=_words("find page stats summarize why"),
     plain=_words(
         "dbsize exists get hget hgetall hmget llen lpos lrange pttl script|exists smembers time type xlen"
@@ -101,10 +101,10 @@ ROLES: Final = {role.name: role for role in (PRODUCER, WORKER, VIEWER)}
 
 
 def setuser(role: Role, queue: str = EVERY_QUEUE, *, user: str | None = None, tagged: bool = False) -> str:
-    """The line for redis-cli that makes such a user, or brings one up to date; a password is given by another.
+    """The line for redis-cli that creates or updates a user with this role; passwords are set separately.
 
     Raises:
-        UsageError: as `Role.rules`.
+        UsageError: see `Role.rules`.
     """
     name = user or f"{'schedq' if queue == EVERY_QUEUE else queue}-{role.name}"
     return f"ACL SETUSER {name} on {role.rules(queue, tagged=tagged)}"

@@ -1,4 +1,4 @@
-"""Schedules that can't be fired, or are not, or make jobs that nobody runs."""
+"""Schedules that can't fire, do not fire, or create jobs that no worker can run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from schedq.schedules.records import as_bytes_if_needed
 from schedq.transitions import Operation, RoundTrips
 
 _LONGEST_READ: Final = 10_000
-"""Bytes of a payload that is read for the name of its task."""
+"""Longest payload, in bytes, that is read to find the name of its task."""
 _SLOTS: Final = ":slots"
 _FIELDS: Final = (
     *(name for name in DEFINITION_FIELDS if name != "payload"),
@@ -31,22 +31,22 @@ _FIELDS: Final = (
 _ENDED: Final = frozenset((*FINISHED, ""))
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _FIRST_MS: Final = 100_000_000_000
-"""The milliseconds of March 1973, or Unix seconds of the year 5138: nobody means a slot before."""
+"""As milliseconds March 1973, as Unix seconds the year 5138: a smaller score can't be a real slot."""
 _LATE_MS: Final = 5000
 _LONG_PAUSE_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFacts:
-    """What is stored of one schedule.
+    """What is stored for one schedule.
 
     Attributes:
-        score: its entry's, as Redis has it; None without one.
-        fields: of its hash, without the payload; empty if there is none.
-        kind: type of its key; 'none' if there is none, '' if that is not known.
-        slots: type of the key of its last slots, likewise.
-        queue: who serves its queue.
-        task: name of the task that its jobs call, '' if they call none, or that is not known.
+        score: score of its entry, as Redis returns it; None without an entry.
+        fields: of its hash, without the payload; empty if there is no hash.
+        kind: type of its key; 'none' if there is no key, '' if unknown.
+        slots: type of the key of its slot history, likewise.
+        queue: the workers and the promoter of its queue.
+        task: name of the task that its jobs call; '' if they call none or it is unknown.
         is_running: the job of its last run has not ended.
     """
 
@@ -61,7 +61,7 @@ class ScheduleFacts:
 
     @property
     def problem(self) -> str:
-        """Why no job can be made of it; '' if one can."""
+        """Why it can't create jobs; '' if it can."""
         if parked := self.fields.get("error"):
             return parked
         try:
@@ -72,7 +72,7 @@ class ScheduleFacts:
 
     @property
     def goes_on(self) -> bool:
-        """Whether its definition, which must be valid, has slots to come."""
+        """Whether its definition, which must be valid, has future slots."""
         definition = Definition.from_fields(self.id, self.fields)
         is_used_up = 0 < definition.max_runs <= whole(self.fields.get("runs"))
         return not is_used_up and definition.next_after(self.queue.now_ms) is not None
@@ -86,30 +86,29 @@ class ScheduleFacts:
 
     @property
     def is_paused(self) -> bool:
-        """It fires no slots until it is resumed."""
         return "paused_at_ms" in self.fields
 
     @property
     def is_known(self) -> bool:
-        """Something is stored of it, and could be read."""
+        """Something is stored for it and could be read."""
         return bool(self.kind) and not (_is_left_over(self) and self.slots in ("", "none"))
 
     @property
     def late_ms(self) -> int:
-        """How long its next slot has been due; below 0 before that."""
+        """How long ago its next slot was due; negative if it is in the future."""
         return self.queue.now_ms - (self.slot_ms or 0)
 
 
 @dataclass(slots=True)
 class SchedulesFound:
-    """What was read of a queue's schedules.
+    """What was read about a queue's schedules.
 
     Attributes:
-        schedules: those that were looked at.
-        listed: ids that were read of the list of schedules.
-        count: entries of that list.
-        scanned: keys among which others were looked for.
-        is_scanned: these were all.
+        schedules: the schedules that were read.
+        listed: number of ids read from the list of schedules.
+        count: number of entries of that list.
+        scanned: number of keys scanned for schedules that are not listed.
+        is_scanned: all keys were scanned.
     """
 
     schedules: list[ScheduleFacts] = field(default_factory=list)
@@ -120,7 +119,7 @@ class SchedulesFound:
 
 
 def read_schedules(keys: QueueKeys, queue: Liveness, sample: int) -> RoundTrips[SchedulesFound]:
-    """Look at `sample` schedules, those with the earliest slots, and at as many that are not listed."""
+    """Read up to `sample` schedules, those with the earliest slots, and as many that are not listed."""
     found = SchedulesFound()
     (count,) = yield [plain("ZCARD", keys.schedules)]
     found.count = known(count, 0)
@@ -139,9 +138,9 @@ def read_schedules(keys: QueueKeys, queue: Liveness, sample: int) -> RoundTrips[
 
 
 def read_facts(keys: QueueKeys, queue: Liveness, ids: Sequence[str]) -> RoundTrips[list[ScheduleFacts]]:
-    """What is stored of these schedules, without those of which nothing is stored or could be read."""
-    answers = yield from asked([query for name in ids for query in _queries(keys, name)])
-    scores, stored, lengths, kinds, slots = (dict(zip(ids, answers[n::5], strict=True)) for n in range(5))
+    """What is stored for these schedules; those without readable data are left out."""
+    replies = yield from asked([query for name in ids for query in _queries(keys, name)])
+    scores, stored, lengths, kinds, slots = (dict(zip(ids, replies[n::5], strict=True)) for n in range(5))
     fields = {name: dict(zip(_FIELDS, known(stored[name], ()), strict=False)) for name in ids}
     jobs = {
         name: it["last_job_id"] for name, it in fields.items() if it.get("overlap") == "queue_one" and it["last_job_id"]
@@ -155,7 +154,7 @@ def read_facts(keys: QueueKeys, queue: Liveness, ids: Sequence[str]) -> RoundTri
         ScheduleFacts(
             name,
             known(scores[name], None),
-            # That there is a payload is enough, however long it is.
+            # Only whether there is a payload matters, and it may be long.
             {field: value for field, value in fields[name].items() if value is not None}
             | ({"payload": "1"} if known(lengths[name], 0) else {}),
             "" if _is_refused(stored[name]) or isinstance(scores[name], SchedqError) else known(kinds[name], ""),
@@ -180,8 +179,8 @@ def _queries(keys: QueueKeys, schedule_id: str) -> list[Operation[Any]]:
     ]
 
 
-def _is_refused(answer: object) -> bool:
-    return isinstance(answer, SchedqError) and not isinstance(answer, Conflict)
+def _is_refused(reply: object) -> bool:
+    return isinstance(reply, SchedqError) and not isinstance(reply, Conflict)
 
 
 def _task_of(text: str) -> str:
@@ -193,11 +192,11 @@ def _task_of(text: str) -> str:
 
 
 def limits(found: SchedulesFound) -> Iterator[str]:
-    """What was not looked at, in words."""
+    """What was not examined, in words."""
     if found.listed < found.count:
-        yield f"{found.listed:,} of {found.count:,} schedules were looked at, those with the earliest slots first"
+        yield f"only {found.listed:,} of {found.count:,} schedules were read, those with the earliest slots"
     if found.count and not found.is_scanned and found.scanned:
-        yield f"schedules that are not listed were looked for among {found.scanned:,} keys"
+        yield f"only {found.scanned:,} keys were searched for schedules that are not listed"
 
 
 def _is_left_over(it: ScheduleFacts) -> bool:
@@ -210,16 +209,16 @@ def _overdue(it: ScheduleFacts) -> str:
 
 
 _WRITE_AGAIN: Final = (
-    "write it anew: restart a worker whose code has it, or schedq schedules upsert APP, or queue.schedules.upsert; "
+    "store it again: restart a worker whose code has it, or use schedq schedules upsert APP or queue.schedules.upsert; "
 )
-_NEW_SLOT: Final = "schedq schedules pause ID --queue {queue}, and then resume, reckons its next slot from now"
+_NEW_SLOT: Final = "schedq schedules pause ID --queue {queue}, then resume, computes its next slot from now"
 SCHEDULES: Final[tuple[Check[ScheduleFacts], ...]] = (
     Check(
         "schedule-wrong-type",
         "error",
         lambda it: it.kind not in ("hash", "none"),
-        "schedule whose key is no hash=schedules whose keys are no hashes",
-        "they make no job: when a slot is due, a note about them goes into broken",
+        "schedule whose key is not a hash=schedules whose keys are not hashes",
+        "they create no jobs: when a slot is due, a note about them is added to broken",
         "another program wrote the key: redis-cli RENAME queue:{queue}:schedule:ID aside; then " + _WRITE_AGAIN[:-2],
         own_id,
     ),
@@ -227,8 +226,8 @@ SCHEDULES: Final[tuple[Check[ScheduleFacts], ...]] = (
         "slots-left",
         "warning",
         _is_left_over,
-        "account of slots whose schedule is gone=accounts of slots whose schedules are gone",
-        "it takes memory, and a new schedule of that id would show it as its own past",
+        "slot history whose schedule is gone=slot histories whose schedules are gone",
+        "it takes memory, and a new schedule with that id would show it as its own history",
         "redis-cli DEL queue:{queue}:schedule:ID:slots",
         own_id,
     ),
@@ -236,9 +235,9 @@ SCHEDULES: Final[tuple[Check[ScheduleFacts], ...]] = (
         "schedule-bad-id",
         "error",
         lambda it: not _ID.fullmatch(it.id),
-        "schedule whose id breaks the rule for ids=schedules whose ids break the rule for ids",
-        "they make no job: when a slot is due, a note about them goes into broken",
-        "let the program that wrote it use 1 to 48 of A-Z a-z 0-9 _ -",
+        "schedule with an invalid id=schedules with invalid ids",
+        "they create no jobs: when a slot is due, a note about them is added to broken",
+        "change the program that wrote it to use 1 to 48 of A-Z a-z 0-9 _ -",
         own_id,
     ),
     Check(
@@ -247,10 +246,10 @@ SCHEDULES: Final[tuple[Check[ScheduleFacts], ...]] = (
         lambda it: it.kind == "none",
         "schedule without a definition=schedules without definitions",
         (
-            "they make no job: when a slot is due, a note about them goes into broken. Evicted keys, or a DEL or "
-            "EXPIRE of another program, do that"
+            "they create no jobs: when a slot is due, a note about them is added to broken. The cause is eviction, or "
+            "a DEL or EXPIRE by another program"
         ),
-        _WRITE_AGAIN + "schedq schedules rm ID --queue {queue} forgets it",
+        _WRITE_AGAIN + "or delete it with schedq schedules rm ID --queue {queue}",
         own_id,
     ),
     Check(
@@ -258,25 +257,25 @@ SCHEDULES: Final[tuple[Check[ScheduleFacts], ...]] = (
         "error",
         lambda it: it.score is None,
         "definition of a schedule that is not listed=definitions of schedules that are not listed",
-        "it has no next slot, so nobody fires it: its entry in queue:{queue}:schedules was removed",
-        _WRITE_AGAIN + "schedq schedules rm ID --queue {queue} deletes it",
+        "it has no next slot, so it never fires: its entry in queue:{queue}:schedules was removed",
+        _WRITE_AGAIN + "or delete it with schedq schedules rm ID --queue {queue}",
         own_id,
     ),
     Check(
         "schedule-damaged",
         "error",
         lambda it: it.problem,
-        "schedule that can't be fired=schedules that can't be fired",
-        "their slots make no jobs, until the definition is mended",
-        _WRITE_AGAIN + "or mend the field that is named and schedq schedules resume ID --queue {queue}",
+        "schedule that can't fire=schedules that can't fire",
+        "their slots create no jobs until the definition is repaired",
+        _WRITE_AGAIN + "or repair the named field and run schedq schedules resume ID --queue {queue}",
         lambda it: (f"{it.id}: {it.problem}",),
     ),
     Check(
         "slots-wrong-type",
         "warning",
         lambda it: it.slots not in ("list", "none", ""),
-        "account of slots whose key is no list=accounts of slots whose keys are no lists",
-        "slots are fired, and what became of them is not put down",
+        "slot history whose key is not a list=slot histories whose keys are not lists",
+        "slots fire, but their outcomes are not recorded",
         "another program wrote the key: redis-cli RENAME queue:{queue}:schedule:ID:slots aside",
         own_id,
     ),
@@ -293,8 +292,8 @@ SCHEDULES: Final[tuple[Check[ScheduleFacts], ...]] = (
         "schedule-stuck",
         "error",
         lambda it: not it.is_paused and it.slot_ms is None and it.goes_on,
-        ("schedule without a next slot that is not at its end=schedules without a next slot that are not at their end"),
-        "nobody fires it, though its definition has slots to come: another program wrote its score",
+        "schedule without a next slot that has not ended=schedules without a next slot that have not ended",
+        "it never fires, although its definition has future slots: another program wrote its score",
         _NEW_SLOT,
         own_id,
     ),
@@ -302,22 +301,19 @@ SCHEDULES: Final[tuple[Check[ScheduleFacts], ...]] = (
         "schedule-ended",
         "note",
         lambda it: not it.is_paused and it.slot_ms is None,
-        "schedule is at its end=schedules are at their end",
-        "they make no job any more: the last instant, the most runs, or the last date that there is, is past",
-        "schedq schedules rm ID --queue {queue}, if nobody wants to read its account",
+        "schedule has ended=schedules have ended",
+        "they create no more jobs: the end time, the maximum number of runs or the last possible date is reached",
+        "schedq schedules rm ID --queue {queue}, if its history is no longer needed",
         own_id,
     ),
     Check(
         "slot-never",
         "error",
         lambda it: not it.is_paused and not _FIRST_MS <= (it.slot_ms or 0) <= LAST_INSTANT_MS,
+        "schedule with an implausible next slot=schedules with implausible next slots",
         (
-            "schedule whose next slot is no time that can be meant=schedules whose next slots are no times that "
-            "can be meant"
-        ),
-        (
-            "scores are milliseconds since the epoch: with seconds it is fired at once, once for each slot since "
-            "1970 if catch_up is all; with microseconds never"
+            "scores are milliseconds since the epoch: with seconds it fires at once, and if catch_up is all, once for "
+            "each slot since 1970; with microseconds it never fires"
         ),
         "another program wrote the score: " + _NEW_SLOT,
         own_id,
@@ -328,16 +324,14 @@ SCHEDULES: Final[tuple[Check[ScheduleFacts], ...]] = (
         lambda it: not it.is_paused and it.late_ms > _LATE_MS and not it.is_running,
         _overdue,
         lambda it: (
-            "the promoter does not keep up, or goes through what was missed, with catch_up all"
+            "the promoter does not keep up, or is catching up on missed slots (catch_up all)"
             if it.queue.has_promoter
-            else "nobody fires what is due"
+            else "no promoter is running to fire due slots"
         ),
         lambda it: (
-            "look at the log of the process that promotes, and at the server's load"
+            "check the log of the promoter's process and the server's load"
             if it.queue.has_promoter
-            else (
-                "start a worker, or schedq promoter {queue}; what becomes of the slots that were missed catch_up says"
-            )
+            else "start a worker, or schedq promoter {queue}; catch_up decides what happens to the missed slots"
         ),
         own_id,
     ),
@@ -347,8 +341,8 @@ SCHEDULES: Final[tuple[Check[ScheduleFacts], ...]] = (
         lambda it: it.queue.tasks is not None and it.task not in (*it.queue.tasks, ""),
         "schedule whose task no live worker has=schedules whose tasks no live worker has",
         "their jobs are put back, with backoff, until some worker knows the task",
-        ("start workers of the release that has it; schedq schedules rm ID --queue {queue}, if none has it any more"),
+        "start workers of a release that has it, or schedq schedules rm ID --queue {queue} if none has it any more",
         lambda it: (f"{it.id}: {it.task}",),
     ),
 )
-"""The first row that holds for a schedule is its kind."""
+"""The first row that applies to a schedule determines its finding."""

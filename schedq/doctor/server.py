@@ -27,8 +27,8 @@ _FIXED: Final[dict[str, dict[tuple[int, ...], int]]] = {
     },
     "Valkey": {(7, 2): 13, (8, 0): 9, (8, 1): 7, (9, 0): 4, (9, 1): 0},
 }
-"""The first release of each series without the flaws below, after the projects' release notes. Of the Redis series 6.2
-and 7.2 the notes name the flaws of scripts only."""
+"""The first release of each series without the vulnerabilities below, according to the projects' release notes. For the
+Redis series 6.2 and 7.2 the notes mention only the vulnerabilities in scripting."""
 _UNTESTED: Final = {"dragonfly_version": "Dragonfly", "garnet_version": "Garnet", "keydb_version": "KeyDB"}
 _NEARLY_FULL: Final = 0.9
 _REPLICA: Final = re.compile(r"slave\d+")
@@ -50,12 +50,12 @@ class Replica:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server says about itself.
+    """What a server reports about itself.
 
     Attributes:
         info: the fields of INFO; empty if it was refused.
-        config: those of CONFIG GET that were answered; managed servers and access rules refuse it.
-        is_embedded: schedq started it, from a data folder.
+        config: the settings that CONFIG GET returned; managed servers and access rules may refuse it.
+        is_embedded: schedq started it from a data folder.
     """
 
     info: Mapping[str, str]
@@ -63,39 +63,37 @@ class ServerInfo:
     is_embedded: bool = False
 
     def number(self, name: str) -> int:
-        """A figure of INFO; 0 if it is none."""
+        """A field of INFO as a number; 0 if it is missing or not a number."""
         return whole(self.info.get(name))
 
     @property
     def untested(self) -> str:
-        """Name and version of a server that schedq is not tested on; '' for Redis and Valkey."""
+        """Name and version of the server if schedq is not tested with it; '' for Redis and Valkey."""
         return next((f"{name} {self.info[key]}" for key, name in _UNTESTED.items() if key in self.info), "")
 
     @property
     def release(self) -> tuple[str, str]:
-        """Its name and version."""
+        """Name and version of the server."""
         name = "Valkey" if "valkey_version" in self.info else "Redis"
         return name, self.info.get(f"{name.lower()}_version", "")
 
     @property
     def policy(self) -> str:
-        """Which keys it evicts when memory is full."""
+        """The maxmemory-policy: which keys the server evicts when memory is full."""
         return self.info.get("maxmemory_policy", "noeviction")
 
     @property
     def memory_share(self) -> float:
-        """How much of maxmemory is in use: 1.0 is all; 0 without a limit."""
+        """Share of maxmemory in use, 1.0 is all; 0 without a limit."""
         limit = self.number("maxmemory")
         return self.number("used_memory") / limit if limit else 0.0
 
     @property
     def is_replica(self) -> bool:
-        """It follows another server."""
         return self.info.get("role") == "slave"
 
     @property
     def replicas(self) -> list[Replica]:
-        """Those that follow it."""
         if self.is_replica:
             return []
         rows = [_fields(value) for name, value in self.info.items() if _REPLICA.fullmatch(name)]
@@ -111,17 +109,17 @@ class ServerInfo:
         ]
 
     def summary(self) -> dict[str, object]:
-        """What programs may want to know of a server, whatever was found."""
+        """Basic facts for `Report.server`."""
         name, version = self.release
         mode = self.info.get("server_mode") or self.info.get("redis_mode", "")
         return {"server": name.lower(), "version": version, "mode": mode}
 
 
 def read_server(*, is_embedded: bool = False) -> RoundTrips[ServerInfo]:
-    """Ask a server about itself."""
-    answers = yield [plain("INFO"), *(plain("CONFIG", "GET", name) for name in _SETTINGS)]
-    config = {name: value for pair in answers[1:] for name, value in pairs(known(pair, [])).items()}
-    lines = [line for line in known(answers[0], "").splitlines() if not line.startswith("#")]
+    """Read INFO and the relevant settings."""
+    replies = yield [plain("INFO"), *(plain("CONFIG", "GET", name) for name in _SETTINGS)]
+    config = {name: value for pair in replies[1:] for name, value in pairs(known(pair, [])).items()}
+    lines = [line for line in known(replies[0], "").splitlines() if not line.startswith("#")]
     return ServerInfo(dict(line.split(":", 1) for line in lines if ":" in line), config, is_embedded)
 
 
@@ -131,7 +129,7 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _upgrade(server: ServerInfo) -> str:
-    """What to do about a release with known flaws; '' for one without."""
+    """What to do about a release with known vulnerabilities; '' for one without."""
     name, version = server.release
     parts = tuple(int(part) for part in version.split(".") if part.isdigit())
     series, fixed = parts[:2], _FIXED[name]
@@ -140,12 +138,12 @@ def _upgrade(server: ServerInfo) -> str:
         return ""
     if server.is_embedded:
         return (
-            "this data folder keeps the kind of server that wrote it, and a new one takes the server that "
-            "schedq[embedded] ships: schedq export each queue, and schedq import it into a new folder"
+            "an existing data folder keeps its kind of server, and a new folder uses the server that schedq[embedded] "
+            "ships: schedq export each queue, and schedq import it into a new folder"
         )
     if series in fixed:
         return f"upgrade to {name} {series[0]}.{series[1]}.{fixed[series]} or later"
-    return f"no release of this series is without them: move to {name} {newest[0]}.{newest[1]}"
+    return f"every release of this series is affected: upgrade to {name} {newest[0]}.{newest[1]}"
 
 
 RELEASE: Final[tuple[Check[ServerInfo], ...]] = (
@@ -154,24 +152,25 @@ RELEASE: Final[tuple[Check[ServerInfo], ...]] = (
         "warning",
         lambda it: it.untested,
         lambda it: f"the server is {it.untested}",
-        "schedq is tested on Redis and Valkey only; what the engine stands on may not hold here",
-        "use Redis 6.2 or later, or Valkey; see also what is said of conformance",
+        "schedq is tested only with Redis and Valkey; behavior that it relies on may differ here",
+        "use Redis 6.2 or later, or Valkey; see also the findings on conformance",
     ),
     Check(
         "version-known-bad",
         "warning",
         _upgrade,
         lambda it: f"the server is {' '.join(it.release)}",
-        "who may send scripts can crash the server or run code in it (CVE-2024-31449, 2024-46981, 2025-49844, "
-        "2025-46817 to 46819, 2026-23631), and a blocked client can crash it (CVE-2026-23479)",
+        "clients that may send scripts can crash the server or run code in it (CVE-2024-31449, 2024-46981, "
+        "2025-49844, 2025-46817 to 46819, 2026-23631), and a blocked client can crash it (CVE-2026-23479)",
         lambda it: (
-            f"{_upgrade(it)}; a distribution may have mended it under the old number: then pass over this by --ignore"
+            f"{_upgrade(it)}; if your distribution backported the fixes, silence this with --ignore version-known-bad"
         ),
     ),
 )
-_RAISE_MAXMEMORY: Final = "raise maxmemory, or find what fills it: redis-cli --bigkeys"
+_RAISE_MAXMEMORY: Final = "raise maxmemory, or find what fills the memory: redis-cli --bigkeys"
 _WHEN_FULL: Final = (
-    "full, the server refuses new jobs (QueueFull) and programs of other make stand still; schedq's workers drain on"
+    "when memory is full, the server refuses new jobs (QueueFull); schedq's workers keep draining the queue, but "
+    "workers written in other programs stop"
 )
 
 
@@ -187,30 +186,26 @@ MEMORY: Final[tuple[Check[ServerInfo], ...]] = (
         lambda it: it.policy != "noeviction",
         lambda it: f"maxmemory-policy is {it.policy}",
         lambda it: (
-            "when memory is full the server deletes "
-            + (
-                "records that have a time to live"
-                if it.policy.startswith("volatile")
-                else "jobs, and whole lists of them"
-            )
+            "when memory is full, the server deletes "
+            + ("records that have a TTL" if it.policy.startswith("volatile") else "jobs, and whole lists of jobs")
         ),
-        "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file",
+        "CONFIG SET maxmemory-policy noeviction, and set the same in its configuration file",
     ),
     Check(
         "keys-evicted",
         "warning",
         lambda it: it.number("evicted_keys"),
         lambda it: f"{count(it.number('evicted_keys'), 'key was=keys were')} evicted since the server's start",
-        "jobs may be gone, or their records; what is said of orphans and of ids without data shows which",
-        "give it more memory, set noeviction, and restart it or CONFIG RESETSTAT to forget this",
+        "jobs or their records may be gone; the findings on orphans and ids without data show which",
+        "give the server more memory, set noeviction, then restart it or run CONFIG RESETSTAT to clear this counter",
     ),
     Check(
         "memory-unlimited",
         "note",
         lambda it: "maxmemory" in it.info and not it.number("maxmemory"),
         "maxmemory is not set",
-        "if memory runs out the kernel ends the server, and does not refuse new jobs before",
-        "CONFIG SET maxmemory to less than the machine has",
+        "without a limit the kernel kills Redis when memory runs out, instead of Redis rejecting new jobs",
+        "CONFIG SET maxmemory to less than the machine's memory",
     ),
     Check("memory-full", "error", lambda it: it.memory_share >= 1, _memory_in_use, _WHEN_FULL, _RAISE_MAXMEMORY),
     Check(
@@ -228,8 +223,8 @@ MEMORY: Final[tuple[Check[ServerInfo], ...]] = (
         lambda it: (
             f"{it.number('connected_clients'):,} of {it.number('maxclients'):,} connections (maxclients) are in use"
         ),
-        "workers and producers that connect next are refused",
-        "raise maxclients, or close what is idle: CLIENT LIST names schedq's connections",
+        "at the limit, the server refuses new connections of workers and producers",
+        "raise maxclients, or close idle connections: CLIENT LIST names those of schedq",
     ),
     Check(
         "script-cache-full",
@@ -242,17 +237,17 @@ MEMORY: Final[tuple[Check[ServerInfo], ...]] = (
             f"{it.number('number_of_cached_scripts'):,} scripts are cached, "
             f"in {it.number('used_memory_scripts') / 2**20:,.1f} MiB"
         ),
-        "schedq's are some 25: a program makes up a new script each time, which fills the memory and slows every "
-        "EVAL; newer servers throw out others' scripts for them",
-        "let that program pass values as arguments; SCRIPT FLUSH frees them, and schedq teaches its own again by "
-        "itself",
+        "schedq has about 25: some program generates a new script for each call, which fills the memory and slows "
+        "every EVAL; newer servers evict other programs' scripts to make room",
+        "make that program pass values as arguments; SCRIPT FLUSH frees the memory, and schedq reloads its scripts "
+        "automatically",
     ),
 )
-_SWITCH_AOF_ON: Final = "CONFIG SET appendonly yes, and the same in its configuration file"
+_SWITCH_AOF_ON: Final = "CONFIG SET appendonly yes, and set the same in its configuration file"
 _NOT_ON_DISK: Final = (
-    "what is not on disk is gone after a restart; and the server may refuse writes until one succeeds (MISCONF)"
+    "a restart loses whatever is not on disk, and the server may refuse writes until this succeeds (MISCONF)"
 )
-_SEE_ITS_LOG: Final = "look at the server's log: mostly the disk is full, or its folder may not be written"
+_SEE_ITS_LOG: Final = "read the server's log: usually the disk is full, or its folder is not writable"
 
 
 def _has_no_aof(it: ServerInfo) -> bool:
@@ -278,8 +273,8 @@ PERSISTENCE: Final[tuple[Check[ServerInfo], ...]] = (
         lambda it: _has_no_aof(it) and it.config.get("save") != "",
         "appendonly is no",
         lambda it: (
-            "a crash loses what came since the last snapshot"
-            + ("" if "save" in it.config else "; whether there are any may not be asked")
+            "a crash loses everything since the last snapshot"
+            + ("" if "save" in it.config else "; the server does not reveal whether it takes any")
         ),
         _SWITCH_AOF_ON,
     ),
@@ -288,7 +283,7 @@ PERSISTENCE: Final[tuple[Check[ServerInfo], ...]] = (
         "warning",
         lambda it: not _has_no_aof(it) and it.config.get("appendfsync") == "no",
         "appendfsync is no",
-        "a power cut takes what the kernel had not written yet: up to half a minute of jobs",
+        "a power failure loses what the kernel has not written yet: up to half a minute of jobs",
         "CONFIG SET appendfsync everysec",
     ),
     Check(
@@ -319,8 +314,8 @@ PERSISTENCE: Final[tuple[Check[ServerInfo], ...]] = (
         "connections-time-out",
         "note",
         lambda it: it.config.get("timeout", "0") != "0",
-        lambda it: f"the server closes connections that were idle for {it.config['timeout']} s (timeout)",
-        "a worker that waits for jobs reconnects each time",
+        lambda it: f"the server closes connections that are idle for {it.config['timeout']} s (timeout)",
+        "a worker that waits for jobs has to reconnect each time",
         "CONFIG SET timeout 0",
     ),
 )
@@ -330,16 +325,16 @@ REPLICATION: Final[tuple[Check[ServerInfo], ...]] = (
         "error",
         lambda it: it.is_replica,
         lambda it: f"the server is a replica of {it.info.get('master_host')}:{it.info.get('master_port')}",
-        "it takes no writes: no job can be enqueued or claimed here",
+        "it accepts no writes: no job can be enqueued or claimed here",
         "use the primary's address, or redis+sentinel://, which finds it",
     ),
     Check(
         "replicas-not-required",
         "note",
         lambda it: it.replicas and it.config.get("min-replicas-to-write") == "0",
-        "the primary takes writes also while no replica follows (min-replicas-to-write 0)",
-        "one that is cut off from the others goes on taking jobs, and a failover loses them",
-        "CONFIG SET min-replicas-to-write 1 narrows that; replication stays asynchronous",
+        "the primary accepts writes even without a connected replica (min-replicas-to-write 0)",
+        "a primary that is cut off from its replicas keeps accepting jobs, and a failover loses them",
+        "CONFIG SET min-replicas-to-write 1 reduces that risk; replication stays asynchronous",
     ),
 )
 REPLICA_BEHIND: Final[Check[Replica]] = Check(
@@ -347,13 +342,13 @@ REPLICA_BEHIND: Final[Check[Replica]] = Check(
     "warning",
     lambda it: it.state != "online" or it.lag_s > _MOST_LAG_S or it.bytes_behind > _MOST_BEHIND,
     lambda it: f"replica {it.name} is {it.state}, {it.bytes_behind:,} bytes and {approximate(1000 * it.lag_s)} behind",
-    "a failover to it would lose what it has not got: jobs come back that were done, others are gone",
-    "look at its log and the network between; a larger repl-backlog-size spares it full copies",
+    "a failover to it would lose the missing writes: finished jobs would run again, and new ones would be gone",
+    "check its log and the network; a larger repl-backlog-size avoids full resynchronizations",
 )
 
 
 def check_server(server: ServerInfo) -> Iterator[Finding]:
-    """The findings about what a server says about itself."""
+    """The findings about a server's release, memory, persistence and replication."""
     yield from findings(RELEASE + MEMORY, server)
     if "aof_enabled" in server.info:
         yield from findings(PERSISTENCE, server)

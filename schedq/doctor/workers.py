@@ -1,4 +1,4 @@
-"""Who serves a queue: workers and a promoter, by which settings they go, and what keeps jobs waiting."""
+"""The workers and the promoter of a queue, the settings they use, and what keeps jobs waiting."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _LONG_PAUSE_MS: Final = 3_600_000
 
 @dataclass(frozen=True)
 class Liveness:
-    """Who is there, and what waits.
+    """The workers and the promoter of a queue, and the work that waits.
 
     Attributes:
         now_ms: Redis's clock.
-        workers: with a heartbeat within the last three intervals.
+        workers: number of workers with a heartbeat within the last three intervals.
         has_promoter: some process is the promoter.
-        paused_since_ms: None if the queue is not paused, 0 if it is not known since when.
-        waiting: entries of `pending`.
-        delayed: entries of `delayed`.
-        running: entries of `processing`.
-        scheduled: schedules that have a next slot.
-        broken: notes about ids that could not be run.
+        paused_since_ms: None if the queue is not paused, 0 if the time is unknown.
+        waiting: number of entries of `pending`.
+        delayed: number of entries of `delayed`.
+        running: number of entries of `processing`.
+        scheduled: number of schedules that have a next slot.
+        broken: number of notes about ids that could not be run.
         notes: the last of them, in words.
-        records: of the workers; empty if they can't be read.
-        has_script: this release's promoter script is cached, or that may not be asked.
+        records: the workers' records; empty if they can't be read.
+        has_script: this release's promoter script is cached, or the server does not say.
     """
 
     now_ms: int
@@ -55,17 +55,17 @@ class Liveness:
 
     @property
     def is_deserted(self) -> bool:
-        """There is nothing to do, and nobody to do it."""
+        """There are no jobs, schedules or workers."""
         return self.is_empty and not self.scheduled and not self.workers
 
     @property
     def is_empty(self) -> bool:
-        """There is nothing to do."""
+        """There are no waiting or running jobs."""
         return not (self.waiting or self.delayed or self.running)
 
     @property
     def stuck(self) -> list[str]:
-        """Workers that can take no job, because handlers that do not end hold all their slots; each in words."""
+        """Workers that can take no jobs because unending handlers hold all their slots; each in words."""
         return [
             f"{worker.id}: {', '.join(sorted({str(job.get('task')) for job in worker.stuck_jobs}))}"
             for worker in self.records
@@ -74,24 +74,24 @@ class Liveness:
 
     @cached_property
     def tasks(self) -> frozenset[str] | None:
-        """The tasks that workers have; None if there is no worker, or not all were asked."""
+        """The tasks that workers have; None if there is no worker, or not all of them were read."""
         is_known = 0 < len(self.records) < MOST_WORKERS
         return frozenset(task for worker in self.records for task in worker.tasks) if is_known else None
 
     @property
     def is_paused_long(self) -> bool:
-        """It has been paused for more than an hour, or nobody knows since when."""
+        """It has been paused for more than an hour, or for an unknown time."""
         since = self.paused_since_ms
         return since is not None and (not since or self.now_ms - since > _LONG_PAUSE_MS)
 
 
 def read_liveness(queue: Settings) -> RoundTrips[Liveness]:
-    """Look who is there."""
+    """Read the workers, the promoter and the depths of a queue."""
     keys = queue.keys
     (time,) = yield [plain("TIME")]
     seconds, micros = known(time, ("0", "0"))
     now_ms = int(seconds) * 1000 + int(micros) // 1000
-    answers = yield [
+    replies = yield [
         plain("ZCOUNT", keys.workers, now_ms - 3000 * HEARTBEAT_S, "+inf"),
         plain("EXISTS", keys.promoter),
         plain("EXISTS", keys.paused),
@@ -104,7 +104,7 @@ def read_liveness(queue: Settings) -> RoundTrips[Liveness]:
         broken(queue, 0, 3),
         plain("SCRIPT", "EXISTS", scripts.load("promote").sha),
     ]
-    workers, promoter, paused, since, waiting, delayed, running, scheduled, broken_count, last, cached = answers
+    workers, promoter, paused, since, waiting, delayed, running, scheduled, broken_count, last, cached = replies
     return Liveness(
         now_ms,
         known(workers, 0),
@@ -125,16 +125,16 @@ def _records(queue: Settings) -> RoundTrips[tuple[WorkerRecord, ...]]:
     try:
         return tuple((yield from heartbeat.workers(queue)))
     except SchedqError:
-        return ()  # their keys are damaged, or may not be read, which other checks report
+        return ()  # other checks report keys that are damaged or may not be read
 
 
 def _pause(it: Liveness) -> str:
     since_ms = it.paused_since_ms
-    since = f"for {approximate(it.now_ms - since_ms)}" if since_ms else "since nobody knows when"
+    since = f"for {approximate(it.now_ms - since_ms)}" if since_ms else "since an unknown time"
     return f"the queue has been paused {since}; {it.waiting:,} pending"
 
 
-_PAUSED: Final = ("no worker of schedq's takes jobs; those of other programs do", "schedq resume {queue}")
+_PAUSED: Final = ("schedq's workers take no jobs; those of other programs still do", "schedq resume {queue}")
 LIVENESS: Final[tuple[Check[Liveness], ...]] = (
     Check("paused-long", "warning", lambda it: it.is_paused_long, _pause, *_PAUSED),
     Check("paused", "note", lambda it: it.paused_since_ms is not None and not it.is_paused_long, _pause, *_PAUSED),
@@ -143,10 +143,10 @@ LIVENESS: Final[tuple[Check[Liveness], ...]] = (
         lambda it: "note" if it.is_empty else "warning",
         lambda it: not it.workers,
         lambda it: (
-            "no worker gave a sign in the last 30 s"
+            "no worker sent a heartbeat in the last 30 s"
             + ("" if it.is_empty else f"; {it.waiting:,} pending, {it.delayed:,} delayed, {it.running:,} running")
         ),
-        "nothing runs what waits, unless workers of other programs do: those do not show here",
+        "waiting jobs do not run, unless workers of other programs take them: these send no heartbeat",
         "start one: schedq worker MODULE:QUEUE",
     ),
     Check(
@@ -154,17 +154,16 @@ LIVENESS: Final[tuple[Check[Liveness], ...]] = (
         "warning",
         lambda it: it.stuck,
         lambda it: f"{count(len(it.stuck), 'worker')} can take no job: handlers that do not end hold all slots",
-        "these handlers timed out, were cancelled or lost their lease, and go on; a thread can't be ended from outside",
-        "restart these workers; give what the handlers wait for a timeout of its own",
+        "these handlers timed out, were cancelled or lost their lease, but still run; a thread can't be killed",
+        "restart these workers; set a timeout on whatever the handlers wait for",
         lambda it: few(it.stuck),
     ),
     Check(
         "no-promoter",
         lambda it: "warning" if it.delayed or it.running or it.scheduled else "note",
         lambda it: not it.has_promoter,
-        "nobody does the waking",
-        "delayed jobs wait until a worker claims, no slot of a schedule makes a job, and jobs of dead workers are not "
-        "taken back",
+        "no promoter is running",
+        "delayed jobs wait until a worker claims, schedules create no jobs, and jobs of dead workers are not reclaimed",
         "start a worker (without --no-promoter), or schedq promoter {queue}",
     ),
     Check(
@@ -175,30 +174,30 @@ LIVENESS: Final[tuple[Check[Liveness], ...]] = (
             f"{count(it.broken, 'id')} could not be run, because {'its' if it.broken == 1 else 'their'} data is gone "
             "or damaged"
         ),
-        "these jobs are lost unless somebody enqueues them again",
-        "schedq jobs {queue} --state broken lists them; when that is dealt with: redis-cli DEL queue:{queue}:broken",
+        "these jobs are lost unless they are enqueued again",
+        "schedq jobs {queue} --state broken lists them; when they are dealt with: redis-cli DEL queue:{queue}:broken",
         lambda it: few(it.notes),
     ),
     Check(
         "scripts-differ",
         "note",
         lambda it: it.has_promoter and not it.has_script,
-        "a promoter is alive, and the script that this release would send is not cached",
-        "that process is of another release of schedq, or somebody flushes the scripts again and again; both work",
+        "a promoter is running, but the script that this release would send is not cached",
+        "the promoter runs another release of schedq, or some program keeps flushing scripts; both are harmless",
         "finish the deployment; look for SCRIPT FLUSH in INFO commandstats",
     ),
 )
 
 
 def read_unknown_tasks(queue: Settings) -> RoundTrips[tuple[UnknownTask, ...]]:
-    """The tasks that no worker had; none where `delayed` can't be read, which other checks report."""
-    (answer,) = yield [soonest(queue)]
-    return () if isinstance(answer, SchedqError) else unknown_tasks(answer)
+    """The tasks that no worker had; none if `delayed` can't be read, which other checks report."""
+    (reply,) = yield [soonest(queue)]
+    return () if isinstance(reply, SchedqError) else unknown_tasks(reply)
 
 
 def _unknown_task(it: tuple[UnknownTask, int]) -> str:
     row, now_ms = it
-    what = f"the task {row.task!r:.100}" if row.task else "a handler for payloads that are no task call"
+    what = f"the task {row.task!r:.100}" if row.task else "a handler for payloads that are not task calls"
     them, since = "it" if row.jobs == 1 else "them", approximate(now_ms - row.since_ms)
     return (
         f"{count(row.jobs, 'job waits=jobs wait')} for {what}, which no worker that took {them} had in the last {since}"
@@ -210,8 +209,8 @@ UNKNOWN_TASK: Final[Check[tuple[UnknownTask, int]]] = Check(
     "warning",
     lambda _: True,
     _unknown_task,
-    "they are put back without spending attempts, and fail when the queue's unknown_for has passed",
-    "start a worker whose code has it, or finish the deploy; if the name is wrong, cancel the jobs",
+    "they are put back without counting an attempt, and fail after the queue's unknown_for",
+    "start a worker whose code has the task, or finish the deployment; if the name is wrong, cancel the jobs",
     lambda it: (it[0].job_id,),
 )
 _MOST_WORKERS: Final = 200
@@ -225,10 +224,10 @@ class SettingsInUse:
 
     Attributes:
         stored: the `settings` hash.
-        workers: worker id -> the settings that it says it goes by.
-        furthest_ms: how far in the future the last lease ends; 0 without one.
+        workers: worker id -> the settings that it reports to use.
+        furthest_ms: how far in the future the last lease ends; 0 without a lease.
         visibility_ms: as stored.
-        unreadable: stored fields that make no sense.
+        unreadable: stored fields with invalid values.
     """
 
     stored: Mapping[str, str]
@@ -240,12 +239,12 @@ class SettingsInUse:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """One setting by which some workers do not go.
+    """One setting for which some workers use another value.
 
     Attributes:
         name: the setting.
         stored: its value in Redis.
-        workers: worker id -> the value that it goes by.
+        workers: worker id -> the value that it uses.
     """
 
     name: str
@@ -254,7 +253,7 @@ class Deviation:
 
 
 def read_settings_in_use(queue: Settings, now_ms: int) -> RoundTrips[SettingsInUse]:
-    """Ask the hash and the workers; `queue` has loaded what is stored."""
+    """Read the stored settings and those of the workers; `queue` must have loaded its stored settings."""
     keys = queue.keys
     stored, ids, last = yield [
         plain("HGETALL", keys.settings),
@@ -262,8 +261,8 @@ def read_settings_in_use(queue: Settings, now_ms: int) -> RoundTrips[SettingsInU
         plain("ZRANGE", keys.leases, -1, -1, "WITHSCORES"),
     ]
     names: list[str] = known(ids, [])
-    answers = yield from asked([plain("HGET", keys.worker(name), "settings") for name in names])
-    workers = {name: own for name, answer in zip(names, answers, strict=True) if (own := _decoded(known(answer, "")))}
+    replies = yield from asked([plain("HGET", keys.worker(name), "settings") for name in names])
+    workers = {name: own for name, reply in zip(names, replies, strict=True) if (own := _decoded(known(reply, "")))}
     found, end = pairs(known(stored, [])), known(last, [])
     furthest = int(float(end[1])) - now_ms if end and now_ms else 0
     loaded = Settings(queue.name).with_fields(found).to_fields()
@@ -289,20 +288,20 @@ UNREADABLE: Final[Check[tuple[str, str]]] = Check(
     "settings-unreadable",
     "warning",
     lambda _: True,
-    lambda it: f"the setting {it[0]} is written down as {it[1]!r:.60}",
-    "promoters and tools that lack the application go by the library's own value instead",
-    lambda it: f"restart a worker, which writes the settings anew; or redis-cli HDEL queue:{{queue}}:settings {it[0]}",
+    lambda it: f"the setting {it[0]} is stored as {it[1]!r:.60}",
+    "promoters and tools without application code use the library's default instead",
+    lambda it: f"restart a worker, which stores the settings again; or redis-cli HDEL queue:{{queue}}:settings {it[0]}",
 )
 DISAGREE: Final[Check[Deviation]] = Check(
     "settings-disagree",
     "warning",
     lambda it: it.workers,
     lambda it: (
-        f"{it.name} is written down as {it.stored}, and {count(len(it.workers), 'live worker goes=live workers go')} "
-        f"by {', '.join(few(set(it.workers.values())))}"
+        f"{it.name} is stored as {it.stored}, but {count(len(it.workers), 'live worker uses=live workers use')} "
+        f"{', '.join(few(set(it.workers.values())))}"
     ),
-    "each judges jobs by its own: histories are cut, or attempts counted, by whoever comes last",
-    "deploy the same Queue(...) settings everywhere, and restart the workers that have others",
+    "each process applies its own value: how histories are trimmed and attempts counted depends on which one acts last",
+    "deploy the same Queue(...) settings everywhere, and restart the workers that differ",
     lambda it: few(it.workers),
 )
 SETTINGS: Final[tuple[Check[SettingsInUse], ...]] = (
@@ -311,17 +310,17 @@ SETTINGS: Final[tuple[Check[SettingsInUse], ...]] = (
         "note",
         lambda it: it.stored and it.visibility_ms < _SHORT_MS,
         lambda it: f"visibility_ms is {it.visibility_ms:,}",
-        "a stall of the server or the network of that length takes jobs from workers that are well, and they run twice",
-        "5,000 or more, unless a job must not wait that long after a crash",
+        "a stall of the server or the network of that length takes jobs from healthy workers, and they run twice",
+        "set it to 5,000 or more, unless a job must not wait that long after a crash",
     ),
     Check(
         "lease-too-long",
         "warning",
         lambda it: it.furthest_ms > 2 * it.visibility_ms + _AHEAD_MS,
         lambda it: f"a lease ends in {approximate(it.furthest_ms)}; visibility_ms is {it.visibility_ms:,}",
-        "a worker goes by a longer visibility, or Redis's clock has gone back: its death would go unnoticed for that "
+        "a worker uses a longer visibility, or Redis's clock went back: the worker's death would go unnoticed for that "
         "long",
-        "give all workers of the queue the same settings; after a step of the clock a reclaimer shortens such leases",
+        "give all workers of the queue the same settings; after a clock step, a reclaimer shortens such leases",
     ),
 )
 

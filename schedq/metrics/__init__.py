@@ -1,7 +1,7 @@
-"""Metrics for Prometheus, by the extra `metrics`; every module can be imported without it.
+"""Metrics for Prometheus. They need the extra `metrics`, but every module can be imported without it.
 
-`schedq worker --metrics-port` and `schedq exporter` serve them. An application that runs workers by itself, or has a
-registry of its own, uses the two collectors:
+`schedq worker --metrics-port` and `schedq exporter` serve them. An application that runs its own workers, or has its
+own registry, uses the two collectors:
 
     worker = Worker([queue], observers=[AttemptMetrics([queue], registry)])
     registry.register(QueueCollector([RedisQueues.of([queue])]))

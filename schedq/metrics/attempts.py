@@ -17,7 +17,7 @@ with suppress(ImportError):
     from prometheus_client.core import GaugeMetricFamily, Metric
 
 MOST_TASKS: Final = 200
-"""Tasks of one queue with their own series, so that endless task names can't overload Prometheus."""
+"""Maximum number of tasks per queue with their own series, so that endless task names can't overload Prometheus."""
 NO_TASK: Final = "(none)"
 OTHER_TASKS: Final = "(other)"
 _SECONDS: Final = (
@@ -28,7 +28,7 @@ _LABELS: Final = ("queue", "task")
 
 
 class _Series:
-    """The series of one task; looked up once, because a lookup of labels costs more than counting."""
+    """The series of one task; cached, because looking up labels costs more than counting."""
 
     __slots__ = ("_attempts", "_key", "_outcomes", "duration", "in_flight", "lateness")
 
@@ -49,7 +49,7 @@ class _Series:
 
 
 class AttemptMetrics(Observer):
-    """Counts what a worker of these queues does.
+    """Counts the attempts of a worker of these queues.
 
     Args:
         queues: the worker's queues; their tasks have series from the start.
@@ -66,22 +66,22 @@ class AttemptMetrics(Observer):
         )
         self.duration = Histogram(
             "schedq_attempt_duration_seconds",
-            "From an attempt's start to its end.",
+            "Duration of an attempt.",
             _LABELS,
             buckets=_SECONDS,
             registry=registry,
         )
         self.lateness = Histogram(
             "schedq_attempt_lateness_seconds",
-            "From when a job was due, or enqueued if it never waited, to its claim.",
+            "Time from a job's due time, or its enqueue if it was not delayed, to its claim.",
             _LABELS,
             buckets=_SECONDS,
             registry=registry,
         )
-        self.in_flight = Gauge("schedq_attempts_in_flight", "Attempts under way.", _LABELS, registry=registry)
+        self.in_flight = Gauge("schedq_attempts_in_flight", "Attempts in progress.", _LABELS, registry=registry)
         self.lost = Counter(
             "schedq_leases_lost",
-            "Leases that became another's while this process held them.",
+            "Leases that this process lost while running the job.",
             ("queue",),
             registry=registry,
         )
@@ -93,11 +93,11 @@ class AttemptMetrics(Observer):
                 self._of(queue.name, task)
 
     def worker_started(self, worker: str, queues: Sequence[str]) -> None:  # noqa: ARG002 - of Observer
-        """The worker is up."""
+        """Record that the worker is up."""
         self.up.set(1)
 
     def worker_stopping(self, worker: str) -> None:  # noqa: ARG002
-        """The worker claims no more jobs."""
+        """Record that the worker claims no more jobs."""
         self.up.set(0)
 
     def attempt_started(self, attempt: AttemptFacts) -> None:
@@ -115,7 +115,7 @@ class AttemptMetrics(Observer):
         series.count(end.outcome)
 
     def lease_lost(self, queue: str, job_id: str) -> None:  # noqa: ARG002
-        """Count it."""
+        """Count the lost lease."""
         self.lost.labels(queue).inc()
 
     def _of(self, queue: str, task: str) -> _Series:
@@ -129,11 +129,11 @@ class AttemptMetrics(Observer):
 
 
 class StuckCollector:
-    """A collector for the stuck slots of one worker; every task has a series, at 0 without any.
+    """A collector for the stuck slots of one worker; a task without stuck slots has the value 0.
 
     Args:
         found: returns the slots that are stuck now.
-        tasks: queue and task names that have series from the start.
+        tasks: pairs of queue and task that have series from the start.
     """
 
     def __init__(self, found: Callable[[], Iterable[StuckSlot]], tasks: Iterable[tuple[str, str]] = ()) -> None:
@@ -149,7 +149,7 @@ class StuckCollector:
                 key = (slot.queue, OTHER_TASKS)
             counts[key] = counts.get(key, 0) + 1
         self._known.update(counts)
-        text = "Slots held by handlers that do not end when they are told to."
+        text = "Slots held by handlers that do not end when asked to."
         family = GaugeMetricFamily("schedq_worker_stuck_slots", text, labels=_LABELS)
         for key, count in sorted(counts.items()):
             family.add_metric(key, count)

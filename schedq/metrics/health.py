@@ -1,4 +1,4 @@
-"""Whether a worker, or each of its processes, is healthy: its event loop and fetch loops run, and Redis answers."""
+"""Health of a worker or of its processes: the event loop and the fetch loops run, and Redis responds."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from schedq.observer import Observer, QueueHealth
 from schedq.worker import Worker, stuck
 
 LIMIT_S: Final = 10.0
-"""Seconds for which the event loop may be blocked, or Redis away, unless the operator says otherwise."""
+"""Default number of seconds for which the event loop may be blocked or Redis unreachable."""
 _SILENCE_S: Final = 30.0
-"""Three heartbeats without a reply; they are 10 s apart."""
+"""The length of three heartbeat intervals, which are 10 s each."""
 _PROBE_S: Final = 0.5
 _TIMEOUT_S: Final = 5.0
 
@@ -32,9 +32,8 @@ class Health:
     """The health of a worker or of all its processes.
 
     Attributes:
-        failures: problems that a new process would solve: a blocked event loop, a fetch loop that stands still, or all
-            slots stuck.
-        degraded: other problems: it starts or stops, Redis is away or refuses claims.
+        failures: problems that a restart would fix: a blocked event loop, a stalled fetch loop, or all slots stuck.
+        degraded: other problems: the worker is starting or stopping, or Redis is unreachable or refuses claims.
         facts: details for the JSON.
     """
 
@@ -44,18 +43,17 @@ class Health:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether there is no problem."""
         return not (self.failures or self.degraded)
 
     def response(self, *, live: bool) -> Response:
-        """HTTP 200 if there is no problem, otherwise 503; `live` considers only what a new process would solve."""
+        """HTTP 200 if there is no problem, else 503; with `live`, only problems that a restart would fix count."""
         reasons = self.failures if live else (*self.failures, *self.degraded)
         body = {"status": "failing" if reasons else "ok", "reasons": list(reasons), **self.facts}
         return Response(503 if reasons else 200, JSON, json.dumps(body).encode() + b"\n")
 
 
 def pages(check: Callable[[], Health]) -> dict[str, Page]:
-    """`/healthz` reports all problems, `/livez` those that a new process would solve."""
+    """`/healthz` reports all problems, `/livez` those that a restart would fix."""
     return {
         "/healthz": lambda _: check().response(live=False),
         "/livez": lambda _: check().response(live=True),
@@ -70,11 +68,11 @@ def _slot_facts(slot: stuck.StuckSlot) -> dict[str, str | float]:
 class HealthProbe(Observer):
     """Watches one worker from a thread: it schedules a callback on the event loop and measures when that runs.
 
-    The callback wakes every fetch loop, even an idle one, so that a loop that stands still is noticed. It sends
-    nothing to Redis: the replies to claims and heartbeats tell enough.
+    The callback wakes every fetch loop, even an idle one, so that a stalled loop is detected. It sends nothing to
+    Redis: the replies to claims and heartbeats show whether Redis responds.
 
     Args:
-        limit_s: seconds for which the loop may be blocked, or Redis away, before that is a problem.
+        limit_s: seconds for which the loop may be blocked, or Redis unreachable, before that counts as a problem.
     """
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
@@ -96,13 +94,13 @@ class HealthProbe(Observer):
         self._worker = worker
 
     def worker_started(self, worker: str, queues: Sequence[str]) -> None:  # noqa: ARG002 - of Observer
-        """Start to watch."""
+        """Start watching."""
         self._loop = asyncio.get_running_loop()
         self._began_at = self._ran_at = monotonic()
         threading.Thread(target=self._run, args=(self._loop,), name="schedq-health", daemon=True).start()
 
     def worker_stopping(self, worker: str) -> None:  # noqa: ARG002
-        """The worker takes no more jobs."""
+        """Record that the worker takes no more jobs."""
         self._is_stopping = True
 
     def worker_stopped(self, worker: str) -> None:  # noqa: ARG002
@@ -110,21 +108,21 @@ class HealthProbe(Observer):
         self._ended.set()
 
     def claim_answered(self, queue: str, jobs: int, has_more: bool) -> None:  # noqa: ARG002, FBT001
-        """Record when."""
+        """Record the time of the reply to a claim."""
         self._claims[queue] = monotonic()
         self._refusals.pop(queue, None)
 
     def claim_refused(self, queue: str, why: str) -> None:
-        """Record since when."""
+        """Record since when claims have been refused."""
         since, _ = self._refusals.get(queue, (monotonic(), ""))
         self._refusals[queue] = (since, why)
 
     def beat_answered(self, queue: str) -> None:
-        """Record when."""
+        """Record the time of the reply to a heartbeat."""
         self._beats[queue] = monotonic()
 
     def went_round(self, queue: str) -> None:
-        """Record when."""
+        """Record the time of a round of the fetch loop."""
         self._rounds[queue] = monotonic()
 
     @property
@@ -142,7 +140,7 @@ class HealthProbe(Observer):
         """The worker's health now."""
         worker = self._worker
         if worker is None or self._loop is None:
-            return Health(degraded=("the worker has not begun yet",))
+            return Health(degraded=("the worker has not started yet",))
         queues, held, now = worker.health(), worker.stuck, monotonic()
         facts = {
             "worker": worker.id,
@@ -153,10 +151,10 @@ class HealthProbe(Observer):
             "queues": {health.queue: self._facts(health, now) for health in queues},
         }
         if self.blocked_s > self._limit_s:
-            # Nothing else is known then, because the loop receives all events.
+            # Nothing else is known in this case, because all events arrive on the loop.
             return Health((f"the event loop has been blocked for {self.blocked_s:.1f} s",), (), facts)
         if self._is_stopping:
-            return Health((), ("the worker stops",), facts)
+            return Health((), ("the worker is stopping",), facts)
         failures = [self._failure(health, now) for health in queues]
         if len(held) >= worker.concurrency:
             failures.append(stuck.summary(held, worker.concurrency))
@@ -167,17 +165,17 @@ class HealthProbe(Observer):
         still_s = now - self._rounds.get(health.queue, self._began_at)
         if health.lost_for_s or still_s <= self._limit_s + _SILENCE_S:
             return ""
-        return f"queue {health.queue}: its fetcher has stood still for {still_s:.1f} s"
+        return f"queue {health.queue}: its fetch loop has been stalled for {still_s:.1f} s"
 
     def _degradation(self, health: QueueHealth, now: float) -> str:
         if health.lost_for_s > self._limit_s:
-            return f"queue {health.queue}: Redis has been away for {health.lost_for_s:.1f} s"
+            return f"queue {health.queue}: Redis has been unreachable for {health.lost_for_s:.1f} s"
         since, why = self._refusals.get(health.queue, (now, ""))
         if now - since > self._limit_s:
             return f"queue {health.queue}: Redis has refused claims for {now - since:.1f} s: {why}"
         silent_s = now - max(self._began_at, self._beats.get(health.queue, 0), self._claims.get(health.queue, 0))
         if silent_s > self._limit_s + _SILENCE_S:
-            return f"queue {health.queue}: Redis has answered nothing for {silent_s:.1f} s"
+            return f"queue {health.queue}: Redis has not replied for {silent_s:.1f} s"
         return ""
 
     def _facts(self, health: QueueHealth, now: float) -> dict[str, float | int | None]:
@@ -203,18 +201,18 @@ class HealthProbe(Observer):
                     return  # the loop is closed
 
     def _on_loop(self) -> None:
-        """The callback on the loop."""
+        """Record that the loop runs, and wake the fetch loops."""
         self._scheduled_at, self._ran_at = None, monotonic()
         if self._worker is not None:
             self._worker.wake()
 
 
-# -- of several processes: the parent asks each of them and combines the responses
+# -- several processes: the parent fetches the health of each and combines them
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The response of one process; `code` is 0 and `text` the reason if there was none."""
+    """The response of one process; if there was none, `code` is 0 and `text` is the reason."""
 
     code: int
     text: str
@@ -229,7 +227,7 @@ _ABSENT: Final = Reply(0, "it is not running")
 
 
 def fetch(host: str, port: int, path: str, timeout_s: float = _TIMEOUT_S) -> Reply:
-    """GET a page; errors of the other side become a `Reply`."""
+    """GET a page; connection and protocol errors become a `Reply` with code 0."""
     try:
         with closing(HTTPConnection(host, port, timeout=timeout_s)) as connection:
             connection.request("GET", path)
@@ -260,7 +258,7 @@ class Children:
             return dict(zip(ports, pool.map(ask, ports.values()), strict=True))
 
     def health(self) -> Health:
-        """The health of all: a problem of one process is a problem of all."""
+        """The combined health: a multi-process worker is healthy only if every process is."""
         failures: list[str] = []
         degraded: list[str] = []
         facts: dict[str, Any] = {}
@@ -269,7 +267,7 @@ class Children:
             health = _read(reply)
             facts[str(number)] = health
             reasons = [f"process {number}: {reason}" for reason in health.get("reasons", [])]
-            # The parent replaces a process that died, but one that hangs stays as it is.
+            # The parent replaces a process that died, but not one that hangs.
             is_failing = live[number].code != HTTPStatus.OK and live[number] != _ABSENT
             (failures if is_failing else degraded).extend(reasons)
         return Health(tuple(failures), tuple(degraded), {"processes": facts})
@@ -282,4 +280,4 @@ def _read(reply: Reply) -> dict[str, Any]:
         health = None
     if reply.code in (200, 503) and isinstance(health, dict):
         return health
-    return {"status": "failing", "reasons": [f"does not answer: {reply.text.strip()[:200]}"]}
+    return {"status": "failing", "reasons": [f"does not respond: {reply.text.strip()[:200]}"]}

@@ -23,9 +23,9 @@ def needed() -> None:
         UsageError: it is not; the message says how to install it.
     """
     try:
-        import prometheus_client  # noqa: F401 - whether it is there
+        import prometheus_client  # noqa: F401 - checks that it is installed
     except ImportError as error:
-        text = "metrics need the package prometheus-client; get it by: pip install 'schedq[metrics]'"
+        text = "metrics need the package prometheus-client: pip install 'schedq[metrics]'"
         raise UsageError(text) from error
 
 
@@ -44,7 +44,7 @@ class _Collected:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """All of them, without creation times: they double the series, and restarts are visible anyway."""
+        """All metrics without creation times, which double the number of series; restarts are visible anyway."""
         for metric in self._metrics:
             if metric.type in ("counter", "histogram", "summary"):
                 metric.samples = [sample for sample in metric.samples if sample.name != f"{metric.name}_created"]
@@ -62,9 +62,12 @@ def _encoded(metrics: Iterable[Metric], accept: str) -> Response:
 
 
 def merged(texts: Mapping[int, str | None], others: Iterable[Collector], accept: str = "") -> Response:
-    """The metrics of all processes, each with its number as label `process`, and of other collectors.
+    """The metrics of all processes, labelled with `process`, and of other collectors.
 
-    A process that did not respond (None) has `schedq_worker_up` 0.
+    Args:
+        texts: process number -> its metrics page; None if it did not respond, which sets `schedq_worker_up` to 0.
+        others: further collectors.
+        accept: the Accept header.
     """
     families: dict[str, Metric] = {}
     for number, text in texts.items():

@@ -1,4 +1,4 @@
-"""What Redis knows of queues, as metrics: depths, totals, the oldest that waits, what is overdue."""
+"""Metrics of queues, read from Redis: depths, totals, age of the oldest pending job, promoter lag."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ with suppress(ImportError):
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 AT_ONCE: Final = 200
-"""Queues that are asked about in one round trip; each keeps Redis busy for some 20 µs."""
+"""Number of queues read in one round trip; each occupies Redis for about 20 µs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One queue at one instant.
+    """One queue at one moment.
 
     Attributes:
         queue: its name.
         stats: depths and totals; None if the queue can't be read.
-        oldest_ms: for how long the pending job that is next could have run; None if none is pending, or its producer
-            did not say when it was enqueued.
+        oldest_ms: how long the next pending job has been waiting to run; None if none is pending, or its producer did
+            not store when it was enqueued.
         problem: why the queue can't be read, or ''.
     """
 
@@ -48,28 +48,28 @@ class Reading:
 
 
 def readings(queues: Sequence[Settings]) -> RoundTrips[list[Reading]]:
-    """Read queues of one server, two round trips for every 200. One that is damaged does not hide the others.
+    """Read queues of one server, in two round trips per 200. A damaged queue does not hide the others.
 
     Raises:
-        SchedqError: Redis did not answer, or refused for a reason that is not one queue's.
+        SchedqError: Redis did not respond, or refused for a reason that does not concern a single queue.
     """
     found: list[Reading] = []
     for first in range(0, len(queues), AT_ONCE):
         some = queues[first : first + AT_ONCE]
-        answers = yield [operation for queue in some for operation in (stats(queue), _next(queue))]
+        replies = yield [operation for queue in some for operation in (stats(queue), _next(queue))]
         waiting = [
-            (queue, ids[0]) for queue, ids in zip(some, answers[1::2], strict=True) if isinstance(ids, list) and ids
+            (queue, ids[0]) for queue, ids in zip(some, replies[1::2], strict=True) if isinstance(ids, list) and ids
         ]
         times = yield [_times(queue, job_id) for queue, job_id in waiting]
         since = {queue.name: _since(instants) for (queue, _), instants in zip(waiting, times, strict=True)}
-        found += [_reading(queue.name, answer, since) for queue, answer in zip(some, answers[::2], strict=True)]
+        found += [_reading(queue.name, reply, since) for queue, reply in zip(some, replies[::2], strict=True)]
     return found
 
 
-def _reading(name: str, answer: Stats | SchedqError, since_ms: Mapping[str, int]) -> Reading:
-    if isinstance(answer, Conflict):
-        return Reading(name, None, problem=str(answer))
-    found = unwrap(answer)
+def _reading(name: str, reply: Stats | SchedqError, since_ms: Mapping[str, int]) -> Reading:
+    if isinstance(reply, Conflict):
+        return Reading(name, None, problem=str(reply))
+    found = unwrap(reply)
     return Reading(name, found, max(0, found["now_ms"] - since_ms[name]) if since_ms.get(name) else None)
 
 
@@ -83,31 +83,31 @@ def _times(queue: Settings, job_id: str) -> Operation[list[Any]]:
 
 
 def _since(times: list[Any] | Exception) -> int:
-    """When a job could first run, ms; 0 if that is not known or the job is gone."""
+    """When a job could first run, ms; 0 if that is unknown or the job is gone."""
     return 0 if isinstance(times, Exception) else whole(times[0]) or whole(times[1])
 
 
 FRESH_S: Final = 3.0
-"""Seconds for which what was read is served again: several servers may scrape."""
+"""Seconds for which readings are served again, because several servers may scrape."""
 TOTALS: Final = {
     "enqueued": ("schedq_jobs_enqueued", "Jobs enqueued."),
     "promoted": ("schedq_jobs_promoted", "Delayed jobs and retries that became due and were moved to pending."),
     "completed": ("schedq_jobs_completed", "Jobs completed."),
     "failed": ("schedq_jobs_failed", "Jobs failed for good."),
-    "retried": ("schedq_jobs_retried", "Attempts that failed and are to be followed by another."),
+    "retried": ("schedq_jobs_retried", "Failed attempts that will be retried."),
     "snoozed": ("schedq_jobs_snoozed", "Attempts that ended by Snooze."),
-    "released": ("schedq_jobs_released", "Attempts given back by workers that stopped."),
-    "reclaimed": ("schedq_jobs_reclaimed", "Attempts whose lease ended: taken back from a dead worker, or failed."),
+    "released": ("schedq_jobs_released", "Attempts released by workers that stopped."),
+    "reclaimed": ("schedq_jobs_reclaimed", "Attempts whose lease ended: reclaimed from a dead worker, or failed."),
     "adopted": ("schedq_jobs_adopted", "Claims of other programs that were given a lease."),
     "cancelled": ("schedq_jobs_cancelled", "Jobs cancelled."),
     "requeued": ("schedq_jobs_requeued", "Failed and cancelled jobs put back by operators."),
-    "purged": ("schedq_jobs_purged", "Jobs deleted by operators, or replaced by a new one of their id."),
+    "purged": ("schedq_jobs_purged", "Jobs deleted by operators, or replaced by a new job with the same id."),
     "broken": ("schedq_jobs_broken", "Ids that could not be run because their data is gone or of the wrong type."),
     "strays": ("schedq_stray_entries", "Second entries of one id that were removed."),
     "trimmed": ("schedq_results_trimmed", "Completed records deleted by completed_history before they expired."),
-    "fired": ("schedq_slots_fired", "Slots of schedules for which a job was made."),
+    "fired": ("schedq_slots_fired", "Slots of schedules for which a job was enqueued."),
 }
-"""Total in `Stats`, without `_total` → name of its metric, without `_total`, and help."""
+"""Total in `Stats`, without `_total` -> name of its metric, without `_total`, and its help text."""
 
 
 def _oldest_s(stats: Stats, oldest_ms: int | None) -> float | None:
@@ -126,25 +126,25 @@ def _lag_s(stats: Stats, _: int | None) -> float:
 
 GAUGES: Final[tuple[tuple[str, str, Callable[[Stats, int | None], float | None]], ...]] = (
     ("schedq_queue_paused", "1 while the queue is paused.", lambda stats, _: int(stats["paused_since_ms"] is not None)),
-    ("schedq_workers", "Workers that gave a sign of life in the last 30 s.", lambda stats, _: stats["workers"]),
+    ("schedq_workers", "Workers that sent a heartbeat in the last 30 s.", lambda stats, _: stats["workers"]),
     ("schedq_leases", "Claimed jobs that have a lease.", lambda stats, _: stats["leases_depth"]),
     (
         "schedq_pending_oldest_age_seconds",
-        "For how long the pending job that is next could have run; 0 if none is pending.",
+        "How long the next pending job has been waiting to run; 0 if none is pending.",
         _oldest_s,
     ),
     ("schedq_next_due_timestamp_seconds", "When the earliest delayed job is due; absent if none is.", _due_s),
-    ("schedq_promoter_lag_seconds", "For how long a delayed job has been due that nobody moved yet.", _lag_s),
+    ("schedq_promoter_lag_seconds", "How long the earliest delayed job has been due without being promoted.", _lag_s),
 )
-"""Name, help and value of each gauge, by what is read of a queue; None leaves it out."""
+"""Name, help text and value of each gauge, computed from a queue's reading; None omits the gauge."""
 
 
 class RedisQueues:
-    """The queues at one Redis, read repeatedly over a connection of their own.
+    """The queues of one Redis, read repeatedly over a dedicated connection.
 
     Args:
-        address: where it is.
-        find: the settings of the queues to read, asked for each time.
+        address: of Redis.
+        find: returns the settings of the queues to read; called for each reading.
     """
 
     def __init__(self, address: Address, find: Callable[[], Sequence[Settings]]) -> None:
@@ -155,20 +155,20 @@ class RedisQueues:
 
     @classmethod
     def of(cls, queues: Sequence[QueueBase]) -> Self:
-        """Those of one application at one Redis."""
+        """The queues of an application that share one Redis."""
         settings = [replace(queue.settings, retry_for=RETRY_S, listed=False) for queue in queues]
         return cls(queues[0].address, lambda: settings)
 
     def read(self) -> list[Reading]:
-        """All of them, now; blocks.
+        """Read all of them; blocks.
 
         Raises:
-            SchedqError: Redis does not answer, or refuses.
+            SchedqError: Redis does not respond, or refuses.
         """
         queues = self._find()
         if not self._address.is_cluster:
             return self._client("", queues[0]).drive(readings(queues)) if queues else []
-        # Each may be on another node.
+        # Each queue may be on a different node.
         return [found for queue in queues for found in self._client(queue.name, queue).drive(readings([queue]))]
 
     def close(self) -> None:
@@ -185,11 +185,11 @@ class RedisQueues:
 class QueueCollector:
     """A collector for a registry of prometheus-client; reads Redis when scraped, at most once every `fresh_s`.
 
-    A Redis that does not answer leaves out its queues and has `schedq_redis_up` 0.
+    If a Redis does not respond, its queues are left out and its `schedq_redis_up` is 0.
 
     Args:
-        redis: what to read. With several, their queues have a label `redis`.
-        fresh_s: seconds for which what was read is served again.
+        redis: the queues to read. If there are several, metrics of queues have a label `redis`.
+        fresh_s: seconds for which readings are served again.
 
     Raises:
         UsageError: prometheus-client is not installed.
@@ -205,13 +205,13 @@ class QueueCollector:
         self._throttle = LogThrottle()
 
     def describe(self) -> list[Metric]:
-        """Nothing: registering it must not ask Redis."""
+        """Return no metrics, so that registering the collector does not read Redis."""
         return []
 
     def collect(self) -> Iterator[Metric]:
         """The metrics as they are now."""
         found = self._readings()
-        up = GaugeMetricFamily("schedq_redis_up", "1 if Redis answered when it was last asked.", labels=["redis"])
+        up = GaugeMetricFamily("schedq_redis_up", "1 if Redis responded to the last request.", labels=["redis"])
         families = _Families(("queue", "redis") if len(found) > 1 else ("queue",))
         for label, there in found:
             up.add_metric([label], 0 if there is None else 1)
@@ -225,7 +225,7 @@ class QueueCollector:
             redis.close()
 
     def _readings(self) -> list[tuple[str, list[Reading] | None]]:
-        with self._lock:  # a concurrent scrape waits, and gets the same
+        with self._lock:  # a concurrent scrape waits and gets the same readings
             if self._read_at is None or monotonic() - self._read_at >= self._fresh_s:
                 self._found = [(redis.label, self._read(redis)) for redis in self._redis]
                 self._read_at = monotonic()
@@ -244,7 +244,7 @@ class QueueCollector:
 
 
 class _Families:
-    """The families of one scrape, with these labels."""
+    """The metric families of one scrape."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.jobs = GaugeMetricFamily("schedq_jobs", "Jobs in each state.", labels=[*labels, "state"])
@@ -258,7 +258,7 @@ class _Families:
         }
 
     def add(self, reading: Reading, labels: Sequence[str]) -> None:
-        """One queue."""
+        """Add the metrics of one queue."""
         stats = reading.stats
         self.readable.add_metric(labels, 0 if stats is None else 1)
         if stats is None:

@@ -1,4 +1,4 @@
-"""The web servers of a worker, of several worker processes, or of `schedq exporter`: which pages are served where."""
+"""The web servers of a worker, of several worker processes, and of `schedq exporter`: which serves which pages."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ with suppress(ImportError):
 
 @dataclass(frozen=True, slots=True)
 class MonitorConfig:
-    """What is served, and where.
+    """What a worker serves, and where.
 
     Attributes:
-        metrics_port: of metrics and health; 0 for any port, None for neither.
-        health_port: of health alone, as before.
-        host: where both listen.
+        metrics_port: port for metrics and health; 0 for any free one, None for no such port.
+        health_port: port for health alone, likewise.
+        host: the address that both listen on.
         limit_s: see `HealthProbe`.
     """
 
@@ -46,7 +46,6 @@ class MonitorConfig:
 
     @property
     def is_any(self) -> bool:
-        """Whether anything is served."""
         return self.metrics_port is not None or self.health_port is not None
 
 
@@ -54,7 +53,7 @@ class Monitor:
     """Watches one worker of this process and serves its health and metrics.
 
     Raises:
-        UsageError: metrics are wanted, and prometheus-client is not installed.
+        UsageError: metrics are requested, but prometheus-client is not installed.
     """
 
     def __init__(self, config: MonitorConfig, queues: Sequence[QueueBase]) -> None:
@@ -82,7 +81,7 @@ class Monitor:
         health, metrics_pages = pages(self._probe.health), dict[str, Page]()
         if self._metrics is not None:
             self._metrics.slots.set(worker.concurrency)
-            # Of several processes the parent asks Redis.
+            # If there are several processes, the parent reads Redis.
             collectors = [] if self._is_child else [_queue_collector(self._queues)]
             metrics_pages["/metrics"] = partial(metrics.page, (*self._metrics.collectors, *collectors))
         if self._is_child:
@@ -101,11 +100,13 @@ class _Metrics:
         tasks = [(queue.name, task) for queue in queues for task in queue.registry.names]
         self.collectors = (registry, REGISTRY, metrics.StuckCollector(lambda: probe.stuck, tasks))
         self.attempts = metrics.AttemptMetrics(queues, registry)
-        self.slots = Gauge("schedq_worker_slots", "Jobs that the worker takes at a time.", registry=registry)
+        self.slots = Gauge(
+            "schedq_worker_slots", "Maximum number of jobs that the worker runs at once.", registry=registry
+        )
         Gauge(
-            "schedq_worker_loop_blocked_seconds", "For how long the event loop has not turned.", registry=registry
+            "schedq_worker_loop_blocked_seconds", "How long the event loop has been blocked.", registry=registry
         ).set_function(lambda: probe.blocked_s)
-        Gauge("schedq_worker_healthy", "1 while /healthz answers 200.", registry=registry).set_function(
+        Gauge("schedq_worker_healthy", "1 while /healthz returns 200.", registry=registry).set_function(
             lambda: probe.health().is_healthy
         )
 
@@ -114,7 +115,7 @@ def serve_processes(supervisor: Supervisor, config: MonitorConfig, queues: Seque
     """Start to serve the health and metrics of all worker processes on one port.
 
     Raises:
-        UsageError: a port is taken, or metrics are wanted and prometheus-client is not installed.
+        UsageError: a port is taken, or metrics are requested but prometheus-client is not installed.
     """
     children = Children(supervisor.ports)
     metrics_pages: dict[str, Page] = {}
@@ -138,7 +139,7 @@ def _queue_collector(queues: Sequence[QueueBase]) -> metrics.QueueCollector:
 
 
 def _start(config: MonitorConfig, health: dict[str, Page], metrics_pages: dict[str, Page]) -> list[WebServer]:
-    """Start the servers that the configuration asks for, or none if one of them can't listen."""
+    """Start the servers of the configuration, or none if one of them can't listen."""
     ports = [(metrics_pages | health, config.metrics_port)]
     if config.health_port == 0 or config.health_port != config.metrics_port:
         ports.append((health, config.health_port))
@@ -164,11 +165,11 @@ _SCAN_S: Final = 60.0
 
 
 def export(queue: Queue, host: str, port: int, *, scan: bool) -> None:
-    """Serve the metrics of all queues at one Redis until SIGTERM or SIGINT.
+    """Serve the metrics of all queues of one Redis until SIGTERM or SIGINT.
 
     Args:
-        queue: any queue at that Redis.
-        host: where to listen.
+        queue: any queue of that Redis.
+        host: address to listen on.
         port: 0 for any free port.
         scan: see `QueueDirectory`.
 
@@ -188,16 +189,16 @@ def export(queue: Queue, host: str, port: int, *, scan: bool) -> None:
     server.start()
     log.info("exporter: ready for %s, %s/metrics", queue.address.label, server.url)
     while not stopped.wait(1):
-        pass  # on some platforms an unlimited wait blocks signal handlers
+        pass  # on some platforms, a wait without a timeout blocks signal handlers
     server.close()
     collector.close()
 
 
 class QueueDirectory:
-    """The queues at one Redis: those that schedq clients registered, and with a scan also others.
+    """The queues of one Redis: those that schedq clients registered, and with a scan also others.
 
     Args:
-        queue: any queue at that Redis.
+        queue: any queue of that Redis.
         scan: also scan all keys, at most once a minute.
     """
 
@@ -211,7 +212,7 @@ class QueueDirectory:
         """The settings of each queue.
 
         Raises:
-            SchedqError: Redis does not answer, or refuses.
+            SchedqError: Redis does not respond, or refuses.
         """
         is_due = self._scan and (self._scanned_at is None or monotonic() - self._scanned_at >= _SCAN_S)
         names = set(self.queue.list_queues(scan=is_due))

@@ -16,13 +16,13 @@ from schedq.logs import log
 from schedq.model.times import monotonic
 
 _TIMEOUT_S: Final = 10.0
-"""Seconds in which a client must send its request, and again in which it must read the response."""
+"""Seconds within which a client must send its request, and the same again to read the response."""
 _MOST_WAITING: Final = 128
-"""Connections that wait for their clients at the same time; beyond that the oldest one is closed."""
+"""Maximum number of connections that wait for their clients; above it, the oldest one is closed."""
 _MOST_WAITING_PER_CLIENT: Final = 64
-"""The same for one client address."""
+"""The same per client address."""
 _MOST_AT_ONCE: Final = 8
-"""Concurrent requests for one page."""
+"""Maximum number of concurrent requests for one page."""
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 
@@ -41,13 +41,13 @@ Page = Callable[[str], Response]
 
 
 class WebServer:
-    """Serves pages, GET and HEAD only, until closed.
+    """Serves pages until closed; only GET and HEAD.
 
     Args:
-        pages: path → function that renders the page, called for each request.
-        host: where to listen.
-        port: 0 for any that is free.
-        listener: a listening socket instead of host and port.
+        pages: path -> function that renders the page, called for each request.
+        host: address to listen on.
+        port: 0 for any free one.
+        listener: a listening socket, instead of host and port.
 
     Raises:
         UsageError: it can't listen there.
@@ -71,13 +71,11 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """Its URL."""
         host, port = self._server.server_address[:2]
         return f"http://[{host!s}]:{port}" if ":" in str(host) else f"http://{host!s}:{port}"
 
     @property
     def paths(self) -> list[str]:
-        """The paths it serves."""
         return list(self._server.pages)
 
     def start(self) -> None:
@@ -95,8 +93,8 @@ class WebServer:
 class _Connections:
     """The connections that wait for their clients, each with a deadline.
 
-    A client that sends single bytes is never silent, so the total time counts. However many such clients there are, a
-    new one is served: it replaces the one that has been waiting for longest.
+    The deadline limits the total time, because a client that sends one byte at a time is never silent. However many
+    such clients there are, a new one is served: it replaces the one that has waited longest.
     """
 
     def __init__(self) -> None:
@@ -116,19 +114,19 @@ class _Connections:
             self._waits[connection] = (host, monotonic() + _TIMEOUT_S)
 
     def end(self, connection: socket.socket) -> bool:
-        """It no longer waits; False if it was closed."""
+        """Stop waiting for the client; False if the connection was closed in the meantime."""
         with self._lock:
             return self._waits.pop(connection, None) is not None
 
     def close_late(self) -> None:
-        """Close those whose deadline has passed."""
+        """Close the connections whose deadline has passed."""
         now = monotonic()
         with self._lock:
             for connection in [found for found, (_, until) in self._waits.items() if until <= now]:
                 self._close(connection)
 
     def _close(self, connection: socket.socket) -> None:
-        """Shut it down, which wakes its thread."""
+        """Shut down a connection, which wakes its thread."""
         del self._waits[connection]
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
@@ -151,11 +149,11 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
             self.server_address = listener.getsockname()
 
     def server_bind(self) -> None:
-        """Bind without a lookup of our host name, unlike the standard server."""
+        """Bind without looking up the machine's host name, unlike HTTPServer: that may take seconds."""
         socketserver.TCPServer.server_bind(self)
 
     def service_actions(self) -> None:
-        """Called several times a second and after each new connection."""
+        """Close late connections; called several times a second and after each new connection."""
         self.waiting.close_late()
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -173,7 +171,7 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
             self.waiting.end(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's signature
-        log.debug("web: a client has gone", exc_info=True)
+        log.debug("web: a client disconnected", exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -203,17 +201,17 @@ class _Handler(BaseHTTPRequestHandler):
         page = self.server.pages.get(path)
         if page is None:
             known = " ".join(self.server.pages)
-            return Response(404, TEXT, f"nothing is here; there is: {known}\n".encode())
+            return Response(404, TEXT, f"not found; the pages are: {known}\n".encode())
         slot = self.server.slots[path]
         if not slot.acquire(blocking=False):
-            return Response(503, TEXT, f"{_MOST_AT_ONCE} others wait for this page already\n".encode())
+            return Response(503, TEXT, f"{_MOST_AT_ONCE} other requests are already waiting for this page\n".encode())
         try:
             return page(self.headers.get("Accept", ""))
-        except Exception:  # noqa: BLE001 - it is in the log; the next request must get a response
+        except Exception:  # noqa: BLE001 - it is logged; the next request must still get a response
             log.exception("web: %s failed", path)
-            return Response(500, TEXT, b"failed; the log says why\n")
+            return Response(500, TEXT, b"failed; see the log\n")
         finally:
             slot.release()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's signature
-        pass  # a probe every second is no news
+        pass  # a probe every second would flood the log

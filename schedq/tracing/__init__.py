@@ -1,4 +1,4 @@
-"""OpenTelemetry traces, from the producer of a job to its worker, across delays, retries and processes."""
+"""OpenTelemetry traces from the producer of a job to its worker, across delays, retries and processes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def instrument(provider: TracerProvider | None = None) -> None:
-    """Trace what this process enqueues and what its workers run. Call it before workers are made; again: no more.
+    """Trace the jobs that this process enqueues and runs. Call it before creating workers; further calls do nothing.
 
-    Within a span that is recorded, each new job gets a span `create QUEUE`, whose context goes along in the job's field
-    `trace`. Each attempt is a span `process QUEUE` with that for its parent, and the current one inside the handler.
+    Inside a recording span, each new job gets a span `create QUEUE`; the job's field `trace` carries its context. Each
+    attempt is a span `process QUEUE` with that span as its parent, and it is the current span inside the handler.
 
     Args:
-        provider: makes the spans; None: the global one, as it is set when the first span is made.
+        provider: creates the spans; None for the global provider at the time of the first span.
 
     Raises:
         UsageError: the extra `tracing` is not installed.

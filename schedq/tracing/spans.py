@@ -1,7 +1,7 @@
-"""The spans of jobs, by the semantic conventions for messaging; `schedq.tracing` switches them on.
+"""Spans of jobs, following OpenTelemetry's semantic conventions for messaging; `schedq.tracing` enables them.
 
-The conventions let the span that processes a message be the child of the one that created it or link to it. Here it is
-the child, so that one trace shows a job whole; a job that was enqueued outside a span begins a trace with each attempt.
+The conventions let the span that processes a message be a child of the span that created it, or link to it. Here it is
+a child, so that one trace shows the whole job. A job enqueued outside a span starts a new trace with each attempt.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from schedq.observer import AttemptEnd, AttemptFacts, Observer, everywhere
 from schedq.transitions.enqueue import tracers
 
 _MOST_TEXT: Final = 600
-"""Characters of a job's `trace`: 55 of traceparent, a space, and up to 512 of tracestate."""
+"""Maximum length of a job's `trace`: 55 characters of traceparent, a space, and up to 512 of tracestate."""
 _DECISIONS: Final = (Retry, Discard, Snooze)
-"""What a handler raises to say how the attempt ends; no errors of it."""
+"""Exceptions by which a handler decides how its attempt ends; they are not errors."""
 _FAILURES: Final = ("retry", "failed", "lost")
 _propagator: Final = TraceContextTextMapPropagator()
 
 
 def begin(provider: trace.TracerProvider | None) -> None:
-    """Trace from now on, once."""
+    """Start tracing; further calls do nothing."""
     if not tracers:
         tracer = trace.get_tracer("schedq", tracer_provider=provider)
         tracers.append(_Producer(tracer).created)
@@ -37,7 +37,7 @@ def begin(provider: trace.TracerProvider | None) -> None:
 
 
 def to_text(span: trace.Span) -> str:
-    """A span's context as a job's `trace`: traceparent as W3C has it, and tracestate, if any, behind a space."""
+    """A span's context as a job's `trace`: the W3C traceparent, then a space and the tracestate if there is one."""
     carrier: dict[str, str] = {}
     _propagator.inject(carrier, trace.set_span_in_context(span, context.Context()))
     text = " ".join(part for part in (carrier.get("traceparent"), carrier.get("tracestate")) if part)
@@ -45,19 +45,22 @@ def to_text(span: trace.Span) -> str:
 
 
 def from_text(text: str) -> context.Context:
-    """The context that a job's `trace` names; an empty one if it names none, whoever wrote it."""
+    """The context in a job's `trace`; an empty one if the text is invalid, as other programs may have written it."""
     parent, _, state = text[:_MOST_TEXT].partition(" ")
     return _propagator.extract({"traceparent": parent, "tracestate": state}, context.Context())
 
 
 class _Producer:
-    """Spans of jobs that are made."""
+    """Creates a span for each new job."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
 
     def created(self, queue: str, job_id: str, payload: str) -> str:
-        """A span of its own for the job, as messages of a batch have; how long the request takes is its parent's."""
+        """Record a span for one job, even of a batch, and return its `trace`; '' outside a recording span.
+
+        The span has no duration: the parent span measures the request.
+        """
         if not trace.get_current_span().is_recording():
             return ""
         attributes = _attributes("create", queue, job_id) | {"messaging.message.body.size": size_of(payload)}
@@ -67,14 +70,14 @@ class _Producer:
 
 
 class _Attempts(Observer):
-    """A span for each attempt."""
+    """Creates a span for each attempt."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
         self._spans: dict[AttemptFacts, trace.Span] = {}
 
     def attempt_started(self, attempt: AttemptFacts) -> None:
-        """Start its span."""
+        """Start the attempt's span."""
         job = attempt.job
         attributes = _attributes("process", attempt.queue, job.id) | {
             "messaging.client.id": attempt.worker,
@@ -88,12 +91,12 @@ class _Attempts(Observer):
         )
 
     def around(self, attempt: AttemptFacts) -> AbstractContextManager[object] | None:
-        """The span is the current one in the handler."""
+        """Make the span the current one inside the handler."""
         span = self._spans.get(attempt)
         return None if span is None else _Current(span)
 
     def attempt_ended(self, attempt: AttemptFacts, end: AttemptEnd) -> None:
-        """Say how, and end its span."""
+        """Record the outcome, and end the span."""
         span = self._spans.pop(attempt, None)
         if span is None:
             return
@@ -107,7 +110,7 @@ class _Attempts(Observer):
 
 
 class _Current:
-    """Lets a span be the current one in a block, and notes what is raised there; `attempt_ended` ends it."""
+    """Makes a span the current one within a block, and records exceptions raised there; `attempt_ended` ends it."""
 
     def __init__(self, span: trace.Span) -> None:
         self._span = span
@@ -119,7 +122,7 @@ class _Current:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
     ) -> None:
-        # One that overran its timeout has its end already.
+        # The span of an attempt that timed out has already ended.
         if isinstance(error, Exception) and not isinstance(error, _DECISIONS) and self._span.is_recording():
             self._span.record_exception(error)
             self._span.set_attribute("error.type", type(error).__qualname__)

@@ -111,7 +111,7 @@ def queue(make_queue: Callable[..., Queue]) -> Queue:
 
 @pytest.fixture
 def state(desk: Server, queue: Queue) -> Iterator[Callable[[], State]]:
-    """Answers what is in Redis of that queue; at the end of a test it must keep the laws."""
+    """Returns the state of that queue in Redis; at the end of a test the state must satisfy the laws."""
     with desk.client() as client:
 
         def look() -> State:

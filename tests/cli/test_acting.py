@@ -71,7 +71,7 @@ def test_cancel_says_what_became_of_each(run: Run, queue: Queue, state: Look):
 
     assert said.code == 1
     assert said.out.splitlines() == ["pending: cancelled", "delayed: cancelled", "processing: asked to stop"]
-    assert said.complaint == "schedq: job completed is completed; only one that waits or runs can be cancelled"
+    assert said.complaint == "schedq: job completed is completed; only a waiting or running job can be cancelled"
     assert state().ids("cancelled") == ["cancelled", "pending", "delayed"]
 
 

@@ -207,7 +207,7 @@ def test_the_same_lines_again_change_nothing(run: Run, queue: Queue, state: Look
     lines = run("export", "mail").out
     before = state()
 
-    assert run("import", "mail", stdin=lines).lines == ["queue mail: 0 jobs stored; 5 were there already"]
+    assert run("import", "mail", stdin=lines).lines == ["queue mail: 0 jobs stored; 5 already existed"]
 
     assert state() == before
 

@@ -96,7 +96,7 @@ def test_seconds_and_hashes(run: Run):
 def test_an_expression_that_never_comes_says_so(run: Run):
     words = ("cron", "30 2 * 3 L0", "--tz", "Europe/Berlin", "--gap", "skip", "--from", "2026-01-01")
 
-    assert run(*words).lines[-1] == "There are no more slots within a hundred years."
+    assert run(*words).lines[-1] == "No more slots within a hundred years."
     assert run(*words, "--json").json == []
 
 
@@ -109,8 +109,8 @@ MISTAKES = {
     ("0", "3", "*", "*", "*"): "unexpected extra arguments",
     ("H * * * *",): "minute 'H': H is drawn from the schedule's id",
     ("\x1b[31m * * * *",): "minute",
-    ("@daily", "--tz", "Europe/Berln"): "there is no time zone 'Europe/Berln'; did you mean Europe/Berlin",
-    ("@daily", "--from", "tomorrow"): "'tomorrow' is no time; write 2027-03-28T01:30 (in UTC) or",
+    ("@daily", "--tz", "Europe/Berln"): "there is not a valid time zone 'Europe/Berln'; did you mean Europe/Berlin",
+    ("@daily", "--from", "tomorrow"): "'tomorrow' is not a valid time; write 2027-03-28T01:30 (in UTC) or",
     ("@daily", "-n", "0"): "-n",
     ("@daily", "--gap", "first"): "--gap",
     ("@daily", "--fold", "next"): "--fold",

@@ -66,7 +66,7 @@ def test_a_task_or_callback_of_the_application_does_not_end_the_process(begin: s
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stdout) == (0, "went on\n")
-    assert "a task or callback of the application tried to end the process; going on" in done.stderr
+    assert "a task or callback of the application tried to exit the process; continuing" in done.stderr
 
 
 def test_work_that_ends_the_process_itself_does():

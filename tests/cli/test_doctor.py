@@ -118,10 +118,10 @@ def test_an_embedded_server_can_be_examined(run: Run, make_queue: Callable[..., 
         (["--sample", "1"], "is not in the range"),
         (["--role", "worker"], "go with --acl"),
         (["--acl", "--role", "boss"], "is not one of"),
-        (["--acl", "mail"], "named by --queue"),
+        (["--acl", "mail"], "name a queue with --queue"),
         (["--acl", "--queue", "a b"], "queue name"),
         (["--acl", "--user", "ada"], "with --role"),
-        (["--acl", "--role", "worker", "--user", "a b"], "can't be a user's name"),
+        (["--acl", "--role", "worker", "--user", "a b"], "is not a valid user name"),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], says: str, run: Run):
@@ -141,7 +141,7 @@ def test_the_lines_for_all_roles_go_to_redis_cli_and_the_advice_does_not(run: Ru
     users = [line.split()[:4] for line in said.out.splitlines()]
     assert users == [["ACL", "SETUSER", f"schedq-{role}", "on"] for role in ROLES]
     assert all("~queue:* ~schedq:queues resetchannels &queue:* -@all +" in line for line in said.out.splitlines())
-    assert "none has a password yet" in said.complaint
+    assert "then set passwords" in said.complaint
 
 
 def test_a_user_of_one_queue_is_called_after_it(run: Run):

@@ -96,7 +96,7 @@ def test_queues_that_only_other_programs_use_are_found_by_a_scan(run: Run, desk:
         client.hset("queue:mail:job:pending", mapping={"payload": "1"})
         client.mset({f"filler:{n}": n for n in range(3000)})
 
-        assert run("stats").lines == ["no queue here; --scan looks for those that only other programs use"]
+        assert run("stats").lines == ["no queue here; --scan also finds queues that only other programs use"]
         with desk.requests() as requests:
             found = run("stats", "--scan", "--json").json["queues"]
 
@@ -128,7 +128,7 @@ def test_damaged_settings_are_said_and_keep_nobody_from_the_queue(run: Run, queu
 
     assert said.code == 0
     assert "WRONGTYPE" in said.complaint
-    assert "going on by the library's own settings" in said.complaint
+    assert "using the library's default settings" in said.complaint
     assert "pending     1" in said.out
 
 

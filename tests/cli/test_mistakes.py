@@ -37,7 +37,7 @@ USAGE = {
     ("reschedule", "a"): "give one of --delay, --run-at and --now",
     ("reschedule", "a", "--now", "--delay", "5"): "give one of",
     ("reschedule", "a", "--delay", "soon"): "'soon' is not a duration; write 90 (seconds), 5m, 1d12h",
-    ("reschedule", "a", "--run-at", "tomorrow"): "'tomorrow' is no time; write 2030-01-01T09:00",
+    ("reschedule", "a", "--run-at", "tomorrow"): "'tomorrow' is not a valid time; write 2030-01-01T09:00",
     ("pause", "*"): "queue name '*'",
     ("resume", ""): "queue name ''",
     ("purge", "a b"): "queue name 'a b'",
@@ -45,7 +45,7 @@ USAGE = {
     ("enqueue", "mail"): "give PAYLOAD, --lines or --task",
     ("enqueue", "mail", "{}", "--task", "t"): "not PAYLOAD and --task",
     ("enqueue", "mail", "--lines", "--task", "t"): "not --lines and --task",
-    ("enqueue", "mail", "hello"): "a text needs quotes: '\"hello\"'",
+    ("enqueue", "mail", "hello"): "a string needs quotes: '\"hello\"'",
     ("enqueue", "mail", '{"a": NaN}'): "NaN is not JSON",
     ("enqueue", "mail", "{" * 5000): "not JSON",
     ("enqueue", "mail", "-"): "not JSON",
@@ -58,12 +58,12 @@ USAGE = {
     ("enqueue", "mail", "{}", "--run-at", "9999-12-31T23:59:59-23:00"): "is no time",
     ("enqueue", "mail", "{}", "--run-at", "2030-02-30T09:00"): "is no time",
     ("enqueue", "mail", "{}", "--id", "a:b"): "job id 'a:b'",
-    ("enqueue", "mail", "--lines", "--id", "a"): "--id is for one job",
-    ("enqueue", "mail", "1", "--must-create"): "are for an --id of your own",
+    ("enqueue", "mail", "--lines", "--id", "a"): "--id names one job",
+    ("enqueue", "mail", "1", "--must-create"): "need --id",
     ("enqueue", "mail", "1", "--id", "a", "--must-create", "--reuse-id"): "not both",
-    ("enqueue", "mail", "{}", "--args", "[]"): "--args and --kwargs are for --task",
-    ("enqueue", "mail", "--task", "t", "--args", "{}"): "no JSON array",
-    ("enqueue", "mail", "--task", "t", "--kwargs", "[1]"): "no JSON object",
+    ("enqueue", "mail", "{}", "--args", "[]"): "--args and --kwargs need --task",
+    ("enqueue", "mail", "--task", "t", "--args", "{}"): "not a JSON array",
+    ("enqueue", "mail", "--task", "t", "--kwargs", "[1]"): "not a JSON object",
     ("enqueue", "mail", "--task", "t", "--kwargs", "{"): "not JSON",
     ("enqueue", "mail", "{}", "--max-attempts", "0"): "--max-attempts",
     ("enqueue", "mail", "{}", "--timeout", "0"): "more than 0",
@@ -93,11 +93,11 @@ def test_a_mistake_of_usage_is_one_line_and_exit_code_2(words: tuple[str, ...], 
 
 
 REFUSED = {
-    ("job", "never-was"): "nothing is stored of job never-was in queue mail",
-    ("cancel", "never-was"): "nothing is stored of job never-was in queue mail",
-    ("requeue", "never-was"): "nothing is stored of job never-was in queue mail",
-    ("requeue", "a"): "job a is pending; only a failed or cancelled one can be requeued",
-    ("reschedule", "a", "--now"): "job a is pending; only a delayed one can be rescheduled",
+    ("job", "never-was"): "nothing is stored for job never-was in queue mail",
+    ("cancel", "never-was"): "nothing is stored for job never-was in queue mail",
+    ("requeue", "never-was"): "nothing is stored for job never-was in queue mail",
+    ("requeue", "a"): "job a is pending; only a failed or cancelled job can be requeued",
+    ("reschedule", "a", "--now"): "job a is pending; only a delayed job can be rescheduled",
     ("cancel", "a", "b"): "add --yes; nothing was done",
     ("purge", "mail"): "add --yes; nothing was done",
     ("enqueue", "mail", "[2]", "--id", "a"): "job a of queue mail exists with another payload",
@@ -210,4 +210,4 @@ def test_a_mistyped_name_is_not_remembered(run: Run, queue: Queue, desk: Server)
 
     with desk.client() as client:
         assert client.smembers("schedq:queues") == {"mail"}
-    assert run("stats", "mial").complaint == "schedq: nothing is stored of queue mial; there is 1 queue here: mail"
+    assert run("stats", "mial").complaint == "schedq: nothing is stored for queue mial; there is 1 queue here: mail"

@@ -75,7 +75,7 @@ def test_top_cuts_neither_alarms_nor_the_times_of_workers(run: Run, crowded: Que
 
     lines = run("top", "mail", "--once").lines
 
-    assert re.fullmatch(r"PAUSED [\d.]+ m?s ago   no promoter: nobody wakes what is due", lines[1])
+    assert re.fullmatch(r"PAUSED [\d.]+ m?s ago   NO PROMOTER: due jobs stay delayed", lines[1])
     assert any(re.match(r"reports-7d4b9c6f5  1 of \d+ busy, since [^,]+, told [^,…]+ ago, ", line) for line in lines)
 
 
@@ -88,7 +88,7 @@ def test_a_narrow_curve_has_fewer_bars_and_ends_with_the_latest(width: int, bars
     assert paper.file.getvalue() == f"completed/s, 10 min: {bars}  at most 100\n"  # type: ignore[attr-defined]
 
 
-def test_top_says_how_many_there_were_beside_how_many_are_kept(run: Run, queue: Queue):
+def test_top_shows_all_time_totals_next_to_the_records_kept(run: Run, queue: Queue):
     queue.enqueue(1)
     job = queue.claim(0)
     assert job is not None

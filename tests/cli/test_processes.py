@@ -84,7 +84,8 @@ def test_exit_codes_and_streams_are_those_of_a_good_program(queue: Queue):
     assert (done.returncode, done.stderr, len(done.stdout.split())) == (0, "", 1)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert (
-        refused.stderr == "schedq: nothing is stored of job never-was in queue mail: trimmed, purged, or never there\n"
+        refused.stderr
+        == "schedq: nothing is stored for job never-was in queue mail: trimmed, purged, or never enqueued\n"
     )
     assert (wrong.returncode, wrong.stdout, len(wrong.stderr.splitlines())) == (2, "", 1)
 

@@ -69,7 +69,7 @@ def test_a_list_shows_when_and_what(nightly: Queue, run: Run, monkeypatch: pytes
 
     title, row = run("schedules", "ls").lines
 
-    assert title.split() == ["id", "when", "zone", "next", "slot", "last", "slot", "became", "task"]
+    assert title.split() == ["id", "when", "zone", "next", "slot", "last", "slot", "outcome", "task"]
     assert row.startswith("nightly  30 2 28 3 *  Europe/Berlin  ")
     assert "-03-28 0" in row
     assert "+02:00" in row or "+01:00" in row
@@ -129,7 +129,7 @@ def test_one_is_shown_with_its_policies_in_words(nightly: Queue, run: Run):
     for text in (
         "30 2 28 3 *",
         "Times that clocks leave out: one slot at the first minute after them.",
-        "the last of them runs, the others are coalesced into it; if at most 10 min late",
+        "the last of them runs; the others are coalesced into it; if at most 10 min late",
         "the slot is skipped",
         "shop, version 3",
         '"task": "clean"',
@@ -142,7 +142,7 @@ def test_one_is_shown_with_what_became_of_its_slots(past: Queue, run: Run):
     lines = run("schedules", "show", "hourly").lines
     stored = run("schedules", "show", "hourly", "--json").json
 
-    assert lines[-3].split() == ["slot", "became", "job", "late", "by"]
+    assert lines[-3].split() == ["slot", "outcome", "job", "late", "by"]
     assert [f"hourly-{slot['slot_ms']}" in line for slot, line in zip(stored["slots"], lines[-2:], strict=True)] == [
         True,
         True,
@@ -216,7 +216,7 @@ def test_next_slots_of_an_interval_end_with_it(queue: Queue, run: Run):
     lines = run("schedules", "next", "few").lines
 
     assert [line[:23] for line in lines[3:5]] == ["Fri 2100-01-01 00:00:00", "Fri 2100-01-01 01:00:00"]
-    assert lines[5] == "There are no more slots."
+    assert lines[5] == "No more slots."
 
 
 # -- steering
@@ -224,7 +224,7 @@ def test_next_slots_of_an_interval_end_with_it(queue: Queue, run: Run):
 
 def test_pause_and_resume(nightly: Queue, run: Run):
     assert run("schedules", "pause", "nightly").lines == ["nightly: paused"]
-    assert run("schedules", "pause", "nightly").lines == ["nightly: was paused already"]
+    assert run("schedules", "pause", "nightly").lines == ["nightly: was already paused"]
     assert nightly.schedules.get("nightly").state == "paused"
     (line,) = run("schedules", "resume", "nightly").lines
     assert line.startswith("nightly: goes on; next slot ")
@@ -312,7 +312,7 @@ def test_a_backfill_enqueues_past_slots_once(queue: Queue, run: Run):
     assert again.json == {"queue": "mail", "id": "daily", "slots": 4, "enqueued": 0, "rate": 0.1, "ends_in_ms": 30_000}
     made = [record.id for record in (*queue.list_pending(), *queue.list_delayed()) if record.id != "first"]
     assert sorted(made) == [f"daily-{ms(datetime(2025, 3, day, 2, tzinfo=UTC))}" for day in (1, 2, 3, 4)]
-    assert run(*words).lines == ["daily: 4 slots, 0 jobs enqueued, 4 were there already"]
+    assert run(*words).lines == ["daily: 4 slots, 0 jobs enqueued, 4 already existed"]
 
 
 def test_a_backfill_tells_a_terminal_how_far_it_is(queue: Queue, run: Run, monkeypatch: pytest.MonkeyPatch):
@@ -375,8 +375,8 @@ def test_what_the_code_has_no_more_is_told_and_pruned(upsert: Upsert):
 
     assert upsert(code).lines == [
         "clean: unchanged",
-        "ping: kept: the code has it no more",
-        "queue mail: the code has 1 schedule; --prune deletes those that it has no more",
+        "ping: kept: no longer in the code",
+        "queue mail: the code has 1 schedule; --prune deletes those no longer in it",
     ]
     found = upsert(code, "--prune", "--json").json
     assert (found["unchanged"], found["missing"], found["removed"]) == (["clean"], ["ping"], ["ping"])
@@ -386,7 +386,7 @@ def test_what_the_code_has_no_more_is_told_and_pruned(upsert: Upsert):
 def test_a_newer_version_of_the_application_is_left_alone(upsert: Upsert, queue: Queue):
     queue.schedules.upsert("clean", cron="0 4 * * *", payload=1, version=2)
 
-    assert upsert(APP.format(every=3600)).lines[1] == "clean: kept: a higher version of the application wrote it"
+    assert upsert(APP.format(every=3600)).lines[1] == "clean: kept: a newer version of the application wrote it"
     assert queue.schedules.get("clean").cron == "0 4 * * *"
 
 
@@ -406,7 +406,7 @@ USAGE = {
     ("pause", "a", "--queue", "no:name"): "no:name",
     ("trigger", "a", "--redis", "http://x"): "unknown Redis URL scheme",
     ("backfill", "a"): "--from",
-    ("backfill", "a", "--from", "soon", "--to", "2025-01-01"): "'soon' is no time",
+    ("backfill", "a", "--from", "soon", "--to", "2025-01-01"): "'soon' is not a valid time",
     ("backfill", "a", "--from", "2025-01-02", "--to", "2025-01-01"): "--to is before --from",
     ("backfill", "a", "--from", "2025-01-01", "--to", "2025-01-02", "--rate", "0"): "--rate",
     ("upsert", "nowhere_to_be_found:queue"): "there is no module 'nowhere_to_be_found' here",

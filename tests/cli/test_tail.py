@@ -64,7 +64,7 @@ def test_it_shows_what_happens_and_what_it_cannot_know(run: Run, queue: Queue, w
     assert again.endswith("attempt 1, due in 1 min, not yet")
     assert bad.endswith("[31mno use")
     assert "\x1b" not in said.out
-    assert "enqueued or has started sends no event" in said.complaint
+    assert "enqueuing or starting a job sends no event" in said.complaint
 
 
 def test_it_can_be_asked_for_some_only_as_json(run: Run, queue: Queue, when_listening: Any):

@@ -1,4 +1,4 @@
-"""A mistyped name: every command says that nothing is known of it, and which name may be meant."""
+"""A mistyped name: every command says that it is unknown and suggests the closest name."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def queues(desk: Server) -> None:
 
 
 @pytest.mark.parametrize("command", READING)
-def test_a_queue_that_is_not_there_is_refused_with_the_nearest_name(command: str, run: Run, desk: Server, queues: None):
+def test_an_unknown_queue_is_refused_with_the_closest_name(command: str, run: Run, desk: Server, queues: None):
     said = run(*command.split())
 
     assert said.code == 1
     assert said.complaint == (
-        "schedq: nothing is stored of queue mial; there are 2 queues here: mail, reports; did you mean mail?"
-        + (" (--force pauses mial all the same)" if command.startswith("pause") else "")
+        "schedq: nothing is stored for queue mial; there are 2 queues here: mail, reports; did you mean mail?"
+        + (" (--force pauses mial anyway)" if command.startswith("pause") else "")
     )
     with desk.client() as client:
         assert client.keys("queue:mial:*") == []
@@ -93,19 +93,19 @@ def test_a_queue_with_nothing_but_a_pause_a_schedule_or_a_worker_is_there(run: R
         assert (run("stats", name).code, run("stats", name).err) == (0, "")
 
 
-def test_a_pause_before_the_first_job_needs_force_only_beside_a_queue_of_a_like_name(run: Run, queues: None):
+def test_pausing_before_the_first_job_needs_force_only_if_another_queue_has_a_similar_name(run: Run, queues: None):
     assert run("pause", "mial", "--force").code == 0
     new = run("pause", "billing")
 
     assert new.code == 0
-    assert new.complaint == "schedq: nothing is stored of queue billing; there are 3 queues here: mail, mial, reports"
+    assert new.complaint == "schedq: nothing is stored for queue billing; there are 3 queues here: mail, mial, reports"
 
 
 def test_a_pause_at_an_empty_redis_says_that_nothing_is_stored(run: Run):
     first = run("pause", "mail").lines
     again = run("pause", "mail").lines
 
-    assert first == ["queue mail is paused, though nothing is stored of it yet; 0 running, 0 waiting"]
+    assert first == ["queue mail is paused, though nothing is stored for it yet; 0 running, 0 waiting"]
     assert "nothing is stored" not in again[0]
 
 
@@ -129,16 +129,16 @@ def test_an_import_into_a_queue_that_is_not_there_warns(run: Run, queues: None):
     ],
     ids=str,
 )
-def test_a_task_that_no_worker_knows_is_said_with_the_nearest_name(
+def test_a_task_that_no_worker_has_prints_a_warning_with_the_closest_name(
     words: list[str], stdin: str, run: Run, queues: None
 ):
     said = run(*words, stdin=stdin)
 
     assert said.code == 0
-    assert said.complaint == "schedq: no live worker of queue mail knows a task 'send_mial'; did you mean send_mail?"
+    assert said.complaint == "schedq: no live worker of queue mail has a task 'send_mial'; did you mean send_mail?"
 
 
-def test_a_task_that_is_like_none_is_told_those_that_are_known(run: Run, queues: None):
+def test_a_task_that_resembles_none_prints_the_known_tasks(run: Run, queues: None):
     said = run("enqueue", "mail", "--task", "x")
 
     assert said.complaint.endswith("knows a task 'x'; they know send_mail, send_report")
@@ -161,7 +161,7 @@ def test_a_schedule_that_is_not_there_is_refused_with_the_nearest_name(run: Run,
         )
 
 
-def test_a_promoter_of_a_queue_that_is_not_there_says_so(desk: Server, queues: None):
+def test_a_promoter_of_an_unknown_queue_logs_a_warning(desk: Server, queues: None):
     command = [sys.executable, "-m", "schedq", "promoter", "mial", "--redis", desk.unix_url]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -169,7 +169,7 @@ def test_a_promoter_of_a_queue_that_is_not_there_says_so(desk: Server, queues: N
     process.terminate()
     process.communicate(timeout=30)
 
-    assert "WARNING nothing is stored of queue mial; " in first
+    assert "WARNING nothing is stored for queue mial; " in first
     assert first.endswith("did you mean mail?\n")
     assert process.returncode == 0
 

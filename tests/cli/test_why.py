@@ -101,7 +101,7 @@ def test_without_a_queue_every_one_is_searched(run: Run, make_queue: Callable[..
     assert run("why", job_id, "--json").json["queue"] == "mail"
     said = run("why", "nobody", "--json")
     assert (said.code, said.json["reason"]) == (1, "unknown")
-    assert "looked for in 3 queues" in run("why", "nobody").complaint
+    assert "searched for in 3 queues" in run("why", "nobody").complaint
 
 
 def test_without_any_queue_a_job_is_unknown(run: Run):

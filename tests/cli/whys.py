@@ -23,7 +23,7 @@ class Situation:
 
     Attributes:
         name: in a user's words.
-        stage: sets it, with the queue and a plain client; answers the job's id.
+        stage: sets it up, with the queue and a plain client; returns the job's id.
         reason: the word for programs.
         says: a pattern that the sentence matches.
         facts: facts that must be among those given.
@@ -238,7 +238,7 @@ def _alone(queue: Queue, _: Any) -> str:
 
 
 def _workers_died(queue: Queue, client: Any) -> str:
-    """Jobs ended of late, by a worker that is no more."""
+    """Jobs ended of late, by a worker that no longer exists."""
     for _job in range(3):
         job_id = queue.enqueue(1)
         queue.complete(claimed(queue))

@@ -1,4 +1,4 @@
-"""Who may come in, and what no answer lacks."""
+"""Access to the dashboard, and the headers of every response."""
 
 from __future__ import annotations
 

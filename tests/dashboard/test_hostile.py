@@ -83,7 +83,7 @@ def test_so_they_are_in_what_a_stream_brings(path: str, visitor: Visitor, hostil
 @pytest.mark.parametrize("text", HOSTILE)
 def test_so_they_are_in_addresses_filters_and_forms(text: str, visitor: Visitor, hostile: str):
     csrf = visitor.token("/queues/mail/workers")
-    answers = [
+    responses = [
         visitor.get("/queues/mail/jobs", params={"task": text, "text": text, "error": text, "state": "failed"}),
         visitor.get("/queues/mail/jobs", params={"older": text, "cursor": text, "state": text, "limit": text}),
         visitor.http.get(
@@ -97,10 +97,10 @@ def test_so_they_are_in_addresses_filters_and_forms(text: str, visitor: Visitor,
         ),
     ]
 
-    for answer in answers:
-        assert answer.status_code in (200, 400, 404), answer.text
+    for response in responses:
+        assert response.status_code in (200, 400, 404), response.text
         page = Elements()
-        page.feed(answer.text)
+        page.feed(response.text)
         assert {tag for tag, _ in page.found} <= ELEMENTS
         assert len([tag for tag, _ in page.found if tag == "script"]) == 1
         assert not any(name.startswith("on") or name == "style" for _, found in page.found for name in found)

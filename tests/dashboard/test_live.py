@@ -62,8 +62,8 @@ def test_one_drawing_serves_all_and_none_is_made_when_nobody_looks(served: Serve
     queue.enqueue(1)
     live = served.dashboard._live
     visitors = [Visitor(served.url) for _ in range(10)]
-    answers = [visitor.http.stream("GET", PATH, headers=STREAM) for visitor in visitors]
-    heard = [events(answer.__enter__()) for answer in answers]  # one that is let go closes its stream
+    streams = [visitor.http.stream("GET", PATH, headers=STREAM) for visitor in visitors]
+    heard = [events(stream.__enter__()) for stream in streams]  # garbage collection would close a stream
     for each in heard:
         next(each)
 
@@ -71,8 +71,8 @@ def test_one_drawing_serves_all_and_none_is_made_when_nobody_looks(served: Serve
     connected = {client["name"] for client in _clients(store) if client["name"].startswith("schedq-mail")}
     assert len(connected) <= 2  # the dashboard's and this test's
 
-    for answer in answers:
-        answer.__exit__(None, None, None)
+    for stream in streams:
+        stream.__exit__(None, None, None)
     for visitor in visitors:
         visitor.http.close()
     until(lambda: not live._channels)
@@ -123,7 +123,7 @@ def test_a_redis_that_is_gone_is_told_and_so_is_its_return():
             running.stop()
 
     assert "UTC: " in trouble
-    assert (page.status_code, "Redis does not answer" in page.text, "Traceback" in page.text) == (503, True, False)
+    assert (page.status_code, "Redis is unavailable" in page.text, "Traceback" in page.text) == (503, True, False)
     assert set(back) == {"live_depths", "live_jobs"}
 
 

@@ -73,7 +73,7 @@ def test_into_fastapi(store: Server, queue: Queue):
     assert queue.stats()["paused_since_ms"]
 
 
-def test_beside_django(store: Server, queue: Queue):
+def test_it_runs_next_to_django(store: Server, queue: Queue):
     """Django's ASGI application has no mounts: one looks at the path before it, as README shows."""
     from django.conf import settings  # type: ignore[import-untyped]
     from django.core.asgi import get_asgi_application  # type: ignore[import-untyped]

@@ -1,4 +1,4 @@
-"""The dashboard's own server: it waits for no client for ever."""
+"""The dashboard's own server: no client can make it wait forever."""
 
 from __future__ import annotations
 

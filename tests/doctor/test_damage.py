@@ -341,7 +341,7 @@ def test_what_a_guide_worker_leaves_in_histories_is_told(mail: Queue, diagnosis:
     assert found.codes == {"failed-expire", "history-cut", "record-unlisted"}
     assert "foreign-workers" in found.notes
     assert found["failed-expire"].says == "50 failed records will expire"
-    assert found["history-cut"].says == "failed holds 50 entries of 60 that ended so"
+    assert found["history-cut"].says == "failed lists only 50 of 60 jobs"
     assert found["record-unlisted"].says.startswith("10 ")
 
 

@@ -55,7 +55,7 @@ def gated() -> Iterator[Server]:
 
 @pytest.fixture
 def boss(gated: Server) -> Iterator[redis.Redis]:
-    """Who may do everything, on the server when it is empty."""
+    """A client with full access to the server, which is empty."""
     with gated.client() as client:
         client.flushall()
         yield client
@@ -102,7 +102,7 @@ def as_role(login: Callable[..., str]) -> Iterator[AsUser]:
 def test_a_role_names_what_its_scripts_call_and_nothing_more(role):
     needed = frozenset().union(*(called(script) for script in role.scripts))
 
-    assert role.inside == needed, f"of {role.name}: missing {needed - role.inside}, beside {role.inside - needed}"
+    assert role.inside == needed, f"of {role.name}: missing {needed - role.inside}, superfluous {role.inside - needed}"
 
 
 def test_every_script_is_somebodys():

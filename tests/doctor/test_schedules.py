@@ -69,7 +69,7 @@ def test_a_schedule_without_a_definition_is_found(yearly: Queue, diagnosis: Exam
     assert diagnosis()["schedule-undefined"].examples == ("report",)
 
 
-def test_a_definition_that_is_not_listed_is_found_and_writing_it_anew_mends_it(
+def test_an_unlisted_definition_is_found_and_storing_it_again_repairs_it(
     yearly: Queue, diagnosis: Examine, client: Any
 ):
     client.zrem("queue:mail:schedules", "report")
@@ -189,7 +189,7 @@ def test_of_many_schedules_the_earliest_are_looked_at_and_that_is_said(mail: Que
     assert found["schedule-damaged"].examples[0].startswith(first)
     assert any(re.search(" [2-4] of 30 schedules were looked at", words) for words in found.report.limits)
     client.hset(f"queue:mail:schedule:{last}", "overlap", "sometimes")
-    assert diagnosis("mail")["schedule-damaged"].says == "2 schedules that can't be fired"
+    assert diagnosis("mail")["schedule-damaged"].says == "2 schedules that can't fire"
 
 
 def test_the_examination_changes_no_schedule(yearly: Queue, diagnosis: Examine, client: Any):

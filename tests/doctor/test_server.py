@@ -146,9 +146,9 @@ def test_clocks_are_judged():
 
 
 def test_what_does_not_hold_is_said_with_what_was_found():
-    found = [*probes_module.check_conformance(Conformance({"an empty list or set is gone": "zset"}, 0))]
+    found = [*probes_module.check_conformance(Conformance({"an empty list or set no longer exists": "zset"}, 0))]
 
-    assert found[0].says == "it does not hold that an empty list or set is gone: the answer is zset"
+    assert found[0].says == "this does not hold: an empty list or set no longer exists; the result is zset"
     assert found[0].level == "error"
 
 
@@ -229,7 +229,7 @@ def test_a_server_that_dies_meanwhile_is_a_finding(monkeypatch: pytest.MonkeyPat
 def killed(server: Server) -> Any:
     server.kill()
     yield [plain("PING")]
-    raise AssertionError("it answered")
+    raise AssertionError("it replied")
 
 
 def test_a_user_who_may_do_next_to_nothing_gets_what_can_be_had(ward: Server, mail: Queue, client: Any):

@@ -19,5 +19,5 @@ def door() -> str:
 
 @pytest.fixture
 def queue(make_queue: MakeQueue) -> Handle:
-    """A queue whose leases are long, so that a machine that stands still for seconds loses none."""
+    """A queue whose leases are long, so that a machine that stalls for seconds loses none."""
     return make_queue(visibility_ms=30_000)

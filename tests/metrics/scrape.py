@@ -36,7 +36,7 @@ class Scrape:
         return found[0][1]
 
 
-def scraped(answer: Any) -> Scrape:
-    """A page as it was answered."""
-    assert answer.code == 200
-    return Scrape(answer.body.decode(), openmetrics="openmetrics" in answer.kind)
+def scraped(response: Any) -> Scrape:
+    """Parse the metrics of a response."""
+    assert response.code == 200
+    return Scrape(response.body.decode(), openmetrics="openmetrics" in response.kind)

@@ -1,4 +1,4 @@
-"""Health: that a worker gets on, not that its process lives."""
+"""Health: whether a worker makes progress, not whether its process is alive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMIT_S = 0.5
 
 
 def reason(probe: HealthProbe, text: str) -> str:
-    """The reason that says so, once there is one. (A machine that stands still gives others meanwhile.)"""
+    """The reason that says so, once there is one. (A machine that stalls reports other reasons in between.)"""
 
     def found() -> list[str]:
         health = probe.health()
@@ -128,7 +128,7 @@ def test_a_pump_that_stands_still_is_seen(
     fetcher = post.worker._queue_workers[0].fetcher
     monkeypatch.setattr(fetcher, "notify", lambda: None)  # nothing reaches it any more
 
-    reason(probe, f"queue {queue.name}: its fetcher has stood still for")
+    reason(probe, f"queue {queue.name}: its fetch loop has been stalled for")
     assert pages(probe.health)["/livez"]("").code == 503
     monkeypatch.undo()
     until(lambda: probe.health().is_healthy)
@@ -169,9 +169,7 @@ def ask(web_server: WebServer, path: str, method: str = "GET", **headers: str) -
         connection.close()
 
 
-def test_the_server_answers_what_is_there_and_nothing_else(
-    web_server: WebServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_server_serves_its_pages_and_nothing_else(web_server: WebServer, caplog: pytest.LogCaptureFixture) -> None:
     assert ask(web_server, "/ok") == (200, "fine")
     assert ask(web_server, "/ok?a=b", Accept="text/html") == (200, "text/html")
     assert ask(web_server, "/ok", "HEAD") == (200, "")
@@ -219,7 +217,7 @@ def test_however_many_clients_are_slow_another_one_is_answered(web_server: WebSe
 
     assert [ask(web_server, "/ok") for _ in range(5)] == [(200, "fine")] * 5
 
-    clients[-1].sendall(b"yes\r\n\r\n")  # a slow one that is not among the oldest gets its answer, too
+    clients[-1].sendall(b"yes\r\n\r\n")  # a slow client that is not among the oldest gets its response, too
     assert clients[-1].recv(12) == b"HTTP/1.0 200"
     assert is_cut(clients[0]) == (count == 300)
     assert threading.active_count() < 200
@@ -303,7 +301,7 @@ def test_a_fleet_is_as_well_as_its_worst_process() -> None:
         sick.close()
         well.close()
 
-    assert (absent.failures, absent.degraded) == ((), ("process 2: does not answer: it is not running",))
+    assert (absent.failures, absent.degraded) == ((), ("process 2: does not respond: it is not running",))
     assert ill.failures == ("process 2: the event loop has been blocked for 9.0 s",)
     assert fine.is_healthy
     assert set(fine.facts["processes"]) == {"1", "2"}
@@ -315,7 +313,7 @@ def test_a_process_that_hangs_is_one_that_a_new_one_would_mend() -> None:
 
     health = Children(lambda: {1: port}).health()
 
-    assert health.failures and "process 1: does not answer" in health.failures[0]
+    assert health.failures and "process 1: does not respond" in health.failures[0]
 
 
 def _refuse(listener: socket.socket) -> None:

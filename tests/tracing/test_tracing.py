@@ -1,4 +1,4 @@
-"""Traces: one shows a job whole, from who enqueued it through a delay and retries to other processes."""
+"""Traces: one trace shows a whole job, from its producer through a delay and retries to other processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`schedq schedules`: what makes jobs again and again, looked at and steered."""
+"""`schedq schedules`: shows and controls schedules."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from schedq.cli.lazy_group import LazyGroup
 
 _TABLE: Final = {
     "ls": ("schedules.show:ls", "List the schedules of a queue."),
-    "show": ("schedules.show:show_one", "Show all that is stored of one schedule."),
+    "show": ("schedules.show:show_one", "Show everything that is stored about one schedule."),
     "next": ("schedules.show:upcoming", "Show the next slots of a schedule."),
-    "pause": ("schedules.control:pause", "Let schedules have no slots."),
-    "resume": ("schedules.control:resume", "Let paused schedules go on from now."),
-    "trigger": ("schedules.control:trigger", "Make a job of schedules now."),
+    "pause": ("schedules.control:pause", "Pause schedules: they have no slots until resumed."),
+    "resume": ("schedules.control:resume", "Resume paused schedules from now."),
+    "trigger": ("schedules.control:trigger", "Enqueue one job of each schedule now."),
     "rm": ("schedules.control:rm", "Delete schedules."),
-    "backfill": ("schedules.control:backfill", "Enqueue the slots of a past time."),
-    "upsert": ("schedules.control:upsert", "Write the schedules of an application's code."),
+    "backfill": ("schedules.control:backfill", "Enqueue the slots of a past period."),
+    "upsert": ("schedules.control:upsert", "Store the schedules that an application's code defines."),
 }
-"""Commands that show something first, then those that change something."""
+"""Commands that read come first, then those that change something."""
 
 
 @click.group(
@@ -32,4 +32,7 @@ Examples:
   schedq schedules upsert app:emails""",
 )
 def schedules() -> None:
-    """The schedules of a queue: each makes one job per slot, by a cron expression or an interval."""
+    """Show and control the schedules of a queue.
+
+    A schedule enqueues one job per slot of its cron expression or interval.
+    """

@@ -1,4 +1,4 @@
-"""`schedq schedules pause`, `resume`, `trigger`, `rm`, `backfill` and `upsert`: what changes schedules."""
+"""`schedq schedules pause`, `resume`, `trigger`, `rm`, `backfill` and `upsert`: commands that change schedules."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from schedq.schedules.register import Registration
 from schedq.transitions import MarkerWait, RoundTrips
 from schedq.transitions.enqueue import Stored
 
-_SAID: Final = {
+_OUTCOMES: Final = {
     "created": "created",
     "changed": "changed",
     "unchanged": "unchanged",
-    "kept": "kept: a higher version of the application wrote it",
+    "kept": "kept: a newer version of the application wrote it",
 }
-"""What became of a schedule of the code, in words."""
+"""Outcome of registering a schedule -> the outcome in words."""
 
 
-def _on_schedules(act: Callable[[Queue, str], output.Answer | None]) -> click.Command:
-    """Make a command of what is done to one schedule; name and help are those of the function."""
+def _on_schedules(act: Callable[[Queue, str], output.ActionResult | None]) -> click.Command:
+    """Make a command of a function that acts on one schedule; the function supplies name and help."""
 
     @click.command(
         act.__name__,
@@ -55,30 +55,30 @@ def _on_schedules(act: Callable[[Queue, str], output.Answer | None]) -> click.Co
 
 
 @_on_schedules
-def pause(queue: Queue, schedule_id: str) -> output.Answer | None:
-    """Let schedules have no slots until they are resumed. Jobs that they made stay."""
+def pause(queue: Queue, schedule_id: str) -> output.ActionResult | None:
+    """Pause schedules: they have no slots until they are resumed. Jobs that they enqueued stay."""
     if queue.schedules.pause(schedule_id):
-        return output.Answer("paused")
-    return None if queue.schedules.get(schedule_id) is None else output.Answer("was paused already")
+        return output.ActionResult("paused")
+    return None if queue.schedules.get(schedule_id) is None else output.ActionResult("was already paused")
 
 
 @_on_schedules
-def resume(queue: Queue, schedule_id: str) -> output.Answer | None:
-    """Let paused schedules, and mended ones that were damaged, go on from now. Slots of the pause are skipped."""
+def resume(queue: Queue, schedule_id: str) -> output.ActionResult | None:
+    """Resume schedules that are paused, or that were damaged and have been repaired. Missed slots are skipped."""
     did = queue.schedules.resume(schedule_id)
     record = queue.schedules.get(schedule_id)
     if record is None:
         return None
     slot = record.next_slot_ms
     upcoming = "it has no more slots" if slot is None else f"next slot {slot_text(slot, record.tz)}"
-    return output.Answer(f"{'goes on' if did else 'was not paused'}; {upcoming}")
+    return output.ActionResult(f"{'resumed' if did else 'was not paused'}; {upcoming}")
 
 
 @_on_schedules
-def trigger(queue: Queue, schedule_id: str) -> output.Answer | None:
-    """Make one job of each schedule now, whatever its slots and policies, and also of a paused one."""
+def trigger(queue: Queue, schedule_id: str) -> output.ActionResult | None:
+    """Enqueue one job of each schedule now, regardless of its slots and policies, even if it is paused."""
     job_id = queue.schedules.trigger(schedule_id)
-    return None if job_id is None else output.Answer(f"triggered as job {job_id}", {"job_id": job_id})
+    return None if job_id is None else output.ActionResult(f"triggered as job {job_id}", {"job_id": job_id})
 
 
 @click.command(
@@ -91,9 +91,9 @@ def trigger(queue: Queue, schedule_id: str) -> output.Answer | None:
 @redis_option
 @json_option
 def rm(ids: tuple[str, ...], is_sure: bool, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-    """Delete schedules and the account of their slots. Asks first; jobs that they made stay.
+    """Delete schedules and their slot history, after confirmation. Jobs that they enqueued stay.
 
-    What an application's code has is written anew when one of its workers starts.
+    A schedule that is still in the application's code is stored again when one of its workers starts.
     """
     with queue_of_job(queue_name, redis_url) as queue:
         there = [schedule_id for schedule_id in dict.fromkeys(ids) if queue.schedules.get(schedule_id) is not None]
@@ -103,24 +103,24 @@ def rm(ids: tuple[str, ...], is_sure: bool, queue_name: str | None, redis_url: s
         _act_on_each(queue, ids, _delete, as_json=as_json)
 
 
-def _delete(queue: Queue, schedule_id: str) -> output.Answer | None:
-    return output.Answer("deleted") if queue.schedules.delete(schedule_id) else None
+def _delete(queue: Queue, schedule_id: str) -> output.ActionResult | None:
+    return output.ActionResult("deleted") if queue.schedules.delete(schedule_id) else None
 
 
 def _act_on_each(
-    queue: Queue, ids: Sequence[str], act: Callable[[Queue, str], output.Answer | None], *, as_json: bool
+    queue: Queue, ids: Sequence[str], act: Callable[[Queue, str], output.ActionResult | None], *, as_json: bool
 ) -> None:
     """Act on each schedule and print the results; exit code 1 if one is missing or damaged."""
 
-    def answer(schedule_id: str) -> output.Answer:
+    def result(schedule_id: str) -> output.ActionResult:
         try:
             done = act(queue, schedule_id)
             why = "" if done else nothing_stored(schedule_id, queue)
         except UsageError as error:  # it is still damaged
             done, why = None, str(error)
-        return done or output.Answer(why, {"why": why}, is_refusal=True)
+        return done or output.ActionResult(why, {"why": why}, is_refusal=True)
 
-    output.show_answers(queue.name, "schedules", ids, answer, as_json=as_json)
+    output.show_results(queue.name, "schedules", ids, result, as_json=as_json)
 
 
 @click.command(
@@ -137,16 +137,16 @@ Examples:
     type=INSTANT,
     required=True,
     metavar="TIME",
-    help="Slots from then on: 2030-01-01T09:00 or …+01:00.",
+    help="Start of the period, inclusive: 2030-01-01T09:00 or …+01:00.",
 )
-@click.option("--to", "end", type=INSTANT, required=True, metavar="TIME", help="Up to then, itself included.")
+@click.option("--to", "end", type=INSTANT, required=True, metavar="TIME", help="End of the period, inclusive.")
 @click.option(
     "--rate",
     type=click.FloatRange(0.001, 10_000),
     default=10.0,
     show_default=True,
     metavar="N",
-    help="Jobs a second: the first is due at once, the others one after another.",
+    help="Jobs per second: the first is due at once, the others follow at this rate.",
 )
 @queue_option
 @redis_option
@@ -160,10 +160,10 @@ def backfill(
     redis_url: str | None,
     as_json: bool,
 ) -> None:
-    """Enqueue the past slots of the schedule ID between two instants, once.
+    """Enqueue the slots of the schedule ID in a past period, each once.
 
-    A slot whose job was made before, by its time or by a backfill, is passed over for as long as that job's record is
-    kept; so an interrupted backfill can be given again. Policies for missed and overlapping slots do not apply.
+    A slot whose job was already enqueued, on time or by a backfill, is skipped as long as that job's record is kept;
+    so an interrupted backfill can be repeated. Policies for missed and overlapping slots do not apply.
     """
     if end < start:
         raise click.UsageError("--to is before --from")
@@ -182,7 +182,7 @@ def backfill(
         found = {"slots": count, "enqueued": new, "rate": rate, "ends_in_ms": ends_in_ms}
         output.show_json({"queue": queue.name, "id": schedule_id, **found})
         return
-    there = f", {count - new:,} were there already" if new < count else ""
+    there = f", {count - new:,} already existed" if new < count else ""
     pace = f"; the last is due in {span(ends_in_ms)}" if new and ends_in_ms else ""
     output.line(f"{schedule_id}: {display.count(count, 'slot')}, {display.count(new, 'job')} enqueued{there}{pace}")
 
@@ -192,7 +192,7 @@ def _is_terminal() -> bool:
 
 
 def _counted(trips: RoundTrips[int], done: Counter[str]) -> RoundTrips[int]:
-    """The same round trips; counts the results of the slots meanwhile and shows the count on a terminal."""
+    """The same round trips, counting the results of the slots and showing the count on a terminal."""
     reply: Any = None
     while True:
         try:
@@ -215,13 +215,13 @@ Examples:
     no_args_is_help=True,
 )
 @click.argument("app", metavar="APP")
-@click.option("--prune", is_flag=True, help="Delete those that the code has no more, without asking.")
-@click.option("--redis", "redis_url", metavar="URL", help="Where Redis is, for a queue that does not say so itself.")
+@click.option("--prune", is_flag=True, help="Delete schedules that are no longer in the code, without asking.")
+@click.option("--redis", "redis_url", metavar="URL", help="URL of Redis, for a queue that does not set one.")
 @json_option
 def upsert(app: str, prune: bool, redis_url: str | None, as_json: bool) -> None:
-    """Write the schedules of the queue that APP (module:object) names, as a worker does when it starts.
+    """Store the schedules of the queue that APP (module:object) names, as a worker does when it starts.
 
-    For hosts that have only a promoter. The next slot of what did not change stays.
+    For hosts that run only a promoter. Unchanged schedules keep their next slot.
     """
     if redis_url is not None:
         os.environ["SCHEDQ_REDIS_URL"] = redis_url
@@ -231,15 +231,15 @@ def upsert(app: str, prune: bool, redis_url: str | None, as_json: bool) -> None:
     if as_json:
         output.show_json({"queue": loaded.name, **asdict(found)})
     else:
-        _tell(loaded.name, found)
+        _report_registration(loaded.name, found)
 
 
-def _tell(name: str, found: Registration) -> None:
-    for word, said in _SAID.items():
+def _report_registration(name: str, found: Registration) -> None:
+    for word, said in _OUTCOMES.items():
         for schedule_id in getattr(found, word):
             output.line(f"{schedule_id}: {said}")
     for schedule_id in found.missing:
-        output.line(f"{schedule_id}: {'deleted' if schedule_id in found.removed else 'kept'}: the code has it no more")
-    total = sum(len(getattr(found, word)) for word in _SAID)
-    hint = "; --prune deletes those that it has no more" if set(found.missing) - set(found.removed) else ""
+        output.line(f"{schedule_id}: {'deleted' if schedule_id in found.removed else 'kept'}: no longer in the code")
+    total = sum(len(getattr(found, word)) for word in _OUTCOMES)
+    hint = "; --prune deletes those no longer in it" if set(found.missing) - set(found.removed) else ""
     output.line(f"queue {name}: the code has {display.count(total, 'schedule')}{hint}")

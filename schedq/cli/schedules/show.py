@@ -1,4 +1,4 @@
-"""`schedq schedules ls`, `show` and `next`, and `schedq cron`: schedules and their slots, for people to read."""
+"""`schedq schedules ls`, `show` and `next`, and `schedq cron`: show schedules and their slots."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from schedq.schedules.records import ScheduleRecord, SlotRecord
 
 _MOST_COMPARED: Final = 1000
 _CATCH_UP: Final = {
-    "latest": "the last of them runs, the others are coalesced into it",
+    "latest": "the last of them runs; the others are coalesced into it",
     "all": "each runs",
     "none": "none runs",
 }
 _MARKS: Final = {
     "": "",
-    "gap": "gap: for a time that clocks leave out",
+    "gap": "gap: replaces a local time that clocks skip",
     "first": "fold: the first of two",
     "second": "fold: the second of two",
 }
 _OVERLAP: Final = {
-    "allow": "another run beside it",
+    "allow": "another run starts in parallel",
     "skip": "the slot is skipped",
     "queue_one": "one run waits until it has ended",
-    "cancel_running": "it is cancelled for the new one",
+    "cancel_running": "it is cancelled, and the new run starts",
 }
 SCHEDULE_ID: Final = Checked("id", checked_schedule_id)
-_TITLES: Final = ("id", "when", "zone", "next slot", "last slot", "became", "task")
+_TITLES: Final = ("id", "when", "zone", "next slot", "last slot", "outcome", "task")
 _WIDE: Final = 100
-"""Columns of a terminal below which only the times are shown; `schedules show` has the rest."""
+"""Terminals narrower than this show only the times; `schedules show` has the rest."""
 
 
 def nothing_stored(schedule_id: str, queue: Queue) -> str:
@@ -65,15 +65,17 @@ Examples:
   schedq schedules ls emails --json""",
 )
 @click.argument("name", required=False, type=QUEUE_NAME)
-@click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Schedules to pass over.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N", help="Most shown.")
+@click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Number of schedules to skip.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N", help="Maximum shown."
+)
 @queue_option
 @redis_option
 @json_option
 def ls(name: str | None, offset: int, limit: int, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-    """The schedules of queue NAME, the one with the earliest next slot first; its times are those of its own zone."""
+    """List the schedules of the queue NAME by next slot, earliest first; times are in each schedule's time zone."""
     with queue_of_job(name or queue_name, redis_url) as queue:
-        # Each with what became of its last slots; as it was on the page if it is deleted meanwhile.
+        # `get` adds the last slots; a schedule that was deleted since is shown as the page had it.
         records = [queue.schedules.get(record.id) or record for record in queue.schedules.list(offset, limit)]
         has_more = len(records) == limit and bool(queue.schedules.list(offset + limit, 1))
         now, name = queue.stats()["now_ms"], queue.name
@@ -112,7 +114,7 @@ def _row(record: ScheduleRecord, now_ms: int) -> tuple[str, ...]:
         record.tz,
         record.state if record.state in ("paused", "damaged") else upcoming,
         display.roughly(last.to_ms, now_ms) if last else display.NOTHING,
-        _became(last) if last else display.NOTHING,
+        _outcome(last) if last else display.NOTHING,
         display.stored(record.fields, "payload"),
     )
 
@@ -127,7 +129,7 @@ def _row(record: ScheduleRecord, now_ms: int) -> tuple[str, ...]:
 @redis_option
 @json_option
 def show_one(schedule_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-    """All that is stored of the schedule ID: when it has slots, its policies, and what became of its last slots."""
+    """Show everything stored about the schedule ID: timing, policies, and the outcome of its last slots."""
     with queue_of_job(queue_name, redis_url) as queue:
         record, now, name = queue.schedules.get(schedule_id), queue.stats()["now_ms"], queue.name
         if record is None:
@@ -140,8 +142,8 @@ def show_one(schedule_id: str, queue_name: str | None, redis_url: str | None, as
     click.echo(display.pretty(record.fields.get("payload", "")))
     if record.slots:
         rows = [_slot_row(slot, record.tz) for slot in record.slots]
-        slots = output.table(["slot", "became", "job", "late by"], rows, whole=2, times=(0, 3))
-        output.show("", output.heading("slots, the last 100"), slots)
+        slots = output.table(["slot", "outcome", "job", "late by"], rows, whole=2, times=(0, 3))
+        output.show("", output.heading("last 100 slots"), slots)
 
 
 def _facts(name: str, record: ScheduleRecord, now_ms: int) -> list[tuple[str, str]]:
@@ -175,16 +177,16 @@ def _facts(name: str, record: ScheduleRecord, now_ms: int) -> list[tuple[str, st
 
 
 def _policies(record: ScheduleRecord) -> list[tuple[str, str]]:
-    """Its policies and options, as names and words."""
+    """The policies and options of a schedule, as names and words."""
     try:
         made = Definition.from_fields(record.id, record.fields)
     except UsageError:
-        return []  # damaged: `error` says how
+        return []  # damaged; `error` says how
     recurrence = made.recurrence
     return [
         ("clock changes", recurrence.describe_clock_changes() if isinstance(recurrence, Crontab) else ""),
         ("missed slots", f"{_CATCH_UP[made.catch_up]}{_window(made)}"),
-        ("last run goes on", _OVERLAP[made.overlap]),
+        ("run still active", _OVERLAP[made.overlap]),
         ("jitter", f"up to {span(made.jitter_ms)}" if made.jitter_ms else ""),
         ("not before", slot_text(made.start_ms, made.tz) if made.start_ms else ""),
         ("not after", slot_text(made.end_ms, made.tz) if made.end_ms else ""),
@@ -213,7 +215,7 @@ def _window(definition: Definition) -> str:
 @redis_option
 @json_option
 def upcoming(schedule_id: str, number: int, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-    """The next slots of the schedule ID, with their offsets from UTC; of a paused one, as if it were resumed now."""
+    """Show the next slots of the schedule ID, with UTC offsets; of a paused schedule, as if it were resumed now."""
     with queue_of_job(queue_name, redis_url) as queue:
         name = queue.name
         record = queue.schedules.get(schedule_id)
@@ -234,7 +236,7 @@ def upcoming(schedule_id: str, number: int, queue_name: str | None, redis_url: s
     if slots:
         output.show("", _slot_table((slot, _mark(slot, crontab)) for slot in slots))
     if len(slots) < number:
-        output.line(f"There are no {'more ' if slots else ''}slots.")
+        output.line("No more slots." if slots else "No slots.")
 
 
 def _mark(slot: datetime, crontab: Crontab | None) -> str:
@@ -264,32 +266,35 @@ Examples:
     "-n", "number", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many slots to show."
 )
 @click.option(
-    "--from", "start", metavar="INSTANT", help="Those after it: 2027-03-28T01:30 (in ZONE) or with an offset; else now."
+    "--from",
+    "start",
+    metavar="INSTANT",
+    help="Show slots after this time: 2027-03-28T01:30 (in ZONE) or with an offset; default: now.",
 )
-@click.option("--id", "schedule_id", default="", metavar="ID", help="The schedule's id, from which H is drawn.")
+@click.option("--id", "schedule_id", default="", metavar="ID", help="The schedule's id, from which H is derived.")
 @click.option(
     "--gap",
     type=click.Choice(get_args(Gap)),
     default="next",
     show_default=True,
-    help="Of times that clocks leave out: one slot at the next minute there is, or skip them.",
+    help="For local times that clocks skip: one slot at the next existing minute, or none.",
 )
 @click.option(
     "--fold",
     type=click.Choice(get_args(Fold)),
     default="first",
     show_default=True,
-    help="Of times that come twice: which of them is a slot.",
+    help="For local times that occur twice: which occurrence is a slot.",
 )
-@click.option("--json", "as_json", is_flag=True, help='A JSON list of {"utc": ..., "local": ...}, for programs.')
+@click.option("--json", "as_json", is_flag=True, help='Print a JSON list of {"utc": ..., "local": ...}, for programs.')
 def cron(
     expression: str, tz: str, number: int, start: str | None, schedule_id: str, gap: Gap, fold: Fold, as_json: bool
 ) -> None:
-    """Say in words what a cron EXPRESSION means, and show its next slots. Needs no Redis.
+    """Explain a cron EXPRESSION in words, and show its next slots. Needs no Redis.
 
     Five fields (minute, hour, day of month, month, day of week), or six with seconds first, or @daily and the like;
-    names, ranges, steps, lists, L (last), # (nth weekday), H (drawn from the id). Day of month and day of week both
-    given: either matches. Quote it, or the shell puts file names for its stars.
+    names, ranges, steps, lists, L (last), # (nth weekday), H (derived from the id). If both day of month and day of
+    week are given, either matches. Quote the expression, or the shell replaces its asterisks with file names.
     """
     with wrong_usage():
         crontab = parse(expression, tz=tz, schedule_id=schedule_id, gap=gap, fold=fold)
@@ -305,7 +310,7 @@ def cron(
     if slots:
         output.show(_slot_table((_moment(slot).astimezone(zone), crontab.clock_change(slot)) for slot in slots))
     if len(slots) < number:
-        output.line("There are no more slots within a hundred years.")
+        output.line("No more slots within a hundred years.")
 
 
 def _instant(text: str | None, zone: ZoneInfo) -> int:
@@ -319,7 +324,7 @@ def _instant(text: str | None, zone: ZoneInfo) -> int:
         return instant_ms(moment, "it")
     except (ValueError, OverflowError) as error:
         ways = f"write 2027-03-28T01:30 (in {zone.key}) or 2027-03-28T01:30:00+01:00"
-        raise click.BadParameter(f"{text!r:.60} is no time; {ways}", param_hint="--from") from error
+        raise click.BadParameter(f"{text!r:.60} is not a valid time; {ways}", param_hint="--from") from error
 
 
 def _after(crontab: Crontab, instant: int) -> Iterator[int]:
@@ -334,9 +339,9 @@ def _moment(slot_ms: int) -> datetime:
 
 
 def slot_text(slot_ms: int, tz: str) -> str:
-    """A slot in the time zone of its schedule, with the offset from UTC.
+    """A slot in the time zone of its schedule, with its UTC offset.
 
-    In UTC if the zone is unknown (a damaged schedule can be shown too), or if the local year would be 10000.
+    In UTC if the zone is unknown, so that a damaged schedule can be shown, or if the local year would be 10000.
     """
     if not slot_ms:
         return display.NOTHING
@@ -352,14 +357,14 @@ def _timing(record: ScheduleRecord) -> str:
     return record.cron or record.words or (f"every {record.every_ms} ms" if record.every_ms else display.NOTHING)
 
 
-def _became(slot: SlotRecord) -> str:
+def _outcome(slot: SlotRecord) -> str:
     """The outcome of a slot in a few words."""
     return f"{slot.outcome}: {slot.why}" if slot.why else slot.outcome
 
 
 def _slot_row(slot: SlotRecord, tz: str) -> tuple[str, str, str, str]:
-    """A row for a past slot and those up to the next row: time, outcome, job, delay."""
-    said = _became(slot) + (f" into {slot_text(slot.into_ms, tz)}" if slot.into_ms else "")
+    """A row for a past slot and the later slots that it stands for: time, outcome, job, delay."""
+    said = _outcome(slot) + (f" into {slot_text(slot.into_ms, tz)}" if slot.into_ms else "")
     if slot.count > 1:
         said += f" ({slot.count:,} slots, to {slot_text(slot.to_ms, tz)})"
     late = span(slot.late_ms) if slot.late_ms > 0 else display.NOTHING

@@ -1,4 +1,4 @@
-"""`schedq top`: a live screen of the queues, or of one, and the terminal that shows it."""
+"""`schedq top`: the command, its keyboard and its terminal."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from schedq.model import escaping
 from schedq.model.times import monotonic
 
 _PRINTED: Final = 60
-"""Lines of a screen that is printed: as much as there is to see."""
+"""Height of a screen that is printed, in lines: enough to show everything."""
 _BELOW: Final = 2
-"""Lines of a terminal that the status line and the cursor take."""
+"""Lines of the terminal that the status line and the cursor occupy."""
 _SEQUENCE_S: Final = 0.05
-"""What follows an escape so soon belongs to it: no finger is as quick."""
+"""A byte that follows an escape this quickly belongs to its sequence: nobody types that fast."""
 _MOST: Final = 64
 _NAMED: Final = {
     b"\x1b[A": "up",
@@ -59,24 +59,24 @@ Examples:
   schedq top emails --once""",
 )
 @click.argument("name", required=False, type=QUEUE_NAME)
-@click.option("--once", is_flag=True, help="Print one screen and leave.")
+@click.option("--once", is_flag=True, help="Print one screen and exit.")
 @click.option(
     "--interval",
     type=click.FloatRange(0.1, 60),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks.",
+    help="Time between refreshes.",
 )
 @redis_option
 @json_option
 def top(name: str | None, once: bool, interval: float, redis_url: str | None, as_json: bool) -> None:
-    """A live screen of the queue NAME, else of all queues, of which one can be opened.
+    """Show a live screen of the queue NAME, or of all queues, from which you can open one.
 
-    Keys: p pauses and resumes, r requeues failed jobs, w d x f c list the jobs that are pending, delayed, running,
-    failed, completed; there arrows and Enter open a job, r requeues it, n runs it now, k cancels it. Each asks first.
-    Esc goes back, q leaves. Rates come from samples that a promoter takes every 10 s; start and run times from the
-    newest records. --json prints what one look finds.
+    Keys: p pauses and resumes; r requeues failed jobs; w d x f c list the pending, delayed, running, failed and
+    completed jobs. In a list, arrows and Enter open a job, r requeues it, n runs it now, and k cancels it. Actions ask
+    for confirmation. Esc goes back, q quits. Rates come from samples that a promoter takes every 10 s, start and run
+    times from the newest records. --json prints the data once.
     """
     with ExitStack() as stack:
         names = [name] if name is not None else all_names(redis_url)
@@ -92,7 +92,7 @@ def top(name: str | None, once: bool, interval: float, redis_url: str | None, as
             screen.look()
             output.show(screen.draw(_PRINTED))
         elif not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise click.UsageError("the live screen needs a terminal; --once prints one, --json is for programs")
+            raise click.UsageError("the live screen needs a terminal; use --once to print it once, or --json")
         else:
             _run(App(screen), interval)
 
@@ -132,7 +132,7 @@ class _Keyboard:
         self._ahead = b""
 
     def pressed(self, wait_s: float) -> str | None:
-        """The next key, by its name or as a character; None if none is pressed in `wait_s` seconds.
+        """The next key, as its name or character; None if none is pressed within `wait_s` seconds.
 
         Raises:
             _HungUpError: the terminal was closed.
@@ -171,7 +171,7 @@ class _Keyboard:
 
 
 def _run(app: App, interval_s: float) -> None:
-    """Show the screens until `q`, Ctrl-C, SIGTERM or SIGHUP; then restore the terminal."""
+    """Show the screens until `q`, Ctrl-C, SIGTERM or SIGHUP, then restore the terminal."""
     console = output.Console()
     with (
         suppress(KeyboardInterrupt, _HungUpError),

@@ -1,4 +1,4 @@
-"""The state of `schedq top` and what keys do: a stack of screens, a question, work in progress."""
+"""The state of `schedq top` and the actions of its keys: a stack of screens, a question, work in progress."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _SAMPLES: Final = 10
 
 
 class Screen(ABC):
-    """Something to look at."""
+    """One view of the program: it reads its data, draws itself and handles keys."""
 
     hints: ClassVar[str]
 
     @abstractmethod
     def look(self) -> None:
-        """Ask Redis."""
+        """Read the data from Redis."""
 
     @abstractmethod
     def draw(self, lines: int) -> RenderableType:
-        """Show what was found, in so many lines."""
+        """Draw the data that `look` read, at most `lines` high."""
 
     @abstractmethod
     def press(self, key: str, app: App) -> None:
@@ -41,12 +41,12 @@ class Screen(ABC):
 
 
 class App:
-    """A stack of screens, the last message, a question that waits for its answer, and work in progress.
+    """A stack of screens, the last message, a pending question, and work in progress.
 
     Attributes:
         screens: the last one is shown.
-        question: what is asked, and what is done if the next key says so.
-        is_over: the user wants to leave.
+        question: the question, and what is done if the next key is `y`.
+        is_over: the user wants to quit.
     """
 
     def __init__(self, first: Screen) -> None:
@@ -58,18 +58,17 @@ class App:
 
     @property
     def is_working(self) -> bool:
-        """Whether something is under way."""
         return self._work is not None
 
     @property
     def status(self) -> str:
-        """The lowest line."""
+        """The text of the status line at the bottom."""
         if self.question is not None:
             return f"{self.question[0]} [y/N]"
         return self._said or self.screens[-1].hints
 
     def look(self) -> None:
-        """Read Redis again, and do the next piece of work."""
+        """Do the next piece of work, and refresh the screen's data."""
         try:
             if self._work is not None:
                 self._said = next(self._work)
@@ -83,7 +82,6 @@ class App:
             self._said = str(error)
 
     def press(self, key: str) -> None:
-        """Handle a key."""
         self._said = ""
         if self.question is not None:
             (_, act), self.question = self.question, None
@@ -98,7 +96,7 @@ class App:
 
 
 class Queues(Screen):
-    """All queues, of which one can be opened."""
+    """All queues, one of which can be opened."""
 
     hints = "↑↓ choose  ⏎ open  q quit"
 
@@ -108,7 +106,6 @@ class Queues(Screen):
         self._rows: list[tuple[str, Stats | None, Rate | None]] = []
 
     def look(self) -> None:
-        """As `Screen.look`."""
         self._rows = [(queue.name, *self._asked(queue)) for queue in self._queues]
 
     def _asked(self, queue: Queue) -> tuple[Stats | None, Rate | None]:
@@ -119,11 +116,9 @@ class Queues(Screen):
         return stats, rate(samples, cast("dict[str, int]", stats), stats["now_ms"], 10)
 
     def draw(self, lines: int) -> RenderableType:
-        """As `Screen.draw`."""
         return render.queues(self._rows, self._selected, lines)
 
     def press(self, key: str, app: App) -> None:
-        """As `Screen.press`."""
         self._selected = _moved(self._selected, key, len(self._queues))
         if key == "enter" and self._queues:
             app.screens.append(OneQueue(self._queues[self._selected]))
@@ -139,17 +134,14 @@ class OneQueue(Screen):
         self._found: Pulse | None = None
 
     def look(self) -> None:
-        """As `Screen.look`."""
         self._found = self._queue.inspector.pulse()
 
     def draw(self, lines: int) -> RenderableType:
-        """As `Screen.draw`."""
         if self._found is None:
             return "…"
         return render.queue(self._found, self._queue.address.label, lines)
 
     def press(self, key: str, app: App) -> None:
-        """As `Screen.press`."""
         name = self._queue.name
         if key in LISTS:
             app.screens.append(Jobs(self._queue, LISTS[key]))
@@ -157,7 +149,7 @@ class OneQueue(Screen):
             if self._found.stats["paused_since_ms"] is None:
                 app.question = (f"Pause queue {name}?", lambda: _done(self._queue.pause, f"queue {name} is paused"))
             else:
-                app.question = (f"Let queue {name} go on?", lambda: _done(self._queue.resume, f"queue {name} goes on"))
+                app.question = (f"Resume queue {name}?", lambda: _done(self._queue.resume, f"queue {name} is resumed"))
         elif key == "r" and self._found is not None:
             failed = self._found.depths["failed"]
             if failed:
@@ -165,7 +157,7 @@ class OneQueue(Screen):
                 app.question = (question, lambda: self._requeue(failed))
 
     def _requeue(self, failed: int) -> Iterator[str]:
-        """Requeue in batches, no more than `failed`: jobs that fail again meanwhile stay."""
+        """Requeue in batches, at most `failed` in all, so that jobs which fail again are not requeued twice."""
         done = 0
         while done < failed and (some := self._queue.requeue_failed(limit=min(_BATCH, failed - done))):
             done += some
@@ -173,7 +165,7 @@ class OneQueue(Screen):
 
 
 class Jobs(Screen):
-    """The jobs of one place, of which one can be opened."""
+    """The jobs of one state, one of which can be opened."""
 
     hints = "↑↓ choose  ⏎ open  r requeue  n run now  k cancel  ← back  q quit"
 
@@ -187,7 +179,6 @@ class Jobs(Screen):
         self._records: list[JobRecord] = []
 
     def look(self) -> None:
-        """As `Screen.look`."""
         stats = self._queue.stats()
         self._now_ms = stats["now_ms"]
         self._total = cast("dict[str, int]", stats)[f"{self._state}_depth"]
@@ -198,14 +189,12 @@ class Jobs(Screen):
         self._records = listing(offset=self._first, limit=min(shown, 200))
 
     def draw(self, lines: int) -> RenderableType:
-        """As `Screen.draw`."""
         self._lines = lines
         title = f"queue {self._queue.name}, {self._state}"
         selected = self._selected - self._first
         return render.jobs(title, self._records, selected, self._now_ms, first=self._first, total=self._total)
 
     def press(self, key: str, app: App) -> None:
-        """As `Screen.press`."""
         self._selected = _moved(self._selected, key, self._total)
         place = self._selected - self._first
         if 0 <= place < len(self._records):
@@ -227,17 +216,14 @@ class OneJob(Screen):
         self._now_ms = 0
 
     def look(self) -> None:
-        """As `Screen.look`."""
         self._record, self._now_ms = self._queue.get_job(self._id), self._queue.stats()["now_ms"]
 
     def draw(self, lines: int) -> RenderableType:
-        """As `Screen.draw`."""
         if self._record is None:
-            return f"nothing is stored of job {self._id}: trimmed, purged, or never there"
+            return f"nothing is stored for job {self._id}: trimmed, purged, or never enqueued"
         return render.job(self._record, self._now_ms, lines)
 
     def press(self, key: str, app: App) -> None:
-        """As `Screen.press`."""
         _act_on(app, self._queue, self._id, key)
 
 
@@ -247,13 +233,13 @@ def _done(act: Callable[[], object], said: str) -> Iterator[str]:
 
 
 def _moved(selected: int, key: str, count: int) -> int:
-    """The selected row after a key."""
+    """The selected row after a key press."""
     step = {"up": -1, "down": 1}.get(key, 0)
     return max(0, min(selected + step, count - 1))
 
 
 def _act_on(app: App, queue: Queue, job_id: str, key: str) -> None:
-    """Ask whether to do to one job what the key stands for."""
+    """Ask for confirmation of the action that a key stands for, on one job."""
     acts: dict[str, tuple[str, Callable[[str], object]]] = {
         "r": ("Requeue", queue.requeue),
         "n": ("Run now", queue.run_now),
@@ -265,6 +251,6 @@ def _act_on(app: App, queue: Queue, job_id: str, key: str) -> None:
 
     def act() -> Iterator[str]:
         is_done = verb(job_id) not in (False, "no")
-        yield f"{word} {job_id}: {'done' if is_done else 'not in the state for that; nothing was done'}"
+        yield f"{word} {job_id}: {'done' if is_done else 'not possible in its state; nothing was done'}"
 
     app.question = (f"{word} {job_id}?", act)

@@ -1,4 +1,4 @@
-"""What `schedq top` draws: an overview of a queue, the queues, a list of jobs, one job; each fitted to the screen."""
+"""What `schedq top` draws: an overview of a queue, the list of queues, a list of jobs, one job."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _BUCKET_MS: Final = 10_000
 _BUCKETS: Final = 60
 _FEW: Final = 8
 _TAKEN: Final = 23
-"""Lines of a pulse without those of its four lists."""
+"""Lines of a queue's screen without its four lists."""
 
 
 def queue(found: Pulse, where: str, lines: int) -> RenderableType:
-    """A queue at a glance."""
+    """The overview of one queue."""
     parts: list[RenderableType] = [_head(found, where), "", _figures(found), Curve(curve(found.samples, found.now_ms))]
     share = max(1, min(_FEW, (lines - _TAKEN) // 4))
     since = display.roundly(max(0, found.now_ms - found.since_ms))
-    parts += [output.heading(f"tasks of the last {since}, the slowest first"), _tasks(found.tasks[:share])]
+    parts += [output.heading(f"tasks of the last {since}, slowest first"), _tasks(found.tasks[:share])]
     if found.failing:
         since = display.roundly(max(0, found.now_ms - found.failing_since_ms))
         parts += [output.heading(f"failing tasks of the last {since}"), _failing(found.failing[:share])]
@@ -51,8 +51,8 @@ def _head(found: Pulse, where: str) -> RenderableType:
     paused = found.stats["paused_since_ms"]
     alarms = [f"PAUSED {display.apart(paused, found.now_ms)}"] if paused is not None else []
     if found.promoter is None:
-        alarms.append("no promoter: nobody wakes what is due")
-    # On a line of their own: the address may be long, and these must not be cut.
+        alarms.append("NO PROMOTER: due jobs stay delayed")
+    # On a separate line: the address may be long, and alarms must not be cut off.
     return Group(text, Text("   ".join(alarms), style="bold red")) if alarms else text
 
 
@@ -88,29 +88,29 @@ def _figures(found: Pulse) -> RenderableType:
 
 
 class _Figures:
-    """Four blocks of numbers, side by side, or in two rows if the terminal is narrow: a cut number misleads."""
+    """Four blocks of numbers side by side, or in two rows on a narrow terminal: a cut number misleads."""
 
     def __init__(self, depths: Table, rates: Table, times: Table, facts: Table) -> None:
         self._depths, self._rates, self._times, self._facts = depths, rates, times, facts
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        wide = _beside(self._depths, self._rates, Group(self._times, "", self._facts))
+        wide = _side_by_side(self._depths, self._rates, Group(self._times, "", self._facts))
         if Measurement.get(console, options.update(width=1000), wide).maximum <= options.max_width:
             yield wide
         else:
-            yield _beside(self._depths, Group(self._rates, "", self._facts))
+            yield _side_by_side(self._depths, Group(self._rates, "", self._facts))
             yield ""
             yield self._times
 
 
-def _beside(*blocks: RenderableType) -> Table:
+def _side_by_side(*blocks: RenderableType) -> Table:
     grid = Table.grid(padding=(0, 5, 0, 0))
     grid.add_row(*blocks)
     return grid
 
 
 def _so_far(found: Pulse, place: str) -> str:
-    """Total of finished jobs, as only the newest ones are kept; '' for other states."""
+    """The all-time total of a finished state, whose depth counts only the records kept; '' for other states."""
     if place not in ("completed", "failed", "cancelled"):
         return ""
     return f"{cast('dict[str, int]', found.stats)[f'{place}_total']:,}"
@@ -134,9 +134,9 @@ def _spread(found: Spread) -> tuple[str, str, str, str]:
 
 
 class Curve:
-    """Completed jobs per second of the last ten minutes, a bar for each 10 s.
+    """Completed jobs per second in the last ten minutes, one bar per 10 s.
 
-    Where those are too many for the line, one for the highest of several in a row.
+    On a narrow terminal, one bar shows the highest of several adjacent values.
     """
 
     def __init__(self, bars: Sequence[float]) -> None:
@@ -156,7 +156,7 @@ class Curve:
 
 
 def curve(samples: Sequence[Sample], now_ms: int) -> list[float]:
-    """Completed jobs per second in each 10 s of the last ten minutes, the latest last."""
+    """Completed jobs per second in each 10 s of the last ten minutes, oldest first."""
     found = [0.0] * _BUCKETS
     for before, after in pairwise(samples):
         rate = max(0, after.completed_total - before.completed_total) / (after.at_ms - before.at_ms) * 1000
@@ -196,7 +196,7 @@ def _running(found: Pulse, most: int) -> Table:
 
 
 def queues(rows: Sequence[tuple[str, Stats | None, Rate | None]], selected: int, lines: int) -> RenderableType:
-    """All queues, a line each."""
+    """The list of all queues, one per line."""
     titles = ["", "queue", "pending", "delayed", "running", "failed", "done/s", "workers", "next due", ""]
     first, shown = window(len(rows), selected, lines - 3)
     cells = [
@@ -244,7 +244,7 @@ def jobs(
 
 
 def _instant(job: JobRecord) -> int:
-    """The most telling instant of a job in its state."""
+    """The most informative time of a job in its state."""
     return {
         "delayed": job.run_at_ms,
         "processing": job.started_at_ms,
@@ -283,6 +283,6 @@ def job(record: JobRecord, now_ms: int, lines: int) -> RenderableType:
 
 
 def window(count: int, selected: int, lines: int) -> tuple[int, int]:
-    """Which of `count` rows to show around the selected one: the first, and how many."""
+    """Which of `count` rows to show around the selected one: index of the first, and number of rows."""
     shown = max(1, lines)
     return max(0, min(selected - shown // 2, count - shown)), shown

@@ -1,5 +1,5 @@
-// What a page gains with JavaScript: it stays true while one looks, and boxes can be ticked together.
-// Pages are whole without it. Nothing here makes HTML: the server did, escaped.
+// Optional enhancements: pages update live, and all checkboxes can be selected at once. Every page works without it.
+// This script creates no HTML of its own: the server renders and escapes it.
 "use strict";
 
 (() => {
@@ -7,12 +7,12 @@
   const trouble = document.getElementById("trouble");
   const retryMs = 10000;
 
-  // -- pages stay true
+  // -- live updates
 
-  // Change `old` into `made` by what differs, so that focus, ticks and selections stay where they are.
-  function become(old, made) {
+  // Update `old` to match `made`, changing only what differs, so that focus, checkboxes and selections are preserved.
+  function morph(old, made) {
     if (old.nodeType === Node.ELEMENT_NODE) {
-      // Whether details are open is the reader's to say.
+      // The reader decides whether details are open.
       const isOwn = (name) => name === "open" && old.nodeName === "DETAILS";
       for (const { name } of [...old.attributes]) {
         if (!made.hasAttribute(name) && !isOwn(name)) old.removeAttribute(name);
@@ -20,13 +20,13 @@
       for (const { name, value } of made.attributes) {
         if (old.getAttribute(name) !== value && !isOwn(name)) old.setAttribute(name, value);
       }
-      becomeInside(old, made);
+      morphChildren(old, made);
     } else if (old.nodeValue !== made.nodeValue) {
       old.nodeValue = made.nodeValue;
     }
   }
 
-  function becomeInside(old, made) {
+  function morphChildren(old, made) {
     const stay = new Set([...made.children].map((child) => child.dataset.key));
     const keyed = new Map();
     for (const child of [...old.children]) {
@@ -41,7 +41,7 @@
       if (same && same.nodeName === child.nodeName && (key || !(same.dataset && same.dataset.key))) {
         if (same === next) next = next.nextSibling;
         else old.insertBefore(same, next);
-        become(same, child);
+        morph(same, child);
       } else {
         old.insertBefore(child, next);
       }
@@ -60,15 +60,15 @@
       if (!region) continue;
       const made = document.createElement(region.nodeName);
       made.innerHTML = html;
-      becomeInside(region, made);
+      morphChildren(region, made);
     }
-    // A row that moved has lost it.
+    // A row that was moved has lost the focus.
     if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
-    tell("live", "");
+    showStatus("live", "");
     count();
   }
 
-  function tell(word, text) {
+  function showStatus(word, text) {
     pulse.hidden = false;
     pulse.className = "pulse " + word;
     pulse.lastElementChild.textContent = word;
@@ -79,21 +79,21 @@
   function listen() {
     const source = new EventSource(location.pathname + location.search);
     source.addEventListener("regions", (event) => show(JSON.parse(event.data)));
-    source.addEventListener("trouble", (event) => tell("stale", "Not up to date since " + JSON.parse(event.data)));
-    // What the page was about is no more: asking again is no use.
+    source.addEventListener("trouble", (event) => showStatus("stale", "Not up to date since " + JSON.parse(event.data)));
+    // The subject of the page has been deleted, so reconnecting is useless.
     source.addEventListener("gone", () => source.close());
     source.onerror = () => {
       if (source.readyState !== EventSource.CLOSED) {
-        tell("stale", "");
+        showStatus("stale", "");
         return;
       }
-      tell("stale", "The dashboard does not answer; this page is as it was. Trying again.");
+      showStatus("stale", "The dashboard does not respond; this page shows old data. Reconnecting.");
       setTimeout(listen, retryMs);
     };
     window.addEventListener("pagehide", () => source.close(), { once: true });
   }
 
-  // -- boxes
+  // -- checkboxes
 
   const boxes = () => [...document.querySelectorAll('input[type="checkbox"][name="ids"]')];
 
@@ -118,7 +118,7 @@
     count();
   });
 
-  // -- keys: g then a letter goes to a page, / to the filter
+  // -- keyboard shortcuts: g and a letter open a page, / focuses the filter
 
   let before = "";
   document.addEventListener("keydown", (event) => {
