@@ -57,7 +57,7 @@ def test_a_command_looks_at_so_many_jobs_and_says_how_to_go_on(run: Run, queue: 
     assert found["cursors"].keys() == {"pending"}
 
     lines = run("jobs", "mail", "--text", "599", "--state", "pending", "--look", "300").lines
-    assert "0 found, 300 of 600 looked at" in lines
+    assert "0 found, 300 of 600 searched" in lines
     (command,) = [line.removeprefix("next page: schedq ") for line in lines if line.startswith("next page")]
     assert [job["payload"] for job in run(*command.split(), "--json").json["jobs"]] == [599]
 

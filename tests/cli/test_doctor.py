@@ -39,7 +39,7 @@ def test_a_finding_says_what_it_is_what_it_means_and_what_to_do(run: Run, queue:
     assert said.err == ""
     assert said.out.splitlines()[0].endswith("; 1 queue")
     text = unfolded(said)
-    assert r"warning queue mail: 1 job that is in no place [orphan] lost\x1b nothing will ever run it: " in text
+    assert r"warning queue mail: 1 job that no list holds [orphan] lost\x1b it will never run: " in text
     assert "→ redis-cli LPUSH queue:mail:pending ID runs it; redis-cli DEL queue:mail:job:ID forgets it" in text
     assert said.out.splitlines()[-1].split(", ")[-1].split()[1] in ("note", "notes")
     assert max(map(len, said.out.splitlines())) <= 100

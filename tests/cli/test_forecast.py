@@ -72,7 +72,7 @@ def test_what_is_due_already_or_damaged_is_noted(run: Run, queue: Queue, desk: S
 
     lines = run("forecast", "1h").lines
 
-    assert "1 delayed job due already" in lines
+    assert "1 delayed job already due" in lines
     assert "can't be read: torn; see schedq schedules ls" in lines
 
 

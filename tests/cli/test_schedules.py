@@ -227,7 +227,7 @@ def test_pause_and_resume(nightly: Queue, run: Run):
     assert run("schedules", "pause", "nightly").lines == ["nightly: was already paused"]
     assert nightly.schedules.get("nightly").state == "paused"
     (line,) = run("schedules", "resume", "nightly").lines
-    assert line.startswith("nightly: goes on; next slot ")
+    assert line.startswith("nightly: resumed; next slot ")
     assert run("schedules", "resume", "nightly").lines[0].startswith("nightly: was not paused; next slot ")
     assert nightly.schedules.get("nightly").state == "active"
 

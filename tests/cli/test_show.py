@@ -97,7 +97,7 @@ def test_an_instant_without_an_offset_is_local_time(text: str, utc: str):
 
 @pytest.mark.parametrize("text", ["", "9:00", "now", "1893456000000", "0000-01-01T00:00", "9999-12-31T23:59:59-12:00"])
 def test_what_is_no_instant_is_refused(text: str):
-    with pytest.raises(click.BadParameter, match="is no time"):
+    with pytest.raises(click.BadParameter, match="is not a valid time"):
         INSTANT.convert(text, None, None)
 
 

@@ -141,7 +141,7 @@ def test_a_task_that_no_worker_has_prints_a_warning_with_the_closest_name(
 def test_a_task_that_resembles_none_prints_the_known_tasks(run: Run, queues: None):
     said = run("enqueue", "mail", "--task", "x")
 
-    assert said.complaint.endswith("knows a task 'x'; they know send_mail, send_report")
+    assert said.complaint.endswith("has a task 'x'; they have send_mail, send_report")
 
 
 def test_without_a_live_worker_no_task_is_unknown(run: Run, queues: None):

@@ -1,4 +1,4 @@
-"""Acting from a browser: asked first, done then, and written down with who did it."""
+"""Actions from a browser: confirmed first, then done, and logged with the user's name."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_queue_is_paused_resumed_and_purged(visitor: Visitor, queue: Queue, ra
 def test_a_schedule_is_triggered_paused_and_resumed(visitor: Visitor, queue: Queue, raw: redis.Redis):
     queue.schedules.upsert("nightly", cron="0 3 * * *", task="nightly")
 
-    assert "schedule nightly made job nightly-" in visitor.do("trigger schedule nightly").lower()
+    assert "schedule nightly enqueued job nightly-" in visitor.do("trigger schedule nightly").lower()
     visitor.do("pause_schedule schedule nightly")
     assert queue.schedules.get("nightly").state == "paused"
     visitor.do("resume_schedule schedule nightly")
@@ -166,7 +166,7 @@ def test_a_schedule_is_triggered_paused_and_resumed(visitor: Visitor, queue: Que
 def test_a_worker_that_is_not_there_is_told(visitor: Visitor, queue: Queue):
     queue.enqueue(1)
 
-    assert "Worker nobody is not there." in visitor.do("stop_worker worker nobody")
+    assert "Worker nobody is not running." in visitor.do("stop_worker worker nobody")
 
 
 @pytest.mark.parametrize(
@@ -248,9 +248,9 @@ def test_an_act_that_takes_long_goes_on_behind_a_page_that_shows_how_far_it_is(
     page = visitor.do("requeue matching", state="failed")
     path = re.search(r'action="(/errands/[^/"]+)/stop"', page)
     assert path, page
-    page = until(lambda: with_word(visitor.page(path[1]), "Go on"))
+    page = until(lambda: with_word(visitor.page(path[1]), "Continue"))
 
-    assert re.search(r"done.*looked at <b>700</b>.*done <b>700</b>.*refused <b>0</b>", page, re.DOTALL), page
+    assert re.search(r"done.*checked <b>700</b>.*done <b>700</b>.*refused <b>0</b>", page, re.DOTALL), page
     assert queue.stats()["pending_depth"] == 700
 
 
@@ -261,7 +261,7 @@ def test_it_can_be_stopped_where_it_is(impatient: None, visitor: Visitor, queue:
     assert path, page
 
     visitor.post(f"{path[1]}/stop", {})
-    page = until(lambda: with_word(visitor.page(path[1]), "Go on"))
+    page = until(lambda: with_word(visitor.page(path[1]), "Continue"))
 
     state = re.search(r'class="tag \w+">(\w+)<', page)
     assert state

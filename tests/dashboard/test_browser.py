@@ -134,7 +134,7 @@ def test_details_stay_as_the_reader_left_them(open_page: Open, mail: Any):
     live(page)
     details, why = page.locator("details"), page.locator(".why")
     for is_open in (True, False):
-        page.get_by_text("Everything that is stored").click()
+        page.get_by_text("All stored fields").click()
         expect(details).to_have_js_property("open", is_open)
         before = why.inner_text()
         expect(why).not_to_have_text(before)  # a live update: the time that is left
@@ -188,7 +188,7 @@ def test_five_hundred_jobs_are_requeued_at_once(open_page: Open, mail: Any):
     mail.purge()
     fail_all(mail, 500)
     page = open_page("/queues/mail/jobs?state=failed&limit=500")
-    page.get_by_label("Select all that are shown").check()
+    page.get_by_label("Select all jobs shown").check()
 
     page.get_by_role("button", name="Requeue selected (500)").click()
     expect(page.locator("form.confirm h1")).to_have_text("Requeue 500 jobs of queue mail?")
@@ -227,7 +227,7 @@ def test_whoever_thinks_better_of_it_changes_nothing(open_page: Open, mail: Any)
     page = open_page("/queues/mail")
     page.get_by_role("button", name="Purge…").click()
 
-    page.get_by_role("link", name="Leave it").click()
+    page.get_by_role("link", name="Go back").click()
 
     expect(page.locator("h1")).to_have_text("mail")
     assert mail.stats()["pending_depth"] == 1
@@ -282,7 +282,7 @@ def test_the_token_is_asked_for_and_kept_out_of_addresses(open_page: Open, serve
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     page.get_by_label("Token").fill("wrong")
     page.get_by_role("button", name="Log in").click()
-    expect(page.locator(".problem")).to_have_text("This is not the token.")
+    expect(page.locator(".problem")).to_have_text("The token is wrong.")
 
     page.get_by_label("Token").fill(TOKEN)
     page.keyboard.press("Enter")
@@ -332,7 +332,7 @@ def test_the_keyboard_is_enough(open_page: Open, mail: Any):
     page.locator(".depths a.failed").focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/jobs?state=failed")
-    page.get_by_label("Select all that are shown").focus()
+    page.get_by_label("Select all jobs shown").focus()
     page.keyboard.press("Space")
     button = page.get_by_role("button", name="Requeue selected (1)")
     page.keyboard.press("Tab")

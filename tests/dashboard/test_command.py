@@ -55,7 +55,7 @@ def test_an_address_that_others_reach_needs_a_token(host: str, run: Any):
     code, line = run("--host", host)
 
     assert code == 2
-    assert "can be reached from other machines: give a token" in line
+    assert "can be reached from other machines: set a token" in line
 
 
 def test_with_a_token_it_may_be_any_address():

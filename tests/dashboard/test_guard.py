@@ -100,7 +100,7 @@ def test_the_token_is_shown_in_a_form_or_by_a_program_in_a_header(serve: Serve, 
     visitor = Visitor(url)
 
     wrong = visitor.post("/login", {"csrf": visitor.token("/login"), "token": "wrong"})
-    assert (wrong.status_code, "not the token" in wrong.text) == (401, True)
+    assert (wrong.status_code, "token is wrong" in wrong.text) == (401, True)
     right = visitor.post("/login", {"csrf": visitor.token("/login"), "token": TOKEN, "next": "/queues/mail"})
     cookie = right.headers["set-cookie"]
 

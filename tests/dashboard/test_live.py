@@ -145,7 +145,7 @@ def test_the_stream_of_an_act_that_is_no_more_says_so_once_and_ends(
         heard = [*events(answer)]
 
     assert [name for name, _ in heard] == ["trouble", "gone"]
-    assert "Nothing is known of this act" in heard[0][1]
+    assert "This action is unknown here" in heard[0][1]
     assert caplog.records == []
 
 
@@ -162,10 +162,10 @@ def test_a_page_that_fails_at_every_drawing_is_logged_once(
     monkeypatch.setattr("schedq.dashboard.rendering.Renderer.live_regions", broken)
     with visitor.http.stream("GET", PATH, headers=STREAM) as answer:
         heard = events(answer)
-        assert next(heard) == ("trouble", "this page can't be drawn: ZeroDivisionError")
+        assert next(heard) == ("trouble", "this page can't be rendered: ZeroDivisionError")
         until(lambda: len(drawings) >= 3)
 
-    assert [record.message for record in caplog.records if record.exc_info] == ["a page can't be drawn"]
+    assert [record.message for record in caplog.records if record.exc_info] == ["a page can't be rendered"]
 
 
 def test_a_page_that_can_not_be_drawn_is_told_to_its_readers(visitor: Visitor, queue: Queue, raw: redis.Redis):

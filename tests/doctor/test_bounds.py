@@ -20,9 +20,9 @@ def test_of_a_long_queue_both_ends_are_looked_at_and_that_is_said(mail: Queue, d
 
     assert found["listed-twice"].examples == tuple(sorted([ids[5], ids[-5]]))
     said = [words.removesuffix("; --sample N reads more") for words in found.report.limits]
-    assert said[0] == "queue mail: 100 of 3,002 entries of pending were looked at, at both ends"
+    assert said[0] == "queue mail: only 100 of 3,002 entries of pending were read, at both ends"
     assert said[1].startswith("queue mail: only 1,000 of 3,00")
-    assert said[2].endswith("jobs could not be judged, as the places that they may be in were not read whole")
+    assert said[2].endswith("jobs could not be judged, because the lists that may hold them were not read completely")
     assert "orphan" not in found.codes
 
 

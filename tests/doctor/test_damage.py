@@ -303,7 +303,7 @@ def test_settings_that_make_no_sense_are_named(mail: Queue, diagnosis: Examine, 
 
     client.hset("queue:mail:settings", mapping={"visibility_ms": "soon", "later": "unknown to this release"})
 
-    assert diagnosis("mail")["settings-unreadable"].says == "the setting visibility_ms is written down as 'soon'"
+    assert diagnosis("mail")["settings-unreadable"].says == "the setting visibility_ms is stored as 'soon'"
 
 
 def test_a_worker_with_settings_of_its_own_is_named(tended: Queue, diagnosis: Examine, client: Any):
@@ -312,7 +312,7 @@ def test_a_worker_with_settings_of_its_own_is_named(tended: Queue, diagnosis: Ex
     client.hset("queue:mail:settings", "failed_history", "7")
 
     found = diagnosis()
-    assert found["settings-disagree"].says == "failed_history is written down as 7, and 1 live worker goes by 10000"
+    assert found["settings-disagree"].says == "failed_history is stored as 7, but 1 live worker uses 10000"
     assert found["settings-disagree"].examples == tuple(client.zrange("queue:mail:workers", 0, -1))
 
 

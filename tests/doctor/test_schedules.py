@@ -102,7 +102,7 @@ def test_a_key_of_a_wrong_type_is_found(kind: str, yearly: Queue, diagnosis: Exa
     assert diagnosis()[code].examples == ("report",)
 
 
-def test_an_account_of_slots_without_a_schedule_is_found(yearly: Queue, diagnosis: Examine, client: Any):
+def test_a_slot_history_without_a_schedule_is_found(yearly: Queue, diagnosis: Examine, client: Any):
     client.rpush("queue:mail:schedule:gone:slots", "{}")
 
     assert diagnosis()["slots-left"].examples == ("gone",)
@@ -187,7 +187,7 @@ def test_of_many_schedules_the_earliest_are_looked_at_and_that_is_said(mail: Que
     found = diagnosis("mail", sample=2)
 
     assert found["schedule-damaged"].examples[0].startswith(first)
-    assert any(re.search(" [2-4] of 30 schedules were looked at", words) for words in found.report.limits)
+    assert any(re.search(" only [2-4] of 30 schedules were read", words) for words in found.report.limits)
     client.hset(f"queue:mail:schedule:{last}", "overlap", "sometimes")
     assert diagnosis("mail")["schedule-damaged"].says == "2 schedules that can't fire"
 

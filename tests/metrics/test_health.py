@@ -50,7 +50,7 @@ def probe() -> HealthProbe:
 
 
 def test_a_worker_that_has_not_begun_is_not_well(probe: HealthProbe) -> None:
-    assert probe.health() == Health(degraded=("the worker has not begun yet",))
+    assert probe.health() == Health(degraded=("the worker has not started yet",))
     assert pages(probe.health)["/healthz"]("").code == 503
     assert pages(probe.health)["/livez"]("").code == 200
 
@@ -95,7 +95,7 @@ def test_a_redis_that_is_away_is_a_reason_that_no_new_process_would_mend(crew: C
         begin(crew, probe, type("Wrapped", (), {"queue": queue}))
         server.kill()
 
-        reason(probe, "queue away: Redis has been away for ")
+        reason(probe, "queue away: Redis has been unreachable for ")
         assert pages(probe.health)["/healthz"]("").code == 503
         until(lambda: pages(probe.health)["/livez"]("").code == 200)
 
@@ -140,7 +140,7 @@ def test_a_worker_that_stops_takes_no_more_and_yet_lives(queue: Handle, crew: Cr
 
     post.stop()
 
-    until(lambda: probe.health().degraded == ("the worker stops",))
+    until(lambda: probe.health().degraded == ("the worker is stopping",))
     until(lambda: pages(probe.health)["/livez"]("").code == 200)
 
 
@@ -174,9 +174,9 @@ def test_the_server_serves_its_pages_and_nothing_else(web_server: WebServer, cap
     assert ask(web_server, "/ok?a=b", Accept="text/html") == (200, "text/html")
     assert ask(web_server, "/ok", "HEAD") == (200, "")
     assert ask(web_server, "/ok", "POST")[0] == 501
-    assert ask(web_server, "/../etc/passwd") == (404, "nothing is here; there is: /ok /bad\n")
+    assert ask(web_server, "/../etc/passwd") == (404, "not found; the pages are: /ok /bad\n")
     with caplog.at_level(logging.ERROR, logger="schedq"):
-        assert ask(web_server, "/bad") == (500, "failed; the log says why\n")
+        assert ask(web_server, "/bad") == (500, "failed; see the log\n")
     assert "as it must be" in caplog.text
 
 
@@ -262,7 +262,7 @@ def test_a_page_that_takes_long_keeps_no_other_page_from_being_answered() -> Non
         waiting = [pool.submit(ask, web_server, "/slow") for _ in range(8)]
         assert all(begun.acquire(timeout=30) for _ in waiting)
 
-        assert ask(web_server, "/slow") == (503, "8 others wait for this page already\n")
+        assert ask(web_server, "/slow") == (503, "8 other requests are already waiting for this page\n")
         assert ask(web_server, "/ok") == (200, "fine")
 
         gate.set()
