@@ -386,7 +386,7 @@ def _act_on_each(
             return output.ActionResult(done)
         record = queue.get_job(job_id)
         if record is None:
-            why = f"nothing is stored for job {job_id} in queue {queue.name}"
+            why = f"nothing is stored about job {job_id} in queue {queue.name}"
             return output.ActionResult(why, {"state": "gone"}, is_refusal=True)
         state = record.status or "without state"
         return output.ActionResult(f"job {job_id} is {state}; {requirement}", {"state": state}, is_refusal=True)

@@ -303,7 +303,7 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
         name = queue.name
     if record is None or line is None:
         raise click.ClickException(
-            f"nothing is stored for job {job_id} in queue {name}: trimmed, purged, or never enqueued"
+            f"nothing is stored about job {job_id} in queue {name}: trimmed, purged, or never enqueued"
         )
     if as_json:
         found = {"queue": name, **output.plain(record), "fields": dict(record.fields)}

@@ -76,7 +76,7 @@ def queue_of_job(name: str | None, redis_url: str | None) -> Iterator[Queue]:
 
     Raises:
         click.UsageError: none is named, and there are several or none.
-        click.ClickException: nothing is stored for the named queue.
+        click.ClickException: nothing is stored about the named queue.
     """
     is_named = name is not None
     if name is None:
@@ -146,7 +146,7 @@ def _place(error: BaseException) -> str:
 
 
 def warn_if_unknown(queue: Queue, redis_url: str | None) -> None:
-    """Warn if nothing is stored for a queue: its name may be mistyped."""
+    """Warn if nothing is stored about a queue: its name may be mistyped."""
     if (names := _others(queue, redis_url)) is not None:
         output.warn(_unknown(queue.name, names))
 
@@ -172,7 +172,7 @@ def must_be_known(queue: Queue, redis_url: str | None) -> None:
 def must_not_be_mistyped(queue: Queue, redis_url: str | None, way_out: str) -> bool:
     """Refuse a queue for which nothing is stored if there is one with a similar name, else only warn.
 
-    `way_out` says how to insist. Returns whether nothing is stored for the queue.
+    `way_out` says how to insist. Returns whether nothing is stored about the queue.
     """
     names = _others(queue, redis_url)
     if names and nearest(queue.name, names):
@@ -183,7 +183,7 @@ def must_not_be_mistyped(queue: Queue, redis_url: str | None, way_out: str) -> b
 
 
 def _others(queue: Queue, redis_url: str | None) -> list[str] | None:
-    """The names of the existing queues, if nothing is stored for this one; else None."""
+    """The names of the existing queues, if nothing is stored about this one; else None."""
     if _holds_something(queue):
         return None
     names = all_names(redis_url)
@@ -193,7 +193,7 @@ def _others(queue: Queue, redis_url: str | None) -> list[str] | None:
 def _unknown(name: str, names: list[str]) -> str:
     # If there is only one queue, `there_are` already names it.
     meant = nearest(name, names) if len(names) > 1 else ""
-    return f"nothing is stored for queue {name}; {there_are(names)}{meant}"
+    return f"nothing is stored about queue {name}; {there_are(names)}{meant}"
 
 
 def _holds_something(queue: Queue) -> bool:

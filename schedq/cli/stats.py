@@ -138,14 +138,14 @@ def _overview(found: dict[str, Stats]) -> Table:
 @click.command(epilog="Example:  schedq pause emails", no_args_is_help=True)
 @click.argument("name", type=QUEUE_NAME)
 @click.option(
-    "--force", is_flag=True, help="Pause a queue even if nothing is stored for it and its name resembles another's."
+    "--force", is_flag=True, help="Pause a queue even if nothing is stored about it and its name resembles another's."
 )
 @redis_option
 @json_option
 def pause(name: str, force: bool, redis_url: str | None, as_json: bool) -> None:
     """Stop workers from taking jobs of the queue NAME, until `resume`. Running jobs finish; new jobs are accepted.
 
-    A queue may be paused before its first job. If nothing is stored for NAME but another queue has a similar name,
+    A queue may be paused before its first job. If nothing is stored about NAME but another queue has a similar name,
     the command refuses, because NAME may be mistyped; --force pauses it anyway.
     """
     with open_or_create(name, redis_url) as queue:
@@ -157,7 +157,7 @@ def pause(name: str, force: bool, redis_url: str | None, as_json: bool) -> None:
         output.show_json({"queue": name, "was_paused": before is not None, "paused_since_ms": found["paused_since_ms"]})
         return
     since = "" if before is None else f", and has been since {display.moment(before, found['now_ms'])}"
-    new = ", though nothing is stored for it yet" if is_new else ""
+    new = ", though nothing is stored about it yet" if is_new else ""
     depths = f"{found['processing_depth']:,} running, {found['pending_depth']:,} waiting"
     output.line(f"queue {name} is paused{since}{new}; {depths}")
 

@@ -158,13 +158,13 @@ async def _queue(request: Request, queue: AsyncQueue) -> PageData:
 
 
 async def _unknown(queue: AsyncQueue, pulse: Pulse) -> str:
-    """A hint if nothing is stored for this queue; '' otherwise."""
+    """A hint if nothing is stored about this queue; '' otherwise."""
     stats = pulse.stats
     numbers = (value for key, value in stats.items() if key.endswith(("_depth", "_total")))
     if any(numbers) or stats["workers"] or stats["paused_since_ms"] is not None:
         return ""
     names = await queue.list_queues()
-    return "" if queue.name in names else f"Nothing is stored for queue {queue.name}{nearest(queue.name, names)}"
+    return "" if queue.name in names else f"Nothing is stored about queue {queue.name}{nearest(queue.name, names)}"
 
 
 # -- jobs

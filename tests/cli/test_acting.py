@@ -132,7 +132,7 @@ def test_a_queue_is_paused_and_goes_on(run: Run, queue: Queue, state: Look):
     assert run("pause", "mail").lines == ["queue mail is paused; 1 running, 1 waiting"]
     assert queue.claim(0) is None
     (again,) = run("pause", "mail").lines
-    assert again.startswith("queue mail is paused since 20")
+    assert again.startswith("queue mail is paused, and has been since 20")
     assert again.endswith(" ago) already; 1 running, 1 waiting")
     assert run("resume", "mail").lines == ["queue mail is resumed; 1 waiting"]
     assert run("resume", "mail").lines == ["queue mail was not paused; 1 waiting"]

@@ -93,9 +93,9 @@ def test_a_mistake_of_usage_is_one_line_and_exit_code_2(words: tuple[str, ...], 
 
 
 REFUSED = {
-    ("job", "never-was"): "nothing is stored for job never-was in queue mail",
-    ("cancel", "never-was"): "nothing is stored for job never-was in queue mail",
-    ("requeue", "never-was"): "nothing is stored for job never-was in queue mail",
+    ("job", "never-was"): "nothing is stored about job never-was in queue mail",
+    ("cancel", "never-was"): "nothing is stored about job never-was in queue mail",
+    ("requeue", "never-was"): "nothing is stored about job never-was in queue mail",
     ("requeue", "a"): "job a is pending; only a failed or cancelled job can be requeued",
     ("reschedule", "a", "--now"): "job a is pending; only a delayed job can be rescheduled",
     ("cancel", "a", "b"): "add --yes; nothing was done",
@@ -210,4 +210,4 @@ def test_a_mistyped_name_is_not_remembered(run: Run, queue: Queue, desk: Server)
 
     with desk.client() as client:
         assert client.smembers("schedq:queues") == {"mail"}
-    assert run("stats", "mial").complaint == "schedq: nothing is stored for queue mial; there is 1 queue here: mail"
+    assert run("stats", "mial").complaint == "schedq: nothing is stored about queue mial; there is 1 queue here: mail"

@@ -85,7 +85,7 @@ def test_exit_codes_and_streams_are_those_of_a_good_program(queue: Queue):
     assert (refused.returncode, refused.stdout) == (1, "")
     assert (
         refused.stderr
-        == "schedq: nothing is stored for job never-was in queue mail: trimmed, purged, or never enqueued\n"
+        == "schedq: nothing is stored about job never-was in queue mail: trimmed, purged, or never enqueued\n"
     )
     assert (wrong.returncode, wrong.stdout, len(wrong.stderr.splitlines())) == (2, "", 1)
 

@@ -56,7 +56,7 @@ def test_an_unknown_queue_is_refused_with_the_closest_name(command: str, run: Ru
 
     assert said.code == 1
     assert said.complaint == (
-        "schedq: nothing is stored for queue mial; there are 2 queues here: mail, reports; did you mean mail?"
+        "schedq: nothing is stored about queue mial; there are 2 queues here: mail, reports; did you mean mail?"
         + (" (--force pauses mial anyway)" if command.startswith("pause") else "")
     )
     with desk.client() as client:
@@ -98,14 +98,16 @@ def test_pausing_before_the_first_job_needs_force_only_if_another_queue_has_a_si
     new = run("pause", "billing")
 
     assert new.code == 0
-    assert new.complaint == "schedq: nothing is stored for queue billing; there are 3 queues here: mail, mial, reports"
+    assert (
+        new.complaint == "schedq: nothing is stored about queue billing; there are 3 queues here: mail, mial, reports"
+    )
 
 
 def test_a_pause_at_an_empty_redis_says_that_nothing_is_stored(run: Run):
     first = run("pause", "mail").lines
     again = run("pause", "mail").lines
 
-    assert first == ["queue mail is paused, though nothing is stored for it yet; 0 running, 0 waiting"]
+    assert first == ["queue mail is paused, though nothing is stored about it yet; 0 running, 0 waiting"]
     assert "nothing is stored" not in again[0]
 
 
@@ -169,7 +171,7 @@ def test_a_promoter_of_an_unknown_queue_logs_a_warning(desk: Server, queues: Non
     process.terminate()
     process.communicate(timeout=30)
 
-    assert "WARNING nothing is stored for queue mial; " in first
+    assert "WARNING nothing is stored about queue mial; " in first
     assert first.endswith("did you mean mail?\n")
     assert process.returncode == 0
 

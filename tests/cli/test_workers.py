@@ -57,7 +57,7 @@ def test_a_queue_that_is_not_there_is_said_to_be_none(run: Run):
     said = run("workers", "mali")
 
     assert said.out == "no live worker: mali\n"
-    assert "nothing is stored for queue mali" in said.complaint
+    assert "nothing is stored about queue mali" in said.complaint
 
 
 def test_one_can_be_asked_to_stop_by_its_id_alone(run: Run, make_queue: Callable[..., Queue]):

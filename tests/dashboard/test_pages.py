@@ -73,7 +73,7 @@ def test_a_damaged_queue_does_not_hide_the_others(visitor: Visitor, queue: Queue
 def test_a_queue_that_is_not_there_is_said_to_be_none(visitor: Visitor, queue: Queue):
     queue.enqueue(1)
 
-    assert "Nothing is stored for queue mial; did you mean mail?" in visitor.page("/queues/mial")
+    assert "Nothing is stored about queue mial; did you mean mail?" in visitor.page("/queues/mial")
     assert "Nothing is stored" not in visitor.page("/queues/mail")
 
 

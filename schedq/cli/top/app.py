@@ -220,7 +220,7 @@ class OneJob(Screen):
 
     def draw(self, lines: int) -> RenderableType:
         if self._record is None:
-            return f"nothing is stored for job {self._id}: trimmed, purged, or never enqueued"
+            return f"nothing is stored about job {self._id}: trimmed, purged, or never enqueued"
         return render.job(self._record, self._now_ms, lines)
 
     def press(self, key: str, app: App) -> None:
