@@ -1,23 +1,20 @@
-"""Look for phrases in prose that a native writer would not print: the number of lines that have one may only fall.
+"""Find phrases that a native technical writer would not use. The number of lines that contain one may only fall.
 
     python -m scripts.tools.phrases [--accept]
 
-`phrases.toml` has the phrases, `phrases_left.toml` how many lines of each file still have one. A file with more lines
-than that fails the check, and so does one with fewer, until `--accept` has written the lower number down. Prose is
-what pages, comments, docstrings, texts of Python and templates say. The exit code is 0 if nothing has changed.
+`phrases.toml` lists the phrases, and `phrases_left.toml` the number of lines per file that still contain one. The
+check fails if a file has more such lines, and also if it has fewer, until `--accept` records the lower number. It reads
+pages, comments, docstrings, strings in Python, and templates. The exit code is 0 if nothing has changed.
 """
 
 from __future__ import annotations
 
-import ast
-import io
 import re
 import subprocess
 import sys
-import tokenize
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,19 +22,28 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 LIST: Final = Path(__file__).with_name("phrases.toml")
 LEFT: Final = Path(__file__).with_name("phrases_left.toml")
 NOT_OURS: Final = re.compile(
-    r"scripts/tools/phrases\.toml|examples/guide/|tests/laws/test_words\.py|schedq/LICENSE|\.json$"
+    r"scripts/tools/phrases\.toml|examples/guide/|tests/laws/test_words\.py|tests/tools/test_phrases\.py|schedq/LICENSE|\.json$"
 )
-"""The list itself, the programs of others, and the words that were retired."""
+"""The list itself and its test, programs written from other guides, and the list of retired words."""
 GENERATED: Final = re.compile(r"^<!-- (bench|chaos|crashes|moves|reasons|reference) -->$")
-"""Blocks of pages that programs write: their words are found where they come from."""
+"""Generated blocks of pages: their text is checked where it comes from."""
+
+_PYTHON: Final = re.compile(
+    r"""(?P<comment>\#[^\n]*)
+    |(?P<prefix>\b[rRbBfFuU]{1,2}|)(?:
+        (?P<three>\"{3}|'{3})(?P<long>(?:[^\\]|\\.)*?)(?P=three)
+        |(?P<one>["'])(?P<short>(?:(?!(?P=one))[^\\\n]|\\.)*)(?P=one)
+    )""",
+    re.DOTALL | re.VERBOSE,
+)
 
 
 class Phrase(NamedTuple):
-    """What not to write.
+    """An expression to avoid.
 
     Attributes:
         say: what to write instead.
-        finds, leaves: examples that the expression must and must not match.
+        finds, leaves: examples that the expression must match and must not match.
     """
 
     pattern: re.Pattern[str]
@@ -47,7 +53,7 @@ class Phrase(NamedTuple):
 
 
 class Found(NamedTuple):
-    """One line of prose that has a phrase."""
+    """A phrase in a line of prose."""
 
     path: str
     line: int
@@ -62,7 +68,7 @@ PHRASES: Final = tuple(
 
 
 def main(arguments: list[str]) -> int:
-    """Compare with what is left, print what changed, and return the exit code."""
+    """Compare with the recorded numbers, print what changed, and return the exit code."""
     everything = list(find_all())
     now = Counter(path for path, _ in {(found.path, found.line) for found in everything})
     if arguments == ["--accept"]:
@@ -81,7 +87,7 @@ def main(arguments: list[str]) -> int:
 
 
 def written(lines: Counter[str]) -> str:
-    """The file of what is left."""
+    """The text of phrases_left.toml."""
     head = "# Lines per file that still have a phrase of phrases.toml; scripts/tools/phrases.py writes it.\n[lines]\n"
     return head + "".join(f'"{path}" = {count}\n' for path, count in sorted(lines.items()) if count)
 
@@ -121,13 +127,31 @@ def prose(path: str) -> Iterator[tuple[int, str]]:
 
 
 def of_python(text: str) -> Iterator[tuple[int, str]]:
-    """Docstrings, other texts that have a space, and comments."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            yield node.lineno, node.value
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string.lstrip("# ")
+    """Docstrings, other strings that contain a space, and comments.
+
+    An expression finds them: `ast` and `tokenize` would take ten times as long, for every file of the repository.
+    Strings with nothing between them are one text.
+    """
+    start, end, parts = 0, 0, list[str]()
+    for match in _PYTHON.finditer(text):
+        if comment := match["comment"]:
+            yield text.count("\n", 0, match.start()) + 1, comment.lstrip("# ")
+            continue
+        if parts and text[end : match.start()].strip():
+            yield from _of_string(text, start, parts)
+            parts = []
+        if not parts:
+            start = match.start()
+        end = match.end()
+        body = match["long"] or match["short"] or ""
+        parts.append(re.sub(r"\{[^{}]*\}", "", body) if "f" in match["prefix"].lower() else body)
+    yield from _of_string(text, start, parts)
+
+
+def _of_string(text: str, start: int, parts: Sequence[str]) -> Iterator[tuple[int, str]]:
+    joined = "".join(parts)
+    if " " in joined:
+        yield text.count("\n", 0, start) + 1, joined
 
 
 def of_lua(text: str) -> Iterator[tuple[int, str]]:
@@ -151,7 +175,7 @@ def of_markdown(text: str) -> Iterator[tuple[int, str]]:
 
 
 def of_template(text: str) -> Iterator[tuple[int, str]]:
-    """What is neither a tag nor an expression."""
+    """Text outside of tags and expressions."""
     for number, line in enumerate(text.splitlines(), start=1):
         yield number, re.sub(r"<[^>]*>|\{[{%#].*?[}%#]\}", "", line)
 
