@@ -1,4 +1,4 @@
-"""Mock workers for demo_server.py: they claim real jobs, pretend to work, and fail or hang as often as told."""
+"""Mock workers for demo_server.py: they claim real jobs, pretend to work, and fail or hang as often as configured."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from schedq import ClaimedJob, Queue, SchedqError
 
 MOST_WORKERS: Final = 50
 _CLAIM_MS: Final = 500
-"""How long a worker that is to leave may still wait for a job."""
+"""How long a stopping worker may still wait for a job."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """How the workers behave. They look at it before each job, so a change counts from the next one on.
+    """How the workers behave. They read it before each job, so a change takes effect with the next one.
 
     Attributes:
-        size: workers, 0 to 50.
-        latency_ms: what a job takes, 0 to 600,000.
-        failure_rate: share of the jobs that fail, 0 to 1.
-        hang_rate: share of the jobs that are left lying, as by a worker that died, 0 to 1.
+        size: number of workers, 0 to 50.
+        latency_ms: duration of a job, 0 to 600,000.
+        failure_rate: share of jobs that fail, 0 to 1.
+        hang_rate: share of jobs that are abandoned, as by a worker that died, 0 to 1.
     """
 
     size: int = 2
@@ -34,14 +34,14 @@ class Tuning:
     def __post_init__(self) -> None:
         for name, value, most in (("size", self.size, MOST_WORKERS), ("latency_ms", self.latency_ms, 600_000)):
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-                raise ValueError(f"{name} must be a whole number of 0 to {most}, got {value!r}")
+                raise ValueError(f"{name} must be a whole number from 0 to {most}, got {value!r}")
         for name, rate in (("failure_rate", self.failure_rate), ("hang_rate", self.hang_rate)):
             if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
-                raise ValueError(f"{name} must be a number of 0 to 1, got {rate!r}")
+                raise ValueError(f"{name} must be a number from 0 to 1, got {rate!r}")
 
 
 class Pool:
-    """Threads that work on a queue; started, stopped and re-tuned while they run."""
+    """Threads that work on a queue; they can be started, stopped and re-tuned while running."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -53,38 +53,38 @@ class Pool:
 
     @property
     def tuning(self) -> Tuning:
-        """How they behave now."""
+        """The current tuning."""
         return self._tuning
 
     def state(self) -> dict[str, Any]:
-        """The tuning, how many run (also on their last job), and what they have done since the server started."""
+        """The tuning, the number of running workers (also those finishing a last job), and counters since the start."""
         with self._lock:
             self._leaving = [worker for worker in self._leaving if worker.is_alive()]
             running = len(self._working) + len(self._leaving)
             return {**asdict(self._tuning), "running": running, **self._counts}
 
     def start(self) -> None:
-        """Bring as many to work as the tuning says; those too many finish their job and go."""
+        """Start or stop workers until their number matches the tuning; surplus workers finish their job first."""
         self._resize(self._tuning.size)
 
     def stop(self) -> None:
-        """Let all of them finish their job and go."""
+        """Stop all workers after their current job."""
         self._resize(0)
 
     def tune(self, tuning: Tuning) -> None:
-        """Behave like this from now on; if any run, also in number."""
+        """Apply a new tuning; if workers are running, adjust their number, too."""
         self._tuning = tuning
         if self._working:
             self.start()
 
     def close(self) -> None:
-        """Stop, and wait until they have gone."""
+        """Stop, and wait until all threads have ended."""
         self.stop()
         for worker in self._leaving:
             worker.join()
 
     def count(self, what: str) -> None:
-        """One more of these."""
+        """Increment a counter."""
         with self._lock:
             self._counts[what] += 1
 
@@ -101,7 +101,7 @@ class Pool:
 
 
 class _MockWorker(threading.Thread):
-    """Claims a job, sleeps, ends it one way or another, and again."""
+    """Repeatedly claims a job, sleeps, and completes, fails or abandons it."""
 
     def __init__(self, queue: Queue, pool: Pool) -> None:
         super().__init__(name="mock worker", daemon=True)
@@ -110,7 +110,7 @@ class _MockWorker(threading.Thread):
         self._leaving = threading.Event()
 
     def leave(self) -> None:
-        """Go after the job in hand."""
+        """Stop after the current job."""
         self._leaving.set()
 
     def run(self) -> None:
@@ -126,7 +126,7 @@ class _MockWorker(threading.Thread):
     def _work(self, job: ClaimedJob) -> None:
         tuning, dice = self._pool.tuning, random.random()  # noqa: S311
         if dice < tuning.hang_rate:
-            # Neither completed nor failed nor renewed: when the lease is over, the sweep finds it.
+            # Neither completed, failed nor renewed: the reclaim sweep finds it once the lease has expired.
             self._pool.count("hung")
             return
         if not self._sleep(job, tuning.latency_ms / 1000):
@@ -138,7 +138,7 @@ class _MockWorker(threading.Thread):
             self._pool.count("completed")
 
     def _sleep(self, job: ClaimedJob, seconds: float) -> bool:
-        """Take that long, and renew the lease meanwhile; False if the job has become another's."""
+        """Sleep this long while renewing the lease; False if the job now belongs to another worker."""
         part = self._queue.settings.visibility_ms / 3000
         while seconds > part:
             time.sleep(part)

@@ -1,6 +1,6 @@
-"""The demo of the Redis documentation's job-queue guide, grown up: jobs now and later, mock workers, and a page.
+"""The demo of the Redis documentation's job-queue guide, extended: immediate and delayed jobs, mock workers, a page.
 
-`python demo_server.py` and open the address it prints. It needs nothing but schedq and a Redis.
+Run `python demo_server.py` and open the address it prints. It needs only schedq and a Redis server.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ _LONGEST_BODY: Final = 10_000
 
 
 def number(least: int, most: int) -> int:
-    """Any whole number of these; nothing depends on which."""
+    """A random number for sample data; nothing depends on its value."""
     return random.randint(least, most)  # noqa: S311
 
 
 def email() -> dict[str, Any]:
-    """A mail to somebody."""
+    """Sample arguments of an e-mail."""
     return {"kind": "email", "to": f"user{number(1, 999)}@example.org", "subject": "Welcome"}
 
 
 def webhook() -> dict[str, Any]:
-    """A call of somebody's server."""
+    """Sample arguments of a webhook."""
     return {"kind": "webhook", "url": "https://example.org/hooks/orders", "order": number(1000, 9999)}
 
 
 def thumbnail() -> dict[str, Any]:
-    """A small copy of a picture."""
+    """Sample arguments of a thumbnail."""
     return {"kind": "thumbnail", "picture": f"upload-{number(1, 999)}.jpg", "width": 320}
 
 
 def invoice() -> dict[str, Any]:
-    """A bill to be printed."""
+    """Sample arguments of an invoice."""
     return {"kind": "invoice", "customer": number(100, 999), "cents": number(100, 99_999)}
 
 
@@ -74,7 +74,7 @@ KINDS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
 
 
 class Demo:
-    """What the page can ask for. Everything is done by the public verbs of one queue."""
+    """What the page can request. It uses only the public methods of one queue."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -89,7 +89,7 @@ class Demo:
         }
 
     def state(self) -> dict[str, Any]:
-        """Depths, totals, workers, and the head of every list."""
+        """Depths, totals, workers, and the first jobs of every list."""
         lists = {
             "pending": self.queue.list_pending(limit=_SHOWN),
             "delayed": self.queue.list_delayed(limit=_SHOWN),
@@ -105,14 +105,14 @@ class Demo:
         }
 
     def enqueue(self, body: dict[str, Any]) -> dict[str, Any]:
-        """`count` jobs of a `kind`, after `delay` seconds if that is more than 0."""
+        """Enqueue `count` jobs of a `kind`, due after `delay` seconds."""
         kind, count, delay = body.get("kind"), body.get("count", 1), body.get("delay", 0)
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_AT_ONCE:
-            raise ValueError(f"count must be a whole number of 1 to {MOST_AT_ONCE}, got {count!r}")
+            raise ValueError(f"count must be a whole number from 1 to {MOST_AT_ONCE}, got {count!r}")
         if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay <= LONGEST_DELAY_S:
-            raise ValueError(f"delay must be 0 to {LONGEST_DELAY_S} seconds, got {delay!r}")
+            raise ValueError(f"delay must be from 0 to {LONGEST_DELAY_S} seconds, got {delay!r}")
         payloads = [KINDS[kind]() for _ in range(count)]
         return {"enqueued": self.queue.enqueue_many(payloads, delay=delay or None)}
 
@@ -122,7 +122,7 @@ class Demo:
 
 
 def as_row(job: JobRecord) -> dict[str, Any]:
-    """What the page shows of a job; instants are ms on Redis's clock, 0 where they do not apply."""
+    """A job as the page shows it; instants are ms on Redis's clock, 0 where they do not apply."""
     return {
         "id": job.id,
         "payload": job.payload,
@@ -134,13 +134,13 @@ def as_row(job: JobRecord) -> dict[str, Any]:
 
 
 class Page(BaseHTTPRequestHandler):
-    """One request. Only this server's own page may act: a request names its host and origin, and brings JSON."""
+    """Handles a request. Only this server's own page may act: host and origin must match, and the body must be JSON."""
 
     server: DemoServer
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """A file of the page, or the state."""
+        """Return a file of the page, or the state."""
         path = urlsplit(self.path).path
         if not self._is_for_us():
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, {"error": "unknown host"})
@@ -153,7 +153,7 @@ class Page(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.NOT_FOUND, {"error": "no such page"})
 
     def do_POST(self) -> None:
-        """One act."""
+        """Carry out one action."""
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > _LONGEST_BODY:
             self.close_connection = True
@@ -164,16 +164,16 @@ class Page(BaseHTTPRequestHandler):
         if not self._is_for_us() or urlsplit(origin).netloc != self.headers.get("Host"):
             return self._answer(HTTPStatus.FORBIDDEN, {"error": "only this server's own page may do this"})
         if act is None:
-            return self._answer(HTTPStatus.NOT_FOUND, {"error": "no such act"})
+            return self._answer(HTTPStatus.NOT_FOUND, {"error": "no such action"})
         if self.headers.get_content_type() != "application/json":
             return self._answer(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, {"error": "send JSON"})
         return self._try(lambda: act(_object(text)))
 
     def log_message(self, *_: object) -> None:
-        """The page asks every 800 ms: no line for each."""
+        """Log nothing: the page sends a request every 800 ms."""
 
     def _is_for_us(self) -> bool:
-        """Whether the host was named as on the page: a foreign name that leads here is an attack (DNS rebinding)."""
+        """Whether the Host header is ours; a foreign name that resolves to this machine means DNS rebinding."""
         return not self.server.own_names or self.headers.get("Host") in self.server.own_names
 
     def _try(self, act: Callable[[], dict[str, Any]]) -> None:
@@ -205,7 +205,7 @@ class DemoServer(ThreadingHTTPServer):
         self.demo = demo
         self.address = f"{host}:{self.server_port}"
         loopback = ("127.0.0.1", "localhost")
-        # Elsewhere nobody knows by which names this machine is called.
+        # On other interfaces the names by which clients reach this machine are unknown.
         self.own_names = {f"{name}:{self.server_port}" for name in loopback} if host in loopback else set()
 
 
@@ -222,26 +222,30 @@ def _object(text: bytes) -> dict[str, Any]:
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line says."""
-    parser = argparse.ArgumentParser(description="A page on which jobs are made, worked on, lost and found again.")
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1; there is no login)")
-    parser.add_argument("--port", type=int, default=8090, help="0 for any that is free (8090)")
-    parser.add_argument("--redis-host", help="where Redis is (localhost, or what REDIS_URL says)")
-    parser.add_argument("--redis-port", type=int, help="its port (6379)")
-    parser.add_argument("--queue-name", default="demo-server", help="which queue (demo-server)")
-    parser.add_argument("--visibility-ms", type=int, default=5000, help="how long a lease is (5000)")
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description="A web page for watching jobs being enqueued, processed, lost and reclaimed."
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1; there is no login)"
+    )
+    parser.add_argument("--port", type=int, default=8090, help="port to listen on; 0 for any free port (default 8090)")
+    parser.add_argument("--redis-host", help="host of Redis (default: from REDIS_URL, else localhost)")
+    parser.add_argument("--redis-port", type=int, help="port of Redis (default 6379)")
+    parser.add_argument("--queue-name", default="demo-server", help="name of the queue (default demo-server)")
+    parser.add_argument("--visibility-ms", type=int, default=5000, help="length of a lease (default 5000)")
     return parser.parse_args(given)
 
 
 def redis_url(given: argparse.Namespace) -> str:
-    """The flags, else REDIS_URL, else localhost."""
+    """The address from the flags, else REDIS_URL, else localhost."""
     if given.redis_host or given.redis_port:
         return f"redis://{given.redis_host or 'localhost'}:{given.redis_port or 6379}"
     return os.environ.get("REDIS_URL") or "redis://localhost:6379"
 
 
 def place(url: str) -> str:
-    """Host and port of an address, without its password."""
+    """Host and port of a URL, without its password."""
     parts = urlsplit(url)
     return f"{parts.hostname or parts.path}:{parts.port or 6379}" if parts.scheme.startswith("redis") else url
 
@@ -261,7 +265,7 @@ def main() -> None:
             try:
                 server.serve_forever()
             except KeyboardInterrupt:
-                print("stopping; mock workers finish the jobs they have")
+                print("stopping; mock workers finish their current jobs")
             finally:
                 server.server_close()
                 server.demo.pool.close()

@@ -1,6 +1,6 @@
-"""The payload level: no tasks and no worker, only a queue and a loop of your own.
+"""The payload level: no tasks and no worker, only a queue and your own loop.
 
-A process of any language can be the other end: all it takes is Redis.
+The other end can be a program in any language that can talk to Redis.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ def produce(queue: Queue) -> None:
 
 
 def consume(queue: Queue) -> None:
-    """Do what there is until nothing comes for two seconds."""
+    """Process jobs until none arrives for two seconds."""
     while job := queue.claim(timeout_ms=2000):
         try:
             print(f"hello {job.payload['to']} (attempt {job.attempts})")
         except Exception as error:  # noqa: BLE001 - whatever it was, the job comes back, or has failed for good
             queue.fail(job, repr(error))
         else:
-            # False: this took longer than the lease, and the job is another's now. Long work calls renew().
+            # False: this took longer than the lease, and the job now belongs to another worker. Long jobs call renew().
             queue.complete(job, {"said": "hello"})
 
 

@@ -1,4 +1,4 @@
-"""schedq in ten lines. `schedq worker quickstart:queue` does the work, `python quickstart.py` asks for it."""
+"""schedq in ten lines. `schedq worker quickstart:queue` runs the jobs, `python quickstart.py` enqueues one."""
 
 from schedq import Queue
 
@@ -7,7 +7,7 @@ queue = Queue("quickstart")
 
 @queue.task
 def add(a: int, b: int) -> int:
-    """Return a + b, in whatever process a worker runs."""
+    """Return a + b; it runs in whichever worker process claims the job."""
     return a + b
 
 

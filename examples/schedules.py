@@ -1,4 +1,4 @@
-"""Work that comes again and again. `schedq worker schedules:queue` does it, `python schedules.py` looks at it."""
+"""Recurring work. `schedq worker schedules:queue` runs it, `python schedules.py` shows the schedules."""
 
 import time
 from datetime import timedelta
@@ -10,29 +10,29 @@ queue = Queue("schedules")
 
 @queue.every(2, overlap="skip")
 def poll() -> None:
-    """Takes longer than its schedule has between two slots: while one runs, the next slot is skipped."""
+    """Takes longer than the interval between two slots: while one run is active, the next slot is skipped."""
     time.sleep(3)
 
 
 @queue.every(timedelta(minutes=15), catch_up="all", jitter=20)
 def count_visits() -> None:
-    """Every quarter of an hour matters: after an outage each one that was missed runs, too."""
+    """Every quarter of an hour counts: after an outage, each missed slot runs as well."""
 
 
 @queue.cron("30 2 * * *", tz="Europe/Berlin", window=timedelta(hours=4))
 def back_up() -> str:
-    """Once a night, also when clocks change; after an outage the last one missed, unless that is over 4 hours late."""
+    """Runs once a night, even when clocks change. After an outage the last missed slot runs if at most 4 hours late."""
     return "backed up"
 
 
 @queue.cron("0 9 * * MON#1", tz="America/New_York", catch_up="none", args=["the board"])
 def report(to: str) -> str:
-    """On the first Monday of the month at nine, or not at all."""
+    """Runs on the first Monday of the month at nine, or not at all."""
     return f"a report for {to}"
 
 
 def slots(schedule_id: str) -> tuple[SlotRecord, ...]:
-    """What became of the last slots of a schedule, the newest first."""
+    """What became of a schedule's latest slots, newest first."""
     found = queue.schedules.get(schedule_id)
     return found.slots if found else ()
 
@@ -44,7 +44,7 @@ if __name__ == "__main__":
         upcoming = ", ".join(f"{slot:%a %d %b %H:%M:%S %z}" for slot in queue.schedules.next_slots(schedule.id, 2))
         print(f"{schedule.id:12} {schedule.words}: {upcoming}")
 
-    if job_id := queue.schedules.trigger("back_up"):  # once, now, whatever its slots
+    if job_id := queue.schedules.trigger("back_up"):  # one job now, regardless of its slots
         print(queue.job(job_id).result(timeout=60))
     while "skipped" not in [slot.outcome for slot in slots("poll")]:
         time.sleep(0.5)

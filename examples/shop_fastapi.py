@@ -15,19 +15,19 @@ queue = Queue("shop")
 
 @queue.task(max_attempts=5)
 async def send_receipt(order: int, to: str) -> str:
-    """Pretend to send a mail."""
+    """Pretend to send an e-mail."""
     return f"receipt of order {order} sent to {to}"
 
 
 @queue.task
 def print_label(order: int) -> str:
-    """Pretend to print; a plain function, so it runs in a thread of the worker."""
+    """Pretend to print; a plain function, so it runs in a worker thread."""
     return f"label of order {order} printed"
 
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """Both doors connect when they are first used; what has to be said is when they are no longer."""
+    """Both clients connect on first use, so only closing them needs a hook."""
     with queue:
         async with queue.aio:
             yield
@@ -45,17 +45,17 @@ class Order(BaseModel):
 
 @app.exception_handler(StoreUnavailable)
 async def try_later(_: Request, error: StoreUnavailable) -> JSONResponse:
-    """Redis is down or full: nothing was stored, the client may try again."""
+    """Redis is down or full: nothing was stored, and the client may try again."""
     return JSONResponse({"error": str(error)}, status_code=503, headers={"Retry-After": "5"})
 
 
 @app.post("/orders/{number}", status_code=202)
 async def order(number: int, order: Order) -> dict[str, str | None]:
-    """The receipt now, once per order however often it is asked for; a reminder later."""
+    """Enqueue the receipt now, once per order however often it is requested, and a reminder later."""
     try:
         receipt = await send_receipt.options(job_id=f"receipt-{number}").aenqueue(number, order.to)
     except Conflict as error:
-        raise HTTPException(409, "this order went to another address") from error
+        raise HTTPException(409, "this order was already placed with another address") from error
     reminder = None
     if order.remind_after is not None:
         reminder = (await send_receipt.options(delay=order.remind_after).aenqueue(number, order.to)).id
@@ -70,7 +70,7 @@ def label(number: int) -> dict[str, str]:
 
 @app.get("/jobs/{job_id}")
 async def job(job_id: str) -> dict[str, Any]:
-    """How it stands."""
+    """The state of a job."""
     record = await queue.aio.get_job(job_id)
     if record is None:
         raise HTTPException(404, f"no job {job_id}")

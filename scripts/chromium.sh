@@ -1,7 +1,7 @@
-# Sourced by scripts/test: makes sure that there is a Chromium for the tests of the dashboard, where that can be had.
+# Sourced by scripts/test: installs Chromium for the dashboard's browser tests where that is possible.
 #
-# It is Debian's, and installed once. Without apt, without root or sudo, or offline, those tests are skipped and say so;
-# .venv/no-chromium says that it was tried, and is removed to try again.
+# It installs Debian's package, once. Without apt, root or sudo, or a network, those tests are skipped with a message.
+# .venv/no-chromium records a failed attempt; delete it to try again.
 
 has_chromium() {
   command -v chromium || command -v chromium-browser || command -v google-chrome
@@ -22,10 +22,10 @@ install_chromium() {
 }
 
 if ! has_chromium && [[ ! -e $venv/no-chromium ]]; then
-  echo "installing chromium for the tests in a browser, once" >&2
+  echo "installing chromium for the browser tests (once)" >&2
   install_chromium </dev/null >"$venv/chromium.log" 2>&1 || true
   if ! has_chromium; then
     touch "$venv/no-chromium"
-    echo "chromium can't be installed here, see $venv/chromium.log: the tests in a browser are skipped" >&2
+    echo "chromium can't be installed here, see $venv/chromium.log: browser tests are skipped" >&2
   fi
 fi

@@ -1,7 +1,7 @@
 """`schedq demo`: real work on a real server, a killed worker, and a verdict on all of it.
 
-The application is in app.py, receivers.py gets its webhooks and mail, and the other modules let it run and check what
-came of it. Start with run.py.
+The application is in app.py, receivers.py receives its webhooks and mail, and the other modules run it and check the
+outcome. Start with run.py.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def start(seconds: float) -> None:
     """Run the demo.
 
     Raises:
-        click.ClickException: what it needs is not installed, or it could not be finished.
-        click.exceptions.Exit: something was not as it should be; the summary says what.
+        click.ClickException: an optional dependency is missing, or the demo could not be completed.
+        click.exceptions.Exit: a check failed; the summary says which.
     """
     missing = [name for module, name in NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise click.ClickException(f"the demo needs {', '.join(missing)}: pip install -e '.[demo]'")
     with endings_as_interrupts():
-        # Only now: it needs the extra.
+        # Imported late: it needs the extra.
         from demo.run import run
         from demo.sandbox import DemoError
 
@@ -44,13 +44,13 @@ def start(seconds: float) -> None:
 
 def _console() -> Console:
     console = Console()
-    # Without a terminal rich takes 80 columns; logs and pipes have room for more.
+    # Without a terminal rich assumes 80 columns; logs and pipes have room for more.
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=120)
 
 
 @contextmanager
 def endings_as_interrupts() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP as Ctrl-C, so that they clean up too; restore all handlers at the end."""
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that they clean up as well; restore all handlers at the end."""
     endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {ending: signal.getsignal(ending) for ending in endings}
 

@@ -1,4 +1,4 @@
-"""Whether the demo did what it was to do, judged from what is left. Pure, so that it can be seen to fail."""
+"""Whether the demo did what it should, judged from its results. Pure, so that tests can make each check fail."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """What a receiver saw of one webhook or mail.
+    """What a receiver saw of one webhook or e-mail.
 
     Attributes:
-        accepted: deliveries taken as new; 1 is right.
-        duplicates: deliveries that were good, but known.
-        refused: deliveries answered with 503.
-        forged: deliveries whose signature was wrong.
-        first_at_ms: when the first of them came in, ms since the epoch.
+        accepted: deliveries accepted as new; 1 is correct.
+        duplicates: valid deliveries of a key that had already been accepted.
+        refused: deliveries rejected with status 503.
+        forged: deliveries with an invalid signature.
+        first_at_ms: arrival of the first one, ms since the epoch.
     """
 
     accepted: int = 0
@@ -41,16 +41,16 @@ class Deliveries:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """All that the verdict goes by.
+    """All input of the verdict.
 
     Attributes:
         jobs: the jobs that were enqueued.
-        due_ms: job id → instant on Redis's clock before which it must not start; only of delayed jobs.
-        records: job id → what Redis has of it.
-        files: file name → size of the picture in it.
+        due_ms: job id → instant on Redis's clock before which it must not start; delayed jobs only.
+        records: job id → its record in Redis.
+        files: file name → size of the picture.
         webhooks: what the HTTP receiver saw, by Idempotency-Key.
         mails: what the mail sink saw, by the job id in the Message-ID.
-        kill: the kill, if it came to it.
+        kill: the kill, if there was one.
     """
 
     jobs: Sequence[PlannedJob]
@@ -64,7 +64,7 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was judged: in order if there are no problems; `details` are for who wants to know it all."""
+    """The result of one check; it passed if there are no problems. `details` are for a closer look."""
 
     title: str
     summary: str
@@ -74,7 +74,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start that had a due instant: of a delayed job, or of a retry after its backoff."""
+    """A start with a due instant: of a delayed job, or of a retry after its backoff."""
 
     name: str
     due_ms: int
@@ -82,12 +82,12 @@ class Start:
 
     @property
     def late_ms(self) -> int:
-        """How long after its due instant it started; negative is early."""
+        """Time from its due instant to its start; negative if it started early."""
         return self.started_at_ms - self.due_ms
 
 
 def judge(results: Results) -> list[Check]:
-    """Everything that the demo promises, one check each."""
+    """One check for each promise of the demo."""
     starts = [start for job in results.jobs for start in _starts(job, results)]
     judges: tuple[Callable[[Results], Check], ...] = (_done, _pictures, _webhooks, _mails, _recovery)
     return [*(judge_one(results) for judge_one in judges), _early(results, starts), _late(results, starts)]
@@ -102,7 +102,7 @@ def _done(results: Results) -> Check:
             problems.append(f"job {job.id} {what}")
     count = len(results.jobs)
     retried = sum(_outcomes(record).count("retry") for record in results.records.values())
-    summary = f"{count - len(problems)} of {count} jobs, {retried} attempts failed and came back"
+    summary = f"{count - len(problems)} of {count} jobs, {retried} attempts failed and were retried"
     return Check("Completed", summary, tuple(problems))
 
 
@@ -114,7 +114,7 @@ def _pictures(results: Results) -> Check:
         if found != size:
             shown = "is missing" if found is None else f"has {found[0]} x {found[1]} pixels"
             problems.append(f"{name} {shown}, not {size[0]} x {size[1]}")
-    summary = f"{len(wanted) - len(problems)} of {len(wanted)} pictures are there in the right size"
+    summary = f"{len(wanted) - len(problems)} of {len(wanted)} pictures have the right size"
     return Check("Pictures", summary, tuple(problems))
 
 
@@ -127,7 +127,7 @@ def _webhooks(results: Results) -> Check:
             problems.append(f"{job.id} was refused {refused} times instead of {job.refusals}")
     forged = sum(seen.forged for seen in results.webhooks.values())
     if forged:
-        problems.append(f"{forged} deliveries had a wrong signature")
+        problems.append(f"{forged} deliveries had an invalid signature")
     came_back = [job.refusals for job in wanted if job.refusals]
     summary = (
         f"{_accepted(wanted, results.webhooks)} of {len(wanted)} signed deliveries accepted, each once; "
@@ -148,21 +148,21 @@ def _misdelivered(wanted: Sequence[PlannedJob], seen: Mapping[str, Deliveries], 
         deliveries = seen.get(job.id, Deliveries())
         if deliveries.accepted != 1:
             yield f"{job.id} was accepted {deliveries.accepted} times"
-        # At least once is what is promised: who dies between delivering and saying so delivers again.
+        # Delivery is at least once: a worker that dies after delivering, before it reports, causes a second delivery.
         lost = _outcomes(results.records.get(job.id)).count("lost")
         if deliveries.duplicates > lost:
-            yield f"{job.id} came {deliveries.duplicates} times too often, with {lost} attempts lost"
+            yield f"{job.id} was delivered {deliveries.duplicates} times too often, with {lost} attempts lost"
     for key in seen.keys() - {job.id for job in wanted}:
-        yield f"a delivery with the unknown key {key!r} came in"
+        yield f"a delivery with the unknown key {key!r} arrived"
 
 
 def _recovery(results: Results) -> Check:
     kill = results.kill
     if kill is None:
-        return Check("Recovery", "no worker was killed", ("no job was running long enough to kill its worker",))
+        return Check("Recovery", "no worker was killed", ("no job ran long enough for its worker to be killed",))
     record = results.records.get(kill.job_id)
     if record is None:
-        return Check("Recovery", f"{kill.job_id} is gone", (f"nothing is stored about job {kill.job_id}",))
+        return Check("Recovery", f"{kill.job_id} is gone", (f"job {kill.job_id} is not stored",))
     lost = [entry.get("worker") for entry in record.history if entry.get("outcome") == "lost"]
     problems = []
     if kill.worker not in lost:
@@ -174,7 +174,7 @@ def _recovery(results: Results) -> Check:
     if record.attempts != 2:
         problems.append(f"job {kill.job_id} took {record.attempts} attempts instead of 2")
     waited_s = (record.started_at_ms - kill.at_ms) / 1000
-    summary = f"{kill.job_id}: killed on {kill.worker}, started anew {waited_s:.1f} s later on {record.worker}"
+    summary = f"{kill.job_id}: killed on {kill.worker}, started again {waited_s:.1f} s later on {record.worker}"
     return Check("Recovery", summary, tuple(problems))
 
 
@@ -190,7 +190,7 @@ def _early(results: Results, starts: Sequence[Start]) -> Check:
 
 def _late(results: Results, starts: Sequence[Start]) -> Check:
     never = sorted(results.due_ms.keys() - {start.name for start in starts})
-    problems = tuple(f"{job_id} was due, and there is no record of its start" for job_id in never)
+    problems = tuple(f"{job_id} was due, but there is no record of its start" for job_id in never)
     late = sorted(start.late_ms for start in starts)
     if not late:
         return Check("Late", "nothing started", problems or ("no job was delayed",))

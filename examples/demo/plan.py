@@ -1,4 +1,4 @@
-"""What the demo asks of the queue, and what must have come of each job at the end; pure."""
+"""The demo's jobs, and the expected outcome of each; pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 Size = tuple[int, int]
 
 WIDTHS = (64, 96, 128, 160, 240, 320, 480, 640)
-WIDTHS_AT_ONCE = 3  # the others follow one by one over the run
+WIDTHS_AT_ONCE = 3  # the others follow one by one during the run
 SHEET_COLUMNS = 4
 SHEET_WIDTH = 5400  # two to three seconds of work: long enough to be killed in the middle
 SHEET_AT_S = 0.8
@@ -21,14 +21,14 @@ class PlannedJob:
     """One job of the demo.
 
     Attributes:
-        id: its job id, and how the demo speaks of it.
+        id: its job id, also shown on the screen.
         task: name of the task in examples/app.py.
         arguments: for the task.
-        at_s: when it is enqueued, seconds into the run.
-        due_s: when it is to start, seconds into the run; None: at once.
-        refusals: how often the webhook receiver answers 503 before it accepts.
+        at_s: when it is enqueued, in seconds from the start of the run.
+        due_s: when it is due, in seconds from the start of the run; None: immediately.
+        refusals: how often the webhook receiver responds with 503 before it accepts.
         file: the picture that it must have written, or ''.
-        size: of that picture, in pixels.
+        size: size of that picture, in pixels.
     """
 
     id: str
@@ -42,7 +42,7 @@ class PlannedJob:
 
 
 def planned_jobs(seconds: float, pictures: Mapping[str, Size]) -> tuple[PlannedJob, ...]:
-    """All jobs of a run of `seconds`, in the order of enqueueing; `pictures` are sizes by file name."""
+    """All jobs of a run of `seconds`, in the order of enqueueing; `pictures` has the sizes by file name."""
     jobs = [
         *_copies(seconds, pictures),
         _contact_sheet(len(pictures)),
@@ -80,7 +80,7 @@ def _contact_sheet(pictures: int) -> PlannedJob:
 
 
 def _webhooks(seconds: float) -> Iterator[PlannedJob]:
-    """Twelve at once, a fourth of them refused three times and a fourth once; eight later, a fourth refused once."""
+    """Twelve at once, a quarter of them refused three times and a quarter once; eight later, a quarter refused once."""
     dues = [None] * 12 + list(_spread(8, FIRST_DUE_S, seconds - 2))
     for number, due_s in enumerate(dues, start=1):
         refusals = {1: 3, 2: 1}.get(number % 4, 0) if due_s is None else int(number % 4 == 1)

@@ -1,4 +1,4 @@
-"""Puts work into app.py's queue, as a web application would: some now, some later."""
+"""Enqueues jobs for app.py, as a web application would: some now, some later."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from demo.app import PICTURES, contact_sheet, deliver_webhook, queue, remind, re
 
 
 def main() -> None:
-    """Enqueue one of each kind, and wait for the pictures."""
+    """Enqueue one job of each kind, and wait for the pictures."""
     copies = [resize.enqueue(path.name, width=320) for path in sorted(PICTURES.glob("*.jpg"))]
     sheet = contact_sheet.enqueue()
     for order in range(1001, 1007):
-        # Our own id makes this safe to repeat: while the job is known, enqueueing it again changes nothing.
+        # Our own id makes this safe to repeat: while the job exists, enqueueing it again changes nothing.
         deliver_webhook.options(job_id=f"order-{order}").enqueue({"type": "order.paid", "order": order})
     remind.options(delay=5).enqueue("ada@example.org", "In five seconds", "This is the reminder you asked for.")
     at = datetime.now(UTC) + timedelta(seconds=10)

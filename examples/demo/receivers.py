@@ -1,7 +1,7 @@
-"""Somebody to deliver to, on this machine: a receiver of webhooks, and a mail server that only collects.
+"""Local receivers: an HTTP server for webhooks, and a mail server that only collects.
 
-`python -m demo.receivers` listens where app.py delivers by default and prints what arrives. It refuses some of the
-webhooks twice, so that retries can be watched.
+`python -m demo.receivers` listens where app.py delivers by default and prints what arrives. It rejects some webhooks
+twice to demonstrate retries.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Any, Self
 
 from aiosmtpd.controller import Controller
 
-OLDEST_S = 300  # a signature is good for five minutes
+OLDEST_S = 300  # a signature is valid for five minutes
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One webhook or mail as it came in.
+    """A webhook or e-mail as received.
 
     Attributes:
         key: the sender's job id.
-        verdict: accepted, duplicate (this key had been accepted), refused (503) or forged (401).
-        at_ms: when, ms since the epoch.
+        verdict: accepted, duplicate (of an accepted key), refused (503) or forged (401).
+        at_ms: arrival, ms since the epoch.
     """
 
     key: str
@@ -42,7 +42,7 @@ class Arrival:
 
 
 class Journal:
-    """What has arrived, oldest first; each key is accepted once. May be shared by threads."""
+    """What has arrived, oldest first; each key is accepted once. Thread-safe."""
 
     def __init__(self, tell: Callable[[Arrival], None] = lambda _: None) -> None:
         self.arrivals: list[Arrival] = []
@@ -51,14 +51,14 @@ class Journal:
         self._lock = threading.Lock()
 
     def accept(self, key: str) -> None:
-        """Note a delivery that is good; it is a duplicate if its key is known."""
+        """Record a valid delivery; it is a duplicate if its key is known."""
         with self._lock:
             verdict = "duplicate" if key in self._known else "accepted"
             self._known.add(key)
             self._note(key, verdict)
 
     def refuse(self, key: str, verdict: str) -> None:
-        """Note a delivery that was not taken, as `verdict` says."""
+        """Record a rejected delivery with its verdict."""
         with self._lock:
             self._note(key, verdict)
 
@@ -69,14 +69,14 @@ class Journal:
 
 
 class WebhookReceiver:
-    """An HTTP server that takes signed deliveries, and knows each by its Idempotency-Key.
+    """An HTTP server that accepts signed deliveries and recognises duplicates by their Idempotency-Key.
 
     Attributes:
         url: where to post to.
     """
 
     def __init__(self, secret: str, journal: Journal, *, port: int = 0, refusals: Callable[[str], int]) -> None:
-        """Listen on `port` (0: any free one); answer 503 to the first `refusals(key)` tries of a delivery."""
+        """Listen on `port` (0: any free port); respond with 503 to the first `refusals(key)` tries of a delivery."""
         self._secret = secret.encode()
         self._journal = journal
         self._refusals = refusals
@@ -85,7 +85,7 @@ class WebhookReceiver:
         self.url = f"http://127.0.0.1:{self._server.server_port}/hooks"
 
     def judge(self, headers: Message, body: bytes) -> int:
-        """Note one delivery, and return the HTTP status to answer with."""
+        """Record one delivery, and return the HTTP status for the response."""
         key = headers.get("Idempotency-Key", "")
         if not key or not self._is_genuine(headers, body):
             self._journal.refuse(key, "forged")
@@ -130,19 +130,19 @@ class WebhookReceiver:
 
 
 class MailSink:
-    """An SMTP server that takes everything, delivers nothing, and knows each mail by its Message-ID.
+    """An SMTP server that accepts everything, delivers nothing, and recognises each e-mail by its Message-ID.
 
     Attributes:
-        port: where it listens.
+        port: the port it listens on.
     """
 
     def __init__(self, journal: Journal, *, port: int = 0) -> None:
-        """Listen on `port` once started (0: any free one)."""
+        """Listen on `port` once started (0: any free port)."""
         self._journal = journal
         self._server = _SmtpServer(self, hostname="127.0.0.1", port=port, server_hostname="localhost")
 
     async def handle_DATA(self, _server: object, _session: object, envelope: Any) -> str:  # noqa: N802
-        """Take one mail; aiosmtpd calls this."""
+        """Accept one e-mail; called by aiosmtpd."""
         message_id = str(message_from_bytes(envelope.content)["Message-ID"])
         self._journal.accept(message_id.strip("<>").partition("@")[0])
         return "250 OK"
@@ -159,14 +159,14 @@ class MailSink:
 
 
 class _HttpServer(ThreadingHTTPServer):
-    request_queue_size = 128  # with the library's 5, the sixth of simultaneous senders waits a second
+    request_queue_size = 128  # with the default of 5, the sixth simultaneous sender waits a second
 
 
 class _SmtpServer(Controller):
     def _trigger_server(self) -> None:
         assert isinstance(self.server, asyncio.Server)
-        self.port = self.server.sockets[0].getsockname()[1]  # known only now, if any free port was asked for
-        super()._trigger_server()  # type: ignore[no-untyped-call] # the library's
+        self.port = self.server.sockets[0].getsockname()[1]  # known only now if port 0 was requested
+        super()._trigger_server()  # type: ignore[no-untyped-call] # untyped in the library
 
 
 def main() -> None:
@@ -175,7 +175,7 @@ def main() -> None:
     secret = os.environ.get("WEBHOOK_SECRET", "not a secret")
     receiver = WebhookReceiver(secret, journal, port=8080, refusals=lambda key: 2 if sum(key.encode()) % 3 == 0 else 0)
     with receiver, MailSink(journal, port=int(os.environ.get("SMTP_PORT", "8025"))) as sink:
-        print(f"webhooks: {receiver.url}   mail: 127.0.0.1:{sink.port}   Ctrl-C ends", flush=True)
+        print(f"webhooks: {receiver.url}   mail: 127.0.0.1:{sink.port}   press Ctrl-C to stop", flush=True)
         try:
             threading.Event().wait()
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Collects what is left of the demo for the verdict: records, picture files, what the receivers got."""
+"""Collects the outcome of the demo for the verdict: job records, picture files and received deliveries."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from demo.checks import Deliveries, Kill, Results
 from demo.plan import PlannedJob, Size
 from demo.sandbox import Sandbox
 
-if TYPE_CHECKING:  # it needs the extra `demo`, and examples/ on sys.path
+if TYPE_CHECKING:  # this needs the extra `demo`, and examples/ on sys.path
     from demo.receivers import Arrival
 
 
 def gather(sandbox: Sandbox, jobs: Sequence[PlannedJob], due_ms: Mapping[str, int], kill: Kill | None) -> Results:
-    """Everything that the verdict goes by."""
+    """Collect everything that the verdict is based on."""
     found = ((job.id, sandbox.queue.get_job(job.id)) for job in jobs)
     return Results(
         jobs=jobs,
@@ -30,7 +30,7 @@ def gather(sandbox: Sandbox, jobs: Sequence[PlannedJob], due_ms: Mapping[str, in
 
 
 def picture_sizes(folder: Path) -> dict[str, Size]:
-    """File name → size in pixels of the pictures in a folder; what can't be read to its end is left out."""
+    """File name → size in pixels of the pictures in a folder; unreadable or truncated files are left out."""
     from PIL import Image
 
     sizes = {}
@@ -45,7 +45,7 @@ def picture_sizes(folder: Path) -> dict[str, Size]:
 
 
 def deliveries(arrivals: Sequence[Arrival]) -> dict[str, Deliveries]:
-    """What came in, counted by job id."""
+    """Deliveries received, counted by job id."""
     by_key: defaultdict[str, list[Arrival]] = defaultdict(list)
     for arrival in list(arrivals):
         by_key[arrival.key].append(arrival)

@@ -20,14 +20,14 @@ from demo.screen import Screen, Snapshot, WorkerStatus, print_summary
 from schedq.queue.task import Task
 
 TICK_S: Final = 0.1
-SPARE_S: Final = 30  # a slow machine may take this much longer before the demo gives up
+SPARE_S: Final = 30  # extra time for slow machines before the demo gives up
 
 
 def run(seconds: float, console: Console) -> bool:
-    """Do it all and print the summary; whether everything was as it should be.
+    """Run the demo and print the summary. Returns whether every check passed.
 
     Raises:
-        DemoError: the demo could not be carried through.
+        DemoError: the demo could not be completed.
     """
     jobs = planned_jobs(seconds, picture_sizes(PICTURES))
     refusals = {job.id: job.refusals for job in jobs if job.refusals}
@@ -51,11 +51,11 @@ def _print_logs(console: Console, children: Sequence[Child]) -> None:
 
 
 class Demo:
-    """The run under way.
+    """The running demo.
 
     Attributes:
         due_ms: job id → due instant on Redis's clock, of the delayed jobs enqueued so far.
-        kill: the kill, once it was done.
+        kill: the kill, once it has happened.
     """
 
     def __init__(self, sandbox: Sandbox, jobs: Sequence[PlannedJob]) -> None:
@@ -73,7 +73,7 @@ class Demo:
         return time.monotonic() - self._began_at
 
     def play(self, screen: Screen, *, most_s: float) -> None:
-        """Go on until every job has been enqueued and is finished, or `most_s` are over."""
+        """Run until every job has been enqueued and has finished, or until `most_s` seconds have passed."""
         while self._elapsed_s < most_s:
             self._enqueue_what_is_on()
             self._watch_the_workers(screen)
@@ -91,7 +91,7 @@ class Demo:
                 self.due_ms[job.id] = due_ms
 
     def _watch_the_workers(self, screen: Screen) -> None:
-        """Kill the one that is in the middle of the long job, and tell when another has taken that over."""
+        """Kill the worker that is in the middle of the long job, and report when another has taken the job over."""
         check_alive((self._sandbox.promoter, *(child for child in self._sandbox.workers if not self._is_killed(child))))
         if self.kill is None:
             self.kill = kill_worker_of(self._victim, self._sandbox)
@@ -131,7 +131,7 @@ class Demo:
 
 
 def _enqueue(job: PlannedJob, began_at_ms: int, sandbox: Sandbox) -> int | None:
-    """Enqueue one job as an application would; its due instant on Redis's clock, if it is delayed."""
+    """Enqueue one job as an application would. Returns its due instant on Redis's clock if it is delayed."""
     task: Task[..., Any] = getattr(importlib.import_module("demo.app"), job.task)
     if job.due_s is None:
         task.options(job_id=job.id).enqueue(**job.arguments)

@@ -1,4 +1,4 @@
-"""The demo's surroundings: a folder, a server, receivers and processes, all of them gone when it ends."""
+"""The demo's environment: a folder, a server, receivers and processes, all removed when it ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from schedq import embedded
 from schedq.queue.queue import Queue
 
-if TYPE_CHECKING:  # it needs the extra `demo`, and examples/ on sys.path
+if TYPE_CHECKING:  # this needs the extra `demo`, and examples/ on sys.path
     from demo.receivers import Journal
 
 HERE: Final = Path(__file__).parent
@@ -33,7 +33,7 @@ ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class DemoError(Exception):
-    """The demo can't go on; the message says why."""
+    """The demo can't continue; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Child:
     """A process of the demo.
 
     Attributes:
-        name: on the screen.
+        name: as shown on the screen.
         process: the process.
-        log: file that has what it wrote.
+        log: the file with its output.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """Everything that the demo plays on.
+    """Everything that the demo runs on.
 
     Attributes:
         queue: the queue of examples/app.py.
@@ -84,16 +84,16 @@ class Sandbox:
 
 @contextmanager
 def set_up(refusals: Mapping[str, int]) -> Iterator[Sandbox]:
-    """Build it, and take it down whatever happens; `refusals` are for the webhook receiver, by job id.
+    """Start everything, and stop it again in any case; `refusals` configures the webhook receiver, by job id.
 
     Raises:
-        DemoError: a process did not come up.
+        DemoError: a process did not start.
     """
     with ExitStack() as exits:
         try:
             yield _built(exits, refusals)
         finally:
-            # A second Ctrl-C would cut the taking down short and leave processes behind.
+            # A second Ctrl-C would interrupt the cleanup and leave processes behind.
             for ending in ENDINGS:
                 signal.signal(ending, signal.SIG_IGN)
 
@@ -124,7 +124,7 @@ def _built(exits: ExitStack, refusals: Mapping[str, int]) -> Sandbox:
 
 
 def _receive(exits: ExitStack, refusals: Mapping[str, int]) -> tuple[Journal, Journal]:
-    """Start the receivers and tell the application about them, by the environment."""
+    """Start the receivers and pass their addresses to the application through the environment."""
     from demo.receivers import Journal, MailSink, WebhookReceiver
 
     webhooks, mails = Journal(), Journal()
@@ -134,7 +134,7 @@ def _receive(exits: ExitStack, refusals: Mapping[str, int]) -> tuple[Journal, Jo
         "WEBHOOK_URL": receiver.url,
         "WEBHOOK_SECRET": SECRET,
         "SMTP_PORT": str(sink.port),
-        # A proxy that the user's environment names can't reach a receiver on this machine.
+        # A proxy from the user's environment can't reach a receiver on this machine.
         "NO_PROXY": "127.0.0.1",
         "no_proxy": "127.0.0.1",
     }
@@ -157,7 +157,7 @@ def _started(exits: ExitStack, name: str, arguments: list[str], folder: Path) ->
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back: what has been started, but not noted for the taking down, would be left behind."""
+    """Delay Ctrl-C: a process that has started but is not yet registered for cleanup would be left behind."""
     came: list[int] = []
     before = {ending: signal.signal(ending, lambda number, _: came.append(number)) for ending in ENDINGS}
     try:
@@ -179,7 +179,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _await_ready(built: Sandbox) -> None:
-    """Wait until the workers have reported, so that the first delayed jobs do not wait for them."""
+    """Wait until the workers have reported, so that the first delayed jobs don't wait for them."""
     until = time.monotonic() + READY_WITHIN_S
     while built.queue.stats()["workers"] < len(built.workers):
         check_alive((built.promoter, *built.workers))
@@ -189,12 +189,12 @@ def _await_ready(built: Sandbox) -> None:
 
 
 def check_alive(children: tuple[Child, ...]) -> None:
-    """Look whether the processes still run.
+    """Check that the processes are still running.
 
     Raises:
-        DemoError: one of them ended by itself.
+        DemoError: a process ended unexpectedly.
     """
     for child in children:
         code = child.process.poll()
         if code is not None:
-            raise DemoError(f"the {child.name} ended by itself, exit code {code}:\n{child.last_words()}")
+            raise DemoError(f"the {child.name} ended unexpectedly, exit code {code}:\n{child.last_words()}")

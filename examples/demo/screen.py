@@ -1,4 +1,4 @@
-"""What the demo looks like: a live panel in a terminal, a plain line a second elsewhere, and the summary."""
+"""The demo's display: a live panel in a terminal, one plain line per second elsewhere, and the summary."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from rich.text import Text
 
 from demo.checks import Check
 
-MOST_NAMES: Final = 4  # jobs named per worker; more are counted
+MOST_NAMES: Final = 4  # jobs listed per worker; the rest are counted
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """A worker process and the jobs that it holds; those of a killed one until their leases run out."""
+    """A worker process and the jobs that it holds; a killed worker's jobs are shown until their leases expire."""
 
     name: str
     jobs: tuple[str, ...]
@@ -36,12 +36,12 @@ class Snapshot:
 
     Attributes:
         elapsed_s: since the first job was enqueued.
-        pending: jobs that wait for a worker.
-        delayed: jobs and retries that wait for their time.
-        next_due_ms: until the earliest of these; None if there is none.
+        pending: jobs waiting for a worker.
+        delayed: jobs and retries waiting for their due instant.
+        next_due_ms: time until the earliest of these; None if there is none.
         workers: the workers.
         done: completed jobs.
-        retried: attempts that failed and came back, or will.
+        retried: attempts that failed and were retried, or will be.
         failed: jobs that failed for good.
     """
 
@@ -56,16 +56,16 @@ class Snapshot:
 
     @property
     def countdown(self) -> str:
-        """How long until the next delayed job is due, for people; '' without one."""
+        """Time until the next delayed job is due, as readable text; '' if there is none."""
         if self.next_due_ms is None:
             return ""
         return "next now" if self.next_due_ms <= 0 else f"next in {self.next_due_ms / 1000:.1f} s"
 
 
 class Screen:
-    """Shows snapshots as they come, and messages between them.
+    """Shows snapshots as they arrive, and messages between them.
 
-    Redraws in place in a terminal; else, and under CI, prints a line at most once a second.
+    In a terminal it redraws in place; elsewhere, and under CI, it prints at most one line per second.
 
     Attributes:
         total: the number of jobs.
@@ -90,7 +90,7 @@ class Screen:
             self._live.stop()
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show how things stand."""
+        """Show the current state."""
         if self._live:
             self._live.update(panel(snapshot, self.total), refresh=True)
         elif time.monotonic() >= self._next_line_at:
@@ -98,7 +98,7 @@ class Screen:
             self._console.print(line(snapshot, self.total), soft_wrap=True, highlight=False, markup=False)
 
     def say(self, message: str) -> None:
-        """Print a message that stays."""
+        """Print a permanent message."""
         self._console.print(message, soft_wrap=True, highlight=False, markup=False)
 
 
@@ -131,12 +131,12 @@ def line(snapshot: Snapshot, total: int) -> str:
 def _doing(worker: WorkerStatus) -> str:
     shown = ", ".join(worker.jobs[:MOST_NAMES]) + (" …" if len(worker.jobs) > MOST_NAMES else "")
     if worker.is_killed:
-        return f"killed; waiting for its lease on {shown} to run out" if shown else "killed"
+        return f"killed; waiting for its lease on {shown} to expire" if shown else "killed"
     return shown or "idle"
 
 
 def print_summary(console: Console, checks: Sequence[Check]) -> None:
-    """Print what was judged: one row each, its problems below."""
+    """Print the checks: one row each, with its problems below."""
     table = Table.grid(padding=(0, 2))
     for check in checks:
         mark = "[red]NO[/red]" if check.problems else "[green]ok[/green]"

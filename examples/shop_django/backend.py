@@ -1,9 +1,9 @@
-"""A backend for Django's tasks (django.tasks, Django 6; django_tasks before): copy it, and name it in TASKS.
+"""A backend for Django's tasks (django.tasks, Django 6; django_tasks before): copy this file and name it in TASKS.
 
     TASKS = {"default": {"BACKEND": "shop_django.backend.SchedqBackend", "OPTIONS": {"redis": "redis://localhost:6379"}}}
 
 Every name in QUEUES is a schedq queue of that name, and OPTIONS are `schedq.Queue`'s: visibility_ms, max_attempts,
-backoff and so on. A task is enqueued when `enqueue` is called; to wait for the database's transaction, say
+backoff and so on. `enqueue` takes effect at once; to wait for the database transaction, use
 `transaction.on_commit(partial(task.enqueue, ...))`.
 """
 
@@ -36,9 +36,9 @@ except ImportError:
 READY, RUNNING = TaskResultStatus.READY, TaskResultStatus.RUNNING
 FAILED, SUCCESSFUL = TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL
 STATUS: Final = {"pending": READY, "delayed": READY, "processing": RUNNING, "completed": SUCCESSFUL}
-"""Of a job that is somewhere else, failed or cancelled, nothing more is to be expected."""
+"""A job in any other state (failed, cancelled) has ended for good."""
 
-# Django makes a backend per thread; what the site has is one.
+# Django creates a backend per thread; the queues are shared by the whole site.
 _tasks: dict[str, dict[str, Task]] = {}
 _queues: dict[tuple[str, str], Queue] = {}
 
@@ -51,12 +51,12 @@ class SchedqBackend(BaseTaskBackend):
     supports_get_result = True
 
     def validate_task(self, task: Task) -> None:
-        """Refuse what can't run here; remember the rest, so that a worker finds it by name."""
+        """Reject tasks that can't run here; register the others, so that a worker finds them by name."""
         super().validate_task(task)
         _tasks.setdefault(self.alias, {}).setdefault(task.module_path, task)
 
     def queue(self, name: str) -> Queue:
-        """The schedq queue of one of QUEUES."""
+        """The schedq queue with this name in QUEUES."""
         key = (self.alias, name)
         found = _queues.get(key)
         return found or _queues.setdefault(key, Queue(name, **self.options))
@@ -78,10 +78,10 @@ class SchedqBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> TaskResult:
-        """How a job stands, and its result.
+        """The state of a job, and its result.
 
         Raises:
-            TaskResultDoesNotExist: nothing is stored of it, or it is no task of this site.
+            TaskResultDoesNotExist: the job is not stored, or is not a task of this site.
         """
         for name in sorted(self.queues):
             try:
@@ -120,7 +120,7 @@ class SchedqBackend(BaseTaskBackend):
         return _with_value(result, job.result)
 
     def _runner(self, task: Task) -> Callable[..., Any]:
-        """What schedq calls for a task: the function, with its context if it takes one, and Django told of it."""
+        """The callable that schedq runs for a task: the function, its context if it takes one, and Django's signals."""
         if iscoroutinefunction(task.func):
 
             @wraps(task.func)
@@ -162,7 +162,7 @@ def _context(task: Task, result: TaskResult) -> tuple[TaskContext, ...]:
 def _ended(
     result: TaskResult, status: TaskResultStatus, value: object = None, error: BaseException | None = None
 ) -> TaskResult:
-    """The result as of this attempt's end; whether a retry follows, schedq decides after it."""
+    """The result at the end of this attempt; schedq decides afterwards whether a retry follows."""
     errors = [*result.errors]
     if error is not None:
         kind = type(error)
@@ -177,13 +177,13 @@ def _ended(
 
 
 def _with_value(result: TaskResult, value: object) -> TaskResult:
-    # As Django's own backends do: the field is frozen, and none of __init__'s.
+    # As Django's own backends do: the field is frozen and not an argument of __init__.
     object.__setattr__(result, "_return_value", value)
     return result
 
 
 def _error(job: JobRecord) -> TaskError:
-    """The last error. A traceback's last line begins with the class: with its module, unless that is builtins."""
+    """The last error. A traceback's last line starts with the class name, qualified unless it is a builtin."""
     text = job.fields.get("traceback", "") or job.last_error
     name = text.strip().splitlines()[-1].partition(":")[0].strip()
     path = name if "." in name else f"builtins.{name}"

@@ -1,4 +1,4 @@
-"""As little as a site needs."""
+"""The minimal settings of a site."""
 
 import os
 

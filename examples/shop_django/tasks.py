@@ -1,4 +1,4 @@
-"""What the site does behind its pages' backs. Nothing in here knows of schedq."""
+"""The site's background tasks. Nothing in here depends on schedq."""
 
 import asyncio
 
@@ -10,20 +10,20 @@ except ImportError:
 
 @task(queue_name="shop-mails")
 def send_receipt(order: int, to: str) -> str:
-    """Pretend to send a mail."""
+    """Pretend to send an e-mail."""
     return f"receipt of order {order} sent to {to}"
 
 
 @task(queue_name="shop-mails")
 async def notify(order: int) -> str:
-    """Pretend to call somebody's server, and wait for its answer."""
+    """Pretend to call another server and wait for its response."""
     await asyncio.sleep(0.01)
     return f"order {order} told"
 
 
 @task(queue_name="shop-mails", takes_context=True)
 def charge(context: TaskContext, order: int, failures: int = 0) -> str:
-    """Fail as often as is said: a card that is refused at first."""
+    """Fail the given number of times, like a card that is declined at first."""
     if context.attempt <= failures:
-        raise ConnectionError(f"attempt {context.attempt} of order {order}: the bank does not answer")
+        raise ConnectionError(f"attempt {context.attempt} of order {order}: the bank does not respond")
     return f"order {order} paid at attempt {context.attempt}"

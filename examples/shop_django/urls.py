@@ -1,4 +1,4 @@
-"""Pages that enqueue: from a sync view, from an async view, and later."""
+"""Views that enqueue: from a sync view, from an async view, and with a delay."""
 
 from datetime import timedelta
 
@@ -12,10 +12,10 @@ from shop_django.backend import TaskResultDoesNotExist
 from shop_django.tasks import charge, notify, send_receipt
 
 
-@csrf_exempt  # an API for other programs, which bring no cookie
+@csrf_exempt  # an API for programs that send no cookie
 @require_POST
 def order(request: HttpRequest, number: int) -> JsonResponse:
-    """The receipt now, a reminder in a second."""
+    """Enqueue the receipt now and a reminder in a second."""
     receipt = send_receipt.enqueue(number, to=request.POST.get("to", "ada@example.org"))
     at = timezone.now() + timedelta(seconds=1)
     reminder = send_receipt.using(run_after=at).enqueue(number, to="reminder@example.org")
@@ -32,7 +32,7 @@ async def tell(request: HttpRequest, number: int) -> JsonResponse:
 
 
 def job(_: HttpRequest, result_id: str) -> JsonResponse:
-    """How it stands."""
+    """The state of a job."""
     try:
         result = send_receipt.get_backend().get_result(result_id)
     except TaskResultDoesNotExist:

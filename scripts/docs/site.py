@@ -1,7 +1,7 @@
 """Build the site: `scripts/docs/build [FOLDER]`.
 
-The handbook's pages are copied as they are. Pages of the API reference are added, which name the public classes and
-functions and leave the rest to their docstrings. The list of pages is the handbook's index.
+The handbook's pages are copied unchanged. Pages of the API reference are added; they list the public classes and
+functions and take the text from their docstrings. The handbook's index defines the navigation.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from tests.laws.reference import GROUPS
 ROOT: Final = Path(__file__).resolve().parents[2]
 CONFIG: Final = Path(__file__).with_name("mkdocs.yml")
 STAGE: Final = ROOT / ".venv" / "docs"
-"""Where the pages and the configuration are put together."""
+"""Where pages and configuration are assembled."""
 REFERENCE: Final = GROUPS | {
     "schedq.dashboard": ["dashboard.create_app", "dashboard.Dashboard"],
     "schedq.logs": ["logs"],
     "schedq.metrics": ["metrics"],
     "schedq.testing": ["testing"],
 }
-"""Title of each page of the API reference, and the names on it."""
+"""Titles of the API reference pages, and the names on each."""
 LESS_IN_SEARCHES: Final = "---\nsearch:\n  boost: 0.05\n---\n\n"
-"""A page that explains a word is to come before a signature that has it."""
+"""Ranks pages that explain a word above signatures that contain it."""
 
 NOT_IN_SEARCHES: Final = "---\nsearch:\n  exclude: true\n---\n\n"
-"""The handbook's list of names has in brief what the API reference says in full."""
+"""Excluded because the API reference covers the handbook's list of names in full."""
 
 
 def main(folder: str) -> int:
-    """Build; returns the exit code."""
+    """Build the site; returns the exit code."""
     shutil.rmtree(STAGE, ignore_errors=True)
     shutil.copytree(handbook.FOLDER, STAGE / "pages", ignore=shutil.ignore_patterns("__*__*"))
     reference = list(write_reference(STAGE / "pages" / "api"))
@@ -51,22 +51,22 @@ def main(folder: str) -> int:
     config["nav"] = [{"Home": "index.md"}, *sections(), {"API reference": reference}]
     (STAGE / "mkdocs.yml").write_text(yaml.safe_dump(config, sort_keys=False))
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(STAGE / "mkdocs.yml")]
-    # Without --quiet, which would hide warnings from --strict, too. The theme recommends its successor at each build.
+    # --quiet would hide warnings from --strict as well. The theme recommends its successor at each build.
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
     foreign = sorted(set(loaded_from_elsewhere(Path(folder)))) if code == 0 else []
-    print(*(f"loaded from elsewhere: {address}" for address in foreign), sep="\n", end="\n" if foreign else "")
+    print(*(f"loaded from another host: {address}" for address in foreign), sep="\n", end="\n" if foreign else "")
     return code or int(bool(foreign))
 
 
 def sections() -> Iterator[dict[str, list[dict[str, str]]]]:
-    """The handbook's index as MkDocs wants it."""
+    """The handbook's index in MkDocs' format."""
     for section, pages in groupby(handbook.topics(), lambda topic: topic.section):
         yield {section: [{topic.title: f"{topic.name}.md"} for topic in pages]}
 
 
 def write_reference(folder: Path) -> Iterator[dict[str, str]]:
-    """Write the pages of the API reference; yields their entries in the list of pages."""
+    """Write the pages of the API reference; yields their navigation entries."""
     folder.mkdir()
     for title, names in REFERENCE.items():
         file = re.sub(r"\W+", "-", title.lower()) + ".md"
@@ -75,13 +75,13 @@ def write_reference(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def entry(name: str) -> str:
-    """What mkdocstrings replaces by docstrings; an asyncio client has the verbs of its blocking counterpart."""
+    """The mkdocstrings directive of a name; async clients share the methods of their blocking counterparts."""
     options = "    options: {inherited_members: false}\n" if name.startswith("Async") else ""
     return f"\n::: schedq.{name}\n{options}"
 
 
 def loaded_from_elsewhere(folder: Path) -> Iterator[str]:
-    """Addresses of scripts, styles, images and fonts on other machines, which no page may load."""
+    """URLs of scripts, styles, images and fonts on other hosts, which no page may load."""
     for path in folder.rglob("*.html"):
         text = path.read_text()
         yield from re.findall(r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?((?:https?:)?//[^"'\s>]+)""", text)

@@ -1,4 +1,4 @@
-"""Lets the API reference show verbs as calls: with what they return, instead of the request that they make."""
+"""Makes the API reference show verbs as method calls: with their results instead of the requests they create."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import griffe
 
 
 class Verbs(griffe.Extension):
-    """`@verb` and `@stream` of schedq/queue/verb.py, as a reader of the code would explain them."""
+    """Interprets `@verb` and `@stream` of schedq/queue/verb.py."""
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
-        """`Operation[int]` of a verb becomes `int`, `Listening[str]` of a stream a generator."""
+        """Turn `Operation[int]` of a verb into `int`, and `Listening[str]` of a stream into a generator."""
         decorators = {str(decorator.value) for decorator in func.decorators}
         if decorators & {"verb", "stream"} and isinstance(func.returns, griffe.ExprSubscript):
             returned = func.returns.slice

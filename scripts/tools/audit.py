@@ -1,4 +1,4 @@
-"""Known vulnerabilities of what is installed: pip-audit, in an environment of its own, and what its answer means."""
+"""Known vulnerabilities of the installed packages: runs pip-audit in its own environment and interprets its report."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MOST_S = 300
 
 
 class NotAskedError(Exception):
-    """No service was asked; the text says why, in one line."""
+    """No vulnerability service could be asked; the text says why, in one line."""
 
 
-class _NoAnswerError(Exception):
+class _NoReportError(Exception):
     pass
 
 
@@ -31,26 +31,26 @@ class Finding:
 
     Attributes:
         package: name and version.
-        id: what it is called.
-        mended_in: versions without it, or ''.
+        id: its identifier.
+        fixed_in: fixed versions, or ''.
     """
 
     package: str
     id: str
-    mended_in: str
+    fixed_in: str
 
     def __str__(self) -> str:
-        way_out = f"mended in {self.mended_in}" if self.mended_in else "mended nowhere yet"
-        return f"{self.package}: {self.id}, {way_out}"
+        fix = f"fixed in {self.fixed_in}" if self.fixed_in else "no fixed version yet"
+        return f"{self.package}: {self.id}, {fix}"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a service knows.
+class Report:
+    """What a vulnerability service reports.
 
     Attributes:
         count: packages that were looked up.
-        unknown: names of those that it does not know, of which it therefore says nothing.
+        unknown: names of packages that the service does not know.
         findings: all vulnerabilities.
     """
 
@@ -67,25 +67,25 @@ class Answer:
 
 
 def main() -> int:
-    """Ask; say what was found. Answers the exit code."""
+    """Run the audit, print the findings, and return the exit code."""
     try:
-        answer = known(tool(FOLDER), installed())
+        report = known(tool(FOLDER), installed())
     except NotAskedError as error:
         print(f"not audited: {error}", file=sys.stderr)
         return NOT_ASKED
-    for finding in answer.findings:
+    for finding in report.findings:
         print(finding)
-    if answer.unknown:
-        print(f"not audited: {', '.join(answer.unknown)}", file=sys.stderr)
-    print(f"{answer.count} packages audited, {len(answer.findings)} known vulnerabilities")
-    return answer.code
+    if report.unknown:
+        print(f"not audited: {', '.join(report.unknown)}", file=sys.stderr)
+    print(f"{report.count} packages audited, {len(report.findings)} known vulnerabilities")
+    return report.code
 
 
 def tool(folder: Path) -> list[str]:
-    """The command; installed on first use.
+    """The pip-audit command; installed on first use.
 
     Raises:
-        NotAskedError: it can't be.
+        NotAskedError: pip-audit can't be installed.
     """
     python = folder / "bin" / "python"
     if not python.exists():
@@ -98,18 +98,18 @@ def tool(folder: Path) -> list[str]:
 
 
 def installed() -> str:
-    """The packages of this environment but our own, one `name==version` a line."""
+    """The packages of this environment except our own, one `name==version` per line."""
     done = _run([sys.executable, "-m", "pip", "--disable-pip-version-check", "freeze", "--exclude-editable"])
     if done.returncode:
-        raise NotAskedError(f"pip can't say what is installed: {_last_line(done.stderr)}")
+        raise NotAskedError(f"pip can't list the installed packages: {_last_line(done.stderr)}")
     return done.stdout
 
 
-def known(command: Sequence[str], packages: str) -> Answer:
-    """What the first service that answers knows of the packages.
+def known(command: Sequence[str], packages: str) -> Report:
+    """The report of the first service that responds.
 
     Raises:
-        NotAskedError: none does.
+        NotAskedError: none responds.
     """
     silent = []
     with tempfile.TemporaryDirectory() as folder:
@@ -120,19 +120,19 @@ def known(command: Sequence[str], packages: str) -> Answer:
             done = _run([*command, "--requirement", str(listed), *options, "--vulnerability-service", service])
             try:
                 return read(done.stdout)
-            except _NoAnswerError as error:
+            except _NoReportError as error:
                 silent.append(f"{service}: {str(error) or _last_line(done.stderr)}")
     raise NotAskedError("; ".join(silent))
 
 
-def read(answer: str) -> Answer:
-    """What is known, by pip-audit's JSON.
+def read(report: str) -> Report:
+    """Parse pip-audit's JSON.
 
     Raises:
-        _NoAnswerError: it is none, or not one package was looked up.
+        _NoReportError: the output is not a report, or not one package was looked up.
     """
     try:
-        entries = json.loads(answer)["dependencies"]
+        entries = json.loads(report)["dependencies"]
         packages = [entry for entry in entries if "vulns" in entry]
         skipped = [entry for entry in entries if "vulns" not in entry]
         findings = [
@@ -143,10 +143,10 @@ def read(answer: str) -> Answer:
             for vulnerability in entry["vulns"]
         ]
     except (ValueError, KeyError, TypeError) as error:
-        raise _NoAnswerError from error
+        raise _NoReportError from error
     if not packages:
-        raise _NoAnswerError(f"not one package was looked up ({skipped[0].get('skip_reason')})" if skipped else "")
-    return Answer(len(packages), tuple(entry["name"] for entry in skipped), tuple(findings))
+        raise _NoReportError(f"not one package was looked up ({skipped[0].get('skip_reason')})" if skipped else "")
+    return Report(len(packages), tuple(entry["name"] for entry in skipped), tuple(findings))
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -155,12 +155,12 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_MOST_S
         )
     except subprocess.TimeoutExpired as error:
-        return subprocess.CompletedProcess(command, 124, "", f"no answer within {error.timeout:.0f} s")
+        return subprocess.CompletedProcess(command, 124, "", f"no response within {error.timeout:.0f} s")
 
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it says nothing"
+    return lines[-1][:300] if lines else "no output"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Draw the life of a job, of an attempt and of a fetch loop from the tables in the code.
+"""Draw the state diagrams of a job, an attempt and a fetch loop from the tables in the code.
 
     python -m scripts.tools.diagrams
 
-Writes the pictures of the page on the architecture. It needs `dot` (package graphviz). Each picture holds the
-text that it was drawn from, so that a test can tell without `dot` when a table has changed.
+Writes the pictures of the architecture page. It needs `dot` (package graphviz). Each picture embeds its source text, so
+that a test can detect an outdated picture without `dot`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> int:
         try:
             done = subprocess.run(["dot", "-Tsvg"], input=text, capture_output=True, text=True, check=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            print(f"diagrams: dot is needed, of the package graphviz: {error}", file=sys.stderr)
+            print(f"diagrams: dot is missing (package graphviz): {error}", file=sys.stderr)
             return 1
         svg = done.stdout[done.stdout.index("<svg") :]
         head, end, rest = svg.partition(">\n")
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def drawings() -> dict[str, str]:
-    """The text of each picture, by its file name."""
+    """The source text of each picture, by file name."""
     jobs = [(move.name, [place or "not stored" for place in move.source], move.target) for move in MOVES]
     return {
         "life-of-a-job.svg": drawn(
@@ -57,9 +57,9 @@ def drawings() -> dict[str, str]:
 
 
 def drawn(ways: Iterable[tuple[str, Sequence[str], str]]) -> str:
-    """The text for `dot`: one arrow from state to state, with the names of all ways.
+    """The source text for `dot`: one arrow from state to state, labelled with the names of all transitions.
 
-    A way from many states begins at a box of its own, which names them.
+    A transition from many states starts at a box of its own, which names them.
     """
     names: dict[tuple[str, str], list[str]] = {}
     for name, sources, target in ways:
@@ -85,13 +85,13 @@ def drawn(ways: Iterable[tuple[str, Sequence[str], str]]) -> str:
 
 
 def source(name: str) -> str:
-    """The text that a picture was drawn from."""
+    """The source text that a picture embeds."""
     found = _SOURCE.search((FOLDER / name).read_text())
     return re.sub(r"&(amp|lt|gt);", lambda part: {"amp": "&", "lt": "<", "gt": ">"}[part[1]], found[1]) if found else ""
 
 
 def escaped(text: str) -> str:
-    """As text of XML."""
+    """Escape for XML."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -1,4 +1,4 @@
-"""The handbook's pages: their blocks of code, and the tables in them that programs write."""
+"""The handbook's pages: their code blocks, and their generated tables."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _FRAGMENT: Final = re.compile(r"<!-- fragment: .+ -->\n$")
 class CodeBlock(NamedTuple):
     """A fenced block of a page.
 
-    Attributes:
-        path: what the reader is told to save it as; '' if nothing.
+    path: the file name under which the reader is told to save it, or ''.
+        is_fragment: it does not run as pasted; its first line (`# Fragment…`) or a comment before the block says so.
         is_fragment: it does not run as pasted. Its first line says so, `# Fragment…`, or a comment before the block.
     """
 
@@ -29,7 +29,7 @@ class CodeBlock(NamedTuple):
 
 
 def all_blocks(text: str) -> list[CodeBlock]:
-    """The fenced blocks of a page."""
+    """All fenced blocks of a page."""
     found, end = [], 0
     for fence in _FENCE.finditer(text):
         before = text[end : fence.start()]
@@ -42,29 +42,29 @@ def all_blocks(text: str) -> list[CodeBlock]:
 
 
 def blocks(text: str, language: str) -> list[CodeBlock]:
-    """Those of a language that run as pasted."""
+    """The blocks in one language that run as pasted."""
     return [block for block in all_blocks(text) if block.language == language and not block.is_fragment]
 
 
 def goes_on_from_first_job(text: str) -> bool:
-    """Whether its blocks run next to the `app.py` of the page about the first job."""
+    """Whether the page's code needs the `app.py` of the page about the first job."""
     return "next to the `app.py` of [The first job]" in " ".join(text.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Lines of a page between `<!-- name -->` and `<!-- /name -->`, which a program writes and a test compares.
+    """Lines of a page between `<!-- name -->` and `<!-- /name -->`, written by a program and verified by a test.
 
     Attributes:
         page: file name.
-        name: what the marks say.
+        name: the name in the marks.
     """
 
     page: str
     name: str
 
     def read(self) -> str:
-        """What the page says now.
+        """The block's current text.
 
         Raises:
             ValueError: the page lacks a mark.

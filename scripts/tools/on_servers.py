@@ -1,8 +1,8 @@
-"""Run the tests on several servers, one after the other, and say at the end how each did.
+"""Run the tests on several servers in turn and print a summary.
 
     scripts/test --servers all|NAME[,NAME...] [pytest's arguments]
 
-The exit code is 0 if all tests passed on all of the servers, which must all be had.
+The exit code is 0 if all tests passed on all of the servers; a missing server is an error.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ ONCE = (
     "tests/laws/test_typing.py",
     "tests/stories/topologies",
 )
-"""What another server can't change: it needs none, or it is about the embedded one. Run on that one only."""
+"""Tests that don't depend on the server: they need none, or concern the embedded one. They run on one server only."""
 NO_TESTS = 5
-"""pytest's exit code when it has found none."""
+"""pytest's exit code if it found no tests."""
 
 
 @dataclass(slots=True)
 class Report:
-    """How the tests went on one server."""
+    """The test results on one server."""
 
     server: Found
     code: int
@@ -72,7 +72,7 @@ class Report:
 
 
 def main(arguments: list[str]) -> int:
-    """Run, print the summary, and answer the exit code."""
+    """Run, print the summary, and return the exit code."""
     try:
         names, rest = read(arguments)
     except ValueError as error:
@@ -98,10 +98,10 @@ def main(arguments: list[str]) -> int:
 
 
 def read(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The servers' names, and what is pytest's.
+    """The servers' names, and the arguments for pytest.
 
     Raises:
-        ValueError: an unknown name, or none.
+        ValueError: unknown server, or none given.
     """
     rest = list(arguments)
     at = next(n for n, argument in enumerate(rest) if argument.partition("=")[0] == "--servers")
@@ -111,7 +111,7 @@ def read(arguments: list[str]) -> tuple[list[str], list[str]]:
     names = list(SERVERS) if value == "all" else list(dict.fromkeys(value.split(",")))
     for name in names:
         if name not in SERVERS:
-            raise ValueError(f"{word}: no server {name!r}; there are all, {', '.join(SERVERS)}")
+            raise ValueError(f"{word}: no server {name!r}; available: all, {', '.join(SERVERS)}")
     return names, rest
 
 
@@ -134,7 +134,7 @@ def run(server: Found, arguments: list[str]) -> Report:
             *ignored,
             *arguments,
         ]
-        # A test that notes figures does not go with the newer family of the format.
+        # xunit1, because a test that records properties is incompatible with the newer format.
         done = subprocess.run(
             [*command, f"--junitxml={results}", "-o", "junit_family=xunit1"],
             cwd=ROOT,
@@ -148,7 +148,7 @@ def run(server: Found, arguments: list[str]) -> Report:
 
 
 def count(results: Path, report: Report) -> None:
-    """Read pytest's account of each test; one that broke while ending is there twice."""
+    """Read pytest's result of each test; a test that also failed in teardown is listed twice."""
     tests: dict[str, str] = {}
     for case in ElementTree.parse(results).iter("testcase"):  # noqa: S314 - written by pytest just now
         name = f"{case.get('classname')}::{case.get('name')}"

@@ -1,8 +1,8 @@
-"""Build wheel and sdist, and check what people get: contents, metadata, size, and that every public name is there.
+"""Build wheel and sdist, and check the result: contents, metadata, size, and that every public name exists.
 
     python -m scripts.tools.package [FOLDER]
 
-Leaves both in FOLDER, if one is named. The exit code is 0 if everything holds, else 1 and a line per problem.
+If FOLDER is given, both are kept there. The exit code is 0 if everything holds, else 1, with one line per problem.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MOST_BYTES: Final = 700_000
-"""Of the wheel."""
+"""Maximum size of the wheel."""
 EXTRAS: Final = {"dashboard": "schedq.dashboard:create_app", "tracing": "schedq.tracing:instrument()"}
-"""What is imported, or called, without the extra, and has to name it."""
+"""What raises an error that names the extra when imported or called without it."""
 _TRY_EVERY_NAME: Final = """
 import schedq
 missing = [name for name in schedq.__all__ if getattr(schedq, name, None) is None]
@@ -61,20 +61,20 @@ def main(arguments: list[str]) -> int:
 
 
 def build(folder: Path) -> tuple[Path, Path]:
-    """Build both from the checkout, and return where they are."""
+    """Build both from the checkout, and return their paths."""
     _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT))
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     return wheel, sdist
 
 
 def tracked(folder: str = "") -> set[str]:
-    """Paths of the files that belong to the repository: in git, or about to be."""
+    """Paths of the repository's files: tracked by git, or untracked but not ignored."""
     said = _run("git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "--", folder or ".")
     return {path for path in said.splitlines() if (ROOT / path).exists()}
 
 
 def names_in_wheel(wheel: Path) -> set[str]:
-    """Paths of its files, without the folder of metadata."""
+    """Paths of its files, without the metadata folder."""
     with zipfile.ZipFile(wheel) as archive:
         return {name for name in archive.namelist() if ".dist-info/" not in name}
 
@@ -93,7 +93,7 @@ def metadata(wheel: Path) -> Message:
 
 
 def of_contents(wheel: set[str], sdist: set[str]) -> list[str]:
-    """The wheel has the package and nothing else, the sdist all of the repository."""
+    """The wheel contains exactly the package, and the sdist the whole repository."""
     package, repository = tracked("schedq"), tracked()
     return [
         *(f"the wheel lacks {name}" for name in sorted(package - wheel)),
@@ -104,27 +104,25 @@ def of_contents(wheel: set[str], sdist: set[str]) -> list[str]:
 
 
 def of_metadata(message: Message) -> list[str]:
-    """Licence, addresses and authors are there, and no link of the text leads into nothing."""
+    """Licence, URLs and authors are present, and the description has no relative links."""
     problems = [f"no {field}" for field in ("License-Expression", "License-File", "Author") if not message[field]]
     addresses = {address.partition(",")[0] for address in message.get_all("Project-URL", [])}
     problems += [
-        f"no address of {name}"
-        for name in ("Homepage", "Documentation", "Changelog", "Issues")
-        if name not in addresses
+        f"no URL for {name}" for name in ("Homepage", "Documentation", "Changelog", "Issues") if name not in addresses
     ]
     text = str(message.get_payload())
-    problems += [f"the text links to {target}" for target in re.findall(r"\]\((?!https://|#)([^)]*)\)", text)]
+    problems += [f"the description links to {target}" for target in re.findall(r"\]\((?!https://|#)([^)]*)\)", text)]
     return problems
 
 
 def of_size(wheel: Path) -> list[str]:
-    """It is small."""
+    """The wheel is below the size limit."""
     size = wheel.stat().st_size
     return [f"the wheel has {size:,} bytes, more than {MOST_BYTES:,}"] if size > MOST_BYTES else []
 
 
 def of_twine(*files: Path) -> list[str]:
-    """A package index takes the metadata."""
+    """Twine accepts the metadata."""
     done = subprocess.run(
         [sys.executable, "-m", "twine", "check", "--strict", *map(str, files)],
         capture_output=True,
@@ -135,7 +133,7 @@ def of_twine(*files: Path) -> list[str]:
 
 
 def of_bare_environment(wheel: Path, folder: Path) -> list[str]:
-    """Installed without extras every public name is there, and what needs an extra names it."""
+    """Without extras every public name is available, and a missing extra is named in the error."""
     venv.create(folder, with_pip=True)
     python = str(folder / "bin" / "python")
     _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", str(wheel))
@@ -146,7 +144,7 @@ def of_bare_environment(wheel: Path, folder: Path) -> list[str]:
         text=True,
         check=False,
     )
-    return [f"installed alone: {done.stderr}"] if done.returncode else []
+    return [f"installed without extras: {done.stderr}"] if done.returncode else []
 
 
 def _run(*command: str) -> str:

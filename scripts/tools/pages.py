@@ -1,11 +1,11 @@
-"""Do what the pages of the handbook say, as a reader would, and say where it goes wrong.
+"""Follow the pages of the handbook as a reader would, and report what fails.
 
     python -m scripts.tools.pages [PAGE.md ...]
 
-For each page, in a folder of its own: files are saved, blocks of Python and commands run in their order, servers in the
-background until the page ends. A command that fails and a server that ends by itself are mistakes of the page. Left out
-are blocks that say that they are fragments, commands that install packages, and redis-cli. The exit code is 0 if every
-page holds.
+Each page runs in its own folder: files are saved, and blocks of Python and commands run in order, with servers in the
+background until the end of the page. A failing command, or a server that exits unexpectedly, is an error of the page.
+Skipped are blocks marked as fragments, commands that install packages, and redis-cli. The exit code is 0 if every page
+works.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from scripts.tools.handbook import FIRST, CodeBlock, all_blocks, goes_on_from_fi
 
 ROOT: Final = FOLDER.parents[1]
 LEFT_OUT: Final = ("pip install", "python -m venv", "redis-cli")
-"""Not every machine has a redis-cli; the suite sends what it is told to."""
+"""redis-cli is not installed everywhere; the test suite sends those commands itself."""
 SERVERS: Final = re.compile(r"schedq (worker|exporter|promoter)\b(?!s)|uvicorn|flask")
-"""Commands that go on until they are ended."""
+"""Commands that run until they are stopped."""
 AT_ONCE: Final = 3
 READY_S: Final = 20.0
 WITHIN_S: Final = 60.0
 
 
 def main(names: list[str]) -> int:
-    """Go through the pages, print what went wrong, and return the exit code."""
+    """Follow the pages, print what failed, and return the exit code."""
     chosen = [FOLDER / name for name in names] or sorted(FOLDER.glob("*.md"))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         mistakes = [mistake for found in pool.map(read, chosen) for mistake in found]
     for mistake in mistakes:
         print(mistake, file=sys.stderr)
-    print(f"{len(chosen)} pages, {len(mistakes)} mistakes")
+    print(f"{len(chosen)} pages, {len(mistakes)} errors")
     return 1 if mistakes else 0
 
 
 def read(page: Path) -> list[str]:
-    """Do what one page says; what went wrong."""
+    """Follow one page and return its errors."""
     text = page.read_text()
     with reader(page.name, knows_first_job=goes_on_from_first_job(text)) as one:
         for block in all_blocks(text):
@@ -67,10 +67,10 @@ def read(page: Path) -> list[str]:
 
 @dataclass
 class Reader:
-    """Somebody in a folder, with a terminal.
+    """A reader with a folder and a terminal.
 
     Attributes:
-        servers: what runs in the background, and the file of what it says.
+        servers: background processes, each with its output file.
     """
 
     page: str
@@ -80,7 +80,7 @@ class Reader:
     servers: list[tuple[str, subprocess.Popen[str], Path]] = field(default_factory=list)
 
     def save(self, block: CodeBlock) -> None:
-        """Write a file; a module has to be importable."""
+        """Save a file; a module must be importable."""
         path = self.folder / block.path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(block.code)
@@ -96,7 +96,7 @@ class Reader:
         self._run([sys.executable, path.name], code.strip().splitlines()[0])
 
     def run_command(self, line: str) -> None:
-        """Type a line of shell."""
+        """Run a line of shell."""
         if not line or line.startswith(LEFT_OUT):
             return
         if line.startswith("export "):
@@ -108,7 +108,7 @@ class Reader:
             self._run(line, line)
 
     def _serve(self, line: str) -> None:
-        """Start a server, in place of one that was started by the same words before."""
+        """Start a server; it replaces one started by the same command."""
         for said, process, _ in self.servers:
             if said == line:
                 end(process)
@@ -146,7 +146,7 @@ class Reader:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            self.mistakes.append(f"{self.page}: {named}: not done within {WITHIN_S:.0f} s")
+            self.mistakes.append(f"{self.page}: {named}: not finished within {WITHIN_S:.0f} s")
             return
         if done.returncode:
             self.mistakes.append(
@@ -156,7 +156,7 @@ class Reader:
 
 @contextmanager
 def reader(page: str, *, knows_first_job: bool) -> Iterator[Reader]:
-    """Somebody who begins a page in a fresh folder, which has the `app.py` of the first page if this one goes on."""
+    """A reader who starts a page in a new folder; it contains the first page's `app.py` if the page needs it."""
     with tempfile.TemporaryDirectory(prefix="page-") as name:
         folder = Path(name)
         programs = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
@@ -180,12 +180,12 @@ def reader(page: str, *, knows_first_job: bool) -> Iterator[Reader]:
 
 
 def is_ready(said: str) -> bool:
-    """Whether a server has said that it serves."""
+    """Whether a server's output says that it is ready."""
     return any(words in said for words in ("ready for", "unning on http", "metrics of", "promoter of", "listening"))
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """End a server and what it started, as Ctrl-C in its terminal does."""
+    """Stop a server and its children, as Ctrl-C in a terminal does."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGTERM)
         try:

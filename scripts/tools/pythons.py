@@ -1,11 +1,10 @@
-"""Run the quick part of the suite on each Python that this machine has, from the oldest that schedq supports on.
+"""Run the quick part of the suite on every installed Python that schedq supports, oldest first.
 
-    scripts/test --pythons all|VERSION[,VERSION...] [pytest's arguments]
+    scripts/test --pythons all|VERSION[,VERSION...] [arguments for pytest]
 
-The quick part is everything without processes, browsers and topologies, as tests/conftest.py marks them, and without
-tests/tools, which is about scripts/. Each Python has an environment of its own,
-.venv-VERSION, made once. Tests that fail get the second look of scripts/test. The exit code is 0 if all passed on all
-of them.
+The quick part leaves out the tests marked `processes`, `browser` or `topologies` (see tests/conftest.py), and
+tests/tools, which tests scripts/. Each Python has its own environment, .venv-VERSION, created once. Failed tests are
+repeated as by scripts/test. The exit code is 0 if all tests passed on every version.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _ASK = "import sys, platform; print(platform.python_implementation(), *sys.versi
 
 @dataclass(frozen=True, slots=True)
 class Python:
-    """An interpreter.
+    """A Python interpreter.
 
     Attributes:
         version: three numbers, such as 3.12.1.
-        path: what starts it.
+        path: its executable.
     """
 
     version: str
@@ -42,19 +41,19 @@ class Python:
 
     @property
     def folder(self) -> Path:
-        """Its environment."""
+        """The folder of its environment."""
         return ROOT / f".venv-{self.version}"
 
 
 def main(arguments: list[str]) -> int:
-    """Run, print how each did, and return the exit code."""
+    """Run the tests, print a summary, and return the exit code."""
     found = pythons()
     wanted, rest = read(arguments)
     chosen = [python for python in found if not wanted or any(fits(python.version, name) for name in wanted)]
     missing = [name for name in wanted if not any(fits(python.version, name) for python in found)]
     if missing or not chosen:
         there = ", ".join(python.version for python in found) or "none"
-        print(f"scripts/test: no Python {', '.join(missing) or 'at all'}; there are: {there}", file=sys.stderr)
+        print(f"scripts/test: no Python {', '.join(missing) or 'at all'}; found: {there}", file=sys.stderr)
         return 2
     said = []
     code = 0
@@ -72,7 +71,7 @@ def main(arguments: list[str]) -> int:
 
 
 def read(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The versions that are wanted, none for all; and what is pytest's."""
+    """The requested versions (none for all), and the arguments for pytest."""
     rest = list(arguments)
     at = next(n for n, argument in enumerate(rest) if argument.partition("=")[0] == "--pythons")
     _, mark, value = rest.pop(at).partition("=")
@@ -82,12 +81,12 @@ def read(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def fits(version: str, name: str) -> bool:
-    """Whether 3.12.1 is meant by 3.12, or by 3.12.1."""
+    """Whether `name` (3.12 or 3.12.1) matches the version 3.12.1."""
     return f"{version}.".startswith(f"{name}.")
 
 
 def pythons() -> list[Python]:
-    """One interpreter per version, oldest first: on PATH, in pyenv, in the system's folders."""
+    """One interpreter per version, oldest first, from PATH, pyenv and the system's folders."""
     found: dict[str, Python] = {}
     for path in candidates():
         if version := supported(path):
@@ -96,7 +95,7 @@ def pythons() -> list[Python]:
 
 
 def candidates() -> Iterator[Path]:
-    """Programs that may be a Python; each is asked what it is."""
+    """Executables that may be a Python; each is asked for its version."""
     names = re.compile(r"python3(\.\d+)?")
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     yield from sorted(pyenv.glob("versions/*/bin/python3"))
@@ -106,18 +105,18 @@ def candidates() -> Iterator[Path]:
 
 
 def supported(path: Path) -> str:
-    """Its version, or '' if it does not run, is none that schedq supports, or is an environment's."""
+    """Its version, or '' if it does not run, is not supported, or belongs to a virtual environment."""
     try:
         done = subprocess.run([str(path), "-I", "-c", _ASK], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
-        return ""  # the shim of a version that is not installed, for one
+        return ""  # for example a shim for a version that is not installed
     name, major, minor, micro, level = done.stdout.split()
     good = name == "CPython" and (int(major), int(minor)) >= OLDEST and level == "final"
     return f"{major}.{minor}.{micro}" if good else ""
 
 
 def run(python: Python, arguments: list[str]) -> int:
-    """The quick part on one; pytest's exit code."""
+    """Run the quick part on one Python and return pytest's exit code."""
     prepared = prepare(python)
     if prepared:
         return prepared
@@ -131,7 +130,7 @@ def run(python: Python, arguments: list[str]) -> int:
 
 
 def prepare(python: Python) -> int:
-    """Make its environment, unless it is there for this pyproject.toml; the exit code of what failed."""
+    """Create its environment unless it matches this pyproject.toml; returns the exit code of the step that failed."""
     made_for = python.folder / "made-for"
     wanted = f"{python.path}\n{(ROOT / 'pyproject.toml').read_text()}"
     if made_for.exists() and made_for.read_text() == wanted:

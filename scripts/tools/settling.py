@@ -1,4 +1,4 @@
-"""End any number of attempts, for tools and tests: a worker does it batch by batch, along with its claims."""
+"""Settle any number of attempts, for tools and tests; a worker does it in batches, together with its claims."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from schedq.transitions import RoundTrips, settle, unwrap
 
 
 def settle_all(queue: Settings, items: Sequence[Settlement]) -> RoundTrips[list[str]]:
-    """End attempts, however many; returns OK, DUPLICATE or LOST for each, in order.
+    """Settle all attempts; returns OK, DUPLICATE or LOST for each, in order.
 
     Raises:
-        SchedqError: a batch was refused; those settled so far stay settled.
+        SchedqError: a batch was rejected; earlier batches stay settled.
     """
     words: dict[int, str] = {}
     while left := [number for number in range(len(items)) if words.get(number, "AGAIN") == "AGAIN"]:

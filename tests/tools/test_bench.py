@@ -1,4 +1,4 @@
-"""`scripts/bench`: what it reads and what it says; nothing is measured here. That it measures is seen by running it."""
+"""`scripts/bench`: its options and reports; the measurements themselves are not tested."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ APPS = Path(report.__file__).with_name("contestants")
 
 
 def found(**figures: dict[str, Any]) -> dict[str, Any]:
-    """What a run may have found; `row={"contestant": figures of one run}`."""
+    """Results of a run; `row={"contestant": figures of one run}`."""
     return {
         "date": "2026-01-01 00:00 UTC",
         "machine": {"cores": 2, "cpu": "a CPU", "memory_gib": 4, "system": "an OS", "python": "3.11.7"},
@@ -44,7 +44,7 @@ def run(*words: object) -> Result:
 
 
 def verdicts(**figures: dict[str, Any]) -> dict[str, bool]:
-    """Who or what schedq is held against → whether it was reached."""
+    """Target → whether it was met."""
     return {verdict.bound.who or verdict.rule.title: verdict.is_met for verdict in rules.judge(found(**figures))}
 
 
@@ -57,9 +57,9 @@ def test_help_names_every_row_and_every_contestant():
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("--only", "speed"), "no row 'speed'; there are enqueue,"),
-        (("--contestants", "schedq,sidekiq"), "no contestant 'sidekiq'; there are schedq,"),
-        (("--quick", "--peers"), "--quick is about schedq alone"),
+        (("--only", "speed"), "no row 'speed'; available: enqueue,"),
+        (("--contestants", "schedq,sidekiq"), "no contestant 'sidekiq'; available: schedq,"),
+        (("--quick", "--peers"), "--quick measures schedq alone"),
         (("--runs", "0"), "0 is not in the range"),
         (("--server", "/nowhere/redis-server"), "does not exist"),
     ],
@@ -117,14 +117,14 @@ def test_the_heading_says_how_often_was_measured():
     assert "Medians of 1 to 3 runs (quick)" in " ".join(report.heading(mixed).split())
 
 
-def test_who_is_not_here_is_named(tmp_path: Path):
+def test_a_skipped_contestant_is_named(tmp_path: Path):
     earlier = tmp_path / "earlier.json"
-    earlier.write_text(json.dumps(found() | {"left_out": ["bullmq_node is left out: npm and node not on PATH"]}))
+    earlier.write_text(json.dumps(found() | {"left_out": ["bullmq_node is skipped: npm and node not on PATH"]}))
 
     result = run("--from", earlier)
 
     assert result.exit_code == 0
-    assert "- bullmq_node is left out: npm and node not on PATH" in result.output
+    assert "- bullmq_node is skipped: npm and node not on PATH" in result.output
 
 
 def test_what_went_wrong_is_said_and_ends_it_with_an_error(tmp_path: Path):
@@ -194,7 +194,7 @@ def test_less_is_better_where_it_is():
     assert verdicts(burst={"schedq": {"max ms": 501.0}, **peers}) == {"BullMQ on Node": False}
 
 
-def test_a_figure_that_is_missed_is_also_seen_beside_the_peer_it_was_taken_from():
+def test_a_missed_figure_is_also_compared_with_its_reference_peer():
     slow = {"latency": {"schedq": {"p50 ms": 1.2, "p99 ms": 4.0}, "huey": {"p50 ms": 1.3, "p99 ms": 3.0}}}
 
     p50, p99 = rules.judge(found(**slow))

@@ -1,4 +1,4 @@
-"""`scripts/bench` with little to do: that each of its parts does what it says, not how fast."""
+"""`scripts/bench` with little to do: each part works; how fast is not tested."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from scripts.tools.bench.timing import delayed, latency
 from tests.servers import TOPOLOGY, Server
 
 pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the bench reads /proc"),
-    pytest.mark.skipif(TOPOLOGY != "single", reason="the bench measures on one server"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the benchmark reads /proc"),
+    pytest.mark.skipif(TOPOLOGY != "single", reason="the benchmark measures on one server"),
 ]
 SMALL = dataclasses.replace(SCHEDQ, jobs=100)
 
 
 class Here(Environments):
-    """The environment of the tests has all that schedq needs."""
+    """The tests' own environment has everything that schedq needs."""
 
     def command(self, contestant: Contestant) -> list[str]:
         return [sys.executable, str(arena.APPS / f"{contestant.app}.py")]
@@ -112,7 +112,7 @@ def test_a_script_is_one_request(server: Server):
             store.eval("redis.call('SET', KEYS[1], 1) return redis.call('DEL', KEYS[1])", 1, "bench-tap")
         store.connection_pool.disconnect()
 
-    greetings = 3  # CLIENT SETINFO twice and perhaps HELLO, of a fresh connection
+    greetings = 3  # CLIENT SETINFO twice and perhaps HELLO, on a new connection
     assert 4 <= tap.requests <= 4 + greetings
 
 

@@ -1,4 +1,4 @@
-"""The search of all interleavings, briefly: `scripts/explore --ci` is the long form."""
+"""The search of all interleavings, in short; `scripts/explore --ci` is the long form."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_bug_is_noticed(world: World, bug: Bug) -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_a_bug_is_one(bug: Bug) -> None:
+def test_an_injected_bug_changes_the_script(bug: Bug) -> None:
     with broken(bug):
         assert scripts.load(bug.script) is not None
     assert bug.scenario in {scenario.name for scenario in SCENARIOS}
@@ -54,7 +54,7 @@ SMALL = Scenario(
     (Actor("one", works("w", "complete")), Actor("two", works("x", "complete"))),
     faults=0,
 )
-"""Two actors of two steps each, no faults: six orders."""
+"""Two actors with two steps each, no faults: six orders."""
 
 
 def test_a_small_space_is_searched_whole(world: World) -> None:

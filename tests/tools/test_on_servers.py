@@ -1,4 +1,4 @@
-"""`scripts/test --servers`: what it reads, and what it says at the end. That it runs is seen by running it."""
+"""`scripts/test --servers`: its arguments and its summary; running the tests is not tested."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_names_are_taken_and_the_rest_is_for_pytest(arguments: list[str], names:
 @pytest.mark.parametrize("arguments", [["--servers"], ["--servers="], ["--servers", "redis-5.0"], ["--servers", "-x"]])
 def test_an_unknown_name_ends_it_with_the_names_there_are(arguments: list[str], capsys: pytest.CaptureFixture[str]):
     assert on_servers.main(arguments) == 2
-    assert "there are all, redis-6.2, redis-7.0, valkey-8.1, valkey-9.1" in capsys.readouterr().err
+    assert "available: all, redis-6.2, redis-7.0, valkey-8.1, valkey-9.1" in capsys.readouterr().err
 
 
 def _program(says: str, *, code: int = 0) -> Wanted:
@@ -62,7 +62,7 @@ def _program(says: str, *, code: int = 0) -> Wanted:
     return Wanted("redis-6.2", fetch)
 
 
-def test_a_fetch_that_was_cut_short_begins_anew_and_a_whole_one_is_kept(
+def test_an_interrupted_download_starts_again_and_a_complete_one_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("scripts.tools.servers.FOLDER", tmp_path / "servers")
@@ -77,12 +77,10 @@ def test_a_fetch_that_was_cut_short_begins_anew_and_a_whole_one_is_kept(
 
 
 @pytest.mark.parametrize("wanted", [_program("Redis server v=7.0.15"), _program("no library", code=127)])
-def test_a_program_that_is_not_what_it_should_be_is_not_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Wanted
-):
+def test_a_program_of_the_wrong_version_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Wanted):
     monkeypatch.setattr("scripts.tools.servers.FOLDER", tmp_path / "servers")
 
-    with pytest.raises(MissingServerError, match=r"^redis-6\.2 can't be had: .*(v=7\.0\.15|no library)"):
+    with pytest.raises(MissingServerError, match=r"^redis-6\.2 is not available: .*(v=7\.0\.15|no library)"):
         find(wanted)
 
     assert not (tmp_path / "servers" / "redis-6.2").exists()
@@ -96,5 +94,5 @@ def test_all_means_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert on_servers.main(["--servers", "redis-7.0"]) == 1
 
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "scripts/test: redis-7.0 can't be had: it is Debian's package, and apt-get and dpkg are not on PATH"
+        "scripts/test: redis-7.0 is not available: it comes as a Debian package, and apt-get or dpkg is not on PATH"
     )

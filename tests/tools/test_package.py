@@ -1,4 +1,4 @@
-"""What is wrong with a package is named before anybody installs it."""
+"""Problems of a package are reported before it is published."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_a_text_with_addresses_and_a_licence_is_good() -> None:
 
 def test_links_that_lead_nowhere_on_a_package_index_are_named() -> None:
     assert package.of_metadata(described("![A queue](.github/queue.png) [guide](guide.md)")) == [
-        "the text links to .github/queue.png",
-        "the text links to guide.md",
+        "the description links to .github/queue.png",
+        "the description links to guide.md",
     ]
 
 
@@ -47,7 +47,7 @@ def test_what_the_metadata_lack_is_named() -> None:
     del message["License-File"]
     del message["Project-URL"]
 
-    assert package.of_metadata(message)[:2] == ["no License-File", "no address of Homepage"]
+    assert package.of_metadata(message)[:2] == ["no License-File", "no URL for Homepage"]
 
 
 def test_a_wheel_that_has_grown_is_named(tmp_path: Path) -> None:

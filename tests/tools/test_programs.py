@@ -1,4 +1,4 @@
-"""Each program is where its command says: scripts/NAME runs scripts/tools/NAME, which has an entry and a README."""
+"""Each program is where its command expects it: scripts/NAME runs scripts/tools/NAME, which has a README."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scripts/test --pythons`: which Pythons it finds and takes. That it runs the tests is seen by running it."""
+"""`scripts/test --pythons`: which Pythons it finds and uses; running the tests is not tested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conftest import STARTED_BY
 
 
 def program(path: Path, says: str) -> Path:
-    """Stands for a Python: says this of itself."""
+    """A stand-in for a Python that prints this about itself."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{says}\n")
     path.chmod(0o755)
@@ -68,7 +68,7 @@ def test_one_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr(pythons, "pythons", lambda: [Python("3.11.2", Path("/python3"))])
 
     assert pythons.main(["--pythons", "3.11,4"]) == 2
-    assert capsys.readouterr().err == "scripts/test: no Python 4; there are: 3.11.2\n"
+    assert capsys.readouterr().err == "scripts/test: no Python 4; found: 3.11.2\n"
 
 
 def test_one_failure_fails_the_run_and_the_others_are_run_all_the_same(

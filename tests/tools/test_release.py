@@ -1,4 +1,4 @@
-"""A release is refused before anything is built, unless the tree, the version and the changelog agree."""
+"""A release is rejected before anything is built, unless the tree, the version and the changelog agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GIT = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository with what the script looks at, ready for the release 1.2.3 but for its date in the changelog."""
+    """A repository with the files that the script checks, ready for release 1.2.3 except for the changelog's date."""
     (tmp_path / "scripts").mkdir()
     (tmp_path / "schedq" / "handbook").mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "release", tmp_path / "scripts")
@@ -45,7 +45,7 @@ def test_a_version_is_asked_for(checkout: Path) -> None:
 def test_a_version_has_three_numbers(checkout: Path, version: str) -> None:
     assert release(checkout, version) == (
         1,
-        f"scripts/release: {version} is no version; write it as 1.2.3 or 1.2.3rc1",
+        f"scripts/release: {version} is not a valid version; write it as 1.2.3 or 1.2.3rc1",
     )
 
 
@@ -82,4 +82,4 @@ def test_what_agrees_goes_on_to_the_build(checkout: Path) -> None:
     code, said = release(checkout, "1.2.3")
 
     assert code == 1
-    assert "scripts/venv.sh: No such file" in said  # the next thing it needs, which this checkout does not have
+    assert "scripts/venv.sh: No such file" in said  # the next file it needs, missing in this checkout

@@ -1,4 +1,4 @@
-"""`scripts/test` looks once more at few failures; a test that passes then is unsteady, and fails the run if unknown."""
+"""`scripts/test` repeats a few failures; a test that passes then is flaky, and fails the run unless it is listed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.tools import second_look
-from scripts.tools.second_look import Unsteady, known, verdict
+from scripts.tools.second_look import FlakyTest, known, verdict
 
 ONE, TWO = "tests/test_a.py::test_one", "tests/test_b.py::test_two"
 TODAY = dt.date(2026, 11, 22)
@@ -19,7 +19,7 @@ Note = Callable[..., object]
 
 @pytest.fixture
 def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Note:
-    """Notes what failed, as pytest does."""
+    """Records failed tests as pytest does."""
     monkeypatch.setattr(second_look, "CACHE", tmp_path)
     file = tmp_path / "v" / "cache" / "lastfailed"
     file.parent.mkdir(parents=True)
@@ -27,7 +27,7 @@ def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Note:
 
 
 def alone(monkeypatch: pytest.MonkeyPatch, note: Note, *still: str) -> list[list[str]]:
-    """Instead of pytest: these tests fail alone, too. What it is given."""
+    """Replaces pytest: these tests fail alone, too. Returns the arguments that it got."""
     given = []
 
     def run(arguments: list[str]) -> int:
@@ -39,7 +39,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, note: Note, *still: str) -> list[list
     return given
 
 
-def listed(monkeypatch: pytest.MonkeyPatch, *entries: Unsteady) -> None:
+def listed(monkeypatch: pytest.MonkeyPatch, *entries: FlakyTest) -> None:
     monkeypatch.setattr(second_look, "known", lambda: list(entries))
 
 
@@ -54,29 +54,29 @@ def test_a_test_that_passes_alone_fails_the_run(
 
     said = capsys.readouterr().out
     assert given == [["-q"]]
-    assert f"unsteady: {ONE} fails beside others and passes alone" in said
-    assert f"unsteady: {TWO}" not in said
+    assert f"flaky: {ONE} fails in the parallel run and passes alone" in said
+    assert f"flaky: {TWO}" not in said
 
 
 @pytest.mark.parametrize(
     ("days", "code"), [(0, 0), (60, 0), (61, 1), (-1, 1)], ids=["today", "60 days ago", "61 days ago", "tomorrow"]
 )
-def test_one_that_is_known_does_not_while_its_entry_is_young(days: int, code: int, capsys: pytest.CaptureFixture[str]):
-    entry = Unsteady(ONE, TODAY - dt.timedelta(days=days), "waits for a second")
+def test_a_known_flaky_test_does_not_until_its_entry_expires(days: int, code: int, capsys: pytest.CaptureFixture[str]):
+    entry = FlakyTest(ONE, TODAY - dt.timedelta(days=days), "waits for a second")
 
     assert verdict([ONE], 0, [entry], TODAY) == code
 
     assert ("known since" in capsys.readouterr().out) == (code == 0)
 
 
-def test_an_entry_without_a_case_stands_for_all_of_them():
-    entry = Unsteady(ONE, TODAY, "waits for a second")
+def test_an_entry_without_a_case_covers_all_cases():
+    entry = FlakyTest(ONE, TODAY, "waits for a second")
 
     assert verdict([f"{ONE}[first]", f"{ONE}[second]"], 0, [entry], TODAY) == 0
     assert verdict([f"{TWO}[first]"], 0, [entry], TODAY) == 1
 
 
-def test_the_failures_of_another_cache_are_looked_at(note: Note, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_failures_in_another_cache_are_repeated(note: Note, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     note(ONE)
     monkeypatch.setattr(second_look, "CACHE", tmp_path / "of another Python")
     given = alone(monkeypatch, note)
@@ -86,24 +86,24 @@ def test_the_failures_of_another_cache_are_looked_at(note: Note, tmp_path: Path,
     assert given == [["-o", f"cache_dir={tmp_path}"]]
 
 
-def test_one_that_fails_alone_fails_the_run_though_it_is_known(note: Note, monkeypatch: pytest.MonkeyPatch):
+def test_a_test_that_fails_alone_fails_the_run_even_if_it_is_known(note: Note, monkeypatch: pytest.MonkeyPatch):
     note(ONE)
     alone(monkeypatch, note, ONE)
-    listed(monkeypatch, Unsteady(ONE, dt.datetime.now(tz=dt.UTC).date(), "waits for a second"))
+    listed(monkeypatch, FlakyTest(ONE, dt.datetime.now(tz=dt.UTC).date(), "waits for a second"))
 
     assert second_look.main(2, []) == 1
 
 
-def test_a_run_in_which_only_known_ones_were_unsteady_is_good(note: Note, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_in_which_only_known_tests_were_flaky_passes(note: Note, monkeypatch: pytest.MonkeyPatch):
     note(ONE)
     alone(monkeypatch, note)
-    listed(monkeypatch, Unsteady(ONE, dt.datetime.now(tz=dt.UTC).date(), "waits for a second"))
+    listed(monkeypatch, FlakyTest(ONE, dt.datetime.now(tz=dt.UTC).date(), "waits for a second"))
 
     assert second_look.main(2, []) == 0
 
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_no_failure_and_many_are_not_looked_at_again(count: int, note: Note, monkeypatch: pytest.MonkeyPatch):
+def test_no_failure_and_many_failures_are_not_repeated(count: int, note: Note, monkeypatch: pytest.MonkeyPatch):
     note(*(f"tests/test_a.py::test_{n}" for n in range(count)))
     given = alone(monkeypatch, note)
 
@@ -124,4 +124,4 @@ def test_the_list_is_short_and_names_tests_that_exist():
 def test_no_entry_is_older_than_sixty_days():
     today = dt.datetime.now(tz=dt.UTC).date()
 
-    assert [entry.id for entry in known() if not entry.is_current(today)] == [], "mend the test, or say anew why not"
+    assert [entry.id for entry in known() if not entry.is_current(today)] == [], "fix the test, or renew its reason"

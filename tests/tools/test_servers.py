@@ -1,4 +1,4 @@
-"""The server that tests and tools run: chosen, named, and given up within seconds if it is of no use."""
+"""The server for tests and tools: chosen, named, and rejected within seconds if it is unusable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def program(folder: Path, text: str) -> Path:
-    """A server program of that shell script."""
+    """A server program consisting of that shell script."""
     made = folder / "redis-server"
     made.write_text(f"#!/bin/sh\n{text}\n")
     made.chmod(0o755)

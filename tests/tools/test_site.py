@@ -1,4 +1,4 @@
-"""The site has a page for everything, and nothing on it comes from another machine; .ci/run builds it."""
+"""The site has a page for everything, and loads nothing from other hosts; .ci/run builds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subjects of commits: imperative, at most 60 characters, no semicolon; as scripts/check looks at them."""
+"""Commit subjects as scripts/check verifies them: imperative, at most 60 characters, no semicolon."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def test_a_good_subject_is_let_through(subject: str):
 @pytest.mark.parametrize(
     ("subject", "complaint"),
     [
-        ("Say " + "x" * 57, "61 characters, at most 60 are allowed"),
-        ("Add a door; paint it", "a semicolon joins two changes"),
-        ("Add a promoter.", "a subject has no full stop"),
-        ("Added a promoter", "it must begin with an imperative, as in 'Add' or 'Name'"),
-        ("Adding a promoter", "it must begin with an imperative, as in 'Add' or 'Name'"),
-        ("Adds a promoter", "it must begin with an imperative, as in 'Add' or 'Name'"),
-        ("add a promoter", "it must begin with an imperative, as in 'Add' or 'Name'"),
+        ("Say " + "x" * 57, "61 characters; at most 60 are allowed"),
+        ("Add a door; paint it", "a semicolon suggests two changes in one commit"),
+        ("Add a promoter.", "the subject must not end with a full stop"),
+        ("Added a promoter", "it must start with an imperative, such as 'Add' or 'Name'"),
+        ("Adding a promoter", "it must start with an imperative, such as 'Add' or 'Name'"),
+        ("Adds a promoter", "it must start with an imperative, such as 'Add' or 'Name'"),
+        ("add a promoter", "it must start with an imperative, such as 'Add' or 'Name'"),
     ],
 )
 def test_a_bad_one_is_refused_with_the_reason(subject: str, complaint: str):
     assert list(subjects.complaints(subject)) == [complaint]
 
 
-def test_a_clone_without_the_base_is_not_looked_at(monkeypatch: pytest.MonkeyPatch):
+def test_a_clone_without_the_base_is_not_checked(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(subjects, "BASE", "0" * 40)
 
     assert subjects.commits() == []

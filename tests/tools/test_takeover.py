@@ -1,4 +1,4 @@
-"""A queue is never long without a promoter, and standing by costs little, however many could take over."""
+"""A queue is never without a promoter for long, and standby costs little, however many candidates there are."""
 
 from __future__ import annotations
 

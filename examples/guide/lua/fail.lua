@@ -1,10 +1,10 @@
 --[[
-End an attempt badly, for who still holds the claim: back to the end of the line at once, or failed for good.
+Fail an attempt if the caller still holds the claim: retry at once from the end of the queue, or fail for good.
 
 KEYS  1 processing (list)  2 pending (list)  3 failed (list)  4 the job (hash)
 ARGV  1 id  2 claim token  3 now, ms  4 error  5 seconds to keep the record  6 length of the history
       7 whether attempts are left (1 or 0)
-Returns  1, or 0 if the claim is another's by now: then nothing is written
+Returns  1, or 0 if the claim now belongs to another worker: then nothing is written
 ]]
 if redis.call('HGET', KEYS[4], 'claim_token') ~= ARGV[2] then return 0 end
 

@@ -1,12 +1,12 @@
 --[[
-Put claims that are older than the visibility timeout back to `pending`.
+Move claims older than the visibility timeout back to `pending`.
 
-A worker that died before it wrote `claimed_at_ms` is found by the age of the job, after twice the time. The time of an
-earlier attempt's end counts as well: until a worker has noted its claim, the hash still has the claim before it.
+If a worker died before it wrote `claimed_at_ms`, the age of the job counts instead, with twice the timeout. The end of
+an earlier attempt counts as well: until a worker has written its claim, the hash still has the previous one.
 
 KEYS  1 processing (list)  2 pending (list)
 ARGV  1 prefix of the jobs' keys  2 now, ms  3 visibility timeout, ms
-Returns  the ids that were put back
+Returns  the ids that were moved back
 ]]
 local now, visibility = tonumber(ARGV[2]), tonumber(ARGV[3])
 local taken_back = {}

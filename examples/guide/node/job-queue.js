@@ -1,7 +1,7 @@
-// A job queue after the guide in the Redis documentation, with node-redis and nothing else.
+// A job queue written from the guide in the Redis documentation, with node-redis and nothing else.
 //
-// It knows no leases, no delayed jobs of its own and no wake marker: what it does is what any program does that was
-// written from the guide. It shares its queues with schedq, because both use the same keys and fields.
+// It has no leases, no promotion of delayed jobs and no wake marker: it does what any program written from the guide
+// does. It shares its queues with schedq, because both use the same keys and fields.
 
 'use strict';
 
@@ -17,19 +17,19 @@ const RECLAIM = script('reclaim');
 /**
  * One queue, named as schedq names it.
  *
- * A claim is `{id, payload, attempts, token}`; the token proves whose it is. The payload is the text as stored: whoever
- * does the job parses it, where an error can still fail the job.
+ * A claim is `{id, payload, attempts, token}`; the token proves ownership. The payload is the text as stored. The caller
+ * parses it, where an error can still fail the job.
  */
 class JobQueue {
   /**
-   * @param client of node-redis, connected; a waiting claim occupies it, so others need one of their own
+   * @param client a connected node-redis client; a waiting claim blocks it, so other callers need their own
    * @param {string} name of the queue
    * @param {object} options
-   *   move: `blmove`, or `brpoplpush` as older servers and clients have it;
+   *   move: `blmove`, or `brpoplpush` for older servers and clients;
    *   visibilityMs: age of a claim at which `reclaimStuck` takes it back;
    *   maxAttempts: claims that a job gets;
-   *   keepS: seconds that the record of a finished job stays;
-   *   history: finished jobs that the lists keep
+   *   keepS: seconds for which the record of a finished job is kept;
+   *   history: number of finished jobs kept in the lists
    */
   constructor(client, name, options = {}) {
     this.client = client;
@@ -42,8 +42,8 @@ class JobQueue {
   }
 
   /**
-   * Store a job; answers its id. One with a delay waits for a schedq worker or promoter to bring it to `pending`.
-   * `wake` lets an idle schedq worker look at once; otherwise one looks within a second.
+   * Store a job and return its id. A delayed job waits until a schedq worker or promoter moves it to `pending`.
+   * `wake` makes an idle schedq worker look at once; otherwise it looks within a second.
    */
   async enqueue(payload, delayMs = 0, wake = false) {
     const id = randomBytes(8).toString('hex');
@@ -65,10 +65,10 @@ class JobQueue {
   }
 
   /**
-   * The next job, waiting for it at most `waitS` seconds; null if there was none.
+   * The next job; waits at most `waitS` seconds for one; null if there was none.
    *
-   * Between the move and the note of the claim the job has no owner that anybody could see: whoever dies there is
-   * noticed by a reclaimer only.
+   * Between the move and the write of the claim the job has no visible owner. If this process dies there, only a
+   * reclaimer notices.
    */
   async claim(waitS) {
     const pending = this.key('pending');
@@ -87,7 +87,7 @@ class JobQueue {
     return { id, payload: fields.payload ?? '', attempts: Number(attempts), token };
   }
 
-  /** Report success; false if the job is another worker's by now. */
+  /** Report success; false if the job now belongs to another worker. */
   async complete(job, result) {
     const { keepS, history } = this.options;
     const isOurs = await this.run(COMPLETE, ['processing', 'completed', `job:${job.id}`],
@@ -98,7 +98,7 @@ class JobQueue {
     return true;
   }
 
-  /** Report failure: another attempt at once, if any are left. False if the job is another worker's by now. */
+  /** Report failure: retried at once if attempts are left. False if the job now belongs to another worker. */
   async fail(job, error) {
     const { keepS, history, maxAttempts } = this.options;
     const isLast = job.attempts >= maxAttempts;
@@ -110,7 +110,7 @@ class JobQueue {
     return true;
   }
 
-  /** Take back what was claimed too long ago; answers the ids. Somebody has to call this now and then. */
+  /** Take back claims that are too old and return their ids. Some process has to call this periodically. */
   async reclaimStuck() {
     const found = await this.run(RECLAIM, ['processing', 'pending'],
       [this.key('job:'), Date.now(), this.options.visibilityMs]);
@@ -118,7 +118,7 @@ class JobQueue {
     return found;
   }
 
-  /** How many jobs are where, and the totals that programs on this queue share. */
+  /** Number of jobs in each state, and the totals that all programs on this queue share. */
   async stats() {
     const places = ['pending', 'processing', 'completed', 'failed'];
     const request = this.client.multi();
@@ -132,7 +132,7 @@ class JobQueue {
     };
   }
 
-  /** Hand `hear` what becomes of jobs from now on, schedq's too: `id`, `status` and, from schedq, more. */
+  /** Call `hear` with the events of jobs from now on, including schedq's: `id`, `status` and, from schedq, more. */
   async events(hear) {
     await this.client.subscribe(this.key('events'), (message) => hear(JSON.parse(message)));
   }

@@ -1,4 +1,4 @@
-// Produce, work, reclaim and look on, on a queue that may be schedq's: the guide's programs in Node.js.
+// Produce, work, reclaim and watch on a queue that may be shared with schedq: the guide's programs in Node.js.
 //
 // node main.js produce '{"kind": "email"}'      node main.js work --jobs 1      node main.js --help
 
@@ -12,23 +12,23 @@ const { JobQueue } = require('./job-queue.js');
 const WAIT_S = 1;
 const HELP = `usage: node main.js [--redis URL] [--queue NAME] VERB [options]
 
-A job queue after the Redis guide, on keys that schedq shares.
+A job queue written from the Redis guide, on keys shared with schedq.
 
   produce PAYLOAD           store a job (JSON) and print its id
-      --delay-ms N          due so much later, by this clock
-      --count N             so many, each with an id of its own
-      --wake                let an idle schedq worker look at once
+      --delay-ms N          delay in milliseconds, by this machine's clock
+      --count N             number of jobs, each with its own id
+      --wake                make an idle schedq worker look at once
   work                      claim jobs and pretend to do them
       --move COMMAND        the command that claims: blmove (default) or brpoplpush
       --work-ms N           how long a job takes
       --fail TEXT           fail every job with this error
-      --jobs N              leave after so many
+      --jobs N              exit after this many jobs
       --max-attempts N      default 3
   reclaim                   take back claims that are too old
-      --visibility-ms N     how old that is; default 5000
+      --visibility-ms N     age at which a claim is too old; default 5000
       --every-ms N          default 1000
   stats                     print depths and totals
-  events                    print what becomes of jobs, until Ctrl-C
+  events                    print events of jobs until Ctrl-C
 `;
 const OPTIONS = ['redis', 'queue', 'count', 'delay-ms', 'move', 'work-ms', 'fail', 'jobs', 'max-attempts',
   'visibility-ms', 'every-ms'];
@@ -36,7 +36,7 @@ const OPTIONS = ['redis', 'queue', 'count', 'delay-ms', 'move', 'work-ms', 'fail
 const stop = { hasCome: false };
 const say = (facts) => console.log(JSON.stringify(facts));
 
-/** Claim, pretend to work, report; one line for each job that began and for each that ended. */
+/** Claim, pretend to work, report; print one line when a job starts and one when it ends. */
 async function work(queue, given) {
   for (let left = Number(given.jobs ?? -1); left !== 0 && !stop.hasCome;) {
     const job = await queue.claim(WAIT_S);
@@ -52,7 +52,7 @@ async function work(queue, given) {
   }
 }
 
-/** Take back what is stuck, again and again. */
+/** Take back stuck jobs, repeatedly. */
 async function reclaim(queue, given) {
   while (!stop.hasCome) {
     for (const id of await queue.reclaimStuck()) say({ id, did: 'reclaimed' });

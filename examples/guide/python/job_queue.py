@@ -1,7 +1,7 @@
-"""A job queue after the guide in the Redis documentation, with redis-py and nothing else.
+"""A job queue written from the guide in the Redis documentation, with redis-py and nothing else.
 
-It knows no leases, no delayed jobs of its own and no wake marker: what it does is what any program does that was
-written from the guide. It shares its queues with schedq, because both use the same keys and fields.
+It has no leases, no promotion of delayed jobs and no wake marker: it does what any program written from the guide
+does. It shares its queues with schedq, because both use the same keys and fields.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _TOTALS: Final = ("enqueued_total", "completed_total", "failed_total", "reclaime
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """One attempt at a job; the token proves whose it is.
+    """One attempt at a job; the token proves ownership.
 
-    The payload is the text as stored: whoever does the job parses it, where an error can still fail the job.
+    The payload is the text as stored. The caller parses it, where an error can still fail the job.
     """
 
     id: str
@@ -38,13 +38,13 @@ class JobQueue:
     """One queue, named as schedq names it.
 
     Args:
-        client: one that decodes its responses; a waiting claim occupies one of its connections.
+        client: a client that decodes responses; a waiting claim occupies one of its connections.
         name: the queue.
-        move: `blmove`, or `brpoplpush` as older servers and clients have it.
+        move: `blmove`, or `brpoplpush` for older servers and clients.
         visibility_ms: age of a claim at which `reclaim_stuck` takes it back.
         max_attempts: claims that a job gets.
-        keep_s: seconds that the record of a finished job stays.
-        history: finished jobs that the lists keep.
+        keep_s: seconds for which the record of a finished job is kept.
+        history: number of finished jobs kept in the lists.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class JobQueue:
         return self._prefix + name
 
     def enqueue(self, payload: object, delay_ms: int = 0, *, wake: bool = False) -> str:
-        """Store a job; answers its id. One with a delay waits for a schedq worker or promoter to bring it to `pending`.
+        """Store a job and return its id. A delayed job waits until a schedq worker or promoter moves it to `pending`.
 
-        `wake` lets an idle schedq worker look at once; otherwise one looks within a second.
+        `wake` makes an idle schedq worker look at once; otherwise it looks within a second.
         """
         job_id, now_ms = secrets.token_hex(8), _now_ms()
         fields: dict[Any, Any] = {
@@ -100,10 +100,10 @@ class JobQueue:
         return job_id
 
     def claim(self, wait_s: int) -> Claimed | None:
-        """The next job, waiting for it at most `wait_s` seconds.
+        """The next job; waits at most `wait_s` seconds for one.
 
-        Between the move and the note of the claim the job has no owner that anybody could see: whoever dies
-        there is noticed by a reclaimer only.
+        Between the move and the write of the claim the job has no visible owner. If this process dies there, only a
+        reclaimer notices.
         """
         pending, processing = self._key("pending"), self._key("processing")
         if self._move == "blmove":
@@ -121,7 +121,7 @@ class JobQueue:
         return Claimed(job_id, fields.get("payload", ""), int(fields["attempts"]), token)
 
     def complete(self, job: Claimed, result: object) -> bool:
-        """Report success; False if the job is another worker's by now."""
+        """Report success; False if the job now belongs to another worker."""
         keys = [self._key("processing"), self._key("completed"), self._key(f"job:{job.id}")]
         args: list[str | int] = [job.id, job.token, _now_ms(), json.dumps(result), self._keep_s, self._history]
         if not self._complete(keys, args):
@@ -131,7 +131,7 @@ class JobQueue:
         return True
 
     def fail(self, job: Claimed, error: str) -> bool:
-        """Report failure: another attempt at once, if any are left. False if the job is another worker's by now."""
+        """Report failure: retried at once if attempts are left. False if the job now belongs to another worker."""
         is_last = job.attempts >= self._max_attempts
         keys = [self._key("processing"), self._key("pending"), self._key("failed"), self._key(f"job:{job.id}")]
         args: list[str | int] = [
@@ -151,7 +151,7 @@ class JobQueue:
         return True
 
     def reclaim_stuck(self) -> list[str]:
-        """Take back what was claimed too long ago; answers the ids. Somebody has to call this now and then."""
+        """Take back claims that are too old and return their ids. Some process has to call this periodically."""
         keys = [self._key("processing"), self._key("pending")]
         found: list[str] = self._reclaim(keys, [self._key("job:"), _now_ms(), self._visibility_ms])
         if found:
@@ -159,7 +159,7 @@ class JobQueue:
         return found
 
     def stats(self) -> dict[str, int]:
-        """How many jobs are where, and the totals that programs on this queue share."""
+        """Number of jobs in each state, and the totals that all programs on this queue share."""
         with self._client.pipeline() as pipe:
             for place in _PLACES:
                 pipe.llen(self._key(place))
@@ -169,7 +169,7 @@ class JobQueue:
         return counted | {f"{place}_depth": depth for place, depth in zip(_PLACES, depths, strict=True)}
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """What becomes of jobs from now on, schedq's too: `id`, `status` and, from schedq, more."""
+        """Events of jobs from now on, including schedq's: `id`, `status` and, from schedq, more."""
         with self._client.pubsub(ignore_subscribe_messages=True) as channel:
             channel.subscribe(self._key("events"))
             for message in channel.listen():

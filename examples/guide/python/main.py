@@ -1,4 +1,4 @@
-"""Produce, work, reclaim and look on, on a queue that may be schedq's: the guide's programs in Python.
+"""Produce, work, reclaim and watch on a queue that may be shared with schedq: the guide's programs in Python.
 
 python main.py produce '{"kind": "email"}'      python main.py work --jobs 1      python main.py --help
 """
@@ -21,7 +21,7 @@ _WAIT_S = 1
 
 
 class Stop:
-    """Whether SIGTERM or Ctrl-C has come: the job at hand is ended first."""
+    """Whether SIGTERM or Ctrl-C has arrived: the current job is finished first."""
 
     def __init__(self) -> None:
         self.has_come = False
@@ -33,12 +33,12 @@ class Stop:
 
 
 def say(**facts: Any) -> None:
-    """One line of JSON."""
+    """Print one line of JSON."""
     print(json.dumps(facts), flush=True)
 
 
 def work(queue: JobQueue, given: argparse.Namespace) -> None:
-    """Claim, pretend to work, report; one line for each job that began and for each that ended."""
+    """Claim, pretend to work, report; print one line when a job starts and one when it ends."""
     stop, left = Stop(), given.jobs
     while left != 0 and not stop.has_come:
         job = queue.claim(_WAIT_S)
@@ -55,7 +55,7 @@ def work(queue: JobQueue, given: argparse.Namespace) -> None:
 
 
 def reclaim(queue: JobQueue, given: argparse.Namespace) -> None:
-    """Take back what is stuck, again and again."""
+    """Take back stuck jobs, repeatedly."""
     stop = Stop()
     while not stop.has_come:
         for job_id in queue.reclaim_stuck():
@@ -64,36 +64,42 @@ def reclaim(queue: JobQueue, given: argparse.Namespace) -> None:
 
 
 def parsed() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="A job queue after the Redis guide, on keys that schedq shares.")
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description="A job queue written from the Redis guide, on keys shared with schedq."
+    )
     parser.add_argument("--redis", default=os.environ.get("REDIS_URL", "redis://localhost:6379/0"), metavar="URL")
     parser.add_argument("--queue", default="jobs", metavar="NAME")
     verbs = parser.add_subparsers(dest="verb", required=True)
 
     produce = verbs.add_parser("produce", help="store a job and print its id")
     produce.add_argument("payload", type=json.loads, help="JSON")
-    produce.add_argument("--delay-ms", type=int, default=0, metavar="N", help="due so much later, by this clock")
-    produce.add_argument("--count", type=int, default=1, metavar="N", help="so many, each with an id of its own")
-    produce.add_argument("--wake", action="store_true", help="let an idle schedq worker look at once")
+    produce.add_argument(
+        "--delay-ms", type=int, default=0, metavar="N", help="delay in milliseconds, by this machine's clock"
+    )
+    produce.add_argument("--count", type=int, default=1, metavar="N", help="number of jobs, each with its own id")
+    produce.add_argument("--wake", action="store_true", help="make an idle schedq worker look at once")
 
     worker = verbs.add_parser("work", help="claim jobs and pretend to do them")
     worker.add_argument("--move", choices=["blmove", "brpoplpush"], default="blmove", help="the command that claims")
     worker.add_argument("--work-ms", type=int, default=0, metavar="N", help="how long a job takes")
     worker.add_argument("--fail", metavar="TEXT", help="fail every job with this error")
-    worker.add_argument("--jobs", type=int, default=-1, metavar="N", help="leave after so many")
+    worker.add_argument("--jobs", type=int, default=-1, metavar="N", help="exit after this many jobs")
     worker.add_argument("--max-attempts", type=int, default=3, metavar="N")
 
     reclaimer = verbs.add_parser("reclaim", help="take back claims that are too old")
-    reclaimer.add_argument("--visibility-ms", type=int, default=5000, metavar="N", help="how old that is")
+    reclaimer.add_argument(
+        "--visibility-ms", type=int, default=5000, metavar="N", help="age in milliseconds at which a claim is too old"
+    )
     reclaimer.add_argument("--every-ms", type=int, default=1000, metavar="N")
 
     verbs.add_parser("stats", help="print depths and totals")
-    verbs.add_parser("events", help="print what becomes of jobs, until Ctrl-C")
+    verbs.add_parser("events", help="print events of jobs until Ctrl-C")
     return parser.parse_args()
 
 
 def act(queue: JobQueue, given: argparse.Namespace) -> None:
-    """Do what the command line says."""
+    """Run the chosen verb."""
     if given.verb == "produce":
         for _ in range(given.count):
             print(queue.enqueue(given.payload, given.delay_ms, wake=given.wake))
@@ -110,7 +116,7 @@ def act(queue: JobQueue, given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Connect and act."""
+    """Connect and run."""
     given = parsed()
     names = ("move", "max_attempts", "visibility_ms")
     options = {name: value for name, value in vars(given).items() if name in names}
@@ -124,7 +130,7 @@ def main() -> None:
     except redis.RedisError as error:
         sys.exit(f"redis: {error}")
     except KeyboardInterrupt:
-        pass  # the way out of `events`
+        pass  # this is how `events` ends
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What schedq costs, what the server can do, and what other engines cost in the same run: `scripts/bench`."""
+"""Benchmarks of schedq, of the server's own limits, and of other engines in the same run: `scripts/bench`."""

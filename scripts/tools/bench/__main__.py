@@ -1,4 +1,4 @@
-"""Measure schedq, what the server can do and, with --peers, who else there is: `scripts/bench`."""
+"""Benchmark schedq, the server's own limits and, with --peers, other job engines: `scripts/bench`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scripts.tools.bench.session import Session
 from scripts.tools.bench.timing import SEED
 
 OTHERS = ("limit", "scale")
-"""Rows that are about no contestant."""
+"""Rows that do not belong to a contestant."""
 
 
 def _names(known: list[str], what: str) -> Any:
@@ -28,51 +28,65 @@ def _names(known: list[str], what: str) -> Any:
         names = [name for name in (value or "").split(",") if name]
         for name in names:
             if name not in known:
-                raise click.BadParameter(f"no {what} {name!r}; there are {', '.join(known)}")
+                raise click.BadParameter(f"no {what} {name!r}; available: {', '.join(known)}")
         return names
 
     return read
 
 
 @click.command(context_settings={"max_content_width": 110})
-@click.option("--peers", "with_peers", is_flag=True, help="The peers take part, taking turns, each set up at its best.")
-@click.option("--quick", is_flag=True, help="Within 3 minutes: schedq and the server's limit, one run each.")
+@click.option(
+    "--peers", "with_peers", is_flag=True, help="Include other engines, alternating, each with its fastest settings."
+)
+@click.option("--quick", is_flag=True, help="Takes 3 minutes: schedq and the server's limit, one run each.")
 @click.option(
     "--scale",
     "with_scale",
     is_flag=True,
-    help="Draw the cost curves up to a million jobs; no other row, unless with --peers.",
+    help="Draw cost curves up to a million jobs; other rows only with --peers.",
 )
-@click.option("--runs", type=click.IntRange(1, 99), help="Medians of so many runs.  [default: 3; 1 with --quick]")
 @click.option(
-    "--only", callback=_names([*ROWS, *OTHERS], "row"), metavar="ROW[,ROW]", help=f"Of {', '.join((*ROWS, *OTHERS))}."
+    "--runs", type=click.IntRange(1, 99), help="Number of runs; medians are reported.  [default: 3; 1 with --quick]"
+)
+@click.option(
+    "--only",
+    callback=_names([*ROWS, *OTHERS], "row"),
+    metavar="ROW[,ROW]",
+    help=f"Any of {', '.join((*ROWS, *OTHERS))}.",
 )
 @click.option(
     "--contestants",
     callback=_names(list(CONTESTANTS), "contestant"),
     metavar="A[,B]",
-    help=f"Of {', '.join(CONTESTANTS)}.",
+    help=f"Any of {', '.join(CONTESTANTS)}.",
 )
 @click.option(
     "--server", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="[default: redis-server 7.0]"
 )
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures there.")
-@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="Where --scale draws.  [bench.png]")
+@click.option(
+    "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures to this file."
+)
+@click.option(
+    "--picture", type=click.Path(dir_okay=False, path_type=Path), help="Picture that --scale writes.  [bench.png]"
+)
 @click.option(
     "--add",
     "first",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Add to the runs of that JSON, of the same machine and versions.",
+    help="Add runs to this JSON file (same machine and versions only).",
 )
 @click.option(
-    "--from", "earlier", type=click.Path(exists=True, path_type=Path), help="Measure nothing: show that JSON."
+    "--from",
+    "earlier",
+    type=click.Path(exists=True, path_type=Path),
+    help="Measure nothing; print the tables of this JSON file.",
 )
 @click.option("--handbook", "for_handbook", is_flag=True, help="Write the tables to the handbook.")
 @click.option(
     "--environments",
     type=click.Path(file_okay=False, path_type=Path),
     default=arena.ROOT / ".venv" / "bench",
-    help="Where the contestants' packages are kept.  [.venv/bench]",
+    help="Folder for the contestants' environments.  [.venv/bench]",
 )
 def main(
     *,
@@ -90,14 +104,14 @@ def main(
     for_handbook: bool,
     environments: Path,
 ) -> None:
-    """Measure; print the tables. Exit code 1: something could not be measured; figures are never an error."""
+    """Measure and print the tables. Exit code 1: something could not be measured; figures never cause an error."""
     if earlier:
         found = json.loads(earlier.read_text())
     else:
         if not sys.platform.startswith("linux"):
-            raise click.ClickException("the bench reads /proc, so it runs on Linux only")
+            raise click.ClickException("the benchmark reads /proc and runs on Linux only")
         if quick and with_peers:
-            raise click.UsageError("--quick is about schedq alone; leave out --peers, or --quick")
+            raise click.UsageError("--quick measures schedq alone; leave out --peers or --quick")
         wanted = only or (["scale"] if with_scale and not with_peers else [*ROWS, "limit"])
         rows = [ROWS[name] for name in ROWS if name in wanted]
         names = contestants or [SCHEDQ.name, *(peer.name for peer in PEERS if with_peers)]
@@ -127,7 +141,7 @@ def _measure(
 ) -> dict[str, Any]:
     began = time.monotonic()
     signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also in a shell script's background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by default in a shell script's background
     processes.adopt_orphans()
     environments = Environments(folder.absolute(), _say)
     binary, server_name = find_server(server, _say)
@@ -150,21 +164,21 @@ def _measure(
 
 
 def continued(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """What was found before, to be added to.
+    """Earlier results, to be extended.
 
     Raises:
-        ClickException: it is of another machine, of other versions or of another kind of run.
+        ClickException: they come from another machine, other versions or another kind of run.
     """
     was = {"versions": {name: before["versions"].get(name, found) for name, found in now["versions"].items()}}
     for name, value in (before | was).items():
         if name in ("machine", "server", "quick", "versions") and value != now[name]:
-            raise click.ClickException(f"--add: that run had {name} {value!r}, this one has {now[name]!r}")
+            raise click.ClickException(f"--add: the earlier run had {name} {value!r}, this one has {now[name]!r}")
     left_out = list(dict.fromkeys([*before.get("left_out", ()), *now["left_out"]]))
     return before | {"versions": before["versions"] | now["versions"], "left_out": left_out}
 
 
 def _blank() -> dict[str, Any]:
-    """What a run has found before it begins."""
+    """Empty results."""
     return {
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "machine": machine(),
@@ -177,7 +191,7 @@ def _blank() -> dict[str, Any]:
 
 
 def _make(environments: Environments, names: list[str], found: dict[str, Any]) -> list[Contestant]:
-    """Those whose environment there is."""
+    """The contestants whose environment could be created."""
     ready = []
     for name in names:
         try:
@@ -187,7 +201,7 @@ def _make(environments: Environments, names: list[str], found: dict[str, Any]) -
         except MissingEnvironmentError as error:
             if name == SCHEDQ.name:
                 raise click.ClickException(f"{name} can't be measured: {error}") from error
-            found["left_out"].append(f"{name} is left out: {error}")
+            found["left_out"].append(f"{name} is skipped: {error}")
             _say(found["left_out"][-1])
     return ready
 

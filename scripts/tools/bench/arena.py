@@ -1,4 +1,4 @@
-"""Where one measurement happens: a fresh server, a file of marks, and one contestant's processes."""
+"""Runs one measurement: a fresh server, a file of marks, and one contestant's processes."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ APPS: Final = Path(__file__).with_name("contestants")
 ROOT: Final = Path(__file__).parents[3]
 _RECORD: Final = struct.Struct("<qddq")
 closing: Final = threading.Event()
-"""The bench is being stopped: whoever waits for something gives up."""
+"""Set when the benchmark is being stopped: all waits give up."""
 
 
 class TroubleError(Exception):
-    """A contestant did not do what was asked of it in time; the text says what, and what it wrote last."""
+    """A contestant did not do what was requested in time; the text says what, with the end of its log."""
 
 
 class Mark(NamedTuple):
-    """A handler has started.
+    """The start of a handler.
 
     Attributes:
-        reference: Unix seconds, the instant that it is measured from.
+        reference: Unix seconds; the instant from which it is measured.
         at: Unix seconds.
     """
 
@@ -51,13 +51,13 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What has been used since a moment before.
+    """Resources used so far, or between two moments.
 
     Attributes:
-        cpu_s: per process of the contestant's worker trees, all together.
-        redis_cpu_s: by Redis.
-        machine_cpu_s: by everybody on this machine.
-        commands: commands that Redis carried out, those inside scripts too.
+        cpu_s: CPU seconds of all processes in the contestant's worker trees.
+        redis_cpu_s: CPU seconds of Redis.
+        machine_cpu_s: CPU seconds of all processes on this machine.
+        commands: commands executed by Redis, including those inside scripts.
     """
 
     at: float
@@ -67,7 +67,7 @@ class Used:
     commands: int
 
     def since(self, before: Used) -> Used:
-        """The difference."""
+        """The difference to an earlier moment."""
         return Used(
             self.at - before.at,
             self.cpu_s - before.cpu_s,
@@ -78,7 +78,7 @@ class Used:
 
 
 class Arena:
-    """One measurement's place; everything in it has ended when it is left."""
+    """The environment of one measurement; everything in it has ended on exit."""
 
     def __init__(
         self, contestant: Contestant, environments: Environments, binary: Path | None, setting: str = ""
@@ -119,7 +119,7 @@ class Arena:
         }
 
     def produce(self, *words: object) -> dict[str, Any]:
-        """Let a producer do something, see contestants/producing.py; what it says of it."""
+        """Let a producer do something (see contestants/producing.py); returns what it reports."""
         command = [*self._environments.command(self.contestant), *map(str, words)]
         with (self._folder / "said").open("w+b") as said, self._log.open("ab") as log:
             process = subprocess.Popen(
@@ -145,7 +145,7 @@ class Arena:
         return answer
 
     def start(self, kind: str, count: int = 1) -> subprocess.Popen[bytes]:
-        """Start a worker of `count` processes; the first brings the scheduler along, if there is such a thing."""
+        """Start a worker of `count` processes; the first also starts the scheduler, if the engine has one."""
         if count > 1 and not self.contestant.forks:
             return [self.start(kind) for _ in range(count)][-1]
         command = self._environments.command(self.contestant)
@@ -158,7 +158,7 @@ class Arena:
         return self.workers[-1]
 
     def warm_up(self, kind: str, jobs: int = 20) -> None:
-        """See that the workers run jobs."""
+        """Make sure that the workers run jobs."""
         before = self.marked()
         self.produce("fill", kind, jobs)
         self.wait_for(before + jobs, 60)
@@ -166,11 +166,11 @@ class Arena:
         self._marks.write_bytes(b"")
 
     def marked(self) -> int:
-        """How many handlers have started."""
+        """Number of handlers that have started."""
         return self._marks.stat().st_size // _RECORD.size
 
     def wait_for(self, count: int, patience_s: float) -> None:
-        """Wait until that many handlers have started; gives up when none has started for so long."""
+        """Wait until `count` handlers have started; gives up if none has started for `patience_s`."""
         seen = -1
         while seen < count:
             self._wait(lambda so_far=seen: self.marked() > so_far, patience_s, f"a job after {max(seen, 0)} of {count}")  # type: ignore[misc]
@@ -179,7 +179,7 @@ class Arena:
                 time.sleep(0.01)
 
     def wait_for_all(self, count: int, most: int, patience_s: float) -> None:
-        """Wait until `count` processes have each started a job, or `most` jobs have been started in all."""
+        """Wait until `count` processes have each started a job, or `most` jobs have started in total."""
         self._wait(
             lambda: self.marked() > most or len({mark.pid for mark in self.marks()}) >= count,
             patience_s,
@@ -187,17 +187,19 @@ class Arena:
         )
 
     def wait_quiet(self, quiet_s: float, patience_s: float = 90) -> None:
-        """Wait until the workers have been connected, and no other has come or gone, for a while."""
+        """Wait until the workers are connected and no connection has been opened or closed for `quiet_s`."""
         until, since, clients = time.monotonic() + patience_s, time.monotonic(), -1
         while time.monotonic() - since < quiet_s:
             now = int(self.store.info("clients")["connected_clients"])
             if now != clients or now < 2:
                 clients, since = now, time.monotonic()
             if time.monotonic() > until or closing.wait(0.25):
-                raise TroubleError(f"{self.contestant.name}: its workers do not come to rest{self.log()}")
+                raise TroubleError(
+                    f"{self.contestant.name}: its workers keep opening or closing connections{self.log()}"
+                )
 
     def pause(self, seconds: float) -> None:
-        """Let time pass."""
+        """Sleep, unless the benchmark is being stopped."""
         if closing.wait(seconds):
             raise TroubleError(f"{self.contestant.name}: stopped")
 
@@ -218,7 +220,7 @@ class Arena:
         return [pid for worker in self.workers for pid in processes.tree(worker.pid)]
 
     def used(self) -> Used:
-        """Up to now."""
+        """Resources used up to now."""
         info = self.store.info("all")
         return Used(
             time.monotonic(),
@@ -229,10 +231,10 @@ class Arena:
         )
 
     def tap(self) -> Tap:
-        """Count requests as long as it is open."""
+        """Count requests while it is open."""
         return Tap(self.server.port)
 
     def log(self) -> str:
-        """The end of what the processes wrote, on lines of its own."""
+        """The end of the processes' output, on lines of its own."""
         text = self._log.read_text(errors="replace").strip() if self._log.exists() else ""
         return "\n    " + "\n    ".join(text.splitlines()[-8:]) if text else ""

@@ -1,4 +1,4 @@
-"""Who takes part, and how each was set up: the fastest settings that were found for it, which BENCH.md lists."""
+"""The contestants and their settings: the fastest that were found for each."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ PLAIN, ASYNC = "plain", "async"
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A job engine, set up in one way.
+    """A job engine with one set of settings.
 
     Attributes:
-        app: its file in contestants/, without the ending.
-        requires: what its environment is made of; packages of npm if the file is for Node.
-        set_up: what was set for the run, in words.
-        kinds: handlers that it has, the one that single measurements use first.
-        jobs: how many it drains in a run, about four seconds' worth.
+        app: its file in contestants/, without the suffix.
+        requires: packages of its environment; npm packages if the file is for Node.
+        set_up: its settings, in words.
+        kinds: its kinds of handlers; single measurements use the first.
+        jobs: number of jobs that it drains in a run, about four seconds' worth.
         bulk: it has a bulk call.
-        has_scheduler: delayed jobs need a process beside the workers.
-        drain_only: it is another setting of one that stands for it in all other rows.
-        forks: a worker of two processes is its own affair; else two workers are started.
-        short: how its lease was made short for the crash row, in words; empty if that can't be.
+        has_scheduler: delayed jobs need an additional process.
+        drain_only: takes part in the drain rows only; other settings of the engine take part in the rest.
+        forks: it starts two worker processes itself; otherwise two workers are started.
+        short: how its lease was shortened for the crash row, in words; '' if that is not possible.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Contestant:
 
     @property
     def environment(self) -> str:
-        """The name of the environment that it shares with its other settings."""
+        """Name of the environment, shared by all settings of the engine."""
         return self.app.removeprefix("with_")
 
 

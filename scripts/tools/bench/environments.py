@@ -1,4 +1,4 @@
-"""Each contestant's own environment: made once, and anew when what it is made of has changed."""
+"""Each contestant's own environment: created once, and again when its requirements change."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ PICTURE: Final = ("matplotlib>=3.8",)
 
 
 class MissingEnvironmentError(Exception):
-    """An environment can't be made here; the text says why, in one line."""
+    """An environment can't be created here; the text says why, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environments:
-    """The environments below one folder.
+    """The environments in one folder.
 
     Attributes:
-        folder: where they are, each under its name.
-        say: is told when one is made, which takes a while.
+        folder: the folder; each has a subfolder.
+        say: called when one is created, which takes a while.
     """
 
     folder: Path
     say: Callable[[str], None]
 
     def make(self, contestant: Contestant) -> None:
-        """Make a contestant's environment unless it is there.
+        """Create a contestant's environment unless it exists.
 
         Raises:
             MissingEnvironmentError: npm, node or a package is missing.
@@ -44,19 +44,19 @@ class Environments:
         self._make(contestant.environment, contestant.requires, is_python=contestant.is_python)
 
     def make_picture(self) -> Path:
-        """The Python of the environment that draws."""
+        """The Python of the environment that draws the picture."""
         self._make("picture", PICTURE, is_python=True)
         return self.folder / "picture" / "bin" / "python"
 
     def command(self, contestant: Contestant) -> list[str]:
-        """What runs a contestant's file."""
+        """The command that runs a contestant's file."""
         if contestant.is_python:
             folder = self.folder / contestant.environment
             return [str(folder / "bin" / "python"), str(_APPS / f"{contestant.app}.py")]
         return ["node", str(_APPS / f"{contestant.app}.js")]
 
     def variables(self, contestant: Contestant) -> dict[str, str]:
-        """The processes' environment: without what belongs to the Python that runs the bench."""
+        """Environment variables of the processes, without those of the Python that runs the benchmark."""
         folder = self.folder / contestant.environment
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SCHEDQ_"))}
         return kept | {
@@ -66,7 +66,7 @@ class Environments:
         }
 
     def versions(self, contestant: Contestant) -> dict[str, str]:
-        """What is installed of what was asked for."""
+        """Installed versions of the required packages."""
         folder = self.folder / contestant.environment
         names = [word.split("@")[0] if not contestant.is_python else _bare(word) for word in contestant.requires]
         if not contestant.is_python:
@@ -85,7 +85,7 @@ class Environments:
         missing = [] if is_python else [program for program in _NODE if not shutil.which(program)]
         if missing:
             raise MissingEnvironmentError(f"{' and '.join(missing)} not on PATH")
-        self.say(f"making {folder}, once")
+        self.say(f"creating {folder} (once)")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         if is_python:
@@ -104,7 +104,7 @@ def _bare(requirement: str) -> str:
 
 
 def _run(command: Sequence[str], folder: Path) -> str:
-    """Run a command; what it printed."""
+    """Run a command and return its output."""
     try:
         done = subprocess.run(
             command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=1200
@@ -113,6 +113,6 @@ def _run(command: Sequence[str], folder: Path) -> str:
         raise MissingEnvironmentError(f"{command[0]} does not run: {error}") from error
     except subprocess.CalledProcessError as error:
         lines = [line for line in (error.stderr or error.stdout or "").splitlines() if line.strip()]
-        reason = 0 if command[0] == "npm" else -1  # pip gives it last
+        reason = 0 if command[0] == "npm" else -1  # pip prints the reason last
         raise MissingEnvironmentError(lines[reason].strip() if lines else f"exit {error.returncode}") from error
     return done.stdout

@@ -1,6 +1,6 @@
-"""The least that any engine needs to start a job at once: a push by one process, a blocked pop by another.
+"""The minimum for any engine to start a job at once: a push by one process, a blocked pop by another.
 
-Raw sockets and nothing around them, so this is what the machine takes to wake Redis and then the other process.
+Raw sockets without a client library: the time this machine takes to wake Redis and then the other process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATIENCE_S: Final = 30
 
 
 def measure(binary: Path | None, *, hops: int, low_s: float, high_s: float) -> Figures:
-    """From before the push to after the pop, one after the other, `low_s` to `high_s` seconds apart."""
+    """Time from before the push to after the pop, one at a time, `low_s` to `high_s` seconds apart."""
     with Server(binary, topology="single") as server:
         popper = subprocess.Popen(
             [sys.executable, "-m", __name__, str(server.port), str(_WARM + hops)],
@@ -56,7 +56,7 @@ def _push(port: int, hops: int, low_s: float, high_s: float) -> None:
 
 
 def _pop(port: int, hops: int) -> None:
-    """Write how long each hop took, in ms."""
+    """Write the duration of each hop in ms."""
     with socket.create_connection(("127.0.0.1", port)) as wire:
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         wire.sendall(b"LPUSH ready 1\r\n")

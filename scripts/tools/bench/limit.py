@@ -1,7 +1,7 @@
-"""What the server itself can do: the smallest state changes of a list queue with a record per job, by a bare client.
+"""The server's own limit: the smallest state changes of a list queue with a record per job, by a bare client.
 
-First over a raw socket with commands packed beforehand: plain, one script a job, one script for 50 jobs. Then by a bare
-loop over redis-py with the same scripts, nothing around it: what a worker in Python can reach at most.
+First over a raw socket with commands packed in advance: plain, one script per job, one script per 50 jobs. Then by a
+bare loop over redis-py with the same scripts: the most that a worker in Python can reach.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ return #due""",
 
 
 def plain(step: str, job_id: str) -> tuple[Words, ...]:
-    """The commands of one step for one job, whose id is known beforehand."""
+    """The commands of one step for one job, whose id is known in advance."""
     key = f"b:job:{job_id}"
     record = ("id", job_id, "payload", _PAYLOAD, "status", "pending", "attempts", 0, "enqueued_at_ms", _DUE)
     commands: dict[str, tuple[Words, ...]] = {
@@ -105,7 +105,7 @@ def plain(step: str, job_id: str) -> tuple[Words, ...]:
 
 
 def measure(binary: Path | None, *, jobs: int) -> dict[str, Figures]:
-    """All of it: per way, microseconds of Redis's CPU a job and jobs a second."""
+    """Measure all ways: microseconds of Redis's CPU per job, and jobs per second."""
     found: dict[str, Figures] = {}
     for way, batch in (("plain", 0), ("lua", 1), ("lua-50", 50)):
         with Server(binary, topology="single") as server, server.client() as store:
@@ -139,7 +139,7 @@ def _raw(server: Server, store: redis.Redis, batch: int, jobs: int) -> Figures:
 
 
 def _packed(step: str, ids: list[str], sha: str, batch: int) -> Iterator[tuple[bytes, int]]:
-    """Pipelines of 100 jobs, as bytes, and how many replies each has."""
+    """Pipelines of 100 jobs, as bytes, and the number of replies to each."""
     for first in range(0, len(ids), _PIPELINE):
         some = ids[first : first + _PIPELINE]
         commands: list[Words] = []
@@ -167,7 +167,7 @@ def _read(wire: socket.socket, reader: Any, count: int) -> None:
 
 
 def _loop(store: redis.Redis, batch: int, jobs: int) -> Figures:
-    """A bare worker: claim, decode, call, complete; one connection, one thing at a time."""
+    """A bare worker: claim, decode, call, complete, one after the other on one connection."""
     scripts = {step: store.register_script(_SCRIPTS[step]) for step in CYCLE}
     ids = [f"{number:020d}" for number in range(jobs)]
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Where the bench runs: the machine, and the server that it measures on."""
+"""The machine that runs the benchmark, and the server that it measures on."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from scripts.tools.servers import SERVERS, MissingServerError, find
 
 ROOT: Final = Path(__file__).parents[3]
 _WANTED: Final = "redis-7.0"
-"""What the peers' known figures were measured on."""
+"""The version on which the peers' known figures were measured."""
 
 
 def machine() -> dict[str, Any]:
-    """What figures depend on."""
+    """The properties of the machine that affect the figures."""
     info = Path("/proc/cpuinfo").read_text()
     name = re.search(r"model name\s*:\s*(.+)", info)
     memory = re.search(r"MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text())
@@ -39,9 +39,9 @@ def machine() -> dict[str, Any]:
 
 
 def find_server(given: Path | None, say: Callable[[str], None]) -> tuple[Path, str]:
-    """The server's program and what it is: the one that is asked for, else redis-server 7.0, else the embedded one.
+    """The server's executable and name: the given one, else redis-server 7.0, else the embedded one.
 
-    It is said which; one that does not run ends the bench.
+    The choice is printed. A server that does not run ends the benchmark.
     """
     binary = given or _found(say)
     name = _named(binary)

@@ -1,4 +1,4 @@
-"""Draws the cost curves, from JSON on standard input; run by an environment of its own, which has matplotlib."""
+"""Draws the cost curves from JSON on standard input; runs in an environment of its own with matplotlib."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Processes that the bench starts: what they use, and their end, by pid. Reads /proc, so it needs Linux."""
+"""Processes of the benchmark: their resource use, and how they are stopped, by pid. Reads /proc (Linux only)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Final
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _START: Final = 19
-"""Where /proc/PID/stat has the instant of the process's start, counted from its state."""
+"""Index of the process's start time in /proc/PID/stat, counted from its state."""
 _GONE_S: Final = 60
-"""How long a killed process may take to be gone, on a machine that has no time for it."""
+"""How long a killed process may take to disappear on a busy machine."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 def adopt_orphans() -> None:
-    """Become the parent of processes whose own parent has ended, so that none of them is out of sight."""
+    """Become the parent of orphaned processes, so that none of them escapes."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def start(command: Sequence[str], environment: dict[str, str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own: Ctrl-C is for the bench, which then ends it."""
+    """Start a process in its own session: Ctrl-C reaches only the benchmark, which then stops the process."""
     with log.open("ab") as out:
         return subprocess.Popen(
             command,
@@ -40,7 +40,7 @@ def start(command: Sequence[str], environment: dict[str, str], folder: Path, log
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all that descend from it, as of now."""
+    """A process and all its current descendants."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").iterdir():
         if path.name.isdigit() and (fields := _stat(int(path.name))):
@@ -52,7 +52,7 @@ def tree(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the third on: state, parent, …; none if it is gone."""
+    """The fields of /proc/PID/stat from the third on (state, parent, …); empty if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -60,24 +60,24 @@ def _stat(pid: int) -> list[str]:
 
 
 def is_alive(pid: int) -> bool:
-    """It is there, and more than a remnant that its parent has not heard of."""
+    """It exists and is not a zombie."""
     fields = _stat(pid)
     return bool(fields) and fields[0] != "Z"
 
 
 def cpu_s(pids: Iterable[int]) -> float:
-    """Seconds of CPU that they have used, with those of their children that have ended."""
+    """CPU seconds that they have used, including those of their ended children."""
     return sum(sum(map(int, fields[11:15])) for pid in pids if (fields := _stat(pid))) / _TICKS
 
 
 def machine_cpu_s() -> float:
-    """Seconds of CPU that everybody on this machine has used, all cores together."""
+    """CPU seconds used by all processes on this machine, summed over all cores."""
     user, nice, system, _idle, _wait, irq, soft, *_ = map(int, Path("/proc/stat").read_text().split(maxsplit=9)[1:9])
     return (user + nice + system + irq + soft) / _TICKS
 
 
 def pss_mb(pids: Iterable[int]) -> float:
-    """Memory, a shared page counted in parts."""
+    """Memory; shared pages are divided among their processes."""
     kilobytes = 0
     for pid in pids:
         with suppress(OSError):
@@ -87,7 +87,7 @@ def pss_mb(pids: Iterable[int]) -> float:
 
 
 def end(processes: Sequence[subprocess.Popen[bytes]], patience_s: float = 3) -> None:
-    """SIGTERM to each, then SIGKILL to what is left of them and theirs."""
+    """Send SIGTERM to each, then SIGKILL to the remaining ones and their descendants."""
     family = _family(processes)
     for process in processes:
         if process.poll() is None:
@@ -100,12 +100,12 @@ def end(processes: Sequence[subprocess.Popen[bytes]], patience_s: float = 3) -> 
 
 
 def kill(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """SIGKILL to each of them and to all that descend from them."""
+    """Send SIGKILL to each of them and to all their descendants."""
     _kill(processes, _family(processes))
 
 
 def end_all() -> None:
-    """SIGKILL to whatever the bench has started and not yet ended."""
+    """Send SIGKILL to every process that the benchmark has started and not yet stopped."""
     for pid in tree(os.getpid())[1:]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -113,7 +113,7 @@ def end_all() -> None:
 
 
 Family = set[tuple[int, str]]
-"""Processes by pid and start: a pid that was noted a while ago may be a stranger's by now."""
+"""Processes by pid and start time, because the pid of an ended process may have been reused."""
 
 
 def _family(processes: Sequence[subprocess.Popen[bytes]]) -> Family:
@@ -122,7 +122,7 @@ def _family(processes: Sequence[subprocess.Popen[bytes]]) -> Family:
 
 
 def _kill(processes: Sequence[subprocess.Popen[bytes]], family: Family) -> None:
-    for _ in range(3):  # one that is being killed may just have started another
+    for _ in range(3):  # a process may start another while it is being killed
         family |= _family([process for process in processes if process.poll() is None])
         for pid, start in family:
             if _is_there(pid, start):

@@ -1,4 +1,4 @@
-"""What a run found, as tables: for the terminal and, the same, for the handbook."""
+"""The results of a run as tables, for the terminal and for the handbook."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scripts.tools.handbook import Block
 
 FOUND: Final = Path(__file__).with_name("found.json")
 _NOISY: Final = 30
-"""Per cent of a core that others took; the bench itself takes a few."""
+"""Per cent of a core used by other processes; the benchmark itself uses a few."""
 BLOCK: Final = Block("speed.md", "bench")
 
 
@@ -38,7 +38,7 @@ def text(found: Found) -> str:
 
 
 def heading(found: Found) -> str:
-    """When, where, with what."""
+    """Date, machine, and versions."""
     machine = found["machine"]
     where = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']} GiB, {machine['system']}"
     often = f"Medians of {_runs(found)}{' (quick)' * found['quick']}.{_disturbed(found)}"
@@ -56,23 +56,23 @@ def _versions(found: Found, name: str) -> str:
 
 
 def _runs(found: Found) -> str:
-    """How often things were measured."""
+    """How often everything was measured."""
     counts = {len(runs) for row in found["figures"].values() for runs in row.values()} or {0}
     least, most = min(counts), max(counts)
     return f"{f'{least} to ' * (least != most)}{most} run{'s' * (most != 1)}"
 
 
 def _disturbed(found: Found) -> str:
-    """A warning, if others used the machine meanwhile."""
+    """A warning if other processes were using the machine."""
     drains = [found["figures"].get(row.name, {}).get(SCHEDQ.name, ()) for row in ROWS.values() if row.is_drain]
     others = [float(run["others %"]) for runs in drains for run in runs if "others %" in run]
     if max(others, default=0) < _NOISY:
         return ""
-    return f" Other work on the machine took up to {max(others):.0f} % of a core: figures of a quiet one are better."
+    return f" Other work on the machine took up to {max(others):.0f} % of a core; an idle machine gives better figures."
 
 
 def verdicts(found: Found) -> str:
-    """What was to be reached, and whether it was."""
+    """The targets, and whether they were met."""
     judged = judge(found)
     if not judged:
         return ""
@@ -80,7 +80,7 @@ def verdicts(found: Found) -> str:
     table = _table(("figure", "schedq", "must reach", "peer", "ratio", "verdict", "aim"), lines)
     known = any(verdict.is_known for verdict in judged)
     return table + (
-        "\n\n† a peer's figure of another day, when the machine may have been slower; `--peers` measures it anew."
+        "\n\n† a peer's figure from another day, when the machine may have been slower; `--peers` measures it again."
         * known
     )
 
@@ -102,29 +102,29 @@ def _verdict(verdict: Verdict) -> Sequence[str]:
 
 
 def _missed(verdict: Verdict) -> str:
-    """Not met, in words; on a slow machine others do not meet it either: the peer it was taken from, a bare hop."""
+    """Not met, in words. On a slow machine the peer that the target was taken from, or a bare hop, misses it too."""
     said = []
-    if verdict.is_met_as_ratio and verdict.bound.beside:
-        said.append(f"yet within {verdict.bound.beside[1]:g} × {verdict.peer} of this run")
+    if verdict.is_met_as_ratio and verdict.bound.reference:
+        said.append(f"yet within {verdict.bound.reference[1]:g} × {verdict.peer} of this run")
     if verdict.rule.bare and verdict.bare > verdict.limit:
         said.append(f"{verdict.rule.bare[1]} {number(verdict.bare)}")
     return f"**not met** ({'; '.join(said)})" if said else "**not met**"
 
 
 def limits(found: Found) -> str:
-    """What a second process of schedq's adds, what kept it from more, and how far one is from a bare loop."""
+    """What a second process adds, what limited it, and how close one process comes to a bare loop."""
     said = []
     for kind in (ASYNC, PLAIN):
         one, two = (found["figures"].get(f"drain-{count}{kind}", {}).get(SCHEDQ.name, ()) for count in ("", "two-"))
         if one and two:
             gain = _figure(two, "jobs/s") / _figure(one, "jobs/s")
-            said.append(f"Two processes drain {gain:.2f} times what one does ({kind} handlers); ")
+            said.append(f"Two processes drain {gain:.2f} times as much as one ({kind} handlers); ")
             said[-1] += f"the limit was {median(two, 'limit')}."
     loop = found.get("limit", {}).get("redis-py-50")
     drained = found["figures"].get("drain-async", {}).get(SCHEDQ.name, ())
     if loop and drained:
         share = _figure(drained, "jobs/s") / loop["cycle/s"]
-        said.append(f"One process drains {share:.0%} of what a bare loop over redis-py does, 50 jobs a script.")
+        said.append(f"One process drains {share:.0%} of what a bare loop over redis-py does with 50 jobs per script.")
     return "\n".join(said)
 
 
@@ -135,7 +135,7 @@ def _figure(runs: Sequence[Mapping[str, Any]], name: str) -> float:
 
 
 def _row(row: Row, measured: Mapping[str, Any]) -> str:
-    """One row of the bench is a table: a line per contestant, the best first and in bold."""
+    """A table for one row of the benchmark: a line per contestant, best first and in bold."""
     first = row.shows[0]
     order = sorted(measured, key=lambda name: _rank(median(measured[name], first), first))
     lines = []
@@ -188,7 +188,7 @@ def _hops(hops: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def scale(found: Mapping[str, Any]) -> str:
-    """Microseconds of Redis a job, by what else is there."""
+    """Microseconds of Redis per job, by what else the queue holds."""
     parts = []
     for place, curves in found["curves"].items():
         sizes = list(next(iter(curves.values())))
@@ -197,13 +197,13 @@ def scale(found: Mapping[str, Any]) -> str:
             ratio = costs[sizes[-1]] / costs[sizes[0]]
             lines.append((move, *(f"{costs[size]:.1f}" for size in sizes), f"{ratio:.2f}"))
         heads = ("", *(f"{int(size):,}" for size in sizes), "last / first")
-        parts.append(f"**Redis us per job, with that many jobs {place}**\n\n" + _table(heads, lines))
-    parts.append(f"Dearest at a million against at a thousand: {found['worst_is']}, {found['worst']:.2f} times.")
+        parts.append(f"**Redis us per job, by number of jobs {place}**\n\n" + _table(heads, lines))
+    parts.append(f"Largest ratio of a million to a thousand jobs: {found['worst_is']}, {found['worst']:.2f} times.")
     return "\n\n".join(parts)
 
 
 def set_up(found: Found) -> str:
-    """How each contestant was set, and what is installed of it."""
+    """The settings of each contestant, and its installed versions."""
     names = {name for row in found["figures"].values() for name in row}
     lines = [
         f"- {name} ({_versions(found, name)}): {entry.set_up}{f'; short lease: {entry.short}' * bool(entry.short)}."
@@ -214,7 +214,7 @@ def set_up(found: Found) -> str:
 
 
 def number(value: float | str | None) -> str:
-    """Three digits that count, or all of those before the point."""
+    """At least three significant digits; never rounds before the decimal point."""
     if value is None:
         return "n/a"
     if isinstance(value, str):
@@ -234,18 +234,18 @@ def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def known() -> Found:
-    """What the handbook's tables are made of."""
+    """The results that the handbook's tables are generated from."""
     found: Found = json.loads(FOUND.read_text())
     return found
 
 
 def for_handbook(found: Found) -> str:
-    """The tables, with the verdicts first."""
+    """The tables, verdicts first."""
     shown = "\n\n".join(part for part in (heading(found), verdicts(found), limits(found)) if part)
     return f"{shown}\n\n## All figures\n\n{text(found).removeprefix(shown).strip()}\n"
 
 
 def write(found: Found) -> None:
-    """Write the findings, and the handbook's tables."""
+    """Write the results, and the handbook's tables."""
     FOUND.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     BLOCK.write(for_handbook(found))

@@ -1,4 +1,4 @@
-"""Rows about what is used up: memory per delayed job, and what idle workers cost."""
+"""Rows about resources: memory per delayed job, and the cost of idle workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def memory(make: MakeArena, *, jobs: int) -> Figures:
 
 
 def idle(make: MakeArena, *, workers: int, seconds: float, rest_s: float) -> Figures:
-    """What workers with nothing to do cost, while one job is due in an hour."""
+    """The cost of workers with nothing to do, while one job is due in an hour."""
     with make() as arena:
         arena.produce("letters", 1, HOUR_S)
         for _ in range(workers):
@@ -29,7 +29,7 @@ def idle(make: MakeArena, *, workers: int, seconds: float, rest_s: float) -> Fig
             arena.pause(seconds)
         used = arena.used().since(before)
         return {
-            "requests/s": (tap.requests - 1) / used.at,  # the last one is the tap's own
+            "requests/s": (tap.requests - 1) / used.at,  # the last request is the tap's own
             "commands/s": used.commands / used.at,
             "cpu %": 100 * used.cpu_s / used.at,
             "redis %": 100 * used.redis_cpu_s / used.at,

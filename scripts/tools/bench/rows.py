@@ -17,16 +17,16 @@ Measure = Callable[..., Figures]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that is measured.
+    """A measurement.
 
     Attributes:
-        title: for people.
-        shows: the figures that the table shows, of those that are measured.
-        full: measures it; `quick` does so in less time, and less well.
-        kind: the handlers that a contestant must have, if it matters.
-        needs: what else it must have: an attribute's name.
-        is_once: it does not vary, or takes too long, so that it is measured once whatever `--runs` says.
-        at_a_time: contestants that may take part at the same time: it is all about waiting.
+        title: as shown in the tables.
+        shows: the figures shown, out of those measured.
+        full: runs the measurement; `quick` is a shorter, less precise version.
+        kind: the kind of handlers that a contestant must have, if relevant.
+        needs: another requirement: the name of an attribute.
+        is_once: measured once whatever `--runs` says, because it does not vary or takes too long.
+        at_a_time: number of contestants measured concurrently, if the row mostly waits.
     """
 
     name: str
@@ -63,7 +63,7 @@ def _drain(kind: str, count: int) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How far apart immediate jobs are, seconds, and how many of them there are, in full and quick."""
+    """Seconds between immediate jobs, and the number of jobs, full and quick."""
 
     low_s: float
     high_s: float

@@ -1,4 +1,4 @@
-"""What schedq must reach, and whether it did: against the peers of the run, or else against their known figures."""
+"""The targets for schedq, and whether it met them: relative to the peers in the run, else to their known figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from scripts.tools.bench.entries import CONTESTANTS, SCHEDQ
 
 Found = Mapping[str, Any]
-"""What a run found, as its JSON has it."""
+"""The results of a run, as in its JSON."""
 
 KNOWN: Final[Mapping[str, Mapping[str, float]]] = {
     "enqueue": {"huey": 9665, "dramatiq": 5162, "bullmq_node": 5062, "saq": 4030, "bullmq_py": 3638},
@@ -23,37 +23,37 @@ KNOWN: Final[Mapping[str, Mapping[str, float]]] = {
     "burst": {"bullmq_node": 988},
     "memory": {"bullmq_node": 394},
 }
-"""Peers' figures on another day (2 cores, redis-server 7.0.15), for those who are not in the run: the best of them."""
+"""Peers' best figures from another day (2 cores, redis-server 7.0.15), for peers that are not in the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One thing to reach.
+    """One target.
 
     Attributes:
-        factor: of the best of those peers; or the figure itself if there are none.
-        peers: who is meant, by name.
-        who: the same in words.
-        beside: the peer that a figure on its own was taken from, and the share of its figure that this is; a slower
-            machine, or a busy one, makes both worse.
+        factor: multiple of the best of the peers; without peers, the figure itself.
+        peers: names of the peers.
+        who: the peers in words.
+        reference: the peer that an absolute figure was taken from, and the figure as a share of that peer's. A slow or
+            busy machine affects both.
     """
 
     factor: float
     peers: tuple[str, ...] = ()
     who: str = ""
-    beside: tuple[str, float] | None = None
+    reference: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A figure of schedq's and what it must reach, all bounds of it.
+    """A figure of schedq and all its targets.
 
     Attributes:
-        rows: where the figure is; of several the best counts, for everybody.
+        rows: where the figure is found; the best of several rows counts, for every contestant.
         figure: its name in those rows.
         less: less is better.
-        aim: what it should come to, in words.
-        bare: the same figure of what nobody can do without: the path to it in what was found, and words for it.
+        aim: the goal, in words.
+        bare: the same figure for the unavoidable minimum: its path in the results, and its name in words.
     """
 
     title: str
@@ -67,14 +67,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How schedq did by one bound.
+    """The result for one target.
 
     Attributes:
         measured: schedq's figure.
         limit: what it had to reach.
-        peer: the best of those it is held against, and its figure; "" and 0 without.
-        is_known: the peer's figure is not of this run.
-        bare: the rule's, in this run; 0 if it was not measured.
+        peer: the best of the peers, and its figure; '' and 0 without peers.
+        is_known: the peer's figure is not from this run.
+        bare: the rule's `bare` figure in this run; 0 if not measured.
     """
 
     rule: Rule
@@ -88,19 +88,19 @@ class Verdict:
 
     @property
     def is_met(self) -> bool:
-        """It is within the bound."""
+        """It is within the target."""
         return self.measured <= self.limit if self.rule.less else self.measured >= self.limit
 
     @property
     def is_met_as_ratio(self) -> bool:
-        """It is within the same share of the figure that the bound was taken from, as that peer has it in this run."""
+        """It is within the same share of the reference peer's figure in this run."""
         return bool(
-            self.bound.beside and self.peers_figure and self.measured <= self.bound.beside[1] * self.peers_figure
+            self.bound.reference and self.peers_figure and self.measured <= self.bound.reference[1] * self.peers_figure
         )
 
     @property
     def ratio(self) -> float | None:
-        """Schedq's figure by the peer's."""
+        """schedq's figure divided by the peer's."""
         return self.measured / self.peers_figure if self.peers_figure else None
 
 
@@ -144,7 +144,7 @@ RULES: Final = (
         "immediate job, idle system, p50 ms",
         ("latency",),
         "p50 ms",
-        (Bound(0.9, beside=("huey", 1.0)),),
+        (Bound(0.9, reference=("huey", 1.0)),),
         less=True,
         aim="0.5",
     ),
@@ -152,7 +152,7 @@ RULES: Final = (
         "immediate job, idle system, p99 ms",
         ("latency",),
         "p99 ms",
-        (Bound(1.6, beside=("huey", 1.0)),),
+        (Bound(1.6, reference=("huey", 1.0)),),
         less=True,
         bare=(("hop", "latency", "p99 ms"), "a bare hop takes"),
     ),
@@ -160,7 +160,7 @@ RULES: Final = (
         "the same, 125–375 ms apart, p99 ms",
         ("latency-sparse",),
         "p99 ms",
-        (Bound(1.9, beside=("taskiq", 1.0)),),
+        (Bound(1.9, reference=("taskiq", 1.0)),),
         less=True,
         aim="1.2",
         bare=(("hop", "latency-sparse", "p99 ms"), "a bare hop takes"),
@@ -169,12 +169,17 @@ RULES: Final = (
         "5,000 delayed over 10 s, p50 ms",
         ("delayed",),
         "p50 ms",
-        (Bound(2, beside=("arq", 0.25)),),
+        (Bound(2, reference=("arq", 0.25)),),
         less=True,
         aim="1.1",
     ),
     Rule(
-        "5,000 delayed over 10 s, p99 ms", ("delayed",), "p99 ms", (Bound(8, beside=("arq", 0.7)),), less=True, aim="4"
+        "5,000 delayed over 10 s, p99 ms",
+        ("delayed",),
+        "p99 ms",
+        (Bound(8, reference=("arq", 0.7)),),
+        less=True,
+        aim="4",
     ),
     Rule("the same: the earliest, ms late", ("delayed",), "earliest ms", (Bound(0),), aim="none early"),
     Rule(
@@ -211,7 +216,7 @@ RULES: Final = (
 
 
 def judge(found: Found) -> list[Verdict]:
-    """Every bound of every rule for which the run has schedq's figure."""
+    """Every target for which the run has schedq's figure."""
     verdicts = []
     for rule in RULES:
         measured = best(found, rule, [SCHEDQ.name])
@@ -224,9 +229,9 @@ def judge(found: Found) -> list[Verdict]:
 
 def _judge(found: Found, rule: Rule, bound: Bound, measured: float) -> Verdict | None:
     if not bound.peers:
-        beside = best(found, rule, [bound.beside[0]] if bound.beside else [])
+        reference = best(found, rule, [bound.reference[0]] if bound.reference else [])
         bare = float(_at(found, rule.bare[0])) if rule.bare else 0.0
-        peer, figure = beside[0] if beside else ("", 0.0)
+        peer, figure = reference[0] if reference else ("", 0.0)
         return Verdict(rule, bound, measured, bound.factor, peer, figure, bare=bare)
     here = best(found, rule, bound.peers)
     names = {name for name, _ in here}
@@ -239,19 +244,19 @@ def _judge(found: Found, rule: Rule, bound: Bound, measured: float) -> Verdict |
 
 
 def _at(found: Any, path: Sequence[str]) -> Any:
-    """What is there, or 0."""
+    """The value at a path, or 0."""
     for name in path:
         found = found.get(name, {})
     return found or 0
 
 
 def best(found: Found, rule: Rule, names: Iterable[str]) -> list[tuple[str, float]]:
-    """Those of `names` that have the figure, with it, best first."""
+    """The contestants in `names` that have the figure, with its value, best first."""
     pairs = []
     for row in rule.rows:
         for name in names:
             value = median(found["figures"].get(row, {}).get(name, ()), rule.figure)
-            if isinstance(value, str):  # it was waited for in vain
+            if isinstance(value, str):  # it timed out
                 value = math.inf
             if value is not None:
                 pairs.append((name, value))
@@ -264,7 +269,7 @@ def _ranked(pairs: Sequence[tuple[str, float]], *, less: bool) -> list[tuple[str
 
 
 def median(runs: Sequence[Mapping[str, float | str]], figure: str) -> float | str | None:
-    """Of a figure's values in several runs; one that is words is the last run's, none that is nowhere."""
+    """The median of a figure over several runs; text is taken from the last run; None if there is no value."""
     values = [run[figure] for run in runs if figure in run]
     numbers = [value for value in values if isinstance(value, int | float)]
     if numbers and len(numbers) == len(values):

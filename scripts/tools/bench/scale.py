@@ -1,8 +1,8 @@
-"""What a move costs Redis, by how much else there is: `scripts/bench --scale`.
+"""The cost of each transition in Redis, by size of the backlog: `scripts/bench --scale`.
 
-The backlog is written as the engine would have left it; then every move is made a few jobs at a time, through the real
-operations, and what the server says its scripts took is divided by the jobs. Of many rounds the lower quartile counts:
-Redis measures by the clock on the wall, so what lies above is, for the most part, other processes' turns.
+The backlog is written as the engine would have left it. Every transition then runs for a few jobs at a time through the
+real operations, and the server's reported script time is divided by the number of jobs. The lower quartile of many
+rounds counts: Redis measures wall-clock time, so anything above is mostly time taken by other processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ JOB_STATES: Final = {
     "in flight": (10, 100, 1_000, 10_000, 20_000),
 }
 FLAT: Final = ("delayed", "pending")
-"""Places in which a million must not cost more than a thousand."""
+"""States in which a million jobs must not cost more than a thousand."""
 _BATCH: Final = 50
 _PART: Final = 10_000
 _YEARS_MS: Final = 10 * 365 * 86_400_000
@@ -67,11 +67,11 @@ for n, id in ipairs(ARGV) do
   redis.call('ZADD', KEYS[2], 1800000000000, id)
 end"""
 BARE: Final = "bare HSET + ZADD"
-"""A line beside the moves: what it costs to write a new record and its due instant, with nothing around it."""
+"""For comparison: the cost of writing a new record and its due instant, and nothing else."""
 
 
 class GrowingQueue:
-    """A queue with a backlog in one place."""
+    """A queue with a backlog in one state."""
 
     def __init__(self, server: Server, place: str) -> None:
         self.size = 0
@@ -82,7 +82,7 @@ class GrowingQueue:
 
     @property
     def keys(self) -> QueueKeys:
-        """Where the queue is."""
+        """The queue's keys."""
         return self._queue.settings.keys
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class GrowingQueue:
         self._store.close()
 
     def grow(self, size: int) -> None:
-        """Let there be that many."""
+        """Grow the backlog to `size` jobs."""
         fill = self._store.register_script(_FILL)
         now, far = self._clock.now_ms, self._clock.now_ms + _YEARS_MS
         while self.size < size:
@@ -100,7 +100,7 @@ class GrowingQueue:
             self.size += count
 
     def costs(self, rounds: int) -> dict[str, float]:
-        """Microseconds of Redis a job, by move."""
+        """Microseconds of Redis per job, by transition."""
         found: dict[str, list[float]] = {}
         for _ in range(rounds):
             for move, cost in self._round().items():
@@ -108,7 +108,7 @@ class GrowingQueue:
         return {move: statistics.quantiles(costs, n=4, method="inclusive")[0] for move, costs in found.items()}
 
     def _round(self) -> dict[str, float]:
-        """Every move once; the backlog is as long as before, afterwards."""
+        """Every transition once; the backlog has its old size afterwards."""
         queue, clock = self._queue, self._clock
         costs = {"enqueue": self._timed(lambda: queue.enqueue_many(range(_BATCH)))}
         costs["enqueue, later"] = self._timed(lambda: queue.enqueue_many(range(_BATCH), delay=1))
@@ -121,10 +121,10 @@ class GrowingQueue:
         self._claim()
         clock.pass_time(queue.settings.visibility_ms / 1000 + 1)
         costs["reclaim"] = self._timed(queue.reclaim_stuck)
-        self._complete(self._claim())  # those that came back
+        self._complete(self._claim())  # the retried jobs
         doomed = self._doomed()
         costs["cancel"] = self._timed(lambda: [queue.cancel(job_id) for job_id in doomed])
-        if self._place in FLAT:  # those that were claimed have been replaced by the ones enqueued
+        if self._place in FLAT:  # the claimed jobs have been replaced by the enqueued ones
             queue.enqueue_many(range(_BATCH), delay=_YEARS_MS / 1000 if self._place == "delayed" else None)
         return costs
 
@@ -136,7 +136,7 @@ class GrowingQueue:
         return cost
 
     def _doomed(self) -> Sequence[str]:
-        """Jobs to cancel: of the backlog if they can be, and then from all over it."""
+        """Jobs to cancel, from all over the backlog if its jobs can be cancelled."""
         if self._place in FLAT:
             step = max(1, self.size // (_BATCH + 1))
             if self._place == "pending":
@@ -162,13 +162,13 @@ class GrowingQueue:
         return (self._script_us() - before) / _BATCH
 
     def _script_us(self) -> float:
-        """What scripts have taken since the server began, microseconds."""
+        """Time spent in scripts since the server started, in microseconds."""
         stats = self._store.info("commandstats")
         return float(sum(stats.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in ("evalsha", "eval")))
 
 
 def measure(binary: Path | None, say: Callable[[str], None], *, is_quick: bool = False) -> dict[str, Any]:
-    """The curves: place, move, size → microseconds a job; and the worst ratio of a million to a thousand."""
+    """The curves (state, transition, size → microseconds per job), and the worst ratio of a million to a thousand."""
     curves: dict[str, dict[str, dict[str, float]]] = {}
     for place, sizes in JOB_STATES.items():
         with Server(binary, topology="single") as server:
@@ -186,7 +186,7 @@ def measure(binary: Path | None, say: Callable[[str], None], *, is_quick: bool =
 
 
 def worst(curves: Mapping[str, Mapping[str, Mapping[str, float]]]) -> tuple[str, float]:
-    """The move whose cost grows most with what is delayed or pending, and how many times dearer it becomes."""
+    """The transition whose cost grows most with the delayed or pending jobs, and the growth factor."""
     ratios = {
         f"{move}, by jobs {place}": _growth(costs)
         for place in FLAT
@@ -197,13 +197,13 @@ def worst(curves: Mapping[str, Mapping[str, Mapping[str, float]]]) -> tuple[str,
 
 
 def _growth(costs: Mapping[str, float]) -> float:
-    """What it costs with most there, as a multiple of what it costs with least."""
+    """The cost with the largest backlog, as a multiple of the cost with the smallest."""
     sizes = list(costs.values())
     return sizes[-1] / sizes[0]
 
 
 def draw(found: Mapping[str, Any], python: Path, picture: Path) -> None:
-    """Draw the curves, by the Python that has what it takes."""
+    """Draw the curves with the Python that has matplotlib."""
     script = Path(__file__).with_name("picture.py")
     subprocess.run(
         [str(python), str(script), str(picture)], input=json.dumps(found["curves"]).encode(), check=True, timeout=300

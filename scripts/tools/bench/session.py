@@ -1,4 +1,4 @@
-"""The order of a run: contestants take turns within each row, rows within each run."""
+"""The order of a run: contestants alternate within each row, rows within each run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scripts.tools.bench.rows import PACES, Row
 
 
 class Session:
-    """Measures, and notes what it finds."""
+    """Takes the measurements and records the results."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class Session:
         self._is_quick = is_quick
 
     def measure(self, rows: Sequence[Row], contestants: Sequence[Contestant], runs: int) -> None:
-        """All rows, for all that take part in them."""
+        """Measure all rows for all contestants that take part in them."""
         for run in range(runs):
             turn = run % len(contestants) if contestants else 0
-            order = [*contestants[turn:], *contestants[:turn]]  # nobody is always the first
+            order = [*contestants[turn:], *contestants[:turn]]  # so that no contestant is always first
             for row in rows:
                 if run == 0 or not row.is_once:
                     self._row(row, [entry for entry in order if row.suits(entry)])
@@ -66,7 +66,7 @@ class Session:
         self._say(f"{row.name}, {contestant.name}: {shown}  [{time.monotonic() - began:.0f} s]")
 
     def measure_limit(self) -> None:
-        """What the server can do, and how soon this machine wakes it and then another process."""
+        """Measure the server's limit, and how fast this machine wakes it and another process."""
         began = time.monotonic()
         self._found["limit"] = limit.measure(self._binary, jobs=20_000 if self._is_quick else 60_000)
         for name, pace in PACES.items():
@@ -76,7 +76,7 @@ class Session:
         self._say(f"limit  [{time.monotonic() - began:.0f} s]")
 
     def measure_scale(self, picture: Path) -> None:
-        """The cost curves, and their picture."""
+        """Measure the cost curves and draw them."""
         found = scale.measure(self._binary, self._say, is_quick=self._is_quick)
         self._found["scale"] = found
         self._found["figures"]["scale"] = {"schedq": [{"worst": found["worst"]}]}

@@ -1,4 +1,4 @@
-"""Counting requests: a script is one, whatever it calls."""
+"""Counts requests; a script counts as one, whatever it calls."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _PATIENCE_S: Final = 60
 
 
 class Tap:
-    """Requests that clients send to the server on a loopback port while this is open, by its MONITOR.
+    """Requests that clients send to a local server while this is open, counted with MONITOR.
 
     Attributes:
-        requests: how many; complete once it is closed.
+        requests: the count; complete once this is closed.
     """
 
     def __init__(self, port: int) -> None:
@@ -49,6 +49,6 @@ class Tap:
         for line in self._lines:
             if self._mark in line:
                 break
-            # +1735689600.123456 [0 lua] "HSET" …: what a script calls is no request.
+            # +1735689600.123456 [0 lua] "HSET" …: commands called by a script are not requests.
             self.requests += b" lua] " not in line[:40]
         self._is_over.set()

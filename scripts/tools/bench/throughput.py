@@ -1,4 +1,4 @@
-"""Rows about how much: enqueue, drain, requests per job, and what was the limit."""
+"""Rows about throughput: enqueue, drain, requests per job, and the limiting factor."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scripts.tools.bench.arena import Arena, Mark, Used
 Figures = dict[str, float | str]
 MakeArena = Callable[..., Arena]
 _BUSY = 0.85
-"""Of a core: used for that share of the time, it is the limit."""
+"""Share of a core's time above which the core is the limiting factor."""
 
 
 def enqueue(make: MakeArena, *, verb: str, jobs: int) -> Figures:
-    """Enqueue from one process: `one` by one, or `many` at a time."""
+    """Enqueue from one process: one at a time, or in bulk."""
     with make() as arena:
         before = arena.used()
         said = arena.produce(verb, arena.contestant.kinds[0], jobs)
@@ -28,7 +28,7 @@ def enqueue(make: MakeArena, *, verb: str, jobs: int) -> Figures:
 
 
 def drain(make: MakeArena, *, kind: str, count: int, share: float) -> Figures:
-    """Fill the queue, then start a worker of `count` processes and see how fast it empties."""
+    """Fill the queue, then start a worker of `count` processes and measure how fast it drains."""
     with make() as arena:
         jobs = int(arena.contestant.jobs * count * share)
         arena.produce("fill", kind, jobs)
@@ -38,7 +38,7 @@ def drain(make: MakeArena, *, kind: str, count: int, share: float) -> Figures:
         before = arena.used()
         arena.wait_for(jobs, 30)
         window = arena.used().since(before)
-        arena.pause(0.3)  # the last ones are being settled
+        arena.pause(0.3)  # the last jobs are being settled
         total = arena.used().since(at_all)
         return {
             "jobs/s": rate(arena.marks(), count),
@@ -52,20 +52,20 @@ def drain(make: MakeArena, *, kind: str, count: int, share: float) -> Figures:
 
 
 def rate(marks: Sequence[Mark], count: int) -> float:
-    """Jobs per second: of several processes over the window in which all of them were at work."""
+    """Jobs per second; with several processes, during the window in which all of them were working."""
     by_pid = Counter(mark.pid for mark in marks)
     first, last = marks[0].at, marks[-1].at
     if count > 1 and len(by_pid) == count:
         first = max(next(mark.at for mark in marks if mark.pid == pid) for pid in by_pid)
         last = min(next(mark.at for mark in reversed(marks) if mark.pid == pid) for pid in by_pid)
     within = [mark for mark in marks if first <= mark.at <= last]
-    if len(within) < 2:  # one of them came only when the other had done it all
+    if len(within) < 2:  # one process started after the other had done everything
         within, first, last = list(marks), marks[0].at, marks[-1].at
     return (len(within) - 1) / (last - first)
 
 
 def limit(window: Used, count: int, cores: int) -> str:
-    """What kept it from being faster: Redis's core, the workers', or the machine, which has too few for both."""
+    """The limiting factor: Redis's core, the workers' cores, or the machine, if it has too few cores for both."""
     redis, workers, machine = (part / window.at for part in (window.redis_cpu_s, window.cpu_s, window.machine_cpu_s))
     if redis >= _BUSY:
         return "Redis's core"
@@ -78,7 +78,7 @@ def limit(window: Used, count: int, cores: int) -> str:
 
 
 def requests(make: MakeArena, *, jobs: int) -> Figures:
-    """Requests per job, a script being one; counted on a run of its own, because counting costs time."""
+    """Requests per job (a script counts as one), counted in a separate run because counting costs time."""
     figures: Figures = {}
     with make() as arena:
         kind = arena.contestant.kinds[0]

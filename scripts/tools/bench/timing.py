@@ -1,4 +1,4 @@
-"""Rows about when: latency, lateness, recovery of what a killed worker left."""
+"""Rows about time: latency, lateness, and recovery after a worker was killed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from scripts.tools.bench.throughput import Figures, MakeArena
 
 SEED = 5
 LEAD_S = 4.0
-"""Between the first enqueue and the first due instant; doubled for who needs longer."""
+"""Seconds between the first enqueue and the first due instant; doubled for engines that need longer."""
 
 
 def latency(make: MakeArena, *, jobs: int, low_s: float, high_s: float) -> Figures:
-    """From before the producer's call to the handler's start; never two jobs in the system."""
+    """Time from before the producer's call to the start of the handler; at most one job is in the system."""
     with make() as arena:
         kind = arena.contestant.kinds[0]
         arena.start(kind)
         arena.warm_up(kind)
         arena.produce("pace", kind, jobs, low_s, high_s, SEED)
-        # Jobs of the warm-up have no reference; some engines run one of them once more.
+        # Jobs of the warm-up have no reference; some engines run one of them a second time.
         return spread([(mark.at - mark.reference) * 1000 for mark in arena.marks() if mark.reference])
 
 
@@ -37,7 +37,7 @@ def spread(values_ms: Sequence[float]) -> Figures:
 
 
 def delayed(make: MakeArena, *, jobs: int, seconds: float, lead_s: float = LEAD_S) -> Figures:
-    """How late jobs start that are due evenly over `seconds`, or all at one instant if that is 0."""
+    """Lateness of jobs due evenly over `seconds`, or all at one instant if that is 0."""
     with make() as arena:
         kind = arena.contestant.kinds[0]
         arena.start(kind)
@@ -60,7 +60,7 @@ def _lateness(marks: Sequence[Mark], jobs: int) -> Figures:
 
 
 def crash(make: MakeArena, *, setting: str, patience_s: float) -> Figures:
-    """SIGKILL the worker 5 s into its job, another being up and idle; seconds until the job starts again."""
+    """SIGKILL the worker 5 s into its job while another is idle; seconds until the job starts again."""
     with make(setting=setting) as arena:
         victim = arena.start("nap")
         arena.warm_up(arena.contestant.kinds[0])
@@ -74,7 +74,7 @@ def crash(make: MakeArena, *, setting: str, patience_s: float) -> Figures:
 
 
 def _again(arena: Arena, killed_at: float, patience_s: float) -> float | str:
-    """Seconds until the job starts again; it may have done so before the kill, which does not count."""
+    """Seconds until the job starts again; a second start before the kill does not count."""
     while True:
         before = arena.marked()
         again = [mark.at for mark in arena.marks() if mark.at > killed_at]

@@ -1,1 +1,1 @@
-"""How long schedq's scripts keep everybody else waiting: `scripts/blocktime`."""
+"""How long schedq's scripts block Redis for other clients: `scripts/blocktime`."""

@@ -1,11 +1,11 @@
-"""How long schedq's scripts keep everybody else waiting: `scripts/blocktime`.
+"""How long schedq's scripts block Redis for other clients: `scripts/blocktime`.
 
-A great many jobs are due at one instant while a great many are in flight, young and old ones mixed. Meanwhile another
-process sends PING as fast as it is answered. Redis does one thing at a time, so the longest PING is the longest that
-anybody waits. The server's own account, SLOWLOG, says which scripts took more than 5 ms.
+Many jobs are due at one instant while many others, young and old, are in flight. Meanwhile another process sends PINGs
+back to back. Redis executes one command at a time, so the longest PING is the longest time that any client waits. The
+server's SLOWLOG shows which scripts took more than 5 ms.
 
-Where other programs share the machine, a server or who asks it may be ready to run and not be let; on Linux that time
-is known (`schedstat`) and left out: of a request its own, of a verb that sends several the sum.
+On a shared machine a server or client may be ready to run and have to wait for a CPU. Linux reports that time
+(`schedstat`), and it is subtracted: from each single request, and in total from a verb that sends several.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _LEASE_S: Final = 60
 
 @dataclass
 class Phase:
-    """What others saw while one kind of request was sent.
+    """What other clients experienced while one kind of request was sent.
 
     Attributes:
-        took_ms: per request, how long the caller waited for it.
-        pings_ms: how long each PING took, of another process.
-        raw_ping_ms: the longest with what was waited for a CPU.
-        slow: scripts of SLOWLOG above 5 ms, and their milliseconds.
-        put_off: how many took that long only because the server was not let run.
+        took_ms: per request, how long the caller waited.
+        pings_ms: duration of each PING from another process.
+        raw_ping_ms: the longest one, including time spent waiting for a CPU.
+        slow: scripts in SLOWLOG above 5 ms, with their milliseconds.
+        put_off: number of requests that took that long only because the server was waiting for a CPU.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Phase:
     put_off: int = 0
 
     def line(self) -> str:
-        """For people."""
+        """One line of the printed table."""
         return (
             f"{self.name:34} {self.jobs:8,} jobs {len(self.took_ms):6,} requests, median "
             f"{statistics.median(self.took_ms):6.2f} ms   PING: p99.9 {_quantile(self.pings_ms, 0.999):5.1f}, "
@@ -69,7 +69,7 @@ class Phase:
 
 
 class BusyQueue:
-    """A queue with that many jobs due at one instant and in flight."""
+    """A queue with many jobs due at one instant and many in flight."""
 
     def __init__(self, server: Server, due: int, in_flight: int, seed: int) -> None:
         self.clock = Clock()
@@ -95,7 +95,7 @@ class BusyQueue:
         self._due, self._in_flight = due, in_flight
 
     def run(self) -> None:
-        """All phases, one after the other."""
+        """Run all phases in turn."""
         self._fill()
         self._look()
         self._end()
@@ -120,7 +120,7 @@ class BusyQueue:
         self._draw.shuffle(self.held)  # young and old mixed
 
     def _look(self) -> None:
-        """Renew, promote and look while all is there."""
+        """Renew, promote and list while the queue is full."""
         with self.phase("renew a batch at a time") as phase:
             self.renew(phase, self.held[: self._in_flight // 2])
         self.clock.pass_time(2)
@@ -139,7 +139,7 @@ class BusyQueue:
                 phase.jobs += 1
 
     def _end(self) -> None:
-        """Complete, fail and reclaim what is in flight."""
+        """Complete, fail and reclaim the jobs in flight."""
         with self.phase("complete one, young or old") as phase:
             self.settle(phase, 500, 1)
         with self.phase("complete a batch at a time") as phase:
@@ -152,7 +152,7 @@ class BusyQueue:
                 phase.jobs += len(taken)
 
     def big(self, count: int, size: int) -> None:
-        """Many large payloads in one call."""
+        """Enqueue many large payloads in one call."""
         with self.phase(f"enqueue_many of {size // 1024} KiB each") as phase:
             self.timed(phase, lambda: self.queue.enqueue_many(["x" * (size - 2)] * count))
             phase.jobs = count
@@ -164,7 +164,7 @@ class BusyQueue:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[Phase]:
-        """Count what happens inside."""
+        """Measure what happens inside the block."""
         phase = Phase(name)
         self._store.slowlog_reset()
         with Pinger(self._server) as pinger:
@@ -176,7 +176,7 @@ class BusyQueue:
         print(phase.line(), flush=True)
 
     def timed(self, phase: Phase, call: Callable[[], Any]) -> Any:
-        """Call, and note how long that took."""
+        """Make a call and record its duration."""
         pid = self._server.pid
         began, put_off = time.perf_counter(), put_off_ms(pid)
         answer = call()
@@ -196,7 +196,7 @@ class BusyQueue:
         return answer
 
     def claim(self, phase: Phase, count: int) -> None:
-        """Claim up to so many."""
+        """Claim up to `count` jobs."""
         found = self.timed(
             phase, lambda: self.queue._ask(claim.claim(self.queue.settings, new_request(), count, "blocktime"))
         )
@@ -204,14 +204,14 @@ class BusyQueue:
         phase.jobs += len(found.jobs)
 
     def renew(self, phase: Phase, held: Sequence[ClaimedJob]) -> None:
-        """Renew them, as a worker does."""
+        """Renew their leases, as a worker does."""
         for first in range(0, len(held), MOST_RENEWED):
             pairs = [(job.id, job.claim_token) for job in held[first : first + MOST_RENEWED]]
             words = self.timed(phase, lambda: self.queue._ask(renew.renew(self.queue.settings, pairs)))  # noqa: B023
             phase.jobs += words.count("OK")
 
     def settle(self, phase: Phase, count: int, batch: int, *, fails: bool = False) -> None:
-        """End so many of those in flight."""
+        """Settle `count` of the jobs in flight."""
         policy = Policy(3, Fixed(600), 262_144)
         while phase.jobs < count and self.held:
             going = [self.held.pop() for _ in range(min(batch, count - phase.jobs, len(self.held)))]
@@ -230,17 +230,17 @@ def _quantile(values: Sequence[float], part: float) -> float:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run all phases; 0 if nobody waited for too long."""
+    """Run all phases; returns 0 if no client waited too long."""
     parser = argparse.ArgumentParser(prog="scripts/blocktime", description=__doc__)
     parser.add_argument("--due", type=int, default=200_000, help="jobs due at one instant [200000]")
-    parser.add_argument("--in-flight", type=int, default=20_000, help="jobs that are held [20000]")
-    parser.add_argument("--big", type=int, default=1000, help="payloads of 256 KiB in one enqueue_many [1000]")
+    parser.add_argument("--in-flight", type=int, default=20_000, help="jobs in flight [20000]")
+    parser.add_argument("--big", type=int, default=1000, help="number of 256 KiB payloads in one enqueue_many [1000]")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only-operators", action="store_true", help="leave the engine out")
-    parser.add_argument("--jobs", type=int, default=1_000_000, help="in the queue that operators look at [1000000]")
-    parser.add_argument("--schedules", type=int, default=10_000, help="of that queue [10000]")
-    parser.add_argument("--tries", type=int, default=3, help="of each thing that operators do [3]")
-    parser.add_argument("--part", default="", help="only what operators do whose name has this in it")
+    parser.add_argument("--only-operators", action="store_true", help="skip the engine's transitions")
+    parser.add_argument("--jobs", type=int, default=1_000_000, help="jobs in the operators' queue [1000000]")
+    parser.add_argument("--schedules", type=int, default=10_000, help="schedules in that queue [10000]")
+    parser.add_argument("--tries", type=int, default=3, help="tries per operator action [3]")
+    parser.add_argument("--part", default="", help="only operator actions whose name contains this")
     options = parser.parse_args(argv)
     announced("scripts/blocktime")
     code = 0 if options.only_operators else _engine(options)
@@ -250,7 +250,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _engine(options: argparse.Namespace) -> int:
-    """Moves of jobs."""
+    """Measure the engine's transitions."""
     print(f"seed {options.seed}")
     with Server(maxmemory="4gb") as server:
         load = BusyQueue(server, options.due, options.in_flight, options.seed)

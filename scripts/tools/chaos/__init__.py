@@ -1,4 +1,4 @@
-"""Real processes, real kills, a real network in between: `scripts/chaos`.
+"""Real processes, real kills and a real network between them: `scripts/chaos`.
 
-The ground truth is what handlers append to local files, whatever Redis says of it.
+The reference is what handlers append to local files, not what Redis reports.
 """

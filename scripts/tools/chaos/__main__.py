@@ -1,4 +1,4 @@
-"""Chaos: `python -m scripts.tools.chaos`, or scripts/chaos. Whatever must not happen and did ends it with code 1."""
+"""Chaos: `python -m scripts.tools.chaos`, or scripts/chaos. The exit code is 1 if a promise was broken."""
 
 from __future__ import annotations
 
@@ -15,23 +15,28 @@ from scripts.tools.chaos.faults import INTERVALS_S, SCENES
 from scripts.tools.chaos.run import Options, failed, run
 from tests.servers import announced
 
-MOST_TOLD = 20
+MOST_SHOWN = 20
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(5), default=60.0, show_default=True, help="How long faults are done.")
-@click.option("--seed", default=1, show_default=True, help="Which faults, when and to whom.")
+@click.option(
+    "--seconds", type=click.FloatRange(5), default=60.0, show_default=True, help="How long faults are injected."
+)
+@click.option("--seed", default=1, show_default=True, help="Seed for the choice of faults, times and targets.")
 @click.option("--rate", type=click.FloatRange(1), default=260.0, show_default=True, help="Jobs per second.")
 @click.option(
     "--also",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Another checkout, whose schedq every second worker runs.",
+    help="Another checkout; every second worker runs its schedq.",
 )
 @click.option(
-    "--leave-out", multiple=True, type=click.Choice([*INTERVALS_S, *SCENES]), help="A fault not to do; may be repeated."
+    "--leave-out",
+    multiple=True,
+    type=click.Choice([*INTERVALS_S, *SCENES]),
+    help="A fault to leave out; may be repeated.",
 )
-@click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="Write the result to this file, too.")
-@click.option("--keep", is_flag=True, help="Leave the folder with what the processes wrote and logged.")
+@click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="Also write the result to this file.")
+@click.option("--keep", is_flag=True, help="Keep the folder with the processes' records and logs.")
 @click.option(
     "--handbook", "for_handbook", is_flag=True, help="Write the handbook's table from the recorded soak; runs nothing."
 )
@@ -46,26 +51,27 @@ def main(
     keep: bool,
     for_handbook: bool,
 ) -> None:
-    """Kill, freeze and cut off real processes while they work, and look whether anything was lost or done too often."""
+    """Kill, freeze and disconnect real processes; check that no job is lost or repeated without reason."""
     if for_handbook:
         report.BLOCK.write(report.text(report.recorded()))
         return
     print(f"seed {seed}", file=sys.stderr, flush=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the processes, too
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which is another one in the background of a shell
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the processes are stopped, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore SIGINT by default
     try:
         faketime = library()
     except MissingError as error:
         print(
-            f"clocks are left alone, skewed clients and steps of the server's are NOT tested: {error}", file=sys.stderr
+            f"clocks are not changed; skewed clients and steps of the server's clock are NOT tested: {error}",
+            file=sys.stderr,
         )
         faketime = None
     announced("scripts/chaos", None if faketime is None else preloaded(faketime))
     result, complaints = run(Options(seconds, seed, rate, faketime, also, keep, leave_out))
-    for complaint in complaints[:MOST_TOLD]:
+    for complaint in complaints[:MOST_SHOWN]:
         print(complaint, file=sys.stderr)
-    if len(complaints) > MOST_TOLD:
-        print(f"… and {len(complaints) - MOST_TOLD} more", file=sys.stderr)
+    if len(complaints) > MOST_SHOWN:
+        print(f"… and {len(complaints) - MOST_SHOWN} more", file=sys.stderr)
     wrong = failed(result)
     if record is not None and not wrong:
         record.write_text(json.dumps(result, indent=1) + "\n")

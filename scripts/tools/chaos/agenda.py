@@ -1,4 +1,4 @@
-"""What is to be done when."""
+"""Scheduled actions of a run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from scripts.tools.chaos.record import now
 
 
 class Agenda:
-    """Acts in the order of their instants, done when `turn` is called.
+    """Actions in the order of their due instants, executed when `turn` is called.
 
     Attributes:
-        under_way: things that last, and are not over.
+        under_way: temporary conditions that have not ended yet.
     """
 
     def __init__(self) -> None:
@@ -22,16 +22,16 @@ class Agenda:
         self._acts: list[tuple[float, int, Callable[[], None]]] = []
 
     def turn(self) -> None:
-        """Do what is due."""
+        """Execute what is due."""
         while self._acts and self._acts[0][0] <= now():
             heapq.heappop(self._acts)[2]()
 
     def add(self, instant: float, act: Callable[[], None]) -> None:
-        """Do it then."""
+        """Schedule an action."""
         heapq.heappush(self._acts, (instant, next(self._numbers), act))
 
     def last(self, seconds: float, end: Callable[[], None]) -> None:
-        """Something has begun that is to end in so many seconds."""
+        """Register a condition that has begun and ends in `seconds`."""
         self.under_way += 1
 
         def over() -> None:

@@ -1,4 +1,4 @@
-"""The application whose workers are killed: two queues, and handlers that write down what really happens."""
+"""The application whose workers are killed: two queues, and handlers that record what really happens."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ VISIBILITY_MS: Final = 4000
 MAX_ATTEMPTS: Final = 10
 NAMES: Final = ("first", "second")
 POLICIES: Final[dict[str, Literal["latest", "all"]]] = {"first": "latest", "second": "all"}
-"""Each queue has one schedule in the code: its `catch_up`, which is its id, too."""
+"""Each queue has one schedule in the code; its `catch_up` is also its id."""
 SLOT_S: Final = 1
 OVERRUN_S, OVERRUN_TIMEOUT_S = 2.0, 0.5
 IGNORANT: Final = ("worker-1", "worker-3")
 """Workers that lack the task `newcomer`, as in the middle of a deploy."""
 SPARED: Final = ("worker-0", "promoter-0")
-"""Processes that nobody kills: their memory is looked at for growth."""
+"""Processes that are never killed: their memory is watched for growth."""
 
 
 def made(name: str, redis: str | None) -> Queue:
-    """A queue of the run; what it keeps is little, so that a long run does not grow, and outlasts what is re-sent."""
+    """A queue of the run. Its histories are short, so that a long run does not grow, but outlast repeated requests."""
     return Queue(
         name,
         redis=redis,
@@ -44,7 +44,7 @@ def made(name: str, redis: str | None) -> Queue:
         failed_history=400,
         min_keep=30,
         log_size=20_000,
-        unknown_for=timedelta(hours=3),  # by a clock that we set an hour ahead
+        unknown_for=timedelta(hours=3),  # measured by a clock that we set an hour ahead
     )
 
 
@@ -52,7 +52,7 @@ first = made("first", os.environ.get("CHAOS_REDIS"))
 second = made("second", os.environ.get("CHAOS_REDIS"))
 
 recorder: Recorder | None = None
-if "CHAOS_FOLDER" in os.environ:  # in a process of a run, not in one that only wants the names
+if "CHAOS_FOLDER" in os.environ:  # true in processes of a run, not where only the names are needed
     recorder = Recorder(Path(os.environ["CHAOS_FOLDER"]), os.environ["CHAOS_KEY"])
     recorder.watch_for_gaps()
     RequestLog(recorder).install()
@@ -61,7 +61,7 @@ if "CHAOS_FOLDER" in os.environ:  # in a process of a run, not in one that only 
 
 @contextmanager
 def noted(tag: str) -> Iterator[None]:
-    """Write the job's start and its end down, before and after anything else."""
+    """Record the job's start and end, before and after anything else."""
     assert recorder is not None
     job = current_job()
     recorder.write("start", now(), job.id, job.attempts, job.claim_token, tag, round(time.time(), 3))
@@ -82,20 +82,20 @@ def noted(tag: str) -> Iterator[None]:
 
 
 async def brief(tag: str) -> None:
-    """Nothing, on the loop; stops the loop if that was ordered."""
+    """Does nothing, on the loop; blocks the loop if ordered to."""
     with noted(tag):
         if recorder is not None:
             orders.block_if_asked(recorder)
 
 
 def quick(tag: str) -> None:
-    """Nothing, in a thread."""
+    """Does nothing, in a thread."""
     with noted(tag):
         pass
 
 
 async def nap(tag: str, seconds: float) -> None:
-    """A while on the loop; longer than a lease, maybe."""
+    """Waits on the loop; possibly for longer than a lease."""
     with noted(tag):
         await asyncio.sleep(seconds)
 
@@ -107,25 +107,25 @@ def doze(tag: str, seconds: float) -> None:
 
 
 def overrun(tag: str) -> None:
-    """Holds its thread for longer than its timeout."""
+    """Occupies its thread for longer than its timeout."""
     with noted(tag):
         time.sleep(OVERRUN_S)
 
 
 async def newcomer(tag: str) -> None:
-    """A task that some workers do not know."""
+    """A task that some workers do not have."""
     with noted(tag):
         pass
 
 
 async def single(tag: str, seconds: float) -> None:
-    """A while, in the only attempt there is: who dies meanwhile ends the job."""
+    """Waits, with a single attempt: if its worker dies, the job has failed."""
     with noted(tag):
         await asyncio.sleep(seconds)
 
 
 async def fails(tag: str, times: int) -> None:
-    """Fails so many times before it succeeds."""
+    """Fails `times` times before it succeeds."""
     with noted(tag):
         if current_job().attempts <= times:
             raise RuntimeError("not yet")
@@ -134,7 +134,7 @@ async def fails(tag: str, times: int) -> None:
 def hopeless(tag: str) -> None:
     """Never succeeds."""
     with noted(tag):
-        raise RuntimeError("as it must be")
+        raise RuntimeError("always fails")
 
 
 async def refused(tag: str) -> None:
@@ -144,7 +144,7 @@ async def refused(tag: str) -> None:
 
 
 async def sleepy(tag: str) -> None:
-    """Snoozes, with luck not for ever."""
+    """Snoozes, most likely not forever."""
     with noted(tag):
         if random.random() < 0.5:
             raise Snooze(random.choice((0.1, 0.4)))
@@ -157,7 +157,7 @@ async def tick() -> None:
 
 
 def poison(tag: str) -> None:
-    """Kills its worker, unless that one is spared."""
+    """Kills its worker, unless that worker is spared."""
     with noted(tag):
         if os.environ["CHAOS_NAME"] in SPARED:
             raise RuntimeError("not here")

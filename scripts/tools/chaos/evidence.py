@@ -1,4 +1,4 @@
-"""What is known of a run, and what is said of it."""
+"""The evidence of a run, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ GONE: Final = "gone"
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that is known of a run.
+    """Everything known about a run.
 
     Attributes:
-        final: job id → its place in Redis in the end, GONE if nothing is stored of it.
-        told: job id → moves in Redis's audit log.
+        final: job id → its state in Redis at the end, GONE if it is not stored.
+        audit_log: job id → transitions in Redis's audit log.
         plans: schedules.
-        fired: queue → how many jobs the server has counted that were made of slots.
+        fired: queue → the server's count of jobs created from slots.
     """
 
     journal: Journal
@@ -32,7 +32,7 @@ class Evidence:
     time: ServerTime
     faults: Sequence[Fault]
     final: Mapping[str, str]
-    told: Mapping[str, Sequence[str]]
+    audit_log: Mapping[str, Sequence[str]]
     ended: float
     plans: Sequence[Plan] = ()
     fired: Mapping[str, int] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Evidence:
 
 @dataclass(slots=True)
 class Promise:
-    """How often something had to be done in time, how often it was not, and how long it took at most."""
+    """How often a time limit applied, how often it was exceeded, and the longest time taken."""
 
     judged: int = 0
     broken: int = 0
@@ -49,22 +49,22 @@ class Promise:
 
 @dataclass
 class Verdict:
-    """Counts; those of MUST_BE_ZERO must be.
+    """Counters; those in MUST_BE_ZERO must be zero.
 
     Attributes:
         undecided: histories too long to be judged.
-        refused_ends: what processes said of jobs that were no longer theirs.
-        takeover_max_ms: how long a queue was without a promoter, at most, when its holder was killed.
-        given_up: jobs of killed workers that had no attempt left, and failed by that.
-        given_up_max_ms: how long that took at most.
-        slots: of schedules, up to their end.
-        slots_twice: with two jobs, or a job and another's that stands for it.
-        slots_missed: without a job, and without an outage that says why.
-        slots_coalesced: of an outage, for which its last one stands.
-        slots_leapt: the same, where the server's clock was set past them.
-        broken: promises about single faults, of those that `promises` counts by fault.
-        again: what explains how many second starts.
-        complaints: a sentence for each thing that must not be.
+        refused_ends: settlements rejected because the job no longer belonged to the process.
+        takeover_max_ms: longest time without a promoter after its holder was killed.
+        given_up: jobs of killed workers that failed because no attempt was left.
+        given_up_max_ms: longest time that this took.
+        slots: slots of schedules, up to their end.
+        slots_twice: slots with two jobs, or with a job although another slot's job stands for them.
+        slots_missed: slots without a job, and without an outage that explains it.
+        slots_coalesced: slots of an outage that were replaced by its last one.
+        slots_leapt: the same where the server's clock was set past them.
+        broken: broken promises about single faults, of those that `promises` counts by fault.
+        again: second starts, counted by the fault that explains them.
+        complaints: a sentence for each violation.
     """
 
     jobs: int = 0
@@ -101,10 +101,10 @@ class Verdict:
         promise.most_ms = max(promise.most_ms, round(took_s * 1000))
         if took_s > allowed_s:
             promise.broken += 1
-            self.say("broken", f"{fault}: {text} took {took_s:.1f} s; {allowed_s:.1f} s are allowed")
+            self.say("broken", f"{fault}: {text} took {took_s:.1f} s; the limit is {allowed_s:.1f} s")
 
     def say(self, kind: str, text: str) -> None:
-        """Count what must not be."""
+        """Record a violation."""
         setattr(self, kind, getattr(self, kind) + 1)
         self.complaints.append(f"{kind}: {text}")
 

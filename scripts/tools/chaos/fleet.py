@@ -1,6 +1,6 @@
-"""Many workers of one queue, each a process, started together: each is a candidate for the promoter's part.
+"""Many workers of one queue, each a process, started together; each is a candidate for the promoter lease.
 
-They are forked by one that has imported everything, as forty interpreters would keep the machine busy for long.
+They are forked from one preloaded process, because forty interpreters would keep the machine busy for too long.
 
 python -m scripts.tools.chaos.fleet URL QUEUE COUNT FILE-FOR-PROMOTERS-AND-PIDS
 """
@@ -28,7 +28,7 @@ def main(url: str, name: str, count: str, ids: str) -> None:
 
 
 def _work(queue: Queue, path: Path) -> None:
-    """Run one worker; write down which promoter it would be."""
+    """Run one worker; record the id of its promoter."""
     begin = Promoter.__init__
 
     def noted(promoter: Promoter, *args: Any, **options: Any) -> None:

@@ -1,9 +1,9 @@
-"""Whether what was answered about one job can have happened in some order, each request at one instant.
+"""Whether the replies about one job are possible: some order explains them, with each request at a single instant.
 
-The job machine of `schedq.model.lifecycle` is the object, a Wing & Gong search over orders the method (Wing & Gong,
-"Testing and verifying concurrent objects", 1993); jobs are independent, so each is looked at alone. A request that
-was never answered may have been carried out at any time after it was sent, or not at all. Nobody asks for the end of a
-lease: it may come when the lease can have ended.
+The object is the job state machine of `schedq.model.lifecycle`; the method is a Wing & Gong search over orders (Wing &
+Gong, "Testing and verifying concurrent objects", 1993). Jobs are independent, so each is checked alone. A request
+without a reply may have been executed at any time after it was sent, or not at all. No request marks the end of a
+lease: it is possible at any time when the lease may have expired.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, FINISH
 
 FREE_RELEASES: Final = 5
 SUSPECT: Final = 2
-"""Leases that a job has lost which may be the reason why its workers die."""
+"""Number of lost leases from which a job is suspected of killing its workers."""
 UNKNOWN: Final = "unknown"
 FOREVER: Final = math.inf
 MOST_STATES: Final = 200_000
-"""How many a search looks at before it gives up; histories of a run need hundreds."""
+"""Number of states that a search visits before it gives up; histories of a run need hundreds."""
 
 
 class TooLongError(Exception):
-    """Whether a history is legal could not be found out."""
+    """The history is too long to decide whether it is legal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One request about a job, or one thing that was seen of it.
+    """One request about a job, or one observation of it.
 
     Attributes:
-        verb: enqueue, claim, settle, renew, taken, cancel, reschedule, requeue; `seen` is its place in the end.
-        began: instant, seconds, before it was sent.
-        ended: instant after the answer; FOREVER if there was none.
-        answer: as the verb's; UNKNOWN if there was none.
+        verb: enqueue, claim, settle, renew, taken, cancel, reschedule, requeue; `seen` is its final state.
+        began: instant, in seconds, before it was sent.
+        ended: instant after the reply; FOREVER if there was none.
+        reply: the verb's reply; UNKNOWN if there was none.
         token: of a claim, renew or settle.
-        move: of a settle.
-        number: the attempt, of a claim; most attempts, of an enqueue.
-        delay_ms: until it is due: of an enqueue, a reschedule, a settle; None for at once.
-        sendings: how often it was sent, as far as is known.
+        move: the transition requested by a settle.
+        number: the attempt, for a claim; the maximum number of attempts, for an enqueue.
+        delay_ms: time until it is due (enqueue, reschedule, settle); None for immediately.
+        sendings: number of times it was sent, as far as known.
     """
 
     verb: str
     began: float
     ended: float
-    answer: str
+    reply: str
     token: str = ""
     move: str = ""
     number: int = 0
@@ -57,7 +57,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where the job is, as far as the machine needs it."""
+    """The state of the job, as far as the state machine needs it."""
 
     place: str = NOWHERE
     attempts: int = 0
@@ -72,12 +72,12 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """What the search needs to know of the run.
+    """What the search needs to know about the run.
 
     Attributes:
-        most_attempts: of the queue.
+        most_attempts: the queue's limit.
         can_end: whether a lease that began no earlier than the first instant can have ended by the second.
-        may_be_claimed: whether a claim was sent, and not answered, that can have been carried out between two instants.
+        may_be_claimed: whether a claim without a reply may have been executed between two instants.
     """
 
     most_attempts: int
@@ -86,13 +86,13 @@ class Law:
 
 
 def is_legal(ops: Sequence[Op], law: Law) -> bool:
-    """Whether there is an order.
+    """Whether a legal order exists.
 
     Raises:
-        TooLongError: the search has become too long to say.
+        TooLongError: the search was given up.
     """
     ordered = sorted(ops, key=lambda op: (op.began, op.ended))
-    must = sum(1 << n for n, op in enumerate(ordered) if op.answer != UNKNOWN)
+    must = sum(1 << n for n, op in enumerate(ordered) if op.reply != UNKNOWN)
     seen: set[tuple[int, State]] = set()
     stack: list[tuple[int, State]] = [(0, State())]
     while stack:
@@ -111,7 +111,7 @@ def is_legal(ops: Sequence[Op], law: Law) -> bool:
 
 
 def _next(ops: Sequence[Op], done: int) -> Iterator[int]:
-    """Which may come next: none that was sent after another one, that is still to come, was answered."""
+    """Operations that may come next: none that was sent after the reply to another remaining one."""
     limit = min((op.ended for n, op in enumerate(ops) if not done >> n & 1), default=FOREVER)
     for number, op in enumerate(ops):
         if op.began > limit:
@@ -121,13 +121,13 @@ def _next(ops: Sequence[Op], done: int) -> Iterator[int]:
 
 
 def after_op(state: State, op: Op, law: Law) -> Iterator[State]:
-    """The states that the request can lead to with its answer, also after what nobody asked for had happened."""
+    """The states that the request and its reply can lead to, also after transitions that no recorded request caused."""
     for before in _drifts(state, op, law):
         yield from _VERBS[op.verb](before, op, law)
 
 
 def _drifts(state: State, op: Op, law: Law) -> Iterator[State]:
-    """The state, and what it can have become by itself: leases end, claims take jobs unanswered, or set them aside."""
+    """The state and what it can become without a recorded request: leases end, unanswered claims take or defer jobs."""
     yield state
     if state.place == PROCESSING and law.can_end(state.leased_at, op.ended):
         back = _taken_back(state, law)
@@ -136,11 +136,11 @@ def _drifts(state: State, op: Op, law: Law) -> Iterator[State]:
     elif state.place in (PENDING, DELAYED):
         yield from _ghosts(state, op, law)
         if state.place == PENDING and state.crashes >= SUSPECT:
-            yield replace(state, place=DELAYED)  # a claim that may not have it sets it aside
+            yield replace(state, place=DELAYED)  # a claim whose worker may not run it defers it
 
 
 def _ghosts(state: State, op: Op, law: Law) -> Iterator[State]:
-    """Claims of processes that died, or were cut off, before they heard what they got."""
+    """Claims of processes that died or were disconnected before the reply arrived."""
     since = state.leased_at
     for _ in range(3):
         if state.place not in (PENDING, DELAYED) or not law.may_be_claimed(since, op.ended):
@@ -156,7 +156,7 @@ def _ghosts(state: State, op: Op, law: Law) -> Iterator[State]:
 def _taken_back(state: State, law: Law) -> State:
     crashes = state.crashes + 1
     attempts = max(state.attempts, crashes)
-    place = PENDING if crashes < SUSPECT else DELAYED  # a suspect waits
+    place = PENDING if crashes < SUSPECT else DELAYED  # a suspect is delayed
     if state.is_stopped:
         place = CANCELLED
     elif attempts >= (state.most or law.most_attempts):
@@ -173,7 +173,7 @@ def _taken_back(state: State, law: Law) -> State:
 
 
 def _enqueue(state: State, op: Op, law: Law) -> Iterator[State]:
-    if op.answer == "full":
+    if op.reply == "full":
         if state.place == NOWHERE:
             yield state
     elif state.place == NOWHERE:
@@ -188,12 +188,12 @@ def _claim(state: State, op: Op, law: Law) -> Iterator[State]:
 def _settle(state: State, op: Op, law: Law) -> Iterator[State]:
     holds = state.place == PROCESSING and state.token == op.token
     mine = (op.token, op.move)
-    can_have_effect = op.answer in ("OK", "DUPLICATE", UNKNOWN) or op.sendings > 1
+    can_have_effect = op.reply in ("OK", "DUPLICATE", UNKNOWN) or op.sendings > 1
     if holds and can_have_effect:
         yield _settled(state, op, mine)
-    if op.answer == "DUPLICATE" and state.settled == mine:
+    if op.reply == "DUPLICATE" and state.settled == mine:
         yield state
-    if op.answer == "LOST" and not holds:
+    if op.reply == "LOST" and not holds:
         yield state
 
 
@@ -216,44 +216,44 @@ def _settled(state: State, op: Op, mine: tuple[str, str]) -> State:
 
 def _renew(state: State, op: Op, law: Law) -> Iterator[State]:
     holds = state.place == PROCESSING and state.token == op.token
-    if op.answer == "LOST" and not holds:
+    if op.reply == "LOST" and not holds:
         yield state
-    if op.answer in ("OK", "STOP") and holds and state.is_stopped == (op.answer == "STOP"):
+    if op.reply in ("OK", "STOP") and holds and state.is_stopped == (op.reply == "STOP"):
         yield replace(state, leased_at=op.began)
 
 
 def _taken(state: State, op: Op, law: Law) -> Iterator[State]:
-    """A reclaimer named the job among those it had taken back."""
+    """A reclaimer reported the job as taken back."""
     if state.place == PROCESSING and law.can_end(state.leased_at, op.ended):
         yield _taken_back(state, law)
 
 
 def _cancel(state: State, op: Op, law: Law) -> Iterator[State]:
-    if op.answer in ("cancelled", UNKNOWN) and state.place in (PENDING, DELAYED):
+    if op.reply in ("cancelled", UNKNOWN) and state.place in (PENDING, DELAYED):
         yield replace(state, place=CANCELLED)
-    if op.answer in ("asked", UNKNOWN) and state.place == PROCESSING:
+    if op.reply in ("asked", UNKNOWN) and state.place == PROCESSING:
         yield replace(state, is_stopped=True)
-    if op.answer == "no" and (state.place in FINISHED or state.place == NOWHERE):
+    if op.reply == "no" and (state.place in FINISHED or state.place == NOWHERE):
         yield state
 
 
 def _reschedule(state: State, op: Op, law: Law) -> Iterator[State]:
-    if op.answer in ("True", UNKNOWN) and state.place == DELAYED:
+    if op.reply in ("True", UNKNOWN) and state.place == DELAYED:
         yield replace(state, place=DELAYED if op.delay_ms else PENDING)
-    if op.answer == "False" and state.place != NOWHERE:
-        yield state  # a delayed one may be due, and have come to `pending` since
+    if op.reply == "False" and state.place != NOWHERE:
+        yield state  # a delayed job may have become due and moved to `pending`
 
 
 def _requeue(state: State, op: Op, law: Law) -> Iterator[State]:
-    if op.answer in ("True", UNKNOWN) and state.place in (FAILED, CANCELLED):
+    if op.reply in ("True", UNKNOWN) and state.place in (FAILED, CANCELLED):
         yield State(PENDING, most=state.most, leased_at=op.began)
-    if op.answer == "False" and state.place not in (FAILED, CANCELLED):
+    if op.reply == "False" and state.place not in (FAILED, CANCELLED):
         yield state
 
 
 def _seen(state: State, op: Op, law: Law) -> Iterator[State]:
-    """What Redis held of it in the end; `gone` is what finished jobs may be."""
-    if op.answer == state.place or (op.answer == "gone" and (state.place in FINISHED or state.place == NOWHERE)):
+    """The job's final state in Redis; `gone` is legal for finished jobs."""
+    if op.reply == state.place or (op.reply == "gone" and (state.place in FINISHED or state.place == NOWHERE)):
         yield state
 
 

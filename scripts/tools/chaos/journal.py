@@ -1,4 +1,4 @@
-"""What all processes wrote down, by job."""
+"""The records of all processes, by job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scripts.tools.chaos.history import FOREVER, UNKNOWN, Op
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An attempt as it was given to a process; `crashes` is how many leases the job had lost before."""
+    """An attempt as handed to a process; `crashes` is the number of leases that the job had lost before."""
 
     token: str
     process: str
@@ -25,7 +25,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A handler began."""
+    """The start of a handler."""
 
     at: float
     token: str
@@ -37,10 +37,10 @@ class Job:
     """One job, over all processes.
 
     Attributes:
-        is_accepted: its producer was told that it is stored.
-        ops: what was asked about it.
+        is_accepted: its producer was told that the job is stored.
+        ops: the requests about it.
         claims: by token.
-        ends: how the handler of a token ended, by its own word, and when.
+        ends: token → how its handler ended, as recorded by the handler itself, and when.
     """
 
     id: str
@@ -56,12 +56,12 @@ class Journal:
     """All jobs of a run.
 
     Attributes:
-        gaps: process → stretches in which it stood still.
-        blocks: process → stretches in which a handler stopped its event loop.
+        gaps: process → intervals in which it was frozen.
+        blocks: process → intervals in which a handler blocked its event loop.
         last_sign: process → when it last started a job, or looked as a promoter.
-        held: queue → process → when it found that it held the promoter lease.
-        ghosts: instants of claims that were never answered, in order. Who asked afterwards what such a claim has got
-            may have been quicker than the claim, which comes late out of a black hole.
+        held: queue → process → instants at which it found that it held the promoter lease.
+        ghosts: instants of claims without a reply, in order. A worker that asks afterwards what such a claim got may be
+            faster than the claim itself, which a black hole delays.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Journal:
         self.held: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.ghosts: list[float] = []
         self.refused = 0
-        self._wanted: dict[str, Op] = {}  # tag → an enqueue whose outcome, and so its id, is not known
+        self._wanted: dict[str, Op] = {}  # tag → an enqueue with unknown outcome and therefore unknown id
         self._kinds: dict[str, str] = {}
         self._claims: dict[tuple[str, str], float] = {}
         self._settles: dict[tuple[str, int], tuple[float, list[Any]]] = {}
@@ -80,7 +80,7 @@ class Journal:
 
     @classmethod
     def of(cls, lines: Iterable[tuple[str, list[Any]]]) -> Journal:
-        """Read everything."""
+        """Read all records."""
         journal = cls()
         for process, (kind, *fields) in lines:
             getattr(journal, f"_{kind}")(process, *fields)
@@ -88,15 +88,15 @@ class Journal:
         return journal
 
     def may_be_claimed(self, since: float, until: float, late_s: float = 15.0) -> bool:
-        """Whether a claim without an answer can have been carried out; what a black hole held comes `late_s` later."""
+        """Whether an unanswered claim may have been executed; a black hole may delay it by `late_s`."""
         at = bisect_left(self.ghosts, since - late_s)
         return at < len(self.ghosts) and self.ghosts[at] <= until
 
     def job(self, job_id: str) -> Job:
-        """The job of that id; a new one if nothing was said of it so far."""
+        """The job with that id, created if it is new."""
         return self.jobs.setdefault(job_id, Job(job_id))
 
-    # -- lines, by their kind
+    # -- lines, by kind
 
     def _gap(self, process: str, since: float, until: float) -> None:
         self.gaps[process].append((since, until))
@@ -109,7 +109,7 @@ class Journal:
         job.starts.append(Start(at, token, process))
         self.last_sign[process] = max(at, self.last_sign.get(process, 0.0))
         if not job.kind:
-            job.kind = tag  # until all is read
+            job.kind = tag  # replaced once everything has been read
 
     def _end(self, process: str, at: float, job_id: str, attempt: int, token: str, how: str) -> None:
         self.job(job_id).ends[token] = (at, how)
@@ -121,7 +121,7 @@ class Journal:
         self._got(process, self._claims.pop((process, request)), at, jobs)
 
     def _recovered(self, process: str, at: float, request: str, jobs: list[Any]) -> None:
-        # A worker asks again, too, for a claim whose answer came after the lease's end: what it got is known by then.
+        # A worker also asks again for a claim whose reply came after the lease had ended: what it got is known by then.
         self._got(process, self._claims.get((process, request), at), at, jobs)
 
     def _got(self, process: str, began: float, at: float, jobs: list[Any]) -> None:
@@ -134,16 +134,16 @@ class Journal:
     def _settle(self, process: str, at: float, number: int, items: list[Any]) -> None:
         self._settles[process, number] = (at, items)
 
-    def _settled(self, process: str, at: float, number: int, answers: list[str], sendings: int) -> None:
+    def _settled(self, process: str, at: float, number: int, replies: list[str], sendings: int) -> None:
         began, items = self._settles.pop((process, number))
-        for (move, job_id, token, delay_ms), answer in zip(items, answers, strict=True):
-            if answer != "AGAIN":
-                op = Op("settle", began, at, answer, token, move, delay_ms=int(delay_ms), sendings=sendings)
+        for (move, job_id, token, delay_ms), reply in zip(items, replies, strict=True):
+            if reply != "AGAIN":
+                op = Op("settle", began, at, reply, token, move, delay_ms=int(delay_ms), sendings=sendings)
                 self.job(job_id).ops.append(op)
 
-    def _renewed(self, process: str, began: float, at: float, told: list[Any]) -> None:
-        for job_id, token, answer in told:
-            self.job(job_id).ops.append(Op("renew", began, at, answer, token))
+    def _renewed(self, process: str, began: float, at: float, words: list[Any]) -> None:
+        for job_id, token, reply in words:
+            self.job(job_id).ops.append(Op("renew", began, at, reply, token))
 
     def _taken(self, process: str, began: float, at: float, ids: list[str]) -> None:
         for job_id in ids:
@@ -158,14 +158,14 @@ class Journal:
     def _do(self, process: str, at: float, number: int, verb: str, what: list[Any]) -> None:
         self._requests[process, number] = (at, verb, what)
 
-    def _did(self, process: str, at: float, number: int, answer: Any) -> None:
+    def _did(self, process: str, at: float, number: int, reply: Any) -> None:
         began, verb, what = self._requests.pop((process, number))
-        self._request(began, FOREVER if answer is None else at, verb, what, answer)
+        self._request(began, FOREVER if reply is None else at, verb, what, reply)
 
-    def _request(self, began: float, ended: float, verb: str, what: list[Any], answer: Any) -> None:
+    def _request(self, began: float, ended: float, verb: str, what: list[Any], reply: Any) -> None:
         if verb == "enqueue":
-            answers = answer if isinstance(answer, list) else [answer] * len(what)
-            for (tag, delay_ms, kind, attempts), job_id in zip(what, answers, strict=True):
+            replies = reply if isinstance(reply, list) else [reply] * len(what)
+            for (tag, delay_ms, kind, attempts), job_id in zip(what, replies, strict=True):
                 word = "full" if job_id == "full" else UNKNOWN if job_id is None else "OK"
                 op = Op("enqueue", began, ended, word, number=attempts or 0, delay_ms=delay_ms)
                 self._kinds[tag] = kind
@@ -178,11 +178,11 @@ class Journal:
                     self._wanted[tag] = op
             return
         (job_id, *rest), *_ = what
-        word = UNKNOWN if answer is None else str(answer)
+        word = UNKNOWN if reply is None else str(reply)
         self.job(job_id).ops.append(Op(verb, began, ended, word, delay_ms=rest[0] if rest else None))
 
     def _close(self) -> None:
-        """What was asked and never answered is open for ever."""
+        """Give requests without a reply an open end."""
         self.ghosts = sorted(self._claims.values())
         for began, items in self._settles.values():
             for move, job_id, token, delay_ms in items:

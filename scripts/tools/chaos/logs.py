@@ -1,4 +1,4 @@
-"""What the processes of a run logged: nothing over and over for one cause, and no traceback."""
+"""The logs of a run's processes: no repeated lines for one cause, and no tracebacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 
 MINUTE_S: Final = 60.0
 A_FEW: Final = 6
-"""Lines of one kind that a process may write in a minute for one cause, and so for each fault that it had."""
+"""Lines of one kind that a process may log per minute for one cause, and so for each of its faults."""
 _VARIES: Final = re.compile(r"[0-9a-f]{8,}|\d+(\.\d+)?|(first|second)")
 _OF_A_HANDLER: Final = re.compile(r"^job \S+: \S+ failed(?: for good)?, attempt \d+[:,] ")
 _ABOUT_A_JOB: Final = re.compile(r"^job \S+: ")
@@ -22,7 +22,7 @@ _A_SUMMARY: Final = re.compile(r"^worker \S+: [\d,]+ jobs .* in the last \d+ s$"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a log, `at` in seconds of that process's wall clock."""
+    """A line of a log; `at` is in seconds of that process's wall clock."""
 
     at: float
     pid: int
@@ -31,7 +31,7 @@ class Line:
 
 
 def lines(path: Path) -> Iterator[Line]:
-    """What one log says; what is not of the logger is a line as well, of no time."""
+    """The lines of one log; output that did not come from the logger counts as a line without a time."""
     at, pid = 0.0, 0
     for text in path.read_text(errors="replace").splitlines():
         try:
@@ -45,19 +45,19 @@ def lines(path: Path) -> Iterator[Line]:
 
 
 def is_schedqs_own(line: Line) -> bool:
-    """Whether the line shows an error of schedq itself; that of a handler belongs to the job that failed by it."""
+    """Whether the line shows an error in schedq itself; a handler's error belongs to the job that it failed."""
     return bool(line.traceback) and not _OF_A_HANDLER.match(line.text)
 
 
 def repeated(found: Iterable[Line], causes: int) -> dict[str, int]:
-    """Kinds of lines of which one process wrote more than a few in a minute, with how many there were at most.
+    """Kinds of lines that one process logged too often within a minute, with the highest count.
 
     Args:
-        causes: faults that the busiest minute of one process had; each may be spoken of.
+        causes: the number of faults in the busiest minute of one process; each may be logged.
     """
     instants: dict[tuple[int, str], list[float]] = defaultdict(list)
     for line in found:
-        # Each job is a cause of its own, and what became of the many is said every 10 s.
+        # Each job is a cause of its own, and a summary of many is logged every 10 s.
         if not (_ABOUT_A_JOB.match(line.text) or _A_SUMMARY.match(line.text)):
             instants[line.pid, _VARIES.sub("#", line.text)].append(line.at)
     worst: Counter[str] = Counter()
@@ -67,7 +67,7 @@ def repeated(found: Iterable[Line], causes: int) -> dict[str, int]:
 
 
 def most_jumps(found: Iterable[Line]) -> int:
-    """How often one process said of one queue's server that its clock had jumped: once for each step, it should be."""
+    """How often one process reported a clock jump of one queue's server; at most once per step is expected."""
     jumps = Counter((line.pid, line.text.partition(":")[0]) for line in found if "clock jumped by" in line.text)
     return max(jumps.values(), default=0)
 

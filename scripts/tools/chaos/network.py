@@ -1,6 +1,6 @@
-"""The network between the processes of a run and their server: a gate per process, which can be cut, closed or slowed.
+"""The network between the processes and their server: one proxy per process, which can be cut, blocked or slowed.
 
-`tests/proxy.py` is the one for tests of single requests; here are hundreds of connections, and faults last.
+`tests/proxy.py` serves tests of single requests; this one handles hundreds of connections, and faults last longer.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ T = TypeVar("T")
 _RESET: Final = struct.pack("ii", 1, 0)
 _SIZE: Final = 1 << 16
 SCRIPT: Final = b"EVAL"
-"""What a request has in it that changes something."""
+"""Found in every request that changes something."""
 
 
 class _Wire:
-    """One connection of a client, and ours to the server on its behalf."""
+    """A client's connection, and the corresponding one to the server."""
 
     def __init__(self, gate: Gate, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self._gate = gate
@@ -30,7 +30,7 @@ class _Wire:
         self.is_mute = False
 
     async def carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, is_request: bool) -> None:
-        """Pass bytes on in one direction until either side ends."""
+        """Forward bytes in one direction until either side ends."""
         gate = self._gate
         with suppress(OSError):
             while data := await source.read(_SIZE):
@@ -42,7 +42,7 @@ class _Wire:
                     target.write(data)
                     continue
                 if self.is_mute and not is_request:
-                    break  # the server has done it, and nobody will hear of it
+                    break  # the server has executed it, but the reply is lost
                 if gate.delay_s:
                     await self._crawl(data, target)
                 else:
@@ -51,7 +51,7 @@ class _Wire:
         self.reset()
 
     async def _crawl(self, data: bytes, target: asyncio.StreamWriter) -> None:
-        """Late, and in pieces."""
+        """Forward with a delay, and in pieces."""
         await asyncio.sleep(self._gate.delay_s)
         cut = random.randrange(len(data))
         for piece in (data[:cut], data[cut:]):
@@ -61,7 +61,7 @@ class _Wire:
                 await asyncio.sleep(0.001)
 
     def reset(self) -> None:
-        """End both connections at once, as a cut does."""
+        """Abort both connections at once, as a cut does."""
         for end in self._ends:
             with suppress(OSError):
                 end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -69,13 +69,13 @@ class _Wire:
 
 
 class Gate:
-    """Where one process connects to.
+    """The proxy of one process.
 
     Attributes:
-        opened: cleared while nothing passes, in either direction; what was sent then arrives late.
-        replies_to_lose: of so many requests that change something the reply is thrown away, with the connection.
-        lost: how many have been.
-        delay_s: every piece of data comes so late, and broken in two.
+        opened: cleared while nothing passes in either direction; data sent then arrives late.
+        replies_to_lose: number of writing requests whose reply is dropped, together with the connection.
+        lost: number of replies dropped so far.
+        delay_s: delay of every piece of data, which is also split in two.
     """
 
     def __init__(self, server_port: int) -> None:
@@ -88,7 +88,7 @@ class Gate:
         self.delay_s = 0.0
 
     async def open(self, port: int = 0) -> int:
-        """Listen; answers the port."""
+        """Listen and return the port."""
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", port)
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
@@ -99,7 +99,7 @@ class Gate:
             wire.reset()
 
     def close(self) -> None:
-        """For good."""
+        """Close permanently."""
         self._listener.close()
         self.opened.set()
         self.cut()
@@ -120,7 +120,7 @@ class Gate:
 
 
 class Network:
-    """The gates, on an event loop in a thread of their own; its methods may be called from any other."""
+    """The proxies, on an event loop in a thread of their own; the methods are thread-safe."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
@@ -142,7 +142,7 @@ class Network:
         self._loop.close()
 
     def url(self, name: str) -> str:
-        """Where the process `name` finds the server; the same as long as this lives."""
+        """The server's URL for the process `name`; constant for the lifetime of this object."""
         if name not in self._ports:
             self._gates[name] = gate = self._do(lambda: Gate(self._server_port))
             self._ports[name] = self._await(gate.open())
@@ -153,26 +153,26 @@ class Network:
         self._do(self._gates[name].cut)
 
     def close(self, name: str) -> None:
-        """A black hole: nothing passes any more."""
+        """Start a black hole: nothing passes any more."""
         self._do(self._gates[name].opened.clear)
 
     def open(self, name: str, *, keeps: bool = True) -> None:
-        """The end of it; what was sent meanwhile arrives now, or (`keeps` is False) the connections are reset."""
+        """End it: data sent in the meantime arrives now, or (`keeps` is False) the connections are reset."""
         gate = self._gates[name]
         if not keeps:
             self._do(gate.cut)
         self._do(gate.opened.set)
 
     def slow(self, name: str, delay_s: float) -> None:
-        """Everything comes later from now on, and in pieces; 0 ends that."""
+        """Delay everything from now on, and split it into pieces; 0 ends that."""
         self._do(lambda: setattr(self._gates[name], "delay_s", delay_s))
 
     def lose_replies(self, name: str, count: int = 1) -> None:
-        """Of the next requests that change something the replies are lost."""
+        """Drop the replies to the next writing requests."""
         self._do(lambda: setattr(self._gates[name], "replies_to_lose", count))
 
     def lost(self) -> int:
-        """How many replies were."""
+        """Number of dropped replies."""
         return sum(gate.lost for gate in self._gates.values())
 
     def _close_all(self) -> None:
@@ -191,7 +191,7 @@ class Network:
 
 
 async def _finish() -> None:
-    """Let what still runs end."""
+    """Let the remaining tasks end."""
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()

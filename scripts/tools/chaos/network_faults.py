@@ -1,4 +1,4 @@
-"""Faults of the network: connections are cut, silent or slow."""
+"""Faults of the network: connections are cut, blocked or slow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scripts.tools.chaos.storm_state import StormState
 
 
 class NetworkFaults:
-    """Faults of the network; each method is named as the kind of its fault."""
+    """Faults of the network; each method is named after its kind of fault."""
 
     def __init__(self, storm: StormState) -> None:
         self._storm = storm

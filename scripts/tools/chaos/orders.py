@@ -1,4 +1,4 @@
-"""What the director has a worker of the run do to itself: written to a file, announced by a signal."""
+"""Orders from the director to a worker, such as blocking its own loop: written to a file, announced by a signal."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _blocks: deque[float] = deque()
 
 
 def path(folder: Path, key: str) -> Path:
-    """Where the process of that key finds its orders."""
+    """The file with the orders for the process with that key."""
     return folder / f"{key}.order"
 
 
 def give(folder: Path, key: str, **order: Any) -> None:
-    """Write an order down: `block` or `fill`, seconds. Who gives it sends the signal, too."""
+    """Write an order: `block` or `fill`, in seconds. The caller also sends the signal."""
     fresh = path(folder, key).with_suffix(".new")
     fresh.write_text(json.dumps(order))
     fresh.replace(path(folder, key))
 
 
 def obey(folder: Path, key: str) -> None:
-    """From now on, follow orders."""
+    """Follow orders from now on."""
 
     def hear(*_: object) -> None:
         order = json.loads(path(folder, key).read_text())
         if "block" in order:
             _blocks.append(order["block"])
         if "fill" in order:
-            with suppress(RuntimeError):  # no loop is running: it begins, or ends
+            with suppress(RuntimeError):  # no loop is running during startup and shutdown
                 loop = asyncio.get_running_loop()
                 loop.call_soon_threadsafe(_fill, loop, order["fill"])
 
@@ -46,12 +46,12 @@ def obey(folder: Path, key: str) -> None:
 
 
 def is_obeyed(folder: Path, key: str) -> bool:
-    """Whether that process follows orders; before it does, the signal would end it."""
+    """Whether that process follows orders yet; before it does, the signal would kill it."""
     return path(folder, key).exists()
 
 
 def block_if_asked(recorder: Recorder) -> None:
-    """Let the event loop stand still, as a handler does that should have been plain, and write down when."""
+    """Block the event loop, like an async handler that makes blocking calls, and record when."""
     if _blocks:
         since = now()
         time.sleep(_blocks.popleft())
@@ -59,6 +59,6 @@ def block_if_asked(recorder: Recorder) -> None:
 
 
 def _fill(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-    """Keep all threads of the loop's default executor busy, as handlers do that use `asyncio.to_thread`."""
-    for _ in range(40):  # it has 32 threads at most; the rest waits in its queue, as it may
+    """Occupy all threads of the loop's default executor, as handlers do that use `asyncio.to_thread`."""
+    for _ in range(40):  # it has at most 32 threads; the rest wait in its queue
         loop.run_in_executor(None, time.sleep, seconds)

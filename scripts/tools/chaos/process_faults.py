@@ -1,4 +1,4 @@
-"""Faults of processes: they are killed, ended, frozen or kept busy."""
+"""Faults of processes: they are killed, stopped, frozen or kept busy."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from scripts.tools.chaos.stage import Part
 from scripts.tools.chaos.storm_state import StormState
 
 _UNTIL_OBEYED_S: Final = 1.0
-"""Seconds that may pass until a handler comes along that stops the loop."""
+"""Seconds that may pass until a handler runs that blocks the loop."""
 FULL_S: Final = 6.0
-"""Seconds for which the threads of a worker's default executor are busy."""
+"""Seconds for which the threads of a worker's default executor are occupied."""
 FEWEST_WORKERS: Final = 3
-"""Workers that must be running for one more to be ended: on a slow machine a start takes its time."""
+"""Workers that must be running before one is stopped: on a slow machine a start takes time."""
 
 
 class ProcessFaults:
-    """Faults of processes; each method is named as the kind of its fault."""
+    """Faults of processes; each method is named after its kind of fault."""
 
     def __init__(self, storm: StormState) -> None:
         self._storm = storm
@@ -89,12 +89,12 @@ class ProcessFaults:
             self._storm.agenda.last(seconds + _UNTIL_OBEYED_S, lambda: self._storm.note("loop_block", part.key, since))
 
     def executor_full(self) -> None:
-        """Fill the executor, and lose Redis a moment later: to connect again must not need it."""
+        """Fill the executor, and disconnect Redis a moment later: reconnecting must not need the executor."""
         if part := self._storm.pick("worker"):
             self._storm.stage.order(part, fill=FULL_S)
 
             def cut() -> None:
-                # One that was never let in ends at the first refusal of the password, and has no way back to find.
+                # A process that never authenticated exits when the password is rejected: it doesn't reconnect.
                 is_at_work = part.is_running and not (part.is_ended or part.is_frozen)
                 if is_at_work and self._storm.stage.has_got_through(part):
                     self._storm.stage.network.cut(part.name)

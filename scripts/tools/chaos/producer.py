@@ -1,4 +1,4 @@
-"""A producer: enqueues by both doors, acts on what it has enqueued, and writes down what was asked and what answered.
+"""A producer: enqueues through both clients, acts on its jobs, and records each request and reply.
 
 python -m scripts.tools.chaos.producer NAME URL JOBS_PER_SECOND SEED
 """
@@ -22,7 +22,7 @@ from scripts.tools.chaos.app import NAMES, made, recorder
 from scripts.tools.chaos.record import Recorder, now
 
 MOST_WAITING: Final = 400
-"""Jobs in `pending` above which a producer waits: a slow machine gets fewer, not a backlog."""
+"""Jobs in `pending` above which a producer pauses: a slow machine gets fewer jobs instead of a backlog."""
 _KINDS: Final = {
     # task: (weight, its arguments, its options)
     "brief": (34, (), ()),
@@ -40,8 +40,8 @@ _KINDS: Final = {
 _POISON: Final = 0.0002
 
 
-class Wish:
-    """One job to be enqueued; `delay_ms` None for at once."""
+class JobSpec:
+    """One job to be enqueued; `delay_ms` is None for an immediate job."""
 
     def __init__(self, number: int, name: str, rng: random.Random) -> None:
         self.tag = f"{name}-{number}"
@@ -66,7 +66,7 @@ class Wish:
 
 
 class Producer:
-    """What the threads of a producer share."""
+    """The state shared by the threads of a producer."""
 
     def __init__(self, name: str, url: str, rate: float, seed: int, record: Recorder) -> None:
         self.name = name
@@ -80,99 +80,99 @@ class Producer:
         self._write = record.write
         self._later: deque[tuple[float, Callable[[], None]]] = deque()
 
-    def wishes(self, count: int) -> list[Wish]:
-        return [Wish(next(self._numbers), self.name, self._rng) for _ in range(count)]
+    def specs(self, count: int) -> list[JobSpec]:
+        return [JobSpec(next(self._numbers), self.name, self._rng) for _ in range(count)]
 
-    def asked(self, verb: str, what: list[Any]) -> int:
-        """Write down what is asked for, before it is."""
+    def record_request(self, verb: str, what: list[Any]) -> int:
+        """Record a request before it is sent."""
         number = next(self._requests)
         self._write("do", now(), number, verb, what)
         return number
 
-    def told(self, number: int, answer: Any) -> None:
-        """Write down what was answered; None: that is not known."""
-        self._write("did", now(), number, answer)
+    def record_reply(self, number: int, reply: Any) -> None:
+        """Record the reply; None if it is unknown."""
+        self._write("did", now(), number, reply)
 
     def do(self, verb: str, what: list[Any], act: Callable[[], Any]) -> Any:
-        """Ask, and write down both."""
-        number = self.asked(verb, what)
+        """Send a request, and record it and its reply."""
+        number = self.record_request(verb, what)
         try:
-            answer = act()
+            reply = act()
         except QueueFull:
-            answer = "full"
+            reply = "full"
         except SchedqError:
-            answer = None
-        self.told(number, answer)
-        return answer
+            reply = None
+        self.record_reply(number, reply)
+        return reply
 
     def pick(self) -> Queue:
         return self._rng.choice(self.queues)
 
     def run_blocking(self) -> None:
-        """One by one and in batches, and what operators do."""
+        """Enqueue one at a time and in batches, and act as an operator."""
         while not self.stopped.is_set():
             began, queue = time.monotonic(), self.pick()
             count = self._rng.choice((1, 1, 1, 1, 8))
-            wishes = self.wishes(count)
+            specs = self.specs(count)
             if count > 1:
-                jobs = [wish.as_job() for wish in wishes]
-                self.do("enqueue", [wish.note() for wish in wishes], lambda q=queue, j=jobs: _many(q, j))  # type: ignore[misc]
+                jobs = [spec.as_job() for spec in specs]
+                self.do("enqueue", [spec.note() for spec in specs], lambda q=queue, j=jobs: _many(q, j))  # type: ignore[misc]
             else:
-                self._one(queue, wishes[0])
+                self._one(queue, specs[0])
             while self._later and self._later[0][0] <= time.monotonic():
                 self._later.popleft()[1]()
             self.pause(began, count)
 
-    def _one(self, queue: Queue, wish: Wish) -> None:
-        job = wish.as_job()
-        is_plan = wish.task in ("brief", "quick") and self._rng.random() < 0.12
-        if is_plan:  # an operator will have something to do with it
-            wish.delay_ms = 60_000 if self._rng.random() < 0.7 else None
-        delay = None if wish.delay_ms is None else wish.delay_ms / 1000
+    def _one(self, queue: Queue, spec: JobSpec) -> None:
+        job = spec.as_job()
+        is_plan = spec.task in ("brief", "quick") and self._rng.random() < 0.12
+        if is_plan:  # an operator will act on it
+            spec.delay_ms = 60_000 if self._rng.random() < 0.7 else None
+        delay = None if spec.delay_ms is None else spec.delay_ms / 1000
         options: dict[str, Any] = {"delay": delay, "job_id": job.job_id, "max_attempts": job.max_attempts}
-        found = self.do("enqueue", [wish.note()], lambda: [queue.enqueue(job.payload, **options)])
+        found = self.do("enqueue", [spec.note()], lambda: [queue.enqueue(job.payload, **options)])
         if not isinstance(found, list):
             return
-        if is_plan or (wish.task in ("hopeless", "nap", "doze") and self._rng.random() < 0.3):
+        if is_plan or (spec.task in ("hopeless", "nap", "doze") and self._rng.random() < 0.3):
             self._later.append(
-                (time.monotonic() + self._rng.uniform(0.5, 3), lambda: self._operate(queue, wish, found[0]))
+                (time.monotonic() + self._rng.uniform(0.5, 3), lambda: self._operate(queue, spec, found[0]))
             )
 
-    def _operate(self, queue: Queue, wish: Wish, job_id: str) -> None:
-        """One act per job: a request that is held up in the network may be carried out after the next one was."""
-        if wish.task == "hopeless":
+    def _operate(self, queue: Queue, spec: JobSpec, job_id: str) -> None:
+        """One action per job: a request delayed in the network may be executed after the next one."""
+        if spec.task == "hopeless":
             self.do("requeue", [[job_id]], lambda: queue.requeue(job_id))
-        elif wish.delay_ms == 60_000 and (draw := self._rng.random()) < 0.6:
+        elif spec.delay_ms == 60_000 and (draw := self._rng.random()) < 0.6:
             delay_ms = 0 if draw < 0.3 else 700
             self.do("reschedule", [[job_id, delay_ms]], lambda: queue.reschedule(job_id, delay=delay_ms / 1000))
         else:
             self.do("cancel", [[job_id]], lambda: queue.cancel(job_id))
 
     async def run_asyncio(self) -> None:
-        """By the other door."""
+        """The same through the asyncio client."""
         queues = [queue.aio for queue in self.queues]
         while not self.stopped.is_set():
             began, queue = time.monotonic(), self._rng.choice(queues)
-            wishes = self.wishes(self._rng.choice((1, 1, 4)))
-            number = self.asked("enqueue", [wish.note() for wish in wishes])
+            specs = self.specs(self._rng.choice((1, 1, 4)))
+            number = self.record_request("enqueue", [spec.note() for spec in specs])
             try:
-                self.told(number, await queue.enqueue_many([wish.as_job() for wish in wishes]))
+                self.record_reply(number, await queue.enqueue_many([spec.as_job() for spec in specs]))
             except QueueFull as error:
-                self.told(number, ["full"] * len(wishes) if not error.stored else None)
+                self.record_reply(number, ["full"] * len(specs) if not error.stored else None)
             except SchedqError:
-                self.told(number, None)
-            await asyncio.to_thread(self.pause, began, len(wishes))
+                self.record_reply(number, None)
+            await asyncio.to_thread(self.pause, began, len(specs))
         for queue in queues:
             await queue.aclose()
 
     def pause(self, began: float, count: int) -> None:
-        """Keep to the rate; each of the two ways does half of it."""
+        """Keep to the rate; each of the two clients produces half of it."""
         self.stopped.wait(max(0.0, began + 2 * count / self.rate - time.monotonic()))
         while self.waits.is_set() and not self.stopped.is_set():
             self.stopped.wait(0.05)
 
     def look(self) -> None:
-        """Wait when much is waiting."""
+        """Pause while many jobs are waiting."""
         while not self.stopped.wait(0.5):
             try:
                 waiting = max(queue.stats()["pending_depth"] for queue in self.queues)
@@ -186,7 +186,7 @@ def _many(queue: Queue, jobs: list[NewJob]) -> Any:
         return queue.enqueue_many(jobs)
     except QueueFull as error:
         if error.stored:
-            return None  # some of them; which of the fresh ones is not looked at here
+            return None  # some were stored; which of them is not determined here
         raise
 
 

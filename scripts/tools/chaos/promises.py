@@ -1,9 +1,9 @@
-"""What is promised about single faults of the storm, beside that no job is lost or done twice for no reason.
+"""Promises about single faults of the storm, in addition to those about lost and repeated jobs.
 
-executor_full     a worker whose default executor is full finds its way back to Redis
+executor_full     a worker whose default executor is full reconnects to Redis
 timed_out_thread  an attempt that overruns its timeout ends in time, whatever its thread does
-unknown_task      a task that a worker does not know costs no attempt, and never fails for that
-password_refused  what runs while Redis lets nobody in runs on
+unknown_task      a task that a worker does not have costs no attempt, and never fails for that reason
+password_refused  running jobs continue while Redis rejects the password
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from scripts.tools.chaos.faults import SERVER
 from scripts.tools.chaos.journal import Job, Start
 
 BACK_S: Final = 3.0
-"""Seconds in which a worker has something answered again, once nothing stands in its way."""
+"""Seconds within which a worker gets a reply again once no fault is active."""
 TIMED_OUT_S: Final = OVERRUN_TIMEOUT_S + 1.5
-_TOLD_S: Final = 1.0
-"""Seconds after a fault in which a handler that was cancelled by it would have ended."""
+_CANCELLED_WITHIN_S: Final = 1.0
+"""Seconds after a fault within which a handler cancelled by it would have ended."""
 
 
 def look(verdict: Verdict, evidence: Evidence) -> None:
-    """Judge them all."""
+    """Judge all promises."""
     _executor_full(verdict, evidence)
     for job in evidence.journal.jobs.values():
         if job.kind == "overrun":
@@ -38,25 +38,25 @@ def look(verdict: Verdict, evidence: Evidence) -> None:
 
 
 def _executor_full(verdict: Verdict, evidence: Evidence) -> None:
-    answered: dict[str, list[float]] = {}
+    replied: dict[str, list[float]] = {}
     for job in evidence.journal.jobs.values():
         for claim in job.claims.values():
-            answered.setdefault(claim.process, []).append(claim.ended)
+            replied.setdefault(claim.process, []).append(claim.ended)
             ends = (op.ended for op in job.ops if op.verb == "settle" and op.token == claim.token)
-            answered[claim.process] += [at for at in ends if at < math.inf]
-    for instants in answered.values():
+            replied[claim.process] += [at for at in ends if at < math.inf]
+    for instants in replied.values():
         instants.sort()
     for fault in evidence.faults:
         if fault.kind != "executor_full":
             continue
-        instants = answered.get(fault.target, [])
+        instants = replied.get(fault.target, [])
         at = bisect_right(instants, fault.since + 0.05)
         back = instants[at] if at < len(instants) else math.inf
         died = _died(evidence, fault.target)
         until = min(back, died, evidence.ended)
         allowed = BACK_S + _hindered(evidence, fault.target, fault.since, until)
         if until == back or until - fault.since > allowed:
-            verdict.hold("executor_full", until - fault.since, allowed, f"{fault.target}: the way back to Redis")
+            verdict.hold("executor_full", until - fault.since, allowed, f"{fault.target}: the reconnection to Redis")
 
 
 def _timed_out(verdict: Verdict, evidence: Evidence, job: Job) -> None:
@@ -69,8 +69,8 @@ def _timed_out(verdict: Verdict, evidence: Evidence, job: Job) -> None:
 
 
 def _unknown(verdict: Verdict, evidence: Evidence, job: Job) -> None:
-    """Attempts that were given back are not counted: each start has as many before it as other attempts began."""
-    back = {op.token for op in job.ops if op.move == "snooze" and op.answer in ("OK", "DUPLICATE")}
+    """Attempts that were given back do not count: each start must follow exactly as many other attempts."""
+    back = {op.token for op in job.ops if op.move == "snooze" and op.reply in ("OK", "DUPLICATE")}
     if not any(claim.process.rpartition("-")[0] in IGNORANT for claim in job.claims.values()):
         return
     spent = sum(token not in back for token in job.claims)
@@ -84,7 +84,7 @@ def _unknown(verdict: Verdict, evidence: Evidence, job: Job) -> None:
 
 
 def _refused(verdict: Verdict, evidence: Evidence) -> None:
-    stretches = [(f.since, f.until + _TOLD_S) for f in evidence.faults if f.kind == "password_refused"]
+    stretches = [(f.since, f.until + _CANCELLED_WITHIN_S) for f in evidence.faults if f.kind == "password_refused"]
     for job in evidence.journal.jobs.values():
         for start in job.starts:
             at, how = job.ends.get(start.token, (math.inf, ""))
@@ -95,30 +95,30 @@ def _refused(verdict: Verdict, evidence: Evidence) -> None:
                 is_asked = any(op.verb == "cancel" for op in job.ops) or _died(evidence, start.process) < math.inf
                 if not is_asked and _lost(job, start) == math.inf:
                     verdict.promises["password_refused"].broken += 1
-                    verdict.say("broken", f"password_refused: {job.id} ({job.kind}) was stopped in {start.process}")
+                    verdict.say("broken", f"password_refused: {job.id} ({job.kind}) was cancelled in {start.process}")
 
 
 def _died(evidence: Evidence, process: str) -> float:
-    """When we ended a process, or it was told to end."""
+    """When we killed a process, or it was asked to stop."""
     return min((fault.since for fault in evidence.faults if fault.target == process and fault.until == math.inf),
                default=math.inf)  # fmt: skip
 
 
 def _lost(job: Job, start: Start) -> float:
-    """When an attempt's lease had been lost, as far as its process was told, or another had the job."""
-    ends = [op.ended for op in job.ops if op.token == start.token and op.answer == "LOST"]
+    """When an attempt's process learned that its lease was lost, or another process got the job."""
+    ends = [op.ended for op in job.ops if op.token == start.token and op.reply == "LOST"]
     ends += [op.ended for op in job.ops if op.verb == "taken" and op.ended > start.at]
     return min(ends, default=math.inf)
 
 
 def _hindered(evidence: Evidence, process: str, since: float, until: float) -> float:
-    """Seconds for which other faults, or the machine, kept a process from getting on."""
+    """Seconds for which other faults, or the machine, prevented a process from making progress."""
     kept = sum(end - begin for begin, end in _stretches(evidence, process, since, until))
     return kept + evidence.stalls.within(process, since, until) + evidence.stalls.of_anyone(since, until)
 
 
 def _stretches(evidence: Evidence, process: str, since: float, until: float) -> Iterator[tuple[float, float]]:
-    """Those faults that leave a process its leases, and keep it from ending attempts or beginning any."""
+    """Intervals of faults that leave a process its leases but prevent it from ending or starting attempts."""
     for fault in evidence.faults:
         if fault.kind in ("loop_block", "memory_squeeze") and fault.target in (process, SERVER):
             begin, end = max(fault.since, since), min(fault.until + 0.5, until)

@@ -1,4 +1,4 @@
-"""`schedq promoter`, with a log of its requests: the daemon itself imports no application."""
+"""`schedq promoter`, with a log of its requests: the daemon imports no application that could install one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""After the storm: everybody goes on to work, and everything comes to its end."""
+"""After the storm: all processes resume work, and all jobs finish."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from scripts.tools.chaos.storm import Storm
 from scripts.tools.chaos.timetable import Timetable
 
 PATIENCE_S: Final = 60.0
-"""Seconds without any progress after which what is left counts as left."""
+"""Seconds without progress after which the remaining jobs count as stuck."""
 _PAGE: Final = 1000
 
 
 class Quiet:
-    """After the storm: everybody goes on to work, and everything comes to its end."""
+    """After the storm: all processes resume work, and all jobs finish."""
 
     def __init__(self, stage: Stage, storm: Storm, timetable: Timetable) -> None:
         self._stage = stage
@@ -32,7 +32,7 @@ class Quiet:
         self._numbers = 0
 
     def settle(self) -> list[str]:
-        """Wait for that; names who did not take up work again."""
+        """Wait until all jobs have finished; returns the processes that did not resume work."""
         stage = self._stage
         for part in stage.having("producer"):
             part.is_ended = True
@@ -59,7 +59,7 @@ class Quiet:
             time.sleep(0.25)
         for queue in self._queues:
             queue.close()
-        return [f"{key} took up no work after the faults" for key in silent]
+        return [f"{key} did not resume work after the faults" for key in silent]
 
     def _end_schedules(self) -> None:
         until = now() + PATIENCE_S
@@ -68,27 +68,27 @@ class Quiet:
             time.sleep(0.25)
 
     def _look(self) -> tuple[int, Any]:
-        """How many jobs are not at their end, and something that changes while there is progress."""
+        """Number of unfinished jobs, and a value that changes while there is progress."""
         waiting, state = 0, []
         for queue in self._queues:
             try:
                 stats = queue.stats()
                 self._hurry(queue)
             except SchedqError:
-                waiting += 1  # what is not known is no reason to end
+                waiting += 1  # keep waiting if the state is unknown
                 continue
             waiting += stats["pending_depth"] + stats["delayed_depth"] + stats["processing_depth"]
             state.append((stats["completed_total"], stats["failed_total"], stats["promoted_total"]))
         return waiting, state
 
     def _hurry(self, queue: Queue) -> None:
-        """Let what was put far off run now: the server's clock was elsewhere, or nobody came to cancel it."""
+        """Run distant jobs now: the server's clock was elsewhere, or the operator that would cancel them is gone."""
         for job in queue.list_delayed(limit=_PAGE)[::-1]:
-            if job.run_at_ms > time.time() * 1000 + 15_000:  # what was set aside comes by itself before
+            if job.run_at_ms > time.time() * 1000 + 15_000:  # deferred jobs become due before that
                 self._do("reschedule", job.id, lambda job_id=job.id: queue.run_now(job_id))  # type: ignore[misc]
 
     def _give_work(self, number: int) -> None:
-        """More than some workers can do at a time, so that the others get some."""
+        """Enqueue more than some workers can run at a time, so that every worker gets jobs."""
         for queue in self._queues:
             for n in range(WORKERS * CONCURRENCY // 2):
                 tag = f"quiet-{queue.name}-{number}-{n}"
@@ -99,11 +99,11 @@ class Quiet:
         entry = [what, None, "nap", None] if verb == "enqueue" else [what, 0]
         self._stage.recorder.write("do", now(), self._numbers, verb, [entry])
         try:
-            answer = act()
+            reply = act()
         except SchedqError:
-            answer = None
+            reply = None
         self._stage.recorder.write(
-            "did", now(), self._numbers, [answer] if verb == "enqueue" and answer is not None else answer
+            "did", now(), self._numbers, [reply] if verb == "enqueue" and reply is not None else reply
         )
 
 
@@ -125,7 +125,7 @@ def _nap(tag: str) -> dict[str, Any]:
 
 
 def _signs(stage: Stage, since: float) -> set[str]:
-    """Processes that have worked since; the end of each one's records says so."""
+    """Processes that have worked since then, according to the end of their records."""
     found = set()
     for part in stage.parts.values():
         path = stage.folder / f"{part.key}.jsonl"

@@ -1,22 +1,22 @@
-"""What the processes of a run write down, each into a file of its own: a JSON list per line, the kind first.
+"""The records of a run's processes, one file per process: a JSON list per line, starting with the kind.
 
-Instants are seconds of the machine's monotonic clock, which all its processes share and no fault of ours moves.
+Instants are seconds of the machine's monotonic clock, which all processes share and no injected fault changes.
 
-    gap       from, to                          the process stood still
-    block     from, to                          a handler stopped its event loop
-    start     t, id, attempt, token, tag, wall  a handler began; `tag` is how the producer calls the job
+    gap       from, to                          the process was frozen
+    block     from, to                          a handler blocked its event loop
+    start     t, id, attempt, token, tag, wall  a handler started; `tag` is the producer's name for the job
     end       t, id, attempt, token, how        it ended: done, raised, snoozed
-    claim     t, request                        a claim is sent
-    claimed   t, request, [[id, token, attempts, crashes], ...]   that got these
-    recovered t, request, the same              answered late or never, it had got these when asked again
-    settle    t, number, [[move, id, token, delay_ms], ...]       ends of attempts are sent
-    settled   t, number, [answer, ...], sendings
-    renewed   from, t, [[id, token, answer], ...]
-    taken     from, t, [id, ...]                leases had ended, and the jobs were taken back
-    look      t, queue                          a promoter or one that stands by has looked
-    held      t, queue                          a promoter has looked, and found that it held the promoter lease
+    claim     t, request                        a claim was sent
+    claimed   t, request, [[id, token, attempts, crashes], ...]   and got these
+    recovered t, request, the same              the reply was late or lost; the worker asked again and got these
+    settle    t, number, [[move, id, token, delay_ms], ...]       settlements were sent
+    settled   t, number, [reply, ...], sendings
+    renewed   from, t, [[id, token, reply], ...]
+    taken     from, t, [id, ...]                leases had expired, and the jobs were taken back
+    look      t, queue                          a promoter or a standby has looked
+    held      t, queue                          a promoter has looked and found that it holds the promoter lease
     do        t, number, verb, [[tag or id, argument, kind, max_attempts], ...]   a producer's or operator's request
-    did       t, number, answer
+    did       t, number, reply
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from typing import Any, Final
 
 TICK_S: Final = 0.1
 STILL_S: Final = 0.5
-"""A process that wanted to go on after `TICK_S` and could not for this long stood still."""
+"""A process that was due to continue after `TICK_S` but could not for this long was frozen."""
 
 
 class Recorder:
-    """Appends lines to the file of this process; each is one write, so that a kill cuts none and threads do not mix.
+    """Appends lines to this process's file. Each is a single write, so that kills truncate none and threads don't mix.
 
     Args:
-        folder: where the files are.
-        key: names this process among all there ever were. Its pid does not: in an hour they begin anew.
+        folder: the folder of the files.
+        key: a unique name of this process. Pids are not unique: they repeat within an hour.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
@@ -51,7 +51,7 @@ class Recorder:
         os.write(self._file, json.dumps(fields, separators=(",", ":")).encode() + b"\n")
 
     def watch_for_gaps(self) -> None:
-        """From now on, write down when this process stood still: frozen by us, or starved by others."""
+        """From now on, record intervals in which this process was frozen by a fault or starved of CPU."""
         threading.Thread(target=self._watch, name="chaos-gaps", daemon=True).start()
 
     def _watch(self) -> None:
@@ -65,14 +65,14 @@ class Recorder:
 
 
 def now() -> float:
-    """The instant, to the tenth of a millisecond."""
+    """The current instant, to a tenth of a millisecond."""
     return round(time.monotonic(), 4)
 
 
 def read(folder: Path) -> Iterator[tuple[str, list[Any]]]:
-    """Every line of every file of a folder, with the key of its process."""
+    """Every line of every file in a folder, with the key of its process."""
     for path in sorted(folder.glob("*.jsonl")):
         with path.open("rb") as lines:
             for line in lines:
-                with suppress(json.JSONDecodeError):  # the last one may be cut short by a full disk
+                with suppress(json.JSONDecodeError):  # the last line may be truncated by a full disk
                     yield path.stem, json.loads(line)

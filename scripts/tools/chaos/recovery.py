@@ -1,7 +1,7 @@
-"""How soon the jobs of workers that were killed, while nothing else was wrong, began elsewhere, or had failed.
+"""How soon jobs of killed workers started elsewhere, or had failed, when no other fault was active.
 
-That is promised while a reclaimer is up: the one that was killed with its worker is not, until another takes over. How
-long that takes is measured, too.
+This is promised while a reclaimer is running. If the reclaimer was killed with its worker, another has to take over
+first; that time is measured as well.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from scripts.tools.chaos.journal import Claim, Job, Journal
 
 RECLAIM_S: Final = LEASE_S + 1.5
 GIVE_UP_S: Final = 2 * LEASE_S + 1.5
-"""The same for one that has no attempt left: how long it takes at most until it counts as failed."""
+"""The limit for a job without attempts left: the time until it counts as failed."""
 
 
 def look(verdict: Verdict, evidence: Evidence) -> None:
-    """Measure and judge that for every job that they held."""
+    """Measure and judge this for every job that killed workers held."""
     deaths = {fault.target: fault.since for fault in evidence.faults if fault.is_calm}
     if not deaths:
         return
@@ -52,12 +52,13 @@ def _recovered(verdict: Verdict, evidence: Evidence, job: Job, died: float, bega
     allowed = RECLAIM_S + evidence.stalls.of_anyone(died, began) + late
     if began - died > allowed:
         verdict.say(
-            "recovered_late", f"{job.id} began {began - died:.1f} s after its worker's death; {allowed:.1f} s are"
+            "recovered_late",
+            f"{job.id} began {began - died:.1f} s after its worker's death; the limit is {allowed:.1f} s",
         )
 
 
 def _most(job: Job) -> int:
-    """How many attempts it has, if its producer said so; else 0."""
+    """Its maximum number of attempts if the producer set one, else 0."""
     return max((op.number for op in job.ops if op.verb == "enqueue"), default=0)
 
 
@@ -67,12 +68,13 @@ def _given_up(verdict: Verdict, evidence: Evidence, job: Job, died: float, ended
     allowed = GIVE_UP_S + evidence.stalls.of_anyone(died, ended) + late
     if ended - died > allowed:
         verdict.say(
-            "recovered_late", f"{job.id} failed {ended - died:.1f} s after its worker's death; {allowed:.1f} s are"
+            "recovered_late",
+            f"{job.id} failed {ended - died:.1f} s after its worker's death; the limit is {allowed:.1f} s",
         )
 
 
 def _takeovers(journal: Journal, deaths: Mapping[str, float]) -> Iterator[tuple[float, float]]:
-    """When holders of promoter leases were killed, each with the instant at which another had taken over."""
+    """Instants at which holders of promoter leases were killed, each with the instant of the takeover."""
     for holders in journal.held.values():
         looks = sorted((at, process) for process, instants in holders.items() for at in instants)
         for (at, process), (after, other) in pairwise(looks):
@@ -81,7 +83,7 @@ def _takeovers(journal: Journal, deaths: Mapping[str, float]) -> Iterator[tuple[
 
 
 def _without_a_reclaimer(takeovers: list[tuple[float, float]], died: float) -> float:
-    """Seconds of the time in which a job was to begin again that some queue was without one."""
+    """Seconds, within the time in which a job had to be restarted, for which some queue had no reclaimer."""
     until = died + RECLAIM_S
     return max(
         (min(after, until) - max(since, died) for since, after in takeovers if since < until and after > died),
@@ -90,7 +92,7 @@ def _without_a_reclaimer(takeovers: list[tuple[float, float]], died: float) -> f
 
 
 def _lateness(evidence: Evidence, since: float, until: float) -> float:
-    """How late the machine is just now: by what delayed jobs that were due meanwhile began too late."""
+    """How slow the machine is at the moment, judged by the late starts of delayed jobs."""
     late = 0.0
     for job in evidence.journal.jobs.values():
         put = next((op for op in job.ops if op.verb == "enqueue"), None)

@@ -1,7 +1,7 @@
-"""What a long run has found, as a table of the handbook: fault × outcome.
+"""The results of a long run as a table for the handbook: fault × outcome.
 
-The result is in `soak.json`, as `scripts/chaos --seconds 3600 --record scripts/tools/chaos/soak.json` writes it; the
-table is made from nothing else, and a test compares the handbook with it.
+The result is in `soak.json`, written by `scripts/chaos --seconds 3600 --record scripts/tools/chaos/soak.json`. The
+table is generated only from it, and a test compares the handbook with it.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ NAMES: Final = {
     "worker_kill": "a worker is killed (SIGKILL)",
     "poison_kill": "a job kills its worker",
     "promoter_kill": "a promoter is killed",
-    "redis_kill": "Redis is killed and starts again (`appendfsync always`)",
-    "worker_stop": "a worker or promoter stands still for longer than a lease (SIGSTOP)",
-    "worker_restart": "a worker is told to stop (SIGTERM, 1 s of grace)",
+    "redis_kill": "Redis is killed and restarted (`appendfsync always`)",
+    "worker_stop": "a worker or promoter is frozen for longer than a lease (SIGSTOP)",
+    "worker_restart": "a worker is asked to stop (SIGTERM, 1 s of grace)",
     "cut": "all connections of a process are reset",
-    "black_hole": "nothing passes for up to 1.4 leases; then it comes late, or never",
-    "lost_reply": "Redis does what it was asked, and the reply is lost",
-    "slow_wire": "everything comes late and in pieces",
+    "black_hole": "nothing passes for up to 1.4 leases; data then arrives late, or never",
+    "lost_reply": "Redis executes a request, but the reply is lost",
+    "slow_wire": "all data arrives late and in pieces",
     "client_kill": "CLIENT KILL of all clients",
     "script_flush": "SCRIPT FLUSH",
-    "memory_squeeze": "memory is full: new jobs are refused",
-    "server_slow": "Redis stands still for up to 2.5 s",
+    "memory_squeeze": "memory is full: new jobs are rejected",
+    "server_slow": "Redis is frozen for up to 2.5 s",
     "clock_step": "Redis's clock steps by an hour, forward or back",
-    "loop_block": "a handler stops a worker's event loop for up to 5 s",
+    "loop_block": "a handler blocks a worker's event loop for up to 5 s",
     "executor_full": "a worker's default executor is full, and its connections are reset",
-    "password_refused": "Redis refuses the password for up to 2.5 s, and cuts everybody off",
-    "timed_out_thread": "a plain handler overruns its timeout, and holds its thread",
-    "unknown_task": "a worker gets a task that it does not know",
-    "blocked_workers": "a worker is killed while all other event loops stand still",
+    "password_refused": "Redis rejects the password for up to 2.5 s, and disconnects all clients",
+    "timed_out_thread": "a plain handler exceeds its timeout and occupies its thread",
+    "unknown_task": "a worker gets a task that it does not have",
+    "blocked_workers": "a worker is killed while all other event loops are blocked",
     "fleet_kill": "40 candidates start together, and the promoter is killed",
-    "old_release": "workers of an old release start and end beside a new one",
-    "old_application": "workers with an older schedule start and end beside a new one",
+    "old_release": "workers of an old release start and stop while a new one runs",
+    "old_application": "workers with an older schedule start and stop while a new one runs",
     "empty_store": "Redis comes back empty",
     "client_skew": "a worker whose clock is an hour ahead or behind, a promoter a day ahead",
 }
-_HEADS: Final = ("fault", "times", "jobs lost", "early", "begun after they had completed", "begun again because of it")
+_HEADS: Final = ("fault", "times", "jobs lost", "early starts", "starts after completion", "restarts because of it")
 
 
 def recorded() -> Result:
@@ -56,7 +56,7 @@ def recorded() -> Result:
 
 
 def text(result: Result) -> str:
-    """What the handbook says of it."""
+    """The text for the handbook."""
     lines = [f"| {' | '.join(_HEADS)} |", f"|{'---|' * len(_HEADS)}"]
     outcomes = [f"{result[name]:,}" for name in ("lost", "early", "after_completion")]
     for kind in [kind for kind in KINDS if kind in result["faults"]]:
@@ -73,11 +73,11 @@ def _summary(result: Result) -> str:
         f"`scripts/chaos --seconds {result['seconds']} --seed {result['seed']}` of {result['date']} "
         f"({versions}, {result['versions']['server']}):\n"
         f"{result['jobs']:,} jobs, {result['kills']:,} kills, {result['network_faults']:,} faults of the network. "
-        f"{result['lost']} jobs were lost; {again:,} attempts began again because a\n"
+        f"{result['lost']} jobs were lost; {again:,} attempts were started again because a\n"
         f"fault had kept their worker from renewing the lease, {unexplained} without such a fault; {result['illegal']} "
-        "jobs have a history that no legal order explains.\n"
-        f"With leases of {VISIBILITY_MS / 1000:g} s the jobs of a killed worker began elsewhere "
-        f"{result['recovery_max_ms'] / 1000:.1f} s after its death at the latest, when nothing else was wrong."
+        "jobs have a history without a legal order.\n"
+        f"With leases of {VISIBILITY_MS / 1000:g} s the jobs of a killed worker started elsewhere at most "
+        f"{result['recovery_max_ms'] / 1000:.1f} s after its death when no other fault was active."
         + (_of_takeovers(result) if result.get("takeover_max_ms") else "")
         + (_of_slots(result) if "slots" in result else "")
     )
@@ -91,6 +91,6 @@ def _of_slots(result: Result) -> str:
     passed = result["slots_coalesced"] + result["slots_leapt"]
     return (
         f"\nOf {result['slots']:,} slots of schedules, one a second, {result['slots_twice']} had two jobs; "
-        f"{result['slots_missed']} had none outside an outage, a takeover or a step of the clock; {passed:,} of those "
-        "went into the last one, as catch_up says."
+        f"{result['slots_missed']} had none outside an outage, a takeover or a step of the clock; {passed:,} of these "
+        "were replaced by the last one, as catch_up specifies."
     )

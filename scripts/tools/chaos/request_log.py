@@ -1,4 +1,4 @@
-"""Writes down what a worker or promoter asks Redis and what it is told; the code that asks stays as it is."""
+"""Records a worker's or promoter's requests and replies without changing the code that sends them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_HOLDS_S = 0.25
 
 
 class RequestLog:
-    """Logs the requests of this process without a change to the code that sends them."""
+    """Records the requests of this process without changing the code that sends them."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._write = recorder.write
@@ -27,7 +27,7 @@ class RequestLog:
         self._noted_at: dict[tuple[str, str], float] = {}
 
     def install(self) -> None:
-        """Log every request from now on."""
+        """Record every request from now on."""
         exchange, ask = ReconnectingClient.execute, Renewal._ask
 
         async def heard(
@@ -42,16 +42,16 @@ class RequestLog:
                 if failed is not None:
                     failed()
 
-            answers = await exchange(link, operations, again)
-            for operation, number, answer in zip(operations, numbers, answers, strict=True):
-                self._answered(operation, number, answer, began, sendings)
-            return answers
+            replies = await exchange(link, operations, again)
+            for operation, number, reply in zip(operations, numbers, replies, strict=True):
+                self._replied(operation, number, reply, began, sendings)
+            return replies
 
         def renewed(renewal: Renewal, batch: list[Attempt]) -> list[str]:
             began = now()
             words = ask(renewal, batch)
-            told = [(a.job.id, a.job.claim_token, word) for a, word in zip(batch, words, strict=True)]
-            self._write("renewed", began, now(), told)
+            renewals = [(a.job.id, a.job.claim_token, word) for a, word in zip(batch, words, strict=True)]
+            self._write("renewed", began, now(), renewals)
             return words
 
         ReconnectingClient.execute = heard  # type: ignore[method-assign,assignment]
@@ -65,20 +65,20 @@ class RequestLog:
             self._write("settle", now(), number, _settlements(operation))
         return number
 
-    def _answered(self, operation: Operation[Any], number: int, answer: Any, began: float, sendings: int) -> None:
-        if isinstance(answer, Exception):
-            return  # what became of it is not known
+    def _replied(self, operation: Operation[Any], number: int, reply: Any, began: float, sendings: int) -> None:
+        if isinstance(reply, Exception):
+            return  # the outcome is unknown
         if operation.name == "claim":
-            self._write("claimed", now(), operation.args[4], _jobs(answer.jobs))
+            self._write("claimed", now(), operation.args[4], _jobs(reply.jobs))
         elif operation.name == "recover":
-            self._write("recovered", now(), operation.args[1], _jobs(answer[1]))
+            self._write("recovered", now(), operation.args[1], _jobs(reply[1]))
         elif operation.name == "settle":
-            self._write("settled", now(), number, answer, sendings)
-        elif operation.name == "reclaim" and answer[0].taken_back:
-            self._write("taken", began, now(), answer[0].taken_back)
-        elif isinstance(answer, Promotion):
+            self._write("settled", now(), number, reply, sendings)
+        elif operation.name == "reclaim" and reply[0].taken_back:
+            self._write("taken", began, now(), reply[0].taken_back)
+        elif isinstance(reply, Promotion):
             self._looked("look", operation.keys[0], _MOST_LOOKS_S)
-            if answer.is_leader:
+            if reply.is_leader:
                 self._looked("held", operation.keys[0], _MOST_HOLDS_S)
 
     def _looked(self, kind: str, key: str, apart_s: float) -> None:

@@ -1,4 +1,4 @@
-"""One run: processes, a storm, the quiet after it, and the verdict."""
+"""One run: processes, a storm of faults, the quiet after it, and the verdict."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from scripts.tools.chaos.verdict import judge
 from scripts.tools.chaos.watch import Size, Watch
 
 STEADY_S: Final = 600
-"""Runs of at least so many seconds are looked at for growth."""
+"""Runs of at least this many seconds are checked for growth."""
 GROWTH: Final = 0.05
 KEY_GROWTH: Final = 0.5
 """The same for keys: killed workers, whose number varies, are remembered for five minutes."""
@@ -41,7 +41,7 @@ _PAGE: Final = 1000
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is asked for."""
+    """The options of a run."""
 
     seconds: float
     seed: int
@@ -53,12 +53,12 @@ class Options:
 
     @property
     def not_done(self) -> frozenset[str]:
-        """Faults that are not done here."""
+        """Faults that are not injected in this run."""
         return frozenset(self.left_out if self.faketime else (*CLOCK, *self.left_out))
 
 
 def run(options: Options) -> tuple[dict[str, Any], list[str]]:
-    """Play it; the result, and what is wrong with it."""
+    """Run it; returns the result and the violations."""
     with Stage(options.rate, options.seed, options.faketime, options.also, options.keeps) as stage:
         timetable = Timetable(stage.server.url, stage.server.client)
         watch = Watch(stage, timetable)
@@ -80,7 +80,7 @@ def run(options: Options) -> tuple[dict[str, Any], list[str]]:
         )
         time_shown = ServerTime(watch.samples, stage.steps)
         verdict = judge(
-            Evidence(journal, stalls, time_shown, storm.faults, final, watch.told, ended, timetable.plans, fired)
+            Evidence(journal, stalls, time_shown, storm.faults, final, watch.audit_log, ended, timetable.plans, fired)
         )
         scenes.judge(verdict)
         verdict.complaints += idle + storm.deaths
@@ -102,7 +102,7 @@ def _start(stage: Stage, watch: Watch) -> None:
 
 
 def _rage(storm: Storm, scenes: Scenes) -> None:
-    """Do faults until the time is up, the scenes beside them."""
+    """Inject faults until the time is up, with the scenes in parallel."""
     scenes.start()
     storm.begin()
     while not storm.is_over:
@@ -113,7 +113,7 @@ def _rage(storm: Storm, scenes: Scenes) -> None:
 
 
 def _places(stage: Stage) -> dict[str, str]:
-    """Where Redis holds every job that it knows."""
+    """The state in Redis of every job stored there."""
     found: dict[str, str] = {}
     with stage.server.client() as client:
         for name in NAMES:
@@ -163,13 +163,15 @@ def _look_at_logs(result: dict[str, Any], verdict: Verdict, stage: Stage, storm:
     for path in sorted(stage.folder.glob("*-*.log")):
         found = list(logs.lines(path))
         own = [count for (target, _), count in minutes.items() if target.startswith(f"{path.stem}-")]
-        causes = 2 * (max(own, default=0) + max(server.values(), default=0))  # two minutes may meet in one
+        causes = 2 * (
+            max(own, default=0) + max(server.values(), default=0)
+        )  # a minute of the log may overlap two of these
         for kind, count in logs.repeated(found, causes).items():
             result["repeated_lines"] += 1
             verdict.complaints.append(f"{path.stem} logged {count} times in a minute: {kind}")
         if logs.most_jumps(found) > len(stage.steps):
             result["repeated_lines"] += 1
-            verdict.complaints.append(f"{path.stem} spoke of more than the {len(stage.steps)} steps of the clock")
+            verdict.complaints.append(f"{path.stem} reported more than the {len(stage.steps)} steps of the clock")
         for line in found:
             if logs.is_schedqs_own(line):
                 result["tracebacks"] += 1
@@ -177,10 +179,10 @@ def _look_at_logs(result: dict[str, Any], verdict: Verdict, stage: Stage, storm:
 
 
 def _look_at_growth(result: dict[str, Any], verdict: Verdict, sizes: Sequence[Size]) -> None:
-    """Compare the third quarter of the run with the last one."""
+    """Compare the third quarter of the run with the last."""
     quarter = len(sizes) // 4
     third, last = sizes[2 * quarter : 3 * quarter], sizes[3 * quarter :]
-    figures = {"keys that are no job's record": [_mean(size.keys for size in part) for part in (third, last)]}
+    figures = {"keys other than job records": [_mean(size.keys for size in part) for part in (third, last)]}
     for key in last[-1].rss:
         figures[f"rss of {key.rpartition('-')[0]}, KiB"] = [
             _mean(size.rss[key] for size in part if key in size.rss) for part in (third, last)
@@ -189,7 +191,7 @@ def _look_at_growth(result: dict[str, Any], verdict: Verdict, sizes: Sequence[Si
     result["grown"] = 0
     for name, (before, after) in figures.items():
         most = before * (1 + (KEY_GROWTH if name.startswith("keys") else GROWTH))
-        if before and after > most:  # one that died by itself is spoken of elsewhere
+        if before and after > most:  # a process that crashed is reported elsewhere
             result["grown"] += 1
             verdict.complaints.append(f"{name} grew from {before:.0f} to {after:.0f}")
 
@@ -200,7 +202,7 @@ def _mean(values: Any) -> float:
 
 
 def failed(result: dict[str, Any]) -> list[str]:
-    """Which of the counts that must be zero are not."""
+    """The counters that should be zero but are not."""
     zeros = (*MUST_BE_ZERO, "idle", "deaths", "repeated_lines", "tracebacks", "grown")
     return [name for name in zeros if result.get(name)]
 

@@ -1,6 +1,6 @@
-"""The application of the scenes: one queue, named by the environment, and handlers that are good or bad to the loop.
+"""The application of the scenes: one queue, named by the environment, and handlers that do or don't block the loop.
 
-It is imported by old releases, too.
+Old releases import it, too.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ queue = Queue(
 
 @queue.task
 async def hold(seconds: float) -> None:
-    """A while on the loop."""
+    """Wait without blocking the loop."""
     await asyncio.sleep(seconds)
 
 
 @queue.task
 async def block(seconds: float) -> None:
-    """The same in the way in which it must not be done: nothing else on the loop goes on."""
+    """Wait and block the loop, which handlers must not do."""
     time.sleep(seconds)
 
 
 @queue.task
 def note(number: int) -> int:
-    """Next to nothing."""
+    """Do almost nothing."""
     return number
 
 

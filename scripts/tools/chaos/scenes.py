@@ -1,8 +1,8 @@
-"""Faults that need a server, or a fleet, of their own; played one after the other beside the storm, again and again.
+"""Faults that need their own server or fleet, played in turn and repeatedly in parallel with the storm.
 
-blocked_workers  a worker is killed while all others' event loops stand still, again and again
+blocked_workers  a worker is killed while all others' event loops are blocked, repeatedly
 fleet_kill       forty candidates are started together, and the promoter is killed, twice
-old_release      workers of an old release, which has an older schedule, are started and ended beside a new one
+old_release      workers of an old release with an older schedule start and stop while a new one runs
 old_application  the same with an older schedule and today's schedq
 empty_store      Redis comes back empty: by FLUSHALL, and after a kill
 """
@@ -31,7 +31,7 @@ from tests.releases import unpack
 from tests.servers import Server
 
 OLD: Final = "28b2da2"
-"""The commit whose workers are the old release's."""
+"""The commit used as the old release."""
 VISIBILITY_MS: Final = 2000
 RECLAIM_S: Final = VISIBILITY_MS / 1000 + 2.0
 TAKEOVER_S: Final = 4.0
@@ -40,7 +40,7 @@ SETTLED_S: Final = 20.0
 _SECOND_MS, _HOUR_MS = 1000, 3_600_000
 _CANDIDATES, _KILLS = 40, 2
 _BETWEEN_KILLS_S: Final = 4.0
-"""Until the places of those that were killed have been taken: that is what is promised for one death at a time."""
+"""Time for replacing the killed processes: the promise covers one death at a time."""
 _PATIENCE_S: Final = 60.0
 _TICK_S: Final = 0.02
 _LATE_S: Final = 0.1
@@ -49,7 +49,7 @@ Condition = Callable[[], Any]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How long something took, of the seconds that it was allowed."""
+    """How long something took, and the limit in seconds."""
 
     kind: str
     took_s: float
@@ -58,12 +58,12 @@ class Found:
 
 
 class Scenes(threading.Thread):
-    """Plays scenes until stopped, each once at the least.
+    """Plays scenes until stopped, each at least once.
 
     Attributes:
         counts: how often each was played.
-        found: what is to be judged.
-        complaints: what else went wrong.
+        found: the measurements to judge.
+        complaints: other failures.
     """
 
     def __init__(self, folder: Path, left_out: Sequence[str] = ()) -> None:
@@ -76,11 +76,11 @@ class Scenes(threading.Thread):
         self._stopping = threading.Event()
         self._numbers = 0
         if "old_release" not in self.left_out and not unpack(OLD, folder / "old"):
-            print(f"no old release is restarted: git knows no commit {OLD} here", file=sys.stderr)
+            print(f"old releases are not tested: commit {OLD} is not in this repository", file=sys.stderr)
             self.left_out.add("old_release")
 
     def stop(self) -> None:
-        """Play to the end of this round, and end."""
+        """Finish this round, then end."""
         self._stopping.set()
 
     def run(self) -> None:
@@ -95,7 +95,7 @@ class Scenes(threading.Thread):
                     return
 
     def judge(self, verdict: Verdict) -> None:
-        """Say what was found."""
+        """Judge the measurements."""
         for found in self.found:
             verdict.hold(found.kind, found.took_s, found.allowed_s, found.text)
         for complaint in self.complaints:
@@ -164,7 +164,10 @@ class Scenes(threading.Thread):
                     getattr(old, how)()
                     old.wait(20)
             self._judge(
-                "old_release", SETTLED_S, "the jobs beside it", lambda: all(_is_done(queue, one) for one in accepted)
+                "old_release",
+                SETTLED_S,
+                "the jobs enqueued meanwhile",
+                lambda: all(_is_done(queue, one) for one in accepted),
             )
             self._judge("old_release", RESTORED_S, "the new schedule", lambda: _every_ms(queue) == _SECOND_MS)
             before = queue.stats()["completed_total"]
@@ -191,7 +194,7 @@ class Scenes(threading.Thread):
             for how in (self._flush, self._kill_server):
                 self._until("a slot", lambda: queue.stats()["completed_total"])
                 queue.enqueue({"task": "hold", "args": [3.0]})
-                self._until("a job in hand", lambda: queue.stats()["processing_depth"])
+                self._until("a running job", lambda: queue.stats()["processing_depth"])
                 how()
                 job_id: list[str] = []
                 self._judge("empty_store", RESTORED_S, "the schedule", lambda: _every_ms(queue) == _SECOND_MS)
@@ -210,7 +213,7 @@ class Scenes(threading.Thread):
         self._server.kill()
         self._server.start()
 
-    # -- what they are made of
+    # -- building blocks
 
     def _queue(self, name: str) -> Queue:
         self._numbers += 1
@@ -264,34 +267,34 @@ class Scenes(threading.Thread):
         return found or ""
 
     def _until(self, what: str, condition: Condition) -> Any:
-        """What a condition answers once it holds.
+        """The value of a condition once it is true.
 
         Raises:
-            AssertionError: it does not for long.
+            AssertionError: it stays false for too long.
         """
-        took_s, _, answer = _wait(condition, _PATIENCE_S)
-        assert answer, f"{what}: not within {took_s:.0f} s"
-        return answer
+        took_s, _, reply = _wait(condition, _PATIENCE_S)
+        assert reply, f"{what}: not within {took_s:.0f} s"
+        return reply
 
     def _judge(self, kind: str, allowed_s: float, text: str, condition: Condition) -> None:
-        """Wait until it holds, from now on; longer than is allowed, to say how long it took."""
+        """Measure the time until it is true; waits beyond the limit to report the actual time."""
         took_s, late_s, _ = _wait(condition, allowed_s + _PATIENCE_S)
         self.found.append(Found(kind, took_s, allowed_s + late_s, text))
 
 
 def _wait(condition: Condition, most_s: float) -> tuple[float, float, Any]:
-    """How long it took, by how much the machine was too slow meanwhile, and the last answer."""
+    """The time it took, the part of it caused by a slow machine, and the last value."""
     began = last = now()
-    late_s, answer = 0.0, None
+    late_s, reply = 0.0, None
     while now() - began < most_s:
         with suppress(SchedqError, OSError):
-            answer = condition()
-        if answer:
+            reply = condition()
+        if reply:
             break
         time.sleep(_TICK_S)
         late_s += max(0.0, now() - last - _LATE_S)
         last = now()
-    return now() - began, late_s, answer
+    return now() - began, late_s, reply
 
 
 def _is_done(queue: Queue, job_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Faults of Redis: it is killed, slow, full, forgetful, wrong about the time, or refuses the password."""
+"""Faults of Redis: it is killed, slow, full, emptied, at the wrong time, or rejects the password."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ HOUR_S: Final = 3600
 
 
 class ServerFaults:
-    """Faults of Redis; each method is named as the kind of its fault."""
+    """Faults of Redis; each method is named after its kind of fault."""
 
     def __init__(self, storm: StormState) -> None:
         self._storm = storm
 
     def _ask_server(self, *words: str | int) -> bool:
-        """Send it a command, if nothing is wrong with it just now."""
+        """Send a command to the server unless a fault is active on it."""
         if self._storm.is_server_busy:
             return False
         with self._storm.stage.server.client() as client, suppress(redis.RedisError):
@@ -95,7 +95,7 @@ class ServerFaults:
         if offset_s > 0:
             self._renew()
 
-    def _renew(self) -> None:  # the schedules' next slots are an hour away
+    def _renew(self) -> None:  # because the schedules' next slots are an hour away
         if self._storm.is_server_busy or not self._storm.timetable.renew():
             self._storm.agenda.last(0.2, self._renew)
 

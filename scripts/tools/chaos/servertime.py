@@ -1,4 +1,4 @@
-"""What the server's clock showed, at any instant of a run: the machine's, and what we had made of it."""
+"""What the server's clock showed at any instant of a run: the machine's time plus our offset."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import pairwise
 from typing import Final
 
 TOLERANCE_MS: Final = 20.0
-"""How well a reading is known: the machine's clock is compared twice a second, and it may be slewed."""
+"""Precision of a reading: the machine's clock is compared twice a second, and it may be slewed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The server's clock was set off by `offset_ms` in all: it may show it from `asked` on, and does from `seen` on."""
+    """The server's clock got a total offset of `offset_ms`: possibly from `asked` on, certainly from `seen` on."""
 
     asked: float
     seen: float
@@ -26,7 +26,7 @@ class ServerTime:
 
     Args:
         samples: instants of the monotonic clock, each with the machine's Unix time in ms.
-        steps: in order.
+        steps: steps in chronological order.
     """
 
     def __init__(self, samples: Sequence[tuple[float, float]], steps: Sequence[Step] = ()) -> None:
@@ -38,20 +38,20 @@ class ServerTime:
         self._spans = list(zip(begins, ends, offsets, strict=True))
 
     def latest(self, since: float, until: float) -> float:
-        """The most that it can have shown at any instant between the two, ms since the epoch."""
+        """The latest time that it can have shown between the two instants, ms since the epoch."""
         return max(self._at(min(until, end)) + offset for _, end, offset in self._within(since, until))
 
     def earliest(self, since: float, until: float) -> float:
-        """The least."""
+        """The earliest time that it can have shown."""
         return min(self._at(max(since, begin)) + offset for begin, _, offset in self._within(since, until))
 
     def went_ahead(self, since: float, until: float) -> float:
-        """By how many ms at most it was set forward between two instants, steps back not counted."""
+        """Maximum number of ms by which it was set forward between two instants; steps back are not counted."""
         spans = self._within(since, until)
         return sum(max(0.0, after[2] - before[2]) for before, after in pairwise(spans))
 
     def instants(self, shown_ms: float, since: float, until: float) -> list[float]:
-        """When it can have shown that time, between two instants; never, if a step has left it out."""
+        """When it can have shown that time between two instants; empty if a step skipped it."""
         found = []
         for begin, end, offset in self._within(since, until):
             at = (shown_ms - offset - self._bases[0]) / 1000
@@ -61,7 +61,7 @@ class ServerTime:
         return sorted(found)
 
     def reached(self, shown_ms: float, since: float, until: float) -> float:
-        """The first instant at which it can have shown that time or a later one; the end, if it has not."""
+        """The first instant at which it can have shown that time or a later one, else `until`."""
         found = [until]
         for begin, end, offset in self._within(since, until):
             at = max(begin, since, (shown_ms - offset - self._bases[0]) / 1000)

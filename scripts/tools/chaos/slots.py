@@ -1,9 +1,9 @@
-"""What is to be said of the slots of schedules: one job for each, unless nobody could fire it when it came.
+"""Verdict on the slots of schedules: one job each, unless no process could fire the slot when it came.
 
-That a slot had a job is known from its handler's start, from the job's record, or from the schedule's history; what
-else may have become of it, from the history alone. With catch_up="latest" the slots of an outage go into its last one.
-An outage is what kept the server, or the process that held the promoter lease, from firing; with that one killed,
-another takes over when its lease has ended.
+The job of a slot is known from its handler's start, from the job's record, or from the schedule's history; all other
+outcomes are known from the history only. With catch_up="latest" the last slot of an outage replaces the others. An
+outage is a period in which the server, or the process with the promoter lease, could not fire slots. If the holder is
+killed, another process takes over when its lease has expired.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from scripts.tools.chaos.timetable import Line, Plan
 
 SLOT_MS: Final = SLOT_S * 1000
 HELD_S: Final = 2.5
-"""Seconds before a slot in which whoever looked as the holder of the promoter lease can have been it still: the lease
-lasts for 1.5 s, and what is written down of looks is a little late."""
+"""Seconds before a slot within which a process seen as holder of the promoter lease may still have held it: the lease
+lasts 1.5 s, and looks are recorded a little late."""
 
 
 @dataclass(slots=True)
 class Account:
-    """What is known of a schedule's slots.
+    """What is known about a schedule's slots.
 
     Attributes:
         fired: slot → its job.
-        coalesced: slot → the line that says so.
-        told: how many lines speak of a slot.
+        coalesced: slot → the line of the history that says so.
+        mentions: number of history lines that mention each slot.
     """
 
     plan: Plan
     fired: dict[int, str] = field(default_factory=dict)
     coalesced: dict[int, Line] = field(default_factory=dict)
-    told: Counter[int] = field(default_factory=Counter)
+    mentions: Counter[int] = field(default_factory=Counter)
 
 
 def enter(evidence: Evidence) -> list[Account]:
-    """Gather what is known; the jobs of slots count as accepted from here on, as if somebody had enqueued them."""
+    """Collect what is known; from here on, jobs of slots count as accepted, as if a producer had enqueued them."""
     accounts = {plan.id: Account(plan) for plan in evidence.plans}
     for plan in evidence.plans:
         _read(accounts[plan.id])
     journal = evidence.journal
-    for job_id in [*journal.jobs, *evidence.final, *evidence.told]:
+    for job_id in [*journal.jobs, *evidence.final, *evidence.audit_log]:
         name, _, number = job_id.rpartition("-")
         if name in accounts and number.isdigit():
             accounts[name].fired[int(number)] = job_id
@@ -66,7 +66,7 @@ def enter(evidence: Evidence) -> list[Account]:
 def _read(account: Account) -> None:
     for line in account.plan.lines:
         slots = range(line.slot_ms, line.to_ms + 1, SLOT_MS)
-        account.told.update(slots)
+        account.mentions.update(slots)
         if line.outcome == "fired":
             account.fired[line.slot_ms] = line.what
         elif line.outcome == "coalesced":
@@ -78,7 +78,7 @@ def look(verdict: Verdict, evidence: Evidence, accounts: list[Account]) -> None:
     for account in accounts:
         plan = account.plan
         if not plan.next_ms:
-            verdict.say("slots_missed", f"schedule {plan.id}: how it stands in the end could not be read")
+            verdict.say("slots_missed", f"schedule {plan.id}: its final state could not be read")
             continue
         _look_for_second_jobs(verdict, evidence, account)
         _look_for_early_ones(verdict, evidence, account)
@@ -86,23 +86,23 @@ def look(verdict: Verdict, evidence: Evidence, accounts: list[Account]) -> None:
     for queue, count in evidence.fired.items():
         known = sum(len(account.fired) for account in accounts if account.plan.queue == queue)
         if count != known:
-            verdict.say("slots_twice", f"queue {queue}: {count} jobs were made of slots, of {known} slots")
+            verdict.say("slots_twice", f"queue {queue}: {count} jobs were created from {known} slots")
 
 
 def _look_for_second_jobs(verdict: Verdict, evidence: Evidence, account: Account) -> None:
     name = account.plan.id
-    for slot, count in account.told.items():
+    for slot, count in account.mentions.items():
         if count > 1:
-            verdict.say("slots_twice", f"schedule {name}: {count} entries of its history speak of slot {slot}")
+            verdict.say("slots_twice", f"schedule {name}: {count} entries of its history mention slot {slot}")
     for slot in sorted(account.fired.keys() & account.coalesced.keys()):
-        verdict.say("slots_twice", f"schedule {name}: slot {slot} has a job, and another slot's stands for it as well")
+        verdict.say("slots_twice", f"schedule {name}: slot {slot} has a job although another slot replaced it")
     for job_id in account.fired.values():
         if len(_completions(evidence.journal.job(job_id))) > 1:
             verdict.say("slots_twice", f"schedule {name}: {job_id} was completed by two attempts")
 
 
 def _completions(job: Job) -> set[str]:
-    return {op.token for op in job.ops if op.verb == "settle" and op.move == "complete" and op.answer == "OK"}
+    return {op.token for op in job.ops if op.verb == "settle" and op.move == "complete" and op.reply == "OK"}
 
 
 def _look_for_early_ones(verdict: Verdict, evidence: Evidence, account: Account) -> None:
@@ -111,17 +111,17 @@ def _look_for_early_ones(verdict: Verdict, evidence: Evidence, account: Account)
         if slot % SLOT_MS:
             verdict.say("early", f"{job_id}: the schedule has no such slot")
         elif slot >= plan.next_ms:
-            verdict.say("early", f"{job_id} was made, and the schedule's next slot was {plan.next_ms}")
+            verdict.say("early", f"{job_id} was created while the schedule's next slot was {plan.next_ms}")
         for start in evidence.journal.job(job_id).starts[:1]:
             shown = evidence.time.latest(plan.began, start.at)
             if shown < slot - TOLERANCE_MS:
-                verdict.say("early", f"{job_id} began {slot - shown:.0f} ms before its slot")
+                verdict.say("early", f"{job_id} started {slot - shown:.0f} ms before its slot")
 
 
 def _look_for_missed_ones(verdict: Verdict, evidence: Evidence, account: Account) -> None:
     plan = account.plan
     upcoming = plan.written_ms // SLOT_MS * SLOT_MS + SLOT_MS
-    first = min(chain(account.told, account.fired, [upcoming]))  # it was looked at a moment before it was written
+    first = min(chain(account.mentions, account.fired, [upcoming]))  # read a moment before it was written
     excuses: dict[Line, str] = {}
     for slot in range(first, plan.next_ms, SLOT_MS):
         verdict.slots += 1
@@ -129,18 +129,20 @@ def _look_for_missed_ones(verdict: Verdict, evidence: Evidence, account: Account
         if slot in account.fired:
             continue
         if line is None:
-            verdict.say("slots_missed", f"schedule {plan.id}: nothing became of slot {slot}")
+            verdict.say("slots_missed", f"schedule {plan.id}: slot {slot} has no outcome")
             continue
         if line not in excuses:
             excuses[line] = _excuse(evidence, account, line)
         verdict.slots_coalesced += excuses[line] == "outage"
         verdict.slots_leapt += excuses[line] == "step"
         if not excuses[line]:
-            verdict.say("slots_missed", f"schedule {plan.id}: slot {slot} went into {line.what}, and no fault says why")
+            verdict.say(
+                "slots_missed", f"schedule {plan.id}: slot {slot} was replaced by {line.what} and no fault explains it"
+            )
 
 
 def _excuse(evidence: Evidence, account: Account, line: Line) -> str:
-    """Why slots went into a later one, if they may: an "outage", or a "step" of the server's clock past them."""
+    """Why slots were allowed to be replaced: an "outage", or a "step" of the server's clock past them; '' if not."""
     plan = account.plan
     if plan.catch_up != "latest" or int(line.what) not in account.fired:
         return ""
@@ -157,7 +159,7 @@ def _excuse(evidence: Evidence, account: Account, line: Line) -> str:
 
 
 def _holders(evidence: Evidence, plan: Plan, since: float, until: float) -> Iterator[str]:
-    """Who may have held the promoter lease then, by their own records."""
+    """Processes that may have held the promoter lease at that time, by their own records."""
     for process, instants in evidence.journal.held.get(plan.queue, {}).items():
         if any(since - HELD_S <= instant <= until for instant in instants):
             yield process

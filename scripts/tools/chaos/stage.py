@@ -1,4 +1,4 @@
-"""The processes of a run, their server, and the network in between."""
+"""The processes of a run, their server, and the network between them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.servers import Server
 
 PASSWORD: Final = "chaos"
 USER: Final = "chaos"
-"""Whom the processes of the run log in as; the director has a user of its own, which nothing is done to."""
+"""The Redis user of the processes; the director has its own user, to which no fault applies."""
 ROOT: Final = Path(__file__).parents[3]
 APPS: Final = tuple(f"scripts.tools.chaos.app:{name}" for name in NAMES)
 WORKERS, PROMOTERS, PRODUCERS = 5, 2, 2
@@ -32,7 +32,7 @@ CONCURRENCY: Final = 8
 SKEWS: Final = {"worker-2": "+3600", "worker-3": "-3600", "promoter-1": "+86400"}
 """Seconds by which the clocks of some processes are wrong."""
 SCHEDULERS: Final = 3
-"""Workers and promoters that are left running whatever is done to the others: each can fire schedules."""
+"""Minimum number of workers and promoters left running: each of them can fire schedules."""
 _ANSWERS: Final = ('["claimed"', '["settled"', '["renewed"', '["look"')
 
 
@@ -41,10 +41,10 @@ class Part:
     """A process of the run.
 
     Attributes:
-        name: what it is, over all its lives, such as `worker-3`.
-        life: of all processes that were ever started, the how-manieth.
-        began: instant.
-        is_ended: we have ended this life, or told it to end.
+        name: its name across all its lives, such as `worker-3`.
+        life: its serial number among all processes ever started.
+        began: instant of its start.
+        is_ended: we have killed this life, or asked it to stop.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Part:
 
     @property
     def key(self) -> str:
-        """What its records are named."""
+        """The name of its records."""
         return f"{self.name}-{self.life}"
 
     @property
@@ -74,14 +74,14 @@ class Part:
 
 @dataclass
 class Stage:
-    """All of a run. Leaves nothing behind.
+    """The environment of a run. Leaves nothing behind.
 
     Args:
         rate: jobs per second, all producers together.
-        seed: of what the producers choose.
-        faketime: the library that makes processes see another time; None if it can't be had.
-        also: another checkout, whose schedq every second worker runs.
-        keeps: leave the folder with records and logs.
+        seed: for the producers' choices.
+        faketime: the library that fakes a process's time; None if it is not available.
+        also: another checkout; every second worker runs its schedq.
+        keeps: keep the folder with records and logs.
     """
 
     rate: float
@@ -131,18 +131,18 @@ class Stage:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def start_all(self) -> None:
-        """Start every process; they are waited for by nobody."""
+        """Start every process, without waiting until it is ready."""
         for role, count in (("worker", WORKERS), ("promoter", PROMOTERS), ("producer", PRODUCERS)):
             for number in range(count):
                 self.start(f"{role}-{number}")
 
     def start(self, name: str) -> Part:
-        """Start a process, again too."""
+        """Start a process, or start it again."""
         number, life = int(name.partition("-")[2]), len(self.lives) + 1
         paths = [str(ROOT)]
         if self.also is not None and name.startswith("worker") and number % 2:
             paths.insert(0, str(self.folder / "also"))
-        # By name: to look a host up is a part of connecting that can be kept from happening, too.
+        # By name, because the lookup of a host is a part of connecting that can fail, too.
         url = self.network.url(name).replace("//127.0.0.1", f"//{USER}:{PASSWORD}@localhost")
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("SCHEDQ_", "REDIS_"))}
         environment |= {
@@ -170,16 +170,16 @@ class Stage:
         return part
 
     def order(self, part: Part, **what: float) -> None:
-        """Have a worker do something to itself, if it has come up; see `orders`."""
+        """Make a worker act on itself once it has started; see `orders`."""
         if orders.is_obeyed(self.folder, part.key):
             orders.give(self.folder, part.key, **what)
             part.send(orders.SIGNAL)
 
     def let_in(self, *, is_let_in: bool) -> None:
-        """Take the password of the processes, or no longer; those that are connected are cut off.
+        """Accept the password of the processes, or reject it and disconnect them.
 
         Raises:
-            RedisError: the server can't be asked just now.
+            RedisError: the server can't be reached at the moment.
         """
         with self.server.client() as client:
             client.execute_command("ACL", "SETUSER", USER, "resetpass", f">{PASSWORD if is_let_in else 'another'}")
@@ -187,7 +187,7 @@ class Stage:
                 client.execute_command("CLIENT", "KILL", "USER", USER)
 
     def last_word(self, part: Part) -> float:
-        """When a process last wrote something down. One that kills itself does that before."""
+        """When a process last wrote a record. One that kills itself records that beforehand."""
         try:
             written = (self.folder / f"{part.key}.jsonl").stat().st_mtime
         except FileNotFoundError:
@@ -195,7 +195,7 @@ class Stage:
         return now() - (time.time() - written)
 
     def has_got_through(self, part: Part) -> bool:
-        """Whether the server has answered a process that writes down what it asks."""
+        """Whether a process that records its requests has had a reply from the server."""
         with suppress(FileNotFoundError), (self.folder / f"{part.key}.jsonl").open() as lines:
             return any(line.startswith(_ANSWERS) for line in lines)
         return False
@@ -209,7 +209,7 @@ class Stage:
         return ["-m", "scripts.tools.chaos.producer", name, url, str(self.rate / PRODUCERS), str(self.seed)]
 
     def having(self, role: str, *, spared: bool = True) -> list[Part]:
-        """The processes of a role that run, and stand still for no fault of ours."""
+        """The running processes of a role, except for those that are frozen by a fault."""
         return [
             part
             for part in self.parts.values()
@@ -221,7 +221,7 @@ class Stage:
 
     @property
     def can_spare_one(self) -> bool:
-        """Whether enough schedulers are left if one of them is ended, or stands still."""
+        """Whether enough schedulers remain if one of them is stopped or frozen."""
         return len(self.having("worker")) + len(self.having("promoter")) > SCHEDULERS
 
     def kill(self, part: Part) -> None:
@@ -238,7 +238,7 @@ class Stage:
         faketime.forget(pid)
 
     def set_clock(self, offset_s: int) -> Step:
-        """Let the server's clock be off by so much in all, and wait until it shows that."""
+        """Set the total offset of the server's clock, and wait until the server shows it."""
         asked = now()
         fresh = self._clock.with_suffix(".new")
         fresh.write_text(f"{offset_s:+d}\n")
@@ -246,7 +246,7 @@ class Stage:
         deadline = time.monotonic() + 30
         with self.server.client() as client:
             while abs(_offset_s(client.time()) - offset_s) > 60:
-                assert time.monotonic() < deadline, "the server does not go by the clock that we made"
+                assert time.monotonic() < deadline, "the server does not show the time that was set"
                 time.sleep(0.02)
         step = Step(asked, now(), offset_s * 1000.0)
         self.steps.append(step)

@@ -1,4 +1,4 @@
-"""What kept a process from renewing its leases, and for how long: our faults, and what the machine did to it."""
+"""What prevented a process from renewing its leases, and for how long: injected faults, and the machine itself."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from scripts.tools.chaos.faults import SERVER, Fault
 
 STILL: Final = "stood_still"
 _RECOVERY_S: Final = 0.5
-"""Seconds after the end of a fault in which connections come back."""
+"""Seconds after the end of a fault within which connections are restored."""
 HARMLESS: Final = ("clock_step", "memory_squeeze", "script_flush", "loop_block")
-"""Faults that keep nobody from renewing a lease."""
+"""Faults that don't prevent renewals."""
 Interval = tuple[float, float, str]
 
 
 class Stalls:
-    """By process, when it could not get through to the server.
+    """Intervals in which processes could not reach the server.
 
     Args:
-        faults: ours.
-        gaps: process → when it stood still.
+        faults: the injected faults.
+        gaps: process → intervals in which it was frozen.
         everyone: processes whose gaps stop all others: the director, which carries the network.
-        stills: when the server did not answer.
+        stills: intervals in which the server did not respond.
     """
 
     def __init__(
@@ -45,18 +45,18 @@ class Stalls:
         self._own[SERVER] += [(since, until, STILL) for since, until in stills]
 
     def within(self, process: str, since: float, until: float) -> float:
-        """Seconds between the two instants in which the process could not."""
+        """Seconds between the two instants in which the process could not reach it."""
         return sum(end - begin for begin, end in _merged(self._overlapping(process, since, until)))
 
     def longest(self, process: str, since: float, until: float) -> str:
-        """What did most of that, faults of ours first: who is frozen notes that it stood still, too; '' if nothing."""
+        """The main cause; an injected fault precedes the gap that a frozen process records about itself. '' if none."""
         shares: dict[str, float] = defaultdict(float)
         for begin, end, kind in self._overlapping(process, since, until):
             shares[kind] += end - begin
         return max(shares, key=lambda kind: (kind != STILL, shares[kind]), default="")
 
     def of_anyone(self, since: float, until: float) -> float:
-        """Seconds in which any process stood still for no fault of ours."""
+        """Seconds in which any process was frozen without an injected fault."""
         found = [
             (max(begin, since), min(end, until))
             for stretches in self._own.values()

@@ -1,7 +1,7 @@
-"""Does the faults of a run, and notes what was done when.
+"""Injects the faults of a run, and records them.
 
-From time to time the storm rests, and workers are killed while nothing else is wrong: how soon their jobs start
-elsewhere is measured then.
+From time to time the storm pauses, and workers are killed while no other fault is active: this measures how soon their
+jobs start elsewhere.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _RESPAWN_S: Final = 0.3
 
 
 class Storm:
-    """Does faults for a while.
+    """Injects faults for a while.
 
     Args:
-        seed: which, when and to whom.
-        left_out: kinds that are not done.
+        seed: for the choice of faults, times and targets.
+        left_out: kinds of faults to leave out.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Storm:
         self._skew()
 
     def begin(self) -> None:
-        """From now on `turn` does things."""
+        """Start; `turn` injects faults from now on."""
         began = now()
         self._ends_at = began + self._seconds
         self._state.agenda.add(began, self._rest)
@@ -60,21 +60,21 @@ class Storm:
 
     @property
     def faults(self) -> list[Fault]:
-        """What was done."""
+        """The faults injected so far."""
         return self._state.faults
 
     @property
     def counts(self) -> Counter[str]:
-        """How often each kind was done."""
+        """How often each kind of fault was injected."""
         return self._state.counts
 
     @property
     def is_over(self) -> bool:
-        """Its time is up, and nothing of it is left."""
+        """Its time is up, and all faults have ended."""
         return self._is_over and not self._state.agenda.under_way and not self._state.is_server_busy
 
     def turn(self) -> None:
-        """Do what is due, and replace the dead."""
+        """Execute what is due, and replace dead processes."""
         self._state.agenda.turn()
         for part in list(self._stage.parts.values()):
             if not part.is_running:
@@ -91,19 +91,19 @@ class Storm:
         )
 
     def _bury(self, part: Part) -> None:
-        """Start a dead process again; who died by nobody's hand is spoken of."""
+        """Restart a dead process; report it if we did not kill it."""
         if not part.is_ended:
             part.is_ended = True
             if part.popen.returncode == -signal.SIGKILL and part.role == "worker":
                 self._state.note("poison_kill", part.key, min(now() - 0.5, self._stage.last_word(part)), math.inf)
             elif not self._was_never_let_in(part):
-                self.deaths.append(f"{part.key} ended by itself, exit code {part.popen.returncode}")
+                self.deaths.append(f"{part.key} ended unexpectedly, exit code {part.popen.returncode}")
         if part.name in self._stage.parts and self._stage.parts[part.name] is part:
             del self._stage.parts[part.name]
             self._state.agenda.add(now() + _RESPAWN_S, lambda: self._revive(part.name))
 
     def _was_never_let_in(self, part: Part) -> bool:
-        """Whether it has ended as it should: a password that is refused at the start is not waited for."""
+        """Whether it exited as intended: a password that is rejected at the start ends the process."""
         is_refused = any(since <= now() and until >= part.began for since, until in self._state.refusals)
         return is_refused and part.popen.returncode == 1 and not self._stage.has_got_through(part)
 
@@ -115,10 +115,10 @@ class Storm:
         if self._stage.faketime is not None:
             self._state.counts["client_skew"] += len(SKEWS) if name is None else name in SKEWS
 
-    # -- calm
+    # -- pauses
 
     def _rest(self) -> None:
-        """Let nothing new happen; when all is over, and a while after that, kill workers."""
+        """Start no new faults; some time after the last one has ended, kill workers."""
         self._is_calm = True
         if self._state.agenda.under_way or self._state.is_server_busy:
             self._state.agenda.add(now() + 0.1, self._rest)
@@ -126,7 +126,7 @@ class Storm:
             self._state.agenda.add(now() + _CALM_BEFORE_S, self._kill_in_calm)
 
     def _kill_in_calm(self) -> None:
-        # Who may do the reclaiming stays.
+        # The process that may be the reclaimer is not killed.
         for name in ("worker-1", "worker-3"):
             part = self._stage.parts.get(name)
             if part is not None and part.is_running and not part.is_ended:
@@ -142,7 +142,7 @@ class Storm:
 
 
 def _strikes(state: StormState, left_out: Collection[str]) -> dict[str, Callable[[], None]]:
-    """How each kind of fault is done, in the order in which they are drawn."""
+    """The function for each kind of fault, in the order in which they are drawn."""
     groups = (ProcessFaults(state), NetworkFaults(state), ServerFaults(state))
     return {
         kind: next(getattr(group, kind) for group in groups if hasattr(group, kind))

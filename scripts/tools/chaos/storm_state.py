@@ -1,4 +1,4 @@
-"""What a storm and the groups of its faults share."""
+"""State shared by a storm and its groups of faults."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from scripts.tools.chaos.timetable import Timetable
 
 @dataclass
 class StormState:
-    """Who takes part, what is to be done, and what was done.
+    """The participants, the scheduled actions, and the faults so far.
 
     Attributes:
-        refusals: from when until when the password was refused.
-        is_server_busy: something is wrong with Redis just now.
+        refusals: intervals in which the password was rejected.
+        is_server_busy: a fault of Redis is active.
     """
 
     stage: Stage

@@ -1,7 +1,7 @@
-"""The storm's schedules, one slot a second, and what Redis says of each slot while it can still be read there.
+"""The storm's schedules, one slot per second, and Redis's record of each slot while it is available there.
 
-Those of the application's code come first. A step of the server's clock an hour ahead and back leaves a schedule with
-a next slot an hour away: it is closed then, and another one takes its place.
+The schedules in the application's code come first. Steps of the server's clock, an hour ahead and back, leave a
+schedule with a next slot an hour away: it is then closed and replaced by another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scripts.tools.chaos.record import now
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a schedule's history says of one slot, or of several in a row; instants in ms of the server's clock."""
+    """An entry of a schedule's history: one slot, or several in a row; instants in ms of the server's clock."""
 
     slot_ms: int
     to_ms: int
@@ -31,7 +31,7 @@ class Line:
 
     @classmethod
     def read(cls, text: str) -> Line:
-        """Read an entry of the LIST."""
+        """Parse an entry of the LIST."""
         said = json.loads(text)
         what = said.get("job_id") or said.get("why") or said.get("into_ms")
         return cls(said["slot_ms"], said["to_ms"], said["outcome"], str(what), said["at_ms"])
@@ -39,13 +39,13 @@ class Line:
 
 @dataclass(slots=True)
 class Plan:
-    """A schedule, from its first slot to the one that would have come next when it was closed.
+    """A schedule, from its first slot to the one that would have been next when it was closed.
 
     Attributes:
-        began: instant, seconds, before which it had no slot.
-        lines: all that its history was seen to say.
-        written_ms: when it was written first, on the server's clock; 0 as long as that is not known.
-        next_ms: its next slot when it was closed; 0 before.
+        began: instant, in seconds, before which it had no slot.
+        lines: all entries seen in its history.
+        written_ms: when it was first stored, by the server's clock; 0 while unknown.
+        next_ms: its next slot when it was closed; 0 before that.
     """
 
     id: str
@@ -61,8 +61,8 @@ class Timetable:
     """All schedules of a run.
 
     Args:
-        url: of the server, without the network in between.
-        client: makes a client of it.
+        url: address of the server, bypassing the proxies.
+        client: creates a client for it.
     """
 
     def __init__(self, url: str, client: Callable[[], redis.Redis]) -> None:
@@ -71,18 +71,18 @@ class Timetable:
         self.plans = [Plan(policy, name, policy, now()) for name, policy in POLICIES.items()]
 
     def read(self, client: redis.Redis) -> None:
-        """Read what became of the last slots; a history is short, so this is done often."""
+        """Read the latest entries; a history is short, so this is done often."""
         for plan in [plan for plan in self.plans if not plan.next_ms]:
             plan.lines |= _lines(client, plan)
 
     def renew(self) -> bool:
-        """Let others take the place of those there are; False if Redis did not let us: then do it again."""
+        """Replace the current schedules; False if Redis failed and it must be repeated."""
         if not self.close():
             return False
         for name, policy in POLICIES.items():
             if all(plan.next_ms for plan in self.plans if plan.queue == name):
                 number = sum(plan.queue == name for plan in self.plans)
-                plan = Plan(f"{policy}-g{number}", name, policy, now())  # its id is that of no slot's job
+                plan = Plan(f"{policy}-g{number}", name, policy, now())  # its id differs from those of slots' jobs
                 try:
                     self._queues[name].schedules.upsert(plan.id, every=SLOT_S, task="tick", catch_up=policy)
                 except SchedqError:
@@ -91,15 +91,15 @@ class Timetable:
         return True
 
     def close(self) -> bool:
-        """Let none have slots any more, and read how they stand; False if Redis did not let us: then do it again."""
+        """End all schedules and read their final state; False if Redis failed and it must be repeated."""
         return all(self._close(plan) for plan in self.plans if not plan.next_ms)
 
     def fired(self) -> dict[str, int]:
-        """Jobs that were made of slots, by queue, as the server has counted them."""
+        """Jobs created from slots, by queue, as counted by the server."""
         return {name: queue.stats()["fired_total"] for name, queue in self._queues.items()}
 
     def end(self) -> None:
-        """Close what was opened."""
+        """Close all clients."""
         for queue in self._queues.values():
             queue.close()
 
@@ -114,7 +114,7 @@ class Timetable:
                 plan.lines |= _lines(client, plan)
             plan.written_ms = record.created_at_ms
             plan.next_ms = int(record.fields["parked_ms"])
-            if plan.id != plan.catch_up:  # those of the code stay paused: a worker that starts would write them anew
+            if plan.id != plan.catch_up:  # schedules in the code stay paused: a starting worker would store them again
                 schedules.delete(plan.id)
             return True
         return False

@@ -1,4 +1,4 @@
-"""What is read from outside while a run goes on: the machine's clock, Redis's audit log, memory, how Redis answers."""
+"""Observes a run from outside: the machine's clock, Redis's audit log, memory, and Redis's response times."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _RECORD: Final = re.compile(r"queue:[^:]+:job:")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large things were at an instant: RSS in KiB by process, and keys in Redis without the records of jobs.
+    """Sizes at an instant: RSS in KiB by process, and the number of keys in Redis other than job records.
 
-    How many of those there are follows the caps of the histories, the memory and the machine's speed.
+    The number of job records depends on the histories' limits, the memory and the machine's speed.
     """
 
     at: float
@@ -36,19 +36,19 @@ class Size:
 
 
 class Watch(threading.Thread):
-    """Looks until stopped.
+    """Observes until stopped.
 
     Attributes:
-        samples: instants and the machine's Unix time, ms.
-        told: job id → moves that Redis's audit log has of it.
-        stills: (from, to) while the server did not answer.
-        sizes: in order.
+        samples: instants with the machine's Unix time, in ms.
+        audit_log: job id → transitions in Redis's audit log.
+        stills: (from, to) intervals in which the server did not respond.
+        sizes: in chronological order.
     """
 
     def __init__(self, stage: Stage, timetable: Timetable) -> None:
         super().__init__(name="chaos-watch", daemon=True)
         self.samples: list[tuple[float, float]] = [(time.monotonic(), time.time() * 1000)]
-        self.told: dict[str, list[str]] = {}
+        self.audit_log: dict[str, list[str]] = {}
         self.stills: list[tuple[float, float]] = []
         self.sizes: list[Size] = []
         self._stage = stage
@@ -58,7 +58,7 @@ class Watch(threading.Thread):
         self._sized_at = 0.0
 
     def stop(self) -> None:
-        """Look once more, and end."""
+        """Observe once more, and end."""
         self._stopping.set()
         self.join(60)
         self._look()
@@ -86,7 +86,7 @@ class Watch(threading.Thread):
             if isinstance(answer, dict):
                 entries = [entry for page in entries for entry in page]
             for number, fields in entries:
-                self.told.setdefault(fields["id"], []).append(fields["move"])
+                self.audit_log.setdefault(fields["id"], []).append(fields["move"])
                 self._read[key.split(":")[1]] = number
 
     def _rss(self) -> dict[str, int]:
@@ -100,5 +100,5 @@ class Watch(threading.Thread):
 
 
 def _counted(client: redis.Redis) -> int:
-    """Keys that are no job's record."""
+    """Number of keys other than job records."""
     return sum(_RECORD.match(key) is None for key in client.scan_iter(count=_PAGE))

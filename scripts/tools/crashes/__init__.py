@@ -1,1 +1,1 @@
-"""Crash points: between two requests, inside the scripts, at the lines of workers and promoters."""
+"""Interruption between two requests, inside the scripts, and at the lines of workers and promoters."""

@@ -1,4 +1,4 @@
-"""All crash points: `python -m scripts.tools.crashes`, or scripts/crashes. A violation ends it with code 1."""
+"""All crash points: `python -m scripts.tools.crashes`, or scripts/crashes. The exit code is 1 if a law is broken."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ from tests.servers import Server, announced
 
 
 @click.command()
-@click.option("--all", "is_all", is_flag=True, help="Kill at every line, not at a sample of them.")
-@click.option("--lines", default=12, show_default=True, help="How many lines to sample per role.")
-@click.option("--seed", default=1, show_default=True, help="Which lines, and at which of their runs.")
-@click.option(
-    "--handbook", "for_handbook", is_flag=True, help="Write what was found to the handbook's table; kills nobody."
-)
+@click.option("--all", "is_all", is_flag=True, help="Kill at every line instead of a sample.")
+@click.option("--lines", default=12, show_default=True, help="Number of lines to sample per role.")
+@click.option("--seed", default=1, show_default=True, help="Seed for the choice of lines and of their runs.")
+@click.option("--handbook", "for_handbook", is_flag=True, help="Measure again and update the handbook's table.")
 def main(*, is_all: bool, lines: int, seed: int, for_handbook: bool) -> None:
-    """Cut requests, scripts and processes short wherever that can be, and say what became of it."""
+    """Interrupt requests, scripts and processes at every possible point, and report the consequences."""
     began = time.monotonic()
     announced("scripts/crashes")
     print(f"seed {seed}", flush=True)
@@ -46,7 +44,7 @@ def main(*, is_all: bool, lines: int, seed: int, for_handbook: bool) -> None:
 
 
 def _moves(server: Server, wrong: list[Any]) -> tuple[matrix.Found, dict[str, int]]:
-    """Cut every verb on the wire and every script at its calls."""
+    """Cut every verb on the wire and every script at each of its calls."""
     found: matrix.Found = {"between": {}, "inside": {}, "types": {}, "memory": {}}
     counts = {"wire": 0, "script_calls": 0, "wrong_types": 0, "lines": 0}
     loop = Loop()
@@ -57,7 +55,7 @@ def _moves(server: Server, wrong: list[Any]) -> tuple[matrix.Found, dict[str, in
             wrong += [cut for cut in cuts if cut.wrong]
             found["between"][name] = matrix.of_cuts(cuts)
             counts["wire"] += len(cuts)
-        print(f"{counts['wire']} requests cut off on the wire", flush=True)
+        print(f"{counts['wire']} requests cut on the wire", flush=True)
         for scene in SCENES:
             points = list(stage.points(scene))
             wrong += [point for point in points if point.wrong]
@@ -67,7 +65,7 @@ def _moves(server: Server, wrong: list[Any]) -> tuple[matrix.Found, dict[str, in
             found["memory"][scene.name] = matrix.of_memory(stage.full_memory(scene))
             counts["script_calls"] += len(points)
             counts["wrong_types"] += len(answers)
-        print(f"{counts['script_calls']} scripts cut short, {counts['wrong_types']} wrong types", flush=True)
+        print(f"{counts['script_calls']} scripts interrupted, {counts['wrong_types']} keys of a wrong type", flush=True)
     finally:
         bench.close()
         stage.close()
@@ -76,14 +74,14 @@ def _moves(server: Server, wrong: list[Any]) -> tuple[matrix.Found, dict[str, in
 
 
 def _deaths(server: Server, wrong: list[Any], lines: int | None, seed: int) -> dict[str, int]:
-    """Kill workers and promoters; two at a time."""
+    """Kill workers and promoters, two at a time."""
     killer = Killer(server)
     targets = [(role, target) for role in ROLES for target in sample(killer.lines(role), lines, seed)]
     with ThreadPoolExecutor(2) as pool:
         deaths = list(pool.map(lambda case: killer.kill(*case), targets))
     wrong += [death for death in deaths if death.wrong]
     killed = sum(death.is_dead for death in deaths)
-    print(f"{killed} processes killed, {len(deaths) - killed} ended before they came to their line", flush=True)
+    print(f"{killed} processes killed, {len(deaths) - killed} ended before they reached their line", flush=True)
     return {"lines": killed}
 
 

@@ -1,13 +1,13 @@
-"""Scripts that end by an error at their n-th call of Redis, for every n.
+"""Scripts that fail at their n-th call of Redis, for every n.
 
-Redis ends a script between two of its calls for an error only: a key of the wrong type, memory that is full before
-the first write, a user who may not use a command, a script killed before it wrote; or a mistake in the script. The
-death of a server is no such point: a script's effects go to the append-only file and to replicas as one
-transaction, all or nothing. What was written before the error stays, so this is the harshest cut there is, and
-the order of writes must be such that what was left half done is found and mended.
+Redis aborts a script between two of its calls only on an error: a key of the wrong type, full memory before the first
+write, a user without permission for a command, a script killed before it wrote, or a bug in the script. A crash of the
+server is not such a point: a script's effects reach the append-only file and the replicas as one transaction, all or
+nothing. What was written before the error remains, so this is the harshest interruption possible, and scripts must
+order their writes so that a half-done change is detected and repaired.
 
-Each point is looked at twice: the request is sent again, whole, by a caller who was told of the error (connections do
-not do that by themselves: it is no error that passes); and it is not, since its caller is gone.
+Each point is tested twice: the caller, who got the error, sends the whole request again (connections don't do that by
+themselves, because the error is not transient); or it does not, because the caller is gone.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tests.state import State
 
 AGAIN, GONE = "sent again", "caller gone"
 UNMENDED: Final = {"totals"}
-"""Totals are counted at the end of a move; a move that ends in an error may go uncounted, for good."""
+"""Totals are counted at the end of a transition; one that ends with an error may remain uncounted for good."""
 NOTED_TWICE: Final = "is in broken 2 times"
-"""Of an id that cannot be run there is a second note, rather than none, when an error came just after the first."""
+"""An id that cannot be run is recorded twice, rather than never, if an error occurred right after the first record."""
 
 _PRELUDE: Final = """
 local real, calls = redis, 0
@@ -51,23 +51,23 @@ local redis = {
 
 
 def cut(script: Script, call: int) -> Script:
-    """The same script, which ends by an error instead of its n-th call of Redis."""
+    """The same script, which raises an error instead of its n-th call of Redis."""
     source = _PRELUDE % call + script.source
     return Script(script.name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
 @dataclass(frozen=True)
 class Point:
-    """What happened at one crash point.
+    """The result of one crash point.
 
     Attributes:
-        scene: the move and how it stood.
-        call: before which of its calls the script ended.
+        scene: the transition and the situation.
+        call: the number of the call before which the script was aborted.
         then: whether the request was sent again.
         is_untouched: nothing had been written.
-        wrong: what was still amiss after recovery; empty as it should be.
-        ran: ids that ran in recovery, once per run.
-        places: where each job ended.
+        wrong: problems that remained after recovery; should be empty.
+        ran: ids of the jobs that ran during recovery, once per run.
+        places: the final state of each job.
     """
 
     scene: str
@@ -79,11 +79,11 @@ class Point:
     places: dict[str, list[str]] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{self.scene}, cut before call {self.call}, {self.then}: {'; '.join(self.wrong) or 'mended'}"
+        return f"{self.scene}, cut before call {self.call}, {self.then}: {'; '.join(self.wrong) or 'repaired'}"
 
 
 class Stage:
-    """One queue on which scenes are set, cut and set again."""
+    """One queue on which scenes are set up, interrupted and set up again."""
 
     def __init__(self, server: Server, name: str) -> None:
         self.clock = Clock()
@@ -93,7 +93,7 @@ class Stage:
         self._client = server.client()
 
     def points(self, scene: Scene) -> Iterator[Point]:
-        """Cut a scene's script at every call; the last point is the one after all calls, where nothing is cut."""
+        """Interrupt a scene's script at every call; the last point is after all calls, where nothing is interrupted."""
         with self._set(scene) as (queue, staged, reset):
             before = self._content(queue)
             call, is_cut = 0, True
@@ -104,11 +104,11 @@ class Stage:
                     is_cut = self._is_cut(staged.operation, call)
                     untouched = self._content(queue) == before
                     if then == GONE and (untouched or staged.goes_on):
-                        continue  # as if it had never been sent
+                        continue  # same as never sent
                     yield self._look(queue, staged, Point(scene.name, call if is_cut else 0, then, untouched, []))
 
     def wrong_types(self, scene: Scene) -> dict[str, str]:
-        """What the move answers when a key is of another type, by key: the error, `done`, or `partly done`."""
+        """The outcome of the transition if a key has another type, by key: the error, `done`, or `partly done`."""
         found = {}
         with self._set(scene) as (queue, staged, reset):
             for key in dict.fromkeys(staged.operation.keys):
@@ -130,10 +130,10 @@ class Stage:
         return found
 
     def full_memory(self, scene: Scene) -> str:
-        """What the move answers when Redis's memory is full: the error, or `done`."""
+        """The outcome of the transition if Redis's memory is full: the error, or `done`."""
         with self._set(scene) as (queue, staged, reset):
             reset()
-            # Not sent as text, whose buffer the server gives back at a moment of its own: then there would be room.
+            # Not sent as source text: the server frees that buffer at an unpredictable moment, which frees memory.
             self._client.setrange("ballast", 999_999, "x")
             self._client.config_set("maxmemory", self._client.info("memory")["used_memory"] - 500_000)
             try:
@@ -152,7 +152,7 @@ class Stage:
 
     @contextmanager
     def _set(self, scene: Scene) -> Iterator[tuple[Queue, Staged, Callable[[], None]]]:
-        """A queue with the scene in it, and what sets it again."""
+        """A queue with the scene set up, and a function that sets it up again."""
         began = self.clock.now
         with Queue(self._name, redis=self.server.unix_url, clock=self.clock, retry_for=0, **scene.settings) as queue:
             self._clear(queue)
@@ -170,7 +170,7 @@ class Stage:
                 self.clock.now = began
 
     def script_of(self, scene: Scene) -> str:
-        """Which script a scene cuts."""
+        """The name of the script that a scene interrupts."""
         with Queue(self._name, redis=self.server.unix_url, clock=Clock(), retry_for=0, **scene.settings) as queue:
             script = scene.stage(queue, Clock()).operation.script
             self._clear(queue)
@@ -199,18 +199,18 @@ class Stage:
         if point.then == AGAIN:
             if staged.operation.is_repeatable:
                 try:
-                    answer = queue._ask(staged.operation)
+                    reply = queue._ask(staged.operation)
                 except SchedqError as error:
-                    answer = error
-                    wrong.append(f"answered {error}")
-                if staged.answer is not None and answer != staged.answer:
-                    wrong.append(f"answered {answer!r}")
+                    reply = error
+                    wrong.append(f"raised {error}")
+                if staged.reply is not None and reply != staged.reply:
+                    wrong.append(f"returned {reply!r}")
                 accepted |= set(staged.accepts)
             else:
                 request = str(staged.operation.args[4])
                 jobs = queue._drive(claim.recover(queue.settings, request))
                 first = [job.id for job in jobs]
-                wrong += [f"what was recovered answers {word}" for word in finish(queue, jobs) if word != "OK"]
+                wrong += [f"settling a recovered job returns {word}" for word in finish(queue, jobs) if word != "OK"]
         ran = first + recover(queue, self.clock)
         state = State.of(self._client, queue.settings.keys)
         accepted -= set(staged.may_go)
@@ -222,7 +222,7 @@ class Stage:
         places = {place: sorted(ids) for place, ids in state.places().items()}
         return replace(point, wrong=wrong, ran=sorted(ran), places=places)
 
-    # -- setting the scene again
+    # -- resetting the scene
 
     def _keys(self, queue: Queue) -> list[Any]:
         return sorted(self._raw.keys(queue.settings.keys.prefix + "*"))

@@ -1,4 +1,4 @@
-"""SIGKILL at the lines of workers and promoters, one line per process: whatever they were about, others finish it."""
+"""SIGKILL at the lines of workers and promoters, one line per process; others must finish whatever was interrupted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.state import State
 
 ROLES: Final = ("worker", "promoter")
 _MOST_RUNS: Final = 40
-"""A line that runs often is struck at one of its first so many runs."""
+"""A line that runs often is hit in one of its first runs, up to this number."""
 
 Line = tuple[str, int, int]
 """File, line, and how often it ran."""
@@ -34,13 +34,13 @@ Line = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Death:
-    """What came of it.
+    """The result of one kill.
 
     Attributes:
         role: worker or promoter.
-        target: file, line, and at which of its runs.
-        is_dead: it got there; a line that depends on chance may run less often than the time before.
-        wrong: what is amiss; empty as it should be.
+        target: file, line, and number of the run.
+        is_dead: it reached the line; a line that depends on chance may run less often than before.
+        wrong: problems found; should be empty.
     """
 
     role: str
@@ -50,14 +50,14 @@ class Death:
 
     def __str__(self) -> str:
         file, line, run = self.target
-        return f"{self.role} killed at {file}:{line}, run {run}: {'; '.join(self.wrong) or 'mended'}"
+        return f"{self.role} killed at {file}:{line}, run {run}: {'; '.join(self.wrong) or 'repaired'}"
 
 
 class Killer:
-    """Runs victims, each on a queue of its own.
+    """Starts victims, each with its own queue.
 
     Args:
-        tamper: called after each death; what it does to the data must be noticed.
+        tamper: called after each death; any damage that it does must be detected.
     """
 
     def __init__(self, server: Server, tamper: Callable[[Any, QueueKeys], object] | None = None) -> None:
@@ -66,14 +66,14 @@ class Killer:
         self._count = 0
 
     def lines(self, role: str) -> list[Line]:
-        """The lines that a role runs when nobody kills it."""
+        """The lines that a role runs when it is not killed."""
         with tempfile.TemporaryDirectory(prefix="schedq-") as folder:
             code, output, wrong = self._run(role, None, Path(folder))
         assert code == 0 and not wrong, (code, wrong, output)
         return [(file, line, count) for file, line, count in json.loads(output)]
 
     def kill(self, role: str, target: Line) -> Death:
-        """Kill one at a line."""
+        """Kill one process at a line."""
         with tempfile.TemporaryDirectory(prefix="schedq-") as folder:
             code, output, wrong = self._run(role, target, Path(folder))
         if code not in (0, -signal.SIGKILL):
@@ -105,7 +105,7 @@ class Killer:
         return done.returncode, output, self._after(name, accepted, notes)
 
     def _after(self, name: str, accepted: set[str], notes: Path) -> list[str]:
-        """A minute later another worker finishes what is left."""
+        """A minute later another worker finishes the remaining jobs."""
         starts = Counter(line.split()[0] for line in notes.read_text().splitlines())
         clock = Clock(time.time() + 60)
         with application(name, self._server.unix_url, notes, clock=clock) as queue, self._server.client() as client:
@@ -122,20 +122,20 @@ class Killer:
                 if ran.count(job_id) > 1:
                     wrong.append(f"{job_id} ran {ran.count(job_id)} times afterwards")
                 if int(state.job(job_id).get("crashes", 0)) > 2:
-                    wrong.append(f"{job_id} has lost more leases than there were deaths")
+                    wrong.append(f"{job_id} has lost more leases than processes died")
             if names := client.keys(queue.settings.keys.prefix + "*"):
                 client.unlink(*names)
         return wrong
 
 
 def _ends(state: State, job_id: str) -> int:
-    """How many of its attempts were ended by their worker."""
+    """Number of its attempts that were settled by their worker."""
     history = [json.loads(line) for line in state.job(job_id).get("history", "").splitlines()]
     return sum(entry["outcome"] != "lost" for entry in history)
 
 
 def _programme(queue: Queue, role: str) -> set[str]:
-    """Twenty jobs of all kinds, and one whose worker has died before."""
+    """Twenty jobs of all kinds, and one whose worker has already died."""
     queue.enqueue({"task": "plain"}, job_id="orphan")
     queue.claim(0)
     keys = queue.settings.keys
@@ -151,7 +151,7 @@ def _command(queue: Queue, *words: str | int) -> Any:
 
 
 def sample(lines: Sequence[Line], count: int | None, seed: int) -> list[Line]:
-    """Which lines to strike, at which of their runs; all of them, each once, if `count` is None."""
+    """The lines to hit, with the number of the run; every line once if `count` is None."""
     draw = random.Random(seed)
     chosen = draw.sample(list(lines), min(count, len(lines))) if count is not None else list(lines)
     return [(file, line, draw.randint(1, min(runs, _MOST_RUNS))) for file, line, runs in chosen]

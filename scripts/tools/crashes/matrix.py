@@ -1,7 +1,7 @@
-"""What the tests of crash points have found, as a table: move × crash point → outcome.
+"""The results of the crash-point tests as a table: transition × crash point → outcome.
 
-The findings stand in `found.json`; the tests compare theirs with it, and the handbook's table with what it makes.
-`python -m scripts.tools.crashes --handbook` finds them again and writes both.
+The results are in `found.json`. The tests compare theirs with it, and the handbook's table with what this generates.
+`python -m scripts.tools.crashes --handbook` measures again and updates both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BLOCK: Final = Block("crash-matrix.md", "crashes")
 Found = dict[str, dict[str, Any]]
 
 _ROWS: Final = {
-    # move -> verb that is cut off on the wire, scenes whose script is cut
+    # transition -> verb cut on the wire, scenes whose script is interrupted
     "enqueue": ("enqueue", ("enqueue, now", "enqueue, an id again")),
     "enqueue, later": ("enqueue, later", ("enqueue, later",)),
     "enqueue many": ("enqueue many", ("enqueue, many",)),
@@ -52,7 +52,7 @@ _ROWS: Final = {
     "stats, lists, results": ("stats", ("stats", "list", "find", "watch", "why")),
 }
 _HEADS: Final = (
-    "move",
+    "transition",
     "request lost",
     "reply lost",
     "error inside the script, at any call",
@@ -62,13 +62,13 @@ _HEADS: Final = (
 
 
 def known() -> Found:
-    """The findings."""
+    """The recorded results."""
     found: Found = json.loads(FOUND.read_text())
     return found
 
 
 def of_cuts(cuts: Iterable[Cut]) -> dict[str, list[str]]:
-    """What became of one verb: with patience, and without."""
+    """The outcomes of one verb, with retries and without."""
     found: dict[str, set[str]] = {}
     for cut in cuts:
         kind = "reply lost" if cut.how == UNANSWERED else "request lost"
@@ -77,32 +77,32 @@ def of_cuts(cuts: Iterable[Cut]) -> dict[str, list[str]]:
 
 
 def of_points(points: Sequence[Point]) -> str:
-    """What became of one scene, whatever the call."""
+    """The outcome of one scene, over all calls."""
     if any(point.wrong for point in points):
-        return "not put right"
+        return "not repaired"
     if all(point.is_untouched for point in points):
-        return "nothing to put right"
+        return "nothing to repair"
     *cut, whole = [point for point in points if point.then == AGAIN]
     costs = [point for point in cut if point.ran != whole.ran]
     if any(set(whole.ran) - set(point.ran) - set(point.places["failed"]) for point in costs):
-        return "put right; sent again, something else"
-    outcome = "put right; counts as an attempt" if costs else "put right; sent again: as if not cut"
+        return "repaired; sent again: another effect"
+    outcome = "repaired; counts as an attempt" if costs else "repaired; sent again: normal effect"
     if any(len(point.places.get("broken", ())) > len(whole.places.get("broken", ())) for point in cut):
-        outcome += "; an id without data may be noted twice"
+        outcome += "; an id without data may be recorded twice"
     return outcome
 
 
-def of_types(answers: dict[str, str]) -> str:
-    """What keys of another type do to one scene."""
-    outcomes = set(answers.values())
+def of_types(replies: dict[str, str]) -> str:
+    """The outcome of one scene with keys of another type."""
+    outcomes = set(replies.values())
     if outcomes == {"done"}:
         return "done"
-    return "failed whole, key named" if outcomes <= {"done", "Conflict"} else "partly done"
+    return "rejected, key named" if outcomes <= {"done", "Conflict"} else "partly done"
 
 
-def of_memory(answer: str) -> str:
-    """What a full memory does to one scene."""
-    return {"done": "done", "QueueFull": "failed whole: QueueFull"}.get(answer, answer)
+def of_memory(reply: str) -> str:
+    """The outcome of one scene with full memory."""
+    return {"done": "done", "QueueFull": "rejected: QueueFull"}.get(reply, reply)
 
 
 def table(found: Found) -> str:
@@ -117,7 +117,7 @@ def table(found: Found) -> str:
 
 
 def write(found: Found) -> None:
-    """Write the findings, and the handbook's table."""
+    """Write the results, and the handbook's table."""
     FOUND.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     BLOCK.write(table(found))
 
@@ -130,7 +130,7 @@ def _wire(wire: dict[str, list[str]], kind: str) -> str:
 
 
 def _worst(outcomes: Iterable[str]) -> str:
-    """Of several scenes' outcomes the one that says most."""
+    """The most severe of several scenes' outcomes."""
     return max(outcomes, key=len)
 
 

@@ -1,4 +1,4 @@
-"""What any deployment does by itself after a crash: leases end, jobs fall due, workers go on."""
+"""What any deployment does automatically after a crash: leases expire, jobs become due, workers continue."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MOST_ROUNDS: Final = 12
 
 
 def recover(queue: Queue, clock: Clock) -> list[str]:
-    """Let time pass, and a worker, a promoter and a reclaimer work until nothing is left to do.
+    """Let time pass, and run a worker, a promoter and a reclaimer until nothing is left to do.
 
     Returns:
-        The ids that ran, once per run.
+        The ids of the jobs that ran, once per run.
     """
     ran: list[str] = []
     queue.resume()
@@ -41,7 +41,7 @@ def recover(queue: Queue, clock: Clock) -> list[str]:
 
 
 def work(queue: Queue) -> list[str]:
-    """Claim what there is and complete it; the ids."""
+    """Claim all available jobs and complete them; returns their ids."""
     ran: list[str] = []
     while True:
         found = queue._ask(claim.claim(queue.settings, new_request(), 50))
@@ -52,13 +52,13 @@ def work(queue: Queue) -> list[str]:
 
 
 def finish(queue: Queue, jobs: Any) -> list[str]:
-    """Complete claimed jobs; the answers."""
+    """Complete claimed jobs; returns the replies."""
     ends = [Settlement("complete", job.id, job.claim_token, text='"done"') for job in jobs]
     return queue._drive(settle_all(queue.settings, ends))
 
 
 def lost(state: State, accepted: set[str]) -> list[str]:
-    """What became of accepted jobs that have not ended; empty as it should be."""
+    """The state of accepted jobs that have not finished; should be empty."""
     where = {job_id: place for place, ids in state.places().items() for job_id in ids}
     return [
         f"{job_id}: {where.get(job_id, 'nowhere')}" for job_id in sorted(accepted) if where.get(job_id) not in ENDED

@@ -1,4 +1,4 @@
-"""What a scene is: what is in Redis, and the request that is then cut short."""
+"""A scene: the contents of Redis, and the request that is then interrupted."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from tests.doors import Clock
 
 @dataclass(frozen=True)
 class Staged:
-    """A scene that has been set.
+    """A scene that has been set up.
 
     Attributes:
-        operation: what is to be cut.
-        accepted: ids of jobs that were accepted before; each must end.
-        accepts: ids that the operation adds to them once it is answered.
-        may_go: ids that it may delete, or, new ones, leave a note of in `broken`.
-        answer: what it answers when it is sent again; None for anything.
-        goes_on: whoever sends it sends the like of it all the time, so it is never the last one.
+        operation: the request to interrupt.
+        accepted: ids of jobs accepted before; each must finish.
+        accepts: ids that the operation adds to them when it succeeds.
+        may_go: ids that it may delete or, if they are new, may leave recorded in `broken`.
+        reply: its reply when it is sent again; None for any reply.
+        goes_on: such requests are sent all the time, so it is never the last one.
     """
 
     operation: Operation[Any]
     accepted: Sequence[str] = ()
     accepts: Sequence[str] = ()
     may_go: Sequence[str] = ()
-    answer: Any = None
+    reply: Any = None
     goes_on: bool = False
 
 
 @dataclass(frozen=True)
 class Scene:
-    """How a move finds things.
+    """A transition and the situation in which it takes place.
 
     Attributes:
-        name: the move, and after a comma how it stood.
-        stage: sets it, in an empty queue.
-        settings: of the queue.
+        name: the transition and, after a comma, the situation.
+        stage: sets it up in an empty queue.
+        settings: the queue's settings.
     """
 
     name: str

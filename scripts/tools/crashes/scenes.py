@@ -1,4 +1,4 @@
-"""A scene for each way that each script can take."""
+"""A scene for each path through each script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenes of what happens to a job by itself: it is stored, claimed, settled, promoted or reclaimed."""
+"""Scenes of the life of a job: it is stored, claimed, settled, promoted or reclaimed."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ def _enqueue(*options: Options) -> Callable[[Queue, Clock], Staged]:
         new = [enqueue.prepare(queue.settings, n, given) for n, given in enumerate(options)]
         operation: Any = enqueue._store_some(queue.settings, new, ())
         operation = operation._replace(read=lambda reply: len(reply) == len(new))
-        return Staged(operation, [old], [job.job_id for job in new], answer=True)
+        return Staged(operation, [old], [job.job_id for job in new], reply=True)
 
     return stage
 
 
 def _enqueue_once_more(queue: Queue, clock: Clock) -> Staged:
-    """The id of a job that was completed, whose record has expired."""
+    """The id of a completed job whose record has expired."""
     queue.complete(claimed_job(queue, job_id="mine"))
     wipe_job(queue, "mine")
     new = enqueue.prepare(queue.settings, "again", Options(job_id="mine"))
-    return Staged(enqueue.enqueue(queue.settings, new), accepts=["mine"], answer="mine")
+    return Staged(enqueue.enqueue(queue.settings, new), accepts=["mine"], reply="mine")
 
 
 def _enqueue_what_is_there(queue: Queue, clock: Clock) -> Staged:
-    """A job that is sent again: it is written once more, for those who wait for replicas or the disk."""
+    """A job that is sent again: it is rewritten for callers that wait for replicas or the disk."""
     there = queue.enqueue("same", job_id="mine")
     new = enqueue.prepare(queue.settings, "same", Options(job_id="mine"))
-    return Staged(enqueue.enqueue(queue.settings, new), accepted=[there], answer="mine")
+    return Staged(enqueue.enqueue(queue.settings, new), accepted=[there], reply="mine")
 
 
 def _claim(*, suspects: bool = True, **changes: Any) -> Callable[[Queue, Clock], Staged]:
-    """Jobs that can be run, and every kind of entry that cannot."""
+    """Jobs that can be run, and every kind of entry that can't."""
 
     def stage(queue: Queue, clock: Clock) -> Staged:
         due, gone_due = queue.enqueue_many(["due", "due and gone"], delay=1)
@@ -53,7 +53,7 @@ def _claim(*, suspects: bool = True, **changes: Any) -> Callable[[Queue, Clock],
         wipe_job(queue, gone_due)
         command(queue, "HDEL", queue.settings.keys.job(unreadable), "payload")
         command(queue, "LPUSH", queue.settings.keys.pending, twice)
-        # A job that runs, with a second entry in `pending`.
+        # A running job with a second entry in `pending`.
         mark_job(
             queue, runs, "status", "processing", "attempts", 1, "claim_token", "theirs", "started_at_ms", clock.now_ms
         )
@@ -68,7 +68,7 @@ def _claim(*, suspects: bool = True, **changes: Any) -> Callable[[Queue, Clock],
 
 
 def _claim_large(queue: Queue, clock: Clock) -> Staged:
-    """The second job is too much for one answer."""
+    """The second job does not fit into one reply."""
     ids = queue.enqueue_many(["x" * 100, "y" * 100])
     operation = claim.claim(queue.settings, "request", 20)
     args = (*operation.args[:10], 150, *operation.args[11:])
@@ -113,7 +113,7 @@ def _renew(queue: Queue, clock: Clock) -> Staged:
     queue.cancel(held[1].id)
     shown = [(job.id, job.claim_token) for job in held]
     clock.pass_time(1)
-    return Staged(renew.renew(queue.settings, shown), [job.id for job in held], answer=["OK", "STOP", "OK"])
+    return Staged(renew.renew(queue.settings, shown), [job.id for job in held], reply=["OK", "STOP", "OK"])
 
 
 def _recover(queue: Queue, clock: Clock) -> Staged:
@@ -137,7 +137,7 @@ def _promote(holder: str) -> Callable[[Queue, Clock], Staged]:
 
 
 def _reclaim(queue: Queue, clock: Clock) -> Staged:
-    """Leases that have ended, and all that may be amiss with them."""
+    """Expired leases, with every inconsistency that they may have."""
     held = [claimed_job(queue) for _ in range(9)]
     lost_once, stopped, last, undecided, gone, done, anew, entry_gone, put_off = held
     queue.cancel(stopped.id)
@@ -146,7 +146,7 @@ def _reclaim(queue: Queue, clock: Clock) -> Staged:
     wipe_job(queue, gone.id)
     mark_job(queue, anew.id, "adopted_token", "another")
     command(queue, "LREM", queue.settings.keys.processing, 0, entry_gone.id)
-    # Other programs' ends leave a lease behind.
+    # Another program that settles a job leaves its lease behind.
     for job, place in ((done, queue.settings.keys.completed),):
         command(queue, "LREM", queue.settings.keys.processing, 0, job.id)
         command(queue, "LPUSH", place, job.id)
@@ -176,7 +176,7 @@ def _reclaim_with_waits(queue: Queue, clock: Clock) -> Staged:
 
 
 def _adopt(queue: Queue, clock: Clock) -> Staged:
-    """Claims without a lease: one that runs, one twice, one of a job that is gone, and what was left behind."""
+    """Claims without a lease: a running one, a duplicate, one of a deleted job, and leftovers."""
     held = [claimed_job(queue) for _ in range(4)]
     runs, twice, gone, done = held
     for job in held:
@@ -190,7 +190,7 @@ def _adopt(queue: Queue, clock: Clock) -> Staged:
 
 
 def _reclaim_trims(queue: Queue, clock: Clock) -> Staged:
-    """Histories that are too long, with records that have expired, and a lease that ends too late."""
+    """Histories that are too long, records that have expired, and a lease that ends too late."""
     ended = [claimed_job(queue) for _ in range(4)]
     for job in ended[:3]:
         queue.complete(job)
@@ -205,7 +205,7 @@ def _reclaim_trims(queue: Queue, clock: Clock) -> Staged:
 
 
 def _failed_ids(queue: Queue) -> list[str]:
-    """Ids of failed jobs."""
+    """The ids of the failed jobs."""
     return [job.id for job in queue.list_failed()]
 
 

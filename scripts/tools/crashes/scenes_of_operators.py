@@ -1,4 +1,4 @@
-"""Scenes of what operators ask and do, and of what workers and promoters tell about themselves."""
+"""Scenes of operators' requests, and of what workers and promoters report about themselves."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def _cancel(place: str) -> Callable[[Queue, Clock], Staged]:
             job_id = claimed_job(queue).id
         else:
             job_id = queue.enqueue(1, delay=60 if place == "delayed" else None)
-        answer = "asked" if place == "processing" else "cancelled"
-        return Staged(cancel.cancel(queue.settings, job_id), [job_id], answer=answer)
+        reply = "asked" if place == "processing" else "cancelled"
+        return Staged(cancel.cancel(queue.settings, job_id), [job_id], reply=reply)
 
     return stage
 
@@ -29,7 +29,7 @@ def _cancel(place: str) -> Callable[[Queue, Clock], Staged]:
 def _reschedule(mode: str, ms: int) -> Callable[[Queue, Clock], Staged]:
     def stage(queue: Queue, clock: Clock) -> Staged:
         first, second = queue.enqueue(1, delay=60), queue.enqueue(2, delay=90)
-        return Staged(reschedule.reschedule(queue.settings, second, mode, ms), [first, second], answer=True)
+        return Staged(reschedule.reschedule(queue.settings, second, mode, ms), [first, second], reply=True)
 
     return stage
 
@@ -38,7 +38,7 @@ def _requeue(queue: Queue, clock: Clock) -> Staged:
     failed, other, cancelled = failed_job(queue), failed_job(queue), queue.enqueue(1)
     queue.cancel(cancelled)
     requests: Any = next(requeue.requeue_these(queue.settings, [failed, cancelled]))
-    return Staged(requests[0], [failed, other, cancelled], answer=["yes", "yes"])
+    return Staged(requests[0], [failed, other, cancelled], reply=["yes", "yes"])
 
 
 def _pause(queue: Queue, clock: Clock) -> Staged:
@@ -69,7 +69,7 @@ def _purge(place: str, kind: str) -> Callable[[Queue, Clock], Staged]:
 
 
 def _delete_some(place: str) -> Callable[[Queue, Clock], Staged]:
-    """Of four jobs two; their entries are looked for around a position, or in all of the list."""
+    """Two of four jobs; their entries are searched near a position, or in the whole list."""
 
     def stage(queue: Queue, clock: Clock) -> Staged:
         ids = {
@@ -93,20 +93,20 @@ def _find(queue: Queue, clock: Clock) -> Staged:
 def _note(queue: Queue, clock: Clock) -> Staged:
     job_id = queue.enqueue(1)
     request = bulk.BulkRequest("delete", "in", 0, "ada@vm")
-    return Staged(bulk.ActionOnIds(queue.settings, request, [job_id], None).note(), [job_id], answer=1)
+    return Staged(bulk.ActionOnIds(queue.settings, request, [job_id], None).note(), [job_id], reply=1)
 
 
 def _wake(queue: Queue, clock: Clock) -> Staged:
-    return Staged(promote.wake(queue.settings), [queue.enqueue(1)], answer=True)
+    return Staged(promote.wake(queue.settings), [queue.enqueue(1)], reply=True)
 
 
 def _beat(queue: Queue, clock: Clock) -> Staged:
-    # What it answers of the last beat depends on how far this one got before it was cut.
+    # Its reply about the previous heartbeat depends on how far this one got before it was interrupted.
     return Staged(heartbeat.beat(queue.settings, "w-1", {"pid": 7}), [queue.enqueue(1)], goes_on=True)
 
 
 def _sample(queue: Queue, clock: Clock) -> Staged:
-    """The third one of a time in which nothing changed, and one that claims to come from the future before it."""
+    """The third sample of an unchanged period, and before it one that claims to come from the future."""
     job_id = queue.enqueue(1, delay=300)
     queue.complete(claimed_job(queue))
     for _ in range(3):
@@ -123,18 +123,18 @@ def _skim(queue: Queue, clock: Clock) -> Staged:
 
 def _stop(queue: Queue, clock: Clock) -> Staged:
     queue._ask(heartbeat.beat(queue.settings, "w-1", {"pid": 7}))
-    return Staged(heartbeat.stop(queue.settings, "w-1"), [queue.enqueue(1)], answer=True)
+    return Staged(heartbeat.stop(queue.settings, "w-1"), [queue.enqueue(1)], reply=True)
 
 
 def _leave(queue: Queue, clock: Clock) -> Staged:
     queue._ask(heartbeat.beat(queue.settings, "w-1", {"pid": 7}))
     queue._ask(promote.promote(queue.settings, 10, "me"))
-    return Staged(heartbeat.leave(queue.settings, "w-1", "me"), [queue.enqueue(1)], answer=True)
+    return Staged(heartbeat.leave(queue.settings, "w-1", "me"), [queue.enqueue(1)], reply=True)
 
 
 def _announce(queue: Queue, clock: Clock) -> Staged:
     tasks = {"charge": TaskOptions(max_attempts=1), "plain": NO_OPTIONS}
-    return Staged(announce.announce(queue.settings, tasks), [queue.enqueue(1)], answer=True)
+    return Staged(announce.announce(queue.settings, tasks), [queue.enqueue(1)], reply=True)
 
 
 def _watch(queue: Queue, clock: Clock) -> Staged:

@@ -22,7 +22,7 @@ def _schedule(queue: Queue, name: str, **options: Any) -> None:
 
 
 def _fire(queue: Queue, clock: Clock) -> Staged:
-    """Slots of every kind: on time, missed, late, put off; last runs that wait and that run; damaged, and gone."""
+    """Slots of every kind: on time, missed, late, deferred; with a last run that waits or is running; damaged; gone."""
     for overlap in ("allow", "skip", "queue_one", "cancel_running"):
         _schedule(queue, f"runs-{overlap}", overlap=overlap)
     _schedule(queue, "waits", overlap="cancel_running", backoff=Fixed(5))
@@ -47,7 +47,7 @@ def _fire(queue: Queue, clock: Clock) -> Staged:
 
 
 def _firing(queue: Queue) -> Operation[Any]:
-    """The request that fires all that is due."""
+    """The request that fires everything that is due."""
     scan = queue._ask(records.scan_schedules(queue.settings, "due", 0, 100))
     memory, batch = fire.DefinitionCache(), []
     for seen in scan.found:
@@ -76,14 +76,14 @@ def _upsert(*, stored: bool) -> Callable[[Queue, Clock], Staged]:
         definition = Definition("report", '"new"', every_ms=60_000, max_runs=1)
         operation = register._written(queue.settings, definition, seen, clock.now_ms, "request")
         assert isinstance(operation, Operation)
-        return Staged(operation, [queue.enqueue(1)], answer="changed" if stored else "created")
+        return Staged(operation, [queue.enqueue(1)], reply="changed" if stored else "created")
 
     return stage
 
 
 def _pause_schedule(queue: Queue, clock: Clock) -> Staged:
     _schedule(queue, "report")
-    return Staged(control.pause(queue.settings, "report"), [queue.enqueue(1)], answer=True)
+    return Staged(control.pause(queue.settings, "report"), [queue.enqueue(1)], reply=True)
 
 
 def _resume_schedule(queue: Queue, clock: Clock) -> Staged:
@@ -95,14 +95,14 @@ def _resume_schedule(queue: Queue, clock: Clock) -> Staged:
     operation = control._control(
         queue.settings, "resume", "report", "request", seen=seen.definition, slot=clock.now_ms + 1000, passed=passed
     )
-    return Staged(operation, [queue.enqueue(1)], answer="yes")
+    return Staged(operation, [queue.enqueue(1)], reply="yes")
 
 
 def _trigger(queue: Queue, clock: Clock) -> Staged:
     _schedule(queue, "report", max_attempts=2)
     operation = control.trigger(queue.settings, "report")
     job_id = str(operation.args[4])
-    return Staged(operation, [queue.enqueue(1)], accepts=[job_id], answer=job_id)
+    return Staged(operation, [queue.enqueue(1)], accepts=[job_id], reply=job_id)
 
 
 def _delete(queue: Queue, clock: Clock) -> Staged:

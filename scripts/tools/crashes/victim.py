@@ -1,4 +1,4 @@
-"""A worker or a promoter that counts the lines it runs, and kills itself at one of them; `lines.py` starts it."""
+"""A worker or promoter that counts the lines it runs and kills itself at one of them; started by `lines.py`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ WATCHED: Final = {
         ROOT / "connection" / "async_connection.py",
     ]
 }
-"""The files at whose lines it may die, and how they are called."""
+"""The files at whose lines it may be killed, and their short names."""
 
 
 def application(name: str, url: str, notes: Path, **settings: Any) -> Queue:
-    """The queue and its tasks; each run leaves a line in `notes`."""
+    """The queue and its tasks; each run appends a line to `notes`."""
     queue = Queue(name, redis=url, visibility_ms=1000, backoff=Fixed(0.05), **settings)
     snoozed: set[str] = set()
 
@@ -56,7 +56,7 @@ def application(name: str, url: str, notes: Path, **settings: Any) -> Queue:
     @queue.task(max_attempts=2)
     def failing() -> None:
         note()
-        raise RuntimeError("as it must be")
+        raise RuntimeError("always fails")
 
     @queue.task
     def snoozing() -> None:
@@ -69,10 +69,10 @@ def application(name: str, url: str, notes: Path, **settings: Any) -> Queue:
 
 
 class Trace:
-    """Counts how often each watched line begins, and kills the process when it is told to.
+    """Counts how often each watched line runs, and kills the process at the target.
 
     Args:
-        target: file, line, and at which of its runs; None to live.
+        target: file, line, and number of the run; None to survive.
     """
 
     def __init__(self, target: tuple[str, int, int] | None) -> None:
@@ -80,7 +80,7 @@ class Trace:
         self._target = target
 
     def start(self) -> None:
-        """Watch this thread, and those that it starts."""
+        """Watch this thread and those that it starts."""
         threading.settrace(self._call)
         sys.settrace(self._call)
 
@@ -97,7 +97,7 @@ class Trace:
 
 
 async def promote(queue: Queue) -> None:
-    """Be a promoter until nothing is delayed, and nobody holds a job."""
+    """Act as a promoter until no job is delayed or held."""
     role = asyncio.create_task(run_promoters([queue]))
     while not role.done():
         await asyncio.sleep(0.02)
@@ -110,7 +110,7 @@ async def promote(queue: Queue) -> None:
 
 
 def main() -> None:
-    """Do what the argument says, and write down which lines were run."""
+    """Run as the argument says, and write down which lines were run."""
     told = json.loads(sys.argv[1])
     queue = application(told["queue"], told["url"], Path(told["notes"]))
     target = told["target"] and tuple(told["target"])

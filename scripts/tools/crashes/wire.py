@@ -1,11 +1,12 @@
-"""Requests that are cut off on the wire, at every round trip of every verb, in three ways.
+"""Requests that are interrupted on the wire, at every round trip of every verb, in three ways.
 
-A request can be lost before the server has it, be lost with the connection while it arrives, or be carried out and
-its reply lost. The second is cut in the middle of its bytes: a server that got all of it carries it out whether or not
-the connection is still there, which is the third way to the caller; one that got a part forgets it, which is the first.
+A request can be lost before the server receives it, be lost with the connection while it arrives, or be executed with
+its reply lost. The second is cut in the middle of its bytes. A server that received all of it executes it whether or
+not the connection still exists, which is the third way to the caller; a server that received a part discards it, which
+is the first.
 
-With patience (`retry_for`) a call must succeed and have the effect of one call. Without, its caller is told that it is
-not known, and either nothing or one call's effect is there.
+With retries (`retry_for`) a call must succeed and have the effect of a single call. Without, its caller gets an error
+that says the outcome is unknown, and there is either no effect or that of one call.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from tests.state import State
 
 LOST, TORN, UNANSWERED = "request lost", "request torn", "reply lost"
 CUTS: Final = (LOST, TORN, UNANSWERED)
-ONCE, SHORT, READ = "once", "once, answered as the second sending found it", "caller told"
-NOT_DONE, DONE, PARTLY = "not done, caller told", "done, caller told that it is not known", "in part, caller told"
+ONCE, SHORT, READ = "once", "once, with the reply to the second sending", "error raised"
+NOT_DONE, DONE, PARTLY = "not done, error raised", "done, outcome reported as unknown", "partly done, error raised"
 _RANDOM: Final = {"claim_token", "settled_token", "request", "worker", "id"}
 
 
 class Cutter(Proxy):
-    """Cuts the n-th request from now on."""
+    """Interrupts the n-th request from now on."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
@@ -44,7 +45,7 @@ class Cutter(Proxy):
         self._how = ""
 
     def cut_at(self, trip: int, how: str) -> None:
-        """Cut the request `trip` (0 is the next one) in one of the three ways."""
+        """Interrupt the request number `trip` (0 is the next one) in one of the three ways."""
         self.faults, self._left, self._how = 0, trip, how
 
     def _pass_on(self, data: bytes, client: socket.socket, upstream: socket.socket) -> bool:
@@ -66,15 +67,15 @@ Jobs = dict[str, Any]
 
 @dataclass(frozen=True)
 class Verb:
-    """One verb and what it is called on.
+    """A verb and its arguments.
 
     Attributes:
         call: calls it.
         rounds: its round trips; more, where it asks what an unanswered one has done.
         jobs: ids that it adds.
         may_go: it deletes jobs.
-        tells_what_it_did: sent again, it answers what the second sending did, which may be less.
-        given: what was done before.
+        tells_what_it_did: sent again, it returns the effect of the second sending, which may be less.
+        given: what is done beforehand.
     """
 
     call: Callable[[Any, Jobs], Any]
@@ -86,7 +87,7 @@ class Verb:
 
 
 def fill(queue: Queue, clock: Clock) -> Jobs:
-    """A job in every place: one is due, one has lost its lease, one is held."""
+    """A job in every state: one is due, one has lost its lease, one is held."""
     queue.enqueue("done", job_id="done")
     queue.complete(_claimed(queue))
     for job_id in ("failed", "failed-too"):
@@ -172,20 +173,20 @@ VERBS: Final[dict[str, Verb]] = {
         given=lambda queue: _schedule(queue, every=1),
     ),
 }
-"""Every verb that asks Redis."""
+"""Every verb that sends requests to Redis."""
 WITHOUT_ROUND_TRIPS_OF_THEIR_OWN: Final = {
     "close",
     "aclose",
-    "settle",  # complete and fail are made of it
-    "events",  # tells what it hears, and '' where it may have missed something
-    "wait",  # as result
+    "settle",  # used by complete and fail
+    "events",  # yields events, and '' where some may have been missed
+    "wait",  # same requests as result
     "list_delayed",
     "list_processing",
     "list_completed",
     "list_failed",
     "list_cancelled",
     "list_broken",
-    "list_workers",  # plain reads, as `get job`
+    "list_workers",  # plain reads, like `get job`
     "list_queues",
     "load_settings",
 }
@@ -196,29 +197,29 @@ def _schedule(queue: Any, every: float = 86_400) -> Any:
 
 
 def _trigger(queue: Any) -> Any:
-    """Under the same id each time."""
+    """With the same id each time."""
     with patch.object(control, "new_request", lambda: "0123456789abcdef"):
         return queue.schedules.trigger("report")
 
 
 def _enqueue_many(queue: Any) -> Any:
-    """In batches of two, so that there is more than one."""
+    """In batches of two, so that there are several."""
     with patch.object(enqueue, "MOST_IDS", 2):
         return queue.enqueue_many([NewJob(n, job_id=f"new-{n}") for n in range(3)])
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What happened.
+    """The result of one interruption.
 
     Attributes:
-        verb: which one.
+        verb: the verb.
         door: blocking or asyncio.
-        trip: which of its requests was cut.
-        how: in which of the three ways.
+        trip: number of the request that was interrupted.
+        how: one of the three ways.
         patient: whether it may be sent again.
         outcome: in a few words.
-        wrong: what is amiss; empty as it should be.
+        wrong: problems found; should be empty.
     """
 
     verb: str
@@ -230,20 +231,20 @@ class Cut:
     wrong: list[str]
 
     def __str__(self) -> str:
-        patience = "with patience" if self.patient else "without patience"
+        patience = "with retries" if self.patient else "without retries"
         return f"{self.verb} ({self.door}), {self.how}, trip {self.trip}, {patience}: {self.outcome}; {self.wrong}"
 
 
 class Whole(NamedTuple):
-    """What the verb does when nothing is cut: the effect, the reply, and what was stored before."""
+    """The uninterrupted call: its effect, its reply, and what was stored before."""
 
     effect: Any
-    answer: Any
+    reply: Any
     before: Any
 
 
 class Bench:
-    """Cuts verbs off, each on a queue that is set up anew."""
+    """Interrupts verbs, each on a freshly filled queue."""
 
     def __init__(self, server: Server, loop: Loop, name: str = "crash-wire") -> None:
         self.server = server
@@ -264,7 +265,7 @@ class Bench:
         self._cutter.__exit__(None, None, None)
 
     def cuts(self, name: str) -> Iterator[Cut]:
-        """Cut a verb off in every way: through the blocking door with and without patience, through the other with."""
+        """Interrupt a verb in every way: the blocking client with and without retries, the asyncio client with."""
         verb = VERBS[name]
         whole = self._whole(verb)
         for kind, patient in ((Queue, True), (Queue, False), (AsyncQueue, True)):
@@ -273,13 +274,13 @@ class Bench:
                 while (found := self._cut(name, kind, trip, how, patient, whole)) is not None:
                     yield found
                     trip += 1
-                assert trip >= 1, f"{name} has sent nothing"
+                assert trip >= 1, f"{name} sent no request"
 
     def _whole(self, verb: Verb) -> Whole:
         jobs = self._set(verb)
         before = self._effect()
-        answer = verb.call(self._plain, jobs)
-        return Whole(self._effect(), answer, before)
+        reply = verb.call(self._plain, jobs)
+        return Whole(self._effect(), reply, before)
 
     def _cut(self, name: str, kind: type, trip: int, how: str, patient: bool, whole: Whole) -> Cut | None:
         verb = VERBS[name]
@@ -294,10 +295,10 @@ class Bench:
             handle.stats()
             self._cutter.cut_at(trip, how)
             try:
-                answer = verb.call(handle, jobs)
+                reply = verb.call(handle, jobs)
                 has_raised = False
             except StoreUnavailable as error:
-                answer, has_raised = error, True
+                reply, has_raised = error, True
             was_cut = self._cutter.faults > 0
             self._cutter.cut_at(-1, "")
         finally:
@@ -306,9 +307,9 @@ class Bench:
             return None
         if has_raised:
             outcome, wrong = _judge_error(verb, self._effect(), whole)
-            wrong += [f"raised {answer!r}"] if patient else []
+            wrong += [f"raised {reply!r}"] if patient else []
         else:
-            outcome, wrong = _judge_answer(verb, how, answer, self._effect(), whole)
+            outcome, wrong = _judge_reply(verb, how, reply, self._effect(), whole)
         wrong += self._after(verb, has_raised)
         return Cut(name, door, trip, how, patient, outcome, wrong)
 
@@ -332,7 +333,7 @@ class Bench:
         return jobs
 
     def _effect(self) -> Any:
-        """All that is stored, but for what is drawn at random."""
+        """Everything stored, except for random values."""
         state = State.of(self._client, self._plain.settings.keys)
         jobs = {
             job_id: {name: value for name, value in state.job(job_id).items() if name not in _RANDOM}
@@ -351,24 +352,24 @@ def _difference(one: Any, other: Any) -> str:
     return "; ".join(f"{a} instead of {b}" for a, b in zip(one, other, strict=True) if a != b)
 
 
-def _judge_answer(verb: Verb, how: str, answer: Any, effect: Any, whole: Whole) -> tuple[str, list[str]]:
-    """The outcome of a call that returned, and what is wrong with it."""
+def _judge_reply(verb: Verb, how: str, reply: Any, effect: Any, whole: Whole) -> tuple[str, list[str]]:
+    """The outcome of a call that returned, and its problems."""
     wrong = []
     outcome = SHORT if verb.tells_what_it_did and how == UNANSWERED else ONCE
-    if answer != whole.answer and outcome == ONCE:
-        wrong.append(f"answered {answer!r}, not {whole.answer!r}")
+    if reply != whole.reply and outcome == ONCE:
+        wrong.append(f"returned {reply!r}, not {whole.reply!r}")
     if effect != whole.effect:
-        wrong.append(f"another effect than one call's: {_difference(effect, whole.effect)}")
+        wrong.append(f"effect differs from that of one call: {_difference(effect, whole.effect)}")
     return outcome, wrong
 
 
 def _judge_error(verb: Verb, effect: Any, whole: Whole) -> tuple[str, list[str]]:
-    """The outcome of a call that raised, and what is wrong with it."""
+    """The outcome of a call that raised, and its problems."""
     if whole.effect == whole.before == effect:
         return READ, []
     if effect == whole.effect:
         return DONE, []
     if effect == whole.before:
         return NOT_DONE, []
-    wrong = [f"neither done nor not done: {_difference(effect, whole.effect)}"] if verb.rounds == 1 else []
+    wrong = [f"neither fully done nor unchanged: {_difference(effect, whole.effect)}"] if verb.rounds == 1 else []
     return PARTLY, wrong

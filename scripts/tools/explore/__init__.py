@@ -1,11 +1,11 @@
-"""Every interleaving of a few actors on a real server, with crashes and lost replies, held against the laws.
+"""Every interleaving of a few actors on a real server, with crashes and lost replies, checked against the laws.
 
-    actors      what takes part: the engine's own operations, in the order in which workers and people send them
-    scenarios   who meets whom, and on what
-    world       one queue on a real server: do a step, look at everything, go back to an earlier state
-    ledger      what has been answered so far, and what may never be answered after it
-    search      depth first through all schedules
-    bugs        the engine with one thing broken, which the search must notice
+    actors      the participants: the engine's own operations, in the order in which workers and operators send them
+    scenarios   which actors take part, and in what situation
+    world       queues on a real server: execute a step, read everything, return to an earlier state
+    ledger      the replies so far, and which replies are no longer allowed
+    search      depth-first search through all schedules
+    bugs        the engine with one bug injected, which the search must detect
 
-A step is one round trip. Between any two of them anybody else may act, an actor may die, or a reply may get lost.
+A step is one round trip. Between any two steps any other actor may act, an actor may die, or a reply may be lost.
 """

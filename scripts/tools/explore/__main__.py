@@ -1,4 +1,4 @@
-"""`scripts/explore`: all scenarios, the engine with each bug in turn, the model; one JSON line at the end."""
+"""`scripts/explore`: all scenarios, the engine with each bug in turn, and the model; prints a JSON line at the end."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _WORLDS: Final[list[World]] = []
 
 
 def main(argv: Sequence[str]) -> int:
-    """Search; 0 if the engine kept every law and every bug was noticed."""
+    """Search; returns 0 if the engine kept every law and every bug was detected."""
     options = _options(argv)
     scenarios = [scenario for scenario in SCENARIOS if options.scenario in scenario.name]
     if not scenarios:
         sys.exit(
-            f"no scenario has {options.scenario!r} in its name; there are: " + ", ".join(s.name for s in SCENARIOS)
+            f"no scenario's name contains {options.scenario!r}; available: " + ", ".join(s.name for s in SCENARIOS)
         )
     bugs = [bug for bug in BUGS if not options.scenario]
     announced("scripts/explore")
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
         caught = [hunt.result() for hunt in hunts]
         steps = walk.result() if walk is not None else 0
     for bug, said in zip(bugs, caught, strict=True):
-        print(f"{'noticed' if said else 'MISSED '}  {bug.script}: {bug.name}  {said}")
+        print(f"{'detected' if said else 'MISSED  '}  {bug.script}: {bug.name}  {said}")
     facts = _summary(reports) | {"model_steps": steps, "bugs": len(bugs), "bugs_caught": sum(map(bool, caught))}
     print(json.dumps(facts | {"seconds": round(time.perf_counter() - began, 1), "seed": options.seed}))
     return int(facts["violations"] > 0 or not all(caught))
@@ -76,11 +76,15 @@ def _summary(reports: Sequence[Report]) -> dict[str, int]:
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/explore", description=__doc__)
     parser.add_argument("--ci", action="store_true", help="at least 100,000 schedules in a few minutes")
-    parser.add_argument("--schedules", type=int, default=50_000, help="most schedules of one scenario [50000]")
+    parser.add_argument(
+        "--schedules", type=int, default=50_000, help="maximum number of schedules per scenario [50000]"
+    )
     parser.add_argument("--runs", type=int, default=1000, help="runs of the model, 50 steps each [1000]")
-    parser.add_argument("--scenario", default="", help="only those with this in their name, and no bugs")
-    parser.add_argument("--seed", type=int, default=None, help="which schedules, where a scenario has more than that")
-    parser.add_argument("--processes", type=int, default=2, help="searches side by side, a server each [2]")
+    parser.add_argument("--scenario", default="", help="only scenarios whose name contains this, without bugs")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="seed for choosing schedules where a scenario has more than that"
+    )
+    parser.add_argument("--processes", type=int, default=2, help="parallel searches, each with its own server [2]")
     options = parser.parse_args(argv)
     if options.ci:
         options.schedules, options.runs = CI_SCHEDULES, CI_RUNS
@@ -92,8 +96,8 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _begin(places: SimpleQueue[str]) -> None:
-    """In a process of the pool: take a server."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    """Initialise a process of the pool: take a server."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops this process
     _WORLDS.append(World(places.get()))
 
 
@@ -105,7 +109,7 @@ def _search(name: str, seed: int, most: int) -> tuple[Report, float]:
 
 
 def _hunt(number: int, seed: int) -> str:
-    """What gives the bug away; empty if nothing does."""
+    """The violation that reveals the bug; '' if there is none."""
     bug = BUGS[number]
     with broken(bug):
         report = Search(_WORLDS[0], _named(bug.scenario), seed=seed, most=BUG_SCHEDULES).run()
@@ -113,7 +117,7 @@ def _hunt(number: int, seed: int) -> str:
 
 
 def _walk(runs: int, seed: int) -> int:
-    """Steps that the queue and the model went side by side."""
+    """Number of steps for which the queue and the model agreed."""
     loop = Loop()
     try:
         with Server() as server:

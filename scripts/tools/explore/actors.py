@@ -1,7 +1,7 @@
-"""What takes part: the engine's own operations in the order in which workers, promoters and people send them.
+"""The actors: the engine's own operations in the order in which workers, promoters and operators send them.
 
 An actor is a function from settings to round trips: it yields the operations of one and is sent their results. It is
-begun again for every step and sent the results it has had so far, so it must do the same again with the same results.
+restarted for every step and sent all earlier results, so it must be deterministic.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from schedq.transitions import (
 from schedq.transitions.enqueue import enqueue, prepare
 from scripts.tools.settling import settle_all
 
-Steps = Generator[Any, Any, Any]
-Plan = Callable[[Settings], Steps]
+RequestGenerator = Generator[Any, Any, Any]
+Plan = Callable[[Settings], RequestGenerator]
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Not a request: time goes on."""
+    """Not a request: time passes."""
 
     seconds: float
 
 
 def enqueues(job_id: str, delay: float | None = None, payload: object = "work", *, is_fresh: bool = False) -> Plan:
-    """Somebody enqueues one job under an id, the caller's own or a fresh one."""
+    """A producer enqueues one job under the caller's own id or a fresh one."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         job = prepare(queue, payload, Options(delay=delay, job_id=job_id))
         yield [enqueue(queue, job._replace(is_callers_id=not is_fresh))]
 
@@ -60,9 +60,9 @@ def enqueues(job_id: str, delay: float | None = None, payload: object = "work", 
 
 
 def works(name: str, *ends: str, renews: int = 0, claims: int = 1) -> Plan:
-    """A worker claims, and ends what it got: as each of `ends` says, in turn; several are tried one after the other."""
+    """A worker claims jobs and settles each as the items of `ends` say; several are tried in turn."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         for number in range(claims):
             for job in (yield from _claim(queue, f"{name}{number}", name)):
                 for _ in range(renews):
@@ -76,28 +76,28 @@ def works(name: str, *ends: str, renews: int = 0, claims: int = 1) -> Plan:
 
 
 def _claim(queue: Settings, request: str, name: str) -> Generator[Any, Any, Sequence[ClaimedJob]]:
-    """Claim one job. After a claim without an answer: ask what it got, and if that is nothing, claim anew."""
-    (answer,) = yield [claim.claim(queue, request, 1, name)]
-    if not isinstance(answer, StoreUnavailable):
-        jobs: Sequence[ClaimedJob] = unwrap(answer).jobs
+    """Claim one job. If the reply is lost, ask what the claim got; if that is nothing, claim again."""
+    (reply,) = yield [claim.claim(queue, request, 1, name)]
+    if not isinstance(reply, StoreUnavailable):
+        jobs: Sequence[ClaimedJob] = unwrap(reply).jobs
         return jobs
     jobs = yield from claim.recover(queue, request)
     return jobs or (yield from _claim(queue, f"{request}again", name))
 
 
 def pumps(name: str, *, rounds: int = 2) -> Plan:
-    """A worker as it goes round: what has ended and the next claim go out together."""
+    """A worker's fetch loop: settlements and the next claim are sent together."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         held: Sequence[ClaimedJob] = ()
         for number in range(rounds):
             request = f"{name}{number}"
             operations: list[Operation[Any]] = [settle.settle(queue, [ending("complete", job, queue)]) for job in held]
-            *_, answer = yield [*operations, claim.claim(queue, request, 1, name)]
-            if isinstance(answer, SchedqError):
+            *_, reply = yield [*operations, claim.claim(queue, request, 1, name)]
+            if isinstance(reply, SchedqError):
                 held = yield from claim.recover(queue, request)
             else:
-                held = answer.jobs
+                held = reply.jobs
         for job in held:
             yield [settle.settle(queue, [ending("complete", job, queue)])]
 
@@ -105,7 +105,7 @@ def pumps(name: str, *, rounds: int = 2) -> Plan:
 
 
 def ending(end: str, job: ClaimedJob, queue: Settings) -> Settlement:
-    """How an attempt ends: complete, fail (retry or the last), discard, snooze or release."""
+    """The settlement of an attempt: complete, fail (retry or the last one), discard, snooze or release."""
     policy = outcome.Policy.of(queue, job)
     if end == "complete":
         return outcome.succeeded(job, "done", policy)
@@ -117,9 +117,9 @@ def ending(end: str, job: ClaimedJob, queue: Settings) -> Settlement:
 
 
 def reclaims(times: int = 1) -> Plan:
-    """A reclaimer looks, so many times."""
+    """A reclaimer sweeps, `times` times."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         for _ in range(times):
             yield from reclaim.take_back(queue)
 
@@ -127,9 +127,9 @@ def reclaims(times: int = 1) -> Plan:
 
 
 def promotes(name: str, times: int = 1) -> Plan:
-    """A promoter ticks, so many times."""
+    """A promoter ticks, `times` times."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         for _ in range(times):
             yield [promote.promote(queue, 1000, name)]
 
@@ -137,9 +137,9 @@ def promotes(name: str, times: int = 1) -> Plan:
 
 
 def schedules(definition: Definition) -> Plan:
-    """Somebody writes a schedule."""
+    """An operator stores a schedule."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         yield from upsert(queue, definition)
 
     return steps
@@ -148,7 +148,7 @@ def schedules(definition: Definition) -> Plan:
 def fires(knows: Definition | None = None) -> Plan:
     """A scheduler ticks; it may have read a definition before."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         memory = DefinitionCache()
         if knows is not None:
             fields = {name: str(value) for name, value in knows.to_fields().items()}
@@ -160,36 +160,36 @@ def fires(knows: Definition | None = None) -> Plan:
 
 
 def cancels(job_id: str) -> Plan:
-    """Somebody cancels a job."""
+    """An operator cancels a job."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         yield [cancel.cancel(queue, job_id)]
 
     return steps
 
 
 def reschedules(job_id: str, ms: int) -> Plan:
-    """Somebody gives a delayed job another time; 0: now."""
+    """An operator gives a delayed job another due time; 0: now."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         yield [reschedule.reschedule(queue, job_id, "in", ms)]
 
     return steps
 
 
 def requeues(job_id: str) -> Plan:
-    """Somebody requeues a failed or cancelled job."""
+    """An operator requeues a failed or cancelled job."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         yield from requeue.requeue(queue, job_id)
 
     return steps
 
 
 def pauses_and_resumes() -> Plan:
-    """Somebody pauses the queue, and lets it go on."""
+    """An operator pauses the queue, and resumes it."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         yield [pause.pause(queue)]
         yield [pause.resume(queue)]
 
@@ -197,27 +197,27 @@ def pauses_and_resumes() -> Plan:
 
 
 def deletes(job_id: str, state: str = "") -> Plan:
-    """Somebody deletes a job that rests."""
+    """An operator deletes a job that is not running."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         yield [bulk.delete(queue, f"delete-{job_id}", [job_id], state)]
 
     return steps
 
 
 def purges() -> Plan:
-    """Somebody empties the queue."""
+    """An operator empties the queue."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         yield from Purge(queue).steps()
 
     return steps
 
 
 def time_passes(*seconds: float) -> Plan:
-    """The clock goes on, once or several times."""
+    """The clock advances, once or several times."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         for jump in seconds:
             yield [Pause(jump)]
 
@@ -225,9 +225,9 @@ def time_passes(*seconds: float) -> Plan:
 
 
 def waits_then_works(name: str) -> Plan:
-    """An idle worker: it takes the marker if there is one, and then owes a claim; without one it goes on waiting."""
+    """An idle worker: if there is a wake marker it takes it and must then claim; otherwise it keeps waiting."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         (marker,) = yield [plain("ZPOPMIN", queue.keys.wake)]
         if marker:
             yield from works(name, "complete")(queue)
@@ -236,18 +236,18 @@ def waits_then_works(name: str) -> Plan:
 
 
 def loses_the_promoters_lease() -> Plan:
-    """The promoter's lease runs out; that goes by Redis's own clock."""
+    """The promoter's lease expires; that depends on Redis's own clock."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         yield [plain("DEL", queue.keys.promoter)]
 
     return steps
 
 
 def takes_the_marker_and_is_full() -> Plan:
-    """A worker that has no slot for a job of this queue by the time it gets the marker: it puts it back."""
+    """A worker that takes the wake marker when it has no free slot for this queue: it puts the marker back."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         (marker,) = yield [plain("ZPOPMIN", queue.keys.wake)]
         if marker:
             yield [promote.wake(queue)]
@@ -255,7 +255,7 @@ def takes_the_marker_and_is_full() -> Plan:
     return steps
 
 
-# -- a worker written after the guide, in plain commands
+# -- a worker written from the guide, in plain commands
 
 _GUIDE_COMPLETE = scripts.script(
     "guide_complete",
@@ -273,14 +273,14 @@ return 1
 
 
 def plain(*words: Any) -> Operation[Any]:
-    """One command of another program, which sends nothing twice."""
+    """One command of another program, which never sends a command twice."""
     return Operation("plain", None, (), words, identity, is_repeatable=False)
 
 
 def foreign_producer(job_id: str) -> Plan:
-    """Writes a job and pushes its id, whatever was there under that id."""
+    """Writes a job and pushes its id, even if the id exists."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         yield [plain("HSET", queue.keys.job(job_id), "payload", '"again"', "status", "pending")]
         yield [plain("LPUSH", queue.keys.pending, job_id)]
 
@@ -288,9 +288,9 @@ def foreign_producer(job_id: str) -> Plan:
 
 
 def foreign_worker(name: str) -> Plan:
-    """Moves an id, notes its claim in the hash, works, completes by its own script."""
+    """Moves an id, writes its claim to the hash, works, and completes by its own script."""
 
-    def steps(queue: Settings) -> Steps:
+    def steps(queue: Settings) -> RequestGenerator:
         keys = queue.keys
         (job_id,) = yield [plain("LMOVE", keys.pending, keys.processing, "RIGHT", "LEFT")]
         if not isinstance(job_id, str):

@@ -1,4 +1,4 @@
-"""The engine with one thing broken: the search must notice each of these, or it could not notice a real one."""
+"""The engine with one bug injected. The search must detect each of them, or it could not detect a real one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from schedq.transitions import scripts
 
 @dataclass(frozen=True)
 class Bug:
-    """What is broken, and where.
+    """A bug to inject.
 
     Attributes:
-        name: what it does wrong.
-        script: the move.
-        old: what stands there, as shipped (indentation and comments left out).
-        new: what stands there instead.
-        scenario: where it shows; the search looks there first.
+        name: the wrong behaviour.
+        script: the transition.
+        old: the shipped code (without indentation and comments).
+        new: the code that replaces it.
+        scenario: the scenario that reveals it, which is searched first.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Bug:
 
 BUGS: Final = (
     Bug(
-        "settle does not look at the token",
+        "settle does not check the token",
         "settle",
         "job[1] == 'processing' and job[2] == token",
         "job[1] == 'processing'",
@@ -46,14 +46,14 @@ BUGS: Final = (
         "fail ∥ promote",
     ),
     Bug(
-        "settle does not know what it has settled",
+        "settle does not recognise what it has settled",
         "settle",
         "settled[1] == token and settled[2] == move",
         "false",
         "complete ∥ reclaim",
     ),
     Bug(
-        "settle calls every other move of its token a repetition",
+        "settle treats any other transition with its token as a repetition",
         "settle",
         "settled[1] == token and settled[2] == move",
         "settled[1] == token",
@@ -76,18 +76,38 @@ BUGS: Final = (
         "cancel ∥ complete",
     ),
     Bug("tokens are not fresh", "claim", "request .. '.' .. n", "'token'", "claim ∥ reclaim"),
-    Bug("a claim counts no attempt", "claim", "whole(job[3]) + 1", "math.max(1, whole(job[3]))", "fail ∥ promote"),
-    Bug("a paused queue is claimed from", "claim", "redis.call('EXISTS', paused) == 1", "false", "pause ∥ claim"),
     Bug(
-        "who takes one of two jobs wakes nobody",
+        "a claim does not count the attempt",
+        "claim",
+        "whole(job[3]) + 1",
+        "math.max(1, whole(job[3]))",
+        "fail ∥ promote",
+    ),
+    Bug(
+        "a claim ignores that the queue is paused",
+        "claim",
+        "redis.call('EXISTS', paused) == 1",
+        "false",
+        "pause ∥ claim",
+    ),
+    Bug(
+        "a claim that leaves a job sets no wake marker",
         "claim",
         "set_wake()\nreply[4] = reply[4] + 1",
         "reply[4] = reply[4] + 1",
         "a lost wake",
     ),
     Bug("a claim sets no lease", "claim", "redis.call('ZADD', leases, unpack(ends))", "", "claim ∥ reclaim"),
-    Bug("what is not due is promoted", "promote", "local latest = now", "local latest = 1e14", "claim ∥ promote"),
-    Bug("what was promoted stays", "promote", "redis.call('ZREM', delayed, unpack(ids))", "", "claim ∥ promote"),
+    Bug(
+        "jobs are promoted before they are due",
+        "promote",
+        "local latest = now",
+        "local latest = 1e14",
+        "claim ∥ promote",
+    ),
+    Bug(
+        "a promoted job stays in delayed", "promote", "redis.call('ZREM', delayed, unpack(ids))", "", "claim ∥ promote"
+    ),
     Bug(
         "the promoter sets no marker",
         "promote",
@@ -95,7 +115,7 @@ BUGS: Final = (
         "if redis.pcall",
         "pause ∥ claim",
     ),
-    Bug("who stands by promotes", "promote", "holder ~= promoter_id and left", "false and left", "two promoters"),
+    Bug("a standby promotes", "promote", "holder ~= promoter_id and left", "false and left", "two promoters"),
     Bug(
         "live leases are taken",
         "reclaim",
@@ -111,14 +131,14 @@ BUGS: Final = (
         "complete ∥ reclaim",
     ),
     Bug(
-        "reclaim gives attempts without end",
+        "reclaim ignores the attempt limit",
         "reclaim",
         "elseif attempts >= most then",
         "elseif false then",
         "the last attempt ∥ reclaim",
     ),
     Bug(
-        "the second lost lease costs no wait",
+        "the second lost lease causes no delay",
         "reclaim",
         "(crashes >= 2 and attempts < most)",
         "false",
@@ -132,23 +152,25 @@ BUGS: Final = (
         "complete ∥ reclaim",
     ),
     Bug(
-        "renew does not look at the token",
+        "renew does not check the token",
         "renew",
         "job[1] == 'processing' and job[2] == token",
         "job[1] == 'processing'",
         "complete ∥ fail ∥ renew",
     ),
     Bug(
-        "recover gives away others' jobs",
+        "recover returns other claims' jobs",
         "recover",
         "string.sub(job[3], 1, #request + 1) == request .. '.'",
         "true",
         "two pumps ∥ reclaim",
     ),
     Bug("cancel leaves the entry", "cancel", "redis.call('LREM', pending, 0, id) > 0", "true", "cancel ∥ claim"),
-    Bug("cancel does not recognise itself", "cancel", "if before then return before end", "", "cancel ∥ complete"),
     Bug(
-        "cancel tears running jobs away",
+        "cancel does not recognise a repetition", "cancel", "if before then return before end", "", "cancel ∥ complete"
+    ),
+    Bug(
+        "cancel removes running jobs",
         "cancel",
         "if runs then return false end",
         "if runs then return true end",
@@ -176,42 +198,42 @@ BUGS: Final = (
         "requeue ∥ claim",
     ),
     Bug(
-        "requeue does not recognise itself",
+        "requeue does not recognise a repetition",
         "requeue",
         "local word = job and earlier_reply(job[3], request)",
         "local word",
         "requeue ∥ claim",
     ),
     Bug(
-        "enqueue does not look what is there",
+        "enqueue does not check for an existing job",
         "enqueue",
         "word = existing(n, payload, if_exists, own_mark)",
         "word = nil",
         "enqueue sent again ∥ claim",
     ),
     Bug(
-        "enqueue of one fresh job does not look what is there",
+        "enqueue of one fresh job does not check for an existing job",
         "enqueue",
         "redis.call('EXISTS', key) == 0 then\nlocal length",
         "true then\nlocal length",
         "enqueue of a fresh job sent again ∥ claim",
     ),
     Bug(
-        "who puts the marker back does not",
+        "the wake marker is not put back",
         "wake",
         "allow_when_full(leases)\nset_wake()",
         "allow_when_full(leases)",
         "a swallowed wake",
     ),
     Bug(
-        "trim looks at no status",
+        "trim does not check the status",
         "reclaim",
         "not job.err and job[1] == status",
         "not job.err",
         "a job id used again by another program ∥ trim",
     ),
     Bug(
-        "purge takes what comes later",
+        "purge deletes jobs enqueued after it began",
         "purge",
         "enqueued > before and enqueued <= now",
         "false",
@@ -219,7 +241,7 @@ BUGS: Final = (
     ),
     Bug("a pause leaves the marker", "pause", "redis.call('DEL', wake)", "", "pause ∥ claim"),
     Bug(
-        "a slot is fired whatever the stored one is",
+        "a slot is fired without comparing the stored one",
         "fire",
         "if not score or tonumber(score) ~= turn.slot or turn.slot > now then",
         "if not score then",
@@ -240,7 +262,7 @@ BUGS: Final = (
         "two schedulers, one slot, crash anywhere",
     ),
     Bug(
-        "a job that is put off stays where it was",
+        "a deferred job stays pending",
         "reschedule",
         "redis.call('ZADD', delayed, due, id)",
         "redis.call('LPUSH', pending, id)",
@@ -251,10 +273,10 @@ BUGS: Final = (
 
 @contextmanager
 def broken(bug: Bug) -> Iterator[None]:
-    """The engine has this bug for a while."""
+    """The engine has this bug while the context is open."""
     whole = scripts.load(bug.script).source
     if bug.old not in whole:
-        raise LookupError(f"{bug.script}.lua has no {bug.old!r} any more; mend the bug {bug.name!r}")
+        raise LookupError(f"{bug.script}.lua no longer contains {bug.old!r}; update the bug {bug.name!r}")
     script = scripts.script(bug.script, whole.replace(bug.old, bug.new))
     load = scripts.load
     with patch.object(scripts, "load", lambda name: script if name == bug.script else load(name)):

@@ -1,4 +1,4 @@
-"""Who meets whom, and on what."""
+"""The scenarios: which actors take part, and in what situation."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ ONE_TICK: Final = (fires(),)
 
 
 def clock(*seconds: float) -> Actor:
-    """Time goes on."""
+    """Time passes."""
     return Actor("clock", time_passes(*seconds))
 
 
 def still_clock(*seconds: float) -> Actor:
-    """Time goes on, come what may."""
+    """Time passes, and its steps can't be dropped."""
     return Actor("clock", time_passes(*seconds), may_die=False, may_lose=False)
 
 
@@ -272,7 +272,7 @@ SCENARIOS: Final = (
             clock(LEASE_S),
             Actor("worker", works("w", "complete")),
         ),
-        # Between its commands others act, so a claim that it writes too late may put a job there twice.
+        # Other actors act between its commands, so a claim that it writes too late may add a second entry of a job.
         allowed=("leases", "tokens", "status", "totals", "ttl", "places"),
         allowed_after=("places", "status", "tokens", "totals", "ttl"),
         foreign=("j1",),
@@ -315,7 +315,7 @@ SCENARIOS: Final = (
     Scenario(
         "two schedulers, one slot, crash anywhere",
         (schedules(EACH_MINUTE), time_passes(60)),
-        # The two are alike, so it is enough that one of them may die, or lose a reply.
+        # The two are alike, so it is enough if one of them may die, or lose a reply.
         (
             Actor("one", fires(EACH_MINUTE)),
             Actor("two", fires(EACH_MINUTE), may_die=False, may_lose=False),

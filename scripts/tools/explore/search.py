@@ -1,4 +1,4 @@
-"""Depth first through all schedules of a few actors, with crashes and lost replies."""
+"""Depth-first search through all schedules of a few actors, with crashes and lost replies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from schedq.schedules import register
 from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.transitions import Operation, cancel, claim, pause, promote, reclaim, requeue, reschedule, settle
 from scripts.tools.explore.actors import Pause, Plan, ending
-from scripts.tools.explore.ledger import Book, Entry, enter, laws, missing, unaccounted
+from scripts.tools.explore.ledger import Entry, Ledger, enter, laws, missing, unaccounted
 from scripts.tools.explore.world import Seen, World, states
 from tests.state import State
 
@@ -30,14 +30,14 @@ _MOST_ROUNDS: Final = 200
 
 @dataclass(frozen=True)
 class Actor:
-    """Who takes part.
+    """A participant.
 
     Attributes:
-        name: for reports.
+        name: its name in reports.
         plan: what it does.
         queue: the number of its queue.
-        may_die: it may be gone after any of its steps.
-        may_lose: replies to it may get lost.
+        may_die: it may disappear after any of its steps.
+        may_lose: replies to it may be lost.
     """
 
     name: str
@@ -49,19 +49,19 @@ class Actor:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Who meets whom, and on what.
+    """Which actors take part, and in what situation.
 
     Attributes:
         name: for reports.
-        before: plans that are carried out first, one after the other, on the first queue.
-        actors: who then act in any order.
-        faults: crashes and lost replies in one schedule at most.
-        allowed: laws that may be broken meanwhile.
-        allowed_after: laws that may be broken also when everything has ended.
-        foreign: ids that other programs handle too.
-        settings: of the queues, where they differ.
-        must_be_whole: scripts/explore searches it whole, however many schedules of others it is asked for.
-        wakes: idle workers go by the marker: at the end, jobs may not wait without one.
+        before: plans that are executed first, in order, on the first queue.
+        actors: the actors that then act in any order.
+        faults: maximum number of crashes and lost replies in one schedule.
+        allowed: laws that may be broken temporarily.
+        allowed_after: laws that may be broken even at the end.
+        foreign: ids that other programs handle as well.
+        settings: of the queues, where they differ from the defaults.
+        must_be_whole: scripts/explore searches it completely, whatever the limit for other scenarios.
+        wakes: idle workers rely on the wake marker: at the end, jobs may not wait without one.
     """
 
     name: str
@@ -77,11 +77,11 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class Seat:
-    """How far an actor is: the answers it has had, by round, and those of the round it is in."""
+class Progress:
+    """An actor's progress: the replies that it has had, by round, and those of the current round."""
 
     rounds: tuple[Any, ...] = ()
-    answers: tuple[Any, ...] = ()
+    replies: tuple[Any, ...] = ()
     is_over: bool = False
 
 
@@ -90,23 +90,23 @@ class Node:
     """One point of a schedule."""
 
     depth: int
-    seats: tuple[Seat, ...]
+    progress: tuple[Progress, ...]
     now_s: float
     faults: int
-    book: Book
+    ledger: Ledger
     seen: Seen
     path: tuple[str, ...]
 
 
 @dataclass
 class Report:
-    """What a search found.
+    """The results of a search.
 
     Attributes:
-        schedules: complete schedules carried out.
-        is_whole: every schedule of the scenario was.
-        violations: what was wrong, with the path that led there.
-        moves: how often each kind of step was made.
+        schedules: number of complete schedules executed.
+        is_whole: every schedule of the scenario was executed.
+        violations: each violation, with the path that led to it.
+        moves: how often each kind of step was executed.
     """
 
     scenario: str
@@ -117,11 +117,11 @@ class Report:
 
 
 class _EnoughError(Exception):
-    """So many violations are enough."""
+    """The maximum number of violations has been reached."""
 
 
 class Search:
-    """All schedules of one scenario, or as many as the limit allows, in an order drawn from the seed."""
+    """All schedules of one scenario, or as many as the limit allows, in an order determined by the seed."""
 
     def __init__(
         self, world: World, scenario: Scenario, *, seed: int = 0, most: int = 10**9, most_violations: int = 1
@@ -145,7 +145,7 @@ class Search:
             patch.object(requeue, "new_request", self._new_request),
             patch.object(reschedule, "new_request", self._new_request),
             patch.object(register, "new_request", self._new_request),
-            patch.object(promote, "PROMOTER_LEASE_MS", 86_400_000),  # by Redis's clock: an actor ends it
+            patch.object(promote, "PROMOTER_LEASE_MS", 86_400_000),  # it depends on Redis's clock, so an actor ends it
         ):
             try:
                 self._visit(self._begin(), self._most)
@@ -158,28 +158,28 @@ class Search:
 
     def _begin(self) -> Node:
         self._world.clear()
-        seats = tuple(Seat() for _ in self._scenario.actors)
-        node = Node(0, seats, self._world.now_s, self._scenario.faults, {}, self._world.keep(0), ())
+        all_progress = tuple(Progress() for _ in self._scenario.actors)
+        node = Node(0, all_progress, self._world.now_s, self._scenario.faults, {}, self._world.keep(0), ())
         for number, plan in enumerate(self._scenario.before):
-            actor, seat = Actor(f"before{number}", plan), Seat()
-            while not seat.is_over:
-                operation, answer = self._next(actor, seat), None
+            actor, progress = Actor(f"before{number}", plan), Progress()
+            while not progress.is_over:
+                operation, reply = self._next(actor, progress), None
                 if isinstance(operation, Pause):
                     self._world.now_s += operation.seconds
                     node = replace(node, now_s=self._world.now_s)
                 else:
-                    node, answer = self._do(node, 0, operation, back_to=-1, keep_as=-1)
-                seat = self._answered(actor, seat, answer)
-        book = {
-            key: replace(told, is_foreign=key.partition("/")[2] in self._scenario.foreign)
-            for key, told in node.book.items()
+                    node, reply = self._do(node, 0, operation, back_to=-1, keep_as=-1)
+                progress = self._replied(actor, progress, reply)
+        ledger = {
+            key: replace(known, is_foreign=key.partition("/")[2] in self._scenario.foreign)
+            for key, known in node.ledger.items()
         }
-        return replace(node, seen=self._world.keep(0), book=book, depth=0)
+        return replace(node, seen=self._world.keep(0), ledger=ledger, depth=0)
 
     def _visit(self, node: Node, most: int) -> int:
-        """Carry out the schedules that go on from here, `most` of them at the most; answers how many.
+        """Execute the schedules that continue from here, at most `most` of them; returns their number.
 
-        If that is not all, each branch gets its part, so that what is seen is spread over the whole tree.
+        If there are more, each branch gets its share, so that the sample is spread over the whole tree.
         """
         branches = list(self._branches(node))
         if not branches:
@@ -195,11 +195,11 @@ class Search:
         return done
 
     def _branches(self, node: Node) -> Iterator[Callable[[int], int]]:
-        for number, (actor, seat) in enumerate(zip(self._scenario.actors, node.seats, strict=True)):
-            if seat.is_over:
+        for number, (actor, progress) in enumerate(zip(self._scenario.actors, node.progress, strict=True)):
+            if progress.is_over:
                 continue
             self._world.now_s = node.now_s
-            operation = self._next(actor, seat)
+            operation = self._next(actor, progress)
             yield partial(self._go, node, number, "")
             if node.faults == 0 or isinstance(operation, Pause):
                 continue
@@ -212,45 +212,45 @@ class Search:
 
     def _go(self, node: Node, number: int, fault: str, most: int) -> int:
         """One step of one actor, and everything after it."""
-        actor, seat = self._scenario.actors[number], node.seats[number]
+        actor, progress = self._scenario.actors[number], node.progress[number]
         self._world.now_s = node.now_s
-        operation = self._next(actor, seat)
+        operation = self._next(actor, progress)
         said = f"{actor.name}: {_named(operation)}" + (f" ({fault})" if fault else "")
         after = replace(node, path=(*node.path, said), faults=node.faults - bool(fault))
-        answer: Any = None
+        reply: Any = None
         if isinstance(operation, Pause):
             self._world.now_s += operation.seconds
             after = replace(after, now_s=self._world.now_s, depth=node.depth)
             self.report.moves["time"] += 1
         elif fault == "is not heard":
-            answer = StoreUnavailable("not heard")
+            reply = StoreUnavailable("not heard")
         else:
-            after, answer = self._do(after, actor.queue, operation, back_to=node.depth, keep_as=node.depth + 1)
+            after, reply = self._do(after, actor.queue, operation, back_to=node.depth, keep_as=node.depth + 1)
         if fault == "loses the reply":
-            # Sent again if that is safe; else the actor knows that it does not know.
-            seat = seat if operation.is_repeatable else self._answered(actor, seat, _lost())
+            # Sent again if that is safe; otherwise the actor learns that the outcome is unknown.
+            progress = progress if operation.is_repeatable else self._replied(actor, progress, _lost())
         elif fault == "dies":
-            seat = replace(seat, is_over=True)
+            progress = replace(progress, is_over=True)
         else:
-            seat = self._answered(actor, seat, answer)
-        seats = tuple(seat if place == number else other for place, other in enumerate(node.seats))
-        return self._visit(replace(after, seats=seats), most)
+            progress = self._replied(actor, progress, reply)
+        all_progress = tuple(progress if place == number else other for place, other in enumerate(node.progress))
+        return self._visit(replace(after, progress=all_progress), most)
 
     def _do(self, node: Node, queue: int, operation: Operation[Any], *, back_to: int, keep_as: int) -> tuple[Node, Any]:
-        """Carry a request out and hold what it did against the laws; the node after it, and the answer."""
+        """Execute a request and check its effect against the laws; returns the next node and the reply."""
         reply, seen = self._world.step(operation, back_to=back_to, keep_as=keep_as)
         self.report.moves[operation.name] += 1
-        answer = _read(operation, reply)
+        reply = _read(operation, reply)
         before, after = self._states(node.seen), self._states(seen)
         settings = self._queues[queue]
-        entry = Entry(settings, operation, answer, int(self._world.now_s * 1000), before[queue], after[queue])
-        book, complaints = enter(node.book, entry)
-        found = replace(node, depth=keep_as, book=book, seen=seen)
+        entry = Entry(settings, operation, reply, int(self._world.now_s * 1000), before[queue], after[queue])
+        ledger, complaints = enter(node.ledger, entry)
+        found = replace(node, depth=keep_as, ledger=ledger, seen=seen)
         complaints += self._judge(seen, after)
         for place, state in enumerate(after):
-            complaints += missing(book, state, self._queues[place])
+            complaints += missing(ledger, state, self._queues[place])
         self._complain(found, complaints)
-        return found, answer
+        return found, reply
 
     def _judge(self, seen: Seen, found: Sequence[State]) -> list[str]:
         if seen not in self._judged:
@@ -258,7 +258,7 @@ class Search:
         return self._judged[seen]
 
     def _end(self, node: Node) -> None:
-        """The schedule is over: does everything that was accepted come to an end?"""
+        """The schedule is over: check that everything accepted finishes."""
         self.report.schedules += 1
         if self._scenario.wakes:
             self._complain(node, self._asleep(node))
@@ -272,15 +272,15 @@ class Search:
     def _asleep(self, node: Node) -> list[str]:
         found = self._states(node.seen)
         if any("(dies)" in step for step in node.path):
-            return []  # the promoter's tick puts the marker back
+            return []  # the promoter's tick sets the marker again
         return [
-            f"jobs of {queue.name} wait, everybody waits, and there is no marker"
+            f"jobs of {queue.name} are waiting, all workers are idle, and there is no wake marker"
             for queue, state in zip(self._queues, found, strict=True)
             if state.ids("pending") and "paused" not in state.keys and "wake" not in state.keys
         ]
 
     def _recover(self, node: Node) -> list[str]:
-        """A promoter and a worker that live: everything ends, within the laws."""
+        """A promoter and a worker that stay alive: everything finishes, and no law is broken."""
         complaints: list[str] = []
         for place, queue in enumerate(self._queues):
             at, _ = self._quietly(replace(node, faults=0), place, pause.resume(queue), complaints)
@@ -299,37 +299,35 @@ class Search:
                 if not goes_on and not any(state.ids(live) for live in ("delayed", "pending", "processing")):
                     break
             else:
-                complaints.append(f"not everything of {queue.name} ended: {state.places()}")
+                complaints.append(f"not every job of {queue.name} finished: {state.places()}")
             complaints += laws(state, self._scenario.allowed_after)
             complaints += unaccounted(state)
         return complaints
 
     def _round_trips(self, node: Node, place: int, trips: Any, complaints: list[str]) -> Node:
-        answers: Any = None
+        replies: Any = None
         try:
             step = next(trips)
             for _ in range(_MOST_ROUNDS):
-                answers = []
+                replies = []
                 for operation in step:
-                    node, answer = self._quietly(node, place, operation, complaints)
-                    answers.append(answer)
-                step = trips.send(answers)
+                    node, reply = self._quietly(node, place, operation, complaints)
+                    replies.append(reply)
+                step = trips.send(replies)
         except StopIteration:
             return node
-        complaints.append(f"in recovery: {step[0].name} goes on and on")
+        complaints.append(f"in recovery: {step[0].name} does not end")
         return node
 
     def _quietly(self, node: Node, place: int, operation: Operation[Any], complaints: list[str]) -> tuple[Node, Any]:
         reply, seen = self._world.step(operation)
-        answer = _read(operation, reply)
+        reply = _read(operation, reply)
         before, after = self._states(node.seen), self._states(seen)
-        entry = Entry(
-            self._queues[place], operation, answer, int(self._world.now_s * 1000), before[place], after[place]
-        )
-        book, found = enter(node.book, entry)
+        entry = Entry(self._queues[place], operation, reply, int(self._world.now_s * 1000), before[place], after[place])
+        ledger, found = enter(node.ledger, entry)
         complaints += [f"in recovery: {complaint}" for complaint in found]
-        complaints += [f"in recovery: {line}" for line in missing(book, after[place], self._queues[place])]
-        return replace(node, book=book, seen=seen), answer
+        complaints += [f"in recovery: {line}" for line in missing(ledger, after[place], self._queues[place])]
+        return replace(node, ledger=ledger, seen=seen), reply
 
     def _complain(self, node: Node, complaints: Sequence[str]) -> None:
         for complaint in dict.fromkeys(complaints):
@@ -342,28 +340,28 @@ class Search:
             self._known_states[seen] = states(seen, self._queues)
         return self._known_states[seen]
 
-    def _next(self, actor: Actor, seat: Seat) -> Any:
-        """What an actor that is not over does next. It is begun anew, so it sees the clock as it is now."""
-        round_ = self._round(actor, seat)
+    def _next(self, actor: Actor, progress: Progress) -> Any:
+        """The next operation of an actor that is not finished. It is restarted, so it sees the current time."""
+        round_ = self._round(actor, progress)
         assert round_ is not None
-        return round_[len(seat.answers)]
+        return round_[len(progress.replies)]
 
-    def _answered(self, actor: Actor, seat: Seat, answer: Any) -> Seat:
-        round_ = self._round(actor, seat)
+    def _replied(self, actor: Actor, progress: Progress, reply: Any) -> Progress:
+        round_ = self._round(actor, progress)
         assert round_ is not None
-        answers = (*seat.answers, answer)
-        if len(answers) < len(round_):
-            return replace(seat, answers=answers)
-        after = Seat((*seat.rounds, list(answers)))
+        replies = (*progress.replies, reply)
+        if len(replies) < len(round_):
+            return replace(progress, replies=replies)
+        after = Progress((*progress.rounds, list(replies)))
         return replace(after, is_over=self._round(actor, after) is None)
 
-    def _round(self, actor: Actor, seat: Seat) -> Sequence[Any] | None:
-        self._requests = (f"{actor.name}-{number}" for number in count())  # begun anew, it gives them the same names
+    def _round(self, actor: Actor, progress: Progress) -> Sequence[Any] | None:
+        self._requests = (f"{actor.name}-{number}" for number in count())  # restarted, it uses the same names
         trips = actor.plan(self._queues[actor.queue])
         try:
             round_: Sequence[Any] = next(trips)
-            for answers in seat.rounds:
-                round_ = trips.send(answers)
+            for replies in progress.rounds:
+                round_ = trips.send(replies)
         except (StopIteration, SchedqError):
             return None
         return round_

@@ -1,4 +1,4 @@
-"""One queue on a real server: do a step, look at everything, go back to an earlier state."""
+"""Queues on a real server: execute a step, read everything, return to an earlier state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEASE_S: Final = 10
 BACKOFF_S: Final = 30
 BEGIN_S: Final = 1_800_000_000.0
 
-# States are kept on the server, by the depth at which they were reached; `log` carries times of the real clock.
+# States are stored on the server, by the depth at which they were reached; `log` has times of the real clock.
 _LOOK: Final = """
 local found, names = {}, redis.call('KEYS', ARGV[1] .. '*')
 table.sort(names)
@@ -48,15 +48,15 @@ Seen = tuple[tuple[str, str, int, tuple[str, ...]], ...]
 
 
 class World:
-    """A server with queues whose clock is ours.
+    """A server with queues on a virtual clock.
 
     Args:
-        socket_path: of a server that nobody else uses.
-        names: of the queues.
+        socket_path: socket of a server that no one else uses.
+        names: names of the queues.
 
     Attributes:
-        queues: the settings of the queues, the first one being the one that most scenarios are about.
-        steps: requests of actors that were carried out.
+        queues: the settings of the queues; most scenarios use the first one.
+        steps: number of actors' requests executed.
     """
 
     def __init__(self, socket_path: str, *, names: Sequence[str] = ("a", "b")) -> None:
@@ -71,25 +71,25 @@ class World:
         self._known: set[str] = set()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._wire.disconnect()
 
     def clear(self) -> None:
-        """Begin with nothing."""
+        """Delete everything."""
         self.now_s = BEGIN_S
         self._ask([("EVAL", _CLEAR, 0, "queue:"), ("EVAL", _CLEAR, 0, "kept:")])
 
     def keep(self, depth: int) -> Seen:
-        """Remember the present state under this depth, and look at it."""
+        """Store the current state under this depth, and return it."""
         kept = f"kept:{depth}:"
         return _seen(self._ask([self._script(_CLEAR, kept), self._script(_LOOK, "queue:", kept)])[-1])
 
     def go_back(self, depth: int) -> None:
-        """Return to the state that was kept under this depth."""
+        """Return to the state that was stored under this depth."""
         self._ask([self._script(_GO_BACK, "queue:", f"kept:{depth}:")])
 
     def step(self, operation: Operation[Any], *, back_to: int = -1, keep_as: int = -1) -> tuple[Any, Seen]:
-        """Go back, carry a request out, and look: in one round trip. Answers the reply, errors as values."""
+        """Go back, execute a request, and read the state, in one round trip. Returns the reply; errors are values."""
         self.steps += 1
         commands = [self._command(operation), self._script(_LOOK, "queue:", f"kept:{keep_as}:" if keep_as >= 0 else "")]
         if back_to >= 0:
@@ -134,7 +134,7 @@ def _seen(reply: Any) -> Seen:
 
 
 def states(seen: Seen, queues: Sequence[Settings]) -> list[State]:
-    """What was seen, per queue."""
+    """The state of each queue, from what was read."""
     return [State(dict(_keys(seen, f"{queue.name}:"))) for queue in queues]
 
 

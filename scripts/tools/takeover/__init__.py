@@ -1,1 +1,1 @@
-"""How long a queue is without a promoter when its holder dies, and how many requests standing by costs."""
+"""How long a queue has no promoter after its holder dies, and how many requests the standbys send."""

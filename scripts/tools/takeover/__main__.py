@@ -1,4 +1,4 @@
-"""`python -m scripts.tools.takeover`, or scripts/takeover. A limit that is not kept ends it with code 1."""
+"""`python -m scripts.tools.takeover`, or scripts/takeover. The exit code is 1 if a limit is exceeded."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from tests.servers import Server
 
 
 @click.command()
-@click.option("--seed", default=1, show_default=True, help="Who starts when, and when the holder dies.")
-@click.option("--kills", type=click.IntRange(1), default=30, show_default=True, help="Of each scenario of processes.")
-@click.option("--losses", type=click.IntRange(1), default=300, show_default=True, help="Of each on virtual time.")
-@click.option("--only", type=click.Choice(["processes", "virtual"]), help="One half of it.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the start and kill times.")
+@click.option(
+    "--kills", type=click.IntRange(1), default=30, show_default=True, help="Kills per scenario with real processes."
+)
+@click.option(
+    "--losses", type=click.IntRange(1), default=300, show_default=True, help="Losses per scenario on virtual time."
+)
+@click.option("--only", type=click.Choice(["processes", "virtual"]), help="Run only one half.")
 def main(*, seed: int, kills: int, losses: int, only: str | None) -> None:
-    """Kill the holder of a queue's promoter lease, and see how soon another takes over.
+    """Kill the holder of a queue's promoter lease and measure how soon another process takes over.
 
-    SIGKILL for real processes; the same code and scripts on virtual time for up to 1,000 candidates.
+    Real processes get a SIGKILL; up to 1,000 candidates run the same code and scripts on virtual time.
     """
     print(f"seed {seed}; at most p99 {P99_S:g} s, worst {WORST_S:g} s, {REQUESTS_PER_S:g} standby requests/s\n{HEAD}")
     misses: list[str] = []

@@ -1,8 +1,7 @@
-"""Real processes that could hold the promoter lease, forked from one that has imported all: 80 start in a moment.
+"""Candidates for the promoter lease as real processes, forked from a preloaded one: 80 start at once.
 
 `python -m scripts.tools.takeover.candidate` reads a line per process: `worker`, `bystander` (a worker with
---no-promoter) or `promoter`, and the Unix time at which it is to begin; it answers with the process's pid. All end
-with it.
+--no-promoter) or `promoter`, and the Unix time at which it starts; it prints the pid of each. All end with it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def _queue() -> Queue:
-    queue = Queue(NAME)  # SCHEDQ_REDIS_URL says where
+    queue = Queue(NAME)  # uses SCHEDQ_REDIS_URL
 
     @queue.task
     async def nothing() -> None:
@@ -37,7 +36,7 @@ def _queue() -> Queue:
 
 
 def _be(part: str) -> None:
-    """What a `schedq worker` or `schedq promoter` does; its place in the lease tells its pid."""
+    """Behave like `schedq worker` or `schedq promoter`; the name in the lease reveals the pid."""
     promoter.new_request = lambda: f"pid-{os.getpid()}"  # type: ignore[attr-defined]
     logging.disable()
     if part == "promoter":
@@ -51,7 +50,7 @@ def _be(part: str) -> None:
 
 
 def _serve() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
@@ -64,7 +63,7 @@ def _serve() -> None:
         print(pid, flush=True)
 
 
-class Nursery:
+class CandidateStarter:
     """Starts candidates of one queue."""
 
     def __init__(self, url: str) -> None:
@@ -77,7 +76,7 @@ class Nursery:
         )
 
     def start(self, part: str, at: float = 0.0) -> int:
-        """One more process, which begins at that Unix time, or at once; its pid."""
+        """Start one process at that Unix time, or at once; returns its pid."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{part} {at}\n")
@@ -85,7 +84,7 @@ class Nursery:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
-        """End it, and all that it has started."""
+        """Stop it and everything that it has started."""
         self._process.kill()
         self._process.communicate()
 

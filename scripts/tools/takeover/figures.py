@@ -1,4 +1,4 @@
-"""What one run has measured, and what it must reach."""
+"""The results of a run, and their limits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Figures:
     """One scenario.
 
     Attributes:
-        name: of the scenario.
-        took_s: per loss, from the holder's death to the next holder's first look.
-        requests: that candidates sent while they did not hold the lease.
+        name: name of the scenario.
+        took_s: per loss, from the holder's death to the next holder's first promotion.
+        requests: sent by candidates while they did not hold the lease.
         lasted_s: from the first loss to the last takeover.
     """
 
@@ -28,7 +28,7 @@ class Figures:
     lasted_s: float
 
     def percentile(self, share: float) -> float:
-        """The nearest rank."""
+        """The percentile, by nearest rank."""
         return sorted(self.took_s)[max(0, math.ceil(share * len(self.took_s)) - 1)]
 
     @property
@@ -37,7 +37,7 @@ class Figures:
 
     @property
     def misses(self) -> list[str]:
-        """Which limits were not kept."""
+        """The limits that were exceeded."""
         limits = (
             ("p99", self.percentile(0.99), P99_S),
             ("worst", self.percentile(1), WORST_S),
@@ -46,7 +46,7 @@ class Figures:
         return [f"{self.name}: {what} {found:.2f}, at most {most:g}" for what, found, most in limits if found > most]
 
     def line(self) -> str:
-        """For a table."""
+        """One line of the table."""
         spread = "  ".join(f"{self.percentile(share):5.2f}" for share in (0.5, 0.99, 1))
         return f"{self.name:<70} {len(self.took_s):>6}  {spread}  {self.requests_per_s:>10.2f}"
 

@@ -1,4 +1,4 @@
-"""Real processes, of which the one that holds the promoter lease is killed again and again."""
+"""Real processes; the one that holds the promoter lease is killed repeatedly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import redis
 
 from schedq.model.keys import QueueKeys
 from schedq.transitions import scripts
-from scripts.tools.takeover.candidate import NAME, Nursery
+from scripts.tools.takeover.candidate import NAME, CandidateStarter
 from scripts.tools.takeover.figures import Figures
 from tests.servers import Request, Server
 
@@ -27,11 +27,11 @@ _GIVEN_UP_S: Final = 60.0
 
 @dataclass(frozen=True)
 class Scenario:
-    """Who is there.
+    """The processes that take part.
 
     Attributes:
-        parts: how many processes of each kind, the candidates first; see `candidate`.
-        spread_s: over how long their starts are spread.
+        parts: number of processes of each kind, candidates first; see `candidate`.
+        spread_s: period over which their starts are spread.
     """
 
     parts: Mapping[str, int]
@@ -50,7 +50,7 @@ SCENARIOS: Final = (
 
 
 class _Holders(threading.Thread):
-    """Writes down who holds the lease, by looking all the time."""
+    """Records who holds the lease by polling continuously."""
 
     def __init__(self, client: redis.Redis) -> None:
         super().__init__(daemon=True)
@@ -76,10 +76,10 @@ class _Holders(threading.Thread):
         return self._since[bisect_right(self._since, instant, key=lambda one: one[0]) - 1][1]
 
     def other_than(self, holder: str) -> float:
-        """When somebody else came to hold it; waits for that."""
+        """When a different process became the holder; waits for that."""
         deadline = time.monotonic() + _GIVEN_UP_S
         while self.now() in ("", holder):
-            assert time.monotonic() < deadline, f"nobody has taken over within {_GIVEN_UP_S:g} s"
+            assert time.monotonic() < deadline, f"no process took over within {_GIVEN_UP_S:g} s"
             time.sleep(_POLL_S)
         return self._since[-1][0]
 
@@ -87,37 +87,37 @@ class _Holders(threading.Thread):
 def run(
     server: Server, scenario: Scenario, losses: int, seed: int, pause_s: tuple[float, float] = (0.5, 4.0)
 ) -> Figures:
-    """Kill the holder so many times; a replacement starts each time."""
+    """Kill the holder `kills` times; a replacement is started each time."""
     rng = random.Random(f"{seed}-{scenario.name}")
-    nursery = Nursery(server.url)
+    starter = CandidateStarter(server.url)
     with server.client() as client:
         client.flushdb()
         holders = _Holders(client)
         holders.start()
         try:
-            _start(nursery, client, scenario)
+            _start(starter, client, scenario)
             with server.requests() as requests:
-                took, began, ended = _lose(nursery, next(iter(scenario.parts)), holders, requests, losses, rng, pause_s)
+                took, began, ended = _lose(starter, next(iter(scenario.parts)), holders, requests, losses, rng, pause_s)
             return Figures(scenario.name, took, _standing_by(requests, holders), ended - began)
         finally:
-            nursery.close()
+            starter.close()
             holders.stop()
 
 
-def _start(nursery: Nursery, client: redis.Redis, scenario: Scenario) -> None:
+def _start(starter: CandidateStarter, client: redis.Redis, scenario: Scenario) -> None:
     parts = [part for part, count in scenario.parts.items() for _ in range(count)]
     begin = time.time() + 2 + 0.02 * len(parts)  # when all have been forked
     for number, part in enumerate(parts):
-        nursery.start(part, begin + scenario.spread_s * number / len(parts))
+        starter.start(part, begin + scenario.spread_s * number / len(parts))
     keys, deadline = QueueKeys(NAME), time.monotonic() + _GIVEN_UP_S
     while int(client.zcard(keys.workers)) < len(parts) - scenario.parts.get("promoter", 0):
-        assert time.monotonic() < deadline, "they have not all started"
+        assert time.monotonic() < deadline, "not all candidates have started"
         time.sleep(_POLL_S)
     time.sleep(_SETTLE_S)
 
 
 def _lose(
-    nursery: Nursery,
+    starter: CandidateStarter,
     part: str,
     holders: _Holders,
     requests: Sequence[Request],
@@ -125,7 +125,7 @@ def _lose(
     rng: random.Random,
     pause_s: tuple[float, float],
 ) -> tuple[list[float], float, float]:
-    """Seconds per takeover; when the first loss was, and when the last takeover."""
+    """Seconds per takeover; the time of the first loss, and of the last takeover."""
     took: list[float] = []
     began = taken_at = time.time()
     for _ in range(losses):
@@ -133,7 +133,7 @@ def _lose(
         holder = holders.now()
         died_at = time.time()
         os.kill(int(holder.removeprefix("pid-")), signal.SIGKILL)
-        replacement = nursery.start(part)
+        replacement = starter.start(part)
         taken_at = holders.other_than(holder)
         took.append(taken_at - died_at)
         _until_it_asks(requests, replacement)
@@ -141,23 +141,23 @@ def _lose(
 
 
 def _until_it_asks(requests: Sequence[Request], pid: int) -> None:
-    """Wait until a process has begun: without it there may be nobody to take over."""
+    """Wait until a process has sent a request; otherwise there may be no process to take over."""
     deadline, seen = time.monotonic() + _GIVEN_UP_S, 0
     while True:
         news = requests[seen:]
         seen += len(news)
         if any(f"pid-{pid}" in word or f"-{pid}-" in word for request in news for word in request.words):
             return
-        assert time.monotonic() < deadline, f"process {pid} has not begun"
+        assert time.monotonic() < deadline, f"process {pid} has not sent a request"
         time.sleep(_POLL_S)
 
 
 def _standing_by(requests: Sequence[Request], holders: _Holders) -> int:
-    """How often a promoter asked that was not the holder just then."""
+    """Number of requests sent by promoters that were not the holder at that moment."""
     sha, found = scripts.load("promote").sha, 0
     for request in requests:
         if len(request.words) > 3 and request.words[1] == sha:
             who = request.words[3 + int(request.words[2]) + 3]
-            # What makes one the holder is seen a moment after it was asked.
+            # A new holder is seen only a moment after the request that made it one.
             found += who not in ("", holders.at(request.at), holders.at(request.at + 2 * _POLL_S))
     return found

@@ -1,4 +1,4 @@
-"""Promoters by the thousand on virtual time: their own code, their own scripts on a real server, and nobody sleeps."""
+"""Up to a thousand promoters on virtual time: their own code and scripts on a real server, without sleeps."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.servers import Server
 
 T = TypeVar("T")
 EPOCH_S = 1_800_000_000.0
-# A key with a time to live lives on the server's own clock. This keeps account of it on the virtual one instead; all
-# else of a script is as it ships.
+# Expiry of keys depends on the server's own clock. This prelude tracks it on the virtual clock instead; the rest of the
+# script is unchanged.
 PRELUDE = """
 local server = redis
 local virtual_now = tonumber(server.call('GET', 'virtual:now'))
@@ -72,13 +72,13 @@ class _Jumps(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        assert timeout is not None, "nobody waits for anything"
+        assert timeout is not None, "no task waits for a timer"
         self._loop.jump(timeout)
         return super().select(0)
 
 
 class _Silence:
-    """Stands in for the subscription to `due`: no job is ever due here."""
+    """Replaces the subscription to `due`: no job becomes due here."""
 
     async def subscribe(self, channel: str, hearing: Callable[[str], None]) -> None:
         hearing("")
@@ -92,7 +92,7 @@ class _AlwaysAvailable:
 
 
 class Wire:
-    """A connection for all candidates; it counts what those ask that do not hold the lease."""
+    """A connection shared by all candidates; it counts the requests of those that do not hold the lease."""
 
     def __init__(self, client: redis.Redis, loop: Loop, rng: random.Random) -> None:
         self.availability = _AlwaysAvailable()
@@ -103,7 +103,7 @@ class Wire:
         self._shas: dict[str, str] = {}
 
     async def execute(self, operations: Pipeline) -> list[Any]:
-        """As `ReconnectingClient.execute`, after a moment of the virtual time."""
+        """As `ReconnectingClient.execute`, after a short delay in virtual time."""
         await asyncio.sleep(self._rng.uniform(0.0003, 0.003))
         return [self._ask(operation) for operation in operations]
 
@@ -139,7 +139,7 @@ class Candidates:
     """Processes that could hold the lease of one queue.
 
     Args:
-        beats: they are workers, whose heartbeats say what is vacant; else daemons.
+        beats: they are workers, whose heartbeats detect a vacant lease; otherwise daemons.
     """
 
     def __init__(self, queue: Queue, wire: Wire, rng: random.Random, *, beats: bool) -> None:
@@ -150,7 +150,7 @@ class Candidates:
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
 
     def start(self) -> None:
-        """One more."""
+        """Start one more."""
         promoter = Promoter(self._queue, cast(ReconnectingClient, self._wire), hears=self._beats)
         promoter._subscription = cast(PubSub, _Silence())
         work = [promoter.run()]
@@ -166,23 +166,23 @@ class Candidates:
             await asyncio.sleep(until_next_beat(phase, asyncio.get_running_loop().time()))
 
     async def holder(self, but: str = "") -> str:
-        """Who looked last as the holder, other than `but`; waits for one."""
+        """The process, other than `but`, that last promoted as the holder; waits for one."""
         seen = len(self._wire.asked) if but else 0
         while True:
             for _, who, part in reversed(self._wire.asked[seen:]):
                 if part is Part.LEADER and who != but:
                     return who
             for task in [task for tasks in self._tasks.values() for task in tasks if task.done()]:
-                task.result()  # what ended it
+                task.result()  # raises what ended it
             await asyncio.sleep(0.005)
 
     def kill(self, who: str) -> None:
-        """It says nothing any more."""
+        """Stop it without a farewell."""
         for task in self._tasks.pop(who):
             task.cancel()
 
     async def close(self) -> None:
-        """End all."""
+        """Stop all."""
         tasks = [task for tasks in self._tasks.values() for task in tasks]
         for task in tasks:
             task.cancel()
@@ -198,7 +198,7 @@ async def lose(
     *,
     replaces: bool,
 ) -> tuple[list[float], float]:
-    """Kill the holder again and again, and start another candidate each time; how long each took, and when it began."""
+    """Kill the holder repeatedly and start another candidate each time; how long each took, and when it began."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     took: list[float] = []
@@ -225,9 +225,9 @@ def run(
     pause_s: tuple[float, float] = (2.0, 15.0),
     replaces: bool = True,
 ) -> Figures:
-    """One scenario: so many candidates, started within `spread_s`; the holder dies every `pause_s` or so.
+    """One scenario: `count` candidates started within `spread_s`; the holder dies about every `pause_s`.
 
-    Another candidate starts each time if it `replaces`; else they become fewer.
+    If it `replaces`, another candidate starts each time; otherwise their number falls.
     """
     rng = random.Random(f"{seed}-{count}-{spread_s}-{beats}")
     loop = Loop()
@@ -258,7 +258,7 @@ def run(
 
 @contextmanager
 def virtual(loop: Loop) -> Iterator[None]:
-    """The roles' own waits and looks at the clock go by this loop's time."""
+    """Make the promoters' waits and clocks use this loop's time."""
     names = ("promoter", "reclaimer", "scheduler", "registrar")
     with ExitStack() as patches:
         for name in names:

@@ -1,1 +1,1 @@
-"""The programs under examples/, run as people run them."""
+"""The programs under examples/, run as users run them."""

@@ -1,4 +1,4 @@
-"""`schedq demo`: that it does what it says, that its verdict can fail; and the tasks of the application."""
+"""`schedq demo`: it works as described, its verdict can fail; and the application's tasks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
 
 
-# -- the whole of it, in processes of its own
+# -- the whole demo, in its own processes
 
 
 def start_demo(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """The demo with an empty HOME, nothing on PATH and no terminal, in a process group of its own."""
+    """The demo with an empty HOME, an empty PATH and no terminal, in its own process group."""
     for name in ("home", "temporary"):
         (folder / name).mkdir()
     environment = {
@@ -183,7 +183,7 @@ def with_record(job_id: str, changed: JobRecord) -> Results:
     return replace(GOOD, records={**GOOD.records, job_id: changed})
 
 
-def test_a_good_run_is_found_good_and_its_lateness_told():
+def test_a_good_run_passes_and_its_lateness_is_reported():
     late = judge(GOOD)[-1]
 
     assert problems(GOOD) == {}
@@ -218,7 +218,7 @@ def test_a_duplicate_is_a_problem_unless_an_attempt_was_lost():
     twice = replace(GOOD, mails={"mail-1": Deliveries(accepted=1, duplicates=1, first_at_ms=2008)})
     lost = record("mail-1", attempt(1, "A", 2005, 4100, "lost"), attempt(2, "B", 4101, 4110, "completed"))
 
-    assert problems(twice) == {"Mail": ("mail-1 came 1 times too often, with 0 attempts lost",)}
+    assert problems(twice) == {"Mail": ("mail-1 was delivered 1 times too often, with 0 attempts lost",)}
     assert problems(replace(twice, records={**GOOD.records, "mail-1": lost})) == {}
 
 
@@ -227,9 +227,9 @@ def test_a_webhook_that_was_not_refused_as_planned_or_forged_is_a_problem():
 
     assert problems(replace(GOOD, webhooks=seen)) == {
         "Webhooks": (
-            "a delivery with the unknown key 'order-9' came in",
+            "a delivery with the unknown key 'order-9' arrived",
             "order-1 was refused 0 times instead of 1",
-            "1 deliveries had a wrong signature",
+            "1 deliveries had an invalid signature",
         )
     }
 
@@ -257,7 +257,7 @@ def test_an_arrival_before_its_time_is_a_problem_whatever_redis_says():
 def test_a_delayed_job_without_a_recorded_start_is_a_problem():
     silent = replace(GOOD.records["mail-1"], history=())
 
-    assert problems(with_record("mail-1", silent)) == {"Late": ("mail-1 was due, and there is no record of its start",)}
+    assert problems(with_record("mail-1", silent)) == {"Late": ("mail-1 was due, but there is no record of its start",)}
 
 
 def test_a_job_that_was_not_finished_by_another_worker_is_a_problem():

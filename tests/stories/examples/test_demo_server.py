@@ -1,4 +1,4 @@
-"""`examples/demo_server.py`: what its page asks for is done with real jobs."""
+"""`examples/demo_server.py`: its page works with real jobs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LEASE_MS = 3000
 
 
 class Browser:
-    """What the page's script does: asks as JSON, from the page's own origin."""
+    """Acts like the page's script: sends JSON requests from the page's own origin."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         self.own = f"127.0.0.1:{port}"
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
-        """Status and answer."""
+        """Status and response."""
         said = {"Host": self.own, "Origin": f"http://{self.own}", "Content-Type": "application/json"}
         said |= {name.replace("_", "-"): value for name, value in headers.items()}
         connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
@@ -46,13 +46,13 @@ class Browser:
             connection.close()
 
     def act(self, path: str, body: object = None) -> Any:
-        """The answer of an act that must succeed."""
+        """The response to an action that must succeed."""
         status, facts = self.ask("POST", f"/api/{path}", body)
         assert status == 200, facts
         return facts
 
     def wait_for(self, what: Callable[[dict[str, Any]], object]) -> Any:
-        """The first state of which this is true."""
+        """The first state for which the condition holds."""
         until = time.monotonic() + PATIENCE_S
         while True:
             _, state = self.ask("GET", "/api/state")
@@ -183,7 +183,7 @@ def test_the_pool_grows_and_shrinks_while_it_runs(demo: Browser):
         ("enqueue", [1], "object"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(demo: Browser, path: str, body: object, named: str):
+def test_invalid_values_are_refused_by_name(demo: Browser, path: str, body: object, named: str):
     status, facts = demo.ask("POST", f"/api/{path}", body)
 
     assert status == 400

@@ -1,4 +1,4 @@
-"""Web applications that enqueue: the real frameworks serve, real workers of schedq work."""
+"""Web applications that enqueue: real frameworks serve them, and real schedq workers run the jobs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PATIENCE_S = 60.0
 
 
 class Site:
-    """A web server of an example, and its worker."""
+    """The web server of an example, and its worker."""
 
     def __init__(self, port: int) -> None:
         self._port = port
 
     def ask(self, path: str, body: bytes | None = None, kind: str = "application/json") -> tuple[int, Any]:
-        """Status and answer; a body is posted."""
+        """Status and response; a body is posted."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._port}{path}", body, headers={} if body is None else {"Content-Type": kind}
         )
@@ -43,7 +43,7 @@ class Site:
                 return refusal.code, json.load(refusal)
 
     def ended(self, job_id: str, has_ended: Callable[[dict[str, Any]], object]) -> Any:
-        """How a job stands when this has come true."""
+        """A job's state once the condition holds."""
         until(
             lambda: has_ended(self.ask(f"/jobs/{job_id}")[1]), PATIENCE_S, failing=lambda: self.ask(f"/jobs/{job_id}")
         )
@@ -52,7 +52,7 @@ class Site:
 
 @contextmanager
 def serving(application: str, worker: str, url: str) -> Iterator[Site]:
-    """The application under uvicorn on a port of the system's choice, and a worker."""
+    """The application under uvicorn on any free port, and a worker."""
     environment = os.environ | {
         "SCHEDQ_REDIS_URL": url,
         "PYTHONPATH": f"{EXAMPLES.parent}{os.pathsep}{EXAMPLES}",
@@ -70,7 +70,7 @@ def serving(application: str, worker: str, url: str) -> Iterator[Site]:
 
 @contextmanager
 def _ready(command: list[str], environment: dict[str, str], mark: str) -> Iterator[str]:
-    """The process, as soon as it has said that it is there; the line with which it did."""
+    """The process, once it has printed that it is ready; yields that line."""
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr

@@ -1,4 +1,4 @@
-"""`scripts/audit`: nothing known, something known, and nobody asked are three answers."""
+"""`scripts/audit` distinguishes: no known vulnerability, some found, and no service reached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNKNOWN = {"name": "own", "skip_reason": "Dependency not found on PyPI"}
 
 
 def program(folder: Path, text: str) -> list[str]:
-    """Stands for pip-audit: a program that does this."""
+    """A stand-in for pip-audit."""
     path = folder / "pip_audit_like.py"
     path.write_text(f"import sys\nservice = sys.argv[-1]\n{text}\n")
     return [sys.executable, str(path)]
@@ -34,7 +34,7 @@ def says(*entries: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("entries", "code"), [([FINE], 0), ([FINE, BAD], 1), ([FINE, UNKNOWN], 3), ([BAD, UNKNOWN], 1)], ids=str
 )
-def test_what_a_service_answers_decides_the_exit_code(tmp_path: Path, entries: list[dict[str, Any]], code: int):
+def test_what_a_service_reports_decides_the_exit_code(tmp_path: Path, entries: list[dict[str, Any]], code: int):
     assert audit.known(program(tmp_path, says(*entries)), "click==8.4.0\n").code == code
 
 
@@ -42,24 +42,24 @@ def test_findings_say_what_to_do(tmp_path: Path):
     found = audit.known(program(tmp_path, says(BAD) + "\nsys.exit(1)"), "jinja2==2.4.1\n").findings
 
     assert [str(one) for one in found] == [
-        "jinja2 2.4.1: PYSEC-1, mended in 2.11.3, 3.0",
-        "jinja2 2.4.1: PYSEC-2, mended nowhere yet",
+        "jinja2 2.4.1: PYSEC-1, fixed in 2.11.3, 3.0",
+        "jinja2 2.4.1: PYSEC-2, no fixed version yet",
     ]
 
 
 def test_the_second_service_is_asked_when_the_first_is_silent(tmp_path: Path):
     command = program(tmp_path, f"if service == 'pypi': sys.exit('no network')\n{says(FINE)}")
 
-    assert audit.known(command, "click==8.4.0\n") == audit.Answer(1, (), ())
+    assert audit.known(command, "click==8.4.0\n") == audit.Report(1, (), ())
 
 
 @pytest.mark.parametrize("text", ["sys.exit('no network')", says(UNKNOWN), "print('{}')", "print('no JSON')"])
-def test_silence_of_all_is_no_good_news(tmp_path: Path, text: str):
+def test_no_response_at_all_is_an_error(tmp_path: Path, text: str):
     with pytest.raises(audit.NotAskedError, match=r"pypi: .+; osv: .+"):
         audit.known(program(tmp_path, text), "click==8.4.0\n")
 
 
-def test_all_that_is_installed_is_asked_about_and_not_our_own_package():
+def test_every_installed_package_but_our_own_is_audited():
     names = {line.partition("==")[0].lower() for line in audit.installed().splitlines()}
 
     assert {"redis", "click", "croniter"} <= names

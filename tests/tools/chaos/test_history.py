@@ -13,30 +13,28 @@ LAW = Law(3, lambda since, until: until - since >= LEASE_S)
 LOSSY = replace(LAW, may_be_claimed=lambda since, until: True)
 
 
-def enqueue(at: float, answer: str = "OK", *, delay_ms: int | None = None, most: int = 0) -> Op:
-    return Op("enqueue", at, at + 0.1, answer, number=most, delay_ms=delay_ms)
+def enqueue(at: float, reply: str = "OK", *, delay_ms: int | None = None, most: int = 0) -> Op:
+    return Op("enqueue", at, at + 0.1, reply, number=most, delay_ms=delay_ms)
 
 
 def claim(at: float, token: str, number: int) -> Op:
     return Op("claim", at, at + 0.1, "OK", token, number=number)
 
 
-def settle(
-    at: float, move: str, token: str, answer: str = "OK", *, until: float | None = None, sendings: int = 1
-) -> Op:
-    return Op("settle", at, at + 0.1 if until is None else until, answer, token, move, sendings=sendings)
+def settle(at: float, move: str, token: str, reply: str = "OK", *, until: float | None = None, sendings: int = 1) -> Op:
+    return Op("settle", at, at + 0.1 if until is None else until, reply, token, move, sendings=sendings)
 
 
-def renew(at: float, token: str, answer: str = "OK") -> Op:
-    return Op("renew", at, at + 0.1, answer, token)
+def renew(at: float, token: str, reply: str = "OK") -> Op:
+    return Op("renew", at, at + 0.1, reply, token)
 
 
 def taken(at: float) -> Op:
     return Op("taken", at, at + 0.1, "OK")
 
 
-def act(at: float, verb: str, answer: str, *, delay_ms: int | None = None) -> Op:
-    return Op(verb, at, at + 0.1, answer, delay_ms=delay_ms)
+def act(at: float, verb: str, reply: str, *, delay_ms: int | None = None) -> Op:
+    return Op(verb, at, at + 0.1, reply, delay_ms=delay_ms)
 
 
 def seen(place: str) -> Op:
@@ -44,7 +42,7 @@ def seen(place: str) -> Op:
 
 
 def unanswered(op: Op) -> Op:
-    return replace(op, ended=FOREVER, answer=UNKNOWN)
+    return replace(op, ended=FOREVER, reply=UNKNOWN)
 
 
 DONE = seen("completed")
@@ -60,7 +58,7 @@ LEGAL = {
     "a worker dies, and another one gets the job": [
         enqueue(0), claim(1, "a", 1), taken(6), claim(7, "b", 2), settle(8, "complete", "b"), DONE,
     ],
-    "nobody heard of the reclaim": [
+    "the reply to the reclaim was lost": [
         enqueue(0), claim(1, "a", 1), claim(7, "b", 2), settle(8, "complete", "b"), DONE,
     ],
     "a frozen worker comes back too late": [
@@ -70,14 +68,14 @@ LEGAL = {
     "a completion was sent twice": [
         enqueue(0), claim(1, "a", 1), settle(2, "complete", "a", "DUPLICATE", until=4, sendings=2), DONE,
     ],
-    "a retry was carried out, and not heard of until another attempt had failed": [
+    "a retry was executed, but its reply arrived only after another attempt had failed": [
         enqueue(0), claim(1, "a", 1), settle(2, "retry", "a", "LOST", until=9, sendings=2), claim(4, "b", 2),
         settle(5, "retry", "b"), claim(10, "c", 3), settle(11, "complete", "c"), DONE,
     ],
-    "whether it was enqueued is not known, and it was": [
+    "the enqueue has no reply, but was executed": [
         unanswered(enqueue(0)), claim(1, "a", 1), settle(2, "complete", "a"), DONE,
     ],
-    "whether it was enqueued is not known, and it was not": [unanswered(enqueue(0)), seen("gone")],
+    "the enqueue has no reply, but was executed not": [unanswered(enqueue(0)), seen("gone")],
     "a dead worker's completion came through": [
         enqueue(0), claim(1, "a", 1), unanswered(settle(2, "complete", "a")), DONE,
     ],
@@ -97,7 +95,7 @@ LEGAL = {
         enqueue(0), claim(1, "a", 1), act(2, "cancel", "asked"), settle(3, "complete", "a"), DONE,
     ],
     "the last attempt's worker died": [enqueue(0, most=1), claim(1, "a", 1), taken(6), seen("failed")],
-    "it failed, and got a new life": [
+    "it failed, and was requeued": [
         enqueue(0, most=1), claim(1, "a", 1), settle(2, "fail", "a"), act(3, "requeue", "True"), claim(4, "b", 1),
         settle(5, "complete", "b"), DONE,
     ],
@@ -106,24 +104,24 @@ LEGAL = {
         *(op for n in range(5) for op in (claim(1 + 2 * n, f"a{n}", 1), settle(2 + 2 * n, "release", f"a{n}"))),
         claim(20, "b", 1), settle(21, "complete", "b"), DONE,
     ],
-    "a suspect was let run, set aside, and let run again": [
+    "a suspect ran, was deferred, and ran again": [
         enqueue(0), claim(1, "a", 1), claim(6, "b", 2), taken(11), act(12, "reschedule", "True"),
         act(13, "reschedule", "True"), claim(14, "c", 3), settle(15, "complete", "c"), DONE,
     ],
-    "a suspect that waits was let run": [
+    "a waiting suspect ran": [
         enqueue(0), claim(1, "a", 1), taken(6), claim(7, "b", 2), taken(12), act(13, "reschedule", "True", delay_ms=0),
         claim(14, "c", 3), settle(15, "complete", "c"), DONE,
     ],
-    "a job put off was let run": [
+    "a deferred job ran": [
         enqueue(0, delay_ms=60_000), act(1, "reschedule", "True", delay_ms=0), claim(2, "a", 1),
         settle(3, "complete", "a"), DONE,
     ],
 }  # fmt: skip
 ILLEGAL = {
-    "it is nowhere": [enqueue(0), seen("gone")],
-    "it was begun and is nowhere": [enqueue(0), claim(1, "a", 1), seen("gone")],
-    "it is called completed and nobody had it": [enqueue(0), DONE],
-    "two hold it at a time": [
+    "it is not stored": [enqueue(0), seen("gone")],
+    "it was started and is not stored": [enqueue(0), claim(1, "a", 1), seen("gone")],
+    "it is completed but no worker had it": [enqueue(0), DONE],
+    "two workers hold it at a time": [
         enqueue(0), claim(1, "a", 1), claim(2, "b", 2), settle(3, "complete", "b"), DONE,
     ],
     "a lease is taken that was renewed a moment ago": [
@@ -138,7 +136,7 @@ ILLEGAL = {
     "a frozen worker's old claim completes what another one holds": [
         enqueue(0), claim(1, "a", 1), claim(7, "b", 2), settle(8, "complete", "a"), DONE,
     ],
-    "who holds it is told that it is lost": [
+    "its holder gets the reply that it is lost": [
         enqueue(0), claim(1, "a", 1), settle(2, "complete", "a", "LOST"), claim(7, "b", 2), settle(8, "complete", "b"),
         DONE,
     ],
@@ -146,27 +144,27 @@ ILLEGAL = {
         enqueue(0), claim(1, "a", 1), settle(2, "retry", "a"), claim(3, "b", 1), settle(4, "complete", "b"), DONE,
     ],
     "an attempt is counted twice": [enqueue(0), claim(1, "a", 2), settle(2, "complete", "a"), DONE],
-    "an enqueue that was refused has left a job": [
+    "a rejected enqueue has stored a job": [
         enqueue(0, "full"), claim(1, "a", 1), settle(2, "complete", "a"), DONE,
     ],
     "what was cancelled runs": [
         enqueue(0, delay_ms=500), act(1, "cancel", "cancelled"), claim(2, "a", 1), settle(3, "complete", "a"), DONE,
     ],
-    "what runs is called cancelled": [
+    "a running job is reported as cancelled": [
         enqueue(0), claim(1, "a", 1), act(2, "cancel", "cancelled"), settle(3, "complete", "a"), DONE,
     ],
     "it was asked to stop, and comes back": [
         enqueue(0), claim(1, "a", 1), act(2, "cancel", "asked"), settle(3, "retry", "a"), claim(4, "b", 2),
         settle(5, "complete", "b"), DONE,
     ],
-    "a repetition of what never was": [
+    "a repetition of a request that was never sent": [
         enqueue(0), claim(1, "a", 1), settle(2, "retry", "a"), claim(3, "b", 2), settle(4, "complete", "b"),
         settle(5, "complete", "a", "DUPLICATE"), DONE,
     ],
     "a renewal of what is done": [
         enqueue(0), claim(1, "a", 1), settle(2, "complete", "a"), renew(3, "a"), DONE,
     ],
-    "a job that is no suspect was set aside": [
+    "a job that is not a suspect was deferred": [
         enqueue(0), claim(1, "a", 1), taken(6), act(7, "reschedule", "True"), claim(8, "b", 2),
         settle(9, "complete", "b"), DONE,
     ],
@@ -174,7 +172,7 @@ ILLEGAL = {
         enqueue(0, most=1), claim(1, "a", 1), settle(2, "fail", "a"), claim(3, "b", 2), settle(4, "complete", "b"),
         DONE,
     ],
-    "what is completed gets a new life": [
+    "a completed job is requeued": [
         enqueue(0), claim(1, "a", 1), settle(2, "complete", "a"), act(3, "requeue", "True"), seen("pending"),
     ],
     "it was claimed before it was there": [
@@ -189,28 +187,28 @@ ILLEGAL = {
 
 
 @pytest.mark.parametrize("name", LEGAL)
-def test_a_history_that_can_have_been_is_accepted(name: str):
+def test_a_history_that_is_possible_is_accepted(name: str):
     assert is_legal(LEGAL[name], LAW)
 
 
 @pytest.mark.parametrize("name", ILLEGAL)
-def test_a_history_that_can_not_have_been_is_refused(name: str):
+def test_a_history_that_is_impossible_is_rejected(name: str):
     assert not is_legal(ILLEGAL[name], LAW)
 
 
 @pytest.mark.parametrize("name", LEGAL)
-def test_claims_that_got_lost_may_have_been_and_need_not(name: str):
+def test_lost_claims_may_or_may_not_have_been_executed(name: str):
     assert is_legal(LEGAL[name], LOSSY)
 
 
-def test_a_claim_that_got_lost_costs_an_attempt():
+def test_a_lost_claim_costs_an_attempt():
     history = [enqueue(0), claim(6, "b", 2), settle(7, "complete", "b"), DONE]
 
     assert is_legal(history, LOSSY)
     assert not is_legal(history, LAW)
 
 
-def test_the_order_in_which_things_are_written_down_does_not_count():
+def test_the_order_of_the_records_does_not_matter():
     for history in LEGAL.values():
         assert is_legal(history[::-1], LAW)
     for history in ILLEGAL.values():

@@ -1,4 +1,4 @@
-"""What the network of a run does to requests."""
+"""The effect of a run's network on requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def network(server: Server) -> Iterator[Network]:
 
 @pytest.fixture
 def connect(network: Network) -> Iterator[Callable[[str], redis.Redis]]:
-    """Makes clients behind the gate of a name, which send each command once."""
+    """Creates clients behind the proxy of a name, which send each command once."""
     made: list[redis.Redis] = []
 
     def connect(name: str) -> redis.Redis:
@@ -41,7 +41,7 @@ def connect(network: Network) -> Iterator[Callable[[str], redis.Redis]]:
 
 
 def count(client: redis.Redis) -> None:
-    """Change something by a script."""
+    """Change something with a script."""
     client.eval("return redis.call('INCR', KEYS[1])", 1, COUNT)
 
 
@@ -76,7 +76,7 @@ def test_a_lost_reply_is_that_of_a_request_that_was_carried_out(
     client = connect("a")
     network.lose_replies("a")
 
-    assert client.ping(), "what changes nothing is left alone"
+    assert client.ping(), "requests that only read are not affected"
     with pytest.raises(redis.ConnectionError):
         count(client)
 

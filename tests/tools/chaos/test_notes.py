@@ -1,4 +1,4 @@
-"""How instants, stretches and lines are read."""
+"""How instants, intervals and lines are read."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_stretches_that_overlap_count_once():
 
 
 def test_a_line_over_and_over_is_noticed_and_one_per_job_is_not():
-    same = [Line(n / 10, 1, f"redis://127.0.0.1:{n}: lost (no answer)") for n in range(A_FEW + 1)]
+    same = [Line(n / 10, 1, f"redis://127.0.0.1:{n}: lost (no reply)") for n in range(A_FEW + 1)]
     jobs = [Line(n / 10, 1, f"job x{n}: lease ended, taken back") for n in range(500)]
     rare = [Line(61.0 * n, 1, "queue first: settings") for n in range(50)]
 
@@ -85,7 +85,7 @@ def test_a_traceback_in_a_log_is_found_whoever_wrote_it(tmp_path: Path):
     assert [bool(line.traceback) for line in lines(tmp_path / "log")] == [True, True]
 
 
-def test_a_process_writes_down_that_it_stood_still(tmp_path: Path):
+def test_a_process_records_that_it_was_frozen(tmp_path: Path):
     program = (
         "import os, signal, sys, time\n"
         "from pathlib import Path\n"
@@ -126,6 +126,6 @@ def test_the_script_says_what_it_can_do():
 
 def test_a_traceback_of_a_handler_is_no_error_of_schedq():
     assert not is_schedqs_own(Line(1, 2, "job 7f3a: refused failed for good, attempt 1: no", "Traceback"))
-    assert is_schedqs_own(Line(1, 2, "job 7f3a: its end could not be told", "Traceback"))
+    assert is_schedqs_own(Line(1, 2, "job 7f3a: it could not be settled", "Traceback"))
     assert is_schedqs_own(Line(1, 2, "", "Traceback"))
     assert not is_schedqs_own(Line(1, 2, "ready"))

@@ -1,4 +1,4 @@
-"""What is noticed of promises about single faults: made-up records, each with one that is kept or broken."""
+"""Detection of broken promises about single faults: invented records, each with a kept or broken promise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def enqueued(kind: str, most: int | None = None) -> list[Line]:
 
 
 def judged(fault: str, *parts: list[Line], faults: list[Fault] | None = None, place: str = "completed") -> Any:
-    """What is said of one promise: judged, broken, and whether nothing else is wrong."""
+    """The verdict on one promise: judged, broken, and whether there is no other violation."""
     found = verdict(*parts, faults=faults or [], place=place)
     promise = found.promises.get(fault)
     counts = (0, 0) if promise is None else (promise.judged, promise.broken)
@@ -80,7 +80,7 @@ def test_a_handler_that_is_stopped_because_redis_lets_nobody_in_is_noticed():
     assert judged("password_refused", enqueued("nap"), stopped, again, faults=[*refused, restart]) == (1, 0)
 
 
-def test_a_claim_whose_answer_lay_unread_since_the_loop_stood_still_may_be_begun_again():
+def test_a_claim_whose_reply_was_unread_while_the_loop_was_blocked_may_be_started_again():
     slow = [
         ("w-1", ["claim", 2.0, "a"]),
         ("w-1", ["claimed", 7.5, "a", [["x", "a", 1, 0]]]),

@@ -1,4 +1,4 @@
-"""The handbook says of real faults what the recorded soak has found."""
+"""The handbook's table of faults matches the recorded soak."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ def test_the_handbook_says_what_the_soak_has_found():
     assert report.BLOCK.read() == report.text(report.recorded()), "run: scripts/chaos --handbook"
 
 
-def test_the_soak_found_nothing_that_must_not_be():
+def test_the_soak_found_no_violation():
     assert failed(report.recorded()) == []
 
 
-def test_every_kind_of_fault_has_a_row_and_was_done():
+def test_every_kind_of_fault_has_a_row_and_was_injected():
     soak = report.recorded()
 
     assert set(report.NAMES) == set(KINDS) >= set(soak["faults"])

@@ -1,4 +1,4 @@
-"""What is said of scenes: of those that took too long, went wrong, or can't be played."""
+"""The verdict on scenes: those that took too long, failed, or can't be played."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scripts.tools.chaos.scenes import Found, Scenes
 WITHOUT = [kind for kind in SCENES if kind != "old_release"]
 
 
-def test_what_took_too_long_or_went_wrong_is_noticed(tmp_path: Path):
+def test_slow_or_failed_scenes_are_reported(tmp_path: Path):
     played, verdict = Scenes(tmp_path, SCENES), Verdict()
     played.found = [Found("fleet_kill", 1.5, 4.0, "the takeover"), Found("fleet_kill", 4.5, 4.0, "the takeover")]
     played.complaints = ["empty_store: AssertionError: the worker ended"]
@@ -25,7 +25,7 @@ def test_what_took_too_long_or_went_wrong_is_noticed(tmp_path: Path):
     assert (promise.judged, promise.broken, promise.most_ms, verdict.broken) == (2, 1, 4500, 2)
 
 
-def test_where_git_does_not_know_the_old_release_it_is_left_out_and_that_is_said(
+def test_without_the_old_release_in_git_its_scene_is_skipped_with_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(scenes, "OLD", "0" * 40)
@@ -33,7 +33,7 @@ def test_where_git_does_not_know_the_old_release_it_is_left_out_and_that_is_said
     played = Scenes(tmp_path, WITHOUT)
 
     assert played.left_out == set(SCENES)
-    assert "no old release is restarted" in capsys.readouterr().err
+    assert "old releases are not tested" in capsys.readouterr().err
 
 
 def test_a_scene_that_fails_is_a_finding_and_does_not_end_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

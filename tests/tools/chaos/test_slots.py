@@ -1,6 +1,6 @@
-"""What is noticed in the account of a schedule's slots: made-up ones, each with one thing that must not be, or may.
+"""Verdicts on a schedule's slots: invented accounts, each with one violation or one allowed exception.
 
-The server's clock shows BASE_MS at 0 s; slots are a second apart, and the schedule is closed before the one at 10 s.
+The server's clock shows BASE_MS at 0 s. Slots are one second apart, and the schedule is closed before the slot at 10 s.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ FAR_S = 200
 
 
 def at(second: float) -> int:
-    """What the server's clock shows then, if nobody sets it."""
+    """The server's clock at that time, if it is not set."""
     return BASE_MS + round(second * 1000)
 
 
 def ran(second: int, name: str = "latest", *, begun: float = 0, token: str = "") -> list[Record]:
-    """The job of a slot, from the records of the worker that ran it."""
+    """A slot's job, from the records of the worker that ran it."""
     job_id, token, start = f"{name}-{at(second)}", token or f"t{second}", begun or second + 0.1
     return [
         ("w-1", ["claim", start, token]),
@@ -46,7 +46,7 @@ def ran(second: int, name: str = "latest", *, begun: float = 0, token: str = "")
 
 
 def held(process: str = "p-1", until: int = 20) -> list[Record]:
-    """A promoter that holds the lease from the beginning, as it notes by itself."""
+    """A promoter that holds the lease from the beginning, by its own records."""
     return [(process, ["held", float(second), "queue:q:pending"]) for second in range(until)]
 
 
@@ -59,7 +59,7 @@ def fired(second: int, *, seen: float = 0) -> Line:
 
 
 def every(*, but: Sequence[int] = ()) -> list[list[Record]]:
-    """The jobs of all slots but some."""
+    """The jobs of all slots except for some."""
     return [ran(second) for second in range(FIRST, LAST + 1) if second not in but]
 
 
@@ -72,7 +72,7 @@ def verdict(
     next_ms: int = at(LAST + 1),
     more: int = 0,
 ) -> Verdict:
-    """What is said of these; the server counted the jobs that there are, and `more`."""
+    """The verdict; the server's counter matches the jobs plus `more`."""
     journal = Journal.of(record for part in parts for record in part)
     samples = [(float(n), float(at(n))) for n in range(FAR_S + 1)]
     plan = Plan("latest", "q", catch_up, 2.5, set(lines), at(2.5), next_ms)
@@ -84,11 +84,11 @@ def verdict(
 
 
 def wrong(found: Verdict) -> dict[str, int]:
-    """The counts that must be zero, and are not."""
+    """The counters that should be zero but are not."""
     return {name: getattr(found, name) for name in MUST_BE_ZERO if getattr(found, name)}
 
 
-def test_a_job_for_each_slot_is_in_order():
+def test_a_job_for_each_slot_passes():
     found = verdict(*every(), lines=[fired(4), fired(5)])
 
     assert wrong(found) == {}
@@ -96,7 +96,7 @@ def test_a_job_for_each_slot_is_in_order():
 
 
 @pytest.mark.parametrize("second", [FIRST, 5, LAST])
-def test_a_slot_of_which_nothing_became_is_missed(second: int):
+def test_a_slot_without_an_outcome_is_missed(second: int):
     assert wrong(verdict(*every(but=[second]))) == {"slots_missed": 1}
 
 
@@ -225,7 +225,7 @@ def test_a_job_of_no_slot_is_noticed():
 
 
 def _moved(fields: list[Any]) -> list[Any]:
-    """The same of a job half a second after the slot."""
+    """The same job half a second after the slot."""
     old, new = f"latest-{at(5)}", f"latest-{at(5.5)}"
     read: list[Any] = json.loads(json.dumps(fields).replace(old, new))
     return read

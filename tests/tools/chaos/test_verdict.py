@@ -1,4 +1,4 @@
-"""What is noticed in the records of a run: made-up ones, each with one thing in it that must not be, or may."""
+"""Verdicts on the records of a run: invented ones, each with one violation or one allowed exception."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ BASE_MS = 1_800_000_000_000.0
 FAR_S = 200.0
 
 
-def enqueued(
-    at: float = 1, *, delay_ms: int | None = None, answer: Any = ("x",), most: int | None = None
-) -> list[Line]:
+def enqueued(at: float = 1, *, delay_ms: int | None = None, reply: Any = ("x",), most: int | None = None) -> list[Line]:
     return [
         ("p-1", ["do", at, 0, "enqueue", [["x", delay_ms, "nap", most]]]),
-        ("p-1", ["did", at + 0.1, 0, answer if isinstance(answer, str | None) else list(answer)]),
+        ("p-1", ["did", at + 0.1, 0, reply if isinstance(reply, str | None) else list(reply)]),
     ]
 
 
@@ -38,12 +36,12 @@ def begun(at: float, worker: str, token: str, attempt: int = 1, *, crashes: int 
 
 
 def ended(
-    at: float, worker: str, token: str, move: str = "complete", how: str = "done", answer: str = "OK"
+    at: float, worker: str, token: str, move: str = "complete", how: str = "done", reply: str = "OK"
 ) -> list[Line]:
     return [
         (worker, ["end", at, "x", 1, token, how]),
         (worker, ["settle", at, int(at * 10), [[move, "x", token, 300]]]),
-        (worker, ["settled", at + 0.1, int(at * 10), [answer], 1]),
+        (worker, ["settled", at + 0.1, int(at * 10), [reply], 1]),
     ]
 
 
@@ -54,7 +52,7 @@ def verdict(
     place: str | None = "completed",
     told: Sequence[str] = (),
 ) -> Verdict:
-    """What is said of these records, of one job that is at `place` in the end."""
+    """The verdict on these records of one job, whose final state is `place`."""
     journal = Journal.of(line for part in parts for line in part)
     samples = [(float(n), BASE_MS + n * 1000) for n in range(int(FAR_S) + 1)]
     final = {} if place is None else {"x": place}
@@ -63,7 +61,7 @@ def verdict(
 
 
 def wrong(found: Verdict) -> dict[str, int]:
-    """The counts that must be zero, and are not."""
+    """The counters that should be zero but are not."""
     return {name: getattr(found, name) for name in MUST_BE_ZERO if getattr(found, name)}
 
 
@@ -75,7 +73,7 @@ FIRST = begun(2, "w-1", "a")
 SECOND = [*begun(9, "w-2", "b", 2, crashes=1), *ended(10, "w-2", "b")]
 
 
-def test_a_job_that_ran_once_is_in_order():
+def test_a_job_that_ran_once_passes():
     found = verdict(enqueued(), FIRST, ended(3, "w-1", "a"))
 
     assert wrong(found) == {}
@@ -87,11 +85,11 @@ def test_a_job_that_was_accepted_and_never_came_to_an_end_is_lost(place: str | N
     assert verdict(enqueued(), place=place).lost == 1
 
 
-def test_a_job_that_was_begun_and_is_nowhere_is_lost():
+def test_a_job_that_was_started_and_is_not_stored_is_lost():
     assert verdict(enqueued(), FIRST, faults=[killed(3)], place=None).lost == 1
 
 
-def test_a_finished_job_may_be_forgotten_and_one_that_got_a_new_life_may_not():
+def test_a_finished_job_may_be_deleted_but_a_requeued_one_may_not():
     failed = ended(3, "w-1", "a", "fail", "raised")
     revived: list[Line] = [("p-1", ["do", 4, 1, "requeue", [["x"]]]), ("p-1", ["did", 4.1, 1, True])]
 
@@ -103,12 +101,12 @@ def test_a_finished_job_may_be_forgotten_and_one_that_got_a_new_life_may_not():
 
 
 def test_a_job_whose_producer_does_not_know_whether_it_is_there_need_not_be():
-    assert wrong(verdict(enqueued(answer=None), place=None)) == {}
+    assert wrong(verdict(enqueued(reply=None), place=None)) == {}
 
 
 def test_a_job_that_was_refused_may_not_be_there():
-    assert wrong(verdict(enqueued(answer="full"), place=None)) == {}
-    assert wrong(verdict(enqueued(answer="full"), FIRST, ended(3, "w-1", "a"))) == {"illegal": 1}
+    assert wrong(verdict(enqueued(reply="full"), place=None)) == {}
+    assert wrong(verdict(enqueued(reply="full"), FIRST, ended(3, "w-1", "a"))) == {"illegal": 1}
 
 
 def test_a_completion_without_a_handler_that_came_to_its_end_is_noticed():
@@ -178,7 +176,7 @@ def test_a_fault_of_another_process_or_too_short_a_one_explains_nothing(fault: F
     assert verdict(enqueued(), FIRST, SECOND, faults=[fault]).twice_unexplained == 1
 
 
-def test_a_process_that_stood_still_by_itself_explains_a_second_start():
+def test_a_process_that_was_frozen_without_a_fault_explains_a_second_start():
     gap: list[Line] = [("w-1", ["gap", 3.0, 7.0])]
 
     assert wrong(verdict(enqueued(), FIRST, SECOND, gap)) == {}
@@ -222,7 +220,7 @@ def test_a_start_by_a_claim_after_the_completion_is_noticed():
 def test_a_frozen_process_may_begin_what_was_its_own_when_another_has_completed_it():
     frozen = begun(2, "w-1", "a", started=12)
     found = verdict(
-        enqueued(), frozen, SECOND, ended(13, "w-1", "a", answer="LOST"), faults=[Fault("worker_stop", 2.1, 12, "w-1")]
+        enqueued(), frozen, SECOND, ended(13, "w-1", "a", reply="LOST"), faults=[Fault("worker_stop", 2.1, 12, "w-1")]
     )
 
     assert wrong(found) == {}
@@ -230,7 +228,7 @@ def test_a_frozen_process_may_begin_what_was_its_own_when_another_has_completed_
 
 def test_a_process_that_was_not_frozen_may_not():
     found = verdict(
-        enqueued(), begun(2, "w-1", "a", started=12), SECOND, ended(13, "w-1", "a", answer="LOST"), faults=[]
+        enqueued(), begun(2, "w-1", "a", started=12), SECOND, ended(13, "w-1", "a", reply="LOST"), faults=[]
     )
 
     assert found.after_completion == 1
@@ -238,14 +236,14 @@ def test_a_process_that_was_not_frozen_may_not():
 
 def test_a_frozen_process_that_changes_something_by_its_old_claim_is_noticed():
     found = verdict(
-        enqueued(), FIRST, SECOND, ended(13, "w-1", "a", answer="OK"), faults=[Fault("worker_stop", 2.3, 12, "w-1")]
+        enqueued(), FIRST, SECOND, ended(13, "w-1", "a", reply="OK"), faults=[Fault("worker_stop", 2.3, 12, "w-1")]
     )
 
     assert wrong(found) == {"illegal": 1}
 
 
 def test_an_attempt_is_not_ended_by_the_sweep_that_took_back_the_one_before():
-    """Its answer came when the next claim was on its way already, and the next sweep's answer got lost."""
+    """Its reply arrived after the next claim had been sent, and the next sweep's reply was lost."""
     swept: list[Line] = [("w-4", ["taken", 8.9, 9.05, ["x"]])]
     third = [*begun(15, "w-3", "c", 3, crashes=2), *ended(16, "w-3", "c")]
     found = verdict(
@@ -271,7 +269,7 @@ def test_how_long_a_killed_workers_job_waited_is_measured_and_judged():
 
 @pytest.mark.parametrize(("at", "late"), [(12.4, {}), (12.6, {"recovered_late": 1})])
 def test_how_long_a_killed_workers_job_took_to_fail_is_measured_and_judged(at: float, late: dict[str, int]):
-    """It had no attempt left, so it does not begin elsewhere."""
+    """It has no attempt left, so it does not start elsewhere."""
     taken: list[Line] = [("w-3", ["taken", at - 0.1, at, ["x"]])]
     found = verdict(enqueued(most=1), FIRST, taken, faults=[killed(3, is_calm=True)], place="failed")
 
@@ -279,7 +277,7 @@ def test_how_long_a_killed_workers_job_took_to_fail_is_measured_and_judged(at: f
     assert (found.given_up, found.given_up_max_ms, found.recovered) == (1, round((at - 3) * 1000), 0)
 
 
-def test_a_machine_that_stood_still_is_no_late_recovery():
+def test_a_frozen_machine_is_not_a_late_recovery():
     late = [*begun(12, "w-2", "b", 2, crashes=1), *ended(13, "w-2", "b")]
     gap: list[Line] = [("w-3", ["gap", 5.0, 9.0])]
 

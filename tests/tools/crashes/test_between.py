@@ -1,4 +1,4 @@
-"""A request that is cut off at any round trip of any verb is done once, or its caller is told."""
+"""A request that is interrupted at any round trip of any verb is executed once, or its caller gets an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bench(server: Server, loop: Loop) -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_request_that_is_cut_off_is_done_once_or_its_caller_is_told(bench: Bench, verb: str):
+def test_an_interrupted_request_is_done_once_or_its_caller_gets_an_error(bench: Bench, verb: str):
     cuts = list(bench.cuts(verb))
 
     print(f"{len(cuts)} cuts")

@@ -1,4 +1,4 @@
-"""A script that ends by an error at any of its calls of Redis leaves nothing that is not put right by itself."""
+"""A script that fails at any of its calls of Redis leaves nothing that is not repaired automatically."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TAKE = "if #ids > 0 then redis.call('LPUSH', processing"
 HSET_ONE = "redis.call('HSET', key, 'id', id, 'payload', ARGV[i + 1], 'status', 'pending')\n"
 HSET = "for _, n in ipairs(new) do store(keys[n], starts[n], status[n], run_at[n]) end\n"
 BUGS = [
-    # scene, script, what stands there, what stands there instead
+    # scene, script, shipped code, replacement
     ("claim, all kinds of entries", "claim", TAKE, f"redis.call('RPOP', pending, looked_at)\n{TAKE}"),
     ("promote, by hand", "promote", "allow_when_full(delayed)", "redis.call('ZREM', delayed, unpack(ids))"),
     ("enqueue, now", "enqueue", "local length = redis", f"{HSET_ONE}local length = redis"),
@@ -42,14 +42,14 @@ BUGS = [
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with Server() as server:  # of its own: its memory gets full
+    with Server() as server:  # a server of its own, because its memory gets full
         stage = Stage(server, "crash-inside")
         yield stage
         stage.close()
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
-def test_an_error_at_any_call_is_put_right(stage: Stage, scene: Scene):
+def test_an_error_at_any_call_is_repaired(stage: Stage, scene: Scene):
     points = list(stage.points(scene))
 
     print(f"{len(points)} points")
@@ -59,7 +59,7 @@ def test_an_error_at_any_call_is_put_right(stage: Stage, scene: Scene):
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
-def test_a_key_of_the_wrong_type_and_a_full_memory_are_no_half_way(stage: Stage, scene: Scene):
+def test_a_key_of_the_wrong_type_and_a_full_memory_leave_nothing_half_done(stage: Stage, scene: Scene):
     types, memory = matrix.of_types(stage.wrong_types(scene)), matrix.of_memory(stage.full_memory(scene))
 
     assert types == matrix.known()["types"][scene.name] != "partly done"

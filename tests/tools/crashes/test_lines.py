@@ -1,4 +1,4 @@
-"""A worker or a promoter that is killed at any line: others finish what it was about."""
+"""A worker or promoter that is killed at any line: others finish its work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_role_may_be_killed_at_any_line(server: Server, role: str):
 
 
 def test_a_job_that_is_lost_with_its_worker_is_noticed(server: Server):
-    """As if what had been claimed was nowhere."""
+    """As if claimed jobs had vanished."""
     killer = Killer(server, lambda client, keys: client.unlink(keys.processing, keys.leases))
     lines = Killer(server).lines("worker")
     per_job = next(line for line in lines if line[0] == "worker/executor.py" and line[2] >= 20)

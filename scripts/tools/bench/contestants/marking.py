@@ -1,4 +1,4 @@
-"""The one thing that a job does here: append 32 bytes to a file, about 1 µs, whoever's handler it is."""
+"""What every job does, whatever the engine: append 32 bytes to a file, which takes about 1 µs."""
 
 import os
 import struct
@@ -14,10 +14,10 @@ _file = os.open(os.environ["BENCH_MARKS"], os.O_WRONLY | os.O_APPEND | os.O_CREA
 
 
 def mark(number: int, reference: float) -> None:
-    """Say that job `number` has started; `reference` is the instant that it is measured from."""
+    """Record that job `number` has started; `reference` is the instant from which it is measured."""
     os.write(_file, RECORD.pack(number, reference, time.time(), os.getpid()))
 
 
 def marked() -> int:
-    """How many jobs have started so far."""
+    """Number of jobs started so far."""
     return os.fstat(_file).st_size // RECORD.size

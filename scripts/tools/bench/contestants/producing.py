@@ -1,11 +1,11 @@
-"""What every contestant does, whoever's library it uses: `python with_NAME.py VERB WORD...` prints one line of JSON.
+"""Common to all contestants: `python with_NAME.py VERB WORD...` prints one line of JSON.
 
-A contestant's file has a class with these coroutines (a blocking library just blocks in them) and hands it to `main`:
+A contestant's file passes a class with these coroutines to `main` (those of a blocking library simply block):
     one(kind, number, reference): enqueue one job for the handler of that kind, `plain` or `async`.
-    many(kind, calls): the bulk call of the library, if it has one; calls are (number, reference).
-    later(kind, number, due): one job that is due at that Unix second.
-    letter(number, due): one delayed job with the small payload that memory is measured with.
-    nap(): the job that sleeps.
+    many(kind, calls): the library's bulk call, if it has one; calls are (number, reference).
+    later(kind, number, due): enqueue one job due at that Unix second.
+    letter(number, due): enqueue one delayed job with the small payload of the memory row.
+    nap(): enqueue the job that sleeps.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ PART = 500
 
 
 async def one(producer, kind, count):
-    """Enqueue one by one."""
+    """Enqueue one job at a time."""
     for _ in range(WARM):
         await producer.one(kind, -1, 0.0)
     began = time.perf_counter()
@@ -33,7 +33,7 @@ async def one(producer, kind, count):
 
 
 async def many(producer, kind, count):
-    """Enqueue in parts."""
+    """Enqueue in batches."""
     await producer.many(kind, [(-1, 0.0)] * WARM)
     began = time.perf_counter()
     await _parts(producer, kind, int(count))
@@ -41,7 +41,7 @@ async def many(producer, kind, count):
 
 
 async def fill(producer, kind, count):
-    """Enqueue by the quickest way there is."""
+    """Enqueue in the fastest way available."""
     if hasattr(producer, "many"):
         await _parts(producer, kind, int(count))
     else:
@@ -56,7 +56,7 @@ async def _parts(producer, kind, count):
 
 
 async def pace(producer, kind, count, low, high, seed):
-    """Enqueue one when the last one has started and `low` to `high` seconds have passed."""
+    """Enqueue each job once the previous one has started and `low` to `high` seconds have passed."""
     draw = random.Random(int(seed))
     for number in [-1] * 20 + list(range(int(count))):
         before = marking.marked()
@@ -71,7 +71,7 @@ async def pace(producer, kind, count, low, high, seed):
 
 
 async def spread(producer, kind, count, seconds, lead, seed):
-    """Enqueue jobs that are due evenly over `seconds`, in random order; says if the first was due before the end."""
+    """Enqueue jobs due evenly over `seconds`, in random order; reports if the first was due before the end."""
     first = time.time() + float(lead)
     instants = [(number, first + number * float(seconds) / int(count)) for number in range(int(count))]
     random.Random(int(seed)).shuffle(instants)
@@ -98,10 +98,10 @@ VERBS = {verb.__name__: verb for verb in (one, many, fill, pace, spread, letters
 
 
 def main(make, work, run=asyncio.run):
-    """Do what the command line says.
+    """Run the command line.
 
-    `make` returns the producer, or awaits it, within the event loop that `run` starts. `work` is called for
-    `worker KIND COUNT`, with both, and does not return.
+    `make` returns the producer, or an awaitable of it, within the event loop that `run` starts. For `worker KIND COUNT`
+    `work` is called with both words and does not return.
     """
 
     async def act():

@@ -12,7 +12,7 @@ import uvloop
 from bullmq import Queue, Worker
 
 URL = urlsplit(os.environ["BENCH_REDIS"])
-# By default a socket times out after 5 s, and the worker blocks for up to 10 s: nothing delayed would ever run.
+# By default a socket times out after 5 s but the worker blocks for up to 10 s, so delayed jobs would never run.
 CONNECTION = {"host": URL.hostname, "port": URL.port, "socket_timeout": 60}
 SHORT = {"lockDuration": 5000, "stalledInterval": 5000} if os.environ.get("BENCH_SETTING") == "short" else {}
 DONE = {"removeOnComplete": True}

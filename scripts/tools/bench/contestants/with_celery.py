@@ -1,4 +1,4 @@
-"""celery: prefork, threads or solo pool by the contestant's name; everything off that costs."""
+"""celery: prefork, threads or solo pool, depending on the contestant's name; every costly option is off."""
 
 import os
 import time
@@ -32,7 +32,7 @@ def mark_plain(number, reference):
 
 @app.task
 def send(to, n):
-    """Never due here."""
+    """Never due in this benchmark."""
 
 
 @app.task

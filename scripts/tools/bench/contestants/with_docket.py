@@ -18,7 +18,7 @@ async def mark_async(number: int, reference: float) -> None:
 
 
 async def send(to: str, n: int) -> None:
-    """Never due here."""
+    """Never due in this benchmark."""
 
 
 async def sleep_long() -> None:

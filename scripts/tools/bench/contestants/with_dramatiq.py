@@ -31,7 +31,7 @@ async def mark_async(number, reference):
 
 @dramatiq.actor
 def send(to, n):
-    """Never due here."""
+    """Never due in this benchmark."""
 
 
 @dramatiq.actor

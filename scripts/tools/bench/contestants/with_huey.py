@@ -20,7 +20,7 @@ def mark_plain(number, reference):
 
 @huey.task()
 def send(to, n):
-    """Never due here."""
+    """Never due in this benchmark."""
 
 
 @huey.task()

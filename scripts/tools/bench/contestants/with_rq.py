@@ -1,4 +1,4 @@
-"""rq: SimpleWorker, or the default one that forks, by the contestant's name; its scheduler runs in the worker."""
+"""rq: SimpleWorker or the forking default, depending on the contestant's name; its scheduler runs in the worker."""
 
 import os
 import time
@@ -19,7 +19,7 @@ def mark_plain(number, reference):
 
 
 def send(to, n):
-    """Never due here."""
+    """Never due in this benchmark."""
 
 
 def sleep_long():

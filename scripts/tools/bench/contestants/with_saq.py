@@ -27,7 +27,7 @@ async def mark_async(context, *, number, reference):
 
 
 async def send(context, *, to, n):
-    """Never due here."""
+    """Never due in this benchmark."""
 
 
 async def sleep_long(context):

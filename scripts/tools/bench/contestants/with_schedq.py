@@ -1,4 +1,4 @@
-"""schedq: `schedq worker`, everything as it is by default but the concurrency."""
+"""schedq: `schedq worker` with default settings except for the concurrency."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ async def mark_async(number: int, reference: float) -> None:
 
 @queue.task
 async def send(to: str, n: int) -> None:
-    """Never due here."""
+    """Never due in this benchmark."""
 
 
 @queue.task

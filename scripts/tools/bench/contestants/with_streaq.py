@@ -1,4 +1,4 @@
-"""streaq: 32 jobs at a time, 4 threads for plain ones, no results, silent, uvloop."""
+"""streaq: 32 jobs at a time, 4 threads for plain functions, no results, silent, uvloop."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ async def mark_async(number: int, reference: float) -> None:
 
 @worker.task(ttl=0, silent=True)
 async def send(to: str, n: int) -> None:
-    """Never due here."""
+    """Never due in this benchmark."""
 
 
 @worker.task(ttl=0, silent=True)

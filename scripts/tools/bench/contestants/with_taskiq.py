@@ -32,7 +32,7 @@ async def mark_async(number, reference):
 
 @broker.task
 async def send(to, n):
-    """Never due here."""
+    """Never due in this benchmark."""
 
 
 @broker.task

@@ -1,1 +1,1 @@
-"""A queue of a million jobs, and an operator before it: `scripts/blocktime --only-operators`."""
+"""Operator actions on a queue of a million jobs: `scripts/blocktime --only-operators`."""

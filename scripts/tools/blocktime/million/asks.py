@@ -1,4 +1,4 @@
-"""What operators ask and do: every verb, every command that ends by itself, and every page of the dashboard."""
+"""Operator actions: every method, every command that ends by itself, and every page of the dashboard."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Asks = dict[str, Callable[[], object]]
 
 
 def verbs(million: MillionJobs) -> Asks:
-    """Every verb of both kinds: those that look, and then those that act."""
+    """Every method: first those that read, then those that write."""
     return {**_finding(million), **_looking(million), **_acting(million)}
 
 
@@ -72,7 +72,7 @@ def _looking(million: MillionJobs) -> Asks:
 
 
 def _acting(million: MillionJobs) -> Asks:
-    """One job from the middle of its place each time, and batches of a thousand."""
+    """Act on one job from the middle of its list at a time, and on batches of a thousand."""
     queue, act_on, n = million.queue, million.queue.inspector.act_on, count(1)
 
     def middle(place: str) -> str:
@@ -104,7 +104,7 @@ def _acting(million: MillionJobs) -> Asks:
 
 
 def commands(million: MillionJobs) -> Iterator[list[str]]:
-    """The words of commands; each is a process."""
+    """The arguments of commands; each runs in its own process."""
     middle = million.at("failed", 0.5)
     here = ["--queue", NAME]
     yield ["--version"]

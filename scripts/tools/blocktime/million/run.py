@@ -1,4 +1,4 @@
-"""Ask all of it, and say what is too much."""
+"""Run all operator actions and report those that exceed a limit."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.servers import Server
 _LISTENING: Final = re.compile(r"http://127\.0\.0\.1:(\d+)")
 _TICKS_S: Final = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _MAY_REFUSE: Final = ("doctor", "why", "cancel", "requeue", "reschedule")
-"""Commands that end with 1 if there are findings, or if another try has done it before."""
+"""Commands that exit with 1 if there are findings, or if an earlier try has already done the work."""
 
 
 def operators(size: int, schedules: int, tries: int, wanted: str = "") -> dict[str, Any]:
-    """Try everything whose name has `wanted` in it; answers with facts, and what is too much."""
+    """Try every action whose name contains `wanted`; returns the results, and what exceeds a limit."""
     rows: list[Row] = []
 
     def show(row: Row) -> None:
@@ -58,7 +58,7 @@ def operators(size: int, schedules: int, tries: int, wanted: str = "") -> dict[s
 
 
 def facts(rows: list[Row]) -> dict[str, Any]:
-    """What counts, for programs."""
+    """The key results, for programs."""
     return {
         "tried": len(rows),
         "longest_answer_s": max((round(min(row.took_s), 2), row.what) for row in rows),
@@ -69,7 +69,7 @@ def facts(rows: list[Row]) -> dict[str, Any]:
 
 
 def _command(words: list[str], server: Server) -> tuple[float, float]:
-    """Run a command; answers the processor time it took and how long it waited for a processor, s."""
+    """Run a command; returns its CPU time and the time it waited for a CPU, in seconds."""
     environment = os.environ | {"SCHEDQ_REDIS_URL": server.unix_url, "COLUMNS": "120"}
     process = subprocess.Popen(
         [sys.executable, "-m", "schedq", *words],
@@ -81,7 +81,7 @@ def _command(words: list[str], server: Server) -> tuple[float, float]:
     assert process.stderr is not None
     said = process.stderr.read()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    waited = put_off_ms(process.pid) / 1000  # of a process that has ended and was not asked for yet
+    waited = put_off_ms(process.pid) / 1000  # readable because the ended process has not been reaped yet
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     process.stderr.close()
@@ -111,7 +111,7 @@ def _pages(watch: Watch, million: MillionJobs, tries: int, wanted: str) -> Itera
 
 @contextmanager
 def _dashboard(server: Server) -> Iterator[tuple[int, int]]:
-    """A dashboard under way: its process, and its port."""
+    """A running dashboard: its process and port."""
     process = subprocess.Popen(
         [sys.executable, "-m", "schedq", "dashboard", "--port", "0", "--redis", server.unix_url],
         stdout=subprocess.PIPE,
@@ -121,7 +121,7 @@ def _dashboard(server: Server) -> Iterator[tuple[int, int]]:
     try:
         assert process.stdout is not None
         found = next((match for line in process.stdout if (match := _LISTENING.search(line))), None)
-        assert found, "the dashboard does not say where it listens"
+        assert found, "the dashboard did not print its address"
         yield process.pid, int(found[1])
     finally:
         process.terminate()
@@ -129,6 +129,6 @@ def _dashboard(server: Server) -> Iterator[tuple[int, int]]:
 
 
 def _worked_s(pid: int) -> float:
-    """Processor time of a process so far."""
+    """CPU time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_S

@@ -1,4 +1,4 @@
-"""How long an act of an operator takes, how long others wait meanwhile, and which request keeps them waiting."""
+"""How long an operator action takes, how long it makes others wait, and which request causes that."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from tests.pinging import Pinger, put_off_ms
 from tests.servers import Server
 
 MOST_S: Final = 1.0
-"""Within which a page or a command answers."""
+"""Maximum duration of a page or command."""
 MOST_BLOCKED_MS: Final = 10
-"""For which no request may keep others waiting."""
+"""Maximum time for which a request may block other clients."""
 AIM_MS: Final = 5
-"""What a script aims for."""
+"""The target for scripts."""
 _KEPT: Final = 10_000
 _NOTED_US: Final = 300
-"""What is quicker need not be looked at; noting each command of each script would cost more than these."""
+"""Faster commands are not logged: logging every command of every script would cost more than the commands."""
 
 
 @dataclass
 class Row:
-    """One act, tried several times. Times are of each try, without what was only waited for a processor.
+    """One action, tried several times. Times are per try and exclude waiting for a CPU.
 
     Attributes:
-        what: the act.
-        took_s: from the call to the answer.
-        raw_s: the same with all waiting.
-        worked_s: processor time of who asked.
+        what: the action.
+        took_s: from the call to the result.
+        raw_s: the same including all waiting.
+        worked_s: the caller's CPU time.
         slowest: the request that took the server longest, and its milliseconds.
-        scripts: how many were run.
+        scripts: number of scripts run.
         pings_ms: the longest PING.
     """
 
@@ -51,15 +51,15 @@ class Row:
 
     @property
     def over(self) -> list[str]:
-        """What is too much whenever it is tried, and so is not chance."""
+        """What exceeds a limit in every try, and so is not chance."""
         ms, name = min(self.slowest)
-        found = [f"answers in {min(self.took_s):.2f} s"] if min(self.took_s) > MOST_S else []
-        found += [f"{name} takes {ms:.1f} ms"] if ms > AIM_MS else []
+        found = [f"takes {min(self.took_s):.2f} s"] if min(self.took_s) > MOST_S else []
+        found += [f"{name} runs for {ms:.1f} ms"] if ms > AIM_MS else []
         ping = min(self.pings_ms)
         return found + ([f"others wait for {ping:.1f} ms"] if ping > MOST_BLOCKED_MS else [])
 
     def line(self) -> str:
-        """For people."""
+        """One line of the printed table."""
         ms, name = min(self.slowest)
         return (
             f"{self.what:58} {_ms(self.took_s):5.0f} ms ({_ms(self.raw_s):5.0f}), own {_ms(self.worked_s):5.0f} ms,"
@@ -70,7 +70,7 @@ class Row:
 
 
 class Watch:
-    """Times acts at one server."""
+    """Measures actions on one server."""
 
     def __init__(self, server: Server, store: redis.Redis, pinger: Pinger) -> None:
         self._server = server
@@ -81,7 +81,7 @@ class Watch:
         store.config_set("slowlog-max-len", _KEPT)
 
     def time(self, what: str, call: Callable[[], tuple[float, float] | None], tries: int) -> Row:
-        """Try an act; one that is done by another process says how long that worked, and waited for a processor, s."""
+        """Try an action; one run by another process returns its CPU time and its wait for a CPU, in seconds."""
         row = Row(what)
         for _ in range(tries):
             self._store.slowlog_reset()
@@ -109,7 +109,7 @@ class Watch:
         return put_off_ms(self._server.pid), put_off_ms(os.getpid())
 
     def _look(self, row: Row, put_off: float) -> None:
-        """Read which requests were served, the slowest of them without the time in which the server was not let run."""
+        """Read which requests were served; the slowest one's time excludes the server's wait for a CPU."""
         found: list[tuple[float, str]] = []
         for entry in self._store.slowlog_get(_KEPT):
             command = entry["command"]
@@ -129,5 +129,5 @@ def _ms(seconds: Sequence[float]) -> float:
 
 
 def judged(rows: Sequence[Row]) -> list[str]:
-    """All that is too much."""
+    """Everything that exceeds a limit."""
     return [f"{row.what}: {'; '.join(row.over)}" for row in rows if row.over]
