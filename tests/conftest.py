@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures and options shared by all tests."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ hypothesis_settings.register_profile("schedq", derandomize=True, deadline=None, 
 hypothesis_settings.load_profile("schedq")
 
 
-gc.disable()  # collecting tests makes no garbage, and each process of the suite collects all of them
+gc.disable()  # collecting tests creates no garbage, and every process of the suite collects all tests
 
 
 def pytest_collection_finish() -> None:
-    # Some tests collect garbage to see that none complains; thousands of collected tests are none, and looking at
-    # them each time took a third of the suite.
+    # Some tests run the garbage collector. The thousands of collected tests are not garbage, and scanning them each
+    # time took a third of the suite's time.
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -44,11 +44,11 @@ STARTED_BY = {
     "topologies": {"lasting_pair", "mortal_pair"},
     "browser": {"browser"},
 }
-"""Marker -> fixtures that start such. The quick part of the suite leaves out what is marked so."""
+"""Marker → fixtures that start such things. The quick part of the suite leaves out tests with these markers."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test by what its fixtures start; one that starts something by itself is marked where it stands."""
+    """Mark a test by what its fixtures start; tests that start something themselves are marked in their file."""
     for marker, fixtures in STARTED_BY.items():
         if not fixtures.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(marker)
@@ -56,10 +56,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let files whose tests wait for processes come first, each followed by one that computes, the longest first.
+    """Order the files: one whose tests wait for processes, then one that computes, and so on, the longest first.
 
-    The processes of the suite take whole files in this order, so some wait while others compute, and short files are
-    left for the end.
+    The suite's processes take whole files in this order, so that some wait while others compute, and short files come
+    last.
     """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
@@ -74,9 +74,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Without a server hardly any test can pass: say so at once, and not a thousand times."""
+    """Fail once and immediately if there is no server, instead of in thousands of tests."""
     if hasattr(session.config, "workerinput"):
-        return  # one process of several: the first has looked
+        return  # a worker process of xdist: the main process has checked
     try:
         described()
     except ServerError as error:
@@ -90,21 +90,21 @@ def pytest_report_header() -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell script's background is without Ctrl-C, and so would be all processes that tests start and interrupt.
+        # A shell script's background jobs ignore Ctrl-C, and so would the processes that tests start and interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "breaks(*laws, because): leaves laws of tests/state.py broken, on purpose")
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """One server for all tests: each keeps to queues of its own."""
+    """One server for all tests; each test uses its own queues."""
     with Server() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def loop() -> Iterator[Loop]:
-    """The event loop on which the asyncio door's queues live."""
+    """The event loop of the asyncio client's queues."""
     loop = Loop()
     yield loop
     loop.close()
@@ -112,20 +112,20 @@ def loop() -> Iterator[Loop]:
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands still; hand it to `make_queue(clock=clock)`."""
+    """A clock that a test advances; pass it to `make_queue(clock=clock)`."""
     return Clock()
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def door(request: pytest.FixtureRequest) -> str:
-    """The door that this test's queues go through; a test that needs it runs once for each."""
+    """The client that this test uses; a test that requests it runs once with each."""
     found: str = request.param
     return found
 
 
 @pytest.fixture
 def make_queue(door: str, server: Server, loop: Loop, request: pytest.FixtureRequest) -> Iterator[MakeQueue]:
-    """Makes queues, of a fresh name each unless it is given; after the test each must keep the laws."""
+    """Creates queues, with a new name unless one is given; after the test each must obey the laws."""
     made: list[Handle] = []
 
     def make(name: str | None = None, *, at: Server = server, url: str | None = None, **settings: Any) -> Handle:
@@ -159,5 +159,5 @@ def make_queue(door: str, server: Server, loop: Loop, request: pytest.FixtureReq
 
 @pytest.fixture
 def queue(make_queue: MakeQueue) -> Handle:
-    """One queue with the settings that a queue has by itself."""
+    """A queue with default settings."""
     return make_queue()

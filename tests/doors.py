@@ -1,4 +1,4 @@
-"""Both doors as one: a queue whose verbs are plain calls, whichever way they go to Redis."""
+"""Both clients behind one interface: a queue whose methods are plain calls, whichever client sends them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.state import State
 
 
 class Clock:
-    """A clock that stands still until it is told to move on; seconds since the epoch."""
+    """A clock that moves only when a test advances it; seconds since the epoch."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self.now = now
@@ -28,17 +28,17 @@ class Clock:
         return self.now
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass; a negative number sets it back."""
+        """Advance the clock; a negative number sets it back."""
         self.now += seconds
 
     @property
     def now_ms(self) -> int:
-        """Now, as scripts are told."""
+        """Now, as passed to scripts."""
         return int(self.now * 1000)
 
 
 class Loop:
-    """An event loop in a thread of its own."""
+    """An event loop in its own thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -46,15 +46,15 @@ class Loop:
         self._thread.start()
 
     def start(self, coroutine: Any) -> Future[Any]:
-        """Let it run; its future, for threads."""
+        """Start a coroutine; returns a future for use in threads."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def run(self, coroutine: Any) -> Any:
-        """Its result."""
+        """Run a coroutine and return its result."""
         return self.start(coroutine).result(60)
 
     def close(self) -> None:
-        """Stop the loop; fails if something still runs on it."""
+        """Stop the loop; fails if tasks are still running on it."""
         left = self.run(_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
@@ -67,10 +67,10 @@ async def _others() -> list[str]:
 
 
 class Handle:
-    """One queue through one door. Every verb of `Queue` is a plain call here.
+    """One queue through one client. Every method of `Queue` is a plain call here.
 
     Args:
-        beyond: the same queue for the verbs that are not the role's, where tests are run under one; else the same one.
+        beyond: the same queue for methods that the tested role may not use; without a role, the same object.
     """
 
     def __init__(
@@ -90,37 +90,37 @@ class Handle:
 
     @property
     def schedules(self) -> Any:
-        """The queue's schedules, whose verbs are plain calls too."""
+        """The queue's schedules; their methods are plain calls, too."""
         return _Schedules(self)
 
     @property
     def inspector(self) -> Any:
-        """The operator's door, whose verbs are plain calls too."""
+        """The queue's inspector; its methods are plain calls, too."""
         return _Inspector(self)
 
     def drive(self, trips: Any) -> Any:
-        """What round trips end in."""
+        """The result of round trips."""
         found = self.beyond._client.drive(trips)
         return self._loop.run(found) if inspect.isawaitable(found) else found
 
     def execute(self, operations: Any) -> list[Any]:
-        """The replies to one round trip that a test makes by hand."""
+        """The replies to one round trip created by a test."""
         found = self.beyond._client.execute(operations)
         return self._loop.run(found) if inspect.isawaitable(found) else found
 
     def start(self, verb: str, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Begin a call that takes its time."""
+        """Start a call that takes some time."""
         found = getattr(self.beyond if is_beyond(verb) else self.queue, verb)
         if inspect.iscoroutinefunction(found):
             return self._loop.start(found(*args, **kwargs))
         return in_thread(found, *args, **kwargs)
 
     def run(self, coroutine: Any) -> Any:
-        """Run a coroutine where the asyncio door lives."""
+        """Run a coroutine on the asyncio client's event loop."""
         return self._loop.run(coroutine)
 
     def events(self, timeout: float | None = None) -> Generator[dict[str, Any], None, None]:
-        """The events of either door."""
+        """The events of either client."""
         found: Any = self.queue.events(timeout)
         if isinstance(self.queue, Queue):
             yield from found
@@ -134,17 +134,17 @@ class Handle:
             self._loop.run(found.aclose())
 
     def start_iteration(self, items: Iterator[Any]) -> Future[Any]:
-        """Begin to wait for the next one."""
+        """Start waiting for the next item."""
         return in_thread(next, items)
 
     def forget(self) -> None:
-        """Delete every key of the queue, whoever made it."""
+        """Delete every key of the queue, including those of other programs."""
         names = self._client.keys(self.keys.prefix + "*")
         for first in range(0, len(names), 1000):
             self._client.unlink(*names[first : first + 1000])
 
     def close(self) -> None:
-        """Close either door."""
+        """Close either client."""
         for queue in {self.queue, self.beyond}:
             if isinstance(queue, Queue):
                 queue.close()
@@ -152,11 +152,11 @@ class Handle:
                 self._loop.run(queue.aclose())
         self._client.close()
 
-    # -- looking past the door
+    # -- direct access to Redis
 
     @property
     def keys(self) -> QueueKeys:
-        """Where the queue is in Redis."""
+        """The queue's keys in Redis."""
         keys: QueueKeys = self.settings.keys
         return keys
 
@@ -170,17 +170,17 @@ class Handle:
         return State.of(self._client, self.keys)
 
     def places(self) -> dict[str, list[str]]:
-        """The ids in every place that holds any, oldest first."""
+        """The ids in every non-empty state, oldest first."""
         return self.state().places()
 
     def fields(self, job_id: str) -> dict[str, str]:
-        """What is stored of a job."""
+        """The stored fields of a job."""
         return self.state().job(job_id)
 
     def dump(self) -> dict[str, Any]:
         """Every key of the queue, byte by byte, with its expiry; equal if and only if nothing was written.
 
-        (DUMP itself will not do: the order of a hash's fields changes while the server rehashes it.)
+        (DUMP is unsuitable, because the order of a hash's fields changes while the server rehashes it.)
         """
         with self.server.client(decode_responses=False) as client:
             names = sorted(client.keys(self.keys.prefix + "*"))
@@ -188,7 +188,7 @@ class Handle:
 
 
 class _Schedules:
-    """The schedules of either door."""
+    """The schedules of either client."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -204,7 +204,7 @@ class _Schedules:
 
 
 class _Inspector(_Schedules):
-    """The operator's door of either queue."""
+    """The inspector of either client."""
 
     def _of(self, name: str) -> Any:
         return (self._handle.beyond if is_act(name) else self._handle.queue).inspector
@@ -214,7 +214,7 @@ def _expires_at_ms(client: Any, name: bytes) -> int:
     """The instant at which a key expires; -1 for never."""
     try:
         at: int = client.pexpiretime(name)
-    except ResponseError:  # Redis 6.2 does not know the command, and its clock goes on in a script
+    except ResponseError:  # Redis 6.2 lacks the command, and its clock advances during a script
         script = """
             local function ms() local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000) end
             local before, left, after
@@ -242,7 +242,7 @@ def _content(client: Any, name: bytes) -> Any:
 
 
 def in_thread(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
-    """Run a call in a thread of its own."""
+    """Run a call in its own thread."""
     future: Future[Any] = Future()
 
     def run() -> None:

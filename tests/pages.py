@@ -1,4 +1,4 @@
-"""What people read: the README and the pages of the handbook."""
+"""The pages that people read: the README and the handbook."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ README: Final = (ROOT / "README.md").read_text()
 PAGES: Final = {
     path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *sorted(FOLDER.glob("*.md")))
 }
-"""The text of each page by its path in the checkout."""
+"""The text of each page, by its path in the checkout."""
 
 
 def page(name: str) -> str:
-    """The text of a page of the handbook."""
+    """The text of a handbook page."""
     return (FOLDER / name).read_text()

@@ -1,4 +1,4 @@
-"""How long others wait: a process that sends PING as fast as it is answered; and who only waited for a processor."""
+"""How long other clients wait: a process that sends PINGs back to back. Also the time spent waiting for a CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.servers import Server
 
 
 class Pinger:
-    """Sends PING from a process of its own, from its beginning to its end."""
+    """Sends PINGs from its own process while it is open."""
 
     def __init__(self, server: Server) -> None:
         context = get_context("spawn")
@@ -37,14 +37,14 @@ class Pinger:
         self._process.join(10)
 
     def taken(self) -> tuple[Sequence[float], float]:
-        """How long each has taken since this was asked last, ms, at least one; and the longest with what was waited."""
+        """Durations in ms since the last call, at least one; and the longest including time spent waiting for a CPU."""
         self._line.send("so far")
         found: tuple[Sequence[float], float] = self._line.recv()
         return found
 
 
 def put_off_ms(pid: int) -> float:
-    """For how long a process was ready to run, so far, and not let; 0 where the system does not say."""
+    """Time that a process has been runnable but waiting for a CPU, in ms; 0 where the system does not report it."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e6
     except OSError:

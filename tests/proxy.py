@@ -1,4 +1,4 @@
-"""A wire to a server that can be cut, or lose a reply after the server has done what was asked."""
+"""A connection to a server that can be cut, or lose a reply after the server has executed the request."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.servers import Server
 
 
 class Proxy:
-    """Passes bytes on between clients and a server, on a loopback port of its own.
+    """Forwards bytes between clients and a server, on its own loopback port.
 
-    `lose_reply(word)`: the next request that holds the word is carried out, its reply thrown away, and the
-    connection closed. `lose_request(word)`: the same, but the server never sees it. `hold_reply(word)`: the reply
-    waits until `let_go()`.
+    `lose_reply(word)`: the next request that contains the word is executed, its reply discarded, and the connection
+    closed. `lose_request(word)`: the same, but the server never gets the request. `hold_reply(word)`: the reply waits
+    until `let_go()`.
 
     Attributes:
-        faults: how many of them have happened.
+        faults: number of faults so far.
     """
 
     def __init__(self, server: Server) -> None:
@@ -35,7 +35,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._start(self._accept)
-        if self._server.is_cluster:  # whoever asks where a slot is, is sent here
+        if self._server.is_cluster:  # clients that ask for a slot's address are sent here
             self._announce(self._port)
         return self
 
@@ -54,7 +54,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """The URL for clients."""
         return (
             f"redis+cluster://127.0.0.1:{self._port}"
             if self._server.is_cluster
@@ -71,7 +71,7 @@ class Proxy:
             client.config_set("cluster-announce-port", port)
 
     def lose_reply(self, word: str) -> None:
-        """Carry the next request with this word out, and lose its reply with the connection."""
+        """Execute the next request with this word, and lose its reply together with the connection."""
         self._plan = ("reply", word.encode())
 
     def lose_request(self, word: str) -> None:
@@ -79,12 +79,12 @@ class Proxy:
         self._plan = ("request", word.encode())
 
     def hold_reply(self, word: str) -> None:
-        """Carry the next request with this word out, and keep its reply until `let_go()`."""
+        """Execute the next request with this word, and hold its reply until `let_go()`."""
         self._is_open.clear()
         self._plan = ("hold", word.encode())
 
     def let_go(self) -> None:
-        """Pass on what was held."""
+        """Forward the held reply."""
         self._is_open.set()
 
     def cut(self) -> None:
@@ -131,7 +131,7 @@ class Proxy:
             return False
         upstream.sendall(data)
         while upstream not in (ready := select.select([client, upstream], [], [], 5)[0]):
-            assert ready, "the server does not answer"
+            assert ready, "the server does not respond"
             upstream.sendall(client.recv(1 << 20))  # the rest of a long request
         if fault == "reply":
             return False

@@ -1,4 +1,4 @@
-"""Older releases of the package, taken from git: what their wheels hold is the package's folder, and nothing built."""
+"""Older releases of the package, taken from git: a wheel contains the package's folder and nothing built."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from zipfile import ZipFile
 
 ROOT: Final = Path(__file__).parents[1]
 BEFORE: Final = "28b2da2"
-"""The release before this one. Its workers, promoters and producers share queues with ours."""
+"""The previous release. Its workers, promoters and producers share queues with the current one's."""
 
 
 def unpack(commit: str, folder: Path) -> bool:
-    """Put the package as it was at a commit into a folder; False where git does not know it, as in a shallow clone."""
+    """Extract the package of a commit into a folder; False if git lacks the commit, as in a shallow clone."""
     try:
         packed = subprocess.run(
             ["git", "-C", str(ROOT), "archive", "--format=zip", commit, "schedq"],

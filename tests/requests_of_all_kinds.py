@@ -1,4 +1,4 @@
-"""One or more requests of every kind, made as the doors and roles make them."""
+"""One or more requests of every kind, created as clients and background roles create them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which part of the suite proves which role: `scripts/test --role NAME` runs it with users that the role's rules made.
+"""Which tests verify which role: `scripts/test --role NAME` runs them as users with that role's rules.
 
-The server's default user is off then. Verbs of the role go to Redis as the role's user; what else a test does to set
-its scene goes as the tests' own user.
+The server's default user is then disabled. Methods of the role reach Redis as the role's user; everything else that a
+test does, for example to prepare data, runs as the tests' own user.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from typing import Final
 
 ROLE: Final = os.environ.get("SCHEDQ_TEST_ROLE", "")
-"""The role under which the tests are run, or '' for none."""
+"""The role under which the tests run, or ''."""
 
 _ANYBODYS: Final = frozenset({"get_job", "events", "load_settings"})
 _PRODUCERS: Final = _ANYBODYS | {"enqueue", "enqueue_many", "cancel", "wait", "result"}
@@ -24,9 +24,9 @@ VERBS: Final = {
     | {"stats", "list_pending", "list_delayed", "list_processing", "list_completed", "list_failed"}
     | {"list_cancelled", "list_broken", "list_workers", "list_queues"},
 }
-"""The verbs of each role; whatever else a queue can do goes as the tests' own user."""
+"""The methods of each role; all others run as the tests' own user."""
 LOOKS: Final = frozenset({"find", "why", "timeline", "forecast", "pulse", "samples", "errors", "log", "follow"})
-"""What a viewer asks of the operator's door; acts are the operator's, who may do everything."""
+"""The inspector's methods for a viewer; actions are reserved for operators, who may do everything."""
 WITHOUT_REDIS: Final = frozenset({"job", "task", "handler", "close", "aclose"})
 
 FILES: Final = {
@@ -71,14 +71,14 @@ FILES: Final = {
         "tests/inspect/test_views.py",
     ),
 }
-"""The part of the suite that is about each role."""
+"""The tests for each role."""
 
-_NO_USER: Final = "it goes through a proxy, by an address that names no user"
-_OWN_SERVER: Final = "it fills a server of its own, which knows the role's user only"
+_NO_USER: Final = "it uses a proxy's address, which names no user"
+_OWN_SERVER: Final = "it fills its own server, which has only the role's user"
 EXEMPT: Final[dict[str, dict[str, str]]] = {
     "producer": {
-        "tests/queue/test_results.py::test_only_who_waits_for_a_job_hears_of_it": "it counts requests, and those"
-        " of the tests' own user are more",
+        "tests/queue/test_results.py::test_only_who_waits_for_a_job_hears_of_it": "it counts requests, and the"
+        " tests' own user sends more of them",
     },
     "worker": {
         "tests/worker/test_faults.py::test_an_answer_that_is_lost_costs_no_job_an_attempt": _NO_USER,
@@ -89,30 +89,30 @@ EXEMPT: Final[dict[str, dict[str, str]]] = {
     "viewer": {
         "tests/cli/test_tail.py::test_it_goes_on_after_a_loss_and_says_so": _OWN_SERVER,
         "tests/cli/test_top.py::test_a_redis_that_does_not_answer_is_said_and_the_screen_stays": _OWN_SERVER,
-        "tests/cli/test_top.py::test_in_a_terminal_keys_act_and_it_is_left_as_it_was": "it acts",
+        "tests/cli/test_top.py::test_in_a_terminal_keys_act_and_it_is_left_as_it_was": "it performs actions",
     },
 }
-"""Tests in those files that can't be run under the role, and why."""
+"""Tests in those files that can't run under the role, with the reason."""
 
 
 def is_beyond(name: str) -> bool:
-    """Whether a queue's verb is none of the role's, where there is one."""
+    """Whether a queue's method is not one of the tested role's."""
     from schedq import Queue
 
     if not ROLE or name in WITHOUT_REDIS or name in VERBS[ROLE]:
         return False
     if name in ("_ask", "_drive"):
-        return ROLE != "worker"  # they send what workers send, and nobody else
+        return ROLE != "worker"  # only workers send these requests
     return not name.startswith("_") and callable(getattr(Queue, name, None))
 
 
 def is_act(name: str) -> bool:
-    """Whether a verb of `queue.inspector` is none of the role's, where there is one."""
+    """Whether a method of `queue.inspector` is not one of the tested role's."""
     return bool(ROLE) and (ROLE != "viewer" or name not in LOOKS)
 
 
 def arguments(role: str) -> list[str]:
-    """What pytest is given to run a role's part."""
+    """The pytest arguments for a role's tests."""
     return [*FILES[role], *(f"--deselect={test}" for test in EXEMPT[role])]
 
 

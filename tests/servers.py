@@ -1,4 +1,4 @@
-"""Real servers for tests: one's own Redis or Valkey, to fill, freeze, kill and start again."""
+"""Real servers for tests: your own Redis or Valkey to fill, freeze, kill and restart."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ from tests.roles import ROLE
 from tests.waiting import until
 
 TOPOLOGY: Final = os.environ.get("SCHEDQ_TEST_TOPOLOGY", "single")
-"""What a server is unless a test says otherwise: `single`, or `cluster`, of one node."""
+"""The topology of servers unless a test chooses one: `single`, or `cluster` with one node."""
 
 
 SILENCE_S: Final = 10.0
-"""Seconds without a word after which a server that was started, or asked for its version, counts as hanging."""
+"""Seconds without output after which a server counts as hanging when it is started or asked for its version."""
 
 
 class ServerError(AssertionError):
-    """A server is not there, does not start or hangs; the text names it and says why."""
+    """A server is missing, does not start or hangs; the text names it and says why."""
 
 
 class Server:
-    """A server of its own on a unix socket and a loopback port, with its data in a temporary folder.
+    """A server with a unix socket, a loopback port and its data in a temporary folder.
 
     Options are those of redis.conf, with `_` for `-` and True and False for yes and no:
-    `Server(maxmemory="50mb", appendonly=True)`. It stores nothing on disk unless told to, and keeps folder
-    and port over `kill()` and `start()`. The program is the one of `chosen()`.
+    `Server(maxmemory="50mb", appendonly=True)`. Nothing is stored on disk by default. Folder and port survive
+    `kill()` and `start()`. The program is the one of `chosen()`.
 
-    With `users`, names and what ACL SETUSER says of each, it has those, whose password is their name, and the tests'
-    own, and lets in nobody else; `SCHEDQ_TEST_ROLE` names one that queues then are, if nothing else is said.
+    `users` are names and their ACL rules; each password is the name. Only they and the tests' own user can log in.
+    `SCHEDQ_TEST_ROLE` names the user for queues unless a test chooses one.
 
-    With `topology="cluster"` it is a cluster of one node; without one, `SCHEDQ_TEST_TOPOLOGY` says which.
+    With `topology="cluster"` it is a cluster of one node; the default is `SCHEDQ_TEST_TOPOLOGY`.
 
     Attributes:
-        environment: variables that the program gets beside those of this process, at the next `start()`.
+        environment: additional environment variables for the program, used by the next `start()`.
     """
 
     def __init__(
@@ -104,42 +104,42 @@ class Server:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and neither stopped nor killed since."""
+        """Whether it has been started, and neither stopped nor killed since."""
         return self._process is not None
 
     @property
     def url(self) -> str:
-        """Over TCP, with the password if it has one."""
+        """The TCP address, with the password if there is one."""
         if self.is_cluster:
             return f"redis+cluster://{self._user}127.0.0.1:{self.port}"
         return f"redis://{self._user}127.0.0.1:{self.port}/0"
 
     @property
     def unix_url(self) -> str:
-        """Over the unix socket; a cluster is found over TCP only."""
+        """The unix socket's address; a cluster has only TCP."""
         if self.is_cluster:
             return self.url
         return f"unix://{self._user}{self.socket_path}?db=0"
 
     @property
     def own_url(self) -> str:
-        """The same for the tests' own user, who may do everything; it differs where they are run under a role."""
+        """The address for the tests' own user, who may do everything; differs from `url` only under a role."""
         return self.url_as("tests") if self._own_user == _login("tests") else self.unix_url
 
     def url_as(self, user: str) -> str:
-        """The same for a user whose password is the name."""
+        """The address for a user whose password is the name."""
         login = _login(user)
         if self.is_cluster:
             return f"redis+cluster://{login}127.0.0.1:{self.port}"
         return f"unix://{login}{self.socket_path}?db=0"
 
     def start(self) -> None:
-        """Start it, again too, and wait until it answers and has read its data.
+        """Start or restart it, and wait until it responds and has loaded its data.
 
         Raises:
-            ServerError: it ends, or says nothing for `SILENCE_S`.
+            ServerError: it exits, or prints nothing for `SILENCE_S`.
         """
-        assert self._process is None, "the server is running"
+        assert self._process is None, "the server is already running"
         for _ in range(1 if self.port else 20):
             port = self.port or _free_port()
             if self._comes_up(port):
@@ -147,7 +147,7 @@ class Server:
                 if self.is_cluster:
                     self._take_all_slots()
                 return
-        raise ServerError(f"{self.binary} does not start: every port is taken:\n{self.log()}")
+        raise ServerError(f"{self.binary} does not start: no free port:\n{self.log()}")
 
     def _command(self, port: int) -> list[str]:
         options = {
@@ -162,7 +162,7 @@ class Server:
         return [str(self.binary), *words]
 
     def _comes_up(self, port: int) -> bool:
-        """Start it on a port and wait; False if somebody else has the port."""
+        """Start it on a port and wait; False if the port is in use."""
         log_path = self.folder / "server.log"
         with log_path.open("ab") as log:
             began_at = log.tell()
@@ -172,7 +172,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the tests, which then stop it
+                start_new_session=True,  # Ctrl-C reaches only the tests, which then stop it
             )
         until = time.monotonic() + SILENCE_S
         while time.monotonic() < until and self._process.poll() is None:
@@ -186,30 +186,30 @@ class Server:
         said = log_path.read_bytes()[began_at:].decode(errors="replace")
         if code is not None and "Address already in use" in said:
             return False
-        how = f"hangs: no answer for {SILENCE_S:.0f} s" if code is None else f"does not start (exit code {code})"
+        how = f"hangs: no response for {SILENCE_S:.0f} s" if code is None else f"does not start (exit code {code})"
         raise ServerError(f"{self.binary} {how}{_in(self.environment)}:\n{said[-3000:]}")
 
     def _take_all_slots(self) -> None:
         with self.client() as client:
             if not client.execute_command("CLUSTER SLOTS"):
                 client.execute_command("CLUSTER ADDSLOTS", *range(16384))
-            # It lets two seconds pass before it serves.
+            # The server waits for two seconds before it accepts requests.
             until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok", 30, failing=self.log)
 
     def stop(self) -> None:
-        """End it and remove its folder; more than once does no harm."""
+        """Stop it and remove its folder; may be called repeatedly."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def kill(self) -> None:
-        """SIGKILL: what it has not written is lost. Its folder stays, for `start()`."""
+        """Send SIGKILL: unwritten data is lost. The folder is kept for `start()`."""
         if self._process:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stay open and nobody answers."""
+        """Send SIGSTOP: connections stay open, but there are no replies."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -219,26 +219,26 @@ class Server:
     def client(self, **options: Any) -> redis.Redis:
         """A plain client that sends each command once.
 
-        It does not tell Redis its version, which costs it more than all else that it does in most tests.
+        It does not send its version to Redis, which would take longer than everything else in most tests.
         """
         given: dict[str, Any] = {"decode_responses": True, "retry": Retry(NoBackoff(), 0), "socket_timeout": 30}
         given |= {"driver_info": None} | options
         return redis.Redis.from_url(f"redis://{self._own_user}127.0.0.1:{self.port}/0", **given)
 
     def log(self) -> str:
-        """The end of what it wrote."""
+        """The end of the server's log."""
         with suppress(FileNotFoundError):
             return (self.folder / "server.log").read_text(errors="replace")[-3000:]
         return ""
 
     @contextmanager
     def requests(self) -> Iterator[list[Request]]:
-        """The requests that clients make while this is open, in order; complete once it is closed.
+        """The requests of clients while this is open, in order; complete once it is closed.
 
-        A script is one request: what it calls is left out.
+        A script is one request; the commands that it calls are left out.
         """
         for thread in threading.enumerate():
-            if thread.name == "schedq-enlist":  # who has connected before, and is not of interest
+            if thread.name == "schedq-enlist":  # left over from an earlier connection
                 thread.join(10)
         found: list[Request] = []
         mark = uuid.uuid4().hex
@@ -255,7 +255,7 @@ class Server:
                 late = thread.is_alive()
                 monitor.shutdown(socket.SHUT_RDWR)
                 thread.join()
-        assert not late, "the server has not reported the last command"
+        assert not late, "MONITOR has not reported the last command"
 
     def _wire(self) -> socket.socket:
         wire = socket.create_connection(("127.0.0.1", self.port), timeout=30)
@@ -268,7 +268,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One command of a client, as MONITOR shows it; an unprintable byte is left as its `\\x..`."""
+    """One command of a client, as MONITOR reports it; an unprintable byte stays as `\\x..`."""
 
     at: float
     client: str
@@ -276,7 +276,7 @@ class Request:
 
     @property
     def name(self) -> str:
-        """`EVALSHA`, `BZPOPMIN`, …"""
+        """The command's name: `EVALSHA`, `BZPOPMIN`, …"""
         return self.words[0].upper()
 
     def __str__(self) -> str:
@@ -284,19 +284,19 @@ class Request:
 
 
 def chosen(environment: Mapping[str, str] | None = None) -> Path:
-    """The server of tests and tools: the one that SCHEDQ_TEST_SERVER names, else what `embedded://` takes by itself.
+    """The server for tests and tools: the one in SCHEDQ_TEST_SERVER, else the default of `embedded://`.
 
     Args:
-        environment: variables that it is to run with.
+        environment: variables with which it will run.
 
     Raises:
-        ServerError: there is none, or it does not run here, as far as it can be known without starting it.
+        ServerError: it is missing or does not run here, as far as that is visible without starting it.
     """
     return _known(os.environ.get("SCHEDQ_TEST_SERVER", ""), tuple(sorted((environment or {}).items())))[0]
 
 
 def announced(tool: str, environment: Mapping[str, str] | None = None) -> Path:
-    """The server of a tool, which says on standard error which it is, or ends with the reason why there is none."""
+    """The server for a tool; prints it on standard error, or exits with the reason why there is none."""
     try:
         path = chosen(environment)
     except ServerError as error:
@@ -306,14 +306,14 @@ def announced(tool: str, environment: Mapping[str, str] | None = None) -> Path:
 
 
 def described() -> str:
-    """The server of `chosen()`, in words."""
+    """A description of the server of `chosen()`."""
     path, version = _known(os.environ.get("SCHEDQ_TEST_SERVER", ""), ())
     return f"{version} ({path})"
 
 
 @lru_cache
 def _known(given: str, environment: tuple[tuple[str, str], ...]) -> tuple[Path, str]:
-    """The program and its version, asked for once: every server of a test asks which program it is to run."""
+    """The program and its version. Cached, because every server of a test asks for it."""
     try:
         path = Path(given) if given else server_binary()
     except StoreUnavailable as error:
@@ -329,16 +329,16 @@ def _known(given: str, environment: tuple[tuple[str, str], ...]) -> tuple[Path, 
             start_new_session=True,
         )
     except OSError as error:
-        raise ServerError(f"{path} does not run: {error.strerror}; SCHEDQ_TEST_SERVER names the server") from error
+        raise ServerError(f"{path} does not run: {error.strerror}; set SCHEDQ_TEST_SERVER to a server") from error
     try:
         said = process.communicate(timeout=SILENCE_S / 2)[0].decode(errors="replace")
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        raise ServerError(f"{path} --version hangs{_in(also)}; name another server by SCHEDQ_TEST_SERVER") from None
+        raise ServerError(f"{path} --version hangs{_in(also)}; set SCHEDQ_TEST_SERVER to another server") from None
     found = re.search(r"(\w+) server v=([\d.]+)", said)
     if not found:
-        raise ServerError(f"{path} is no server, or does not run here; asked for its version it says {said.strip()!r}")
+        raise ServerError(f"{path} is not a server or does not run here; --version printed {said.strip()!r}")
     return path, f"{found[1]} {found[2]}"
 
 
@@ -358,8 +358,8 @@ def _reply_to_ping(port: int) -> bytes:
 
 
 def _free_port() -> int:
-    # Below the ports of outgoing connections (32768 on Linux, 49152 on macOS): in that range, a client that
-    # knocks long enough at a dead server's port gets connected to itself, and the server can't return.
+    # Below the range of outgoing ports (32768 on Linux, 49152 on macOS): within it, a client that retries a dead
+    # server's port may connect to itself, and then the server can't restart on that port.
     while True:
         port = random.randrange(20_000, 32_000)
         with socket.socket() as probe, suppress(OSError):
@@ -377,7 +377,7 @@ def _spelt(value: object) -> str:
     return str(value)
 
 
-# 1735689600.123456 [0 127.0.0.1:50000] "SET" "a \"b\"" "\x00"; `lua` for the address of what a script calls.
+# 1735689600.123456 [0 127.0.0.1:50000] "SET" "a \"b\"" "\x00"; the address of a script's call is `lua`.
 _REPORT = re.compile(r"\+?(?P<at>[\d.]+) \[\d+ (?P<client>[^]]*)\] (?P<words>.*)")
 _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"')
 

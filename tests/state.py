@@ -1,4 +1,4 @@
-"""What is in Redis at one instant, and whether it keeps the design's laws."""
+"""The contents of Redis at one instant, and whether they obey the design's laws."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LAYOUT: Final = {
 }
 _LONG_PENDING: Final = 10_000
 
-# One script is one instant: nothing can move while it looks.
+# A script is atomic: nothing changes while it reads.
 _SNAPSHOT: Final = """
 local found = {}
 for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
@@ -62,7 +62,7 @@ return found
 
 @dataclass(frozen=True)
 class Key:
-    """One key: its type, ms to live (-1: for ever), what it holds (list: oldest first)."""
+    """One key: its type, ms to live (-1: forever), and contents (list: oldest first)."""
 
     kind: str
     ttl_ms: int
@@ -71,13 +71,13 @@ class Key:
 
 @dataclass(frozen=True)
 class State:
-    """All keys of one queue at one instant, by what follows the prefix."""
+    """All keys of one queue at one instant, by name without the prefix."""
 
     keys: dict[str, Key] = field(default_factory=dict)
 
     @classmethod
     def of(cls, client: redis.Redis, keys: QueueKeys) -> State:
-        """Take it from Redis."""
+        """Read it from Redis."""
         found = {}
         for name, kind, ttl_ms, holds in client.execute_command("EVAL", _SNAPSHOT, 0, keys.prefix):
             if kind in ("hash", "zset"):
@@ -88,19 +88,19 @@ class State:
         return cls(found)
 
     def holds(self, name: str, kind: str) -> Any:
-        """What a key holds; nothing if it is absent or of another type."""
+        """The contents of a key; empty if it is missing or of another type."""
         key = self.keys.get(name)
         return key.holds if key is not None and key.kind == kind else {"list": [], "string": [""]}.get(kind, {})
 
     def ids(self, place: str) -> list[str]:
-        """Ids in a place: lists oldest first, `delayed` by due instant."""
+        """Ids in a state: lists oldest first, `delayed` by due instant."""
         if place == BROKEN:
             ids = [json.loads(note)["id"] for note in self.holds(place, "list")]
             return [job_id for job_id in ids if not job_id.startswith("schedule:")]
         return list(self.holds(place, LAYOUT[place]))
 
     def places(self) -> dict[str, list[str]]:
-        """The ids in every place that holds any."""
+        """The ids in every non-empty state."""
         return {place: ids for place in JOB_STATES if (ids := self.ids(place))}
 
     def jobs(self) -> dict[str, Key]:
@@ -113,15 +113,15 @@ class State:
         return fields
 
     def totals(self) -> dict[str, int]:
-        """The running totals that were ever counted."""
+        """The running totals counted so far."""
         return {name: int(value) for name, value in self.holds("stats", "hash").items() if value.isdigit()}
 
     def broken_laws(self) -> dict[str, list[str]]:
-        """What is wrong, by law; empty if all is well."""
+        """All violations, by law; empty if there are none."""
         found = {law: list(getattr(self, f"_{law}")()) for law in LAWS}
         return {law: complaints for law, complaints in found.items() if complaints}
 
-    # -- the laws, one by one
+    # -- the laws
 
     def _entries(self) -> Iterator[tuple[str, str]]:
         is_long = len(self.ids(PENDING)) > _LONG_PENDING
@@ -131,7 +131,7 @@ class State:
                     yield job_id, place
 
     def _places(self) -> Iterator[str]:
-        """Every id is in exactly one place, once."""
+        """Every id is in exactly one state, once."""
         seen = Counter(self._entries())
         for (job_id, place), count in seen.items():
             if count > 1:
@@ -140,10 +140,10 @@ class State:
             if count > 1:
                 yield f"{job_id} is in {' and '.join(place for entry, place in seen if entry == job_id)}"
         somewhere = {job_id for job_id, _ in seen}
-        yield from (f"{job_id} is nowhere" for job_id in self.jobs() if job_id not in somewhere)
+        yield from (f"{job_id} is in no state" for job_id in self.jobs() if job_id not in somewhere)
 
     def _status(self) -> Iterator[str]:
-        """`status` names the place; only a completed job's record may have expired."""
+        """`status` names the state; only a completed job's record may have expired."""
         for job_id, place in self._entries():
             status = self.job(job_id).get("status")
             if place == BROKEN or (place == COMPLETED and f"job:{job_id}" not in self.keys):
@@ -154,18 +154,18 @@ class State:
     def _leases(self) -> Iterator[str]:
         """`leases` has exactly the ids of `processing`."""
         leases, processing = set(self.holds("leases", "zset")), set(self.ids(PROCESSING))
-        yield from (f"{job_id} runs without a lease" for job_id in processing - leases)
-        yield from (f"{job_id} has a lease and does not run" for job_id in leases - processing)
+        yield from (f"{job_id} is running without a lease" for job_id in processing - leases)
+        yield from (f"{job_id} has a lease but is not running" for job_id in leases - processing)
 
     def _tokens(self) -> Iterator[str]:
-        """`claim_token` is there exactly while a job runs."""
+        """`claim_token` exists exactly while a job is running."""
         running = set(self.ids(PROCESSING))
         for job_id, key in self.jobs().items():
             if key.kind == "hash" and (job_id in running) != bool(key.holds.get("claim_token")):
                 yield f"{job_id} {'runs without' if job_id in running else 'rests with'} a claim token"
 
     def _totals(self) -> Iterator[str]:
-        """What was counted is what is there, if nothing was trimmed and no other program took part."""
+        """Totals match the stored jobs, if nothing was trimmed and no other program took part."""
         count = Counter({place: len(self.ids(place)) for place in JOB_STATES})
         totals = Counter(self.totals())
         there = len({job_id for job_id, _ in self._entries()})
@@ -183,7 +183,7 @@ class State:
             yield f"{totals['broken_total']} broken, {notes} there"
 
     def _ttl(self) -> Iterator[str]:
-        """Completed jobs, workers, the promoter's lease, standbys and resting suspects expire; nothing else does."""
+        """Completed jobs, workers, the promoter's lease, standbys and unused suspects expire; nothing else does."""
         for name, key in self.keys.items():
             is_completed = name.startswith("job:") and self.job(name[4:]).get("status") == COMPLETED
             expires = is_completed or name in ("promoter", "standbys", "suspects") or name.startswith("worker:")
@@ -191,14 +191,14 @@ class State:
                 yield f"{name} {'never expires' if expires else f'expires in {key.ttl_ms} ms'}"
 
     def _layout(self) -> Iterator[str]:
-        """Every key is one of the documented ones, of its type."""
+        """Every key is documented, and has the documented type."""
         for name, key in self.keys.items():
             kind = next((kind for known, kind in LAYOUT.items() if fnmatch.fnmatchcase(name, known)), None)
             if kind != key.kind:
-                yield f"{name} is a {key.kind}, " + (f"not a {kind}" if kind else "which nobody knows")
+                yield f"{name} is a {key.kind}, " + (f"not a {kind}" if kind else "which is not documented")
 
     def _caps(self) -> Iterator[str]:
-        """What grows by itself has an end."""
+        """Everything that grows automatically has a limit."""
         for job_id, key in self.jobs().items():
             if key.kind == "hash" and len(key.holds.get("history", "").splitlines()) > 10:
                 yield f"{job_id} has more than 10 lines of history"
@@ -206,7 +206,7 @@ class State:
             yield "broken has more than 1000 notes"
 
     def _schedules(self) -> Iterator[str]:
-        """Every schedule has an entry and a definition; a slot that was fired has one job, and is told of once."""
+        """Every schedule has an entry and a definition; a fired slot has one job, and is recorded once."""
         entries, there = set(self.holds("schedules", "zset")), set()
         for name, key in self.keys.items():
             parts = name.split(":")
@@ -215,11 +215,11 @@ class State:
             if parts[0] == "schedule" and len(parts) == 3 and key.kind == "list":
                 told = [json.loads(line)["slot_ms"] for line in key.holds]
                 if sorted(set(told)) != told:
-                    yield f"{parts[1]} has slots that are told of twice, or out of order: {told}"
+                    yield f"{parts[1]} has slots that are recorded twice or out of order: {told}"
         yield from (f"schedule {name} has no definition" for name in entries - there)
         yield from (f"schedule {name} has no entry" for name in there - entries)
 
     def _paused(self) -> Iterator[str]:
-        """While paused there is no wake marker."""
+        """There is no wake marker while the queue is paused."""
         if "paused" in self.keys and "wake" in self.keys:
-            yield "paused, and the wake marker is there"
+            yield "paused, but there is a wake marker"

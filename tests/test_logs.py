@@ -1,4 +1,4 @@
-"""What a process that runs for ever writes to its log."""
+"""The log of a long-running process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Lines = Callable[[], list[str]]
 
 @pytest.fixture
 def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Lines]:
-    """The lines that went to stderr; afterwards logging is as it was."""
+    """The lines written to stderr; logging is restored afterwards."""
     root, ours = logging.getLogger(), logging.getLogger("schedq")
     handlers, level, ours_level = root.handlers[:], root.level, ours.level
     yield lambda: capsys.readouterr().err.splitlines()
@@ -146,7 +146,7 @@ def test_a_line_in_a_handler_has_the_fields_of_its_job(written: Lines) -> None:
 
     inside, outside = (json.loads(line) for line in written())
     assert (inside["job_id"], inside["attempt"], inside["mail"], inside["task"]) == ("j1", 2, 7, "mine")
-    assert "what" not in inside, "an object's text may tell anything"
+    assert "what" not in inside, "an object's text may contain anything"
     assert not {"job_id", "attempt", "queue", "task", "worker"} & outside.keys()
 
 

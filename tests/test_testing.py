@@ -1,4 +1,4 @@
-"""Tests of an application: time that a test moves, and jobs that run when the test says so."""
+"""Testing an application: a clock that the test advances, and jobs that run when the test says so."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def door() -> str:
-    """`run_due` takes the queues of either door; most tests here need one."""
+    """`run_due` accepts queues of either client; most tests here need only one."""
     return "blocking"
 
 
 @pytest.fixture
 def queue(make_queue: MakeQueue) -> Handle:
-    """A queue that goes by the test's clock."""
+    """A queue that uses the test's clock."""
     return make_queue(clock=wall_clock)
 
 
@@ -91,14 +91,14 @@ def test_a_frozen_clock_is_no_complaint_where_it_changes_nothing(make_queue: Mak
     double = queue.task(name="double")(lambda number: 2 * number)
 
     with freeze_time("2026-03-01"):
-        assert run_due(queue.queue) == 0  # nothing waits
+        assert run_due(queue.queue) == 0  # no job is waiting
         job = double.enqueue(21)
         assert run_due(queue.queue) == 1
         assert job.result(0) == 42
     double.options(delay=DAY).enqueue(1)
-    assert run_due(queue.queue) == 0  # nothing stands in for the clock
+    assert run_due(queue.queue) == 0  # the clock is not replaced
     with freeze_time():
-        assert run_due(queue.queue) == 0  # it shows what Redis's shows
+        assert run_due(queue.queue) == 0  # it shows the same time as Redis's clock
 
 
 def test_a_year_of_retries_in_a_second(queue: Handle) -> None:
@@ -125,7 +125,7 @@ def test_a_year_of_retries_in_a_second(queue: Handle) -> None:
 def test_async_handlers_run_and_time_passes_for_them(queue: Handle) -> None:
     @queue.task
     async def wait(name: str) -> str:
-        await asyncio.sleep(0.01)  # would last for ever by the frozen clock
+        await asyncio.sleep(0.01)  # would never end by the frozen clock
         return f"{name} {current_job().attempts}"
 
     with freeze_time("2026-01-01"):
@@ -324,7 +324,7 @@ def test_under_a_frozen_clock_calls_still_wait_and_time_out_in_real_time(queue: 
 
 
 def test_under_a_frozen_clock_a_worker_meets_its_timeouts(queue: Handle) -> None:
-    """A worker has no frozen time of its own to run in: freezegun's `real_asyncio` gives its loop the real one."""
+    """A worker needs real time on its loop, which freezegun's `real_asyncio` provides."""
     from schedq.worker import Worker
 
     @queue.task(timeout=0.05, max_attempts=1)

@@ -1,4 +1,4 @@
-"""How tests wait: `until` something is so, instead of for a while."""
+"""Waiting in tests: `until` a condition holds, instead of for a fixed time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 def until(look: Callable[[], T], within: float = 60.0, *, failing: str | Callable[[], object] = "") -> T:
-    """Look until the answer is true, and return it.
+    """Evaluate `look` until its value is true, and return it.
 
     Args:
         within: seconds after which the test fails; far more than a busy machine needs.
-        failing: what is said then beside that, or a function that finds out.
+        failing: text to add to the error, or a function that returns it.
     """
     deadline = time.monotonic() + within
     while not (found := look()):

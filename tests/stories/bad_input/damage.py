@@ -1,4 +1,4 @@
-"""Ways to damage one stored job: every field it has where it is, every kind of rubbish, and what must become of it."""
+"""Ways to damage one stored job: every field in every state with every kind of invalid value; expected outcomes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ RUBBISH: Final[dict[str, bytes | None]] = {
     "list": b"[[]]",
     "long": b"7" * 50_000,
 }
-"""What a field may hold instead of what it held."""
+"""Values that a field may be damaged with."""
 
 WORDS: Final = ("pending", "delayed", "processing", "completed", "failed", "cancelled", "broken")
-"""`status` may also hold another status."""
+"""`status` may also be replaced by another status."""
 
 _NAMES: Final = (
     "id payload status attempts enqueued_at_ms run_at_ms max_attempts backoff timeout_ms waiter request "
@@ -40,19 +40,19 @@ _NAMES: Final = (
     "completed_at_ms result result_error cancelled_at_ms"
 )
 FIELDS: Final = frozenset(_NAMES.split())
-"""Every field that a job can have, but `stop`."""
+"""Every field that a job can have, except `stop`."""
 
 KINDS: Final = ("gone", "string", "list", "set", "zset", "stream")
-"""What may be at a job's key instead of a hash."""
+"""What a job's key may hold instead of a hash."""
 
 STOP: Final = "stop"
-"""Asks a running job to stop: no sample has this field, so that they run; rubbish in it is a case all the same."""
+"""Asks a running job to stop. No sample has this field, so that the jobs run; invalid values in it are still tested."""
 
 GOOD: Final = "undamaged"
-"""What stands for the field in the ids of jobs that are left as they are."""
+"""Replaces the field's name in the ids of undamaged jobs."""
 
 WHOLE: Final = "hash"
-"""The field of a case whose whole key is damaged."""
+"""The field of a case in which the whole key is damaged."""
 
 
 HARMLESS: Final = "run all the same"
@@ -64,8 +64,8 @@ class Case:
     """One corruption of one job.
 
     Attributes:
-        place: where the job is.
-        field: what of it is damaged; `WHOLE` for the key itself.
+        place: the state of the job.
+        field: the damaged field; `WHOLE` for the key itself.
         how: the name of the damage.
     """
 
@@ -75,17 +75,17 @@ class Case:
 
     @property
     def id(self) -> str:
-        """The job's id, which says it all."""
+        """The job's id, which describes the case."""
         return f"{self.place}-{self.field}-{self.how}"
 
     @property
     def value(self) -> bytes | None:
-        """What the field holds then; None: it is dropped."""
+        """The field's new value; None: it is removed."""
         return RUBBISH[self.how] if self.how in RUBBISH else self.how.encode()
 
     @property
     def end(self) -> str:
-        """What must become of the job."""
+        """The expected outcome of the job."""
         if self.place == "completed":
             return LISTED
         if self.field == WHOLE:
@@ -95,7 +95,7 @@ class Case:
 
 
 def _end_by_payload(case: Case) -> str:
-    """A payload that was read already does no harm any more."""
+    """A payload that has already been read no longer matters."""
     return HARMLESS if case.place == "running" or _is_json(case.value) else "failed with the reason"
 
 
@@ -105,7 +105,7 @@ def _end_by_status(case: Case) -> str:
         return HARMLESS if case.how in ("failed", "cancelled") else "refused by a verb"
     if case.how not in finished:
         return HARMLESS
-    # A claim can't tell a damaged word from a stray entry; when a lease ends the job is put where the word says.
+    # A claim can't tell a damaged status from a stray entry; when a lease expires, the job moves to its status.
     return finished[case.how] if case.place in ("running", "lost") else "dropped and counted as a stray"
 
 
@@ -114,9 +114,9 @@ def _end_by_stop(case: Case) -> str:
 
 
 def _end_by_count(case: Case) -> str:
-    """The lease of what reads as the last attempt is lost."""
+    """The lease of what looks like the last attempt is lost."""
     last = {"max_attempts": ("fraction",), "attempts": ("far",), "crashes": ("far",)}[case.field]
-    # Whoever begins a job looks at the leases that it has lost, and whoever takes one back at its attempts as well.
+    # The number of lost leases is checked when a job is claimed, and when it is reclaimed the attempts are, too.
     judged = ("lost",) if case.field == "attempts" else ("lost", "pending", "delayed")
     return "failed with the reason" if case.place in judged and case.how in last else HARMLESS
 
@@ -140,7 +140,7 @@ def _is_json(value: bytes | None) -> bool:
 
 
 def cases(samples: dict[str, Fields]) -> Iterator[Case]:
-    """All corruptions of jobs like these, by place."""
+    """All corruptions of jobs like these, by state."""
     for place, fields in samples.items():
         for field in sorted({*fields, STOP}):
             for how in (*RUBBISH, *(WORDS if field == "status" else ())):
@@ -151,7 +151,7 @@ def cases(samples: dict[str, Fields]) -> Iterator[Case]:
 
 
 def samples(queue: Handle) -> dict[str, Fields]:
-    """A job in each place that has been through all that a job can before it is there."""
+    """A job in each state, with everything in its past that can happen to a job before that."""
     return {place: _stored(queue, make) for place, make in _MAKERS.items()}
 
 
@@ -164,7 +164,7 @@ def _stored(queue: Handle, make: Callable[[Handle], str]) -> Fields:
 
 
 def _waiting(queue: Handle) -> str:
-    """Back in `pending` after a wait, an error, a release and a lost lease, moved by an operator, awaited."""
+    """Pending again after a wait, an error, a release and a lost lease; moved by an operator; with a waiting caller."""
     job_id: str = queue.enqueue({"task": "ok"}, delay=60, max_attempts=20, backoff=Fixed(0), timeout=60)
     assert queue.run_now(job_id)
     assert not queue.wait(job_id, 0)
@@ -221,7 +221,7 @@ _MAKERS: Final[dict[str, Callable[[Handle], str]]] = {
 
 
 def put(client: Any, key: str, kind: str) -> None:
-    """Something of another program's in place of what is there; nothing if the kind is `gone`."""
+    """Replace a key by something of another program's; delete it if the kind is `gone`."""
     client.delete(key)
     match kind:
         case "string":

@@ -1,4 +1,4 @@
-"""Adds up the corruptions that tests counted, wherever they ran, and says so in one line at the end of a run."""
+"""Sums the corruptions counted by tests in all processes, and prints them in one line at the end of a run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 PROPERTY = "corruptions"
-"""Name under which a test records a dict: what became of corruptions → how many."""
+"""The property under which a test records a dict: outcome of corruptions → count."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The line; nothing if no such test ran."""
+    """Print the line, unless no such test ran."""
     total: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:

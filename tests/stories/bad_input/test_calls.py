@@ -1,6 +1,6 @@
-"""What a caller gives that can't be meant: refused in one clear error, by name, before anything is sent.
+"""Invalid arguments are rejected with one clear error that names them, before anything is sent.
 
-What other tests show already is not repeated: times, names, JSON and settings (tests/model), the options of `enqueue`
+Cases covered elsewhere are not repeated: times, names, JSON and settings (tests/model), the options of `enqueue`
 (tests/transitions/test_enqueue.py), own ids and `max_pending` (test_own_ids.py, test_enqueue_many.py), closed and
 forked queues (tests/queue/test_threads.py, test_asyncio.py).
 """
@@ -97,7 +97,7 @@ WITH_PAYLOAD: dict[str, Call] = {
 
 
 def task(queue: Handle) -> Any:
-    """A task of the queue, the same each time; its calls go through the blocking door."""
+    """A task of the queue, the same each time; its calls go through the blocking client."""
     return queue.queue.task(name="any")(_any)
 
 
@@ -106,7 +106,7 @@ def _any(*args: object) -> None:
 
 
 def refused(queue: Handle, calls: dict[str, Call], given: object) -> None:
-    """Each of the calls is refused, and nothing is sent."""
+    """Each of the calls is rejected, and nothing is sent."""
     with queue.server.requests() as sent:
         for name, call in calls.items():
             try:
@@ -129,21 +129,21 @@ def test_an_id_that_breaks_the_rule_is_refused_by_every_verb(queue: Handle, give
 
 
 @pytest.mark.parametrize("given", NO_DELAYS, ids=shown)
-def test_a_delay_that_can_not_be_meant_is_refused_wherever_one_is_taken(queue: Handle, given: object) -> None:
+def test_an_invalid_delay_is_refused_wherever_one_is_accepted(queue: Handle, given: object) -> None:
     refused(queue, WITH_DELAY, given)
 
 
 @pytest.mark.parametrize("given", NO_INSTANTS, ids=shown)
-def test_an_instant_that_can_not_be_meant_is_refused_wherever_one_is_taken(queue: Handle, given: object) -> None:
+def test_an_invalid_instant_is_refused_wherever_one_is_accepted(queue: Handle, given: object) -> None:
     refused(queue, WITH_INSTANT, given)
 
 
-def test_a_delay_and_an_instant_at_once_are_refused_wherever_they_are_taken(queue: Handle) -> None:
+def test_a_delay_and_an_instant_at_once_are_refused_wherever_they_are_accepted(queue: Handle) -> None:
     refused(queue, WITH_BOTH, {"delay": 0, "run_at": 2_000_000_000})
 
 
 @pytest.mark.parametrize("given", [0, -1, True, 1.0, "3", math.nan, 10**7])
-def test_attempts_that_can_not_be_meant_are_refused_wherever_they_are_taken(queue: Handle, given: object) -> None:
+def test_invalid_attempts_are_refused_wherever_they_are_accepted(queue: Handle, given: object) -> None:
     refused(queue, WITH_ATTEMPTS, given)
 
 
@@ -154,7 +154,7 @@ def test_a_visibility_under_a_second_is_refused(given: Any) -> None:
 
 
 class Rude:
-    """Can't even be shown."""
+    """Raises even in repr()."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no")
@@ -204,7 +204,7 @@ def test_a_payload_that_is_too_large_is_refused_wherever_one_is_taken(make_queue
 
 
 class RudeDict(dict[str, int]):
-    """Fails when it is looked at."""
+    """Raises when it is read."""
 
     def items(self) -> Any:
         raise LookupError("no")
@@ -226,9 +226,7 @@ def test_whatever_a_handler_returns_its_job_completes_and_says_what_was_wrong(qu
 
 
 @pytest.mark.parametrize("door", ["blocking"], indirect=True)
-def test_a_worker_completes_a_job_whose_result_fails_when_it_is_looked_at(
-    queue: Handle, crew: Crew, gate: Gate
-) -> None:
+def test_a_worker_completes_a_job_whose_result_raises_when_it_is_read(queue: Handle, crew: Crew, gate: Gate) -> None:
     results = {"rude dict": RudeDict(a=1), "rude key": {Rude(): 1}, "circle": circle()}
     queue.task(name="give")(lambda name: results[name])
     crew.start(queue)
@@ -239,7 +237,7 @@ def test_a_worker_completes_a_job_whose_result_fails_when_it_is_looked_at(
         assert queue.get_job(job_id).result_error.startswith("result")
 
 
-# -- how many may wait
+# -- the limit of pending jobs
 
 
 def test_two_producers_at_once_store_no_more_than_may_wait(make_queue: MakeQueue) -> None:

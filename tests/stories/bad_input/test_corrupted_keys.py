@@ -1,6 +1,6 @@
-"""Every key of a queue, of every type that it must not be, while a worker works on that queue and on a neighbour.
+"""Every key of a queue with every wrong type, while a worker works on that queue and on another one.
 
-The cases count in the line of `tally.py`, as those of `test_corruptions.py`.
+The cases are counted in the line printed by `tally.py`, like those of `test_corruptions.py`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tests.worker.crew import Crew, Gate
 TYPES = ("string", "list", "set", "hash", "zset", "stream")
 KEYS = {name: kind for name, kind in LAYOUT.items() if not name.startswith(("job", "schedule"))}
 NEEDED = {"pending", "processing", "completed", "failed", "cancelled", "broken", "delayed", "leases"}
-"""Without these no script that moves jobs can work."""
+"""Without these keys no script that moves jobs can work."""
 SAID = {*NEEDED, "workers", "worker:*", "settings", "wake"}
-"""Whose damage a worker says in its log."""
+"""Keys whose damage a worker logs."""
 SEEN = {
     "stats": "refused by a verb",
     "paused": "shown as a pause",
@@ -41,7 +41,7 @@ SEEN = {
 
 
 class Case:
-    """A queue with a job under way and a job in every place, one of whose keys gets another type."""
+    """A queue with a running job and a job in every state, one of whose keys gets another type."""
 
     def __init__(self, name: str, kind: str, queue: Handle, gate: Gate) -> None:
         self.name, self.kind, self.queue = name, kind, queue
@@ -69,20 +69,20 @@ class Case:
 
     @property
     def is_ready(self) -> bool:
-        """The job runs, and the worker has done all that comes with its start."""
+        """The job is running, and the worker has finished starting."""
         return bool(
             self.queue.redis.llen(self.queue.keys.processing) and self.queue.redis.hlen(self.queue.keys.settings)
         )
 
     def damage(self) -> None:
-        """Put the key aside, and something else in its place."""
-        with self.queue.redis.pipeline() as together:  # the worker may make it anew at any time
+        """Set the key aside, and put something else in its place."""
+        with self.queue.redis.pipeline() as together:  # the worker may create it again at any time
             together.copy(self.key, f"aside:{self.key}")
             put(together, self.key, self.kind)
             together.execute()
 
     def mend(self, way: str) -> None:
-        """Delete the key, or put it back; what came meanwhile, if the damage is gone already, is kept."""
+        """Delete the key, or restore it; if the damage has already been repaired, newer data is kept."""
         if self.queue.redis.type(self.key) == self.kind:
             self.queue.redis.delete(self.key)
             if way == "restored" and self.queue.redis.exists(f"aside:{self.key}"):
@@ -90,7 +90,7 @@ class Case:
         self.queue.redis.delete(f"aside:{self.key}")
 
     def seen(self, logged: str) -> str:
-        """How anybody could know of the damage, in the words of `SEEN`; from the log, if a line names the key."""
+        """How the damage is visible, in the words of `SEEN`; from the log, if a line names the key."""
         if self.key in logged:
             return "said in the log"
         if self.queue.redis.type(self.key) != self.kind:
@@ -102,13 +102,13 @@ class Case:
 
 
 def all_named(lines: list[str], cases: set[Case]) -> bool:
-    """The log names the key of each."""
+    """The log names the key of each case."""
     logged = "\n".join(lines)
     return all(case.key in logged for case in cases)
 
 
 def all_serve(queues: list[Handle]) -> None:
-    """A new job of each is run."""
+    """Each queue runs a new job."""
     new = [(queue, queue.enqueue({"task": "ok"})) for queue in queues]
     for queue, job_id in new:
         assert queue.result(job_id, 60) == "ok", queue.name
@@ -116,7 +116,7 @@ def all_serve(queues: list[Handle]) -> None:
 
 @pytest.fixture
 def door() -> str:
-    """A worker takes the queues of either door."""
+    """A worker serves queues of either client."""
     return "blocking"
 
 
@@ -165,7 +165,7 @@ def test_a_key_of_another_type_stops_no_loop_and_no_neighbour(
     assert crew.all_are_working
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
     lines = Counter(line for line in logs() if "WRONGTYPE" in line)
-    assert set(lines.values()) == {1}, "a complaint comes once"
+    assert set(lines.values()) == {1}, "each problem is logged once"
     for case in cases:
         assert len([line for line in lines if case.key in line]) <= 5, lines
         case.queue.forget()

@@ -1,6 +1,6 @@
-"""Whatever of a stored job is damaged, no loop ends, all others go on, and the damaged one ends where it can be seen.
+"""Whatever part of a stored job is damaged, no loop ends, other jobs continue, and the damaged one ends visibly.
 
-How many cases there were, and what became of them, is one line at the end of the run.
+The number of cases and their outcomes are printed in one line at the end of the run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.worker.crew import Crew, Gate
 
 @pytest.fixture
 def door() -> str:
-    """A worker takes the queues of either door."""
+    """A worker serves queues of either client."""
     return "blocking"
 
 
@@ -52,7 +52,7 @@ def write(queue: Handle, jobs: dict[str, Fields]) -> None:
 
 
 def damage(queue: Handle, found: Iterable[Case]) -> None:
-    """Do what each case says to the job that is named after it."""
+    """Damage each job as the case that it is named after says."""
     with queue.server.client() as client, client.pipeline(transaction=False) as sent:
         for case in found:
             key = queue.keys.job(case.id)
@@ -77,7 +77,7 @@ def lay_out(queue: Handle, place: str, ids: list[str]) -> None:
 
 
 def ends(state: State, ids: Iterable[str], refused: set[str], ran: Counter[str]) -> dict[str, str]:
-    """What has become of each job, in the words of `Case.end`."""
+    """The outcome of each job, in the words of `Case.end`."""
     where = {job_id: place for place, held in state.places().items() for job_id in held}
     notes = {note["id"]: note["reason"] for note in map(json.loads, state.holds("broken", "list"))}
     words = {}
@@ -103,7 +103,7 @@ def ends(state: State, ids: Iterable[str], refused: set[str], ran: Counter[str])
 
 
 def look_at_everything(queue: Handle) -> None:
-    """No view stumbles over anything."""
+    """No view fails."""
     assert queue.stats()["failed_depth"]
     for view in (
         queue.list_failed,
@@ -119,7 +119,7 @@ def look_at_everything(queue: Handle) -> None:
 
 
 def serve(queue: Handle, gate: Gate) -> Counter[str]:
-    """Let any payload run; answers how often each job ran to its end. Those of `running` wait for the gate."""
+    """Accept any payload; returns how often each job ran to its end. Those in `running` wait for the gate."""
     ran: Counter[str] = Counter()
 
     async def run() -> None:
@@ -137,7 +137,7 @@ def serve(queue: Handle, gate: Gate) -> Counter[str]:
 
 
 def let_run(queue: Handle, ids: list[str], fields: Fields) -> None:
-    """Let the worker claim these jobs as any others, and make their claims look adopted."""
+    """Let the worker claim these jobs like any others, and make their claims look adopted."""
     write(queue, dict.fromkeys(ids, fields))
     lay_out(queue, "pending", ids)
     until(lambda: len(queue.places().get("processing", ())) == len(ids), within=60)
@@ -154,7 +154,7 @@ def test_a_damaged_job_ends_where_it_can_be_seen_and_disturbs_nobody(
     neighbour.task(name="ok")(lambda: "ok")
     found = samples(queue)
     assert {field for fields in found.values() for field in fields} == FIELDS
-    # A job that is asked to stop shows that the others' damage has been noticed, so it comes last.
+    # A job that is asked to stop shows that the damage to the others has been noticed, so it comes last.
     damaged = sorted(cases(found), key=lambda case: case.field == STOP)
     good = [Case(place, GOOD, str(number)) for place in found for number in range(10)]
     ids = {place: [case.id for case in (*damaged, *good) if case.place == place] for place in found}
@@ -186,10 +186,10 @@ def test_a_damaged_job_ends_where_it_can_be_seen_and_disturbs_nobody(
     queue.purge()
     assert queue.places() == {}
     assert queue.wait(queue.enqueue({"task": "ok"}), 60)
-    queue.forget()  # what no place names any more was destroyed with its hash, or its status
+    queue.forget()  # jobs in no list were destroyed with their hash, or their status
 
 
-def test_one_job_whose_key_is_of_another_type_is_named_by_who_asks_for_it(make_queue: MakeQueue) -> None:
+def test_one_job_whose_key_is_of_another_type_is_named_to_callers_that_ask_for_it(make_queue: MakeQueue) -> None:
     queue = make_queue()
     for kind in KINDS:
         put(queue.redis, queue.keys.job("bad"), kind)

@@ -1,4 +1,4 @@
-"""A password is never seen: not in a repr, an error and what led to it, a log at its most talkative, nor a message."""
+"""A password never appears: not in a repr, an error or its causes, the most verbose log, or an event."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.stories.processes.scene import APP
 from tests.stories.processes.stage import play
 
 CANARY = "c4nary/wr:0n+g"
-"""Has what must be percent-encoded in a URL."""
+"""Contains characters that must be percent-encoded in a URL."""
 PIECES = (CANARY, quote(CANARY, safe=""), "c4nary", "0n+g", "%0n")
 TYPED = "c4nary0n+g"
-"""Needs no encoding, for URLs that people spoil."""
+"""Needs no encoding; for malformed URLs."""
 
 Place = Callable[[str, int, str], Any]
 JOB_STATES: dict[str, Place] = {
@@ -43,15 +43,15 @@ JOB_STATES: dict[str, Place] = {
 
 
 def assert_silent(*texts: str) -> None:
-    """None of them tells it."""
+    """None of them contains the password."""
     for text in texts:
         assert [piece for piece in PIECES if piece in text] == [], text
 
 
-def told(error: BaseException) -> str:
-    """All that a program may print of an error, and of whatever led to it."""
+def everything_about(error: BaseException) -> str:
+    """Everything that a program may print of an error and its causes."""
     texts = [str(error), repr(error), repr(error.args), *traceback.format_exception(error)]
-    texts += [told(led) for led in (error.__cause__, error.__context__) if led is not None]
+    texts += [everything_about(led) for led in (error.__cause__, error.__context__) if led is not None]
     return "\n".join(texts)
 
 
@@ -69,7 +69,7 @@ def test_nothing_that_can_be_shown_shows_it(form: str) -> None:
 
 @pytest.fixture(scope="module")
 def away() -> Iterator[Server]:
-    """A server that does not run."""
+    """A server that is not running."""
     server = Server()
     yield server
     server.stop()
@@ -82,12 +82,12 @@ def test_no_error_tells_it_of_a_server_that_is_not_there(make_queue: MakeQueue, 
     for verb in (queue.stats, lambda: queue.enqueue(1), lambda: queue.claim(0), lambda: next(queue.events(1))):
         with pytest.raises(StoreUnavailable) as refused:
             verb()
-        assert_silent(told(refused.value))
+        assert_silent(everything_about(refused.value))
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Server]:
-    """A server with another password."""
+    """A server with a different password."""
     with Server(requirepass="right") as server:
         yield server
 
@@ -102,7 +102,7 @@ def test_no_error_tells_it_when_it_is_wrong(
     for verb in (queue.stats, lambda: queue.enqueue(1), lambda: queue.claim(0), lambda: next(queue.events(1))):
         with pytest.raises(UsageError, match="refuses the user name or password") as refused:
             verb()
-        assert_silent(told(refused.value))
+        assert_silent(everything_about(refused.value))
     assert_silent(caplog.text)
 
 
@@ -112,7 +112,7 @@ def test_no_error_tells_it_when_none_was_wanted(make_queue: MakeQueue, server: S
     with pytest.raises(SchedqError) as refused:
         queue.stats()
 
-    assert_silent(told(refused.value))
+    assert_silent(everything_about(refused.value))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_url_that_makes_no_sense_does_not_tell_it(url: str) -> None:
     with pytest.raises(UsageError, match="URL") as refused:
         Queue("mail", redis=url.format(TYPED))
 
-    assert_silent(told(refused.value))
+    assert_silent(everything_about(refused.value))
 
 
 @pytest.mark.parametrize("cut", "/?#[]")

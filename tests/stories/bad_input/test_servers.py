@@ -1,8 +1,8 @@
-"""Servers that can't be used, now or at all: what the doors and the processes say.
+"""Servers that can't be used, now or at all: errors of the clients, and logs of the processes.
 
-Through the doors an eviction policy, a wrong password, a database that there is not, a cluster node and a server that
-is busy are in tests/queue/test_faults.py, one that loads in tests/connection/test_handshake.py; processes with a wrong
-password in tests/stories/processes/test_starting.py.
+An eviction policy, a wrong password, a missing database, a cluster node and a busy server are tested for clients in
+tests/queue/test_faults.py, and a server that is loading in tests/connection/test_handshake.py; processes with a wrong
+password are tested in tests/stories/processes/test_starting.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.worker.crew import Crew
 pytestmark = pytest.mark.processes
 
 NOBODY = "127.0.0.1 1"
-"""A primary that is not there: its replica serves what it has."""
+"""A primary that is not there: its replica serves the data that it has."""
 ROLES = (("worker", APP), ("worker", APP, "--processes", "2"), ("promoter", app.NAME), ("stats", app.NAME))
 
 

@@ -1,4 +1,4 @@
-"""A primary and its replica, and what their disks hold."""
+"""A primary and its replica, and the data on their disks."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ class Pair:
         self.replica = stack.enter_context(Server(topology="single", repl_diskless_sync_delay=0))
 
     def join(self) -> None:
-        """Let the replica follow the primary."""
+        """Make the replica follow the primary."""
         ask(self.replica, "REPLICAOF", "127.0.0.1", self.primary.port)
         until(lambda: is_in_step(self.replica), within=PATIENCE_S)
         until(lambda: int(info(self.primary, "replication")["connected_slaves"]) == 1, within=PATIENCE_S)
 
     def part(self) -> None:
-        """Let it follow nobody: it is a primary of its own then, with what it has."""
+        """Make it a primary of its own, with the data that it has."""
         ask(self.replica, "REPLICAOF", "NO", "ONE")
         until(lambda: int(info(self.primary, "replication")["connected_slaves"]) == 0, within=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
 def lasting_pair() -> Iterator[Pair]:
-    """Two servers for all tests that leave them alive."""
+    """Two servers shared by all tests that leave them running."""
     with ExitStack() as stack:
         yield Pair(stack)
 
 
 @pytest.fixture
 def pair(lasting_pair: Pair) -> Iterator[Pair]:
-    """Two servers in step."""
+    """A replica in sync with its primary."""
     if not is_in_step(lasting_pair.replica):
         lasting_pair.join()
     yield lasting_pair
@@ -53,7 +53,7 @@ def pair(lasting_pair: Pair) -> Iterator[Pair]:
 
 @pytest.fixture
 def mortal_pair() -> Iterator[Pair]:
-    """Two servers in step, one of which is to die."""
+    """A replica in sync with its primary, for tests that kill one of them."""
     with ExitStack() as stack:
         pair = Pair(stack)
         pair.join()
@@ -61,7 +61,7 @@ def mortal_pair() -> Iterator[Pair]:
 
 
 def can_wait_for_a_disk(server: Server) -> bool:
-    """Whether the server knows WAITAOF."""
+    """Whether the server has WAITAOF."""
     try:
         return ask(server, "WAITAOF", 0, 0, 1) is not None
     except redis.ResponseError as error:

@@ -1,4 +1,4 @@
-"""`durability="fsync"`: whoever was answered finds the job on the disk, and nobody is answered who would not."""
+"""`durability="fsync"`: a call returns only when the job is on the disk, and fails where that can't be guaranteed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ DISK = Wait.of("fsync", 1, 5)
 
 @pytest.fixture(scope="module")
 def disk() -> Iterator[Server]:
-    """A server that has each write on its disk before it answers."""
+    """A server that writes to its disk before it replies."""
     with Server(topology="single", appendonly=True, appendfsync="always") as disk:
         if not can_wait_for_a_disk(disk):
-            pytest.skip("Redis below 7.2 knows no WAITAOF")
+            pytest.skip("Redis before 7.2 has no WAITAOF")
         yield disk
 
 
-def test_after_a_kill_no_job_answered_for_is_missing(make_queue: MakeQueue, disk: Server):
+def test_after_a_kill_no_confirmed_job_is_missing(make_queue: MakeQueue, disk: Server):
     queue = make_queue(at=disk, durability="fsync", retry_for=0)
     answered: list[str] = []
 
@@ -53,7 +53,7 @@ def test_after_a_kill_no_job_answered_for_is_missing(make_queue: MakeQueue, disk
 
 def test_a_call_waits_for_the_disk_once(make_queue: MakeQueue, disk: Server):
     queue = make_queue(at=disk, retry_for=5)
-    queue.enqueue("known to work", durability="fsync")
+    queue.enqueue("warm up", durability="fsync")
 
     with disk.requests() as seen:
         queue.enqueue("one", durability="fsync")
@@ -86,8 +86,8 @@ def test_a_server_without_a_disk_is_refused_and_nothing_is_stored(
         assert queue.enqueue(1, durability="memory")
 
 
-def test_a_server_that_answers_before_its_disk_is_refused(make_queue: MakeQueue, disk: Server):
-    """Valkey, with appendfsync everysec: a power cut takes what WAITAOF has confirmed."""
+def test_a_server_that_replies_before_it_has_written_is_refused(make_queue: MakeQueue, disk: Server):
+    """Valkey with appendfsync everysec: a power failure loses what WAITAOF has confirmed."""
     ask(disk, "CONFIG", "SET", "appendfsync", "everysec")
     queue = make_queue(at=disk, durability="fsync")
 
@@ -114,7 +114,7 @@ def test_a_server_that_answers_before_its_disk_is_refused(make_queue: MakeQueue,
         ({}, "", True),
     ],
 )
-def test_only_who_waits_for_the_disk_is_believed(version: dict[str, str], policy: str, is_believed: bool):
+def test_only_servers_that_wait_for_the_disk_are_trusted(version: dict[str, str], policy: str, is_believed: bool):
     facts = {**version, "aof_enabled": "1"} | ({"appendfsync": policy} if policy else {})
 
     if is_believed:
@@ -124,6 +124,6 @@ def test_only_who_waits_for_the_disk_is_believed(version: dict[str, str], policy
             DISK.check(facts, "here")
 
 
-def test_a_disk_that_did_not_answer_in_time_is_told():
+def test_a_disk_that_did_not_confirm_in_time_is_reported():
     assert DISK.shortfall([1, 0]) == ""
     assert DISK.shortfall([0, 0]) == "the disk did not confirm it within 5 s (durability='fsync')"

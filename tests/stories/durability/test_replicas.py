@@ -1,4 +1,4 @@
-"""`durability="replicated"`: whoever was answered finds the job on the replica, whatever becomes of the primary."""
+"""`durability="replicated"`: when a call returns the job is on the replica, whatever happens to the primary."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.waiting import until
 
 
 def ids_on(server: Server, queue: Handle) -> set[str]:
-    """The ids of all jobs that a server has of a queue."""
+    """The ids of all jobs of a queue on a server."""
     with server.client() as client:
         return {key.removeprefix(queue.keys.jobs) for key in client.keys(f"{queue.keys.jobs}*")}
 
 
-def test_a_job_is_on_the_replica_when_its_producer_is_answered(make_queue: MakeQueue, pair: Pair):
+def test_a_job_is_on_the_replica_when_its_producers_call_returns(make_queue: MakeQueue, pair: Pair):
     queue = make_queue(at=pair.primary, durability="replicated", retry_for=30)
 
     for n in range(20):
@@ -33,7 +33,7 @@ def test_a_job_is_on_the_replica_when_its_producer_is_answered(make_queue: MakeQ
     assert set(queue.enqueue_many(range(1000), delay=60)) <= ids_on(pair.replica, queue)
 
 
-def test_a_replica_that_does_not_confirm_it_is_told_with_the_id_and_sent_again_it_is_confirmed(
+def test_a_replica_that_does_not_confirm_is_reported_with_the_id_and_sending_again_confirms(
     make_queue: MakeQueue, pair: Pair
 ):
     queue = make_queue(at=pair.primary, durability="replicated", retry_for=1)
@@ -56,7 +56,7 @@ def test_a_replica_that_does_not_confirm_it_is_told_with_the_id_and_sent_again_i
 def test_sending_a_stored_job_again_waits_also_on_a_connection_that_has_written_nothing(
     make_queue: MakeQueue, pair: Pair
 ):
-    """Valkey answers WAIT at once on such a connection."""
+    """Valkey replies to WAIT at once on such a connection."""
     queue = make_queue(at=pair.primary)
     stranger = make_queue(queue.name, at=pair.primary, durability="replicated", retry_for=1)
     stranger.enqueue("known to work")
@@ -83,7 +83,7 @@ def test_sending_a_stored_job_again_is_confirmed_also_while_memory_is_full(make_
     assert queue.dump() == before
 
 
-def test_a_lost_reply_is_waited_for_anew(make_queue: MakeQueue, pair: Pair):
+def test_after_a_lost_reply_the_call_waits_again(make_queue: MakeQueue, pair: Pair):
     with Proxy(pair.primary) as proxy:
         queue = make_queue(at=pair.primary, url=proxy.url, durability="replicated", retry_for=30)
         queue.enqueue("known to work")
@@ -101,7 +101,7 @@ def test_of_many_jobs_those_stored_are_named(make_queue: MakeQueue, pair: Pair):
     known = queue.enqueue("known to work", durability="replicated")
     pair.replica.freeze()
 
-    own = [NewJob(n, job_id=f"job-{n}") for n in range(299)]  # which go in several round trips
+    own = [NewJob(n, job_id=f"job-{n}") for n in range(299)]  # sent in several round trips
     with pytest.raises(NotAcknowledged, match=r"150 of 300 jobs are stored on the primary") as told:
         queue.enqueue_many([*own, NewJob("surely", durability="replicated")])
 
@@ -139,7 +139,7 @@ def test_a_replica_that_comes_in_time_is_waited_for(make_queue: MakeQueue, pair:
 
 
 def test_after_a_refusal_the_same_queue_asks_again(make_queue: MakeQueue, pair: Pair):
-    """Also after it was found able once: a replica may go for good."""
+    """Even if the replica was found before, because it may have gone for good."""
     queue = make_queue(at=pair.primary, durability="replicated", retry_for=1)
     queue.enqueue(1)
     pair.part()
@@ -154,7 +154,7 @@ def test_after_a_refusal_the_same_queue_asks_again(make_queue: MakeQueue, pair: 
     assert queue.stats()["pending_depth"] == 3
 
 
-def test_after_the_promotion_of_the_replica_no_job_answered_for_is_missing(make_queue: MakeQueue, mortal_pair: Pair):
+def test_after_the_promotion_of_the_replica_no_confirmed_job_is_missing(make_queue: MakeQueue, mortal_pair: Pair):
     queue = make_queue(at=mortal_pair.primary, durability="replicated", retry_for=0)
     answered: list[str] = []
 
@@ -190,7 +190,7 @@ def test_a_call_waits_once_per_round_trip_and_not_per_job(make_queue: MakeQueue,
     assert [request.words for request in seen if request.name == "WAIT"] == [("WAIT", "1", "30000")] * 2
 
 
-def test_jobs_of_many_coroutines_share_what_one_would_wait(pair: Pair, loop: Loop):
+def test_jobs_of_many_coroutines_share_the_wait_of_one(pair: Pair, loop: Loop):
     async def gather() -> list[str]:
         async with AsyncQueue("mail", redis=pair.primary.url, durability="replicated", retry_for=30) as queue:
             await queue.enqueue("known to work")
@@ -204,7 +204,7 @@ def test_jobs_of_many_coroutines_share_what_one_would_wait(pair: Pair, loop: Loo
     assert len(waits) < 50
 
 
-def test_who_waits_for_a_replica_holds_up_nobody_else(make_queue: MakeQueue, pair: Pair):
+def test_waiting_for_a_replica_delays_no_other_caller(make_queue: MakeQueue, pair: Pair):
     queue = make_queue(at=pair.primary, retry_for=20)
     queue.enqueue("known to work", durability="replicated")
     pair.replica.freeze()

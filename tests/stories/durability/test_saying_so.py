@@ -1,4 +1,4 @@
-"""Where durability is said: of a queue, of a task, of a job; the nearest word counts."""
+"""Where durability can be set: for a queue, a task or a job; the most specific setting applies."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ REPLICAS = Wait.of("replicated", 2, 5)
 DISK = Wait.of("fsync", 2, 0)
 
 
-def test_it_says_what_to_send_and_how_long_the_server_may_take():
+def test_it_defines_the_command_and_its_timeout():
     assert REPLICAS.command == ("WAIT", 2, 5000)
-    assert DISK.command == ("WAITAOF", 1, 0, 1000)  # 0 would be for ever
+    assert DISK.command == ("WAITAOF", 1, 0, 1000)  # 0 would wait forever
     assert REPLICAS.shortfall(2) == REPLICAS.shortfall(3) == ""
     assert REPLICAS.shortfall(1) == "1 of 2 replicas confirmed it within 5 s (durability='replicated')"
 
 
 @pytest.mark.parametrize("wrong", ["disk", "", "Memory", 1, True, ["fsync"]], ids=repr)
-def test_what_makes_no_sense_is_refused_wherever_it_is_said(wrong: Any):
+def test_an_invalid_value_is_refused_wherever_it_is_set(wrong: Any):
     queue = Queue("mail", redis="redis://localhost")
     for call in (
         lambda: Queue("mail", redis="redis://localhost", durability=wrong),
@@ -49,7 +49,7 @@ def waits(queue: Settings, *jobs: enqueue.EncodedJob) -> list[tuple[str | int, .
     return [wait.command for wait in step[0].waits]
 
 
-def test_a_jobs_own_word_counts_before_the_queues():
+def test_a_jobs_own_setting_overrides_the_queues():
     queue = Settings("mail", durability="replicated", replicas=3, retry_for=2)
 
     def job(**options: Any) -> enqueue.EncodedJob:
@@ -61,7 +61,7 @@ def test_a_jobs_own_word_counts_before_the_queues():
     assert waits(queue, job(durability="fsync"), job(), job()) == [("WAITAOF", 1, 0, 2000), ("WAIT", 3, 2000)]
 
 
-def test_tasks_and_new_jobs_say_it_too(make_queue: MakeQueue, pair: Pair):
+def test_tasks_and_new_jobs_can_set_it_too(make_queue: MakeQueue, pair: Pair):
     queue = make_queue(at=pair.primary, retry_for=30)
     sure = queue.task(durability="replicated")(print)
     queue.enqueue("known to work", durability="replicated")
@@ -78,7 +78,7 @@ def test_tasks_and_new_jobs_say_it_too(make_queue: MakeQueue, pair: Pair):
     assert len([request for request in seen if request.words[:2] == ("WAIT", "1")]) == count
 
 
-def test_other_processes_learn_it():
+def test_other_processes_read_it():
     stored = Settings("mail", durability="replicated", replicas=2).to_fields()
 
     found = Settings("mail").with_fields(stored)
@@ -87,7 +87,7 @@ def test_other_processes_learn_it():
     assert Settings("mail", durability="fsync").with_fields({"durability": "no such"}).durability == "fsync"
 
 
-# -- what becomes of replies: without any Redis
+# -- how replies are processed, without Redis
 
 
 def operation(*waits: Wait) -> Operation[Any]:
@@ -116,7 +116,7 @@ def test_one_wait_covers_all_that_went_before_it():
     assert three.answers == ["read 1", "read 2", "read 3"]
 
 
-def test_a_wait_that_is_not_kept_is_told_to_those_who_asked_for_it():
+def test_a_failed_wait_is_reported_to_the_callers_that_asked_for_it():
     two = request(operation(REPLICAS), operation())
 
     two.on_replies(["1", "2", 0])
@@ -127,7 +127,7 @@ def test_a_wait_that_is_not_kept_is_told_to_those_who_asked_for_it():
     assert two.answers[1] == "read 2"
 
 
-def test_what_was_not_carried_out_is_not_said_to_be_stored():
+def test_what_was_not_executed_is_not_reported_as_stored():
     one = request(operation(REPLICAS))
 
     one.on_replies([from_server("OOM command not allowed when used memory > 'maxmemory'"), 2])
@@ -136,7 +136,7 @@ def test_what_was_not_carried_out_is_not_said_to_be_stored():
     assert not isinstance(one.answers[0], NotAcknowledged)
 
 
-def test_a_script_that_was_unknown_is_sent_and_waited_for_again():
+def test_an_unknown_script_is_sent_again_and_waited_for_again():
     queue = Settings("mail")
     one = request(enqueue.enqueue(queue, enqueue.prepare(queue, 1, Options(job_id="a", durability="fsync"))))
 
@@ -148,7 +148,7 @@ def test_a_script_that_was_unknown_is_sent_and_waited_for_again():
     assert one.answers == ["a"]
 
 
-def test_a_wait_on_a_server_that_stops_being_the_primary_begins_anew():
+def test_a_wait_on_a_server_that_stops_being_the_primary_starts_again():
     one = request(operation(REPLICAS))
 
     unblocked = from_server("UNBLOCKED force unblock from blocking operation, instance state changed")
@@ -159,7 +159,7 @@ def test_a_wait_on_a_server_that_stops_being_the_primary_begins_anew():
     assert one.answers == ["read 1 again"]
 
 
-def test_a_wait_that_is_refused_is_told_with_the_id():
+def test_a_rejected_wait_is_reported_with_the_id():
     one = request(operation(REPLICAS))
 
     one.on_replies(["1", from_server("NOPERM this user has no permissions to run the 'wait' command")])

@@ -1,4 +1,4 @@
-"""Programs of other languages on our queues; where there is no /proc, what processes leave behind can't be read."""
+"""Programs in other languages on our queues; leftovers of processes can only be found where /proc exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guide's programs under `examples/guide`, in either language, on the queue of a scene."""
+"""The guide's programs under `examples/guide`, in either language, on a scene's queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GUIDE = ROOT / "examples" / "guide"
 
 @dataclass(frozen=True)
 class Client:
-    """One language, and the command by which its worker claims."""
+    """A language, and the command with which its worker claims."""
 
     language: str
     move: str
@@ -27,13 +27,13 @@ class Client:
         return f"{self.language}-{self.move}"
 
     def command(self) -> tuple[str, ...]:
-        """What starts its program."""
+        """The command that starts its program."""
         if self.language == "node":
             return (shutil.which("node") or "node", str(GUIDE / "node" / "main.js"))
         return (sys.executable, str(GUIDE / "python" / "main.py"))
 
     def environment(self) -> dict[str, str]:
-        """What it needs to be found."""
+        """Environment variables with which its libraries are found."""
         return {"NODE_PATH": node_path()} if self.language == "node" else {}
 
 
@@ -42,19 +42,19 @@ EACH_LANGUAGE = (Client("python", "blmove"), Client("node", "brpoplpush"))
 
 
 class Guide:
-    """One client's programs on one scene."""
+    """One client's programs in one scene."""
 
     def __init__(self, scene: Scene, client: Client) -> None:
         self.scene = scene
         self.client = client
 
     def start(self, verb: str, *options: object, redis: str | None = None) -> Process:
-        """Start one; `redis` may lead through a proxy."""
+        """Start one; `redis` may be the URL of a proxy."""
         words = ("--redis", redis or self.scene.server.url, "--queue", app.NAME, verb, *map(str, options))
         return self.scene.start(*words, how={"command": self.client.command()}, **self.client.environment())
 
     def worker(self, *options: object, redis: str | None = None) -> Process:
-        """A worker that claims by this client's command."""
+        """A worker that claims with this client's command."""
         return self.start("work", "--move", self.client.move, *options, redis=redis)
 
     def waiting_worker(self, *options: object) -> Process:
@@ -65,27 +65,27 @@ class Guide:
         return worker
 
     def say(self, verb: str, *options: object) -> str:
-        """What one prints that ends by itself."""
+        """The output of a program that ends by itself."""
         done = self.start(verb, *options)
         assert done.code() == 0, repr(done)
         return done.output.strip()
 
     def produce(self, payload: object, *options: object) -> str:
-        """Store a job, or several; their ids in lines."""
+        """Store one or more jobs; returns their ids, one per line."""
         return self.say("produce", json.dumps(payload), *options)
 
 
 def lines(process: Process) -> list[dict[str, Any]]:
-    """What it has said so far; a line that is being written is not there yet."""
+    """Its output so far, without an incomplete last line."""
     return [json.loads(line) for line in process.output.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def did(word: str, *processes: Process) -> list[str]:
-    """The ids of jobs to which they did this."""
+    """The ids of jobs for which the processes printed this word."""
     return [line["id"] for process in processes for line in lines(process) if line["did"] == word]
 
 
 def totals(scene: Scene, names: Sequence[str]) -> dict[str, Any]:
-    """Some of what schedq says of the queue."""
+    """Some of the queue's totals as schedq reports them."""
     stats = scene.queue.stats()
     return {name: stats[name] for name in names}

@@ -1,4 +1,4 @@
-"""The Node.js client of `examples/guide/node`, installed once and kept: the second time needs no network."""
+"""The Node.js client of `examples/guide/node`, installed once and kept, so that later runs need no network."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _one_at_a_time = threading.Lock()
 
 
 def node_path() -> str:
-    """A `NODE_PATH` that has the client, pinned by the lock file.
+    """A `NODE_PATH` with the client, pinned by the lock file.
 
-    Skips the test where there is no Node.js. Where there is one, a client that can't be installed is a failure: a
-    matrix that is silently half as large would look green for ever.
+    Skips the test where there is no Node.js. With Node.js, a client that can't be installed is a failure: a matrix that
+    silently lost half of its cases would stay green forever.
     """
     if shutil.which("node") is None:
         pytest.skip("Node.js is not installed")
@@ -34,11 +34,11 @@ def node_path() -> str:
     return str(folder / "node_modules")
 
 
-@cache  # a registry that does not answer is asked once
+@cache  # a registry that does not respond is asked only once
 def _made(folder: Path) -> str:
-    """Make it if it is not there; answers what is wrong, or nothing."""
+    """Install it if necessary; returns the problem, or ''."""
     KEPT.mkdir(parents=True, exist_ok=True)
-    # Several processes of pytest may start at once; the lock falls with its holder, however that ends.
+    # Several processes of pytest may start at once; the lock is released when its holder ends, however that happens.
     with (KEPT / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return "" if (folder / "complete").exists() else _install(folder)

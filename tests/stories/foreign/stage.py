@@ -1,4 +1,4 @@
-"""Plays every case with every client; those of one module at the same time, as they mostly wait."""
+"""Runs every case with every client; the cases of a module run concurrently, because they mostly wait."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _AT_A_TIME: Final = 6
 
 
 class Matrix:
-    """Decorates the cases of a module: `@matrix(clients, setting=...)`, the settings being the queue's.
+    """Decorates the cases of a module: `@matrix(clients, setting=...)`; the settings are the queue's.
 
-    The first test that runs starts all that were chosen. What `breaks` marks name are the laws that the guide's
-    programs break by design; each has to be broken then.
+    The first test that runs starts all selected cases. `breaks` marks name the laws that the guide's programs break by
+    design; each of them must be broken.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Workers written after the Redis guide that die or freeze: their jobs come back, and are theirs no more."""
+"""Workers written from the Redis guide that die or freeze: their jobs are taken back and no longer belong to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_guide_worker_that_dies_at_any_point_loses_no_job(guide: Guide):
     scene = guide.scene
     ids = [scene.add("brief") for _ in range(3)]
     with ExitStack() as stack:
-        # The server has done what was asked, and the worker dies before it hears of that.
+        # The server has executed the request, and the worker dies before it gets the reply.
         after_move, after_note = (stack.enter_context(Proxy(scene.server)) for _ in range(2))
         after_move.hold_reply(guide.client.move.upper())
         after_note.hold_reply("EXEC")
@@ -49,7 +49,7 @@ def test_a_guide_worker_that_dies_at_any_point_loses_no_job(guide: Guide):
 
 
 def claimed(guide: Guide) -> list[str]:
-    """The jobs whose claim is noted."""
+    """The jobs whose claim has been written."""
     state = guide.scene.state()
     return [job_id for job_id in state.ids("processing") if state.job(job_id).get("claim_token")]
 
@@ -81,12 +81,12 @@ def test_a_guide_worker_that_was_frozen_comes_too_late_and_changes_nothing(guide
 
 
 @pytest.mark.breaks(
-    "places", because="the guide's complete adds a job to the history without looking whether it is there"
+    "places", because="the guide's complete adds a job to the history without checking whether it is already there"
 )
 @pytest.mark.breaks("tokens", because="the guide's complete leaves its token in the hash")
 @matrix(EACH_LANGUAGE, visibility_ms=1000)
 def test_a_guide_worker_that_was_frozen_before_its_note_runs_the_job_again(guide: Guide):
-    """Nobody can tell it that the job is another's: its note of the claim asks nothing. So this is at least once."""
+    """Its write of the claim checks nothing, so it can't notice that it lost the job. Hence "at least once"."""
     scene = guide.scene
     done, running = scene.add("brief"), scene.add("gated", "never")
     with ExitStack() as stack:
@@ -104,7 +104,7 @@ def test_a_guide_worker_that_was_frozen_before_its_note_runs_the_job_again(guide
 
     assert sorted(did("completed", *frozen)) == sorted((done, running))
     assert {note.id: note.pid for note in scene.notes("start")} == {done: ours.pid, running: ours.pid}
-    scene.until(lambda: "lost" in ours.log)  # a renewal has told our worker, which stopped the handler
+    scene.until(lambda: "lost" in ours.log)  # a renewal has informed our worker, which cancelled the handler
     assert [note.id for note in scene.notes("end")] == [done]
     assert scene.state().ids("completed").count(done) == 2
     assert scene.state().ids("completed").count(running) == 1

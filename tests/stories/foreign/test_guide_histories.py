@@ -1,4 +1,4 @@
-"""What the LTRIM and EXPIRE of the guide's workers do to histories that they share with ours."""
+"""The effect of LTRIM and EXPIRE of the guide's workers on histories that they share with ours."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_guide_worker_cuts_the_shared_histories_to_its_own_length(guide: Guide
     assert workers[1].code() == 0
     assert did("completed", *workers) + did("failed", *workers) == theirs
 
-    # The lists are cut, as the guide's helper keeps 50; our caps are far higher.
+    # The lists are cut to 50, the guide's limit; our limits are far higher.
     state = scene.state()
     assert state.ids("completed") == [*ids[:OURS], theirs[0]][-KEPT:]
     assert state.ids("failed") == [*ids[OURS:], *theirs[1:]][-KEPT:]
@@ -48,17 +48,17 @@ def test_a_guide_worker_cuts_the_shared_histories_to_its_own_length(guide: Guide
     assert {scene.job(job_id).status for job_id in cut_off} == {"completed"}
     assert all(scene.client.ttl(keys.job(job_id)) > 3000 for job_id in cut_off)
     assert 0 < scene.client.ttl(keys.job(theirs[0])) <= 300
-    # Our failed ones stay for ever, in no list: only who knows the id finds them, and can requeue them.
+    # Our failed jobs are kept forever but are in no list: only callers with the id can find and requeue them.
     cut_off = ids[OURS : 2 * OURS - KEPT + 2]
     assert {scene.client.ttl(keys.job(job_id)) for job_id in cut_off} == {-1}
     assert not set(cut_off) & {job.id for job in queue.list_failed(limit=1000)}
     assert queue.requeue(cut_off[0])
     assert scene.job(cut_off[0]).status == "pending"
-    # Their failed ones expire, and may no more once they are requeued.
+    # Their failed jobs expire, but no longer once they are requeued.
     assert 0 < scene.client.ttl(keys.job(theirs[1])) <= 300
     assert queue.requeue(theirs[1])
     assert scene.client.ttl(keys.job(theirs[1])) == -1
-    # What has expired stays listed, without data, and can't be requeued.
+    # Expired jobs stay listed without data, and can't be requeued.
     scene.client.delete(keys.job(theirs[2]))
     (expired,) = queue.list_failed(limit=1)
     assert (expired.id, expired.status) == (theirs[2], "")

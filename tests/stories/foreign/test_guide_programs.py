@@ -1,4 +1,4 @@
-"""The programs under `examples/guide` as somebody meets them at a shell."""
+"""The programs under `examples/guide` as used from a shell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(client: Client, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_both_languages_have_the_same_verbs_and_options():
     python, node = EACH_LANGUAGE
     pages = [run(python, *verb, "--help").stdout for verb in ((), *((verb,) for verb in VERBS))]
-    page = run(node, "--help").stdout  # one for all verbs
+    page = run(node, "--help").stdout  # one page for all verbs
 
     assert options("".join(pages)) == options(page) | {"--help"}
     for verb in VERBS:

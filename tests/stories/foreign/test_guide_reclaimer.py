@@ -1,4 +1,4 @@
-"""A reclaimer written after the Redis guide beside our workers: it goes by `claimed_at_ms`, which renewals move."""
+"""A reclaimer written from the Redis guide next to our workers: it checks `claimed_at_ms`, which renewals advance."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_guide_reclaimer_spares_what_is_renewed_and_takes_what_a_dead_worker_h
     assert (scene.job(kept).result, scene.job(kept).attempts) == (living.pid, 1)
     assert (scene.job(lost).result, scene.job(lost).attempts) == ({"worker": worker.pid}, 2)
     assert scene.queue.stats()["reclaimed_total"] == 1
-    # The dead worker's lease is left behind; nobody but a reclaimer of ours looks at leases.
+    # The dead worker's lease is left behind, because only our reclaimers check leases.
     assert set(scene.state().holds("leases", "zset")) == {lost}
     scene.start("promoter", app.NAME)
     scene.until(lambda: not scene.state().holds("leases", "zset"))

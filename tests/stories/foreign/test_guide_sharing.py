@@ -1,4 +1,4 @@
-"""Programs written after the Redis guide and schedq on one queue: each does the other's jobs."""
+"""Programs written from the Redis guide and schedq share a queue: each runs the other's jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEPTHS = ("pending_depth", "processing_depth", "completed_depth", "failed_depth"
 @matrix(EACH_LANGUAGE)
 def test_a_guide_producer_feeds_a_schedq_worker_that_its_marker_wakes(guide: Guide):
     scene = guide.scene
-    scene.ready_worker("--no-promoter")  # nobody but the producer can wake it
+    scene.ready_worker("--no-promoter")  # only the producer can wake it
     now = guide.produce(call("brief"), "--wake")
     scene.until(lambda: scene.is_completed(now))
     overdue = guide.produce(call("brief"), "--delay-ms", 1, "--wake")
@@ -47,7 +47,7 @@ def test_a_promoter_notices_within_a_second_what_a_guide_producer_stores(guide: 
     for job_id, delay in ((now, 0), (soon, 300), (woken, 300)):
         job = scene.job(job_id)
         late_ms = job.started_at_ms - job.enqueued_at_ms - delay
-        assert 0 <= late_ms <= 3000  # a second, on a busy machine
+        assert 0 <= late_ms <= 3000  # one second, plus the delays of a busy machine
     scene.until(lambda: {now, soon, woken} <= {line["id"] for line in lines(events)})
     shared = (*SHARED, *DEPTHS)
     assert guide_stats(guide) == totals(scene, shared)
@@ -70,9 +70,11 @@ def guide_stats(guide: Guide) -> dict[str, int]:
 def test_a_schedq_producer_feeds_guide_workers_now_and_later_by_schedq_promoter(guide: Guide):
     scene = guide.scene
     scene.start("promoter", app.NAME)
-    scene.until(lambda: scene.client.exists(scene.queue.settings.keys.promoter))  # Node.js is up long before Python
+    scene.until(lambda: scene.client.exists(scene.queue.settings.keys.promoter))  # Node.js starts long before Python
     worker = guide.waiting_worker()
-    new = [NewJob({"n": delay}, delay=delay) for delay in (0, 0.4, 0.2)]  # at one instant, however slow the machine is
+    new = [
+        NewJob({"n": delay}, delay=delay) for delay in (0, 0.4, 0.2)
+    ]  # stored at one instant, however slow the machine is
     payloads = dict(zip(scene.queue.enqueue_many(new), ({"n": delay} for delay in (0, 0.4, 0.2)), strict=True))
     now, last, later = payloads
 
@@ -105,7 +107,7 @@ def test_what_one_side_fails_the_other_completes(guide: Guide):
     ours = scene.add("brief")
     claim = scene.queue.claim(5000)
     assert claim is not None
-    assert scene.queue.fail(claim, "bad luck")  # back in a second, by the queue's backoff
+    assert scene.queue.fail(claim, "bad luck")  # retried after a second, the queue's backoff
     assert scene.job(ours).status == "delayed"
     worker = guide.worker("--jobs", 1)
     assert worker.code() == 0
@@ -139,7 +141,7 @@ def test_guide_workers_and_schedq_workers_share_the_jobs_of_one_queue(guide: Gui
 
     done_by_ours = [note.id for note in scene.notes("start")]
     done_by_theirs = did("started", *guides)
-    assert Counter(done_by_ours + done_by_theirs) == Counter(ids)  # each once: nobody died, nothing was slow
+    assert Counter(done_by_ours + done_by_theirs) == Counter(ids)  # each once, because nothing died or was slow
     assert done_by_ours
     assert all(did("completed", each) for each in guides)
     scene.until(lambda: totals(scene, SHARED) == dict.fromkeys(SHARED, 0) | dict.fromkeys(SHARED[:2], 180))

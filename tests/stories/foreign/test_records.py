@@ -1,4 +1,4 @@
-"""Looking at jobs that other programs made, and acting on them: whatever fields they wrote, or did not."""
+"""Reading jobs that other programs created, and acting on them, whatever fields they wrote or left out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def claim(queue: Handle, clock: Clock) -> None:
 
 
 def end(queue: Handle, status: str, **fields: str) -> None:
-    """What the guide's complete and fail write."""
+    """What the guide's `complete` and `fail` write."""
     queue.redis.lrem(queue.keys.processing, 1, "theirs")
     store(queue, {"status": status, "claim_token": "", **fields})
     queue.redis.expire(queue.keys.job("theirs"), 300)
@@ -111,7 +111,7 @@ def test_a_job_that_a_guide_worker_runs_is_shown_and_can_be_asked_to_stop(
     (listed,) = queue.list_processing()
     assert (listed.status, listed.attempts, listed.claimed_at_ms) == ("processing", 1, clock.now_ms)
     assert queue.stats()["processing_depth"] == 1
-    # It does not know what it is asked; so the wish holds when it dies, and when it fails the job.
+    # The worker can't notice the request, so it stays in effect: for when the worker dies, or fails the job.
     assert queue.cancel("theirs") == "asked"
     queue.reclaim_stuck()
     clock.pass_time(10)

@@ -1,6 +1,6 @@
-"""The application whose workers the tests start, kill and freeze; its environment says how it is set.
+"""The application whose workers the tests start, kill and freeze; configured by environment variables.
 
-What really happened stands in an append-only file: a line before a handler does anything, one at its end.
+Handlers append to a file: a line before they do anything, and one at their end. It is the reference for the tests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from schedq import Fixed, Queue, current_job
 NAME = "work"
 NOTES = "notes.jsonl"
 FOLDER = Path(os.environ.get("APP_FOLDER", "."))
-"""Where the notes go, and where gates are looked for."""
+"""The folder for the notes and the gates."""
 
 
 def made(redis: str | None, settings: dict[str, Any]) -> Queue:
@@ -38,7 +38,7 @@ def made(redis: str | None, settings: dict[str, Any]) -> Queue:
 if os.environ.get("APP_DIES") and "SCHEDQ_PARENT_FD" in os.environ:
     os._exit(3)
 
-if os.environ.get("APP_WAITS_FOR_SIBLINGS"):  # however busy the machine is
+if os.environ.get("APP_WAITS_FOR_SIBLINGS"):  # so that the result does not depend on the machine's load
     from schedq.worker import siblings
 
     for name in ("PATIENCE_S", "START_PATIENCE_S"):
@@ -50,16 +50,16 @@ thing = {"not": "a queue"}
 
 
 def note(word: str) -> None:
-    """Write down what happens to the current job."""
+    """Write down an event of the current job."""
     job = current_job()
     line = {"word": word, "id": job.id, "attempt": job.attempts, "pid": os.getpid(), "at_ms": time.time() * 1000}
     file = os.open(FOLDER / NOTES, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(file, json.dumps(line).encode() + b"\n")  # one write: the lines of several processes do not mix
+    os.write(file, json.dumps(line).encode() + b"\n")  # a single write, so that lines of several processes don't mix
     os.close(file)
 
 
 def is_first_run() -> bool:
-    """Whether no handler has run this job before, whatever has become of that; says so once."""
+    """Whether no handler has run this job before; true only once per job."""
     try:
         os.close(os.open(FOLDER / f"run-{current_job().id}", os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -97,7 +97,7 @@ def doze(seconds: float) -> int:
 
 @queue.task
 async def gated(gate: str) -> int:
-    """Its first run ends when the gate is open; later ones do not wait."""
+    """Its first run ends when the gate is open; later runs do not wait."""
     note("start")
     waits = is_first_run()
     while waits and not is_open(gate):
@@ -108,7 +108,7 @@ async def gated(gate: str) -> int:
 
 @queue.task
 def gated_in_thread(gate: str) -> int:
-    """The same in a thread, which nobody can stop."""
+    """The same in a thread, which can't be cancelled."""
     note("start")
     waits = is_first_run()
     while waits and not is_open(gate):
@@ -119,7 +119,7 @@ def gated_in_thread(gate: str) -> int:
 
 @queue.task
 def computes(gate: str) -> int:
-    """Leaves the interpreter to no other thread for long, until the gate is open."""
+    """Holds the interpreter most of the time until the gate is open."""
     note("start")
     while not is_open(gate):
         sum(range(50_000))
@@ -129,7 +129,7 @@ def computes(gate: str) -> int:
 
 @queue.task
 async def blocks(gate: str) -> None:
-    """Keeps the event loop from turning until the gate is open."""
+    """Blocks the event loop until the gate is open."""
     note("start")
     while not is_open(gate):
         time.sleep(0.01)
@@ -138,7 +138,7 @@ async def blocks(gate: str) -> None:
 
 @queue.task
 async def tells(secret: str) -> None:
-    """Says something in a log of its own, and fails once."""
+    """Writes to a log of its own, and fails once."""
     logging.getLogger("application").warning("a mail went out", extra={"mail": 7})
     if current_job().attempts == 1:
         raise RuntimeError("not this time")
@@ -146,7 +146,7 @@ async def tells(secret: str) -> None:
 
 @queue.task
 async def hogs(gate: str) -> int:
-    """Keeps the event loop until the gate is open."""
+    """Keeps the event loop busy until the gate is open."""
     note("start")
     while not is_open(gate):
         time.sleep(0.01)
@@ -155,7 +155,7 @@ async def hogs(gate: str) -> int:
 
 @queue.task
 async def hogs_in_c(lock: str) -> int:
-    """Keeps the event loop in a call into C, which no signal ends, until nobody else has a lock on the file."""
+    """Blocks the event loop in a C call, which signals don't interrupt, until no other process locks the file."""
     note("start")
     with (FOLDER / lock).open() as file:
         ctypes.CDLL(None).flock(file.fileno(), fcntl.LOCK_EX)
@@ -164,7 +164,7 @@ async def hogs_in_c(lock: str) -> int:
 
 @queue.task
 async def keeps_the_interpreter(seconds: float) -> int:
-    """Lets no other thread go on while it computes in C, in the end for so many seconds of a processor's time."""
+    """Holds the GIL in a C computation, in the end for this many seconds of CPU time."""
     note("start")
     digits, took = 20_000, 0.0
     while took < seconds:
@@ -177,7 +177,7 @@ async def keeps_the_interpreter(seconds: float) -> int:
 
 @queue.task
 def stuck() -> int:
-    """Its first run never ends, and cannot be stopped."""
+    """Its first run never ends, and can't be cancelled."""
     note("start")
     if is_first_run():
         threading.Event().wait()
@@ -187,7 +187,7 @@ def stuck() -> int:
 
 @queue.task
 async def stuck_in_executor() -> int:
-    """The same in a thread that asyncio started."""
+    """The same in a thread started by asyncio."""
     note("start")
     if is_first_run():
         await asyncio.to_thread(threading.Event().wait)
@@ -197,7 +197,7 @@ async def stuck_in_executor() -> int:
 
 @queue.task
 async def deaf() -> int:
-    """Its first run never ends, and hears of no cancellation."""
+    """Its first run never ends, and ignores cancellation."""
     note("start")
     waits = is_first_run()
     while waits:
@@ -217,7 +217,7 @@ def poison() -> None:
 
 @queue.task
 def vanishes() -> int:
-    """Its first run ends the process that runs it, with the exit code of success."""
+    """Its first run ends its process with exit code 0."""
     note("start")
     if is_first_run():
         os._exit(0)
@@ -227,12 +227,12 @@ def vanishes() -> int:
 @queue.task
 def fails() -> None:
     note("start")
-    raise RuntimeError("as it must be")
+    raise RuntimeError("always fails")
 
 
 @queue.task
 def ends_a_child() -> list[int]:
-    """The exit codes of processes that were sent SIGTERM and SIGINT."""
+    """Returns the exit codes of child processes that were sent SIGTERM and SIGINT."""
     codes = []
     for number in (signal.SIGTERM, signal.SIGINT):
         child = subprocess.Popen(["sleep", "3600"])
@@ -253,7 +253,7 @@ class Interrupting(logging.Filter):
 
 
 def forked(how: str) -> int:
-    """What a child does that comes back; in the parent its exit code, -1 if it does not end."""
+    """Returns a child's exit code, -1 if it does not end; `how` is the way the child returns from the handler."""
     pid = os.fork()
     if pid == 0:
         if how == "raises":
@@ -275,7 +275,7 @@ def forked(how: str) -> int:
 
 @queue.task
 async def forks(how: str) -> int:
-    """The exit code of a forked child that comes back from the handler in one way or another."""
+    """Returns the exit code of a forked child that returns from the handler in one of several ways."""
     note("start")
     if how == "in a task":
         return await asyncio.create_task(forks_within("returns"))
@@ -289,7 +289,7 @@ async def forks(how: str) -> int:
 
 
 async def forks_within(how: str) -> int:
-    """The same, some awaits deep."""
+    """The same, several awaits deep."""
     code = forked(how)
     if code == -2 and how == "awaits":
         await brief_pause()
@@ -297,19 +297,19 @@ async def forks_within(how: str) -> int:
 
 
 async def brief_pause() -> None:
-    """Give the event loop a turn."""
+    """Yield to the event loop once."""
     await asyncio.sleep(0.01)
 
 
 @queue.task(max_attempts=1)
 async def exits_in_a_task() -> None:
-    """A task that the handler waits for ends the process, as it thinks."""
+    """A task that the handler waits for tries to exit the process."""
     note("start")
     await asyncio.gather(leaves())
 
 
 async def leaves() -> None:
-    """As a command that is called like a function."""
+    """Exits like a command that is called as a function."""
     sys.exit(3)
 
 
@@ -322,7 +322,7 @@ def forks_in_thread(how: str) -> int:
 
 @queue.task
 def forks_by_multiprocessing() -> int | None:
-    """The exit code of a child of multiprocessing."""
+    """Returns the exit code of a multiprocessing child."""
     child = multiprocessing.get_context("fork").Process(target=sum, args=([1, 2],))
     child.start()
     child.join(10)
@@ -331,7 +331,7 @@ def forks_by_multiprocessing() -> int | None:
 
 @queue.task
 def forks_and_is_asked() -> int:
-    """What SIGUSR1 does to a process that it has forked: minus the number of the signal that ended it."""
+    """Sends SIGUSR1 to a forked process; returns the negative number of the signal that ended it."""
     note("start")
     reading, writing = os.pipe()
     pid = os.fork()
@@ -346,6 +346,6 @@ def forks_and_is_asked() -> int:
 
 @queue.task(max_attempts=1)
 def rude() -> None:
-    """Its error is no single line of ASCII."""
+    """Raises an error whose text is not a single line of ASCII."""
     note("start")
     raise RuntimeError("two\nlines, \x1b[31mred\x1b[0m, ü and \u2028")

@@ -1,4 +1,4 @@
-"""Scenes: servers with real workers on them."""
+"""Scenes: servers with real workers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from tests.stories.processes.stage import MakeScene, scenes
 
-# What a process costs and leaves behind is read where Linux shows it.
+# CPU time and leftovers of processes are read from /proc, which needs Linux.
 collect_ignore_glob = [] if Path("/proc/self/stat").exists() else ["test_*.py"]
 
 
 @pytest.fixture
 def make_scene() -> Iterator[MakeScene]:
-    """Makes scenes for a test that needs the machine for itself."""
+    """Creates scenes for a test that needs the machine to itself."""
     with scenes() as make:
         yield make

@@ -1,4 +1,4 @@
-"""A server of its own, real workers and promoters on it, and what they did."""
+"""A server of its own with real workers and promoters, and the records of what they did."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FAILURES: Final = re.compile(
 
 @dataclass(frozen=True)
 class Note:
-    """What a handler wrote down: `start` or `end`, of which attempt, in which process, when (ms since the epoch)."""
+    """A handler's record: `start` or `end`, with attempt, process and time (ms since the epoch)."""
 
     word: str
     id: str
@@ -47,7 +47,7 @@ class Note:
 
 
 class Process:
-    """A `python -m schedq …` in a process group of its own; `log` is what it wrote."""
+    """A `python -m schedq …` in its own process group; `log` is its output."""
 
     def __init__(
         self,
@@ -90,18 +90,18 @@ class Process:
 
     @property
     def worker_ids(self) -> list[str]:
-        """The ids under which it, or its children, said that they were ready."""
+        """The worker ids that it or its children reported when they were ready."""
         words = [line.partition(" INFO    worker ")[2].split(": ready for") for line in self.log.splitlines()]
         return [found[0] for found in words if len(found) == 2]
 
     @property
     def children(self) -> set[int]:
-        """Pids of the processes that it has started and that live."""
+        """Pids of its running child processes."""
         return {pid for pid, parent, _ in living() if parent == self.pid}
 
     @property
     def cpu_s(self) -> float:
-        """Seconds of processor time so far."""
+        """CPU time used so far, in seconds."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -113,24 +113,24 @@ class Process:
             os.killpg(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait."""
+        """Send SIGKILL, and wait."""
         self.send(signal.SIGKILL)
         self._popen.wait(60)
 
     def code(self, within: float = 90) -> int:
-        """Its exit code, when it has ended."""
+        """Wait for its exit code."""
         try:
             return self._popen.wait(within)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"still there after {within} s: {self!r}") from None
+            raise AssertionError(f"still running after {within} s: {self!r}") from None
 
     def end(self) -> None:
-        """End all that is left of it, by force."""
+        """Kill it and all its remaining processes."""
         self.send_group(signal.SIGKILL)
         self._popen.wait(60)
 
     def leaves_nothing(self) -> bool:
-        """Whether its group has no process any more."""
+        """Whether its process group is empty."""
         return all(group != self.pid for _, _, group in living())
 
 
@@ -139,7 +139,7 @@ class Scene:
 
     Args:
         server: not started yet.
-        settings: of the queue; `backoff` in seconds.
+        settings: the queue's settings; `backoff` in seconds.
     """
 
     def __init__(self, server: Server, settings: dict[str, Any]) -> None:
@@ -151,10 +151,10 @@ class Scene:
         self.queue = app.made(server.url, settings)
         self.client = server.client()
 
-    # -- what goes on in it
+    # -- actions
 
     def start(self, *arguments: str, how: Mapping[str, Any] | None = None, **environment: str) -> Process:
-        """`schedq …`; `how` may name another command than `python -m schedq`, and another folder than the checkout."""
+        """Run `schedq …`; `how` may replace the command `python -m schedq` and the folder, which is the checkout."""
         known = {key: value for key, value in os.environ.items() if not key.startswith(("APP_", "SCHEDQ_", "REDIS_"))}
         ours = {
             "APP_FOLDER": str(self.folder),
@@ -166,22 +166,22 @@ class Scene:
         return made
 
     def worker(self, *options: str, **environment: str) -> Process:
-        """A worker; it need not be ready yet."""
+        """A worker that may not be ready yet."""
         return self.start("worker", APP, *options, how=None, **environment)
 
     def ready_worker(self, *options: str, **environment: str) -> Process:
-        """A worker that has looked for jobs, found none and waits."""
+        """A worker that has found no jobs and is waiting."""
         waiting = self.waiting()
         worker = self.worker(*options, **environment)
         self.until(lambda: self.is_alive(worker) and self.waiting() > waiting)
         return worker
 
     def waiting(self) -> int:
-        """How many workers block until there is something to do."""
+        """Number of workers that block until there is something to do."""
         return int(self.client.info("clients")["blocked_clients"])
 
     def is_alive(self, worker: Process, count: int = 1) -> bool:
-        """Whether the worker, or so many of a fleet, stand in the queue's list of workers."""
+        """Whether the queue lists the worker, or `count` workers of a multi-process one."""
         known = self.client.zrange(self.queue.settings.keys.workers, 0, -1)
         return sum(worker_id in known for worker_id in worker.worker_ids) >= count
 
@@ -189,14 +189,14 @@ class Scene:
         (self.folder / gate).touch()
 
     def add(self, task: str, *args: object, **options: Any) -> str:
-        """Enqueue a call; its id."""
+        """Enqueue a call; returns its id."""
         return self.queue.enqueue(call(task, *args), **options)
 
     def until(self, condition: Callable[[], object], within: float = 90) -> None:
-        """Wait for it."""
+        """Wait until the condition holds."""
         until(condition, within, failing=lambda: f"{self.places()}\n{self.notes()}\n{self.processes}")
 
-    # -- what is known of it
+    # -- observations
 
     def now_ms(self) -> float:
         """Redis's clock."""
@@ -204,10 +204,10 @@ class Scene:
         return float(seconds * 1000 + micros / 1000)
 
     def notes(self, word: str = "") -> list[Note]:
-        """What handlers wrote down, in order; `word` picks some."""
+        """The handlers' records, in order; `word` selects some."""
         with suppress(FileNotFoundError):
             text = (self.folder / app.NOTES).read_text()
-            lines = text[: text.rfind("\n") + 1].splitlines()  # the last one may be being written
+            lines = text[: text.rfind("\n") + 1].splitlines()  # the last line may be incomplete
             return [note for note in (Note(**json.loads(line)) for line in lines) if word in ("", note.word)]
         return []
 
@@ -236,10 +236,10 @@ class Scene:
         return self.state().places() if self.server.is_running else {}
 
     def close(self) -> dict[str, list[str]]:
-        """End it: every process that still runs has to stop in order. Answers which laws are broken.
+        """End the scene: every process that is still running must stop gracefully. Returns the broken laws.
 
         Raises:
-            AssertionError: a process did not, or it wrote a traceback, or left something behind.
+            AssertionError: a process failed to stop, logged a traceback, or left something behind.
         """
         try:
             running = [process for process in self.processes if process.is_running]
@@ -262,7 +262,7 @@ class Scene:
 
 
 def living() -> Iterator[tuple[int, int, int]]:
-    """All processes: pid, parent, group. One that has ended is none, though nobody has asked for its code yet."""
+    """All processes: pid, parent, group. Zombies don't count."""
     for file in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             state, parent, group = file.read_text().rpartition(")")[2].split()[:3]
@@ -271,7 +271,7 @@ def living() -> Iterator[tuple[int, int, int]]:
 
 
 def each(cases: Iterable[Case], act: Callable[[Case], None]) -> None:
-    """Do it for all cases at the same time; fails if any does."""
+    """Run it for all cases concurrently; fails if any case fails."""
     with ThreadPoolExecutor(max_workers=8) as pool:
         under_way = {pool.submit(act, case): case for case in cases}
     for future, case in under_way.items():

@@ -1,4 +1,4 @@
-"""Where scenes are played: one after the other, or those of a module at the same time, as they mostly wait."""
+"""Runs scenes: one at a time, or those of a module concurrently, because they mostly wait."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.stories.processes.scene import Scene
 MakeScene = Callable[..., Scene]
 Act = Callable[..., None]
 _AT_ONCE: Final = 8
-"""Tests at the same time, which mostly wait: more of them only wait for each other."""
+"""Tests run concurrently: they mostly wait, but more of them would only wait for each other."""
 
 
 @contextmanager
 def scenes(breaks: Sequence[str] = ()) -> Iterator[MakeScene]:
-    """Makes scenes from the settings of their queue and, by `server=`, the options of their server.
+    """Creates scenes from their queue's settings and, by `server=`, their server's options.
 
-    In the end all processes must stop in order and leave nothing behind, and the queues must keep the laws but for
+    At the end all processes must stop gracefully and leave nothing behind, and the queues must obey all laws except for
     those that `breaks` names.
     """
     made: list[Scene] = []
@@ -47,10 +47,10 @@ def scenes(breaks: Sequence[str] = ()) -> Iterator[MakeScene]:
 
 
 class Together:
-    """Decorates the tests of a module; the first that is run starts all that are to be run, each in a thread.
+    """Decorates the tests of a module; the first one starts all selected ones, each in a thread.
 
-    A test asks for `make_scene`, or for `scene`, one whose leases are short. What is given to the decorator are the
-    laws that the test breaks on purpose.
+    A test requests `make_scene`, or `scene`, which has short leases. The decorator's arguments are the laws that the
+    test breaks on purpose.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Together:
 
 
 def play(act: Act, breaks: Sequence[str]) -> None:
-    """One test with scenes of its own."""
+    """Run one test with its own scenes."""
     with scenes(breaks) as make_scene:
         if "scene" in inspect.signature(act).parameters:
             act(make_scene(visibility_ms=3000))

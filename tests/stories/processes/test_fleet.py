@@ -1,4 +1,4 @@
-"""`--processes`: a parent that passes signals on, and replaces the dead."""
+"""`--processes`: a parent that forwards signals and restarts dead children."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ together = Together()
 
 
 def fleet(scene: Scene, count: int, *options: str) -> Process:
-    """A parent with its workers, all of which look for jobs."""
+    """A parent whose workers are all looking for jobs."""
     started = scene.worker("--processes", str(count), *options)
     scene.until(lambda: scene.is_alive(started, count) and scene.waiting() == count, within=60)
     assert len(started.children) == count
@@ -59,7 +59,7 @@ def test_a_second_signal_to_a_fleet_gives_everything_back_at_once(scene: Scene):
 
 
 @together()
-def test_a_killed_parents_workers_stop_in_order(scene: Scene):
+def test_a_killed_parents_workers_stop_gracefully(scene: Scene):
     parent = fleet(scene, 2, "--grace", "20")
     children = parent.children
     job_id = scene.add("nap", 1)
@@ -137,7 +137,7 @@ def test_a_handlers_own_processes_can_be_ended(scene: Scene):
 
 @together()
 def test_children_start_as_their_parent_did_whatever_the_applications_folder_holds(scene: Scene):
-    script = scene.folder / "bin" / "schedq"  # as an installer writes it
+    script = scene.folder / "bin" / "schedq"  # as written by an installer
     script.parent.mkdir()
     script.write_text("from schedq.cli import main\nmain()\n")
     (scene.folder / "queue.py").write_text("raise RuntimeError('this is not the standard library')\n")

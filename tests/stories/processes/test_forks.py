@@ -1,4 +1,4 @@
-"""Handlers that call os.fork: a child that comes back from one is no second worker."""
+"""Handlers that call os.fork: a child that returns from one does not become a second worker."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ WAYS = ("returns", "raises", "awaits", "in a task", "in an executor", "in a call
 
 
 def codes(scene: Scene, *ids: str) -> list[object]:
-    """The results of jobs, once all are there."""
+    """The results of jobs, once all are available."""
     scene.until(lambda: scene.is_completed(*ids), within=30)
     return [scene.job(job_id).result for job_id in ids]
 
 
 def works_alone(scene: Scene, worker: Process, *ids: str) -> bool:
-    """Whether each of the jobs was begun once, by the worker, which goes on and has no child left."""
+    """Whether each job ran once, in the worker, which continues and has no child left."""
     after = scene.add("brief")
     scene.until(lambda: scene.is_completed(after))
     assert [len(scene.starts()[job_id]) for job_id in (*ids, after)] == [1] * (len(ids) + 1)

@@ -1,4 +1,4 @@
-"""Idle workers ask Redis for little, however many they are, and hardly use the processor."""
+"""Idle workers send few requests to Redis, however many there are, and use almost no CPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_idle_workers_leave_redis_and_the_processor_alone(make_scene: MakeScene,
         scene.add("brief", delay=3600)
     alone.until(lambda: alone.waiting() == 1, within=60)
     crowd.until(lambda: crowd.waiting() == 10, within=60)
-    time.sleep(2)  # the crowd finds out how many it is
+    time.sleep(2)  # the workers need time to notice how many they are
 
     cpu_before = worker.cpu_s
     with alone.server.requests() as of_one, crowd.server.requests() as of_ten:

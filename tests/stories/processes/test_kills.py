@@ -1,4 +1,4 @@
-"""Workers that die or freeze in the middle of a job: others finish it, and nobody finishes it twice."""
+"""Workers that die or freeze in the middle of a job: others finish it, and it is finished only once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def kill_in_mid_job(scene: Scene, *options: str) -> None:
     first_end = scene.state().holds("leases", "zset")[job_id]
     scene.until(lambda: scene.state().holds("leases", "zset")[job_id] != first_end)
 
-    killed.kill()  # the lease has just been renewed: it could not take longer
+    killed.kill()  # right after a renewal, the worst case
     killed_at_ms = scene.now_ms()
     scene.until(lambda: scene.is_completed(job_id))
 
@@ -87,7 +87,7 @@ def test_a_lost_reply_costs_no_attempt(make_scene: MakeScene):
 def lose_reply(scene: Scene, move: str) -> None:
     with Proxy(scene.server) as proxy:
         worker = scene.ready_worker(SCHEDQ_REDIS_URL=proxy.url)
-        first = scene.add("brief", delay=0.01)  # the server gets to know the scripts
+        first = scene.add("brief", delay=0.01)  # loads the scripts on the server
         scene.until(lambda: scene.is_completed(first) and scene.waiting())
         proxy.lose_reply(scripts.load(move).sha)
 
@@ -102,7 +102,7 @@ def lose_reply(scene: Scene, move: str) -> None:
 
 
 @together()
-def test_a_frozen_worker_changes_nothing_of_what_is_anothers_and_goes_on_to_other_jobs(scene: Scene):
+def test_a_frozen_worker_changes_no_job_it_lost_and_continues_with_others(scene: Scene):
     frozen = scene.ready_worker()
     ids = [scene.add(task, "thaw") for task in ("gated", "gated_in_thread")]
     scene.until(lambda: scene.has_started(*ids))
@@ -129,7 +129,7 @@ def test_a_frozen_worker_changes_nothing_of_what_is_anothers_and_goes_on_to_othe
 
 
 @together()
-def test_a_worker_that_stood_still_for_longer_than_a_lease_does_not_take_its_own_jobs_back(make_scene: MakeScene):
+def test_a_worker_that_was_frozen_for_longer_than_a_lease_does_not_take_its_own_jobs_back(make_scene: MakeScene):
     scene = make_scene(visibility_ms=3000)
     worker = scene.ready_worker()
     ids = [scene.add(task, "thaw") for task in ("gated", "gated_in_thread")]
@@ -161,7 +161,7 @@ def lose_marker(scene: Scene, is_holder: bool) -> None:
     frozen.send(signal.SIGSTOP)
 
     job_id = scene.add("brief")
-    assert scene.client.exists(scene.queue.settings.keys.wake) == 0  # who waited longest has got it
+    assert scene.client.exists(scene.queue.settings.keys.wake) == 0  # the worker that waited longest has taken it
     scene.until(lambda: scene.is_completed(job_id))
 
     job = scene.job(job_id)
@@ -188,7 +188,7 @@ def run_poison(scene: Scene, start: Callable[[Scene], list[Process]]) -> None:
     running = start(scene)
 
     def is_over() -> bool:
-        """Whoever supervises workers starts dead ones again."""
+        """A supervisor restarts dead workers, so this does as well."""
         for n, worker in enumerate(running):
             if not worker.is_running:
                 running[n] = scene.worker("--concurrency", "10")
@@ -205,6 +205,6 @@ def run_poison(scene: Scene, start: Callable[[Scene], list[Process]]) -> None:
     fates = [[entry["outcome"] for entry in scene.job(job_id).history] for job_id in good]
     assert all(fate == ["lost"] * (len(fate) - 1) + ["completed"] for fate in fates)
     assert all(len(fate) <= 3 for fate in fates)
-    # A worker that dies right after its claim takes jobs along that it has not started.
+    # A worker that dies right after its claim takes claimed jobs with it that it has not started.
     assert all(1 <= len(starts[job_id]) <= len(fate) for job_id, fate in zip(good, fates, strict=True))
-    assert sum(len(fate) > 1 for fate in fates) >= GOOD // 2, "they were not beside it"
+    assert sum(len(fate) > 1 for fate in fates) >= GOOD // 2, "they did not run at the same time"

@@ -1,4 +1,4 @@
-"""Delayed jobs start on time: none early, by Redis's clock, and few late."""
+"""Delayed jobs start on time: none early by Redis's clock, and few late."""
 
 from __future__ import annotations
 

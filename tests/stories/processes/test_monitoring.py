@@ -1,4 +1,4 @@
-"""Real workers that are watched: metrics, health and logs as a monitoring system gets them."""
+"""Monitored workers: metrics, health and logs as a monitoring system receives them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SITE = re.compile(r"http://127\.0\.0\.1:\d+(?=/(?:metrics|healthz))")
 
 
 def site(scene: Scene, process: Process) -> str:
-    """Where a process serves, once it says so."""
+    """The URL that a process serves, once it has logged it."""
     scene.until(lambda: SITE.search(process.log))
     found = SITE.search(process.log)
     assert found is not None
@@ -95,7 +95,7 @@ def test_a_fleet_serves_all_its_processes_on_one_port(make_scene: MakeScene):
     for victim in fleet.children:
         os.kill(victim, signal.SIGKILL)
     scene.until(lambda: not pids & {str(pid) for pid in fleet.children} and health(url)[0] == 200)
-    assert len(SITE.findall(fleet.log)) <= 3, "the children listen for their parent only"
+    assert len(SITE.findall(fleet.log)) <= 3, "the children must only listen for their parent"
 
 
 @together()
@@ -148,11 +148,11 @@ def test_every_line_about_an_attempt_has_its_fields(make_scene: MakeScene):
         (job_id, 2, "tells", 7),
     ]
     assert own[0]["worker"] == worker_id
-    assert "k4n4ri" not in worker.log, "what a job was given is nobody's business"
+    assert "k4n4ri" not in worker.log, "arguments of jobs must not be logged"
 
 
 @together()
-def test_an_exporter_serves_all_queues_and_stops_in_order(make_scene: MakeScene):
+def test_an_exporter_serves_all_queues_and_stops_gracefully(make_scene: MakeScene):
     scene = make_scene()
     scene.add("brief")
     scene.client.lpush("queue:foreign:pending", "gone")
@@ -171,7 +171,7 @@ def test_an_exporter_serves_all_queues_and_stops_in_order(make_scene: MakeScene)
 
 
 def probe(url: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """What a container would run."""
+    """The health check as a container runs it."""
     port = url.rpartition(":")[2]
     return ran("-m", "schedq", "health", "--port", port, "--timeout", "60", *options)
 

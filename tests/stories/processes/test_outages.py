@@ -1,4 +1,4 @@
-"""Redis dies under the workers, is not there yet, or is full."""
+"""Redis dies while workers are running, is not available yet, or is full."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ together = Together()
 
 @together()
 def test_jobs_that_were_enqueued_while_redis_was_killed_are_all_done(make_scene: MakeScene):
-    # A killed process loses nothing of what it has written; `everysec` may write a little later, `always` does not.
+    # A killed process keeps everything that it has written; `everysec` may write a little later, `always` does not.
     scene = make_scene(server={"appendonly": True, "appendfsync": "always"}, visibility_ms=5000)
     workers = [scene.ready_worker(), scene.ready_worker()]
     ids: list[str] = []
@@ -49,7 +49,7 @@ def test_jobs_that_were_enqueued_while_redis_was_killed_are_all_done(make_scene:
 
 
 def assert_explained(scene: Scene, ids: list[str]) -> None:
-    """Every start after a job's first stands in its record as an attempt whose lease was lost."""
+    """Every start after a job's first is recorded as following an attempt whose lease was lost."""
     starts = scene.starts()
     for job_id in ids:
         lost = [entry for entry in scene.job(job_id).history if entry["outcome"] == "lost"]
@@ -72,7 +72,7 @@ def test_a_full_redis_refuses_new_jobs_whole_and_lets_workers_do_the_rest(make_s
         queue.enqueue_many([call("brief", "x" * 100_000)] * 3, delay=60)
     assert refused.value.stored == ()
     assert scene.state() == before
-    scene.client.config_set("maxmemory", 1)  # whatever is freed from now on
+    scene.client.config_set("maxmemory", 1)  # full, whatever is freed from now on
 
     worker = scene.worker()
     scene.until(lambda: scene.has_started(*long) and queue.stats()["completed_total"] == 300)
@@ -85,7 +85,7 @@ def test_a_full_redis_refuses_new_jobs_whole_and_lets_workers_do_the_rest(make_s
         return scene.is_completed(*long)
 
     scene.until(is_over)
-    assert min(Counter(job_id for job_id, _ in ends).values()) >= 3, "they were not renewed twice"
+    assert min(Counter(job_id for job_id, _ in ends).values()) >= 3, "not every lease was renewed twice"
     scene.until(lambda: queue.stats()["pending_depth"] == 5)
     assert not scene.has_started(*later)
     queue.resume()
@@ -100,7 +100,7 @@ def test_a_full_redis_refuses_new_jobs_whole_and_lets_workers_do_the_rest(make_s
 
 
 @together()
-def test_processes_wait_for_redis_but_not_for_ever_as_they_stop(make_scene: MakeScene):
+def test_processes_wait_for_redis_but_not_forever_when_they_stop(make_scene: MakeScene):
     each(
         [start_a_worker_early, start_a_promoter_early, stop_late, outlast_a_pause, outlast_an_end],
         lambda act: act(make_scene(server={"appendonly": True, "appendfsync": "always"}, visibility_ms=3000)),
@@ -156,10 +156,10 @@ def start_early(scene: Scene, *command: str) -> None:
     scene.server.kill()
     process = scene.start(*command)
     scene.until(lambda: "lost (" in process.log)
-    time.sleep(1.5)  # several attempts, of every connection
+    time.sleep(1.5)  # several attempts on every connection
 
     assert process.log.count("lost (") == 1, process
-    assert len(process.log.splitlines()) == 1, process  # not that it is ready
+    assert len(process.log.splitlines()) == 1, process  # no line that it is ready
     scene.server.start()
     scene.until(lambda: process.log.count(": back after ") == 1)
     scene.until(lambda: process.log.count(": ready for ") == 1)

@@ -1,4 +1,4 @@
-"""`schedq promoter`: the daemon on its own, for workers that leave the waking to it."""
+"""`schedq promoter`: the standalone daemon, for workers started with --no-promoter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ together = Together()
 
 
 def ready_promoter(scene: Scene) -> Process:
-    """A promoter that has looked at the queue; the application could not even be imported there."""
+    """A promoter that has looked at the queue, in an environment where the application can't be imported."""
     promoter = scene.start("promoter", app.NAME, APP_SETTINGS="{")
     scene.until(lambda: scene.client.exists(scene.queue.settings.keys.promoter))
     return promoter
@@ -46,7 +46,7 @@ def test_a_promoter_without_the_application_feeds_workers_that_promote_nothing(s
 
 
 @together("totals")  # completed records are trimmed
-def test_a_promoter_goes_by_what_the_workers_wrote_down(make_scene: MakeScene):
+def test_a_promoter_uses_the_settings_that_the_workers_stored(make_scene: MakeScene):
     settings = {"max_attempts": 2, "backoff": 7, "completed_history": 3, "min_keep": 0}
     each([written_before, written_after], lambda act: act(make_scene(visibility_ms=2500, **settings)))
 
@@ -71,7 +71,7 @@ def written_before(scene: Scene) -> None:
     stingy = scene.ready_worker("--no-promoter")
     stingy.send(signal.SIGTERM)
     assert stingy.code() == 0
-    # A claim by a program that knows no leases, and two jobs whose workers fall silent for the second time.
+    # A claim by a program without leases, and two jobs whose workers disappear for the second time.
     unleased, suspect, last = (scene.add("brief") for _ in range(3))
     for _ in range(3):
         assert scene.queue.claim()
@@ -110,6 +110,6 @@ def test_a_promoter_that_finds_no_settings_trims_nothing(make_scene: MakeScene):
     scene.client.zrem(keys.leases, job_id)
 
     ready_promoter(scene)
-    scene.until(lambda: scene.client.zcard(keys.leases) == 1)  # a sweep has been here, which also trims
+    scene.until(lambda: scene.client.zcard(keys.leases) == 1)  # a sweep has run, which also trims
 
     assert len(scene.state().ids("completed")) == 1200

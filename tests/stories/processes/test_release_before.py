@@ -1,4 +1,4 @@
-"""Workers, promoters and producers of the release before and of this one share a queue, as during a rolling upgrade."""
+"""Workers, promoters and producers of the previous and the current release share a queue, as in a rolling upgrade."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NO_PROMOTER = "--no-promoter"
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package as it was."""
+    """A folder with the package of the previous release."""
     folder = tmp_path_factory.mktemp("before")
     if not unpack(BEFORE, folder):
         pytest.skip(f"git does not know {BEFORE} here, as in a shallow clone")
@@ -43,33 +43,33 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Upgrade:
-    """A scene whose processes are of either release."""
+    """A scene whose processes belong to either release."""
 
     def __init__(self, scene: Scene, before: Path) -> None:
         self.scene = scene
         self._before = before
 
     def start(self, release: str, *arguments: str, command: tuple[str, ...] = ("-m", "schedq")) -> Process:
-        """A process of that release; both run the application of the tests."""
-        # `-m` and `-c` put the current folder first, which is where each finds its own `schedq`.
+        """A process of that release; both run the tests' application."""
+        # `-m` and `-c` put the current folder first on sys.path, which is where each finds its own `schedq`.
         folder = ROOT if release == NEW else self._before
         how = {"command": (sys.executable, *command), "cwd": folder}
         return self.scene.start(*arguments, how=how, PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1")
 
     def says(self, release: str, program: str, *arguments: str) -> str:
-        """What a program prints that ends by itself."""
+        """The output of a program that ends by itself."""
         done = self.start(release, *arguments, command=("-c", program))
         assert done.code(60) == 0, repr(done)
         return done.output.strip()
 
     def worker(self, release: str, *options: str) -> Process:
-        """A worker that has looked for jobs and found none."""
+        """A worker that has found no jobs and is waiting."""
         worker = self.start(release, "worker", APP, "--concurrency", "2", *options)
         self.scene.until(lambda: self.scene.is_alive(worker))
         return worker
 
     def enqueue(self, release: str, *jobs: object, **options: object) -> list[str]:
-        """Store jobs; their ids."""
+        """Store jobs; returns their ids."""
         found: list[str] = json.loads(self.says(release, PRODUCE, json.dumps(jobs), json.dumps(options)))
         return found
 

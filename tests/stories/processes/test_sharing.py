@@ -1,4 +1,4 @@
-"""Worker processes of one parent share few jobs evenly, and leave no slot idle while jobs wait."""
+"""Worker processes of one parent share a few jobs evenly, and leave no slot idle while jobs wait."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ together = Together()
 
 
 PATIENT = {"APP_WAITS_FOR_SIBLINGS": "1"}
-"""A process waits for one that holds fewer jobs until it comes, however busy the machine is."""
+"""A process waits until one with fewer jobs has claimed, however busy the machine is."""
 
 
 def fleet(scene: Scene, processes: int, *options: str, **environment: str) -> Process:
-    """A parent whose workers all wait for jobs."""
+    """A parent whose workers are all waiting for jobs."""
     started = scene.worker("--processes", str(processes), *options, **environment)
     scene.until(lambda: scene.is_alive(started, processes) and scene.waiting() == processes)
     return started
 
 
 def shares(scene: Scene, ids: list[str]) -> list[int]:
-    """How many of these jobs each process began, the fewest first, once all have begun; then they may end."""
+    """Number of these jobs started by each process, lowest first, once all have started; then they may end."""
     scene.until(lambda: scene.has_started(*ids))
     began = Counter(note.pid for note in scene.notes("start") if note.id in ids)
     scene.open("end")
@@ -74,7 +74,7 @@ def test_jobs_that_waited_for_the_processes_are_shared_too(scene: Scene):
 
 
 @together()
-def test_what_one_process_holds_already_counts(scene: Scene):
+def test_jobs_already_held_by_a_process_count(scene: Scene):
     fleet(scene, 2, "-c", "4", **PATIENT)
     busy = [scene.add("computes", "end")]
     scene.until(lambda: scene.has_started(*busy))
@@ -106,7 +106,7 @@ def test_while_one_process_is_stuck_the_other_takes_all(scene: Scene):
     ids = scene.queue.enqueue_many([call("gated_in_thread", "end")] * 4)
     scene.until(lambda: scene.has_started(*ids))
 
-    assert time.monotonic() - enqueued_at < 2, "they waited for the one that is stuck"
+    assert time.monotonic() - enqueued_at < 2, "they waited for the stuck process"
     assert shares(scene, ids) == [4]
     scene.open("unblock")
     scene.until(lambda: scene.is_completed(stuck))

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: what runs may end, the rest is given back, and nothing keeps the process."""
+"""SIGTERM and SIGINT: running jobs may finish, the others are released, and nothing delays the exit."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ENDINGS = (signal.SIGTERM, signal.SIGINT)
 
 
 @together()
-def test_a_worker_that_is_told_to_stop_lets_its_jobs_end_and_claims_no_more(make_scene: MakeScene):
-    each(ENDINGS, lambda ending: stop_in_order(make_scene(), ending))
+def test_a_worker_that_is_asked_to_stop_lets_its_jobs_finish_and_claims_no_more(make_scene: MakeScene):
+    each(ENDINGS, lambda ending: stop_gracefully(make_scene(), ending))
 
 
-def stop_in_order(scene: Scene, ending: signal.Signals) -> None:
+def stop_gracefully(scene: Scene, ending: signal.Signals) -> None:
     worker = scene.ready_worker("--concurrency", "2", "--grace", "20")
     running = [scene.add("nap", 0.7), scene.add("doze", 0.7)]
     scene.until(lambda: scene.has_started(*running))
@@ -114,13 +114,13 @@ def stop_without_redis(scene: Scene, case: str) -> None:
         scene.server.kill()
         worker = scene.worker()
     scene.until(lambda: "lost (" in worker.log)
-    time.sleep(0.5)  # it tries again and again
+    time.sleep(0.5)  # it keeps trying
 
     sent_at = time.monotonic()
     worker.send(signal.SIGTERM)
 
     assert worker.code() == 0
-    assert time.monotonic() - sent_at < 25  # a second for saying goodbye; while a claim may be on its way it takes 6
+    assert time.monotonic() - sent_at < 25  # one second for deregistering, 6 while a claim may be in flight
 
 
 @together()

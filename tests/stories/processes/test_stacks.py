@@ -1,4 +1,4 @@
-"""What a worker tells of where it is: when its event loop stands still, a handler is slow, or somebody asks."""
+"""Stacks in a worker's log: when its event loop is blocked, a handler is slow, or an operator asks."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ together = Together()
 
 
 def blocks(worker: Process, words: str) -> list[str]:
-    """The entries of a log whose first line has these words, each with the lines that are set in below it."""
+    """The log entries whose first line contains these words, each with its indented lines."""
     entries = re.findall(r"^\S.*\n(?:    .*\n)*", worker.log, re.MULTILINE)
     return [entry for entry in entries if words in entry.splitlines()[0]]
 
 
 def asked(scene: Scene, worker: Process, *, times: int = 1) -> str:
-    """Ask for its stacks; what it told so far: a long entry is written in pieces, so its end may be missing."""
+    """Request its stacks; returns the output so far. A long entry is written in pieces, so its end may be missing."""
     before = len(blocks(worker, "stacks of process"))
     worker.send(signal.SIGUSR1)
     scene.until(lambda: len(blocks(worker, "stacks of process")) >= before + times)
     return "".join(blocks(worker, "stacks of process")[before:])
 
 
-def told(scene: Scene, worker: Process, words: str) -> str:
-    """The entry with these words, once it is there whole."""
+def entry_with(scene: Scene, worker: Process, words: str) -> str:
+    """The log entry with these words, once it is complete."""
     scene.until(lambda: blocks(worker, words))
     (entry,) = blocks(worker, words)
     return entry
@@ -44,14 +44,14 @@ def test_a_handler_that_keeps_the_event_loop_is_named_once_with_its_stack(make_s
     worker = scene.ready_worker("--watchdog", "0.2")
     job_id = scene.add("hogs", "open")
 
-    entry = told(scene, worker, "has stood still")
-    time.sleep(0.5)  # time to say it again
+    entry = entry_with(scene, worker, "has stood still")
+    time.sleep(0.5)  # time for a second message
     scene.open("open")
     scene.until(lambda: scene.is_completed(job_id))
 
     assert f"in job {job_id}: hogs, attempt 1" in entry
     assert re.search(r"^    \s*File .*app\.py\", line \d+, in hogs$", entry, re.MULTILINE)
-    seconds = float(told(scene, worker, "turns again").rpartition("after ")[2].split()[0])
+    seconds = float(entry_with(scene, worker, "turns again").rpartition("after ")[2].split()[0])
     assert seconds >= 0.7
     assert len(blocks(worker, "has stood still")) == 1
 
@@ -93,7 +93,7 @@ def test_the_watchdog_can_be_off(make_scene: MakeScene):
     worker = scene.ready_worker("--watchdog", "0")
     hog = scene.add("hogs", "open")
     scene.until(lambda: scene.has_started(hog))
-    time.sleep(1.6)  # more than the default
+    time.sleep(1.6)  # longer than the default
 
     scene.open("open")
     scene.until(lambda: scene.is_completed(hog))
@@ -103,14 +103,14 @@ def test_the_watchdog_can_be_off(make_scene: MakeScene):
 
 
 @together()
-def test_a_slow_handler_is_told_of_once_with_its_stack_wherever_it_runs(make_scene: MakeScene):
+def test_a_slow_handler_is_reported_once_with_its_stack_wherever_it_runs(make_scene: MakeScene):
     scene = make_scene(visibility_ms=60_000)
     worker = scene.ready_worker("--slow", "0.3")
     slow = {scene.add(task, "open"): task for task in ("gated", "gated_in_thread")}
     quick = scene.add("brief")
 
     scene.until(lambda: len(blocks(worker, "is slow")) == 2)
-    time.sleep(0.5)  # time to say it again
+    time.sleep(0.5)  # time for a second message
     scene.open("open")
     scene.until(lambda: scene.is_completed(quick, *slow))
 
@@ -131,7 +131,7 @@ def test_sigusr1_tells_where_all_threads_and_tasks_are_and_their_jobs(make_scene
     asked(scene, worker)
     asked(scene, worker)
     scene.open("open")
-    scene.until(lambda: len(blocks(worker, " completed, ")) == len(ids))  # after which entries before are whole
+    scene.until(lambda: len(blocks(worker, " completed, ")) == len(ids))  # earlier entries are then complete
 
     found = blocks(worker, "stacks of process")
     assert len(found) == 2
@@ -144,7 +144,7 @@ def test_sigusr1_tells_where_all_threads_and_tasks_are_and_their_jobs(make_scene
 
 
 @together()
-def test_it_does_so_while_the_event_loop_stands_still(make_scene: MakeScene):
+def test_it_does_so_while_the_event_loop_is_blocked(make_scene: MakeScene):
     scene = make_scene(visibility_ms=60_000)
     worker = scene.ready_worker("--watchdog", "0")
     (scene.folder / "lock").touch()
@@ -157,7 +157,7 @@ def test_it_does_so_while_the_event_loop_stands_still(make_scene: MakeScene):
 
         assert scene.job(hog).status == "processing"
     scene.until(lambda: scene.is_completed(hog))
-    scene.until(lambda: f"{hog}: hogs_in_c completed" in worker.log)  # after which the entry before it is whole
+    scene.until(lambda: f"{hog}: hogs_in_c completed" in worker.log)  # the earlier entry is then complete
     first, _, rest = "".join(blocks(worker, "stacks of process")).partition("thread MainThread")
     assert "in hogs_in_c" in first
     assert "in hogs_in_c" in rest
@@ -182,7 +182,7 @@ def test_a_parent_passes_it_on_to_children_also_to_those_that_only_start(make_sc
     scene = make_scene(visibility_ms=60_000)
     parent = scene.worker("--processes", "2")
     scene.until(lambda: "worker process 1: started" in parent.log)
-    parent.send(signal.SIGUSR1)  # the children may not have come far
+    parent.send(signal.SIGUSR1)  # the children may still be starting
 
     scene.until(lambda: scene.is_alive(parent, 2))
     scene.until(lambda: len(pids(parent)) == 2)

@@ -1,4 +1,4 @@
-"""A user name and a password in a URL are seen nowhere: not in what any process writes, nor its words, nor in Redis."""
+"""User name and password of a URL appear nowhere: not in a process's output or arguments, and not in Redis."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def url_of(server: Server, password: str = PASSWORD) -> str:
 
 
 def commands(failed: str, waiting: str) -> list[tuple[str, ...]]:
-    """Every command that is done at once, and the ways to get each wrong."""
+    """Every command that ends at once, and the ways to use each wrongly."""
     name = app.NAME
     return [
         ("stats",),
@@ -61,7 +61,7 @@ def commands(failed: str, waiting: str) -> list[tuple[str, ...]]:
 
 
 def words_of(process: Process) -> str:
-    """What `ps` shows of a process and of all that it has started."""
+    """The command lines that `ps` shows of a process and its descendants."""
     found = []
     for pid, _, group in living():
         if group == process.pid:
@@ -71,7 +71,7 @@ def words_of(process: Process) -> str:
 
 
 def page(url: str) -> str:
-    """What is served there, whatever its code."""
+    """The body of a response, whatever its status."""
     try:
         answer = urllib.request.urlopen(url, timeout=60)
     except urllib.error.HTTPError as error:
@@ -81,7 +81,7 @@ def page(url: str) -> str:
 
 
 def stored(server: Server) -> str:
-    """All that a server holds, whoever wrote it."""
+    """Everything that a server stores."""
     with server.client(decode_responses=False) as client:
         return repr([(key, _content(client, key)) for key in client.keys("*")])
 
@@ -131,7 +131,7 @@ def _act(make_scene: Any) -> None:
 
 @pytest.fixture
 def guarded() -> Iterator[Server]:
-    """A server that knows the user."""
+    """A server with that user."""
     with Server(topology="single", user=ACCOUNT) as server:
         yield server
 
@@ -139,7 +139,7 @@ def guarded() -> Iterator[Server]:
 def test_an_application_that_prints_all_it_has_does_not_tell_it(
     make_queue: MakeQueue, guarded: Server, caplog: pytest.LogCaptureFixture
 ):
-    """Objects, tracebacks with what led to them, and errors that handlers make of objects and that are stored."""
+    """Objects, tracebacks with their causes, and errors that handlers make from objects and that are stored."""
     caplog.set_level(logging.DEBUG)
     queue = make_queue(at=guarded, url=url_of(guarded), max_attempts=1)
     wrong = type(queue.queue)(queue.name, redis=url_of(guarded, f"{PASSWORD}-no"))

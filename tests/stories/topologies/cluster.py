@@ -1,4 +1,4 @@
-"""A Redis Cluster of several real servers on loopback ports, set up over plain connections."""
+"""A Redis Cluster of several real servers on loopback ports, set up through plain connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 30
 
 
 class Cluster:
-    """Primaries that share the slots evenly, and `replicas` in all: of the first primary, the second, …
+    """Primaries with equal shares of the slots, and `replicas` in total: of the first primary, the second, …
 
     Attributes:
         nodes: all servers, the first primaries first.
@@ -52,47 +52,47 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """Names all nodes."""
+        """A URL with all nodes."""
         return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     def url_of(self, *nodes: Server) -> str:
-        """Names some of the nodes."""
+        """A URL with some of the nodes."""
         return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
 
     def owner(self, key: str) -> Server:
-        """The node that has the slot of a key, as most nodes see it."""
+        """The node with the slot of a key, according to most nodes."""
         port = self._owner_port(key_slot(key.encode()))
         return next(node for node in self.nodes if node.port == port)
 
     def name_at(self, node: Server) -> str:
-        """A new queue name, whose slot a node has."""
+        """A new queue name whose slot belongs to a node."""
         return next(name for n in self._numbers if self.owner(f"queue:{{{(name := f'q{n}')}}}:") is node)
 
     def wait_for_peace(self) -> None:
-        """Wait until all that run serve all slots, and agree on who has them."""
+        """Wait until all running nodes serve all slots, and agree on their owners."""
         until(self._is_at_peace, within=PATIENCE_S)
 
     # -- moving a slot
 
     def begin_move(self, key: str, to: Server) -> Server:
-        """From now on the slot of a key migrates; answers the node that it leaves."""
+        """Start migrating the slot of a key; returns the node that it leaves."""
         source, slot = self.owner(key), key_slot(key.encode())
         ask(to, "CLUSTER SETSLOT", slot, "IMPORTING", node_id(source))
         ask(source, "CLUSTER SETSLOT", slot, "MIGRATING", node_id(to))
         return source
 
     def keys(self, key: str, node: Server, most: int = 100_000) -> list[str]:
-        """Keys of the slot of a key that a node has."""
+        """The keys that a node holds in the slot of a key."""
         found: list[str] = ask(node, "CLUSTER GETKEYSINSLOT", key_slot(key.encode()), most)
         return found
 
     def carry(self, names: list[str], source: Server, to: Server) -> None:
-        """Move some keys of a slot that migrates."""
+        """Move some keys of a migrating slot."""
         if names:
             ask(source, "MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS", *names)
 
     def end_move(self, key: str, source: Server, to: Server) -> None:
-        """The slot is the other node's."""
+        """Assign the slot to the other node."""
         for node in (to, source, *self.nodes):
             if node.is_running:
                 with node.client() as client:
@@ -157,25 +157,25 @@ def info(node: Server, section: str) -> dict[str, Any]:
 
 
 def has_all(primary: Server) -> bool:
-    """Wait until its replica has all that was written so far; whether it does."""
+    """Wait until the replica has everything written so far; returns whether it does."""
     with primary.client() as client:
         client.ping()
         return bool(client.wait(1, 5000) == 1)
 
 
 def node_id(node: Server) -> str:
-    """What a node is called by the others."""
+    """The node's id in the cluster."""
     found: str = ask(node, "CLUSTER MYID")
     return found
 
 
 def is_in_step(replica: Server) -> bool:
-    """Whether a replica follows its primary."""
+    """Whether a replica is in sync with its primary."""
     return info(replica, "replication").get("master_link_status") == "up"
 
 
 def _owners(node: Server) -> list[tuple[int, int, int]]:
-    """First slot, last slot, the primary's port; as one node sees it."""
+    """First slot, last slot and the primary's port, according to one node."""
     with node.client() as client:
         client.response_callbacks = redis.client.CaseInsensitiveDict({})
         reply = client.execute_command("CLUSTER SLOTS")

@@ -1,4 +1,4 @@
-"""Queues on several servers, with workers and a load."""
+"""Queues on several servers, with workers and producers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MakeLoad = Callable[..., Load]
 
 @pytest.fixture
 def open_queue() -> Iterator[Callable[..., Queue]]:
-    """Makes blocking queues, which are closed after the test."""
+    """Opens blocking queues, which are closed after the test."""
     with ExitStack() as stack:
         yield lambda name, url, **settings: stack.enter_context(Queue(name, redis=url, **settings))
 
 
 @pytest.fixture
 def make_load(open_queue: Callable[..., Queue]) -> Iterator[MakeLoad]:
-    """Makes queues with jobs to run; whoever still produces after the test is stopped."""
+    """Creates queues with jobs to run; producers are stopped after the test."""
     made: list[Load] = []
 
     def make(name: str, url: str, **settings: Any) -> Load:
@@ -38,7 +38,7 @@ def make_load(open_queue: Callable[..., Queue]) -> Iterator[MakeLoad]:
 
 @pytest.fixture
 def crew(make_load: MakeLoad, request: pytest.FixtureRequest) -> Iterator[Crew]:
-    """Starts workers, which leave after the test, before the laws are checked."""
+    """Starts workers, which stop after the test, before the laws are checked."""
     if "make_queue" in request.fixturenames:
         request.getfixturevalue("make_queue")
     crew = Crew()

@@ -1,4 +1,4 @@
-"""A producer of jobs of all kinds, and the record of what became of them."""
+"""A producer of jobs of all kinds, and the record of their outcomes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.worker.crew import Post
 
 
 class Load:
-    """Jobs that run at once, later, and again, enqueued through both doors.
+    """Immediate, delayed and retried jobs, enqueued through both clients.
 
     Attributes:
-        accepted: ids of which `enqueue` has told that they are stored.
-        starts: how often each job was begun.
+        accepted: ids that `enqueue` returned.
+        starts: number of starts of each job.
         errors: what `enqueue` raised.
     """
 
@@ -36,7 +36,7 @@ class Load:
         queue.task(name="twice", max_attempts=20, backoff=Fixed(0.05))(self._twice)
 
     def start(self) -> None:
-        """Enqueue until `stop`: a thread by the blocking door, another by that of asyncio."""
+        """Enqueue until `stop`: one thread with the blocking client, another with the asyncio client."""
         self._stopping.clear()
         self._threads = [
             threading.Thread(target=self._produce, daemon=True),
@@ -46,18 +46,18 @@ class Load:
             thread.start()
 
     def stop(self) -> None:
-        """Enqueue no more; all calls have returned."""
+        """Stop enqueueing; all calls have returned."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(60)
             assert not thread.is_alive()
 
     def send(self, count: int) -> None:
-        """Enqueue some at once."""
+        """Enqueue some jobs at once."""
         self.accepted.update(self.queue.enqueue_many([{"task": "once"}] * count))
 
     def is_done(self) -> bool:
-        """Every accepted job has been begun, and nothing is left to do."""
+        """Every accepted job has started, and nothing is left to do."""
         stats = self.queue.stats()
         return (
             self.accepted <= self.starts.keys()
@@ -65,12 +65,12 @@ class Load:
         )
 
     def grows(self, by: int = 20) -> None:
-        """Wait until more is accepted."""
+        """Wait until more jobs have been accepted."""
         goal = len(self.accepted) + by
         until(lambda: len(self.accepted) >= goal, within=60)
 
     def check(self, node: Server) -> None:
-        """Every accepted job is completed, and the laws hold; on the server that holds the queue."""
+        """Every accepted job is completed, and the laws hold on the server that has the queue."""
         assert self.errors == []
         with node.client() as client:
             state = State.of(client, self.queue.settings.keys)
@@ -80,7 +80,7 @@ class Load:
         assert state.broken_laws() == {}
 
     def completed(self) -> list[JobRecord]:
-        """What is stored of the jobs that are done."""
+        """The records of the completed jobs."""
         found: list[JobRecord] = []
         while page := self.queue.list_completed(offset=len(found), limit=1000):
             found += page
@@ -127,7 +127,7 @@ class Load:
 
 
 def done(*loads: Load, post: Post, within: float = 30) -> None:
-    """Wait until all is done, while the worker works."""
+    """Wait until everything is done, while the worker works."""
 
     def look() -> bool:
         assert post.is_working, post.error

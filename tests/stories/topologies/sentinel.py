@@ -1,4 +1,4 @@
-"""A primary, its replica and the Sentinels that watch them: real servers on loopback ports."""
+"""A primary, its replica and the Sentinels that monitor them: real servers on loopback ports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERVICE = "main"
 
 
 class Sentinel(Server):
-    """A Sentinel that watches one server."""
+    """A Sentinel that monitors one server."""
 
     def __init__(self, watched: Server, quorum: int) -> None:
         super().__init__(topology="single")
@@ -35,10 +35,10 @@ class Sentinel(Server):
 
 
 class Watched:
-    """A primary and a replica under the eyes of some Sentinels.
+    """A primary and a replica, monitored by several Sentinels.
 
     Attributes:
-        servers: the two, the first primary first.
+        servers: both of them, the initial primary first.
         sentinels: all of them.
     """
 
@@ -65,11 +65,11 @@ class Watched:
 
     @property
     def url(self) -> str:
-        """Names all Sentinels."""
+        """A URL with all Sentinels."""
         return url_of(*self.sentinels)
 
     def primary(self) -> Server:
-        """The server that is the primary now."""
+        """The server that is currently the primary."""
         (found,) = (server for server in self.servers if self.agree_on(server))
         return found
 
@@ -84,11 +84,11 @@ class Watched:
         return named == {server.port} and role(server) == "master"
 
     def hand_over(self, new: Server) -> bool:
-        """Make the replica the primary, without a moment of two primaries; False if they can't do that (Redis)."""
+        """Promote the replica without a period with two primaries; False if the servers don't support that (Redis)."""
         return self._fail_over(new, "COORDINATED")
 
     def replace_primary(self, new: Server) -> None:
-        """Make the replica the primary; the old one is told some ten seconds later."""
+        """Promote the replica; the old primary is informed about ten seconds later."""
         assert self._fail_over(new)
 
     def _fail_over(self, new: Server, *how: str) -> bool:
@@ -98,10 +98,10 @@ class Watched:
             except redis.ResponseError as error:
                 if not any(word in str(error) for word in ("INPROG", "NOGOOD", "already in progress")):
                     return False
-            # The others vote within the failover's timeout, or it is over and may be asked for again.
+            # The others vote within the failover's timeout; otherwise it has ended and may be requested again.
             with suppress(AssertionError):
                 return until(lambda: self.agree_on(new), within=4)
-        raise AssertionError("the Sentinels elect nobody")
+        raise AssertionError("the Sentinels elect no primary")
 
     def _sees_all(self, sentinel: Server) -> bool:
         facts = ask(sentinel, "SENTINEL MASTER", SERVICE)
@@ -109,13 +109,13 @@ class Watched:
 
 
 def url_of(*sentinels: Server, db: int = 0) -> str:
-    """Names some Sentinels."""
+    """A URL with some Sentinels."""
     hosts = ",".join(f"127.0.0.1:{one.port}" for one in sentinels)
     return f"redis+sentinel://{hosts}/{SERVICE}/{db}"
 
 
 def role(server: Server) -> str:
-    """What a server says that it is: master or slave; nothing while a Sentinel cuts its connections."""
+    """The role that a server reports: master or slave; '' while a Sentinel closes its connections."""
     try:
         return str(info(server, "replication")["role"])
     except redis.ConnectionError:

@@ -35,7 +35,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def state(cluster: Cluster, queue: Queue) -> State:
-    """What the owner of a queue has of it."""
+    """The state of a queue on its owner."""
     with cluster.owner(queue.settings.keys.prefix).client() as client:
         return State.of(client, queue.settings.keys)
 
@@ -73,17 +73,17 @@ def test_the_nodes_that_were_named_may_all_be_gone_once_the_others_are_known(clu
         ask(client, "CLIENT KILL", "TYPE", "normal")
     newcomer = open_queue(queue.name, url, retry_for=0)
 
-    with pytest.raises(StoreUnavailable, match="does not answer"):  # how it finds that it was cut off
+    with pytest.raises(StoreUnavailable, match="does not answer"):  # this is how it notices the lost connection
         queue.stats()
     assert queue.stats()["pending_depth"] == 0
     with pytest.raises(StoreUnavailable, match="does not answer"):
         newcomer.stats()
 
 
-def test_a_named_node_that_is_another_server_by_now_does_not_matter(cluster: Cluster, open_queue: OpenQueue):
+def test_a_named_node_that_has_become_another_server_does_not_matter(cluster: Cluster, open_queue: OpenQueue):
     with Server(topology="single") as stranger, Server(topology="single", requirepass="theirs") as locked:
         url = cluster.url_of(stranger, locked, cluster.nodes[1])
-        for _ in range(5):  # they are asked in any order
+        for _ in range(5):  # nodes are asked in random order
             assert open_queue(cluster.name_at(cluster.nodes[2]), url, retry_for=0).stats()
 
 
@@ -97,7 +97,7 @@ def claimed(queue: Queue) -> ClaimedJob:
 
 
 def fill(queue: Queue) -> ClaimedJob:
-    """Something in every place; answers a claim."""
+    """A job in every state; returns a claim."""
     for _ in range(3):
         queue.enqueue("to end")
     queue.complete(claimed(queue))
@@ -110,12 +110,12 @@ def fill(queue: Queue) -> ClaimedJob:
 
 
 def supply(node: Server, queue: Queue) -> list[str]:
-    """Make the fixed keys that are missing, so that no script waits because of those; answers them."""
+    """Create the missing fixed keys, so that no script waits because of those; returns them."""
     commands = {"list": ("LPUSH", "x"), "zset": ("ZADD", 0, "x"), "hash": ("HSET", "x", "x"), "string": ("SET", "x")}
     made = []
     for name, kind in LAYOUT.items():
         key = queue.settings.keys.prefix + name
-        # A note in `broken` is one job more.
+        # An entry in `broken` counts as one more job.
         if "*" not in name and name != "broken" and kind in commands and not ask(node, "EXISTS", key):
             verb, *words = commands[kind]
             ask(node, verb, key, *words)
@@ -138,7 +138,7 @@ VERBS: dict[str, Callable[[Queue, ClaimedJob], Any]] = {
 def test_what_needs_a_job_that_has_moved_ahead_waits_for_the_rest_of_the_slot(
     cluster: Cluster, open_queue: OpenQueue, verb: str
 ):
-    """Jobs are where the slot goes, all that the script names is where it was: it would stop half-way."""
+    """The jobs are on the target, all keys that the script names on the source: it would stop half-way."""
     source, to = cluster.nodes[1:3]
     queue = open_queue(cluster.name_at(source), cluster.url, max_attempts=1, retry_for=20)
     prefix = queue.settings.keys.prefix
@@ -163,7 +163,7 @@ def test_what_needs_a_job_that_has_moved_ahead_waits_for_the_rest_of_the_slot(
 
 
 def move_by_keys(cluster: Cluster, prefix: str, to: Server) -> None:
-    """One key after the other, as `redis-cli --cluster reshard` does."""
+    """One key at a time, like `redis-cli --cluster reshard`."""
     source = cluster.begin_move(prefix, to)
     while names := cluster.keys(prefix, source, 5):
         cluster.carry(names, source, to)
@@ -171,10 +171,10 @@ def move_by_keys(cluster: Cluster, prefix: str, to: Server) -> None:
 
 
 def move_at_once(cluster: Cluster, prefix: str, to: Server) -> None:
-    """As Valkey does from 9 on."""
+    """As Valkey 9 and later do."""
     source, slot = cluster.owner(prefix), key_slot(prefix.encode())
     if "valkey_version" not in info(source, "server") or info(source, "server")["valkey_version"] < "9":
-        pytest.skip("only Valkey 9 and later move a slot as a whole")
+        pytest.skip("only Valkey 9 and later can move a whole slot")
     ask(source, "CLUSTER MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", node_id(to))
     until(lambda: cluster.owner(prefix) is to, within=60)
 
@@ -228,7 +228,7 @@ def test_a_node_dies_under_load_and_its_replica_goes_on(cluster: Cluster, make_l
     for load in loads:
         load.start()
         load.grows()
-    loads[0].stop()  # what is written in the last moment may be lost with the node, as replicas lag behind
+    loads[0].stop()  # the last writes may be lost with the node, because replicas lag behind
     assert has_all(first)
     first.kill()
     loads[0].start()

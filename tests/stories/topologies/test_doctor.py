@@ -20,7 +20,7 @@ OpenQueue = Callable[..., Queue]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody takes over here, so nobody is waited for."""
+    """Skips the wait for a takeover, because there is none in these tests."""
     monkeypatch.setattr("schedq.doctor.examination._HANDOVER_S", 0)
 
 

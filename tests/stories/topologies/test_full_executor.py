@@ -1,4 +1,4 @@
-"""Handlers fill the event loop's own pool of threads: the worker needs none of them to get back to Redis."""
+"""Handlers occupy the event loop's default thread pool: the worker needs none of its threads to reconnect to Redis."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ JOB_STATES = ("a host by its name", "embedded", "Sentinel", "Cluster")
 
 
 class Place:
-    """A way to a server: its URL, and whoever cuts its connections."""
+    """A way to a server: its URL, and a client that can close its connections."""
 
     def __init__(self, url: str, client: redis.Redis) -> None:
         self.url = url
         self.client = client
 
     def cut(self) -> None:
-        """Cut all connections, as when Redis is restarted."""
+        """Close all connections, as when Redis is restarted."""
         for kind in ("normal", "pubsub"):
             self.client.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
 
 
 @pytest.fixture(params=JOB_STATES)
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """One of each kind that is to be looked for before there can be a connection."""
+    """One of each kind that has to be looked up before a connection can be opened."""
     with ExitStack() as stack:
         if request.param == "embedded":
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="schedq-", dir="/tmp")))
@@ -55,7 +55,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         yield Place(url, stack.enter_context(server.client()))
 
 
-def test_a_worker_gets_back_to_redis_while_handlers_fill_the_loops_threads(place: Place):
+def test_a_worker_reconnects_to_redis_while_handlers_fill_the_loops_threads(place: Place):
     gate, crew = Gate(), Crew()
     with Queue("mail", redis=place.url) as queue:
 

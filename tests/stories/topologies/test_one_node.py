@@ -1,6 +1,6 @@
-"""A queue's whole life on a cluster, of one node: what the suite does on it, in short.
+"""A queue's whole life on a cluster of one node: a short version of the suite.
 
-`SCHEDQ_TEST_TOPOLOGY=cluster scripts/test tests/transitions tests/worker` does all of it.
+`SCHEDQ_TEST_TOPOLOGY=cluster scripts/test tests/transitions tests/worker` runs all of it.
 """
 
 from __future__ import annotations

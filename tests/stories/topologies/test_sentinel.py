@@ -1,4 +1,4 @@
-"""Sentinels that make another server the primary, under load; and what they are believed."""
+"""Sentinels that promote another server under load; and which of their replies are trusted."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_primary_hands_over_under_load_and_nothing_is_lost(watched: Watched,
     load.grows()
 
     if not watched.hand_over(new):
-        # The old primary is told seconds after the new one: what it takes until then is lost.
+        # The old primary is informed seconds after the new one: what it accepts until then is lost.
         load.stop()
         assert has_all(old)
         watched.replace_primary(new)
@@ -105,16 +105,16 @@ def test_the_primary_dies_under_load_and_is_not_used_when_it_returns(
     post = crew.start(load, debug=False)
     load.start()
     load.grows()
-    load.stop()  # what is written in the last moment may be lost with the server, as the replica lags behind
+    load.stop()  # the last writes may be lost with the server, because the replica lags behind
     assert has_all(old)
 
     old.kill()
     load.start()  # from the first moment without a primary
     load.grows()
     assert watched.agree_on(new)
-    old.start()  # and is a primary, in its own view
+    old.start()  # it still considers itself a primary
     with Server(topology="single") as other, Sentinel(other, 1) as behind:
-        # A Sentinel that missed all that names a server that says it is the primary.
+        # A Sentinel that missed all this names a server that claims to be the primary.
         open_queue("later", url_of(behind, *watched.sentinels)).enqueue("here")
         assert ask(other, "DBSIZE") == 0
     load.grows()
