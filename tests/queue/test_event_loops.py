@@ -309,11 +309,12 @@ def test_a_wait_that_goes_on_in_another_loop_is_refused(queue: Queue):
 
         async def begin() -> None:
             waiting = asyncio.ensure_future(anext(events))
-            await asyncio.sleep(0.05)
-            await queue.aio.enqueue(1)
-            claimed = await queue.aio.claim(1000)
-            assert claimed is not None and await queue.aio.complete(claimed)
-            assert (await waiting)["status"]
+            while not waiting.done():  # an event before it listens is not heard
+                await queue.aio.enqueue(1)
+                claimed = await queue.aio.claim(1000)
+                assert claimed is not None and await queue.aio.complete(claimed)
+                await asyncio.wait([waiting], timeout=0.02)
+            assert waiting.result()["status"]
 
         first.run(begin())
         with pytest.raises((ClosedError, RuntimeError), match="event loop"):

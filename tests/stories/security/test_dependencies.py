@@ -19,6 +19,7 @@ RUNTIME = {
     "croniter": "reads cron expressions",
     "tzdata": "time zones, where the system has none",
     "click": "the command line",
+    "msgspec": "converts arguments and results by their annotations",
     "rich": "tables on terminals",
 }
 EXTRAS = {
@@ -58,6 +59,7 @@ EXTRAS = {
         "mypy": "checks types",
         "opentelemetry-sdk": "an exporter in memory",
         "playwright": "drives a browser",
+        "pydantic": "models as arguments of tasks",
         "pytest": "runs tests",
         "pytest-timeout": "stops tests that hang",
         "pytest-xdist": "runs them in several processes",
