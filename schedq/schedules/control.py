@@ -1,4 +1,4 @@
-"""What an operator does to a schedule: pause, resume, trigger, delete, backfill."""
+"""Actions on a schedule: pause, resume, trigger, delete, backfill."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ MOST_BACKFILLED: Final = 100_000
 
 
 def pause(queue: Settings, schedule_id: str) -> Operation[bool]:
-    """Stop its slots until it is resumed; returns whether it had any."""
+    """Pause a schedule; False if it does not exist or is already paused."""
     return _control(queue, "pause", checked_schedule_id(schedule_id), new_request())._replace(read=_is_yes)
 
 
 def resume(queue: Settings, schedule_id: str) -> RoundTrips[bool]:
-    """Continue from now; returns whether it was paused or disabled."""
+    """Resume a schedule from now; returns whether it was paused or disabled."""
     request = new_request()
 
     def decide(it: ScheduleSnapshot) -> Operation[str] | str:
@@ -60,9 +60,9 @@ def resume(queue: Settings, schedule_id: str) -> RoundTrips[bool]:
 
 
 def trigger(queue: Settings, schedule_id: str) -> Operation[str | None]:
-    """Make a job now, whatever its slots; returns the job's id, None if there is no such schedule.
+    """Enqueue a job now, whatever the slots; returns the job's id, None if there is no such schedule.
 
-    No slot's job can have this id: theirs end in digits only.
+    The id can't be that of a slot's job, because those end in digits only.
     """
     job_id = f"{checked_schedule_id(schedule_id)}-t{new_request()[:14]}"
     return Operation(
@@ -74,17 +74,17 @@ def trigger(queue: Settings, schedule_id: str) -> Operation[str | None]:
 
 
 def delete(queue: Settings, schedule_id: str) -> Operation[bool]:
-    """Delete it and the record of its slots; returns whether it was there."""
+    """Delete a schedule and the record of its slots; returns whether it existed."""
     return drop(queue, checked_schedule_id(schedule_id))
 
 
 def backfill(queue: Settings, schedule_id: str, start_ms: int, end_ms: int, rate: float) -> RoundTrips[int]:
-    """Enqueue the slots of a past time, `rate` per second; returns how many there are.
+    """Enqueue the slots of a past period, `rate` per second; returns how many there are.
 
-    Jobs are named after their slots, so slots that were fired or backfilled before do not run again.
+    The job ids contain the slots, so slots that were fired or backfilled before do not run again.
 
     Raises:
-        UsageError: no such schedule, no slots in that time, or more than 100,000.
+        UsageError: the schedule does not exist, or has no slot or more than 100,000 slots in that period.
     """
     if not 0.001 <= rate <= 10_000:
         raise UsageError(f"rate must be 0.001 to 10,000 jobs a second, got {rate!r}")
@@ -94,7 +94,7 @@ def backfill(queue: Settings, schedule_id: str, start_ms: int, end_ms: int, rate
     note = f"{len(slots)} slots from {slots[0]} to {slots[-1]}"
     (reply,) = yield [_control(queue, "backfill", schedule_id, new_request(), seen=it.seen.definition, note=note)]
     if unwrap(reply) != "yes":
-        raise Conflict(f"schedule {schedule_id} was changed meanwhile; look again")
+        raise Conflict(f"schedule {schedule_id} was changed at the same time; try again")
     options = (*definition.job_fields(), "schedule", schedule_id)
     jobs = [
         EncodedJob(
@@ -119,14 +119,14 @@ def _past_slots(it: ScheduleSnapshot, definition: Definition, start_ms: int, end
     first = max(start_ms, definition.start_ms) - 1
     count = definition.recurrence.count(first, last) if first < last else 0
     if count == 0:
-        raise UsageError(f"schedule {it.seen.id} has no slot in that time that is past")
+        raise UsageError(f"schedule {it.seen.id} has no past slot in that period")
     if count > MOST_BACKFILLED:
-        raise UsageError(f"schedule {it.seen.id} has {count:,} slots in that time, more than {MOST_BACKFILLED:,}")
+        raise UsageError(f"schedule {it.seen.id} has {count:,} slots in that period, more than {MOST_BACKFILLED:,}")
     return list(definition.recurrence.between(first, last))
 
 
 def drop(queue: Settings, schedule_id: str, seen: str = "") -> Operation[bool]:
-    """Delete what may be no valid schedule; if `seen` is given, only while that is the digest of its definition."""
+    """Delete a schedule, even an invalid one; if `seen` is given, only while it is the digest of the definition."""
     keys = queue.keys
     return Operation(
         "delete",

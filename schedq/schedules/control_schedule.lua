@@ -1,22 +1,22 @@
 --[[
-Pause a schedule, let it go on, or note that a time of it is filled in.
+Pause or resume a schedule, or record that a period of it is backfilled.
 
-A paused one has no next slot; the caller computes from now what it goes on with, from the definition that it saw. That
-lifts what a damaged definition was parked for, too.
+A paused schedule has no next slot. To resume it, the caller computes the next slot from now, from the definition that it
+saw. That also enables a schedule again that was disabled because its definition was damaged.
 
 KEYS  schedules (zset), schedule (hash), slots (list), log (stream)
 ARGV  clock, log_size, due_channel
-      request: fresh; a request that is sent again is recognised by it
+      request: a new id, by which a repeated request is recognised
       id: the schedule
       act: pause | resume | backfill
       seen: digest of the definition that the caller saw
-      slot: next slot, or '' for never
-      kept (number): slots whose outcome is kept
-      note: for the log
-      first: the first slot that passed meanwhile, or ''
+      slot: the next slot, or '' for never
+      kept (number): how many slots to keep the outcome of
+      note: for the audit log
+      first: the first slot that passed during the pause, or ''
       last: the last one
       many: how many passed
-Returns  yes | no (it is not there, or is so already) | AGAIN (another definition is there)
+Returns  yes | no (it does not exist, or nothing changes) | AGAIN (the definition has changed)
 ]]
 --@include clock
 --@include checks
@@ -30,7 +30,7 @@ if bad then return bad end
 local stored = redis.call('HMGET', schedule, 'definition', 'request', 'paused_at_ms', 'error')
 local score = redis.call('ZSCORE', schedules, id)
 local before = earlier_reply(stored[2], request)
--- Half done, if an error came: then it is gone on with.
+-- If an error ended the first sending half-way, a repetition completes it.
 local is_done = act == 'backfill' or (act == 'pause' and score == 'inf') or (act == 'resume' and not (stored[3] or stored[4]))
 if before and is_done then return before end
 if not score or redis.call('EXISTS', schedule) == 0 then return 'no' end

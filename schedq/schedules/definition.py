@@ -1,8 +1,8 @@
-"""A schedule's definition: when it has slots, which job each makes, and what happens to missed or overlapping slots.
+"""A schedule's definition: when it has slots, which job to enqueue, and what to do about missed or overlapping slots.
 
-It is stored as plain fields of the HASH `schedule:ID`, next to two digests: `definition` of all fields, which tells a
-reader whether its cached copy is current, and `timing` of the fields that decide when there are slots. An upsert keeps
-the next slot while `timing` is the same.
+It is stored as plain fields of the HASH `schedule:ID`, next to two digests: `definition` of all fields, which shows
+whether a cached copy is current, and `timing` of the fields that determine the slots. An upsert keeps the next slot
+while `timing` is the same.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from schedq.schedules.crontab.zones import offsets_of
 CatchUp = Literal["latest", "all", "none"]
 Overlap = Literal["allow", "skip", "queue_one", "cancel_running"]
 ON_TIME_MS: Final = 60_000
-"""How late a slot may be with catch_up="none" and no window: enough for another promoter to take over."""
+"""How late a slot may run with catch_up="none" and no window: enough for another promoter to take over."""
 SHORTEST_MS: Final = 1000
 _TIMING: Final = ("cron", "every_ms", "tz", "gap", "fold", "start_ms", "end_ms")
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """Options of a schedule, besides when it has slots and what runs then.
+    """Options of a schedule, besides its timing and its job.
 
     Keys:
         tz: name of a time zone, "Europe/Berlin" [UTC].
         gap: local times that a clock change skips: "next" (run at the first minute after) or "skip" [next].
         fold: local times that occur twice: "first", "second" or "both" [first].
         catch_up: missed slots: "latest" runs the last of them, "all" each, "none" none [latest].
-        window: how late a slot may still run; seconds or a timedelta [without limit; 60 s with catch_up="none"].
-        overlap: the last run has not ended: "allow" another, "skip" the slot, "queue_one": run once it has ended, or
-            "cancel_running" [allow].
-        jitter: maximum delay of each slot's job, always the same for the same slot [0].
-        start, end: the first and last instant of slots; intervals are counted from `start`.
-        max_runs: it ends after this many runs.
+        window: how late a slot may still run; seconds or a timedelta [no limit; 60 s with catch_up="none"].
+        overlap: what to do if the last run has not ended: "allow" another run, "skip" the slot, "queue_one" to run it
+            once the last run has ended, or "cancel_running" [allow].
+        jitter: the greatest delay of a slot's job; always the same for the same slot [0].
+        start, end: the first and last instant of slots; intervals count from `start`.
+        max_runs: the schedule ends after this many runs.
         max_attempts, backoff, timeout: options of its jobs.
-        owner: only its owner's code reports it as missing, or prunes it.
+        owner: only code of this owner reports the schedule as missing, or prunes it.
         version: a lower version does not replace the definition of a higher one [0].
     """
 
@@ -69,31 +69,31 @@ class ScheduleOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A slot every `every_ms`, in step with `anchor_ms`, in real time: changes of clocks do not matter.
+    """A slot every `every_ms`, aligned to `anchor_ms`, in real time: clock changes do not matter.
 
     Attributes:
-        every_ms: between two slots.
-        anchor_ms: one of the slots; there are others before it, too.
+        every_ms: the time between two slots.
+        anchor_ms: one of the slots; there are earlier ones too.
     """
 
     every_ms: int
     anchor_ms: int = 0
 
     def next_after(self, instant_ms: int) -> int:
-        """The first slot that is later than the instant."""
+        """The first slot after the instant."""
         return instant_ms + self.every_ms - (instant_ms - self.anchor_ms) % self.every_ms
 
     def between(self, after_ms: int, until_ms: int) -> Iterator[int]:
-        """The slots later than `after_ms` and not later than `until_ms`."""
+        """The slots after `after_ms` up to and including `until_ms`."""
         return iter(range(self.next_after(after_ms), until_ms + 1, self.every_ms))
 
     def count(self, after_ms: int, until_ms: int) -> int:
-        """How many of them there are."""
+        """How many slots `between` yields."""
         return len(range(self.next_after(after_ms), until_ms + 1, self.every_ms))
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What decides its slots."""
+        """What determines the slots."""
         return self.every_ms, self.anchor_ms % self.every_ms
 
     def describe(self) -> str:
@@ -140,17 +140,17 @@ class Definition:
     version: int = 0
 
     def next_after(self, instant_ms: int) -> int | None:
-        """The first slot after an instant, within start and end; None if there are no more."""
+        """The first slot after an instant, between start and end; None if there is none."""
         slot = self.recurrence.next_after(max(instant_ms, self.start_ms - 1))
         return None if slot is None or 0 < self.end_ms < slot else slot
 
     def describe(self) -> str:
-        """When it has slots, in words."""
+        """The timing in words."""
         return self.recurrence.describe()
 
     @property
     def recurrence(self) -> Recurrence:
-        """When it has slots.
+        """The rule for its slots.
 
         Raises:
             UsageError: the expression or interval is invalid.
@@ -190,7 +190,7 @@ class Definition:
 
     @property
     def timing(self) -> str:
-        """A digest of the fields that decide when there are slots."""
+        """A digest of the fields that determine the slots."""
         return _digest({name: getattr(self, name) for name in _TIMING})
 
     @classmethod
@@ -212,7 +212,7 @@ class Definition:
 
 _NEVER_LATE: Final = ("window_ms", 0)
 DEFINITION_FIELDS: Final = (*(entry.name for entry in fields(Definition) if entry.name != "id"), "definition", "timing")
-"""All fields of the hash that an upsert may write or remove."""
+"""All fields of the hash that an upsert writes or removes."""
 
 
 def define(
@@ -231,7 +231,7 @@ def define(
     if unknown := options.keys() - ScheduleOptions.__annotations__.keys():
         raise UsageError(f"schedule {schedule_id!r}: no such option: {', '.join(sorted(unknown))}")
     if (cron is None) == (every is None):
-        raise UsageError(f"schedule {schedule_id!r} needs a cron expression or every=, one of the two")
+        raise UsageError(f"schedule {schedule_id!r} needs either a cron expression or every=")
     given = {name: value for name, value in options.items() if value is not None}
     made = Definition(
         checked_schedule_id(schedule_id),
@@ -246,10 +246,10 @@ def define(
 
 
 def _checked(made: Definition) -> Definition:
-    """The definition, if its fields fit together.
+    """Return the definition if its fields are valid and consistent.
 
     Raises:
-        UsageError: they don't.
+        UsageError: they are not.
     """
     for name, known in (("catch_up", CatchUp), ("overlap", Overlap), ("gap", Gap), ("fold", Fold)):
         if getattr(made, name) not in get_args(known):
@@ -257,12 +257,12 @@ def _checked(made: Definition) -> Definition:
     if not made.cron and made.every_ms < SHORTEST_MS:
         raise UsageError(f"every must be at least {SHORTEST_MS / 1000:g} s, got {made.every_ms / 1000:g} s")
     if made.cron and made.every_ms:
-        raise UsageError("cron and every_ms are both given; one of the two says when")
+        raise UsageError("cron and every_ms can't both be given")
     if made.end_ms and made.end_ms < made.start_ms:
         raise UsageError("end is before start")
     if made.jitter_ms > 86_400_000:
         raise UsageError("jitter must be at most a day")
-    # An invalid expression is refused here, and the unknown time zone of an interval.
+    # Refuses an invalid expression, and an unknown time zone even for an interval, which does not use it.
     offsets_of(made.tz)
     _ = made.recurrence
     return made
@@ -291,7 +291,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "owner": ("owner", lambda value: _text("owner", value)),
     "version": ("version", lambda value: whole_number("version", value, 0)),
 }
-"""Option → the field of `Definition` that it sets, and how its value is read."""
+"""Option → the field of `Definition` that it sets, and the function that checks its value."""
 
 
 def _number(name: str, text: str) -> int:
@@ -300,7 +300,7 @@ def _number(name: str, text: str) -> int:
     if number < (-1 if name == "window_ms" else 0) or (
         name.endswith("_ms") and number > max(LONGEST_MS, LAST_INSTANT_MS)
     ):
-        raise UsageError(f"{name} is {text!r:.60}, which is no such number")
+        raise UsageError(f"{name} is {text!r:.60}, which is not a valid number")
     return number
 
 

@@ -1,11 +1,11 @@
 --[[
-Delete a schedule and the account of its slots; jobs that it made stay.
+Delete a schedule and the record of its slots; its jobs stay.
 
 KEYS  schedules (zset), schedule (hash), slots (list), log (stream)
 ARGV  clock, log_size
       id: the schedule
       seen: digest of the definition that the caller saw, or '' for any
-Returns  yes | no (it is not there) | AGAIN (another definition is there)
+Returns  yes | no (it does not exist) | AGAIN (the definition has changed)
 ]]
 --@include clock
 --@include checks
@@ -17,7 +17,7 @@ if seen ~= '' and redis.pcall('HGET', schedule, 'definition') ~= seen then
   return redis.call('EXISTS', schedule) == 0 and 'no' or 'AGAIN'
 end
 if not redis.call('ZSCORE', schedules, id) and redis.call('EXISTS', schedule) == 0 then return 'no' end
--- Its entry goes last: what an error left of it is found again by that.
+-- The entry is removed last, so that a repetition finds the schedule if an error ends the script in between.
 redis.call('DEL', schedule, slots)
 redis.call('ZREM', schedules, id)
 audit_schedule('delete', id, '')

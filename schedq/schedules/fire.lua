@@ -1,19 +1,19 @@
 --[[
-Fire slots of schedules: make the job of each, once; write the next slot and what became of this one.
+Fire slots of schedules: enqueue the job of each slot once, store the next slot and the outcome of this one.
 
-Whoever asks has planned from a slot and a definition; if either is no longer the stored one, somebody else was here and
-nothing is written. A slot's job is named after it, so that one which an error kept from being accounted for is not made
-twice. Overlap is judged by the job of the last run. The first write is one that Redis refuses when memory is full, so
-all of it fails then, and the slots stay due.
+The caller has planned from a slot and a definition. If either has changed since, another process was faster, and nothing
+is written. The job's id contains the slot, so a job is not enqueued twice if an error ended the script before the slot
+was recorded. Overlap is decided by the state of the last run's job. The first write is one that Redis refuses when
+memory is full, so then everything fails, and the slots stay due.
 
 KEYS  schedules (zset), pending (list), delayed (zset), processing (list), leases (zset), cancelled (list),
       broken (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream)
 ARGV  jobs, clock, events, log_size, due_channel, definitions, failed_history (number), min_keep_ms (number)
-      kept (number): slots whose outcome is kept
+      kept (number): how many slots to keep the outcome of
       plans...: per schedule: id, slot, definition, next slot or '', count of entries; and per entry: fire | skip |
         coalesce | disable, first slot, last slot, how many, when the job is due or why it is skipped or disabled
-Returns  {jobs made, per schedule: FIRED | WAITS (for the last run) | MOVED (it is not as was planned) | DISABLED (it can't
-         be fired) | GONE}; fewer words than schedules means "the rest is due still"
+Returns  {jobs enqueued, per schedule: FIRED | WAITS (for the last run) | MOVED (it has changed since it was planned) |
+         DISABLED (it can't be fired) | GONE}; fewer words than schedules means "the rest is still due"
 ]]
 local MOST_JOBS, MOST_BYTES, MOST_CANCELLED = 120, 1048576, 20
 local LAST_INSTANT = 253402300799999
@@ -37,7 +37,7 @@ local bad = wrong_type('zset', schedules, delayed, leases) or wrong_type('list',
 if bad then return bad end
 
 local head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
-local made, bytes, cancels = {}, 0, 0  -- jobs to make, {fields, due}
+local made, bytes, cancels = {}, 0, 0  -- jobs to enqueue: {fields, due}
 local is_made = {}
 
 local function state_of(job_id)
@@ -60,15 +60,15 @@ local function make(turn, job_id, slot, due)
   bytes = bytes + #stored[2]
 end
 
--- One slot's job, unless the last run, or a limit, says no; returns why not, or nil.
+-- Enqueue a slot's job unless the last run or a limit forbids it; returns the reason, or nil.
 local function fire(turn, slot, due)
   local job_id, overlap = turn.id .. '-' .. slot, turn.stored[3]
   local is_there = redis.call('EXISTS', jobs .. job_id) == 1
   if is_there then
     if redis.pcall('HGET', jobs .. job_id, 'payload') ~= turn.stored[2] then return 'another job has its id' end
-    turn.may_be_told = true
+    turn.may_be_logged = true
   end
-  local is_counted = turn.last == job_id  -- an error came after this was written
+  local is_counted = turn.last == job_id  -- an error ended the script after this was written
   if not is_counted and turn.most > 0 and turn.runs >= turn.most then return 'max_runs' end
   local last = not is_counted and turn.last and state_of(turn.last)
   if last and overlap == 'skip' and not is_there then return 'the last run is ' .. last end
@@ -103,7 +103,7 @@ local function is_waiting(turn, first, count)
   end
 end
 
--- What becomes of one schedule; nothing is written yet.
+-- Decide what happens to one schedule; nothing is written yet.
 local function decide(turn, definition, first, count)
   local id = turn.id
   local score = redis.call('ZSCORE', schedules, id)
@@ -143,7 +143,8 @@ while i <= #ARGV and #made < MOST_JOBS and bytes < MOST_BYTES and cancels < MOST
   i = i + 5 + 5 * count
 end
 
--- Its place first, then the job, the account, and last the next slot: what an error left undone is due still.
+-- First the list entry, then the job, the outcome, and last the next slot: if an error ends the script, the slot is still
+-- due.
 local now_ids, later, earliest = {}, {}, LAST_INSTANT + 1
 for _, job in ipairs(made) do
   if job[2] > now then
@@ -173,7 +174,7 @@ for _, turn in ipairs(turns) do
         if job and not FINISHED[job[1]] then cancel_job(turn.cancel, job, turn.last) end
       end
       local key = definitions .. turn.id
-      write_slot_log(key .. ':slots', turn.lines, kept, turn.may_be_told or not turn.has_fired)
+      write_slot_log(key .. ':slots', turn.lines, kept, turn.may_be_logged or not turn.has_fired)
       if turn.has_fired then
         redis.call('HSET', key, 'last_slot_ms', turn.to, 'runs', turn.runs, 'last_job_id', turn.last, 'last_fired_at_ms', now)
       else

@@ -1,7 +1,7 @@
-"""Fires slots: plans what happens to those that are due, and lets the script carry that out, batch by batch.
+"""Fire slots: plan what happens to due slots, and let the script carry it out, batch by batch.
 
-A plan is a pure decision from the stored slot, which is the next one that has not been handled, and the time. It starts
-with that slot and continues slot by slot, so none is left out; many missed slots are counted, not listed.
+A plan is a pure decision from the time and the stored slot, which is the first one not handled yet. It starts with that
+slot and continues slot by slot, so none is left out; many missed slots are counted, not listed.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ from schedq.schedules.records import (
 from schedq.transitions import Argument, Binding, Operation, RoundTrips, unwrap
 
 MOST_CAUGHT_UP: Final = 100
-"""Slots that one schedule with catch_up="all" fires in one tick."""
+"""The most slots that one schedule with catch_up="all" fires in one tick."""
 LATE, MISSED, NO_INSTANT = "late", "missed", "no instant"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What happens to one slot, or to several in a row.
+    """What happens to one slot, or to several consecutive ones.
 
     Attributes:
-        outcome: fire it, skip it, coalesce it into a later one; or disable the schedule, which can't be fired.
-        slot_ms: the slot, the first one of several.
-        to_ms: the last one.
-        count: how many.
-        detail: of a fired one, when its job is due; of a skipped or disabled one, why; of a coalesced one, the slot
-            that stands for it.
+        outcome: fire it, skip it, coalesce it into a later one, or disable a schedule that can't be fired.
+        slot_ms: the slot, or the first of several.
+        to_ms: the last slot.
+        count: how many slots.
+        detail: for fire, when the job is due; for skip and disable, the reason; for coalesce, the later slot.
     """
 
     outcome: Literal["fire", "skip", "coalesce", "disable"]
@@ -54,15 +53,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What happens to the due slots, and the next slot; None if there are no more."""
+    """What happens to the due slots, and the next slot, None if there are no more."""
 
     entries: tuple[Entry, ...]
     next_ms: int | None
 
 
 def plan(definition: Definition, slot_ms: int, now_ms: int) -> Plan:
-    """What happens to all slots from the stored one, which must be due, until now."""
-    if not 0 <= slot_ms <= LAST_INSTANT_MS:  # another program's
+    """Plan what happens to all slots from the stored one, which must be due, until now."""
+    if not 0 <= slot_ms <= LAST_INSTANT_MS:  # written by another program
         return Plan((Entry("skip", 0, 0, 1, NO_INSTANT),), definition.next_after(now_ms))
     upcoming = definition.next_after(slot_ms)
     if upcoming is None or upcoming > now_ms:
@@ -74,7 +73,7 @@ def plan(definition: Definition, slot_ms: int, now_ms: int) -> Plan:
 
 
 def missed(definition: Definition, first_ms: int, now_ms: int) -> tuple[int, int]:
-    """The last slot from `first_ms`, itself a slot, until now, and their number; (0, 0) for none."""
+    """The last slot from `first_ms`, itself a slot, until now, and how many there are; (0, 0) for none."""
     until = min(now_ms, definition.end_ms) if definition.end_ms else now_ms
     if first_ms > until:
         return 0, 0
@@ -83,7 +82,7 @@ def missed(definition: Definition, first_ms: int, now_ms: int) -> tuple[int, int
 
 
 def last_slot(recurrence: Recurrence, after_ms: int, until_ms: int) -> int | None:
-    """The last slot later than `after_ms` and not later than `until_ms`, found without going through the others."""
+    """The last slot after `after_ms` up to `until_ms`, found without iterating over the others."""
     found = None
     early, late = after_ms, until_ms
     while early < late:
@@ -105,7 +104,7 @@ def _is_late(definition: Definition, slot_ms: int, now_ms: int) -> bool:
 
 
 def _latest(definition: Definition, first_ms: int, second_ms: int, now_ms: int) -> Plan:
-    """Run the last slot unless it is too late; the others are coalesced into it or missed."""
+    """Fire the last slot unless it is too late; the others are coalesced into it or missed."""
     last, count = missed(definition, second_ms, now_ms)
     upcoming = definition.next_after(last)
     if _is_late(definition, last, now_ms):
@@ -119,7 +118,7 @@ def _latest(definition: Definition, first_ms: int, second_ms: int, now_ms: int) 
 
 
 def _each(definition: Definition, first_ms: int, now_ms: int) -> Plan:
-    """Run all slots that are not too late, oldest first, at most 100 per tick."""
+    """Fire all slots that are not too late, oldest first, at most 100 per tick."""
     slot: int | None = first_ms
     skipped: tuple[Entry, ...] = ()
     fired: list[Entry] = []
@@ -135,23 +134,23 @@ def _each(definition: Definition, first_ms: int, now_ms: int) -> Plan:
 
 _FIRE: Final = Binding("fire", "kept", "plans")
 MOST_FIRED: Final = 60
-"""Schedules in one script, which blocks Redis for about 40 µs each."""
+"""The most schedules in one script, which blocks all other clients for about 40 µs each."""
 MOST_BATCHES: Final = 20
-"""Batches in one tick, before jobs are promoted and reclaimed again."""
+"""The most batches in one tick, before jobs are promoted and reclaimed again."""
 _MOST_REMEMBERED: Final = 100_000
 
 
 @dataclass(slots=True)
 class Fired:
-    """What one tick did.
+    """The result of one tick.
 
     Attributes:
-        jobs: number of jobs made.
-        moved: schedules that moved on to another slot.
-        upcoming_ms: the first slot that is not due, or None.
-        has_more: more schedules are due.
+        jobs: how many jobs were enqueued.
+        moved: how many schedules moved on to another slot.
+        upcoming_ms: the first slot that is not due yet, or None.
+        has_more: whether more schedules are due.
         deferred: due schedules that must wait: for their last run, or because they caught up enough for one tick.
-        disabled: schedules that can't be fired, and why.
+        disabled: schedules that can't be fired, with the reasons.
         offset: where the next tick continues; 0 if nothing is left.
         began_ms: Redis's clock when the tick began.
     """
@@ -166,7 +165,7 @@ class Fired:
     began_ms: int = 0
 
     def add(self, batch: Sequence[tuple[ScheduleStatus, Plan]], reply: Any, now_ms: int) -> None:
-        """Add what the script did with a batch.
+        """Add the script's reply for a batch.
 
         Raises:
             SchedqError: the script failed.
@@ -184,7 +183,7 @@ class Fired:
 
 
 class DefinitionCache:
-    """Definitions that were read before, by their digests; for damaged ones, what is wrong."""
+    """Definitions that were read before, by digest; for damaged ones, the error."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, Definition | str]] = {}
@@ -208,7 +207,7 @@ class DefinitionCache:
 
 
 def fire(queue: Settings, batch: Sequence[tuple[ScheduleStatus, Plan]]) -> Operation[tuple[int, tuple[str, ...]]]:
-    """Carry plans out; replies how many jobs were made, and a word per schedule, fewer if it was too much for one."""
+    """Carry out plans; returns how many jobs were enqueued and a word per schedule, fewer if there were too many."""
     plans: list[Argument] = []
     for seen, made in batch:
         plans += (
@@ -232,14 +231,14 @@ def fire_due(
     after_ms: int | None = None,
     offset: int = 0,
 ) -> RoundTrips[Fired]:
-    """Fire what is due, in at most 20 batches.
+    """Fire due slots, in at most 20 batches.
 
     Args:
         queue: the queue of the schedules.
-        cache: definitions that were read before.
+        cache: definitions read before.
         deferred: ids to skip.
         after_ms: only slots later than this.
-        offset: how many of these slots, the earliest, to skip.
+        offset: how many of the earliest of these slots to skip.
 
     Raises:
         QueueFull: Redis's memory is full; the slots stay due.
@@ -249,7 +248,7 @@ def fire_due(
     fired, skipped = Fired(offset=offset, began_ms=scan.now_ms), set(deferred)
     for _ in range(MOST_BATCHES):
         batch = yield from _planned(queue, cache, [seen for seen in scan.found if seen.id not in skipped], scan.now_ms)
-        # Those that are skipped at the start of the page stay there.
+        # Skipped schedules stay at the start of the page.
         fired.offset += len([*takewhile(skipped.__contains__, (seen.id for seen in scan.found))])
         scan_again = scan_schedules(queue, "due", fired.offset, MOST_FIRED, after_ms=after_ms)
         if batch:
@@ -269,7 +268,7 @@ def fire_due(
 def _planned(
     queue: Settings, cache: DefinitionCache, due: Sequence[ScheduleStatus], now_ms: int
 ) -> RoundTrips[list[tuple[ScheduleStatus, Plan]]]:
-    """Schedules that are due, with their plans; definitions that are not in the cache are read."""
+    """The due schedules with their plans; definitions that are not cached are read."""
     known = {seen.id: cache.get(seen) for seen in due}
     unknown = [seen for seen in due if known[seen.id] is None]
     replies = (yield [read(queue, seen.id) for seen in unknown]) if unknown else ()
@@ -287,5 +286,5 @@ def _plan_or_disable(definition: Definition | str | None, slot: str, now_ms: int
 
 
 def disable(reason: str) -> Plan:
-    """Disable a schedule that can't be fired until it is repaired."""
+    """A plan that disables a schedule, which can't be fired until it is repaired."""
     return Plan((Entry("disable", 0, 0, 0, reason[:500]),), None)

@@ -1,4 +1,4 @@
-"""Reads schedules: their definitions and status, what became of their slots, and which come next."""
+"""Read schedules: definitions and status, the outcomes of past slots, and the next slots."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class ScheduleStatus:
     Attributes:
         slot: its score in Redis, '' if it has none.
         definition: digest of the definition, '' if there is none.
-        timing: digest of what decides when it has slots.
-        version: of the application that wrote it, as stored.
-        owner: whose schedule it is.
-        is_paused: an operator paused it.
+        timing: digest of the fields that determine the slots.
+        version: its version, as stored.
+        owner: its owner.
+        is_paused: whether it is paused.
         error: why it was disabled, or ''.
         replaced: digests of its previous definitions.
     """
@@ -52,12 +52,12 @@ class ScheduleStatus:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleScan:
-    """Schedules that a scan found.
+    """The result of a scan.
 
     Attributes:
         now_ms: Redis's clock.
-        upcoming_ms: the first slot that is not due, or None.
-        found: status of the schedules asked for.
+        upcoming_ms: the first slot that is not due yet, or None.
+        found: status of the requested schedules.
     """
 
     now_ms: int
@@ -86,12 +86,12 @@ def read(queue: Settings, schedule_id: str) -> Operation[dict[str, str]]:
 
 
 def as_argument(instant_ms: int | None) -> Argument:
-    """An instant as scripts take it: '' for none."""
+    """An instant in the form for scripts: '' for none."""
     return "" if instant_ms is None else instant_ms
 
 
 def as_bytes_if_needed(text: str) -> str:
-    """The text, or its bytes if Redis sent it as invalid UTF-8, which can only be sent back as bytes."""
+    """The text, or its bytes if Redis sent invalid UTF-8, which can only be sent back as bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -101,18 +101,18 @@ def as_bytes_if_needed(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SlotRecord:
-    """What became of one slot, or of several in a row; instants and durations in ms.
+    """The outcome of one slot, or of several consecutive ones; instants and durations in ms.
 
     Attributes:
-        slot_ms: the slot, the first one of several.
-        to_ms: the last one.
-        count: how many.
+        slot_ms: the slot, or the first of several.
+        to_ms: the last slot.
+        count: how many slots.
         outcome: "fired", "skipped" or "coalesced".
-        why: of a skipped one.
-        job_id: of a fired one.
-        into_ms: of a coalesced one, the slot that stands for it.
-        late_ms: how much later than its time it was dealt with.
-        at_ms: when that was.
+        why: why it was skipped.
+        job_id: the job of a fired slot.
+        into_ms: the slot that a coalesced one was merged into.
+        late_ms: how late it was handled.
+        at_ms: when it was handled.
     """
 
     slot_ms: int
@@ -128,29 +128,29 @@ class SlotRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRecord:
-    """All that is stored of one schedule; instants are ms on Redis's clock, 0 where they do not apply.
+    """Everything stored about one schedule; instants are ms on Redis's clock, 0 where they do not apply.
 
     Attributes:
         id: the schedule.
-        state: "active"; "paused"; "ended": it has no slots any more; "damaged": it can't be fired, `error` says why.
+        state: "active"; "paused"; "ended": it has no more slots; "damaged": it can't be fired, and `error` says why.
         cron: its expression, or ''.
         every_ms: its interval, or 0.
         tz: its time zone.
-        words: when it has slots, in words; '' if that can't be read.
-        payload: of its jobs, decoded; None if it can't be read.
+        words: its timing in words; '' if that can't be read.
+        payload: the payload of its jobs, decoded; None if it can't be read.
         next_slot_ms: the next slot, or None.
-        last_slot_ms: the last one that was dealt with.
-        last_fired_at_ms: when a job was last made of a slot.
+        last_slot_ms: the last slot that was handled.
+        last_fired_at_ms: when a slot was last fired.
         last_job_id: the job of the last run, or ''.
-        runs: slots that were fired.
-        paused_at_ms: since when it is paused.
+        runs: how many slots were fired.
+        paused_at_ms: when it was paused.
         error: why it can't be fired, or ''.
-        owner: whose it is.
-        version: of the application that wrote it.
-        created_at_ms: when it was written first.
-        changed_at_ms: when it was written last.
-        slots: what became of the last 100 slots, newest first; only `get` reads them.
-        fields: the hash as it is.
+        owner: its owner.
+        version: its version.
+        created_at_ms: when it was created.
+        changed_at_ms: when it was last changed.
+        slots: the outcomes of the last 100 slots, newest first; only `get` reads them.
+        fields: the stored hash, unchanged.
     """
 
     id: str
@@ -178,7 +178,7 @@ class ScheduleRecord:
     def from_fields(
         cls, schedule_id: str, score: str | None, fields: Mapping[str, str], lines: Sequence[str] = ()
     ) -> ScheduleRecord:
-        """Read what is stored, whoever wrote it; what makes no sense reads as nothing."""
+        """Read what is stored, whichever program wrote it; invalid values read as empty."""
         problem, words = fields.get("error", ""), ""
         try:
             words = Definition.from_fields(schedule_id, fields).describe()
@@ -215,7 +215,7 @@ class ScheduleRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSnapshot:
-    """One schedule at one moment: its status, all its fields, Redis's clock."""
+    """One schedule at one instant: its status, all its fields, Redis's clock."""
 
     seen: ScheduleStatus
     fields: Mapping[str, str]
@@ -234,7 +234,7 @@ class ScheduleSnapshot:
 
 
 def look(queue: Settings, schedule_id: str) -> RoundTrips[ScheduleSnapshot]:
-    """A schedule's snapshot; without fields if there is no such schedule."""
+    """A snapshot of a schedule; without fields if there is no such schedule."""
     checked_schedule_id(schedule_id)
     scan, stored = yield [scan_schedules(queue, "these", ids=[schedule_id]), read(queue, schedule_id)]
     looked: ScheduleScan = unwrap(scan)
@@ -242,7 +242,7 @@ def look(queue: Settings, schedule_id: str) -> RoundTrips[ScheduleSnapshot]:
 
 
 def found(queue: Settings, schedule_id: str) -> RoundTrips[ScheduleSnapshot]:
-    """A schedule's snapshot.
+    """A snapshot of an existing schedule.
 
     Raises:
         UsageError: there is no such schedule.
@@ -256,7 +256,7 @@ def found(queue: Settings, schedule_id: str) -> RoundTrips[ScheduleSnapshot]:
 def retry_on_conflict(
     queue: Settings, schedule_id: str, decide: Callable[[ScheduleSnapshot], Operation[Any] | T]
 ) -> RoundTrips[Any]:
-    """Act on a schedule's snapshot, again until no other client has changed the schedule in between."""
+    """Act on a snapshot of a schedule; repeat if another client changed the schedule in between."""
     for _ in range(MOST_TRIES):
         made = decide((yield from look(queue, schedule_id)))
         if not isinstance(made, Operation):
@@ -265,11 +265,11 @@ def retry_on_conflict(
         word = unwrap(reply)
         if word != "AGAIN":
             return word
-    raise Conflict(f"schedule {schedule_id} of queue {queue.name} is changed by others all the time")
+    raise Conflict(f"schedule {schedule_id} of queue {queue.name} keeps being changed by other clients")
 
 
 def get(queue: Settings, schedule_id: str) -> RoundTrips[ScheduleRecord | None]:
-    """All that is stored of a schedule, None if nothing is."""
+    """Everything stored about a schedule; None if nothing is."""
     key = queue.keys.slots(checked_schedule_id(schedule_id))
     score, fields, lines = yield [
         Operation("schedule", None, (), ("ZSCORE", queue.keys.schedules, schedule_id), identity),
@@ -282,10 +282,10 @@ def get(queue: Settings, schedule_id: str) -> RoundTrips[ScheduleRecord | None]:
 
 
 def page(queue: Settings, offset: int, limit: int) -> RoundTrips[list[ScheduleRecord]]:
-    """Schedules without the account of their slots, the one with the earliest next slot first.
+    """A page of schedules without their past slots, earliest next slot first.
 
     Raises:
-        UsageError: offset below 0, or limit not within 1 and 1000.
+        UsageError: `offset` is below 0, or `limit` is not 1 to 1000.
     """
     last = whole_number("offset", offset, 0) + checked_limit(limit) - 1
     command = ("ZRANGE", queue.keys.schedules, offset, last, "WITHSCORES")
@@ -299,10 +299,10 @@ def page(queue: Settings, offset: int, limit: int) -> RoundTrips[list[ScheduleRe
 
 
 def next_slots(queue: Settings, schedule_id: str, count: int) -> RoundTrips[tuple[str, list[int]]]:
-    """Its time zone and its next slots, ms; those that it would have from now on, if it is paused.
+    """A schedule's time zone and next slots, ms; if it is paused, those it would have if resumed now.
 
     Raises:
-        UsageError: no such schedule, or a damaged one.
+        UsageError: the schedule does not exist or is damaged.
     """
     whole_number("n", count, 1, 1000)
     it = yield from found(queue, schedule_id)

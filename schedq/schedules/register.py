@@ -1,4 +1,4 @@
-"""Writing schedules: one, or all that an application's code has."""
+"""Store schedules: one, or all that are declared in an application's code."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from schedq.transitions import Argument, Binding, Operation, RoundTrips, unwrap
 from schedq.transitions.heartbeat import workers
 
 Upserted = Literal["created", "changed", "unchanged", "kept"]
-"""What became of a definition; kept: a higher version of the application wrote what is there."""
+"""The result of storing a definition; kept: the stored one has a higher version."""
 Registered = Literal["created", "changed", "unchanged", "kept", "superseded"]
-"""What became of a definition of a worker's code; superseded: live workers have what replaced it."""
+"""The result for a definition in a worker's code; superseded: live workers have what replaced it."""
 _UPSERT: Final = Binding("upsert", "schedule", "request", "id", "seen", "slot", "count", "words")
 PAGE: Final = 250
-"""Schedules that one round trip looks at."""
+"""The most schedules in one round trip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What became of the schedules of an application's code; ids, in order.
+    """The result of registering the schedules in an application's code; sorted ids.
 
     Attributes:
-        created: new ones.
-        changed: written anew; the next slot is another one only if what says when is another.
-        unchanged: as they were.
-        kept: a higher version of the application wrote what is there.
-        missing: stored by this application's code once, which does not have them any more.
-        removed: of these, the ones that were deleted, since that was asked for.
-        superseded: replaced by another release before, whose workers are alive: left as they wrote it.
+        created: new schedules.
+        changed: changed schedules; the next slot changes only if the timing does.
+        unchanged: schedules that were stored already.
+        kept: schedules whose stored definition has a higher version.
+        missing: stored schedules of this application that are no longer in its code.
+        removed: missing schedules that were deleted with `prune`.
+        superseded: schedules left alone because live workers of another release have the stored definition.
     """
 
     created: tuple[str, ...]
@@ -59,7 +59,7 @@ class Registration:
 
 
 def upsert(queue: Settings, definition: Definition) -> RoundTrips[Upserted]:
-    """Write a definition, if it says anything new; the next slot stays, unless what says when is another."""
+    """Store a definition if it has changed; the next slot changes only if the timing does."""
     request = new_request()
     word: Upserted = yield from retry_on_conflict(
         queue, definition.id, lambda it: _written(queue, definition, it.seen, it.now_ms, request)
@@ -75,14 +75,14 @@ def register(
     prune: bool = False,
     unless_superseded: bool = False,
 ) -> RoundTrips[Registration]:
-    """Write the definitions of an application's code; report, or delete, those that it no longer has.
+    """Store the definitions in an application's code; report or delete schedules that are no longer in it.
 
     Args:
         queue: its settings.
-        definitions: of the code.
-        owners: whose schedules the code may call missing.
-        prune: delete those.
-        unless_superseded: the code may be of an older release, see `upsert_some`.
+        definitions: the definitions in the code.
+        owners: owners whose schedules the code may report as missing.
+        prune: delete missing schedules.
+        unless_superseded: the code may be an older release; see `upsert_some`.
     """
     became: dict[str, list[str]] = {word: [] for word in get_args(Registered)}
     for first in range(0, len(definitions), PAGE):
@@ -112,11 +112,11 @@ def register(
 def upsert_some(
     queue: Settings, definitions: Sequence[Definition], *, unless_superseded: bool = False
 ) -> RoundTrips[list[Registered]]:
-    """Upsert several in two round trips; again those that other clients write at the same time.
+    """Upsert several in two round trips; repeat for those that other clients change at the same time.
 
-    With `unless_superseded` leave alone what has replaced one of them before and is the code of a live worker. That one
-    is of a newer release, so that this is an older one's worker which was started again. When the workers of the newer
-    release have gone, as after a rollback, the older one's definition is written. A higher version decides at once.
+    With `unless_superseded`, a stored definition that replaced one of these is left alone while a live worker has it in
+    its code: that worker runs a newer release, and this one an older release that was started again. Once the workers
+    of the newer release are gone, as after a rollback, the older definition is stored. A higher version always wins.
     """
     words: dict[int, Any] = dict.fromkeys(range(len(definitions)), "AGAIN")
     for _ in range(MOST_TRIES):
@@ -133,11 +133,11 @@ def upsert_some(
         writes = [n for n in writes if words[n] != "superseded"]
         replies = (yield [words[n] for n in writes]) if writes else ()
         words |= {n: unwrap(reply) for n, reply in zip(writes, replies, strict=True)}
-    raise Conflict(f"schedules of queue {queue.name} are changed by others all the time")
+    raise Conflict(f"schedules of queue {queue.name} keep being changed by other clients")
 
 
 def replaced(queue: Settings, definitions: Sequence[Definition]) -> RoundTrips[list[tuple[Definition, str, str]]]:
-    """Those in whose place another definition stands: with the digest of that, and when it has slots, in words."""
+    """The definitions for which another one is stored, with its digest and its timing in words."""
     found: list[tuple[Definition, str, str]] = []
     for first in range(0, len(definitions), PAGE):
         some = definitions[first : first + PAGE]
@@ -158,11 +158,11 @@ def replaced(queue: Settings, definitions: Sequence[Definition]) -> RoundTrips[l
 
 
 def restore(queue: Settings, definitions: Sequence[Definition]) -> RoundTrips[list[Definition]]:
-    """Write definitions again for which an older release of schedq has put a former one back; replies which.
+    """Store definitions again that an older release of schedq replaced by former ones; returns them.
 
-    Its workers write what their code has when they start, whatever has replaced that, and leave its digest among those
-    of former definitions, where no newer release leaves it. While one of them lives nothing is written: what it has may
-    be what is meant, as after a rollback.
+    Workers of such a release always store their code's definitions when they start, and leave the digest among those of
+    former definitions, from which newer releases remove it. While one of them is alive nothing is written, because its
+    definition may be the intended one, as after a rollback.
     """
     scan = yield from _seen(queue, definitions)
     lost = [
@@ -183,7 +183,7 @@ def _was_replaced(definition: Definition, seen: ScheduleStatus) -> bool:
 
 
 def _living(queue: Settings) -> RoundTrips[frozenset[str]]:
-    """Digests of the definitions that the code of live workers has."""
+    """Digests of the definitions in the code of live workers."""
     records = yield from workers(queue)
     return frozenset(digest for worker in records if not worker.is_stopping for digest in worker.definitions)
 
@@ -197,7 +197,7 @@ def _seen(queue: Settings, definitions: Sequence[Definition]) -> RoundTrips[Sche
 def _written(
     queue: Settings, definition: Definition, seen: ScheduleStatus, now_ms: int, request: str
 ) -> Operation[Any] | Upserted:
-    """What to send for a definition, or what has become of it already."""
+    """The operation that stores a definition, or the result if nothing need be sent."""
     fields = definition.to_fields()
     if whole(seen.version) > definition.version:
         return "kept"
@@ -224,7 +224,7 @@ def _written(
 
 
 def _listed(queue: Settings) -> RoundTrips[list[ScheduleStatus]]:
-    """How all schedules stand, by pages."""
+    """The status of all schedules, read page by page."""
     found: dict[str, ScheduleStatus] = {}
     for offset in count(0, PAGE):
         (reply,) = yield [scan_schedules(queue, "all", offset, PAGE)]

@@ -1,5 +1,5 @@
 --[[
-Look which schedules are due, the earliest slot first; or go through all of them; or see how some stand.
+Return the status of schedules: those that are due, earliest slot first, or a page of all, or those with given ids.
 
 KEYS  schedules (zset)
 ARGV  definitions, clock
@@ -7,8 +7,8 @@ ARGV  definitions, clock
       offset (number), limit (number)
       after: for 'due': only slots later than this, ms, or ''
       ids...: for 'these'
-Returns  {now, the first slot that is not due or '', per schedule: id, slot or '', definition, timing, version, owner,
-         paused since or '', error, digests of the definitions that were replaced}; '' for what is not there
+Returns  {now, the first slot that is not due yet or '', per schedule: id, slot or '', definition, timing, version, owner,
+         paused since or '', error, digests of replaced definitions}; '' for missing values
 ]]
 --@include clock
 --@include checks

@@ -1,10 +1,10 @@
 --[[
-Make a job of a schedule now, in addition to its slots; it counts as the last run, and not against max_runs.
+Enqueue a job of a schedule now, in addition to its slots; it counts as the last run, but not towards max_runs.
 
 KEYS  pending (list), stats (hash), wake (zset), paused (string), log (stream), schedule (hash)
 ARGV  jobs, clock, log_size
       id: the schedule
-      job_id: fresh
+      job_id: a new id
 Returns  yes | no (there is no such schedule, or it has no payload)
 ]]
 --@include clock

@@ -1,18 +1,19 @@
 --[[
-Write a schedule's definition, new or changed, and its next slot; or leave the slot as it is.
+Store a schedule's definition, new or changed, and its next slot, or leave the slot as it is.
 
-Whoever asks has looked first; if the definition is no longer what it saw, it looks again. A pause and how often it ran
-stay, and which definitions were replaced, the last 20 digests: by these a worker of an older release knows itself. The first write is one that Redis refuses when memory is full.
+The caller has read the schedule first; if the definition has changed since, it must read again. A pause and the number
+of runs stay. The digests of the last 20 replaced definitions are kept, so that a worker of an older release recognises
+that its definition was replaced. The first write is one that Redis refuses when memory is full.
 
 KEYS  schedules (zset), schedule (hash), log (stream)
 ARGV  clock, log_size, due_channel
-      request: fresh; a request that is sent again is recognised by it
+      request: a new id, by which a repeated request is recognised
       id: the schedule
       seen: digest of the definition that the caller saw, or ''
-      slot: the next one, '' for never, or 'keep'
-      count (number): of the fields that a definition may have
+      slot: the next slot, '' for never, or 'keep'
+      count (number): how many fields a definition may have
       words...: the names of these fields; then the definition: field, value, ...
-Returns  created | changed | AGAIN (another definition is there)
+Returns  created | changed | AGAIN (the definition has changed)
 ]]
 local MOST_REPLACED, DIGEST, LONGEST = 20, 16, 1000
 --@include clock
@@ -33,22 +34,22 @@ local score = slot
 if slot == '' or stored[3] then score = '+inf' end
 if slot == 'keep' then score = redis.call('ZSCORE', schedules, id) or '+inf' end
 redis.call('ZADD', schedules, score, id)
-local is_said, stale, fields = {}, {}, {'id', id, 'changed_at_ms', now, 'request', request .. ' ' .. word}
+local given, stale, fields = {}, {}, {'id', id, 'changed_at_ms', now, 'request', request .. ' ' .. word}
 for i = words_start + count, #ARGV, 2 do
-  is_said[ARGV[i]] = ARGV[i + 1]
+  given[ARGV[i]] = ARGV[i + 1]
   fields[#fields + 1], fields[#fields + 2] = ARGV[i], ARGV[i + 1]
 end
 for i = words_start, words_start + count - 1 do
-  if not is_said[ARGV[i]] then stale[#stale + 1] = ARGV[i] end
+  if not given[ARGV[i]] then stale[#stale + 1] = ARGV[i] end
 end
-local replaced, made = {}, is_said.definition
+local replaced, made = {}, given.definition
 for digest in string.gmatch(string.sub(stored[4] or '', 1, LONGEST), '%S+') do
   if digest ~= made and digest ~= seen then replaced[#replaced + 1] = digest end
 end
 if seen ~= '' and seen ~= made and #seen <= DIGEST then replaced[#replaced + 1] = seen end
 while #replaced > MOST_REPLACED do table.remove(replaced, 1) end
 fields[#fields + 1], fields[#fields + 2] = 'replaced', table.concat(replaced, ' ')
--- All at once, so that no error leaves a mixture of two definitions: what is no longer said is emptied, and then removed.
+-- One write, so that no error leaves a mixture of two definitions: unused fields are emptied first, and then removed.
 for _, name in ipairs(stale) do
   fields[#fields + 1], fields[#fields + 2] = name, ''
 end

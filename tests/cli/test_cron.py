@@ -21,8 +21,8 @@ def test_it_says_what_an_expression_means_and_shows_its_slots(run: Run):
 
     assert said.lines == [
         "at 02:30 on Monday to Friday, Europe/Berlin",
-        "Times that clocks leave out: one slot at the first minute after them. Times that come twice: the first time "
-        "only.",
+        "Times that a clock change skips: one slot at the first minute after them. Times that it repeats: the first "
+        "time only.",
         "",
         "LOCAL                    OFFSET  UTC",
         "Thu 2026-01-01 02:30:00  +01:00  2026-01-01 01:30:00",
@@ -107,7 +107,7 @@ MISTAKES = {
     ("*/99999 * * * *",): "minute '*/99999'",
     ("* * * *",): "has 4 fields; write 5",
     ("0", "3", "*", "*", "*"): "unexpected extra arguments",
-    ("H * * * *",): "minute 'H': H is drawn from the schedule's id",
+    ("H * * * *",): "minute 'H': H is derived from the schedule's id",
     ("\x1b[31m * * * *",): "minute",
     ("@daily", "--tz", "Europe/Berln"): "there is not a valid time zone 'Europe/Berln'; did you mean Europe/Berlin",
     ("@daily", "--from", "tomorrow"): "'tomorrow' is not a valid time; write 2027-03-28T01:30 (in UTC) or",

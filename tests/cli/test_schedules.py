@@ -128,7 +128,7 @@ def test_one_is_shown_with_its_policies_in_words(nightly: Queue, run: Run):
 
     for text in (
         "30 2 28 3 *",
-        "Times that clocks leave out: one slot at the first minute after them.",
+        "Times that a clock change skips: one slot at the first minute after them.",
         "the last of them runs; the others are coalesced into it; if at most 10 min late",
         "the slot is skipped",
         "shop, version 3",
@@ -428,7 +428,7 @@ REFUSED = {
     ("show", "never"): "queue mail has no schedule never",
     ("next", "never"): "queue mail has no schedule never",
     ("backfill", "never", "--from", "2025-01-01", "--to", "2025-01-02"): "queue mail has no schedule never",
-    (*BACKFILL, "--to", "2025-01-02"): "schedule nightly has no slot in that time that is past",
+    (*BACKFILL, "--to", "2025-01-02"): "schedule nightly has no past slot in that period",
 }
 
 

@@ -17,7 +17,7 @@ Blocked = Callable[[int], None]
 
 @pytest.fixture
 def make_wire(server: Server) -> Iterator[MakeWire]:
-    """Makes connections of their own, closed after the test."""
+    """Makes separate connections, closed after the test."""
     made: list[Wire] = []
 
     def make(at: Server = server) -> Wire:
@@ -31,19 +31,19 @@ def make_wire(server: Server) -> Iterator[MakeWire]:
 
 @pytest.fixture
 def wire(make_wire: MakeWire) -> Wire:
-    """The connection that most facts need."""
+    """The connection that most tests use."""
     return make_wire()
 
 
 @pytest.fixture
 def key() -> str:
-    """A key that holds nothing."""
+    """An unused key."""
     return f"fact:{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
 def blocked(wire: Wire) -> Blocked:
-    """Waits until so many clients of the server are blocked; none is when a test begins."""
+    """Waits until `count` clients of the server are blocked; none is when a test begins."""
 
     def wait(count: int) -> None:
         until(lambda: f"blocked_clients:{count}\r\n" in wire.ask("INFO", "clients"))

@@ -14,22 +14,22 @@ from tests.waiting import until
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A command that waits for something to take, and one that brings it; {0} is the key, {1} the element."""
+    """A command that blocks for an element, and one that adds it; {0} is the key, {1} the element."""
 
     waits: str
     pushes: str
     reply: str
 
     def waiting(self, key: str, seconds: float = 0) -> list[str]:
-        """The command; 0 seconds are for ever."""
+        """The blocking command; 0 seconds mean forever."""
         return [*self.waits.format(key).split(), str(seconds)]
 
     def pushing(self, key: str, element: str) -> list[str]:
-        """A command that adds something to take."""
+        """The command that adds an element."""
         return self.pushes.format(key, element).split()
 
     def taken(self, key: str, element: str) -> str | list[str]:
-        """The reply that brings it."""
+        """The reply with the element."""
         words = self.reply.format(key, element).split()
         return words if len(words) > 1 else words[0]
 
@@ -150,7 +150,7 @@ def test_a_waiter_for_several_keys_is_served_by_any_and_once(
 
 
 def test_a_primary_that_becomes_a_replica_lets_its_waiters_go(make_wire: MakeWire, key: str):
-    """They get an error, and may look for the new primary."""
+    """They get an error, so they can look for the new primary."""
     with Server() as demoted:
         wire, *waiters = (make_wire(demoted) for _ in range(1 + len(VERBS)))
         for number, (waiter, verb) in enumerate(zip(waiters, VERBS.values(), strict=True)):

@@ -1,4 +1,4 @@
-"""Memory that is full: what a script may still write, so that a full Redis drains and takes nothing new."""
+"""Full memory: what a script may still write, so that a full Redis drains and takes nothing new."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALLOWED = [
     "LRANGE {}:list 0 -1",
     "PUBLISH {} x",
 ]
-"""What a script may begin with."""
+"""Commands that a script may begin with."""
 REFUSED = [
     "LPUSH {}:list x",
     "RPUSH {}:list x",
@@ -35,19 +35,19 @@ REFUSED = [
     "HINCRBY {}:hash n 1",
     "XADD {}:stream * a x",
 ]
-"""What it may not begin with, even if it takes no room."""
+"""Commands that it may not begin with, even if they need no memory."""
 
 
 @pytest.fixture(scope="module")
 def full() -> Iterator[Server]:
-    """A server whose memory `wire` declares full, once it has written what a test needs."""
+    """A server whose memory limit `wire` lowers once it has written what a test needs."""
     with Server(maxmemory_policy="noeviction") as server:
         yield server
 
 
 @pytest.fixture
 def wire(make_wire: MakeWire, full: Server, key: str) -> Iterator[Wire]:
-    """A connection to it; its memory is full, and holds a key of each type."""
+    """A connection to that server, whose memory is full and which has a key of each type."""
     wire = make_wire(full)
     wire.ask("RPUSH", f"{key}:list", "a", "b")
     wire.ask("ZADD", f"{key}:zset", 0, "a", 1, "b")
@@ -59,7 +59,7 @@ def wire(make_wire: MakeWire, full: Server, key: str) -> Iterator[Wire]:
 
 
 def once(wire: Wire, words: str) -> str:
-    """A script that does one thing; how that ended."""
+    """Run a script of one command; returns its error or ''."""
     return str(wire.ask("EVAL", _TRY, 0, *words.split()))
 
 
@@ -89,7 +89,7 @@ def test_a_script_may_not_begin_with_what_may_take_room(wire: Wire, key: str, wo
 
 @pytest.mark.parametrize("first", ["{}:zset", "{}:missing"], ids=["removed nothing", "had nothing to remove from"])
 def test_after_a_removal_that_removed_nothing_a_script_may(wire: Wire, key: str, first: str):
-    """schedq's scripts that drain a queue begin so."""
+    """schedq's scripts that drain a queue begin like this."""
     done = {words: wire.ask("EVAL", _AFTER, 1, first.format(key), *words.format(key).split()) for words in REFUSED}
 
     assert done == dict.fromkeys(REFUSED, "done")
@@ -105,5 +105,5 @@ def test_a_worker_may_wait_and_listen(wire: Wire, key: str, words: str):
 
 @pytest.mark.parametrize("words", ["BRPOPLPUSH {0}:list {0}:other 0", "BLMOVE {0}:list {0}:other RIGHT LEFT 0"])
 def test_a_guide_worker_may_not_take(wire: Wire, key: str, words: str):
-    """So guide workers stand still while schedq's workers drain the queue."""
+    """So workers written after the Redis guide are stuck while schedq's workers drain the queue."""
     assert wire.error(*words.format(key).split()).startswith("OOM")

@@ -1,4 +1,4 @@
-"""Scripts: every transition of a job is one, so what holds of them holds of the engine."""
+"""Scripts: every transition of a job is one, so their guarantees are schedq's."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def test_a_script_that_raises_keeps_what_it_wrote(wire: Wire, key: str, fails: s
 
 
 def test_a_row_of_7000_words_can_be_unpacked(wire: Wire, key: str):
-    """Batches are that long at most: Lua's stack ends at some 8000."""
+    """Batches are at most this long: Lua's stack ends at about 8000."""
     script = "local row = {} for i = 1, 7000 do row[i] = i end return redis.call('RPUSH', KEYS[1], unpack(row))"
 
     assert wire.ask("EVAL", script, 1, key) == 7000
 
 
 def test_in_a_pipeline_only_the_unknown_ones_fail(wire: Wire, key: str):
-    """The rest of the pipeline knows a script that was loaded in its middle."""
+    """A script loaded in the middle of a pipeline is known to the rest of it."""
     script = f"return redis.call('INCR', '{key}')"
     digest = wire.ask("SCRIPT", "LOAD", script)
     wire.ask("SCRIPT", "FLUSH")
@@ -68,7 +68,7 @@ def test_what_a_script_publishes_before_it_raises_arrives(wire: Wire, make_wire:
 
 
 def test_what_is_published_has_already_happened(wire: Wire, make_wire: MakeWire, key: str):
-    """A listener looks at once, and must find it."""
+    """A listener looks at once and must find it."""
     listener = make_wire()
     listener.ask("SUBSCRIBE", key)
 

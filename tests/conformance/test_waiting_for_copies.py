@@ -1,4 +1,4 @@
-"""WAIT: what durability stands on. WAITAOF, which Redis below 7.2 lacks: tests/stories/durability."""
+"""WAIT, on which durability relies. For WAITAOF, which Redis before 7.2 lacks, see tests/stories/durability."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["lasting_pair"]
 
 @pytest.fixture
 def primary(lasting_pair: Pair) -> Iterator[Server]:
-    """A primary whose only replica stands still, with all that was written before the test."""
+    """A primary whose only replica is stopped and has everything written before the test."""
     if not is_in_step(lasting_pair.replica):
         lasting_pair.join()
     with lasting_pair.primary.client() as client:
@@ -35,7 +35,7 @@ def test_a_script_is_a_write_like_any_other(make_wire: MakeWire, primary: Server
 
 
 def test_writing_what_is_there_counts_as_a_write(make_wire: MakeWire, primary: Server, key: str):
-    """So a job that is sent again is waited for on a connection that has written nothing yet."""
+    """So a repeated enqueue waits on a connection that has written nothing yet."""
     other, wire = make_wire(primary), make_wire(primary)
     other.ask("HSET", key, "id", "a")
 
@@ -45,6 +45,6 @@ def test_writing_what_is_there_counts_as_a_write(make_wire: MakeWire, primary: S
     assert wire.ask("WAIT", 1, 100) == 0
 
 
-def test_waiting_for_nobody_is_answered_at_once_without_a_replica(server: Server):
+def test_waiting_for_zero_replicas_returns_at_once(server: Server):
     assert info(server, "replication")["connected_slaves"] == 0
     assert ask(server, "WAIT", 0, 1) == 0

@@ -1,4 +1,4 @@
-"""A connection of the client library, used word by word: what a server answers, before anything is made of it."""
+"""A connection of the client library, used directly: the server's raw replies."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.servers import Server
 
 
 class Wire:
-    """One connection. `ask` for a reply; `say` and, later, `hear` where it may be long in coming."""
+    """One connection. `ask` for a reply; `say` and later `hear` if it may take long."""
 
     def __init__(self, server: Server) -> None:
         self._connection = Connection(
             host="127.0.0.1",
             port=server.port,
-            protocol=2,  # as the package's clients
+            protocol=2,  # like the package's clients
             decode_responses=True,
             socket_timeout=30,
             retry=Retry(NoBackoff(), 0),
@@ -37,7 +37,7 @@ class Wire:
         return self._read()
 
     def error(self, *words: object) -> str:
-        """The text of the error that the command must end in."""
+        """The text of the error that the command must return."""
         try:
             reply = self.ask(*words)
         except ResponseError as error:
@@ -55,7 +55,7 @@ class Wire:
         self._connection.send_command(*words, check_health=False)
 
     def hears(self, within: float) -> bool:
-        """Whether there is a reply, or comes one within so many seconds."""
+        """Whether a reply is there or arrives within `seconds`."""
         return bool(self._connection.can_read(within))
 
     def hear(self) -> Any:

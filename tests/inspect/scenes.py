@@ -1,4 +1,4 @@
-"""Queues full of jobs that are of several kinds."""
+"""Queues with jobs of several kinds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def failed(queue: Handle, payloads: list[Any], error: str = "no use") -> list[st
 
 
 def ended(queue: Handle, payloads: list[Any], how: Settlement) -> list[str]:
-    """Jobs that have ended in one way, oldest first, a batch in a request: one by one they would take their time."""
+    """Jobs that ended in one way, oldest first, a batch per request, because one by one would be slow."""
     ids: list[str] = queue.enqueue_many(payloads)
     left = len(ids)
     while left > 0:
@@ -46,6 +46,6 @@ def every(queue: Handle, state: str, *, limit: int = 1000, **wanted: Any) -> lis
 
 
 def acts(queue: Handle) -> list[dict[str, str]]:
-    """The lines of the log about what operators did to many jobs."""
+    """The audit log's entries about actions on many jobs."""
     entries = [fields for _, fields in queue.redis.xrange(queue.keys.log)]
     return [fields for fields in entries if fields["move"].startswith("act ")]

@@ -1,4 +1,4 @@
-"""Acting on many jobs at once: exact counts, one line of the log, and nothing half done."""
+"""Actions on many jobs: exact counts, one entry in the audit log, and nothing half done."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_waiting_jobs_are_cancelled_by_state(queue: Handle):
     assert queue.places() == {"pending": waiting, "cancelled": later}
 
 
-def test_running_jobs_are_asked_to_stop_when_they_are_meant(queue: Handle):
+def test_running_jobs_that_match_are_asked_to_stop(queue: Handle):
     queue.enqueue_many(range(3))
     job = queue.claim(0)
 
@@ -79,7 +79,7 @@ def test_a_job_that_began_meanwhile_is_refused_and_not_asked_to_stop(queue: Hand
 
 
 def _claim_behind(queue: Handle, job_id: str) -> None:
-    """As another worker does, while this door is in use."""
+    """As another worker does while this client is in use."""
     queue.redis.rpop(queue.keys.pending)
     queue.redis.lpush(queue.keys.processing, job_id)
     queue.redis.zadd(queue.keys.leases, {job_id: 9e12})
@@ -146,8 +146,8 @@ def _all_in(queue: Handle, state: str, count: int) -> list[str]:
     return ids
 
 
-def test_deleting_in_the_middle_of_a_long_list_takes_out_what_was_meant(queue: Handle):
-    """Farther from both ends than one by one would be quick."""
+def test_deleting_in_the_middle_of_a_long_list_removes_the_right_jobs(queue: Handle):
+    """Too far from both ends for removing them one by one."""
     ids = queue.enqueue_many(["x" if 2000 <= n < 3000 and n % 10 else "y" for n in range(5000)])
 
     acted = queue.inspector.act_on("delete", "pending", text='"x"')
@@ -187,7 +187,7 @@ def test_a_job_in_a_list_too_long_to_search_is_found_by_its_position(queue: Hand
     queue.redis.delete(queue.keys.pending, queue.keys.stats)
 
 
-def test_who_waits_for_a_deleted_job_hears_that_it_is_gone(queue: Handle):
+def test_waiting_for_a_deleted_job_raises_job_gone(queue: Handle):
     job_id = queue.enqueue(1)
     waiting = queue.start("result", job_id, 60)
 
@@ -223,7 +223,7 @@ def test_what_is_enqueued_meanwhile_stays(queue: Handle):
     assert queue.places() == {"pending": new}
 
 
-def test_progress_is_told_of_every_batch(queue: Handle):
+def test_progress_is_called_after_every_batch(queue: Handle):
     queue.enqueue_many(range(900))
     told: list[Acted] = []
 
@@ -259,7 +259,7 @@ def test_an_act_that_is_broken_off_is_on_record(queue: Handle):
         ("requeue", "failed", {"limit": 0}, "limit must be"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(action: str, state: str, more: dict[str, Any], says: str, queue: Handle):
+def test_invalid_arguments_are_refused(action: str, state: str, more: dict[str, Any], says: str, queue: Handle):
     with pytest.raises(UsageError, match=says):
         queue.inspector.act_on(action, state, **more)
 

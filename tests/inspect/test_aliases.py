@@ -1,4 +1,4 @@
-"""Former public names still work, and name their successors."""
+"""Former public names still work and name their successors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What went wrong, by error; the audit stream; asking a worker to stop."""
+"""Failed jobs by error; the audit stream; asking a worker to stop."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_ids_are_masked_with_what_is_around_them_left_as_it_is():
 
 @pytest.mark.parametrize("part", ["a", "a.", "a-", "1-", "-", "_", "a@", "a@a.", "0x", "f", "1.", "a1-"])
 def test_no_error_takes_much_longer_to_mask_than_its_length(part: str, monkeypatch: pytest.MonkeyPatch):
-    """Time of processor for texts of 16 times the length: 16 times as much, and not 256 times."""
+    """CPU time for texts of 16 times the length: 16 times as much, not 256 times."""
     monkeypatch.setattr(error_groups, "_LONGEST", 1 << 20)
     short, long = part * (4_000 // len(part)), part * (64_000 // len(part))
 

@@ -1,4 +1,4 @@
-"""Finding jobs by a filter: what matches, page by page, while the queue goes on."""
+"""Finding jobs by a filter, page by page, while the queue changes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_jobs_that_fail_meanwhile_are_not_met_twice(queue: Handle):
 
 
 def test_a_delayed_job_that_goes_leaves_the_walk_where_it_was(make_queue: MakeQueue, clock: Clock):
-    """All are due at one instant, so that only their ids tell where the walk is."""
+    """All are due at the same instant, so only their ids determine the position of the scan."""
     queue = make_queue(clock=clock)
     ids = sorted(queue.enqueue_many(range(30), delay=60))
     page = queue.inspector.find("delayed", limit=10)
@@ -173,6 +173,6 @@ def test_looking_changes_nothing(queue: Handle):
         ("pending", {"cursor": "WyJmYWlsZWQiLCIxIiwiYSJd"}, "not for pending jobs"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(state: str, wanted: dict[str, object], says: str, queue: Handle):
+def test_invalid_arguments_are_refused(state: str, wanted: dict[str, object], says: str, queue: Handle):
     with pytest.raises(UsageError, match=says):
         queue.inspector.find(state, **wanted)

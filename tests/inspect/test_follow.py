@@ -1,4 +1,4 @@
-"""Live events, and where some may have been missed."""
+"""Live events, and gaps where some may have been missed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.waiting import until
 
 
 def followed(queue: Handle, timeout: float | None = None) -> Generator[Any, None, None]:
-    """What either door follows."""
+    """The events that either client yields."""
     found: Any = queue.queue.inspector.follow(timeout)
     if isinstance(queue.queue, Queue):
         yield from found
@@ -36,7 +36,7 @@ def test_it_ends_after_a_time_of_silence(queue: Handle):
     assert list(followed(queue, 0.05)) == []
 
 
-def test_a_lost_connection_is_told_once_and_events_go_on(make_queue: MakeQueue):
+def test_a_lost_connection_is_shown_once_and_events_continue(make_queue: MakeQueue):
     with Server() as server:
         queue = make_queue(at=server)
         events = followed(queue)

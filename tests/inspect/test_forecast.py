@@ -26,7 +26,7 @@ def clock() -> Clock:
 
 
 def counted(found: Forecast) -> dict[int, tuple[int, int]]:
-    """The buckets that have any, by their begin in minutes from the first one."""
+    """The non-empty buckets, by their start in minutes from the first one."""
     first = found.buckets[0].start_ms
     busy = [bucket for bucket in found.buckets if bucket.jobs]
     return {(bucket.start_ms - first) // MINUTE_MS: (bucket.delayed, bucket.slots) for bucket in busy}
@@ -166,7 +166,7 @@ MINUTES = (UNTIL - BEGIN) // MINUTE_MS + 1
 
 
 def one_by_one(standings: list[UpcomingSchedule]) -> list[int]:
-    """The same, as simply as can be."""
+    """The same, computed in the simplest way."""
     found = [0] * MINUTES
     for standing in standings:
         slot: int | None = standing.slot_ms
@@ -199,7 +199,7 @@ def test_frequent_ones_are_left_out_and_that_is_said(monkeypatch: pytest.MonkeyP
 
 
 def test_thousands_of_schedules_are_counted_without_going_through_their_slots(monkeypatch: pytest.MonkeyPatch):
-    """Alike ones are counted once: hundreds of rows stand for hundreds of thousands of slots."""
+    """Equal ones are iterated once: hundreds of rows stand for hundreds of thousands of slots."""
     standings = some(2000)
     walked: list[int] = []
     count = forecast._count

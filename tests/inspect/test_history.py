@@ -1,4 +1,4 @@
-"""What is written down of every ended attempt."""
+"""What is stored about every ended attempt."""
 
 from __future__ import annotations
 
@@ -81,4 +81,4 @@ def test_a_job_that_completes_at_once_has_its_line_and_stays_small(make_queue: M
     (line,) = queue.get_job(job_id).history
     assert (line["attempt"], line["outcome"]) == (1, "completed")
     assert line["ended_at_ms"] - line["started_at_ms"] == 2000
-    assert queue.redis.object("encoding", queue.keys.job(job_id)) in ("listpack", "ziplist")  # and no hashtable
+    assert queue.redis.object("encoding", queue.keys.job(job_id)) in ("listpack", "ziplist")  # and not a hashtable

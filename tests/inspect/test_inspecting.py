@@ -1,4 +1,4 @@
-"""The operator's door, both ways."""
+"""The inspector, blocking and asyncio."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 
 
-def test_both_doors_say_why(make_queue: MakeQueue, clock: Clock):
+def test_both_clients_say_why(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     job_id = queue.enqueue(1, delay=240)
 
@@ -30,14 +30,14 @@ def test_both_doors_say_why(make_queue: MakeQueue, clock: Clock):
     }
 
 
-def test_both_doors_ask_who_is_there(queue: Handle):
+def test_both_clients_list_workers(queue: Handle):
     assert queue.inspector.why(queue.enqueue(1)).reason == "no_worker"
 
 
-def test_the_rate_is_that_of_the_jobs_that_ended_of_late(make_queue: MakeQueue, clock: Clock):
+def test_the_rate_is_that_of_the_jobs_that_ended_recently(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock, max_attempts=1)
     queue._ask(heartbeat.beat(queue.settings, "w-1", {"concurrency": 1, "has_handler": 1, "tasks": "[]"}))
-    for n in range(300):  # a minute without any, then 20 s in which 150 end, every other one failing
+    for n in range(300):  # a minute without jobs, then 20 s in which 150 end, every other one failing
         queue.enqueue(n)
         queue.complete(queue.claim(0)) if n % 2 else queue.fail(queue.claim(0))
         if n == 149:
@@ -48,7 +48,7 @@ def test_the_rate_is_that_of_the_jobs_that_ended_of_late(make_queue: MakeQueue, 
 
     found = queue.inspector.why(queue.enqueue(1))
 
-    # What is older than a minute is there, so that nothing ended in the 40 s before is known.
+    # There are records older than a minute, so it is known that nothing ended in the 40 s before.
     assert found.facts["per_second"] == 150 / 60
     assert found.text == "600 jobs ahead of it at 2.5/s (about 4 min)"
 

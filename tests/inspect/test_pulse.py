@@ -23,7 +23,7 @@ def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
 
 
 def run(queue: Handle, clock: Clock, seconds: float, error: str = "") -> None:
-    """Claim a job, work on it so long, and end it."""
+    """Claim a job, work on it for some seconds, and end it."""
     job = queue.claim(0)
     clock.pass_time(seconds)
     if error:
@@ -188,7 +188,7 @@ def test_a_task_is_known_by_how_its_payload_begins(payload: str, task: str):
 
 @pytest.mark.parametrize("size", [10, 200_000])
 def test_looking_over_jobs_keeps_redis_busy_for_a_moment_only(make_queue: MakeQueue, size: int):
-    """However large the payloads are: what is read is bounded by bytes."""
+    """However large the payloads are, because the bytes read are bounded."""
     with Server() as server:
         queue = make_queue(at=server)
         queue.enqueue_many([call("send", "x" * size)] * 300)
@@ -208,7 +208,7 @@ def test_looking_over_jobs_keeps_redis_busy_for_a_moment_only(make_queue: MakeQu
 
 
 def end(queue: Handle, clock: Clock, count: int, *, fails: int, every_s: float = 1) -> None:
-    """So many jobs end, one after the other; one in `fails` fails, the last of each round."""
+    """Jobs end one after the other; every `fails`-th one fails."""
     for n in range(1, count + 1):
         queue.enqueue(call("send", n))
         run(queue, clock, every_s, "refused" if n % fails == 0 else "")

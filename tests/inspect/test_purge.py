@@ -1,4 +1,4 @@
-"""Deleting every job that is there, and none that comes later."""
+"""Deleting every existing job, and none that is enqueued later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the queue has been doing: one sample every 10 s, whoever takes it."""
+"""How the queue has been doing: one sample every 10 s, whichever process takes it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_of_a_time_in_which_nothing_changes_the_first_and_the_last_are_kept(queu
     assert [at - began for at in instants(queue)] == [0, 490_000, 500_000]
 
 
-def test_so_many_are_kept_and_no_more(queue: Handle, clock: Clock):
+def test_only_the_newest_samples_are_kept(queue: Handle, clock: Clock):
     line = '{"at_ms":%d,"enqueued_total":%d}'
     old = [line % (clock.now_ms - 10_000 * n, n) for n in range(1, MOST_SAMPLES + 50)]
     queue.redis.rpush(queue.keys.samples, *old)
@@ -132,7 +132,7 @@ def test_so_many_are_kept_and_no_more(queue: Handle, clock: Clock):
     assert instants(queue)[-1] == clock.now_ms
 
 
-def test_after_the_clock_went_back_the_row_goes_on_in_order(queue: Handle, clock: Clock):
+def test_after_the_clock_went_back_samples_stay_in_order(queue: Handle, clock: Clock):
     for _ in range(10):
         queue.enqueue(1)
         take(queue)

@@ -152,7 +152,7 @@ def test_a_page_is_at_most_a_megabyte_but_at_least_one_job(make_queue: MakeQueue
     assert [record.payload[0] for record in queue.list_pending(offset=1)] == ["y", "z"]
 
 
-def test_a_long_page_is_read_in_parts_that_hold_nobody_up(queue: Handle):
+def test_a_long_page_is_read_in_short_parts(queue: Handle):
     ids = queue.enqueue_many(range(500))
 
     with queue.server.requests() as sent:

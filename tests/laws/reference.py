@@ -129,7 +129,7 @@ def _is_made_by_users(name: str) -> bool:
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Its verbs and properties, those of its bases too, in the order of the code."""
+    """Its methods and properties, including those of its bases, in the order of the code."""
     seen: dict[str, Any] = {}
     for base in reversed(kind.__mro__[:-1]):
         if base.__module__.startswith("schedq"):

@@ -1,4 +1,4 @@
-"""The page on the architecture names modules and folders that exist."""
+"""The architecture page only names modules and folders that exist."""
 
 from __future__ import annotations
 

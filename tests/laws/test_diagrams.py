@@ -1,4 +1,4 @@
-"""The pictures of the architecture show the tables of the code."""
+"""The architecture's diagrams match the tables in the code."""
 
 from __future__ import annotations
 

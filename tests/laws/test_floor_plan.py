@@ -29,7 +29,7 @@ LEVELS = [
     {"cli"},
     {"__main__"},
 ]
-"""The units at the root of the package, lowest first. A unit stands one level above the highest that it imports."""
+"""The units at the root of the package, lowest first. A unit is one level above the highest that it imports."""
 HEIGHT = {unit: height for height, units in enumerate(LEVELS) for unit in units}
 LOOSE = {"__init__", "__main__", "aliases", "errors", "logs", "observer", "testing"}
 """Modules at the root that are in no folder: at most 8."""
@@ -69,7 +69,7 @@ def parsed(module: str) -> ast.Module:
 
 
 def imports(module: str) -> Iterator[str]:
-    """The modules that a module imports, anywhere in it; names it imports are followed to where they are modules."""
+    """The modules that a module imports, anywhere in it; imported names count as modules where they are modules."""
     for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -109,7 +109,7 @@ def test_imports_only_go_down(module: str):
 
 
 def test_the_plan_states_the_real_levels():
-    """A unit stands as low as what it imports allows, so the table can't promise more order than there is."""
+    """A unit is as low as its imports allow, so the table can't promise more order than there is."""
     below = units_below()
 
     assert {unit: 1 + max([HEIGHT[name] for name in below[unit]], default=-1) for unit in HEIGHT} == HEIGHT
@@ -124,7 +124,7 @@ def test_the_root_stays_small_enough_to_be_read_at_a_glance():
     assert len(HEIGHT) <= MOST_UNITS
 
 
-def test_no_import_goes_round_in_a_circle():
+def test_no_imports_form_a_cycle():
     graph = {module: own_imports(module) for module in MODULES}
     done: set[str] = set()
 
@@ -141,7 +141,7 @@ def test_no_import_goes_round_in_a_circle():
 
 
 def is_own_package(name: str, module: str) -> bool:
-    """Whether a module asks its own package for something that is there before the module is loaded."""
+    """Whether a module imports from its own package something that is defined before the module is loaded."""
     return module.startswith(name + ".")
 
 
@@ -161,10 +161,10 @@ def test_facts_need_nothing_but_the_standard_library(module: str):
 
 @pytest.mark.parametrize("module", sorted(set(MODULES) - {"schedq", "schedq.queue.queue"}))
 def test_no_circle_is_hidden_from_the_interpreter(module: str):
-    """TYPE_CHECKING may spare an import of what need not be installed, never one of our own.
+    """TYPE_CHECKING may avoid an import of an optional package, but never one of schedq's own.
 
-    Only the package itself and `Queue` import something when it is used, which the test of circles sees all the same:
-    most programs only enqueue, and so do without what operators ask and without schedules.
+    Only the package itself and `Queue` import something lazily, which the test for import cycles still sees:
+    most programs only enqueue, and need neither the inspector nor schedules.
     """
     for node in ast.walk(parsed(module)):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):

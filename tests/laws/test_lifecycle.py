@@ -1,4 +1,4 @@
-"""One table of a job's life: the code's, checked against the scripts and the handbook's table."""
+"""The table of a job's life cycle in the code, checked against the scripts and the handbook's table."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_table_names_every_place_and_no_other():
 
 
 def test_every_place_can_be_reached_and_left():
-    """Whatever becomes of a job, it is trimmed or purged in the end."""
+    """Whatever happens to a job, it can be trimmed or purged in the end."""
     reached, left = {NOWHERE}, {NOWHERE}
     for _ in JOB_STATES:
         reached |= {place for move in MOVES if reached & set(move.source) for place in move.target}

@@ -1,4 +1,4 @@
-"""The README and the handbook say what is so: their code runs, their names and links exist."""
+"""The README and the handbook are correct: their code runs, their names and links exist."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def durable() -> Iterator[Server]:
 
 @pytest.mark.processes
 def test_every_block_of_the_readme_runs_as_pasted(durable: Server, tmp_path: Path) -> None:
-    """Next to the file that it says to save. scripts.tools.pages goes through the handbook, workers and all."""
+    """Runs next to the files that it says to save. scripts.tools.pages runs the handbook, workers and all."""
     paths = []
     for number, block in enumerate(PYTHON["README.md"]):
         paths.append(block.path or f"block-{number}.py")
@@ -97,12 +97,12 @@ def test_every_verb_in_the_text_exists() -> None:
 def test_every_block_says_what_language_it_is_in(name: str) -> None:
     unnamed = [block.code for block in all_blocks(PAGES[name]) if not block.language]
 
-    assert len(unnamed) == (name == "README.md")  # the picture of a job's life
+    assert len(unnamed) == (name == "README.md")  # the diagram of a job's life cycle
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_link_leads_somewhere(name: str) -> None:
-    """As on GitHub: to a file of the checkout, and to a heading of it."""
+    """Resolved as on GitHub: to a file of the checkout, and to a heading in it."""
     broken = []
     for link in LINK.findall(without_code(PAGES[name])):
         target, _, anchor = link.partition("#")
@@ -117,7 +117,7 @@ def test_every_link_leads_somewhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in PAGES if name != "README.md"])
 def test_a_page_of_the_handbook_links_to_pages_of_it_only(name: str) -> None:
-    """So that it reads the same on GitHub, on the site, in the terminal and in the dashboard."""
+    """So that pages look the same on GitHub, on the site, in the terminal and in the dashboard."""
     linked = {link.partition("#")[0] for link in LINK.findall(without_code(PAGES[name])) if "://" not in link}
 
     assert {link for link in linked - {""} if "/" in link or not link.endswith((".md", ".svg"))} == set()
@@ -130,7 +130,7 @@ def test_a_page_of_the_handbook_has_no_html_but_comments(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in PAGES if name != "README.md"])
 def test_lists_are_written_as_every_reader_of_markdown_wants_them(name: str) -> None:
-    """After an empty line, and indented by four: Python-Markdown, which makes the site, sees no list otherwise."""
+    """After an empty line and indented by four: otherwise Python-Markdown, which builds the site, sees no list."""
     lines = FENCED.sub("", PAGES[name]).splitlines()
     item = re.compile(r"( *)(?:[-*+]|1\.) \S")
 
@@ -145,12 +145,12 @@ def test_lists_are_written_as_every_reader_of_markdown_wants_them(name: str) -> 
 
 
 def without_code(text: str) -> str:
-    """Without what stands in fenced blocks or between backticks."""
+    """The text without fenced blocks and inline code."""
     return re.sub(r"`[^`\n]*`", "", FENCED.sub("", text))
 
 
 def anchors(text: str) -> set[str]:
-    """Those of the headings, as GitHub makes them."""
+    """The anchors of the headings, as GitHub makes them."""
     found: Counter[str] = Counter()
     names = set()
     for title in re.findall(r"^#+ (.+)$", FENCED.sub("", text), re.MULTILINE):

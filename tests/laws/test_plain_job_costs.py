@@ -1,6 +1,6 @@
-"""What a plain job costs Redis: every command, also those inside scripts, and every request.
+"""What a plain job costs Redis: every command, including those inside scripts, and every request.
 
-A capability that a job does not use must cost it nothing, so these figures may fall and never rise.
+A feature that a job does not use must cost it nothing, so these figures may fall but never rise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAYLOAD = {"kind": "email", "to": "ada@example.org"}
 Count = dict[str, int]
 
 SCRIPT = {"evalsha": 1, "time": 1}
-"""One request, and the one look at the clock of its script."""
+"""One request, and the one TIME of its script."""
 ENQUEUE = SCRIPT | {"exists": 2, "hset": 1, "lpush": 1, "hincrby": 1}
 ENQUEUE_DELAYED = SCRIPT | {
     "exists": 3, "llen": 2, "zcard": 1, "hset": 1, "zadd": 1, "zrange": 1, "hincrby": 1, "publish": 1,
@@ -53,7 +53,7 @@ def own_server() -> Iterator[Server]:
 @pytest.fixture
 def queue(own_server: Server) -> Iterator[Queue]:
     with Queue("plain", redis=own_server.unix_url) as queue:
-        # Connected, and every script known to the server:
+        # Connected, and the server knows every script:
         queue.enqueue(PAYLOAD, delay=3600)
         queue.enqueue_many([PAYLOAD] * 2)
         for end in (queue.complete, queue.fail):

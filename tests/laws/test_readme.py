@@ -1,4 +1,4 @@
-"""What only the README has: ten lines that run, the picture of a job's life, two commands."""
+"""What only the README has: ten lines that run, the diagram of a job's life cycle, two commands."""
 
 from __future__ import annotations
 

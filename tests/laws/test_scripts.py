@@ -1,4 +1,4 @@
-"""Every script keeps to its header, Python and Lua name the same things, and all scripts keep to the laws."""
+"""Every script matches its header, Python and Lua use the same names, and all scripts obey the laws."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def body(name: str) -> str:
 
 
 def misnamed(name: str) -> tuple[set[str], set[str]]:
-    """The names that a script uses and nothing declares, and those of its header that it does not use."""
+    """The undeclared names that a script uses, and the names of its header that it does not use."""
     header = scripts.header(name)
     given = {each.local for each in (*header.keys, *header.args)}
     source = scripts.script(name, scripts.text(name)).source
@@ -217,7 +217,7 @@ def test_no_script_does_what_grows_with_the_backlog(name: str):
     assert not re.search(r"'LRANGE', \w+, 0, -1", text)
     assert not re.search(r"'ZRANGE', \w+, 0, -1", text)
     assert all("LIMIT" in line for line in text.splitlines() if "'ZRANGEBYSCORE'" in line)
-    # Whole hashes: the running totals, whose fields are ours, and one job at a time.
+    # Whole hashes: the running totals, whose fields are schedq's, and one job at a time.
     hashes = re.findall(r"'HGETALL', ([\w. ]+)", text)
     assert set(hashes) <= {"stats", "jobs .. id"}
     assert not re.search(r"while true|repeat\b", text), "a loop without a limit"
@@ -225,7 +225,7 @@ def test_no_script_does_what_grows_with_the_backlog(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_script_reads_or_writes_a_payload_as_json(name: str):
-    """cjson changes what it decodes; payloads are opaque."""
+    """cjson changes what it decodes, so payloads stay opaque."""
     text = body(name)
 
     assert "cjson.decode" not in text
@@ -255,7 +255,7 @@ def test_no_script_is_random_or_blocks(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_keys_are_declared_or_built_from_the_jobs_prefix(name: str):
-    """What a call touches is a local name, a job's or schedule's key, or an element of KEYS; no text of its own."""
+    """A call's key is a local name, a job's or schedule's key, or an element of KEYS, never a literal."""
     for call in re.findall(r"redis\.p?call\('[A-Z]+', ([^,)]+)", body(name)):
         assert not call.startswith("'"), f"{call} is built in the script"
         if ".." in call:

@@ -1,4 +1,4 @@
-"""The two doors are one: equal verbs, equal arguments, and every public name says what it is."""
+"""Both clients have the same methods and arguments, and every public name is documented."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def answer(function: Any) -> str:
     return re.sub(r"AsyncGenerator\[(.*), None\]", r"Generator[\1, None, None]", found)
 
 
-def test_both_doors_have_the_same_verbs():
+def test_both_clients_have_the_same_verbs():
     assert verbs(Queue).keys() == verbs(AsyncQueue).keys()
 
 
@@ -77,7 +77,7 @@ def test_every_verb_of_the_design_is_there(verb: str):
 
 
 @pytest.mark.parametrize("verb", sorted(verbs(Queue)))
-def test_a_verb_takes_and_answers_the_same_through_both_doors(verb: str):
+def test_a_verb_takes_and_returns_the_same_in_both_clients(verb: str):
     blocking, awaited = verbs(Queue)[verb], verbs(AsyncQueue)[verb]
 
     assert shape(blocking) == shape(awaited)
@@ -85,7 +85,7 @@ def test_a_verb_takes_and_answers_the_same_through_both_doors(verb: str):
 
 
 @pytest.mark.parametrize("verb", sorted(set(verbs(Queue)) - {"task", "handler", "job", "cron", "every"}))
-def test_a_verb_is_awaited_through_one_door_and_not_through_the_other(verb: str):
+def test_a_verb_is_awaited_in_one_client_and_not_in_the_other(verb: str):
     assert not inspect.iscoroutinefunction(verbs(Queue)[verb])
     found = verbs(AsyncQueue)[verb]
     assert inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found)
@@ -134,7 +134,7 @@ def test_every_public_name_says_what_it_is(name: str):
     text = inspect.getdoc(PUBLIC[name])
 
     assert text
-    # Dataclasses and enums make a text of their own if they are given none.
+    # Dataclasses and enums generate a docstring if they have none.
     assert not text.startswith(f"{name}(")
     assert text.partition("\n")[0].endswith(".")
 

@@ -1,4 +1,4 @@
-"""What mypy and pyright say to right and to wrong calls."""
+"""What mypy and pyright report about right and wrong calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = ("right.py", "wrong.py")
 
 
 def mypy(cache: Path) -> list[tuple[str, int, str, str]]:
-    """File, line, kind and text of everything that mypy says."""
+    """File, line, kind and text of everything that mypy reports."""
     files = [str(SNIPPETS / name) for name in FILES]
     out, problem, _ = api.run(
         [*files, "--strict", "--cache-dir", str(cache), "--config-file", "", "--no-error-summary"]
@@ -30,7 +30,7 @@ def mypy(cache: Path) -> list[tuple[str, int, str, str]]:
 
 
 def pyright(_: Path) -> list[tuple[str, int, str, str]]:
-    """The same of pyright, where it can be run: it needs Node, which it may have to fetch."""
+    """The same for pyright, where it can run: it needs Node, which it may have to download."""
     files = [str(SNIPPETS / name) for name in FILES]
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, *files]
     run = subprocess.run(command, capture_output=True, text=True, timeout=200)
@@ -51,7 +51,7 @@ def pyright(_: Path) -> list[tuple[str, int, str, str]]:
 
 @pytest.fixture(scope="module", params=[mypy, pyright], ids=lambda checker: checker.__name__)
 def said(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> dict[str, dict[int, list[str]]]:
-    """Per file and line, what a type checker says."""
+    """What a type checker reports, by file and line."""
     found: dict[str, dict[int, list[str]]] = {name: {} for name in FILES}
     cache: Any = pytestconfig.cache  # a later run checks only what has changed
     for name, line, kind, text in request.param(cache.mkdir("mypy")):

@@ -1,4 +1,4 @@
-"""One standard word per idea: what a stranger would search for, and none of the private words that were here before."""
+"""One standard word per idea, the one that a stranger would search for, and none of the former private words."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ RETIRED: dict[str, dict[str, str]] = {
 """Retired word → what to say instead, by the folder in which it was used. A word counts wherever it is part of a name:
 `pump` in `Pump`, `pump_loop` and `pump.py`."""
 IN_LUA = {"answer": "word, reply", "answers": "words, replies"}
-"""As well in the text of scripts, comments and all."""
+"""Also in the text of scripts, including comments."""
 WORDS = {word: instead for words in RETIRED.values() for word, instead in words.items()}
 FREE = {"flow", "step", "batch", "call", "run", "signal", "limit", "gate"}
 SCRIPTS = sorted(ROOT.rglob("*.lua"))

@@ -1,4 +1,4 @@
-"""Ids and requests: fresh, sortable, unique over threads and forks."""
+"""Ids of jobs and requests: new, sortable, unique across threads and forks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_id_is_an_id_and_tells_when_it_was_made():
 
 
 def test_an_id_has_more_than_64_random_bits():
-    """Every one of them is now 0, now 1."""
+    """Every bit takes both values."""
     noise = [int(job_id[13:], 32) for job_id in new_ids(300)]
 
     assert all(0 < sum(number >> bit & 1 for number in noise) < 300 for bit in range(65))
@@ -86,7 +86,7 @@ def test_a_forked_child_never_makes_its_parents_ids_or_requests(fork: Callable[[
 
     assert len(theirs) == 101
     assert not set(theirs) & set(mine)
-    # The last one is the request's name: of its 16 digits the last three are the same now and then.
+    # The last one is the id of the request; the last three of its 16 digits may coincide.
     assert not {job_id[13:] for job_id in theirs[:-1]} & {job_id[13:] for job_id in mine[:-1]}
 
 

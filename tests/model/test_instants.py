@@ -1,4 +1,4 @@
-"""Durations and instants as people write them: rounded up, never early, and refused when they can't be meant."""
+"""Durations and instants as people write them: rounded up, never early, and refused if invalid."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_any_number_is_taken_within_bounds_or_refused(value: Any):
         try:
             assert 0 <= read(value, "time") <= most
         except UsageError as error:
-            assert "time" in str(error)  # either answer is right
+            assert "time" in str(error)  # either result is right
 
 
 @given(st.datetimes())
@@ -112,7 +112,7 @@ def test_a_naive_datetime_is_refused(value: datetime):
 
 
 @pytest.mark.parametrize("value", [-0.001, -1, timedelta(microseconds=-1), float("-inf"), 10**400, timedelta.max])
-def test_a_duration_that_can_not_be_meant_is_refused(value: Any):
+def test_an_invalid_duration_is_refused(value: Any):
     with pytest.raises(UsageError):
         duration_ms(value, "delay")
 

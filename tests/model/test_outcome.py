@@ -1,4 +1,4 @@
-"""What becomes of an attempt: decided without clock and without Redis."""
+"""How an attempt ends: decided without a clock and without Redis."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_the_traceback_of_a_surprise_is_kept_and_that_of_a_wish_is_not():
     ],
     ids=repr,
 )
-def test_an_error_is_told_by_kind_and_text(error: Any, text: str):
+def test_an_error_is_described_by_type_and_text(error: Any, text: str):
     assert failed(job(), error, policy()).text == text
 
 
@@ -144,7 +144,7 @@ class Rude(Exception):  # noqa: N818
     __repr__ = __str__
 
 
-def test_an_error_that_can_not_even_be_told_is_told():
+def test_an_error_whose_text_raises_is_described():
     assert failed(job(), raised(Rude()), policy()).text.startswith("Rude")
 
 

@@ -1,4 +1,4 @@
-"""Payloads: what goes in comes out, or is refused; what is stored is read, or is known to be unreadable."""
+"""A payload reads back unchanged, or is refused; stored text is read, or is known to be unreadable."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_any_stored_text_is_read_or_known_to_be_unreadable(text: str):
     try:
         decode(text)
     except UnreadablePayload as error:
-        assert "not JSON" in str(error)  # either answer is right
+        assert "not JSON" in str(error)  # either result is right
 
 
 @given(st.binary())

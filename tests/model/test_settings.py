@@ -14,7 +14,7 @@ from schedq.model.durability import LEVELS
 from schedq.model.settings import KEEP_ALL, Settings
 
 
-def test_a_queue_has_the_settings_of_the_design_by_itself():
+def test_a_queue_has_the_documented_default_settings():
     settings = Queue("mail", redis="redis://localhost").settings
 
     assert settings == Settings(
@@ -92,7 +92,7 @@ def test_durations_may_be_timedeltas():
     assert Settings("mail", min_keep=timedelta(minutes=1)).to_fields()["min_keep"] == "60"  # type: ignore[arg-type]
 
 
-def test_the_clock_is_asked_anew_each_time():
+def test_the_clock_is_read_again_each_time():
     times = iter([1.0, 2.0005])
     settings = Settings("mail", clock=lambda: next(times))
 
@@ -140,7 +140,7 @@ def test_who_knows_no_settings_trims_nothing():
 
 
 def test_a_process_re_sends_no_longer_than_the_records_are_kept():
-    """The application keeps records for 2 s; whoever goes by its settings gives up by then."""
+    """The application keeps records for 2 s, so a process that uses its settings gives up by then."""
     found = Settings("mail").without_application().with_fields(Settings("mail", min_keep=2, retry_for=1).to_fields())
 
     assert (found.min_keep, found.retry_for) == (2, 2)

@@ -1,4 +1,4 @@
-"""Arguments that a task's function does not take are refused where the job is made."""
+"""Arguments that a task's function does not accept are refused when the job is enqueued."""
 
 from __future__ import annotations
 

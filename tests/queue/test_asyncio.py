@@ -1,4 +1,4 @@
-"""What only the asyncio door can get wrong: loops, cancellation, many callers on one connection."""
+"""What can go wrong only with asyncio: loops, cancellation, many callers on one connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 @pytest.fixture
 def run(server: Server, proxy: Proxy) -> Iterator[Callable[[Callable[[AsyncQueue], Awaitable[None]]], None]]:
-    """Runs a test's coroutine on a loop of its own, with a queue whose requests go through the proxy."""
+    """Runs a test's coroutine on an event loop of its own, with a queue whose requests go through the proxy."""
     name = f"asyncio-{uuid.uuid4().hex[:12]}"
 
     def run(body: Callable[[AsyncQueue], Awaitable[None]]) -> None:
@@ -43,7 +43,7 @@ def run(server: Server, proxy: Proxy) -> Iterator[Callable[[Callable[[AsyncQueue
 
 
 async def soon(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     until = time.monotonic() + 60
     while not await condition():
         assert time.monotonic() < until, "it is not so"
@@ -63,7 +63,7 @@ def test_a_cancelled_claim_gives_back_what_it_had_taken(run: Callable, proxy: Pr
             claim = asyncio.create_task(queue.claim(5000))
             await asyncio.sleep(0)
             while not client.llen(queue.settings.keys.processing):
-                await asyncio.sleep(0.005)  # Redis has given the job, and the caller does not know yet
+                await asyncio.sleep(0.005)  # Redis has handed out the job, but the caller does not know it yet
             claim.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await claim
@@ -95,7 +95,7 @@ def test_a_cancelled_claim_that_waits_leaves_the_next_job_to_others(run: Callabl
 
 
 def test_claims_that_are_cancelled_at_any_moment_lose_no_job(run: Callable):
-    """A timeout around a claim, at every moment of its life."""
+    """A timeout around a claim, at every stage of the claim."""
 
     async def body(queue: AsyncQueue) -> None:
         ids = await queue.enqueue_many(range(60))
@@ -118,7 +118,7 @@ def test_claims_that_are_cancelled_at_any_moment_lose_no_job(run: Callable):
     run(body)
 
 
-def test_a_cancelled_call_does_not_hand_its_answer_to_another(run: Callable, proxy: Proxy):
+def test_a_cancelled_call_does_not_hand_its_reply_to_another(run: Callable, proxy: Proxy):
     async def body(queue: AsyncQueue) -> None:
         a, b = await queue.enqueue_many(["a", "b"])
         proxy.hold_reply("HGETALL")
@@ -138,7 +138,7 @@ def test_a_cancelled_call_does_not_hand_its_answer_to_another(run: Callable, pro
 # -- many callers
 
 
-def test_many_callers_share_one_connection_and_each_gets_its_own_answer(run: Callable, server: Server):
+def test_many_callers_share_one_connection_and_each_gets_its_own_reply(run: Callable, server: Server):
     async def body(queue: AsyncQueue) -> None:
         ids = await asyncio.gather(*[queue.enqueue(n) for n in range(300)])
         records = await asyncio.gather(*[queue.get_job(job_id) for job_id in ids])

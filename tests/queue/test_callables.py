@@ -1,4 +1,4 @@
-"""What may be a task or a handler; what would "complete" without running is refused, with words."""
+"""What may be a task or a handler. Anything that would "complete" without running is refused with an explanation."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def send(whom): ...
 
 @pytest.fixture
 def module(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
-    """Loads a file as a module that registers tasks, again and again."""
+    """Loads a file repeatedly as a module that registers tasks."""
     name = f"loaded_{request.node.name}".replace("[", "_").replace("]", "")
     queue = Queue("mail", redis="redis://localhost")
 
@@ -253,7 +253,7 @@ def test_two_functions_of_one_name_in_text_that_is_run_are_refused(monkeypatch: 
         exec(TWO, {"queue": Queue("mail", redis="redis://localhost"), "__name__": "made"})
 
 
-def test_a_module_that_is_loaded_anew_may_register_its_functions_again(module: Any):
+def test_a_module_that_is_loaded_again_may_register_its_functions_again(module: Any):
     one = "\n@queue.task\n\ndef send(to): ...\n"
     for text in (one, one, "\n\n\n" + one, "import re\n" + one, one.replace("@queue", "@(lambda f: f)\n@queue"), one):
         queue = module(text)
@@ -279,7 +279,7 @@ def test_what_is_the_same_may_be_registered_twice(queue: Handle):
     report = Report()
 
     for _ in range(2):
-        queue.task(report.send)  # each look at a method makes a new object
+        queue.task(report.send)  # each access to a method creates a new object
         queue.task(Report.make)
         queue.task(name="partial")(functools.partial(report.send, "ada"))
 

@@ -1,4 +1,4 @@
-"""A claim that waits: at once when there is something, and next to nothing asked of Redis until then."""
+"""A waiting claim returns at once when there is a job, and sends almost nothing to Redis until then."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.doors import Clock, Handle
 from tests.waiting import until
 
 AT_ONCE_S = 0.9
-"""Sooner than a look that comes by itself."""
+"""Sooner than the next periodic look."""
 """Far below the second after which a waiting claim would look by itself."""
 
 
 def waiting_claim(queue: Handle, timeout_ms: int = 5000) -> Future[ClaimedJob | None]:
-    """A claim that has looked, found nothing and waits by now."""
+    """A claim that has found nothing and is waiting."""
     future = queue.start("claim", timeout_ms)
     until(lambda: is_blocked(queue), failing="the claim does not wait")
     return future
 
 
 def is_blocked(queue: Handle) -> bool:
-    """Whether a client of this queue waits in BZPOPMIN."""
+    """Whether a client of this queue is blocked in BZPOPMIN."""
     return any(
         client["name"] == f"schedq-{queue.name}" and client["cmd"] == "bzpopmin" and "b" in client["flags"]
         for client in queue.redis.client_list()
@@ -132,7 +132,7 @@ def test_a_retry_from_another_connection_is_taken_when_it_is_due(make_queue: Mak
 
 
 @pytest.mark.parametrize("give", ["release", "snooze", "run_now", "reclaim"])
-def test_whatever_brings_a_job_back_wakes_who_waits(make_queue: MakeQueue, give: str):
+def test_whatever_brings_a_job_back_wakes_a_waiting_claim(make_queue: MakeQueue, give: str):
     queue = make_queue(visibility_ms=1000)
     job_id = queue.enqueue("again", delay=900 if give == "run_now" else None)
     held = queue.claim(0)
@@ -156,7 +156,7 @@ def test_whatever_brings_a_job_back_wakes_who_waits(make_queue: MakeQueue, give:
 
 
 @pytest.mark.parametrize("kind", ["waiting", "due"])
-def test_resume_wakes_who_waits_if_there_is_work(queue: Handle, kind: str):
+def test_resume_wakes_a_waiting_claim_if_there_is_work(queue: Handle, kind: str):
     job_id = queue.enqueue(1, delay=0.05 if kind == "due" else None)
     queue.pause()
     future = waiting_claim(queue)
@@ -201,7 +201,7 @@ def test_waiting_asks_redis_once_a_second_and_so_finds_a_foreign_job_without_the
         job, seconds = seconds_until(future)
 
     own = [request.name for request in sent if request.name in ("EVAL", "EVALSHA", "BZPOPMIN")]
-    # A look, a block of two seconds, a look: once a second on average.
+    # A claim, a wait of two seconds, a claim: one request a second on average.
     assert own == ["EVALSHA", "BZPOPMIN", "EVALSHA"]
     assert job.id == "theirs"
     assert seconds < 10
@@ -253,6 +253,6 @@ def test_a_clock_of_ones_own_does_not_make_a_claim_spin(make_queue: MakeQueue, c
         assert queue.claim(150) is None
     clock.pass_time(5)
 
-    # One finds the marker that the new instant set, one waits.
+    # One takes the marker that the new instant set, the other waits.
     assert len([request for request in sent if request.name == "BZPOPMIN"]) == 2
     assert queue.claim(0).id == job_id

@@ -1,4 +1,4 @@
-"""One queue object and many event loops: one after the other, side by side in threads, ended in every way."""
+"""One queue object and many event loops: one after the other, in parallel threads, ended in every way."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.state import State
 from tests.waiting import until
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of the HTTP client that it uses
+    warnings.simplefilter("ignore")  # belongs to the HTTP client that it uses
     from starlette.testclient import TestClient
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -55,8 +55,8 @@ def fds() -> int:
 
 @pytest.fixture(autouse=True)
 def nothing_left(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """No open descriptor, no warning when garbage is collected, no complaint of asyncio."""
-    for new_loop in KINDS.values():  # the first of a process opens what its library keeps
+    """No open descriptor, no warning from the garbage collector, no error logged by asyncio."""
+    for new_loop in KINDS.values():  # the first loop of a process opens descriptors that its library keeps
         new_loop().close()
     gc.collect()
     before = fds()
@@ -95,7 +95,7 @@ def double(number: int) -> int:
 
 
 def connections(queue: Queue, server: Server) -> int:
-    """How many this queue's asyncio door has; the blocking one is closed."""
+    """How many connections this queue's asyncio client has; the blocking one is closed."""
     with server.client() as client:
         return [entry["name"] for entry in client.client_list()].count(f"schedq-{queue.name}")
 
@@ -211,7 +211,7 @@ def test_each_anyio_run_can_use_the_same_queue(queue: Queue):
 
 @pytest.fixture(scope="module")
 def shared(server: Server) -> Iterator[AsyncQueue]:
-    """A queue as an application has it: one for all tests, while the plugin makes a loop for each."""
+    """A queue as in an application: one for all tests, while the plugin makes an event loop for each."""
     queue = AsyncQueue(f"loops-{uuid.uuid4().hex[:12]}", redis=server.unix_url)
     yield queue
     asyncio.run(queue.purge())
@@ -221,7 +221,7 @@ def shared(server: Server) -> Iterator[AsyncQueue]:
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The only one that there is."""
+    """The only connection of this server."""
     return "asyncio"
 
 
@@ -234,7 +234,7 @@ async def test_each_test_of_anyios_plugin_can_use_the_same_queue(shared: AsyncQu
 
 
 def test_without_asyncio_it_says_what_to_call(queue: Queue):
-    """As under trio, whose coroutines look the same."""
+    """As under trio, whose coroutines look the same to Python."""
     for call in (queue.aio.stats, queue.aio.claim, queue.aio.aclose, lambda: queue.aio.wait("a")):
         with pytest.raises(UsageError, match="asyncio"):
             call().send(None)
@@ -256,7 +256,7 @@ def test_workers_of_one_queue_run_one_after_the_other(queue: Queue):
 
 
 def test_loops_in_many_threads_use_the_same_queue_at_once(queue: Queue, server: Server):
-    """All at once, each for a while; what one closes is none of the others' business."""
+    """Several at once, each for a while; closing one does not affect the others."""
     failed: list[BaseException] = []
 
     async def main(number: int) -> None:
@@ -343,7 +343,7 @@ def test_a_queue_that_was_closed_opens_again(queue: Queue, server: Server):
 
 
 def test_a_request_on_its_way_is_sent_again_when_the_queue_is_closed(queue: Queue, server: Server):
-    """Also one that has yet to connect: who called did not close anything."""
+    """Even one that has yet to connect, because its caller closed nothing."""
 
     async def main() -> None:
         with Proxy(server) as proxy:
@@ -409,7 +409,7 @@ WORK: dict[str, Callable[[Queue], Coroutine[Any, Any, None]]] = {
 
 @pytest.mark.parametrize("work", WORK)
 def test_a_loop_that_is_ended_in_the_middle_leaves_nothing(queue: Queue, server: Server, new_loop: NewLoop, work: str):
-    """As by Ctrl-C: `asyncio.run` cancels whatever runs, at any moment, also while it connects."""
+    """As with Ctrl-C: `asyncio.run` cancels everything that runs, at any moment, even while connecting."""
 
     async def main(seconds: float) -> None:
         task = asyncio.ensure_future(WORK[work](queue))
@@ -426,9 +426,9 @@ def test_a_loop_that_is_ended_in_the_middle_leaves_nothing(queue: Queue, server:
 def test_a_loop_that_is_only_closed_leaves_nothing_of_ours(
     queue: Queue, server: Server, new_loop: NewLoop, work: str, caplog: pytest.LogCaptureFixture
 ):
-    """Nobody cancelled anything: asyncio complains of the caller's own tasks alone.
+    """Nothing was cancelled, so asyncio reports only the caller's own tasks.
 
-    One was left pending, others are calls that end as the loop is closed and that nobody awaits any more.
+    One was left pending; the others are calls that end when the loop is closed, with no one awaiting them.
     """
 
     async def main() -> asyncio.Task[None]:
@@ -571,7 +571,7 @@ def test_a_forked_child_has_its_own_loop_and_leaves_the_parents_alone(queue: Que
 
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 def test_a_program_ends_without_a_word(queue: Queue, server: Server, kind: str):
-    """Warnings are errors in it, and the last of its loops is never closed; of that asyncio itself complains."""
+    """Warnings are errors in it, and the last of its loops is never closed, which asyncio itself reports."""
     pytest.importorskip(kind)
     program = textwrap.dedent(f"""
         import asyncio, {kind}

@@ -1,4 +1,4 @@
-"""What a queue does when its server forgets scripts, goes away, comes back, is slow, or can't be trusted."""
+"""What a queue does when its server forgets scripts, goes away, comes back, is slow, or is not the expected one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.waiting import until
 
 @pytest.fixture(scope="module")
 def durable() -> Iterator[Server]:
-    """A server of its own that keeps what it was told over a kill."""
+    """A separate server that keeps its data when it is killed."""
     with Server(appendonly=True, appendfsync="always") as server:
         yield server
 
@@ -26,7 +26,7 @@ def durable() -> Iterator[Server]:
 
 
 def test_scripts_may_be_forgotten_at_any_moment(queue: Handle):
-    """SCRIPT FLUSH every millisecond, also in the middle of pipelines."""
+    """SCRIPT FLUSH every millisecond, even in the middle of pipelines."""
     done = threading.Event()
 
     def flush() -> None:
@@ -50,7 +50,7 @@ def test_scripts_may_be_forgotten_at_any_moment(queue: Handle):
 
 
 def test_only_what_was_unknown_is_sent_again_with_its_source(queue: Handle):
-    """A pipeline is no transaction: what was carried out must not be carried out twice."""
+    """A pipeline is not a transaction: commands that were carried out must not be carried out twice."""
     queue.enqueue("known")
     queue.claim(0)
     queue.redis.script_flush()
@@ -128,7 +128,7 @@ def test_events_go_on_after_a_restart(make_queue: MakeQueue, durable: Server):
 
 
 def test_a_server_that_is_frozen_does_not_freeze_its_callers(make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch):
-    """Connections stay open and nobody answers: the caller's own clock ends the wait."""
+    """Connections stay open without replies, so the caller's own clock must end the wait."""
     monkeypatch.setattr("schedq.connection.endpoint.REPLY_S", 0.3)
     monkeypatch.setattr("schedq.connection.async_connection.REPLY_S", 0.3)
     monkeypatch.setattr("schedq.connection.async_connection.AsyncConnection.ask.__defaults__", (0.3,))
@@ -196,7 +196,7 @@ def _hog(server: Server) -> bool:
 
 
 def test_a_primary_that_becomes_a_replica_is_left_for_a_new_connection(make_queue: MakeQueue):
-    """Behind its name there may be another server by then."""
+    """Its host name may point to another server by then."""
     with Server(topology="single") as primary:
         queue = make_queue(at=primary, retry_for=5)
         queue.enqueue("known")

@@ -1,4 +1,4 @@
-"""A process without the application's code: it goes by what the workers wrote down, and finds queues and workers."""
+"""A process without the application's code uses the settings that workers stored, and finds queues and workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.servers import Server
 
 @pytest.fixture
 def visit(door: str, server: Server, loop: Loop) -> Any:
-    """Makes a queue of this name as a tool does."""
+    """Makes a queue with this name, as a tool does."""
     made: list[Handle] = []
 
     def make(name: str, at: Server = server) -> Handle:
@@ -50,7 +50,7 @@ def test_a_visitor_learns_what_the_workers_wrote_down(make_queue: MakeQueue, vis
         100_000,
         9,
     )
-    assert visitor.queue._client._queue.retry_for == 0.5  # or a request could be sent again that is not recognised
+    assert visitor.queue._client._queue.retry_for == 0.5  # otherwise a repeated request might not be recognised
     assert not found.listed
     assert visitor.queue.aio.settings == found
     assert visitor.stats()["visibility_ms"] == 77_000
@@ -114,7 +114,7 @@ def test_live_workers_say_what_they_run(make_queue: MakeQueue):
     one = found["w-1"]
     assert (one.host, one.pid, one.started_at_ms, one.concurrency, one.running) == ("vm", 7, 5, 10, 1)
     assert (one.jobs, one.tasks, one.is_stopping) == (tuple(jobs), ("send", "nap"), False)
-    assert one.has_handler  # it is of a release that did not say
+    assert one.has_handler  # written by a release that did not store it
     assert (found["w-2"].jobs, found["w-2"].tasks, found["w-2"].pid) == ((), (), 0)
 
 

@@ -1,4 +1,4 @@
-"""Waiting for a job's end, and hearing of what happens."""
+"""Waiting for a job's end, and listening to events."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.waiting import until
 
 
 def when_listening(queue: Handle, channel: str) -> None:
-    """Wait until somebody listens to a channel."""
+    """Wait until a client is subscribed to a channel."""
     until(lambda: dict(queue.redis.pubsub_numsub(channel))[channel], failing=f"nobody listens to {channel}")
 
 
 def waiting(queue: Handle, verb: str, job_id: str, timeout: float | None = 10) -> Any:
-    """A call that waits for a job's end by now."""
+    """A call that is waiting for a job's end."""
     future = queue.start(verb, job_id, timeout)
     when_listening(queue, queue.keys.waiter(job_id))
     until(lambda: queue.fields(job_id).get("waiter"))
@@ -66,7 +66,7 @@ def test_a_job_that_is_gone_is_said(queue: Handle):
 
 
 @pytest.mark.parametrize("timeout", [0, 0.05])
-def test_a_job_that_is_not_finished_is_waited_for_so_long_and_no_longer(queue: Handle, timeout: float):
+def test_a_job_that_is_not_finished_is_waited_for_until_the_timeout(queue: Handle, timeout: float):
     job_id = queue.enqueue(1)
     began = time.monotonic()
 
@@ -99,7 +99,7 @@ def test_a_result_that_another_program_wrote_is_what_it_is(queue: Handle, text: 
 
 
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled", "lost", "refused"])
-def test_whoever_waits_is_told_at_once_of_every_end(make_queue: MakeQueue, end: str):
+def test_every_waiting_caller_is_notified_at_once_of_an_end(make_queue: MakeQueue, end: str):
     queue = make_queue("told", max_attempts=1, visibility_ms=1000)
     worker = make_queue("told", max_attempts=1, visibility_ms=1000)
     job_id = queue.enqueue(1)
@@ -171,7 +171,7 @@ def test_only_who_waits_for_a_job_hears_of_it(queue: Handle):
         time.sleep(0.05)
 
     assert queue.wait(mine, 0)
-    # Five claims and five ends: nobody asked about a job that is not theirs.
+    # Five claims and five ends: no client looked at a job it was not waiting for.
     assert len(sent) <= 10 + 1
     queue.complete(queue.claim(0), "mine")
     assert future.result(60) == "mine"
@@ -188,7 +188,7 @@ def test_waiting_asks_redis_at_most_once_a_second(make_queue: MakeQueue):
         assert future.result(60) is False
 
     scripts = [request for request in sent if request.name in ("EVAL", "EVALSHA")]
-    # At first, perhaps before the count began; after a second; and when time is up.
+    # At the start, perhaps before counting began; after a second; and when time is up.
     assert 2 <= len(scripts) <= 3
 
 

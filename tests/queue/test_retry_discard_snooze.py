@@ -1,4 +1,4 @@
-"""What a handler may raise, and what is kept of it."""
+"""What a handler may raise, and what is stored about it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.doors import Clock, Handle
 from tests.transitions.scenes import held
 
 
-def test_an_exception_is_told_by_kind_and_text_and_its_traceback_is_kept(queue: Handle):
+def test_an_exception_is_stored_by_type_and_text_with_its_traceback(queue: Handle):
     job = held(queue)
     try:
         raise ValueError("no such user\x1b[31m\ud800")

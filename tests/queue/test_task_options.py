@@ -1,4 +1,4 @@
-"""What a task says of its jobs holds for every job of it, also for one that was made by the task's name."""
+"""A task's options apply to all of its jobs, including those enqueued by the task's name."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.transitions.scenes import lose
 
 @pytest.fixture
 def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
-    """Leases last 10 s on a clock that stands still; five attempts, a minute between them."""
+    """Leases last 10 s on a stopped clock; five attempts, a minute between them."""
     return make_queue(clock=clock, visibility_ms=10_000, max_attempts=5, backoff=Fixed(60))
 
 
 def written(queue: Handle, **tasks: TaskOptions) -> None:
-    """Let a worker of the application, which is elsewhere, have written its tasks' options down."""
+    """Store task options, as a worker of the application in another process would."""
     queue.queue._client.use(queue.settings)
     queue.execute([announce.announce(queue.settings, tasks)])
 
@@ -165,7 +165,7 @@ def test_a_queue_whose_tasks_say_nothing_is_swept_in_one_request(queue: Handle, 
     assert not queue.redis.exists(queue.keys.tasks)
 
 
-def test_options_that_a_task_has_no_more_are_forgotten_and_those_of_others_stay(queue: Handle, clock: Clock):
+def test_options_that_a_task_no_longer_has_are_removed_and_those_of_others_stay(queue: Handle, clock: Clock):
     written(queue, charge=TaskOptions(max_attempts=1), other=TaskOptions(timeout_ms=5))
 
     written(queue, charge=TaskOptions())

@@ -1,4 +1,4 @@
-"""Functions as tasks: what is sent when one is enqueued, what the handle on its job can do, who runs a payload."""
+"""Functions as tasks: what enqueueing sends, what a job handle can do, which function runs a payload."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def fetch(url: str) -> str:
 
 
 def call(queue: Handle, task: Any, verb: str, *args: Any, **kwargs: Any) -> Any:
-    """A verb of a task or a job, or its twin if the queue is the asyncio one."""
+    """A method of a task or a job, or its asyncio variant for an asyncio queue."""
     if isinstance(queue.queue, Queue):
         return getattr(task, verb)(*args, **kwargs)
     return queue.run(getattr(task, "await_end" if verb == "wait" else f"a{verb}")(*args, **kwargs))
@@ -181,7 +181,7 @@ def test_two_functions_of_one_name_are_refused(queue: Handle):
     def other() -> None: ...
 
     queue.task(send)
-    queue.task(send)  # its module may be loaded anew
+    queue.task(send)  # its module may be loaded again
 
     with pytest.raises(UsageError, match=r"has a task 'send' already \(.*send\); give .*other"):
         queue.task(name="send")(other)
@@ -245,7 +245,7 @@ def test_there_is_one_handler(queue: Handle):
         queue.handler(fetch)
 
 
-def test_both_doors_have_the_same_functions(make_queue: MakeQueue):
+def test_both_clients_have_the_same_functions(make_queue: MakeQueue):
     queue = make_queue()
     task = queue.task(send)
 

@@ -37,7 +37,7 @@ def places(queue: Queue, server: Server) -> dict[str, list[str]]:
 
 
 def in_child(work: object, fork: Callable[[], int] = os.fork) -> int:
-    """Run a function in a forked child; its exit code, 0 if it returned True."""
+    """Run a function in a forked child; returns the exit code, 0 if the function returned True."""
     pid = fork()
     if pid == 0:
         code = 1
@@ -70,7 +70,7 @@ def test_threads_share_a_queue_and_every_job_is_done_once(queue: Queue, server: 
     assert sorted(places(queue, server)["completed"]) == made
 
 
-def test_while_claims_wait_everything_else_answers(queue: Queue):
+def test_while_claims_wait_everything_else_is_served(queue: Queue):
     waiting = [in_thread(queue.claim, 5000) for _ in range(20)]
     time.sleep(0.1)
 
@@ -94,7 +94,7 @@ def test_few_connections_are_kept_when_many_were_needed(queue: Queue, server: Se
 
 
 def connection(queue: Queue) -> int:
-    """What Redis calls the connection that is used next."""
+    """Redis's id of the connection that is used next."""
     with queue._client._pool.connection() as line:
         return int(line.ask([("CLIENT", "ID")])[0])
 

@@ -1,4 +1,4 @@
-"""A job whose task no worker has is put back for an hour, and spends no attempt for that."""
+"""A job whose task no worker has is put back for an hour without spending attempts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.transitions.scenes import lose
 
 @pytest.fixture
 def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
-    """One attempt, which a job must not lose to workers that can't run it."""
+    """Jobs have one attempt, which workers that can't run them must not spend."""
     return make_queue(clock=clock, max_attempts=1)
 
 
 def put_back(queue: Handle, **how: Any) -> str:
-    """Claim a job for a worker that lacks its task; the move that ends that."""
+    """Claim a job for a worker that lacks its task; returns the settlement of that attempt."""
     job = queue.claim(0)
     settlement = outcome.unknown(job, "this worker has no task 'resize'", queue.settings, **how)
     assert queue.settle(settlement)
@@ -31,7 +31,7 @@ def put_back(queue: Handle, **how: Any) -> str:
 
 
 def wait_ms(queue: Handle, clock: Clock, job_id: str) -> int:
-    """For how long it was put back."""
+    """How long it was put back for."""
     return int(queue.fields(job_id)["run_at_ms"]) - clock.now_ms
 
 
@@ -106,7 +106,7 @@ def test_what_an_earlier_attempt_left_stays(make_queue: MakeQueue, clock: Clock)
     assert (record.attempts, record.last_error, len(record.history)) == (1, "out of memory", 1)
 
 
-def test_the_hour_begins_anew_when_a_worker_had_the_task(make_queue: MakeQueue, clock: Clock):
+def test_the_hour_starts_again_when_a_worker_had_the_task(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock, max_attempts=3, backoff=Fixed(0), unknown_for=100)
     queue.enqueue({"task": "resize"})
     put_back(queue)
@@ -117,7 +117,7 @@ def test_the_hour_begins_anew_when_a_worker_had_the_task(make_queue: MakeQueue, 
     assert put_back(queue) == "snooze"
 
 
-def test_a_lost_lease_counts_and_the_hour_begins_anew(make_queue: MakeQueue, clock: Clock):
+def test_a_lost_lease_counts_and_the_hour_starts_again(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock, max_attempts=3, unknown_for=100)
     job_id = queue.enqueue({"task": "resize"})
     put_back(queue)
@@ -151,7 +151,7 @@ def test_one_that_was_asked_to_stop_is_cancelled_instead_of_put_back(queue: Hand
     assert queue.places() == {"cancelled": [job_id]}
 
 
-def test_told_twice_it_is_put_back_once(queue: Handle):
+def test_settled_twice_it_is_put_back_once(queue: Handle):
     job_id = queue.enqueue({"task": "resize"})
     job = queue.claim(0)
     settlement = outcome.unknown(job, "this worker has no task 'resize'", queue.settings)

@@ -1,4 +1,4 @@
-"""What tests of schedules have in common: firing what is due, and what became of slots."""
+"""What tests of schedules share: firing due slots, and reading the outcomes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ BEGIN_MS = 1_800_000_000_000
 
 
 def tick(queue: Handle, memory: DefinitionCache | None = None, resting: tuple[str, ...] = ()) -> Fired:
-    """What a scheduler does in one tick."""
+    """One tick of a scheduler."""
     found: Fired = queue.drive(fire_due(queue.settings, memory or DefinitionCache(), resting))
     return found
 
 
 def slots_ms(*minutes: float) -> list[int]:
-    """Instants, as minutes after the begin."""
+    """Instants as minutes after the start."""
     return [BEGIN_MS + int(minute * 60_000) for minute in minutes]
 
 
 def jobs(queue: Handle) -> list[str]:
-    """Ids of all jobs there are, in order."""
+    """Ids of all jobs, in order."""
     return sorted(queue.state().jobs())
 
 
@@ -35,19 +35,19 @@ def ids(schedule_id: str, *minutes: float) -> list[str]:
 
 
 def account(queue: Handle, schedule_id: str) -> list[tuple[Any, ...]]:
-    """What became of its slots, oldest first: the minute, the outcome, and how many."""
+    """The outcomes of its slots, oldest first: the minute, the outcome, and how many."""
     record = queue.schedules.get(schedule_id)
     return [((slot.slot_ms - BEGIN_MS) / 60_000, slot.outcome, slot.count) for slot in reversed(record.slots)]
 
 
 def acts(queue: Handle) -> list[str]:
-    """What was done to schedules, oldest first, as the log has it."""
+    """The audit log's entries about schedules, oldest first."""
     log = queue.redis.xrange(queue.keys.log)
     return [f"{entry['move']} {entry['id']}" for _, entry in log if entry["move"].startswith("schedule ")]
 
 
 def complete_all(queue: Handle) -> list[str]:
-    """Work until nothing is pending; the ids."""
+    """Run jobs until nothing is pending; returns the ids."""
     done = []
     while (job := queue.claim(0)) is not None:
         queue.complete(job)

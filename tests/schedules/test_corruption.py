@@ -1,4 +1,4 @@
-"""Damaged definitions, foreign junk and keys of the wrong type: never run, never dropped, and no others stop."""
+"""Damaged definitions, others' data and keys of the wrong type never run, are never dropped, and stop no others."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_score_that_is_no_slot_is_passed_over_or_fired_and_the_next_one_is_one
     assert ids("other", 1)[0] in jobs(queue)
 
 
-def test_a_damaged_definition_is_parked_until_it_is_written_anew(queue: Handle, clock: Clock):
+def test_a_damaged_definition_is_disabled_until_it_is_stored_again(queue: Handle, clock: Clock):
     key = queue.keys.schedule("report")
     queue.redis.hset(key, mapping={"every_ms": "often", "definition": "by hand"})
     clock.pass_time(MINUTE)

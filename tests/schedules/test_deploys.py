@@ -1,4 +1,4 @@
-"""Schedules of an application's code: written when a worker starts, left alone by deploys that change nothing."""
+"""Schedules in an application's code: stored when a worker starts, untouched by deploys that change nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def deploy(make_queue: MakeQueue, queue: Handle, clock: Clock) -> MakeQueue:
 
 
 def work(depth: int = 0) -> None:
-    """What is scheduled."""
+    """The scheduled function."""
 
 
 def test_a_decorated_function_is_a_task_and_asks_redis_nothing(queue: Handle):
@@ -67,7 +67,7 @@ def test_two_schedules_of_one_id_are_refused(queue: Handle):
 def test_an_unchanged_schedule_keeps_its_slot_through_a_deploy(queue: Handle, deploy: MakeQueue, clock: Clock):
     queue.every(HOUR)(work)
     queue.schedules.register()
-    clock.pass_time(HOUR + 1)  # the deploy comes just after the slot, which nobody has fired
+    clock.pass_time(HOUR + 1)  # the deploy comes just after the slot, which has not been fired
 
     after = deploy()
     after.every(HOUR)(work)
@@ -115,7 +115,7 @@ def test_a_pause_outlives_a_deploy(queue: Handle, deploy: MakeQueue, clock: Cloc
     assert tick(after).jobs == 1
 
 
-def test_what_the_code_has_no_more_is_reported_and_removed_only_when_asked(queue: Handle, deploy: MakeQueue):
+def test_what_is_no_longer_in_the_code_is_reported_and_removed_only_on_request(queue: Handle, deploy: MakeQueue):
     queue.every(HOUR, id="old")(work)
     queue.every(HOUR, id="stays")(work)
     queue.schedules.register()

@@ -61,7 +61,7 @@ def test_a_scheduler_that_comes_back_from_a_freeze_changes_nothing(queue: Handle
 
 
 @pytest.mark.parametrize("act", ["change", "pause", "delete"])
-def test_what_was_planned_from_a_definition_that_is_no_more_is_not_fired(queue: Handle, clock: Clock, act: str):
+def test_a_plan_from_a_replaced_definition_is_not_fired(queue: Handle, clock: Clock, act: str):
     late = planned(queue, clock)
     if act == "change":
         queue.schedules.upsert("report", every=MINUTE, payload=2)
@@ -88,7 +88,7 @@ def test_a_clock_that_is_behind_fires_nothing(queue: Handle, clock: Clock):
 
 
 def test_a_job_that_an_error_kept_from_being_accounted_for_is_not_made_twice(queue: Handle, clock: Clock):
-    """As if the script had ended after it made the job: the schedule knows nothing of it."""
+    """As if the script had ended after enqueueing the job: the schedule has no record of it."""
     entry = queue.redis.zscore(queue.keys.schedules, "report")
     tick(queue)
     queue.redis.zadd(queue.keys.schedules, {"report": entry})
@@ -100,7 +100,7 @@ def test_a_job_that_an_error_kept_from_being_accounted_for_is_not_made_twice(que
     assert queue.schedules.get("report").runs == 1
 
 
-def test_an_act_that_is_sent_again_is_done_and_told_of_once(queue: Handle):
+def test_a_repeated_action_is_done_and_logged_once(queue: Handle):
     settings = queue.settings
     trigger, pause = control.trigger(settings, "report"), control.pause(settings, "report")
     definition = Definition("other", "1", every_ms=60_000)
@@ -123,7 +123,7 @@ def test_an_act_that_is_sent_again_is_done_and_told_of_once(queue: Handle):
 
 
 def test_two_that_write_at_the_same_time_both_end_with_what_is_there(queue: Handle):
-    """The second one has looked before the first one wrote."""
+    """The second one read before the first one wrote."""
     settings = queue.settings
     trips = register.upsert(settings, Definition("report", "2", every_ms=60_000))
     step = next(trips)
@@ -193,7 +193,7 @@ def test_with_memory_full_schedules_can_be_paused_resumed_and_deleted(
         drain(queue)
 
 
-def test_a_tick_that_ends_half_way_is_gone_on_with(queue: Handle, clock: Clock):
+def test_a_tick_that_ends_half_way_is_continued(queue: Handle, clock: Clock):
     """A scheduler that dies after any of its round trips."""
     queue.schedules.upsert("other", every=MINUTE, payload=1, catch_up="all")
     clock.pass_time(MINUTE)

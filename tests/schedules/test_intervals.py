@@ -1,4 +1,4 @@
-"""Intervals, and what all recurrences have in common."""
+"""Intervals, and what all recurrences share."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ RECURRENCES: list[Recurrence] = [
 
 @pytest.mark.parametrize("recurrence", RECURRENCES, ids=lambda recurrence: recurrence.describe())
 def test_the_last_slot_and_the_count_are_found_without_going_through_the_others(recurrence: Recurrence):
-    """A schedule that slept for ten years wants to know both, and goes on at once; by steps it would take minutes."""
+    """After ten years without a worker a schedule needs both at once; step by step they would take minutes."""
     end = START_MS + 10 * YEAR_MS
     tail_from = end - (3_600_000 if recurrence.count(end - 3_600_000, end) else 400 * 86_400_000)
     tail = list(recurrence.between(tail_from, end))

@@ -94,7 +94,7 @@ WAITING = 1500
 
 @pytest.fixture
 def crowd(own_server: Server) -> Iterator[tuple[Queue, Clock]]:
-    """A queue whose 1,500 schedules all wait for their last runs; three more come due half a minute later."""
+    """A queue whose 1,500 schedules all wait for their last runs; three more become due half a minute later."""
     clock = Clock()
     with Queue(f"q-{uuid.uuid4().hex[:12]}", redis=own_server.unix_url, clock=clock) as queue:
         waiting = [
@@ -111,7 +111,7 @@ def crowd(own_server: Server) -> Iterator[tuple[Queue, Clock]]:
 
 
 async def looks(queue: Queue, link: ReconnectingClient, scheduler: Scheduler) -> int:
-    """Look as a promoter does, until there is nothing to do at once; how often that was."""
+    """Look as a promoter does until nothing is left to do; returns how often it looked."""
     for count in range(1, 20):
         promotion = await link.ask(promote.promote(queue.settings, 1, "me"))
         is_again, _ = await scheduler.look(promotion)
@@ -134,7 +134,7 @@ def test_schedules_that_wait_hold_up_no_others(crowd: tuple[Queue, Clock], own_s
         await looks(queue, link, scheduler)
         assert queue.stats()["pending_depth"] == WAITING + 6
 
-        clock.pass_time(30)  # those that wait do so still
+        clock.pass_time(30)  # those that wait are still waiting
         before = scripts(own_server)
         assert await looks(queue, link, scheduler) <= 2
         assert queue.stats()["pending_depth"] == WAITING + 9

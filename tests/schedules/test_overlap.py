@@ -1,4 +1,4 @@
-"""A slot whose last run has not ended: judged by the state of that run's job, where the job is made."""
+"""A slot whose last run has not ended: decided by the state of that run's job, in the script that enqueues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Missed slots, windows, jitter, beginning and end: what becomes of each slot is told."""
+"""Missed slots, windows, jitter, start and end: the outcome of each slot is recorded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
 
 
 MISSED: list[tuple[dict[str, Any], float, list[float], list[tuple[float, str, int]]]] = [
-    # options, minutes without a scheduler, minutes fired, account
+    # options, minutes without a scheduler, minutes fired, outcomes
     ({}, 1, [1], [(1, "fired", 1)]),
     ({}, 5.5, [5], [(1, "coalesced", 4), (5, "fired", 1)]),
     ({"window": 20}, 5.5, [], [(1, "skipped", 5)]),
@@ -52,7 +52,7 @@ def test_missed_slots_become_what_the_policy_says(
     assert account(queue, "report") == told
 
 
-def test_a_slot_is_told_of_with_how_late_it_was(queue: Handle, clock: Clock):
+def test_a_slot_is_recorded_with_its_lateness(queue: Handle, clock: Clock):
     queue.schedules.upsert("report", every=MINUTE, payload=1)
     clock.pass_time(2 * MINUTE + 7)
     tick(queue)

@@ -1,4 +1,4 @@
-"""Workers of an old and a new release beside each other: which definition of a schedule stands."""
+"""Workers of an old and a new release at the same time: which definition of a schedule applies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOUR = 3600
 
 
 def work() -> None:
-    """What is scheduled."""
+    """The scheduled function."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def released(queue: Handle, seconds: int, **options: int) -> Handle:
 
 
 def starts(release: Handle, worker: str) -> Any:
-    """A worker of a release starts; what became of its schedules."""
+    """Start a worker of a release; returns the result for its schedules."""
     facts = {"definitions": json.dumps(release.registry.definitions)}
     release.execute([heartbeat.beat(release.settings, worker, facts)])
     registry = release.registry
@@ -67,7 +67,7 @@ def two_releases(make_queue: MakeQueue) -> tuple[Handle, Handle]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers look at what others have written ten times a second."""
+    """Workers check ten times a second what others have stored."""
     for wait in ("_LOOK_S", "_TRY_S", "_COMPARE_S"):
         monkeypatch.setattr(registrar, wait, 0.1)
 
@@ -193,7 +193,7 @@ def test_one_that_was_deleted_while_the_old_release_waited_stays_deleted(make_qu
 
 
 def test_a_pruned_schedule_is_written_again_by_an_old_release_that_starts(old: Handle, make_queue: MakeQueue):
-    """Nothing tells it from a new schedule, whose first worker starts beside workers that lack it."""
+    """It can't be told from a new schedule, whose first worker starts next to workers that lack it."""
     starts(old, "old-1")
     new = make_queue(old.name, clock=old.settings.clock)
     new.every(HOUR, id="other")(work)
@@ -203,7 +203,7 @@ def test_a_pruned_schedule_is_written_again_by_an_old_release_that_starts(old: H
 
 
 def starts_with_an_older_schedq(release: Handle, worker: str) -> None:
-    """A worker starts whose schedq knows nothing of definitions that were replaced: it writes its own, and no more."""
+    """Start a worker whose schedq knows nothing of replaced definitions: it only stores its own."""
     release.execute([heartbeat.beat(release.settings, worker, {"pid": 7})])
     schedule = release.keys.schedule("work")
     former = release.redis.hget(schedule, "replaced") or ""

@@ -1,4 +1,4 @@
-"""Writing, looking at, pausing, triggering, deleting and filling in schedules, through both doors."""
+"""Storing, reading, pausing, triggering, deleting and backfilling schedules, with both clients."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_what_was_fired_is_not_filled_in_again(queue: Handle, clock: Clock):
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "says"), [(-(10**6), 0, "more than 100,000"), (5, 90, "no slot"), (10, -10, "no slot")]
+    ("start", "end", "says"), [(-(10**6), 0, "more than 100,000"), (5, 90, "no past slot"), (10, -10, "no past slot")]
 )
 def test_a_backfill_is_refused_as_a_whole(queue: Handle, clock: Clock, start: float, end: float, says: str):
     queue.schedules.upsert("report", every=1, payload=1)
@@ -197,7 +197,7 @@ def test_a_purge_keeps_schedules(queue: Handle, clock: Clock):
     ("options", "says"),
     [
         ({}, "cron expression or every="),
-        ({"cron": "0 3 * * *", "every": 5}, "one of the two"),
+        ({"cron": "0 3 * * *", "every": 5}, "either a cron expression or every="),
         ({"cron": ""}, "empty"),
         ({"cron": 5}, "cron must be a text"),
         ({"cron": "61 * * * *"}, "61"),
@@ -222,7 +222,7 @@ def test_a_purge_keeps_schedules(queue: Handle, clock: Clock):
         ({"every": MINUTE, "args": [1]}, "args"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(queue: Handle, options: dict, says: str):
+def test_invalid_arguments_are_refused(queue: Handle, options: dict, says: str):
     with pytest.raises(UsageError, match=says):
         queue.schedules.upsert("report", **{"payload": 1} | options)
     assert queue.state().keys == {}

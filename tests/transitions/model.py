@@ -1,4 +1,4 @@
-"""What a queue should do, in plain Python: the reference that the real one is compared with, step by step."""
+"""A model of a queue in plain Python; the real one is compared with it step by step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FREE_RELEASES = 5
 
 @dataclass
 class ModelJob:
-    """One job as it should be."""
+    """The expected state of one job."""
 
     id: str
     place: str
@@ -29,20 +29,20 @@ class ModelJob:
 
 @dataclass
 class Model:
-    """A queue whose `pending` is in order, oldest first, like the lists of finished jobs."""
+    """A queue whose `pending` and lists of finished jobs are in order, oldest first."""
 
     now_ms: int
     jobs: dict[str, ModelJob] = field(default_factory=dict)
     order: dict[str, list[str]] = field(default_factory=dict)
 
     def places(self) -> dict[str, list[str]]:
-        """As `State.places` has it."""
+        """In the form of `State.places`."""
         delayed = sorted((job for job in self.jobs.values() if job.place == "delayed"), key=lambda j: (j.due_ms, j.id))
         found = {place: list(ids) for place, ids in self.order.items() if ids}
         return found | ({"delayed": [job.id for job in delayed]} if delayed else {})
 
     def move(self, job: ModelJob, place: str, *, is_next: bool = False) -> None:
-        """Take it from where it is and put it last in another place, or first."""
+        """Move a job from its current place to the end, or the front, of another one."""
         if job.place in self.order and job.id in self.order[job.place]:
             self.order[job.place].remove(job.id)
         job.place = place
@@ -60,7 +60,7 @@ class Model:
         return len(due)
 
     def claim(self) -> ModelJob | None:
-        """The job that is taken; its token is to be filled in."""
+        """The job that is claimed; the caller fills in its token."""
         self.promote()
         if not self.order.get("pending"):
             return None
@@ -75,7 +75,7 @@ class Model:
         return job is not None and job.place == "processing" and job.token == token
 
     def end(self, move: str, job_id: str, token: str, delay_ms: int = 0) -> bool:
-        """End an attempt; whether it was the holder's, or has been ended so by this very token."""
+        """End an attempt; returns whether the token is the holder's, or ended it the same way before."""
         job = self.jobs.get(job_id)
         if job is None:
             return False
@@ -106,7 +106,7 @@ class Model:
         return True
 
     def reclaim(self) -> list[str]:
-        """Take back what has expired; their ids, sorted."""
+        """Reclaim jobs whose lease has ended; returns their ids, sorted."""
         lost = [job for job in self.jobs.values() if job.place == "processing" and job.lease_ends_ms <= self.now_ms]
         back = []
         for job in sorted(lost, key=lambda job: (job.lease_ends_ms, job.id)):

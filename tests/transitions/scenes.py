@@ -1,4 +1,4 @@
-"""How jobs get to where tests of several verbs need them."""
+"""Puts jobs into the states that tests of several verbs need."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from schedq import ClaimedJob, Discard
 from tests.doors import Clock, Handle
 
 one_door = pytest.mark.parametrize("door", ["blocking"])
-"""For what is all in a script and takes thousands of jobs, or hundreds of cases, to show."""
+"""For behaviour of scripts that takes thousands of jobs or hundreds of cases to show."""
 
 
 def held(queue: Handle, **options: Any) -> ClaimedJob:

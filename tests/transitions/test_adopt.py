@@ -1,4 +1,4 @@
-"""Workers written after the Redis guide: they claim without a lease, and share a queue with schedq all the same."""
+"""Workers written after the Redis guide claim without a lease, and can still share a queue with schedq."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.doors import Clock, Handle
 
 @pytest.fixture
 def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
-    """Leases last 10 s on a clock that stands still."""
+    """Leases last 10 s on a stopped clock."""
     return make_queue(clock=clock, visibility_ms=10_000)
 
 
@@ -37,7 +37,7 @@ def guide_end(queue: Handle, job_id: str, status: str) -> None:
 def test_a_claim_without_a_lease_gets_one_from_first_sight_on(queue: Handle, clock: Clock):
     job_id = queue.enqueue(1)
     guide_claim(queue, clock, "t1")
-    clock.pass_time(3600)  # the age of the job is no reason to take it back
+    clock.pass_time(3600)  # the age of the job is no reason to reclaim it
 
     assert queue.reclaim_stuck() == []
     assert queue.state().holds("leases", "zset") == {job_id: str(clock.now_ms + 10_000)}
@@ -64,7 +64,7 @@ def test_a_foreign_worker_may_end_its_job_meanwhile(queue: Handle, clock: Clock)
 
 
 def test_a_foreign_worker_that_claims_the_job_again_has_a_lease_of_its_own(queue: Handle, clock: Clock):
-    """The old lease is left behind; the hash shows another token, so the job is adopted anew."""
+    """The old lease is left behind, but the hash has another token, so the job is adopted again."""
     job_id = queue.enqueue(1)
     guide_claim(queue, clock, "t1")
     queue.reclaim_stuck()
@@ -96,7 +96,7 @@ def test_our_worker_after_a_foreign_one_goes_by_its_own_lease(queue: Handle, clo
     assert queue.complete(job)
 
 
-def test_a_foreign_reclaimer_may_take_our_job_and_we_are_told(queue: Handle, clock: Clock):
+def test_another_programs_reclaimer_may_take_a_job_and_its_worker_gets_lost(queue: Handle, clock: Clock):
     job_id = queue.enqueue(1)
     job = queue.claim(0)
     guide_end(queue, job_id, "pending")
@@ -120,7 +120,7 @@ def test_a_worker_that_died_between_its_move_and_its_note_is_noticed(queue: Hand
     assert queue.places() == {"pending": [job_id]}
 
 
-def test_a_lease_that_was_lost_is_given_anew_to_who_holds_the_job(queue: Handle, clock: Clock):
+def test_a_lease_that_was_lost_is_given_again_to_the_holder_of_the_job(queue: Handle, clock: Clock):
     queue.enqueue(1)
     job = queue.claim(0)
     queue.redis.delete(queue.keys.leases)
@@ -168,7 +168,7 @@ def test_an_unleased_claim_deep_in_a_long_list_is_found(queue: Handle, clock: Cl
 
 
 def test_a_guide_worker_drops_what_ours_has_ended(queue: Handle, clock: Clock):
-    """What the guide's reclaimer goes by is kept up: `claimed_at_ms` moves with every renewal."""
+    """`claimed_at_ms`, on which the guide's reclaimer relies, is updated with every renewal."""
     queue.enqueue(1)
     job = queue.claim(0)
     clock.pass_time(7)

@@ -1,6 +1,6 @@
-"""Verbs in any order, by many callers, with right and wrong tokens, on damaged data: step by step as the model says.
+"""Verbs in any order, by many callers, with right and wrong tokens, on damaged data, compared with the model.
 
-`scripts/explore --ci` goes ten times as many steps as the test does.
+`scripts/explore --ci` runs ten times as many steps as the test.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANY = st.integers(0, 1000)
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """One queue, one clock, and callers who do anything."""
+    """One queue, one clock, and callers that do anything."""
 
     server: Server
     loop: Loop
@@ -52,7 +52,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.queue.close()
 
     def some_id(self, n: int) -> str:
-        """One of the ids that there ever were."""
+        """Any id that ever existed."""
         return self.ids[n % len(self.ids)] if self.ids else "never-was"
 
     @property
@@ -84,13 +84,13 @@ class AnyOrder(RuleBasedStateMachine):
             self.claims.append(job)
 
     def do(self, move: str, job: ClaimedJob, delay: int) -> None:
-        """End or renew an attempt: answered as the model says, and not a byte is written for who has no right to."""
+        """End or renew an attempt: the result is the model's, and nothing is written unless the caller owns the job."""
         before = self.queue.dump()
         is_held = self.model.holds(job.id, job.claim_token)
         if move == "renew":
             wanted, found = self.model.renew(job.id, job.claim_token), self.queue.renew(job)
         else:
-            # Whether a failure is the last one is decided by what the caller claimed.
+            # The claimed job decides whether a failure is the last one.
             kind = "retry" if move == "fail" and job.attempts < MAX_ATTEMPTS else move
             wanted = self.model.end(kind, job.id, job.claim_token, delay * 1000)
             found = self.queue.snooze(job, delay) if move == "snooze" else getattr(self.queue, move)(job)
@@ -106,13 +106,13 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(move=MOVES, n=ANY, delay=DELAYS)
     def act_late(self, move: str, n: int, delay: int) -> None:
-        """With the token of any claim that ever was."""
+        """With the token of any claim ever made."""
         self.do(move, self.claims[n % len(self.claims)], delay)
 
     @precondition(lambda self: self.claims)
     @rule(move=MOVES, n=ANY, token=st.one_of(st.just(""), ANY, st.text("0123456789abcdef", min_size=16, max_size=16)))
     def act_without_right(self, move: str, n: int, token: str | int) -> None:
-        """With no token, another claim's, or one that nobody ever had."""
+        """Without a token, with another claim's, or with one that never existed."""
         job = self.claims[n % len(self.claims)]
         if isinstance(token, int):
             token = self.claims[token % len(self.claims)].claim_token
@@ -125,7 +125,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(seconds=SECONDS)
     def reclaim(self, seconds: float) -> None:
-        """Whoever did not renew for so long has died."""
+        """A worker that did not renew for this long is dead."""
         self.pass_time(seconds)
         assert sorted(self.queue.reclaim_stuck()) == self.model.reclaim()
 
@@ -191,7 +191,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.in_place("processing"))
     @rule(n=ANY)
     def lose_an_entry_of_processing(self, n: int) -> None:
-        """When its lease has ended it comes back all the same."""
+        """When its lease has ended, it is reclaimed all the same."""
         ids = self.in_place("processing")
         self.queue.redis.lrem(self.queue.keys.processing, 0, ids[n % len(ids)])
         self.reclaim(LEASE_MS / 1000)
@@ -217,11 +217,11 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.in_place("pending"))
     @rule()
     def lose_the_data_of_the_next_job(self) -> None:
-        """The claim that meets it puts a note where it can be seen."""
+        """The claim that reaches it leaves a note in `broken`."""
         self.promote(0)
         job = self.model.jobs[self.model.order["pending"][0]]
         self.queue.redis.delete(self.queue.keys.job(job.id))
-        job.ended = ("", "")  # by which token it ended last went with its data
+        job.ended = ("", "")  # the token that ended it was lost with its data
         self.model.move(job, "broken")
         self.claim()
 
@@ -241,10 +241,10 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 def go(server: Server, loop: Loop, *, runs: int, seed: int) -> int:
-    """So many runs of 50 steps each; answers how many steps that were.
+    """Run `runs` sequences of 50 steps each; returns the number of steps.
 
     Raises:
-        AssertionError: the queue did something else than the model; the shortest way there is printed.
+        AssertionError: the queue differs from the model; the shortest failing sequence is printed.
     """
 
     class Counted(AnyOrder):

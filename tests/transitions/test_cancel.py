@@ -75,7 +75,7 @@ def test_all_entries_of_a_waiting_job_go(queue: Handle):
 
 
 @one_door
-def test_nobody_searches_what_runs_for_a_job_that_waits(queue: Handle):
+def test_processing_is_not_searched_for_a_waiting_job(queue: Handle):
     ids = queue.enqueue_many(range(3))
     held = [queue.claim(0), queue.claim(0)]
     later = queue.enqueue(4, delay=60)

@@ -1,4 +1,4 @@
-"""Entries of cancelled jobs in a `pending` that is too long to be searched, when nothing else is left of the jobs."""
+"""Entries of cancelled jobs in a `pending` that is too long to search, when nothing else is left of the jobs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LOSSES = pytest.mark.parametrize("lose", [pytest.param(trimmed, marks=GONE), del
 
 
 def a_long_queue(make_queue: MakeQueue, lose: Loss, count: int = 40) -> tuple[Handle, list[str], list[str]]:
-    """A queue, the ids of cancelled jobs of which nothing is stored, and those of the others."""
+    """A queue, the ids of cancelled jobs without a record, and the ids of the others."""
     history = 0 if lose is trimmed else 1000
     queue = make_queue(failed_history=history, min_keep=0, retry_for=0)
     ids = queue.enqueue_many([NewJob("x" * 100, job_id=f"job-{n}") for n in range(LONG)])
@@ -48,7 +48,7 @@ def a_long_queue(make_queue: MakeQueue, lose: Loss, count: int = 40) -> tuple[Ha
 
 
 def drain(queue: Handle) -> list[str]:
-    """Claim and complete all; the ids in the order of their claims."""
+    """Claim and complete all; returns the ids in the order of the claims."""
     found: list[str] = []
     while True:
         got = queue._ask(claim.claim(queue.settings, new_request(), 500))

@@ -1,4 +1,4 @@
-"""What a claim takes, and how the job stands then."""
+"""What a claim takes, and the state of the job afterwards."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_who_may_have_a_suspect_gets_the_one_that_was_passed_over_first(queue: H
     assert queue.fields(first)["run_at_ms"] <= queue.fields(first)["started_at_ms"]
 
 
-def test_a_suspect_that_was_passed_over_comes_due_by_itself_a_few_a_second(make_queue: MakeQueue, clock: Clock):
+def test_suspects_that_were_passed_over_become_due_a_few_a_second(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     for _ in range(50):
         suspect(queue)
@@ -239,7 +239,7 @@ def test_a_suspect_that_was_passed_over_comes_due_by_itself_a_few_a_second(make_
     assert len(queue.places()["delayed"]) == 50
     clock.pass_time(1)
     assert queue.promote_due() == 10
-    assert len(queue.places()["pending"]) == 10  # as releases without this find them
+    assert len(queue.places()["pending"]) == 10  # as releases without this feature see them
 
 
 @pytest.mark.parametrize("move", ["cancel", "reschedule", "run_now", "purge"])

@@ -1,4 +1,4 @@
-"""Bad data is never run, never dropped, and never stops a claim; what other programs wrote is understood."""
+"""Bad data never runs, is never dropped and never stops a claim; data from other programs is understood."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_fields_that_make_no_sense_do_not_stop_a_job(make_queue: MakeQueue, fiel
 
 
 def test_an_expiry_that_another_program_set_ends_with_the_claim(queue: Handle):
-    """The guide gives a failed job 300 s to live; whoever brings it back may forget to take that away."""
+    """The guide gives a failed job a TTL of 300 s; a program that requeues it may forget to remove that."""
     job_id = queue.enqueue(1)
     queue.redis.expire(queue.keys.job(job_id), 300)
 

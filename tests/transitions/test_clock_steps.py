@@ -1,6 +1,6 @@
-"""Redis's clock steps by an hour, either way: nothing is lost, early by more than the step, or taken from the living.
+"""Redis's clock jumps by an hour, either way: no job is lost, early by more than the jump, or taken from a live worker.
 
-The clock is the tests' own, so bounds are exact: a reclaimer that is up sweeps when a lease ends, and at least once a
+The clock is virtual, so bounds are exact: a running reclaimer sweeps when a lease ends, and at least once a
 second while jobs are due (`schedq.background.promoter`); here it does so every half a second.
 """
 
@@ -26,7 +26,7 @@ def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
 
 
 def sweeps_until_taken(queue: Handle, clock: Clock, job_id: str) -> int:
-    """Sweep until somebody's job is taken back; how many sweeps it took."""
+    """Sweep until a job is reclaimed; returns how many sweeps it took."""
     for sweep in range(1, 200):
         clock.pass_time(SWEEP_S)
         if queue.reclaim_stuck() == [job_id]:
@@ -88,13 +88,13 @@ def test_nothing_starts_early_by_more_than_the_step(queue: Handle, clock: Clock,
 
 @either_way
 def test_nothing_is_lost(queue: Handle, clock: Clock, step_s: float):
-    """Jobs in every place, and workers that go on after the clock has come back."""
+    """Jobs in every place, and workers that continue after the clock has come back."""
     ids = queue.enqueue_many(range(6))
     ids += [queue.enqueue(n, delay=30) for n in range(2)]
     running = [queue.claim(0) for _ in range(3)]
     queue.fail(running[0], "again")
     clock.pass_time(step_s)
-    running.append(queue.claim(0))  # given while the clock is elsewhere, and its worker dies
+    running.append(queue.claim(0))  # the lease is given while the clock is wrong, and its worker dies
     clock.pass_time(-step_s)
 
     done: list[Any] = []

@@ -1,4 +1,4 @@
-"""How an attempt ends: complete, fail, snooze, release; and what is written of it."""
+"""How an attempt ends (complete, fail, snooze, release), and what is stored about it."""
 
 from __future__ import annotations
 

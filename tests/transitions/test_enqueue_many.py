@@ -37,7 +37,7 @@ def test_no_script_carries_more_than_a_megabyte(queue: Handle):
     assert 3 <= len(scripts(sent)) <= 4
 
 
-def test_jobs_may_have_options_of_their_own_beside_the_common_ones(make_queue: MakeQueue, clock: Clock):
+def test_jobs_may_have_options_of_their_own_besides_the_common_ones(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     own_time = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -85,7 +85,7 @@ def test_none_at_all_is_fine(queue: Handle, jobs: object):
     assert queue.places() == {}
 
 
-def test_the_room_that_is_left_is_used_and_the_ids_that_were_stored_are_told(make_queue: MakeQueue):
+def test_the_room_that_is_left_is_used_and_the_stored_ids_are_returned(make_queue: MakeQueue):
     queue = make_queue(max_pending=2500)
 
     with pytest.raises(QueueFull, match="2500") as refused:

@@ -1,4 +1,4 @@
-"""Only who holds a job moves it. Whoever has lost it is told so, and not one byte is written."""
+"""Only the holder of a job can move it. A caller that has lost it gets False, and nothing is written."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def act(request: pytest.FixtureRequest) -> Act:
 
 
 def refused(queue: Handle, act: Act, job: ClaimedJob) -> None:
-    """The act answers False and changes nothing."""
+    """The action returns False and changes nothing."""
     before = queue.dump()
     assert act(queue, job) is False
     assert queue.dump() == before
@@ -148,7 +148,7 @@ def test_a_lost_lease_that_nobody_has_taken_back_yet_is_still_held(make_queue: M
     assert act(queue, job) is True
 
 
-def test_in_a_batch_each_job_has_its_own_answer(queue: Handle):
+def test_in_a_batch_each_job_has_its_own_result(queue: Handle):
     ids = queue.enqueue_many(range(5))
     done, mine, lost, odd, again = (queue.claim(0) for _ in ids)
     queue.complete(done)
@@ -199,7 +199,7 @@ def test_a_batch_in_a_long_list_is_settled_in_small_steps(queue: Handle):
 # -- renew
 
 
-def test_a_renewed_lease_begins_anew(make_queue: MakeQueue, clock: Clock):
+def test_a_renewed_lease_starts_again(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock, visibility_ms=10_000)
     queue.enqueue(1)
     job = queue.claim(0)

@@ -1,4 +1,4 @@
-"""A Redis whose memory is full takes no new jobs, and lets everything that is there go on."""
+"""A Redis whose memory is full takes no new jobs, but existing jobs continue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.servers import Server
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[Server]:
-    """A server of its own, with ballast, whose memory can be declared full."""
+    """A separate server with ballast, whose memory limit can be lowered."""
     with Server(maxmemory_policy="noeviction") as server:
         with server.client() as client:
             client.set("ballast", "x" * 1_000_000)
@@ -27,7 +27,7 @@ def small() -> Iterator[Server]:
 
 @contextmanager
 def full(server: Server) -> Iterator[None]:
-    """From now on more memory is in use than there may be."""
+    """From now on more memory is in use than allowed."""
     with server.client() as client:
         client.config_set("maxmemory", client.info("memory")["used_memory"] - 500_000)
         try:
@@ -40,7 +40,7 @@ def full(server: Server) -> Iterator[None]:
 
 @pytest.fixture
 def queue(make_queue: MakeQueue, small: Server, clock: Clock) -> Handle:
-    """A queue on that server; all scripts are known."""
+    """A queue on that server, which knows all scripts."""
     return make_queue(at=small, clock=clock, max_attempts=3)
 
 
@@ -71,8 +71,8 @@ def test_a_job_that_is_there_already_is_no_new_one(queue: Handle):
     assert queue.places() == {"pending": ["mine"]}
 
 
-def test_what_was_stored_before_the_memory_was_full_is_told(queue: Handle):
-    """Of batches that go one by one, the first ones may have been stored."""
+def test_what_was_stored_before_memory_was_full_is_reported(queue: Handle):
+    """Batches are sent one by one, so the first ones may have been stored."""
     ids: list[str] = []
     queue.enqueue("known")
     flow_error = None
@@ -230,7 +230,7 @@ def test_a_claim_that_waits_is_woken(queue: Handle):
 
 
 def test_a_queue_that_meets_a_full_memory_first_can_still_be_worked(make_queue: MakeQueue, small: Server):
-    """Connecting notes the queue's name, which is refused then; that stops nobody."""
+    """Connecting registers the queue's name, which is refused then; that stops no client."""
     make_queue("met-first", at=small).enqueue(1)
 
     with full(small):

@@ -182,8 +182,8 @@ def test_many_failed_jobs_are_requeued_in_one_call(queue: Handle):
 
 
 @one_door
-def test_a_job_is_taken_out_of_a_long_list_wherever_it_stands(make_queue: MakeQueue, clock: Clock):
-    """The list is searched from the end that its time is nearer to; a time that lies is no hindrance."""
+def test_a_job_is_removed_from_a_long_list_wherever_it_is(make_queue: MakeQueue, clock: Clock):
+    """The list is searched from the end nearer to the job's time; a wrong time does no harm."""
     queue = make_queue(clock=clock)
     ids: list[str] = []
     for _ in range(3):

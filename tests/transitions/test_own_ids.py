@@ -1,4 +1,4 @@
-"""Ids of one's own, and queues that take no more."""
+"""Callers' own ids, and queues that are full."""
 
 from __future__ import annotations
 

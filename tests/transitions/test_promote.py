@@ -85,7 +85,7 @@ def test_nothing_due_changes_nothing(queue: Handle):
 
 
 def test_waiting_jobs_without_a_marker_get_one(queue: Handle):
-    """A foreign producer only pushes; a worker may have died with the marker in its hands."""
+    """Another program's producer only pushes; a worker may have died after taking the marker."""
     queue.enqueue(1)
     queue.redis.delete(queue.keys.wake)
 
@@ -194,7 +194,7 @@ def test_the_promoter_that_stands_by_moves_nothing(make_queue: MakeQueue, clock:
 
 @pytest.mark.parametrize("how", [{"px": 3_600_000 + promote.PROMOTER_LEASE_MS}, {}])
 def test_a_promoter_lease_longer_than_any_that_is_given_binds_nobody(queue: Handle, how: dict[str, int]):
-    # Its holder died, and Redis's clock was set back by an hour, or somebody wrote it by hand.
+    # Its holder died and Redis's clock was set back by an hour, or it was written by hand.
     queue.redis.set(queue.keys.promoter, "dead", **how)
 
     assert queue._ask(promote.promote(queue.settings, 200, "b")).is_leader

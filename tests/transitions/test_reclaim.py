@@ -1,4 +1,4 @@
-"""Jobs whose worker is silent past its lease: row by row of the design's table."""
+"""Jobs whose worker is silent past its lease, one test for each case."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.transitions.scenes import lose
 
 @pytest.fixture
 def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
-    """Leases last 10 s on a clock that stands still; five attempts, a minute between them."""
+    """Leases last 10 s on a stopped clock; five attempts, a minute between them."""
     return make_queue(clock=clock, visibility_ms=10_000, max_attempts=5, backoff=Fixed(60))
 
 
@@ -120,7 +120,7 @@ def test_a_lost_lease_on_the_last_attempt_has_failed_even_if_it_is_the_first_los
 
 
 def test_given_back_attempts_do_not_hide_lost_leases(queue: Handle, clock: Clock):
-    """Release and snooze give an attempt back; a job must not live for ever by that."""
+    """Release and snooze give an attempt back, which must not let a job run forever."""
     job_id = queue.enqueue(1, max_attempts=3)
 
     for _ in range(3):

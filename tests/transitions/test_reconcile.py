@@ -1,4 +1,4 @@
-"""Entry, status and lease that do not agree, and data that is damaged: put right, in bounded steps."""
+"""Entry, status and lease that disagree, and damaged data, are repaired in bounded steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.transitions.scenes import lose, one_door
 
 @pytest.fixture
 def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
-    """Leases last 10 s on a clock that stands still; five attempts, a minute between them."""
+    """Leases last 10 s on a stopped clock; five attempts, a minute between them."""
     return make_queue(clock=clock, visibility_ms=10_000, max_attempts=5, backoff=Fixed(60))
 
 
@@ -33,7 +33,7 @@ def test_a_lost_entry_of_a_running_job_is_made_good(queue: Handle, clock: Clock)
 
 @pytest.mark.parametrize("status", ["pending", None])
 def test_an_entry_whose_status_was_never_set_is_taken_back(queue: Handle, clock: Clock, status: str | None):
-    """A foreign worker died between its move and its HSET."""
+    """Another program's worker died between its move and its HSET."""
     job_id = queue.enqueue(1)
     lose(queue, clock)
     if status:
@@ -48,7 +48,7 @@ def test_an_entry_whose_status_was_never_set_is_taken_back(queue: Handle, clock:
 
 @pytest.mark.parametrize("end", ["completed", "pending", "delayed", "cancelled"])
 def test_a_lease_left_behind_is_dropped_and_the_job_left_alone(queue: Handle, clock: Clock, end: str):
-    """No entry and another status: a foreign worker ended the job and knows nothing of leases."""
+    """No entry and another status: another program's worker, which knows no leases, ended the job."""
     job_id = queue.enqueue(1, delay=1 if end == "delayed" else None)
     if end == "completed":
         queue.complete(queue.claim(0))
@@ -182,10 +182,8 @@ def test_after_the_clock_went_back_leases_that_end_too_late_are_shortened(queue:
     assert queue.places() == {"processing": [job_id]}
 
 
-def test_a_lease_of_a_time_to_come_is_shortened_though_nobody_is_left_who_saw_the_clock_go_back(
-    queue: Handle, clock: Clock
-):
-    """Else the job of a worker that is dead by now would wait until the clock is there again."""
+def test_a_lease_from_the_future_is_shortened_even_if_no_process_saw_the_clock_go_back(queue: Handle, clock: Clock):
+    """Otherwise the job of a dead worker would wait until the clock catches up."""
     dead, renewed = queue.enqueue(1), queue.enqueue(2)
     jobs = {job.id: job for job in (queue.claim(0), queue.claim(0))}
     clock.pass_time(3600)
@@ -251,7 +249,7 @@ def test_a_place_of_the_wrong_type_stops_a_sweep_before_it_has_changed_anything(
 def test_a_job_in_no_place_is_put_back_also_where_pending_is_too_long_to_be_searched(
     queue: Handle, clock: Clock, move: str | None
 ):
-    """`release` had come as far as the hash; an operator's move has marked the job by a lease that ended at 0."""
+    """`release` had written only the hash; an operator's move marks the job by a lease that ended at 0."""
     queue.enqueue(1)
     job = queue.claim(0)
     queue.release(job)

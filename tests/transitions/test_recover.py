@@ -1,4 +1,4 @@
-"""What an unanswered claim took is found again by the name of its request."""
+"""The jobs of a claim whose reply was lost are found again by the id of its request."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def finish(queue: Handle, count: int, end: str = "completed") -> list[str]:
 
 
 def complete_many(queue: Handle, count: int) -> list[str]:
-    """Complete so many jobs in a few requests."""
+    """Complete `count` jobs in a few requests."""
     ids: list[str] = queue.enqueue_many(range(count))
     for first in range(0, count, 150):
         claimed = queue._ask(claim.claim(queue.settings, new_request(), 150)).jobs
@@ -43,7 +43,7 @@ def complete_many(queue: Handle, count: int) -> list[str]:
 
 
 def sweep(queue: Handle, times: int = 1) -> reclaim.Sweep:
-    """So many passes of a reclaimer; what the last one says."""
+    """Run `passes` passes of a reclaimer; returns the result of the last one."""
     for _ in range(times):
         found: reclaim.Sweep = queue._drive(reclaim.sweep(queue.settings))
     return found
@@ -127,7 +127,7 @@ def test_a_minute_after_memory_was_high_all_results_are_kept_again(make_queue: M
 
 
 @TRIMMED
-def test_who_asks_for_a_trimmed_result_hears_why_and_which_setting_helps(make_queue: MakeQueue, clock: Clock):
+def test_the_error_for_a_trimmed_result_says_why_and_which_setting_helps(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock, completed_history=5, min_keep=0, retry_for=0)
     queue._ask(announce.announce(queue.settings))
     lost = finish(queue, 8)[0]
@@ -141,7 +141,7 @@ def test_who_asks_for_a_trimmed_result_hears_why_and_which_setting_helps(make_qu
         job.status() if isinstance(producer.queue, Queue) else producer.run(job.astatus())
 
 
-def test_who_asks_for_an_expired_result_hears_of_completed_ttl(make_queue: MakeQueue):
+def test_the_error_for_an_expired_result_names_completed_ttl(make_queue: MakeQueue):
     queue = make_queue(completed_ttl=2, min_keep=0, retry_for=0)
 
     with pytest.raises(JobGone, match="completed_ttl=2 seconds: raise it") as gone:
@@ -199,7 +199,7 @@ def test_the_newest_are_kept_and_older_ones_deleted(make_queue: MakeQueue, clock
 
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
 def test_what_has_just_finished_is_kept_whatever_the_caps(make_queue: MakeQueue, clock: Clock, end: str):
-    """A request that is sent again, up to `min_keep` later, must find what it did."""
+    """A request repeated up to `min_keep` later must find what it did before."""
     queue = make_queue(clock=clock, completed_history=0, failed_history=0)
 
     ids = finish(queue, 20, end)
@@ -259,7 +259,7 @@ def test_many_more_than_the_cap_are_trimmed_in_small_steps(make_queue: MakeQueue
 
 @pytest.mark.parametrize("end", ["pending", "delayed", "processing", "failed"])
 def test_trimming_deletes_a_record_only_if_it_is_that_lists_own(make_queue: MakeQueue, clock: Clock, end: str):
-    """An id may stand in a history though its job lives: the job is not touched."""
+    """An id may be in a history although its job is live again; that job is not touched."""
     queue = make_queue(clock=clock, completed_history=0)
     job_id = queue.enqueue(1, delay=600 if end == "delayed" else None)
     if end == "processing":

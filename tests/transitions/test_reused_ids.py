@@ -1,4 +1,4 @@
-"""Ids of one's own that are taken already: refused, replaced, or told."""
+"""Callers' own ids that are already taken: refused, replaced, or reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bring(queue: Handle, state: str, payload: object = "old") -> None:
 
 
 def made(queue: Handle, payload: object = 1, **options: Any) -> Job[Any]:
-    """A call of a task with an id of one's own."""
+    """A call of a task with the caller's own id."""
     chosen = _task(queue).options(job_id="a", **options)
     if isinstance(queue.queue, Queue):
         job: Job[Any] = chosen.enqueue(payload)
@@ -98,7 +98,7 @@ def test_a_job_that_waits_or_runs_is_never_replaced(queue: Handle, state: str, p
     assert queue.dump() == before
 
 
-def test_each_job_of_a_batch_has_its_own_answer(queue: Handle):
+def test_each_job_of_a_batch_has_its_own_result(queue: Handle):
     bring(queue, "completed")
     queue.enqueue("waits", job_id="b")
 
@@ -274,7 +274,7 @@ def test_a_job_that_ran_before_its_enqueue_was_sent_again_is_not_replaced(queue:
 
 
 @pytest.mark.parametrize("wish", ["must_create", "reuse_id"])
-def test_who_is_to_ask_again_for_a_replica_is_told_to_leave_out_what_would_refuse_it(queue: Handle, wish: str):
+def test_the_error_for_a_missing_replica_says_which_options_to_leave_out(queue: Handle, wish: str):
     options = Options(job_id="a", must_create=wish == "must_create", reuse_id=wish == "reuse_id")
     prepared = enqueue.prepare(queue.settings, 1, options)
 

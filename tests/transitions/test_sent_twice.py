@@ -1,4 +1,4 @@
-"""The same request sent twice, because a reply was lost: nothing more changes, and the caller is told what was done."""
+"""The same request sent twice because a reply was lost: nothing more changes, and the caller gets the first result."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_many_enqueued_jobs_are_there_once_and_in_order(queue: Handle, proxy: Pr
 
 
 @WAYS
-def test_a_claim_gets_what_its_first_sending_took_and_no_more(queue: Handle, proxy: Proxy, way: str):
+def test_a_repeated_claim_gets_only_what_its_first_sending_took(queue: Handle, proxy: Proxy, way: str):
     first, second = queue.enqueue_many([1, 2])
     lose(proxy, "claim", way)
 
@@ -78,7 +78,7 @@ def test_a_claim_gets_what_its_first_sending_took_and_no_more(queue: Handle, pro
 
 
 def test_a_claim_finds_what_it_took_also_under_many_later_claims(queue: Handle, proxy: Proxy, make_queue: MakeQueue):
-    """`processing` is looked through newest first, page by page."""
+    """`processing` is searched newest first, page by page."""
     first, *rest = queue.enqueue_many(range(451))
     proxy.hold_reply(scripts.load("claim").sha)
     future = queue.start("claim", 0)
@@ -118,7 +118,7 @@ ENDS: dict[str, tuple[Verb, str]] = {
 
 @WAYS
 @pytest.mark.parametrize("end", ENDS)
-def test_an_attempt_ends_once_and_its_caller_is_told_so(queue: Handle, proxy: Proxy, way: str, end: str):
+def test_an_attempt_ends_once_and_the_repetition_gets_true(queue: Handle, proxy: Proxy, way: str, end: str):
     verb, place = ENDS[end]
     job_id = queue.enqueue(1)
     lose(proxy, "settle", way)
@@ -163,7 +163,7 @@ def failed(queue: Handle) -> str:
         ("requeue", failed, "requeue", True, "pending"),
     ],
 )
-def test_an_operators_request_is_answered_as_it_was_the_first_time(
+def test_a_repeated_request_of_an_operator_gets_the_first_result(
     queue: Handle,
     proxy: Proxy,
     way: str,
@@ -235,7 +235,7 @@ def test_a_pause_and_a_purge_are_done_whatever_is_lost(queue: Handle, proxy: Pro
 
 
 @pytest.mark.parametrize("way", ["reply", "request"])
-def test_without_patience_the_caller_is_told_that_it_is_not_known(make_queue: MakeQueue, proxy: Proxy, way: str):
+def test_without_retries_the_error_says_that_the_result_is_unknown(make_queue: MakeQueue, proxy: Proxy, way: str):
     queue = make_queue(url=proxy.url, retry_for=0)
     queue.enqueue("known")
     lose(proxy, "enqueue", way)
@@ -249,7 +249,7 @@ def test_without_patience_the_caller_is_told_that_it_is_not_known(make_queue: Ma
 
 @pytest.mark.breaks("totals", because="no history is kept")
 def test_a_job_that_has_run_and_is_forgotten_is_not_made_again(make_queue: MakeQueue, proxy: Proxy):
-    """Its record is kept for a shorter time than the reply to its producer took to be missed."""
+    """Its record was deleted before its producer noticed that the reply was lost."""
     settings = {"min_keep": 0.4, "retry_for": 0.4, "completed_history": 0}
     queue = make_queue(url=proxy.url, **settings)
     worker = make_queue(queue.name, **settings)

@@ -1,4 +1,4 @@
-"""Who stands by for the promoter lease, when each looks again, and what is said of vacant places."""
+"""The standbys for the promoter lease: when each looks again, and how vacant places are reported."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from tests.transitions.test_full_memory import full
 
 
 def look(queue: Handle, who: str) -> tuple[Part, int]:
-    """What a promoter is after a look, and in how many ms it looks again."""
+    """A promoter's part after a look, and in how many ms it looks again."""
     found = queue._ask(promote.promote(queue.settings, 200, who))
     assert found.is_leader == (found.part is Part.LEADER)
     return found.part, found.wait_ms
 
 
 def vacancy(queue: Handle) -> Part:
-    """What a heartbeat hears."""
+    """The vacancy that a heartbeat reports."""
     found: heartbeat.Beat = queue._ask(heartbeat.beat(queue.settings, "w-1", {"pid": 7}))
     return found.vacancy
 
 
 @pytest.fixture
 def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
-    """A queue on virtual time. The promoter lease alone lives on Redis's clock."""
+    """A queue on virtual time. Only the promoter lease uses Redis's clock."""
     return make_queue(clock=clock)
 
 
 def left_ms(queue: Handle, ms: int) -> None:
-    """Let the promoter lease end in so many ms."""
+    """Let the promoter lease end in `ms` ms."""
     queue.redis.pexpire(queue.keys.promoter, ms)
 
 
@@ -144,7 +144,7 @@ def test_turns_that_lie_too_far_ahead_are_not_believed(queue: Handle, clock: Clo
 
 
 @pytest.mark.parametrize("damage", ["of another type", "no numbers"])
-def test_damaged_places_are_taken_anew(queue: Handle, damage: str):
+def test_damaged_places_are_taken_again(queue: Handle, damage: str):
     if damage == "no numbers":
         fields = {"first": "x", "first_until_ms": "x", "second": "y", "second_until_ms": "nan", "turn_ms": "-inf"}
         queue.redis.hset(queue.keys.standbys, mapping=fields)

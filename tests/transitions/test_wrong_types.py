@@ -1,4 +1,4 @@
-"""Each key of each request in turn is another program's: said before anything is changed, or of no consequence."""
+"""Each key of each request in turn has the wrong type: reported before anything changes, or harmless."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.doors import Clock, Handle
 from tests.transitions.scenes import one_door
 
 HINTS = {"wake", "log", "stats", "promoter", "standbys", "workers", "schedules", "tasks", "suspects"}
-"""What only tells, counts or speeds things up never stands in the way of a job."""
+"""Keys that only inform, count or speed things up never hold up a job."""
 
 UNTOUCHED = {("enqueue", "delayed")} | {
     (verb, history) for verb in ("enqueue", "enqueue later") for history in ("completed", "failed", "cancelled")
 }
-"""What only a job with its caller's own id has to do with."""
+"""Keys that matter only for jobs with callers' own ids."""
 
 ZSETS = {"delayed", "leases", "wake", "workers", "schedules", "suspects"}
 
@@ -55,7 +55,7 @@ CASES = [
 
 
 def fill(queue: Handle, clock: Clock) -> dict[str, Any]:
-    """A job in every place; what is delayed is due, and the lease of one has ended."""
+    """A job in every place; the delayed one is due, and one lease has ended."""
     queue.enqueue("completed")
     queue.complete(queue.claim(0))
     queue.enqueue("failed")
@@ -94,4 +94,4 @@ def test_a_key_of_the_wrong_type(make_queue: MakeQueue, clock: Clock, verb: str,
         with pytest.raises(Conflict, match=key):
             VERBS[verb][1](queue, jobs)
         assert queue.dump() == before
-    queue.forget()  # what was at that key is gone, and the laws with it
+    queue.forget()  # the data under that key is gone, so the laws can't hold

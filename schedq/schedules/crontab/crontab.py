@@ -1,8 +1,7 @@
-"""A cron expression in a time zone: which instants it means, through every change of the clocks.
+"""A cron expression in a time zone: which instants it names, also when clocks change.
 
-An expression whose hour is `*` or `*/n` follows real time: each instant whose local time matches is a
-slot. Any other names times of the day, and those that a change of the clocks leaves out or brings twice are dealt
-with by `gap` and `fold`.
+An expression whose hour is `*` or `*/n` follows real time: each instant whose local time matches is a slot. Any other
+expression names times of the day, and `gap` and `fold` decide about times that a clock change skips or repeats.
 """
 
 from __future__ import annotations
@@ -20,19 +19,20 @@ from schedq.schedules.crontab.zones import OffsetPeriod, Offsets, offsets_of
 Gap = Literal["next", "skip"]
 Fold = Literal["first", "second", "both"]
 _HORIZON_S: Final = 100 * 366 * 86_400
-"""How far ahead a slot is looked for: the rarest, a 29 February on a given weekday, is 40 years from the one before."""
+"""How far ahead to look for a slot. The rarest, a 29 February on a given weekday, may be 40 years apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crontab:
-    """The slots of an expression; made by `parse`, equal if written alike.
+    """The slots of an expression; made by `parse`. Two are equal if they are written the same.
 
     Attributes:
-        expression: as it was written.
+        expression: the expression as written.
         tz: name of the time zone.
-        schedule_id: what `H` is drawn from.
-        gap: local times that do not exist: those of one gap become one slot at the first minute after it, or none.
-        fold: local times that come twice: the first of them is a slot, the second, or both.
+        schedule_id: the id from which `H` is derived.
+        gap: what to do with local times that do not exist: those of one gap become one slot at the first minute after
+            it, or none.
+        fold: which of two equal local times is a slot: the first, the second, or both.
     """
 
     expression: str
@@ -44,7 +44,7 @@ class Crontab:
     _calendar: LocalCalendar = field(repr=False, compare=False)
 
     def next_after(self, instant_ms: int) -> int | None:
-        """The first slot that is later than the instant; None if there is none within a hundred years."""
+        """The first slot after the instant; None if there is none within a hundred years."""
         begin = max(0, instant_ms // 1000 + 1)
         for period, position in self._periods(begin, begin + _HORIZON_S):
             start, end = self._counted(period, position)
@@ -56,7 +56,7 @@ class Crontab:
         return None
 
     def between(self, after_ms: int, until_ms: int) -> Iterator[int]:
-        """The slots later than `after_ms` and not later than `until_ms`, in ascending order."""
+        """The slots after `after_ms` up to and including `until_ms`, in ascending order."""
         begin, until = max(0, after_ms // 1000 + 1), until_ms // 1000 + 1
         for period, position in self._periods(begin, until):
             start, end = self._counted(period, position)
@@ -73,7 +73,7 @@ class Crontab:
                 yield extra * 1000
 
     def count(self, after_ms: int, until_ms: int) -> int:
-        """How many slots `between` would yield, without making them."""
+        """How many slots `between` would yield, without iterating over them."""
         begin, until = max(0, after_ms // 1000 + 1), until_ms // 1000 + 1
         total = 0
         for period, position in self._periods(begin, until):
@@ -90,15 +90,15 @@ class Crontab:
         return describe(self._calendar.pattern, self.tz)
 
     def describe_clock_changes(self) -> str:
-        """What becomes of it when clocks change, in words."""
+        """What happens when clocks change, in words."""
         if self._calendar.pattern.follows_real_time:
-            return "When clocks change it goes on in real time: each instant whose local time matches is a slot."
+            return "It follows real time when clocks change: each instant whose local time matches is a slot."
         gap = "one slot at the first minute after them" if self.gap == "next" else "no slot"
         fold = "both times" if self.fold == "both" else f"the {self.fold} time only"
-        return f"Times that clocks leave out: {gap}. Times that come twice: {fold}."
+        return f"Times that a clock change skips: {gap}. Times that it repeats: {fold}."
 
     def clock_change(self, slot_ms: int) -> Literal["", "gap", "first", "second"]:
-        """Whether a slot stands for local times in a gap, or is the first or second coming of its local time."""
+        """Whether a slot stands for local times in a gap, or is the first or second occurrence of its local time."""
         slot = slot_ms // 1000
         period = self._offsets.period(slot)
         if period is None:
@@ -112,17 +112,17 @@ class Crontab:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What decides its slots: equal for expressions that have the same ones, however they are written."""
+        """What determines the slots; equal for expressions with the same slots, however they are written."""
         return self._calendar.pattern, self.tz, self.gap, self.fold
 
     def _periods(self, position: int, until: int) -> Iterator[tuple[OffsetPeriod, int]]:
-        """The periods of [position, until), each with where in it to begin: a long one is given in parts."""
+        """The periods of [position, until), each with the position in it to begin at; long periods come in parts."""
         while position < until and (period := self._offsets.period(position)) is not None:
             yield period, position
             position = period.end
 
     def _counted(self, period: OffsetPeriod, position: int) -> tuple[int, int]:
-        """The part of a period from `position` on, without the local times that count at their other coming."""
+        """The part of a period from `position` on, without local times that count at their other occurrence."""
         start, end = period.start, period.end
         if not self._calendar.pattern.follows_real_time:
             if self.fold == "first":
@@ -132,7 +132,7 @@ class Crontab:
         return max(start, position), end
 
     def _after_gap(self, period: OffsetPeriod, position: int) -> int | None:
-        """The slot, not before `position`, that stands for those in the gap that a period begins with."""
+        """The slot, not before `position`, that stands for those in the gap before a period."""
         if period.before >= period.offset or self.gap == "skip" or self._calendar.pattern.follows_real_time:
             return None
         first, end = period.start + period.before, period.start + period.offset
@@ -143,10 +143,10 @@ class Crontab:
 def parse(
     expression: str, *, tz: str = "UTC", schedule_id: str = "", gap: Gap = "next", fold: Fold = "first"
 ) -> Crontab:
-    """Read a cron expression of 5 fields, or of 6 with seconds first; `H` is drawn from `schedule_id`.
+    """Parse a cron expression of 5 fields, or 6 with seconds first; `H` is derived from `schedule_id`.
 
     Raises:
-        UsageError: the expression is invalid, pointing at the field; or there is no such zone.
+        UsageError: the expression is invalid, and the message names the field; or there is no such zone.
     """
     return Crontab(expression, tz, schedule_id, gap, fold, offsets_of(tz), _calendar(expression, schedule_id))
 

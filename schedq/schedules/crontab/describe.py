@@ -11,12 +11,12 @@ from schedq.schedules.crontab.expression import MONTHS, WEEKDAYS
 from schedq.schedules.crontab.local_calendar import LAST_WEEK, Pattern
 
 _MOST_TIMES: Final = 6
-"""More times of a day than these are described by their hours and minutes."""
+"""If there are more times of day than this, they are described by hours and minutes."""
 _WHICH: Final = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", LAST_WEEK: "last"}
 
 
 def describe(pattern: Pattern, tz: str) -> str:
-    """What an expression says, with the numbers that were drawn for `H`."""
+    """An expression in words, with the numbers derived for `H`."""
     times = _times(pattern)
     days = _days(pattern)
     if not days and not re.match("every|.* of (each|every) ", times):
@@ -25,7 +25,7 @@ def describe(pattern: Pattern, tz: str) -> str:
 
 
 def _times(pattern: Pattern) -> str:
-    """At most six times are listed one by one, others as parts: `every 5 minutes of hours 9-17`."""
+    """Up to six times are listed; more are described by their parts: `every 5 minutes of hours 9-17`."""
     seconds, minutes, hours = pattern.seconds, pattern.minutes, pattern.hours
     if len(seconds) * len(minutes) * len(hours) <= _MOST_TIMES:
         shown = [f"{hour:02}:{minute:02}:{second:02}" for hour, minute, second in product(hours, minutes, seconds)]
@@ -33,7 +33,7 @@ def _times(pattern: Pattern) -> str:
     parts = [_part(minutes, 60, "minute"), _part(hours, 24, "hour")]
     if seconds != (0,):
         parts.insert(0, _part(seconds, 60, "second"))
-    # "every 5 minutes of every hour" says no more than its beginning.
+    # The end of "every 5 minutes of every hour" adds nothing.
     while len(parts) > 1 and parts[-1] in ("every minute", "every hour") and parts[-2].startswith("every "):
         parts.pop()
     text = " of ".join([parts[0], *map(_as_part, parts[1:])])
@@ -54,7 +54,7 @@ def _part(numbers: tuple[int, ...], size: int, unit: str) -> str:
 
 
 def _as_part(part: str) -> str:
-    """`every 2 hours` as what something is a part of: `every 2nd hour`; `every hour`: `each hour`."""
+    """The form after "of": `every 2nd hour` for `every 2 hours`, `each hour` for `every hour`."""
     counted = re.sub(r"every (\d+) (\w+)s", lambda found: f"every {_ordinal(int(found[1]))} {found[2]}", part)
     return re.sub(r"every (hour|minute)$", r"each \1", counted)
 
@@ -81,7 +81,7 @@ def _of_week(pattern: Pattern, months: str) -> list[str]:
     if pattern.nth_weekdays:
         named = [f"{_WHICH[which]} {WEEKDAYS[weekday]}" for weekday, which in pattern.nth_weekdays]
         return [f"on the {_listed(named)} of {months or 'the month'}"]
-    # A week is read from Monday to Sunday.
+    # Weeks are shown from Monday to Sunday.
     days = sorted(pattern.weekdays or (), key=lambda day: (day - 1) % 7)
     if not days:
         return []
@@ -90,7 +90,7 @@ def _of_week(pattern: Pattern, months: str) -> list[str]:
 
 
 def _ranges(names: Sequence[str], numbers: Sequence[int], dash: str) -> str:
-    """The names as a list in which three or more neighbours are a range."""
+    """The names as a list, with three or more consecutive ones as a range."""
     parts: list[str] = []
     start = 0
     for at in range(1, len(numbers) + 1):

@@ -1,7 +1,7 @@
-"""A cron expression read into the numbers it stands for; every refusal points at the field.
+"""Parse a cron expression into the numbers it stands for; every error names the field.
 
-croniter expands names, ranges, steps, `L` and `#`. It also accepts much that nobody means (`*/99999`, `50-10`, `5-5`
-for every minute), its errors name no field, and some valid items it reads wrong. So every item is checked first, and
+croniter expands names, ranges, steps, `L` and `#`. But it accepts likely mistakes (`*/99999`, `50-10`, `5-5` for every
+minute), its errors do not name the field, and it misreads some valid items. So every item is checked first, and
 rewritten where croniter is wrong; tests/schedules/crontab/test_croniter.py lists each difference.
 """
 
@@ -43,11 +43,11 @@ class Field:
     """One column of an expression.
 
     Attributes:
-        name: as errors call it.
+        name: its name in errors.
         low, high: the least and the greatest number; 7 also stands for Sunday.
-        hash_high: the greatest number that `H` draws: no day that some months lack.
-        allowed: what may be written here, in words.
-        names: names in capitals → their numbers.
+        hash_high: the greatest number for `H`; every month has a day 28.
+        allowed: the allowed values, in words.
+        names: names in capitals → numbers.
     """
 
     name: str
@@ -68,7 +68,7 @@ FIELDS: Final = (
     Field("month", 1, 12, 12, "1-12 or JAN-DEC", _MONTHS),
     Field("day of week", 0, 6, 6, "0-7 (0 and 7 are Sunday) or SUN-SAT", _WEEKDAYS),
 )
-"""In the order in which an expression of six has them; one of five leaves out the first."""
+"""In the order of an expression with six fields; one with five leaves out the first."""
 _, _, HOUR, DAY, _, WEEKDAY = FIELDS
 
 
@@ -82,28 +82,28 @@ class FieldText:
     schedule_id: str
 
     def error(self, why: str) -> UsageError:
-        """An error that points at this field."""
+        """An error that names this field."""
         return UsageError(f"cron expression {self.expression!r:.200}, {self.field.name} {self.text!r:.60}: {why}")
 
     def draw(self, low: int, high: int) -> int:
-        """A number within [low, high] that never changes for this schedule and field.
+        """A number within [low, high] that is always the same for this schedule and field.
 
         Raises:
             UsageError: the schedule has no id.
         """
         if not self.schedule_id:
-            raise self.error("H is drawn from the schedule's id, and there is none here")
+            raise self.error("H is derived from the schedule's id, and there is none here")
         digest = sha256(f"{self.schedule_id}:{self.field.name}".encode()).digest()
         return low + int.from_bytes(digest[:8], "big") % (high - low + 1)
 
 
 def read(expression: str, schedule_id: str) -> Pattern:
-    """Read an expression; `H` is drawn from the id.
+    """Parse an expression; `H` is derived from the id.
 
     Raises:
-        UsageError: it is invalid; the message points at the field.
+        UsageError: it is invalid; the message names the field.
     """
-    from croniter import (  # takes longer to import than all of the crontab, which few programs use
+    from croniter import (  # slow to import, and few programs need it
         CroniterError,
         croniter,
     )
@@ -116,9 +116,9 @@ def read(expression: str, schedule_id: str) -> Pattern:
     except (CroniterError, ValueError) as error:
         raise UsageError(f"cron expression {expression!r:.200} is refused: {error}") from error
     pattern = _pattern(columns, nth, texts[FIELDS.index(HOUR)].upper())
-    longest = max(monthrange(2024, month)[1] for month in pattern.months)  # of a leap year
+    longest = max(monthrange(2024, month)[1] for month in pattern.months)  # in a leap year
     if pattern.days and pattern.days[0] > longest and not pattern.has_last_day:
-        why = f"there is no such day in the months given: the longest has {longest} days"
+        why = f"there is no such day in the given months: the longest has {longest} days"
         raise sources[FIELDS.index(DAY)].error(why)
     return pattern
 
@@ -141,7 +141,7 @@ def _columns(expression: str) -> tuple[str, ...]:
 
 
 def _pattern(columns: list[Any], nth: dict[Any, set[Any]], hour_text: str) -> Pattern:
-    """The pattern of what croniter returned: columns minute to weekday, then second."""
+    """The pattern from croniter's result: columns minute to weekday, then second."""
     minute, hour, day, month, weekday, second = columns
     which = {(int(day), LAST_WEEK if number == "l" else int(number)) for day in nth for number in nth[day]}
     return Pattern(
@@ -162,17 +162,17 @@ def _numbers(column: list[Any], every: range) -> tuple[int, ...]:
 
 
 def normalise(source: FieldText) -> str:
-    """The field in a spelling that croniter reads right.
+    """The field in a form that croniter reads correctly.
 
     Raises:
-        UsageError: something in it is unknown, out of range or makes no sense.
+        UsageError: an item is unknown, out of range or invalid.
     """
     items = source.text.upper().split(",")
     if len(items) == 1:
         return "*" if _EACH.fullmatch(items[0]) else _item(source, items[0])
     for item in items:
         if item in ("", "*", "?"):
-            raise source.error(f"{item!r} can't be one of a list")
+            raise source.error(f"{item!r} can't be part of a list")
     checked = [_item(source, item) for item in items]
     special = [text for text in checked if source.field is WEEKDAY and ("#" in text or text.startswith("L"))]
     if 0 < len(special) < len(checked):
@@ -190,9 +190,9 @@ def _item(source: FieldText, item: str) -> str:
         return special
     values = _values(source, body, is_stepped=bool(slash))
     every = _checked_step(source, step, values) if slash else 1
-    if every > 1 and values[-1] < values[0]:  # croniter counts such a step from the start of the week or year
+    if every > 1 and values[-1] < values[0]:  # croniter would count the step from the start of the week or year
         return ",".join(map(str, values[::every]))
-    if body == "*":  # where it sees a "*" croniter takes the other day field as not given if that matches every day
+    if body == "*":  # with "*" croniter ignores the other day field if it matches every day
         return f"{values[0]}-{values[-1]}/{every}"
     return item
 
@@ -210,7 +210,7 @@ def _values(source: FieldText, body: str, *, is_stepped: bool) -> range | tuple[
 
 
 def _special(source: FieldText, body: str) -> str | None:
-    """`L`, `L5`, `5L` and `MON#2` in croniter's spelling; None for anything else."""
+    """`L`, `L5`, `5L` and `MON#2` in croniter's form; None for anything else."""
     if source.field is DAY and body == "L":
         return body
     if source.field is not WEEKDAY:
@@ -221,13 +221,13 @@ def _special(source: FieldText, body: str) -> str | None:
         return f"L{_value(source, last['after'] or last['before']) % 7}"
     if nth := _NTH.fullmatch(body):
         if nth["which"] not in ("1", "2", "3", "4", "5"):
-            raise source.error(f"{nth['which']!r} is no week of a month: 1-5 may follow '#'")
+            raise source.error(f"{nth['which']!r} is not a week of a month: 1-5 may follow '#'")
         return f"{_value(source, nth['day']) % 7}#{nth['which']}"
     return None
 
 
 def _value(source: FieldText, token: str) -> int:
-    """The number that a number or name stands for."""
+    """The number for a number or name."""
     field = source.field
     if token in field.names:
         return field.names[token]
@@ -256,7 +256,7 @@ def _range(source: FieldText, first: str, last: str) -> range | tuple[int, ...]:
 
 
 def _forwards(field: Field, low: int, high: int) -> str:
-    """How to write a range that continues past the end of the field."""
+    """The correct form of a range that continues past the end of the field."""
     parts = [(0, high)] if low > field.high else [(low, field.high), (field.low, high)]
     text = ",".join(f"{start}-{end}" if start != end else str(end) for start, end in parts)
     named = {number: name for name, number in field.names.items()}
@@ -275,13 +275,13 @@ def _checked_step(source: FieldText, step: str, values: range | tuple[int, ...])
 
 
 def _hashed(source: FieldText, low: str | None, high: str | None, step: str) -> str:
-    """`H` or `H(low-high)`, with or without a step: a number drawn from the schedule's id."""
+    """`H` or `H(low-high)`, with or without a step: a number derived from the schedule's id."""
     field = source.field
     least, most = field.low, field.hash_high
     if low is not None and high is not None:
         least, most = _value(source, low), _value(source, high)
         if least >= most or most > field.high:
-            raise source.error(f"H({low}-{high}) needs a range that goes up, within {field.low}-{field.high}")
+            raise source.error(f"H({low}-{high}) needs an ascending range within {field.low}-{field.high}")
     if not step:
         return str(source.draw(least, most))
     every = _checked_step(source, step, range(least, most + 1))

@@ -1,9 +1,9 @@
-"""The local times that an expression names: a calendar without a time zone.
+"""The local times of an expression: a calendar without a time zone.
 
 A local time is the number of seconds from 1970-01-01T00:00:00 to what a local clock shows, as if every day had 86,400
-seconds. croniter expands the expression; the calendar looks slots up in what it found, because croniter has no rule for
-clock changes that suits every job, can't count slots without making them, and takes 14 to 60 µs for one slot where the
-calendar takes 3 to 5 µs.
+seconds. croniter only expands the expression; the calendar finds the slots in the result, because croniter has no rule
+for clock changes that suits every job, can't count slots without iterating over them, and takes 14 to 60 µs per slot
+where the calendar takes 3 to 5 µs.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ DAY_S: Final = 86_400
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _LAST_DAY: Final = date(9999, 12, 31).toordinal() - _EPOCH_DAY
 LAST_WEEK: Final = 0
-"""Stands for "the last one of the month" where others have 1 to 5."""
+"""Stands for "the last one of the month"; other values are 1 to 5."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The numbers that an expression stands for, each field's in ascending order.
+    """The numbers of an expression, in ascending order for each field.
 
     Attributes:
-        days: of the month; None when the field is `*`.
-        has_last_day: the month's last day is one of them, whatever its number.
-        weekdays: 0 is Sunday; None when the field is `*`.
+        days: days of the month; None if the field is `*`.
+        has_last_day: whether the last day of each month is included.
+        weekdays: 0 is Sunday; None if the field is `*`.
         nth_weekdays: (weekday, which one of the month: 1 to 5, or `LAST_WEEK`).
-        follows_real_time: the hour is `*`, `*/n` or `H/n`, so a change of the clocks does not shift the slots.
+        follows_real_time: whether the hour is `*`, `*/n` or `H/n`, so that a clock change does not shift the slots.
     """
 
     seconds: tuple[int, ...]
@@ -47,13 +47,13 @@ class Pattern:
 
 
 class LocalCalendar:
-    """Finds, counts and lists the local times of a pattern without trying them one by one."""
+    """Finds, counts and lists the local times of a pattern without testing each time."""
 
     __slots__ = ("_days", "_first", "_minutes", "pattern")
 
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
-        # Minutes of the day. An array takes 3 KB at most, a tuple twenty times as much.
+        # Minutes of the day. An array takes at most 3 KB, a tuple twenty times as much.
         self._minutes = array("H", (hour * 60 + minute for hour in pattern.hours for minute in pattern.minutes))
         self._first = self._minutes[0] * 60 + pattern.seconds[0]
         self._days: dict[tuple[int, int], int] = {}
@@ -106,7 +106,7 @@ class LocalCalendar:
         return minutes[at] * 60 + seconds[0] if at < len(minutes) else None
 
     def _times_before(self, time: int, day: int) -> int:
-        """How many times of that day are before `time`."""
+        """How many times on that day are before `time`."""
         if not time or self._day_from(day, day) is None:
             return 0
         minutes, seconds = self._minutes, self.pattern.seconds
@@ -133,7 +133,7 @@ class LocalCalendar:
         )
 
     def _monthly(self, day: int, last: int) -> Iterator[tuple[int, int, int]]:
-        """Month by month from `day` to `last`: a first day, how many from there, and the matching ones as bits."""
+        """Each month from `day` to `last`: its first day, the number of days from there, the matching days as bits."""
         last = min(last, _LAST_DAY)
         if day > last:
             return

@@ -1,4 +1,4 @@
-"""Time zones by name, and the periods of time in which a zone keeps one offset from UTC."""
+"""Time zones by name, and the periods in which a zone keeps one offset from UTC."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from schedq.model.times import LAST_INSTANT_MS
 _DAY_S: Final = 86_400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_S: Final = LAST_INSTANT_MS // 1000 - 4 * _DAY_S
-"""Where looking ends: with what must be known around it, local times stay in the year 9999."""
+"""The last instant to look up; with the margin around it, local times stay in the year 9999."""
 _PROBE_S: Final = 3 * _DAY_S
-"""Offsets are looked up this far apart. No zone has changed its offset twice within six days since 1970 (the shortest
-times are of the week-long summer times of Brazil in 2000 and of Gaza's rules), which tests/schedules/crontab holds."""
+"""Offsets are looked up at this distance. Since 1970 no zone has changed its offset twice within six days (the shortest
+periods are week-long summer times in Brazil in 2000 and in Gaza); tests/schedules/crontab checks this."""
 _MARGIN_S: Final = 2 * _DAY_S
-"""Longer than any change moves a clock: this much is known around each period that is handed out."""
+"""More than any change of a clock; offsets are known this far around each period that is returned."""
 _AHEAD_S: Final = 500 * _DAY_S
 
 
 class OffsetPeriod(NamedTuple):
-    """A time [start, end), UTC seconds, with one offset from UTC; `before` and `after` are its neighbours' offsets.
+    """A period [start, end) in UTC seconds with one offset; `before` and `after` are the neighbouring offsets.
 
-    Where nothing changes for long, a period ends with `after` equal to `offset`, and another one goes on from there.
+    If nothing changes for a long time, a period ends with `after` equal to `offset`, and another one follows.
     """
 
     start: int
@@ -41,7 +41,7 @@ class OffsetPeriod(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was looked up: offsets[i] holds from starts[i] on; starts[0] is where the looking began."""
+    """Known offsets: offsets[i] applies from starts[i] on; nothing is known before starts[0]."""
 
     starts: tuple[int, ...]
     offsets: tuple[int, ...]
@@ -49,9 +49,9 @@ class _Known:
 
 
 class Offsets:
-    """The offsets of one zone, looked up as far as they are asked for; safe to share between threads.
+    """The offsets of one zone, looked up on demand; thread-safe.
 
-    They are kept as a value that is replaced as a whole; two threads that extend it at once do the same work twice.
+    The known offsets are replaced as a whole; two threads that extend them at once do the same work twice.
     """
 
     __slots__ = ("_known", "zone")
@@ -61,7 +61,7 @@ class Offsets:
         self._known = _Known((0,), (0,), 0)
 
     def period(self, instant_s: int) -> OffsetPeriod | None:
-        """The period that `instant_s` is in; None at the end of time, four days before the year 10000."""
+        """The period that contains `instant_s`; None from four days before the year 10000."""
         if instant_s >= _LAST_S:
             return None
         known = self._known
@@ -80,7 +80,7 @@ class Offsets:
         )
 
     def _look_up(self, known: _Known, instant_s: int) -> _Known:
-        """Extend what is known to well past `instant_s`, or begin anew well before it."""
+        """Extend the known offsets to well past `instant_s`, or start over well before it."""
         if instant_s < known.starts[0] + _MARGIN_S or instant_s > known.end + 4 * _AHEAD_S:
             start = instant_s - _AHEAD_S
             starts, offsets = [start], [self._offset(start)]
@@ -97,7 +97,7 @@ class Offsets:
         return _Known(tuple(starts), tuple(offsets), end)
 
     def _change(self, early: int, late: int, offset: int) -> int:
-        """The first second after `early` at which the offset is no longer `offset`; at `late` it is not."""
+        """The first second after `early` at which the offset differs from `offset`; at `late` it does."""
         while late - early > 1:
             middle = (early + late) // 2
             if self._offset(middle) == offset:
@@ -113,10 +113,10 @@ class Offsets:
 
 @lru_cache(maxsize=1024)
 def offsets_of(name: str) -> Offsets:
-    """The offsets of the zone of that name, shared by all who ask.
+    """The offsets of a zone, shared by all callers.
 
     Raises:
-        UsageError: there is no such zone; near names are suggested.
+        UsageError: there is no such zone; the message suggests similar names.
     """
     if _is_same_everywhere(name):
         with suppress(OSError, ValueError, LookupError):
@@ -125,12 +125,12 @@ def offsets_of(name: str) -> Offsets:
 
 
 def _is_same_everywhere(name: str) -> bool:
-    """Not what a machine is set to; and `right/…` counts leap seconds, which Unix time does not."""
+    """Whether a zone does not depend on the machine; `right/…` counts leap seconds, which Unix time does not."""
     return name not in ("localtime", "posixrules", "Factory") and not name.startswith(("right/", "posix/"))
 
 
 def _near(name: str) -> str:
-    """Names of zones that may be meant: spelled alike, or the city alone."""
+    """A hint with zones that may be meant: similar names, or the same city."""
     zones = sorted(filter(_is_same_everywhere, available_timezones()))
     wanted = name[:60].strip().replace(" ", "_").casefold()
     found = [zone for zone in zones if zone.casefold() == wanted or zone.casefold().endswith(f"/{wanted}")]

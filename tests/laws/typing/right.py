@@ -1,4 +1,4 @@
-"""Right calls: every line must pass the type checker, and what it reveals is said beside it."""
+"""Right calls: every line must pass the type checker, and a comment says which type it reveals."""
 
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta

@@ -73,7 +73,7 @@ FIXED: dict[str, Matches] = {
     "@yearly": lambda t: (t.month, t.day, t.hour, t.minute) == (1, 1, 0, 0),
     "0 30 2 * * *": at((2, 30)),
 }
-"""Of fixed times: `gap` and `fold` say what becomes of those that a change leaves out or brings twice."""
+"""Fixed times: `gap` and `fold` decide about those that a clock change skips or repeats."""
 
 REAL_TIME: dict[str, Matches] = {
     "* * * * *": lambda t: True,
@@ -87,7 +87,7 @@ REAL_TIME: dict[str, Matches] = {
     "0 * * * SUN": lambda t: t.minute == 0 and t.weekday() == SUN,
     "15 * 29 3 *": lambda t: t.minute == 15 and (t.month, t.day) == (3, 29),
 }
-"""By real time: whatever instant's local time matches is a slot."""
+"""Real time: each instant whose local time matches is a slot."""
 
 SECONDS: dict[str, Matches] = {
     "15 30 2 * * *": lambda t: (t.hour, t.minute, t.second) == (2, 30, 15),

@@ -1,4 +1,4 @@
-"""Expressions made at random, in zones and years at random, beside a walk through every minute."""
+"""Random expressions in random zones and years, compared with a walk through every minute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 # Where and when something happens to clocks; the day after, UTC.
 SCENES = [
     ("Europe/Berlin", "1996-10-28"),
-    ("Europe/Lisbon", "1992-09-28"),  # to the time of Berlin: puts its clocks back, and not
+    ("Europe/Lisbon", "1992-09-28"),  # switches to the time of Berlin: puts its clocks back, and not
     ("Europe/Istanbul", "2016-09-08"),  # summer time for good
     ("Europe/Moscow", "2011-03-28"),
     ("Europe/Moscow", "2014-10-27"),
@@ -123,7 +123,7 @@ def expressions(draw: st.DrawFn) -> Written:
     month = draw(columns(1, 12, MONTHS, star=4))
     weekday = draw(columns(0, 6, WEEKDAYS, star=4))
     if day.text != "L" and min(day.numbers) > max(monthrange(2024, number)[1] for number in month.numbers):
-        month = Column("*", frozenset(range(1, 13)))  # else it is refused
+        month = Column("*", frozenset(range(1, 13)))  # otherwise it is refused
 
     def is_day(t: datetime) -> bool:
         by_month = t.day in day.numbers or (day.text == "L" and (t + timedelta(days=1)).day == 1)
@@ -137,7 +137,7 @@ def expressions(draw: st.DrawFn) -> Written:
             return False
         return is_day(t)
 
-    # A step of one day is every day, so it gives no day.
+    # A step of one day is every day, so it restricts nothing.
     if day.text == "*/1":
         day = Column("*", day.numbers)
     if weekday.text == "*/1":
@@ -166,7 +166,7 @@ def test_no_slot_is_missed_none_comes_twice_and_none_is_in_the_past():
         wanted = meant.real_time() if written.follows_real_time else meant.slots(gap, fold)
         offsets_of.cache_clear()
         crontab = parse(written.text, tz=zone, gap=gap, fold=fold)
-        # What is known of a zone grows as it is asked for; where it ends must not show.
+        # The known offsets of a zone grow on demand; where they end must not matter.
         crontab.next_after((change - earlier) * 1000)
 
         agrees(crontab, wanted, start, end)

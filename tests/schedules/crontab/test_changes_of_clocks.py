@@ -1,4 +1,4 @@
-"""What becomes of each expression at each change of the clocks, beside a walk through every minute."""
+"""Each expression at each change of the clocks, compared with a walk through every minute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.schedules.crontab.walk import DAY_S, HOUR_S, Meant, changes, walk
 ZONES = [
     "Europe/Berlin",
     "Europe/London",
-    "Europe/Dublin",  # summer time is its standard
+    "Europe/Dublin",  # summer time is its standard time
     "America/New_York",
     "America/St_Johns",  # half an hour off the hour
     "America/Santiago",  # changes at midnight, so a day begins at 01:00
@@ -56,7 +56,7 @@ def by_steps(crontab: Crontab, start_s: int, end_s: int) -> list[int]:
 
 
 def agrees(crontab: Crontab, wanted: list[int], start_s: int, end_s: int) -> None:
-    """Whichever way the slots are asked for, they are those."""
+    """However the slots are requested, they are the same."""
     inside = [slot for slot in wanted if start_s <= slot < end_s]
     assert in_seconds(crontab, start_s, end_s) == inside, crontab
     assert crontab.count(start_s * 1000 - 1, end_s * 1000 - 1) == len(inside)
@@ -64,7 +64,7 @@ def agrees(crontab: Crontab, wanted: list[int], start_s: int, end_s: int) -> Non
 
 
 def test_nearly_all_of_the_zones_change_twice_a_year():
-    """Governments may drop summer time; this table must not become empty unnoticed."""
+    """Governments may abolish summer time; this table must not become empty unnoticed."""
     assert sum(len(changes_of(zone)) == 2 for zone in ZONES) >= 8
 
 

@@ -1,6 +1,6 @@
-"""Where croniter is wrong, or means something else: each difference by name. Everywhere else both have the same slots.
+"""Where croniter is wrong or differs, each difference is listed. Everywhere else both have the same slots.
 
-If a release of croniter mends one of them, its row fails, and the code that works around it can go.
+If a release of croniter fixes one, its row fails, and the workaround can be removed.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ REFUSED = [
     Difference("0 0 * * 5-1", "01-02 00:00+0000, 01-03", "goes backwards", "only names continue past the week's end"),
     Difference("*/99999 * * * *", "01-01 01:00+0000", "leaves only 0", "a step that does nothing is a mistake"),
     Difference("50/15 * * * *", "01-01 00:50+0000", "leaves only 50", "a step that does nothing is a mistake"),
-    Difference("*,5 * * * *", "01-01 00:01+0000", "can't be one of a list", "the 5 does nothing"),
+    Difference("*,5 * * * *", "01-01 00:01+0000", "can't be part of a list", "the 5 does nothing"),
     Difference("R 3 * * *", "01-01 03:", "not understood", "a time drawn anew by every process is no schedule"),
     Difference("0 0 1W * *", "02-02 00:00+0000", "not understood", "not of any standard"),
     Difference("0 12 1 1 * 0 2030", "failed to find", "has 7 fields", "years are no field"),

@@ -1,4 +1,4 @@
-"""What may be written, what it says in words, and how a mistake is pointed at."""
+"""Valid expressions, their descriptions, and error messages that name the field."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ REFUSED = {
     "0 0 * 0 *": "month '0': 0 is not within 1-12 or JAN-DEC",
     "0 0 * 13 *": "month '13': 13 is not within 1-12 or JAN-DEC",
     "0 0 * * 8": "day of week '8': 8 is not within 0-7 (0 and 7 are Sunday) or SUN-SAT",
-    "0 0 30 2 *": "day of month '30': there is no such day in the months given: the longest has 29 days",
-    "0 0 31 4 *": "day of month '31': there is no such day in the months given: the longest has 30 days",
+    "0 0 30 2 *": "day of month '30': there is no such day in the given months: the longest has 29 days",
+    "0 0 31 4 *": "day of month '31': there is no such day in the given months: the longest has 30 days",
     "0 0 31 4,6,SEP,11 *": "day of month '31': there is no such day",
     "0 0 30-31 feb mon": "day of month '30-31': there is no such day",
     "1-0 * * * *": "minute '1-0': '1-0' goes backwards: write 1-59,0",
@@ -60,9 +60,9 @@ REFUSED = {
     "1- * * * *": "minute '1-': '' is not understood",
     "1.5 * * * *": "minute '1.5': '1.5' is not understood: 0-59 is allowed",
     "1-2-3 * * * *": "minute '1-2-3': '2-3' is not understood",
-    "1,,2 * * * *": "minute '1,,2': '' can't be one of a list",
-    "1, * * * *": "minute '1,': '' can't be one of a list",
-    "*,5 * * * *": "minute '*,5': '*' can't be one of a list",
+    "1,,2 * * * *": "minute '1,,2': '' can't be part of a list",
+    "1, * * * *": "minute '1,': '' can't be part of a list",
+    "*,5 * * * *": "minute '*,5': '*' can't be part of a list",
     "? * * * *": "minute '?': '?' is not understood",
     "** * * * *": "minute '**': '**' is not understood",
     "MON * * * *": "minute 'MON': 'MON' is not understood",
@@ -76,15 +76,15 @@ REFUSED = {
     "0 0 * L *": "month 'L': 'L' is not understood",
     "0 0 L-3 * *": "day of month 'L-3': 'L' is not understood: 1-31 or L (the last) is allowed",
     "0 0 15W * *": "day of month '15W': '15W' is not understood",
-    "0 0 * * MON#6": "day of week 'MON#6': '6' is no week of a month: 1-5 may follow '#'",
-    "0 0 * * MON#0": "day of week 'MON#0': '0' is no week of a month",
+    "0 0 * * MON#6": "day of week 'MON#6': '6' is not a week of a month: 1-5 may follow '#'",
+    "0 0 * * MON#0": "day of week 'MON#0': '0' is not a week of a month",
     "0 0 * * #2": "day of week '#2': '#2' is not understood",
     "0 0 * * MON#1/2": "day of week 'MON#1/2': 'MON#1' is not understood",
     "0 0 * * MON,FRI#2": "day of week 'MON,FRI#2': '#' and 'L' can't be mixed with other days",
     "0 0 * * L5,1-3": "day of week 'L5,1-3': '#' and 'L' can't be mixed with other days",
-    "H * * * *": "minute 'H': H is drawn from the schedule's id, and there is none here",
+    "H * * * *": "minute 'H': H is derived from the schedule's id, and there is none here",
     "R * * * *": "minute 'R': 'R' is not understood",
-    "0 H(5-2) * * *": "hour 'H(5-2)': H(5-2) needs a range that goes up, within 0-23",
+    "0 H(5-2) * * *": "hour 'H(5-2)': H(5-2) needs an ascending range within 0-23",
     "0 H(0-30) * * *": "hour 'H(0-30)': 30 is not within 0-23",
     "H/90 * * * *": "minute 'H/90': a step of 90 leaves only 0 of 0-59",
     "H(0-29)/40 * * * *": "minute 'H(0-29)/40': a step of 40 leaves only 0 of 0-29",
@@ -100,7 +100,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("expression", REFUSED, ids=lambda text: text[:30])
-def test_what_can_not_be_meant_is_refused_with_the_field_named(expression: str):
+def test_an_invalid_expression_is_refused_with_the_field_named(expression: str):
     with pytest.raises(UsageError) as refused:
         parse(expression)
 
@@ -158,14 +158,14 @@ def test_what_is_written_alike_is_equal():
 
 
 def numbers(expression: str, schedule_id: str) -> tuple[tuple[int, ...], ...]:
-    """What the fields of an expression with `H` come to, told by 40 slots."""
+    """The values of the fields of an expression with `H`, found from 40 slots."""
     found = [datetime.fromtimestamp(slot / 1000, UTC) for slot in first_slots(expression, 40, schedule_id=schedule_id)]
     columns = zip(*((at.minute, at.hour, at.day, at.month, at.isoweekday() % 7) for at in found), strict=True)
     return tuple(tuple(sorted(set(column))) for column in columns)
 
 
 def test_the_hash_of_an_id_never_changes():
-    """Else each upgrade of Python, croniter or schedq would move all of a fleet's jobs."""
+    """Otherwise each upgrade of Python, croniter or schedq would move all scheduled jobs."""
     assert numbers("H H * * *", "nightly-report")[:2] == ((33,), (5,))
     assert numbers("H(0-29)/10 * * * *", "nightly-report")[0] == (3, 13, 23)
     assert numbers("0 0 H H *", "nightly-report")[2:4] == ((26,), (11,))
@@ -196,7 +196,7 @@ def test_hashed_schedules_are_spread():
 
     assert len(set(minutes)) > 50
     assert set(hours) == set(range(24))
-    assert len(set(zip(minutes, hours, strict=True))) > 250  # the fields are drawn apart from each other
+    assert len(set(zip(minutes, hours, strict=True))) > 250  # each field has a value of its own
 
 
 def test_a_hashed_field_stays_in_its_range():
@@ -253,7 +253,9 @@ def test_what_becomes_of_a_change_is_said_too():
         crontab: Crontab = parse(expression, tz="Europe/Berlin", **policies)
         return crontab.describe_clock_changes()
 
-    assert said("0 * * * *").startswith("When clocks change it goes on in real time")
-    assert said("0 2 * * *").startswith("Times that clocks leave out: one slot at the first minute after them. Times")
-    assert said("0 2 * * *").endswith("Times that come twice: the first time only.")
-    assert said("0 2 * * *", gap="skip", fold="both").endswith("out: no slot. Times that come twice: both times.")
+    assert said("0 * * * *").startswith("It follows real time when clocks change")
+    assert said("0 2 * * *").startswith(
+        "Times that a clock change skips: one slot at the first minute after them. Times"
+    )
+    assert said("0 2 * * *").endswith("Times that it repeats: the first time only.")
+    assert said("0 2 * * *", gap="skip", fold="both").endswith("skips: no slot. Times that it repeats: both times.")

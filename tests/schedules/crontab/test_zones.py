@@ -1,4 +1,4 @@
-"""Zones and calendars: facts from almanacs, every zone there is, long times, and names that are none."""
+"""Zones and calendars: facts from almanacs, all zones, long periods, and invalid names."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FACTS = [
     ("0 2,3 * * *", "Europe/Berlin", {}, "2026-03-29T00:00+01:00", ["2026-03-29T01:00Z", "2026-03-30T00:00Z"]),
     ("30 2 * * *", "America/New_York", {}, "2026-03-07T12:00Z", ["2026-03-08T07:00Z", "2026-03-09T06:30Z"]),
     ("30 1 * * *", "America/New_York", {}, "2026-10-31T12:00Z", ["2026-11-01T05:30Z", "2026-11-02T06:30Z"]),
-    # Lord Howe goes on and back by half an hour: 02:00 to 02:30, 02:00 to 01:30
+    # Lord Howe changes by half an hour: 02:00 to 02:30, 02:00 to 01:30
     ("15 2 * * *", "Australia/Lord_Howe", {}, "2026-10-03T00:00Z", ["2026-10-03T15:30Z", "2026-10-04T15:15Z"]),
     (
         "45 1 * * *",
@@ -64,7 +64,7 @@ FACTS = [
     ("*/30 * * * *", "Pacific/Apia", {}, "2011-12-30T09:30Z", ["2011-12-30T10:00Z", "2011-12-30T10:30Z"]),
     # Turkey kept its summer time in 2016
     ("30 3 15 12 *", "Europe/Istanbul", {}, "2015-01-01T00:00Z", ["2015-12-15T01:30Z", "2016-12-15T00:30Z"]),
-    # Liberia moved on by 44 minutes and a half in 1972; the first minute after is not the first second
+    # Liberia moved forward by 44.5 minutes in 1972; the first minute after the gap is not the first second
     ("10 0 * * *", "Africa/Monrovia", {}, "1972-01-06T12:00Z", ["1972-01-07T00:45Z", "1972-01-08T00:10Z"]),
     ("0 0 29 2 *", "UTC", {}, "2026-01-01T00:00Z", ["2028-02-29T00:00Z", "2032-02-29T00:00Z"]),
     ("0 0 29 2 *", "UTC", {}, "2096-03-01T00:00Z", ["2104-02-29T00:00Z"]),
@@ -94,7 +94,7 @@ def test_the_long_day_has_25_hours_and_the_short_one_23():
     autumn = ms("2026-10-24T23:59+02:00"), ms("2026-10-25T23:59+01:00")
     spring = ms("2026-03-28T23:59+01:00"), ms("2026-03-29T23:59+02:00")
     assert (hourly.count(*autumn), hourly.count(*spring)) == (25, 23)
-    # 02:00 and 03:00 are one slot where the former is left out
+    # 02:00 and 03:00 are one slot where the former is skipped
     assert (by_name.count(*autumn), by_name.count(*spring)) == (24, 23)
 
 
@@ -136,7 +136,7 @@ def iter_from(crontab, instant: int) -> Iterator[int]:
 
 
 def test_what_never_comes_is_none():
-    never = parse("30 2 * 3 L0", tz="Europe/Berlin", gap="skip")  # the very hour that each spring leaves out
+    never = parse("30 2 * 3 L0", tz="Europe/Berlin", gap="skip")  # the hour that each spring skips
 
     assert never.next_after(ms("2026-01-01T00:00Z")) is None
     assert never.count(ms("2026-01-01T00:00Z"), ms("2036-01-01T00:00Z")) == 0
@@ -198,7 +198,7 @@ def shortest(changes: list[tuple[int, int]]) -> int:
 
 
 def test_no_zone_changes_twice_within_six_days():
-    """What looking every third day relies on."""
+    """The fact that lookups every third day rely on."""
     zones = changes_of_all_zones()
 
     assert len(zones) > 100
@@ -206,7 +206,7 @@ def test_no_zone_changes_twice_within_six_days():
 
 
 def test_no_change_of_a_zone_is_overlooked():
-    """Held against the files themselves: those with changes close to each other, and some; SCHEDQ_ALL_ZONES=1: all."""
+    """Compared with the files: zones with changes close to each other and some others; SCHEDQ_ALL_ZONES=1: all."""
     step = 1 if "SCHEDQ_ALL_ZONES" in os.environ else 8
     for number, (zone, wanted) in enumerate(changes_of_all_zones().items()):
         if number % step and shortest(wanted) > 21 * DAY_S:
@@ -233,12 +233,12 @@ def test_no_change_of_a_zone_is_overlooked():
         ("a\0b", "no time zone"),
         ("x" * 5000, "write a name such as"),
         ("Europe", "no time zone"),
-        ("localtime", "no time zone"),  # what it is depends on the machine
+        ("localtime", "no time zone"),  # depends on the machine
         ("right/Europe/Berlin", "did you mean Europe/Berlin"),  # counts leap seconds
         ("+02:00", "no time zone"),
     ],
 )
-def test_what_is_no_zone_is_refused_and_near_names_told(name: str, hint: str):
+def test_an_unknown_zone_is_refused_with_similar_names(name: str, hint: str):
     with pytest.raises(UsageError, match="there is no time zone") as refused:
         parse("@daily", tz=name)
 

@@ -1,6 +1,6 @@
-"""Slots by brute force: walk UTC step by step, look at the wall clock that zoneinfo shows, apply the rules as written.
+"""Slots by brute force: walk UTC step by step, read the wall clock from zoneinfo, apply the rules literally.
 
-Nothing of schedq is used here. `walk` is the only place that knows a zone; what a gap or a fold is shows in its list.
+Uses nothing of schedq. Only `walk` knows the zone; gaps and folds show in its list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """A walk through a time: (instant, wall clock) at each step.
+    """A walk through a period: (instant, wall clock) at each step.
 
     Attributes:
         jumps: (wall clock before, instant, wall clock) where the clock did not go forward by one step.
@@ -31,7 +31,7 @@ class Walk:
 
 
 def wall_clock(instant_s: int, zone: ZoneInfo) -> datetime:
-    """What a wall clock in the zone shows, without an offset."""
+    """The local time in the zone, without an offset."""
     return datetime.fromtimestamp(instant_s, UTC).astimezone(zone).replace(tzinfo=None)
 
 
@@ -54,7 +54,7 @@ def changes(zone_name: str, start: datetime, end: datetime) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Meant:
-    """What an expression names within a walk, before any policy.
+    """The local times of an expression within a walk, before any policy.
 
     The first and the last hours of a walk are wrong where a change lies just outside: leave six on either side.
 
@@ -86,7 +86,7 @@ class Meant:
         return sorted(found.union(self.after_gaps if gap == "next" else ()))
 
     def marks(self, *, fills_gaps: bool) -> dict[int, str]:
-        """What there is to say of a slot."""
+        """The facts about a slot."""
         found = dict.fromkeys(self.after_gaps if fills_gaps else (), "gap")
         for instants in self.comings:
             if len(instants) > 1:
