@@ -214,7 +214,7 @@ def test_a_server_that_was_demoted_is_waited_for_without_a_flood(make_queue: Mak
                 time.sleep(1.5)
             assert len(asked(requests, queue)) < 40
             client.execute_command("REPLICAOF", "NO", "ONE")
-        assert queue.result(queue.enqueue({"task": "ok"}), 5) == "ok"
+        assert queue.result(queue.enqueue({"task": "ok"}), 60) == "ok"
         assert crew.all_are_working
         crew.end()
         assert broken_laws(queue) == {}

@@ -45,7 +45,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         for lock in place.rglob(watcher.SERVER_LOCK):
             stop_server(lock.parent)
         # The watcher of one that died by itself may still be tidying up.
-        until(lambda: not list(place.rglob("*.sock")), within=10)
+        until(lambda: not list(place.rglob("*.sock")))
 
 
 @pytest.fixture
@@ -170,7 +170,9 @@ def test_it_ends_itself_once_nobody_uses_it_and_not_before(place, monkeypatch):
 def test_who_connects_while_it_ends_itself_finds_it_again(place, monkeypatch):
     monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "0.1")
     pids = set()
-    for visit in range(1, 21):
+    visit = 0
+    while visit < 20 or (len(pids) == 1 and visit < 200):  # on a busy machine it sees later that it is idle
+        visit += 1
         with client(ensure_server(place / "data")) as store:
             assert store.incr("visits") == visit
             pids.add(store.info("server")["process_id"])

@@ -68,7 +68,7 @@ def test_only_what_was_unknown_is_sent_again_with_its_source(queue: Handle):
 
 
 def test_a_call_waits_for_a_server_that_is_restarted(make_queue: MakeQueue, durable: Server):
-    queue = make_queue(at=durable, retry_for=10)
+    queue = make_queue(at=durable, retry_for=30)
     first = queue.enqueue("before")
     durable.kill()
 
@@ -83,8 +83,8 @@ def test_a_call_waits_for_a_server_that_is_restarted(make_queue: MakeQueue, dura
 
 
 def test_a_waiting_claim_goes_on_after_a_restart(make_queue: MakeQueue, durable: Server):
-    queue = make_queue(at=durable, retry_for=10)
-    future = queue.start("claim", 10_000)
+    queue = make_queue(at=durable, retry_for=30)
+    future = queue.start("claim", 60_000)
     time.sleep(0.1)
 
     durable.kill()
@@ -96,10 +96,10 @@ def test_a_waiting_claim_goes_on_after_a_restart(make_queue: MakeQueue, durable:
 
 
 def test_who_waits_for_a_result_goes_on_after_a_restart(make_queue: MakeQueue, durable: Server):
-    queue = make_queue(at=durable, retry_for=10)
+    queue = make_queue(at=durable, retry_for=30)
     job_id = queue.enqueue(1)
     job = queue.claim(0)
-    future = queue.start("result", job_id, 10)
+    future = queue.start("result", job_id, 60)
     time.sleep(0.1)
 
     durable.kill()
@@ -111,8 +111,8 @@ def test_who_waits_for_a_result_goes_on_after_a_restart(make_queue: MakeQueue, d
 
 
 def test_events_go_on_after_a_restart(make_queue: MakeQueue, durable: Server):
-    queue = make_queue(at=durable, retry_for=10)
-    heard = queue.events(timeout=8)
+    queue = make_queue(at=durable, retry_for=30)
+    heard = queue.events(timeout=60)
     first = queue.start_iteration(heard)
     time.sleep(0.1)
     durable.kill()
@@ -174,7 +174,7 @@ def test_a_server_that_was_never_there_is_named_without_its_password(make_queue:
 
 def test_a_server_that_is_busy_or_loading_is_waited_for(make_queue: MakeQueue):
     with Server(lua_time_limit=50) as slow:
-        queue = make_queue(at=slow, retry_for=5)
+        queue = make_queue(at=slow, retry_for=30)
         queue.enqueue("known")
         busy = in_thread(_hog, slow)
         time.sleep(0.2)
@@ -198,19 +198,23 @@ def _hog(server: Server) -> bool:
 def test_a_primary_that_becomes_a_replica_is_left_for_a_new_connection(make_queue: MakeQueue):
     """Its host name may point to another server by then."""
     with Server(topology="single") as primary:
-        queue = make_queue(at=primary, retry_for=5)
+        queue = make_queue(at=primary, retry_for=30)
         queue.enqueue("known")
-        before = {client["id"] for client in queue.redis.client_list() if client["name"].startswith("schedq")}
+        before = _connections(queue)
         queue.redis.replicaof("127.0.0.1", 1)
 
         future = queue.start("enqueue", "when it may be written")
-        time.sleep(0.3)
+        until(lambda: not before & _connections(queue))
         queue.redis.replicaof("NO", "ONE")
         future.result(60)
 
-        after = {client["id"] for client in queue.redis.client_list() if client["name"].startswith("schedq")}
+        after = _connections(queue)
         assert after
         assert not before & after
+
+
+def _connections(queue: Handle) -> set[str]:
+    return {client["id"] for client in queue.redis.client_list() if client["name"].startswith("schedq")}
 
 
 # -- a server that can't be trusted with jobs
@@ -231,13 +235,13 @@ def test_a_server_that_may_evict_keys_is_refused_however_often_it_is_asked(make_
 @pytest.mark.parametrize("place", ["url", "unix_url"])
 def test_a_password_that_is_wrong_is_said_at_once_and_not_shown(make_queue: MakeQueue, place: str):
     with Server(requirepass="right") as guarded:
-        queue = make_queue(at=guarded, url=getattr(guarded, place).replace("right", "wr0ng"), retry_for=5)
+        queue = make_queue(at=guarded, url=getattr(guarded, place).replace("right", "wr0ng"), retry_for=30)
         began = time.monotonic()
 
         with pytest.raises(UsageError) as refused:
             queue.enqueue(1)
 
-        assert time.monotonic() - began < 4.9
+        assert time.monotonic() - began < 15
         assert "wr0ng" not in str(refused.value)
         assert make_queue(at=guarded).enqueue(1)
 
@@ -245,14 +249,14 @@ def test_a_password_that_is_wrong_is_said_at_once_and_not_shown(make_queue: Make
 @pytest.mark.parametrize("place", ["url", "unix_url"])
 def test_a_database_that_there_is_not_is_said_at_once(make_queue: MakeQueue, server: Server, place: str):
     url = getattr(server, place).removesuffix("0") + "99"
-    queue = make_queue(url=url, retry_for=5)
+    queue = make_queue(url=url, retry_for=30)
     began = time.monotonic()
 
     for verb in (queue.stats, lambda: queue.enqueue(1), lambda: queue.claim(100), lambda: queue.wait("any-job", 1)):
         with pytest.raises(UsageError, match="99.* has no such database"):
             verb()
 
-    assert time.monotonic() - began < 19
+    assert time.monotonic() - began < 25
 
 
 def test_a_cluster_node_is_refused(make_queue: MakeQueue):

@@ -71,13 +71,13 @@ def test_threads_share_a_queue_and_every_job_is_done_once(queue: Queue, server: 
 
 
 def test_while_claims_wait_everything_else_is_served(queue: Queue):
-    waiting = [in_thread(queue.claim, 5000) for _ in range(20)]
+    waiting = [in_thread(queue.claim, 60_000) for _ in range(20)]
     time.sleep(0.1)
 
     began = time.monotonic()
     for _ in range(20):
         queue.stats()
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 30
 
     queue.enqueue_many(range(20))
     for future in waiting:
@@ -196,7 +196,7 @@ def test_a_claim_that_waits_while_its_queue_is_closed_ends(server: Server):
     queue.close()
 
     with pytest.raises(ClosedError):
-        waiting.result(4)
+        waiting.result(30)
 
 
 def test_making_a_queue_connects_to_nothing():

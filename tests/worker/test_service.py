@@ -23,9 +23,9 @@ def run(work: Coroutine[Any, Any, None], meanwhile: Coroutine[Any, Any, None] | 
     async def main() -> None:
         task = asyncio.create_task(work)
         if meanwhile is not None:
-            await asyncio.wait_for(meanwhile, 5)
+            await asyncio.wait_for(meanwhile, 60)
             os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 60)
 
     asyncio.run(main(), debug=True)
     gc.collect()  # what was left open complains when it is collected
@@ -53,7 +53,7 @@ def test_a_signal_stops_a_worker(queue: Handle) -> None:
 
     async def meanwhile() -> None:
         job_id = queue.enqueue({"task": "ok"})
-        assert await queue.queue.aio.result(job_id, 5) == "ok"
+        assert await queue.queue.aio.result(job_id, 60) == "ok"
 
     run(run_worker(Worker([queue.queue])), meanwhile())
 
