@@ -26,7 +26,7 @@ def text_of(html: str) -> str:
 
 
 def test_the_first_page_says_what_to_do_when_there_is_nothing(visitor: Visitor, raw: redis.Redis):
-    assert "No queue yet" in visitor.page("/")
+    assert "No queues yet" in visitor.page("/")
 
 
 def test_the_first_page_has_a_row_for_each_queue(visitor: Visitor, queue: Queue, store: Server):
