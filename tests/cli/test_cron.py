@@ -38,7 +38,7 @@ def test_gaps_and_folds_are_marked(run: Run):
     hourly = run("cron", "@hourly", "--tz", "Europe/Berlin", "--from", "2026-10-25T01:30", "-n", "3").lines[-3:]
 
     assert spring == [
-        "Sun 2026-03-29 03:00:00  +02:00  2026-03-29 01:00:00  gap: for a time that clocks leave out",
+        "Sun 2026-03-29 03:00:00  +02:00  2026-03-29 01:00:00  gap: replaces a local time that clocks skip",
         "Mon 2026-03-30 02:30:00  +02:00  2026-03-30 00:30:00",
     ]
     assert autumn == [
@@ -109,7 +109,7 @@ MISTAKES = {
     ("0", "3", "*", "*", "*"): "unexpected extra arguments",
     ("H * * * *",): "minute 'H': H is derived from the schedule's id",
     ("\x1b[31m * * * *",): "minute",
-    ("@daily", "--tz", "Europe/Berln"): "there is not a valid time zone 'Europe/Berln'; did you mean Europe/Berlin",
+    ("@daily", "--tz", "Europe/Berln"): "there is no time zone 'Europe/Berln'; did you mean Europe/Berlin",
     ("@daily", "--from", "tomorrow"): "'tomorrow' is not a valid time; write 2027-03-28T01:30 (in UTC) or",
     ("@daily", "-n", "0"): "-n",
     ("@daily", "--gap", "first"): "--gap",

@@ -186,7 +186,7 @@ def test_next_slots_have_offsets_and_marks(frozen: Queue, run: Run):
     assert lines[2].split() == ["LOCAL", "OFFSET", "UTC"]
     assert lines[3].split() == [
         *("Sun", "2027-03-28", "03:00:00", "+02:00", "2027-03-28", "01:00:00"),
-        *["gap:", "for", "a", "time", "that", "clocks", "leave", "out"],
+        *["gap:", "replaces", "a", "local", "time", "that", "clocks", "skip"],
     ]
     assert lines[4].split() == ["Tue", "2028-03-28", "02:30:00", "+02:00", "2028-03-28", "00:30:00"]
     first = run("schedules", "next", "gap", "-n", "1", "--json").json

@@ -23,7 +23,7 @@ def test_it_shows_what_each_worker_runs_and_since_when(run: Run, queue: Queue):
 
     assert "queue mail" in lines[0]
     assert "vm-7-abc" in lines[1]
-    for fact in ("1 of 10 busy", "host vm, pid 7", "schedq 1.2.3", "told"):
+    for fact in ("1 of 10 busy", "host vm, pid 7", "schedq 1.2.3", "heartbeat"):
         assert fact in lines[1]
     assert lines[3].split()[:3] == ["j-1", "send", "2"]
     assert "min" in lines[3]
