@@ -266,6 +266,12 @@ def _is_model(kind: object) -> bool:
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
 
+def _calendar_class(kind: type) -> Any:
+    """The date, datetime or time that a class derives from, found by name because freezegun replaces the classes."""
+    found = (each for each in kind.__mro__ if each.__module__ == "datetime" and hasattr(each, "fromisoformat"))
+    return next(found, None)
+
+
 def _to_json(value: Any) -> Any:
     if _is_model(type(value)):
         return value.model_dump(mode="json", by_alias=True)
@@ -274,6 +280,8 @@ def _to_json(value: Any) -> Any:
             return _hooks()[kind][0](value)
         if kind in (str, int, float):  # a subclass, which JSON takes for what it is based on
             return kind(value)
+    if calendar := _calendar_class(type(value)):
+        return calendar.fromisoformat(value.isoformat())
     raise NotImplementedError(f"{type(value).__name__} has no form in JSON")
 
 
@@ -282,6 +290,10 @@ def _from_json(kind: type, value: Any) -> Any:
         return kind.model_validate_json(json.dumps(value))  # type: ignore[attr-defined] # strict models take text only here
     if kind in _hooks() and isinstance(value, str):
         return _hooks()[kind][1](value)
+    if calendar := _calendar_class(kind):
+        import msgspec
+
+        return msgspec.convert(value, calendar)
     raise TypeError(f"expected {kind.__name__}, got {value!r:.80}")
 
 
