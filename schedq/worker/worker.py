@@ -15,6 +15,7 @@ from schedq.background.reconnecting_client import Availability, ReconnectingClie
 from schedq.background.registrar import Registrar
 from schedq.errors import UsageError
 from schedq.inspect import stats
+from schedq.inspect.display import count
 from schedq.logs import log
 from schedq.model.checks import whole_number
 from schedq.model.times import monotonic
@@ -125,7 +126,9 @@ class Shutdown:
             each.fetcher.close()
         running = sum(len(each.fetcher.in_flight) for each in self._queue_workers)
         if running and self._stops() == 1:
-            log.info("worker %s: stopping; %d jobs have %g s to end", self._worker_id, running, self._grace)
+            log.info(
+                "worker %s: stopping; %s %g s to end", self._worker_id, count(running, "job has=jobs have"), self._grace
+            )
         deadline = monotonic() + self._grace
         while self._stops() < 2 and monotonic() < deadline:
             if not any(each.fetcher.in_flight and not each.is_settled for each in self._queue_workers):
