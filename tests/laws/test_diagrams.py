@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from scripts.tools import diagrams
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize("name", diagrams.drawings())
+@for_each(diagrams.drawings())
 def test_a_picture_was_drawn_from_the_table_as_it_is(name: str) -> None:
     """`python -m scripts.tools.diagrams` draws them again."""
     assert diagrams.source(name) == diagrams.drawings()[name]

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 import schedq
+from tests.cases import for_each
 
 ROOT = Path(schedq.__file__).parent
 LEVELS = [
@@ -94,13 +93,13 @@ def units_below() -> dict[str, set[str]]:
     return below
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
+@for_each(sorted(MODULES))
 def test_every_module_is_in_a_unit_of_the_plan(module: str):
     assert unit(module) in HEIGHT, f"{unit(module)} is on no level: add it to LEVELS"
     assert not DRAWERS & set(module.split(".")), "the name of a drawer, not of a subject"
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
+@for_each(sorted(MODULES))
 def test_imports_only_go_down(module: str):
     level = HEIGHT[unit(module)]
     above = {name for name in own_imports(module) if unit(name) != unit(module) and HEIGHT[unit(name)] >= level}
@@ -145,21 +144,21 @@ def is_own_package(name: str, module: str) -> bool:
     return module.startswith(name + ".")
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
+@for_each(sorted(MODULES))
 def test_only_the_clients_know_the_client_library(module: str):
     knows = any(name.split(".")[0] == "redis" for name in imports(module))
 
     assert not knows or unit(module) in {"connection", "embedded"}
 
 
-@pytest.mark.parametrize("module", sorted(name for name in MODULES if unit(name) in {"errors", "model"}))
+@for_each(sorted(name for name in MODULES if unit(name) in {"errors", "model"}))
 def test_facts_need_nothing_but_the_standard_library(module: str):
     others = {name.split(".")[0] for name in imports(module)} - set(sys.stdlib_module_names) - {"schedq"}
 
     assert others <= {"croniter"}
 
 
-@pytest.mark.parametrize("module", sorted(set(MODULES) - {"schedq", "schedq.queue.queue"}))
+@for_each(sorted(set(MODULES) - {"schedq", "schedq.queue.queue"}))
 def test_no_circle_is_hidden_from_the_interpreter(module: str):
     """TYPE_CHECKING may avoid an import of an optional package, but never one of schedq's own.
 
@@ -194,7 +193,7 @@ def definitions(path: Path) -> Iterator[tuple[str, int, int]]:
             yield node.name, node.end_lineno - node.lineno + 1, most
 
 
-@pytest.mark.parametrize("folder", ["schedq", "scripts", "examples"])
+@for_each(["schedq", "scripts", "examples"])
 def test_a_function_fits_on_a_screen_and_a_class_on_a_few(folder: str):
     files = {name: path for name, path in sources(folder).items() if path.suffix == ".py"}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from schedq.model.lifecycle import (
     BROKEN,
     CANCELLED,
@@ -21,6 +19,7 @@ from schedq.model.lifecycle import (
 )
 from schedq.transitions import scripts
 from scripts.tools.handbook import Block
+from tests.cases import for_each
 from tests.laws.test_scripts import FRAGMENTS, SCRIPTS, body
 
 NO_MOVES = {
@@ -85,7 +84,7 @@ def test_every_script_makes_a_move_or_is_known_to_make_none():
     assert not making & NO_MOVES.keys()
 
 
-@pytest.mark.parametrize("name", sorted(set(SCRIPTS) - NO_MOVES.keys()))
+@for_each(sorted(set(SCRIPTS) - NO_MOVES.keys()))
 def test_a_script_writes_the_statuses_of_its_moves_and_no_other(name: str):
     written = set(STATUS.findall(whole_body(name))) & set(JOB_STATES)
     if name in ("enqueue", "fire"):  # written as a choice of two
@@ -102,7 +101,7 @@ def test_a_script_writes_the_statuses_of_its_moves_and_no_other(name: str):
     assert written == changed
 
 
-@pytest.mark.parametrize("name", sorted(NO_MOVES))
+@for_each(sorted(NO_MOVES))
 def test_a_script_that_makes_no_move_touches_no_place(name: str):
     pushes = re.findall(r"redis\.p?call\('(?:[LR]PUSH|[LR]POP|LREM|LTRIM|ZADD|ZREM)', (\w+)", body(name))
 
@@ -110,7 +109,7 @@ def test_a_script_that_makes_no_move_touches_no_place(name: str):
     assert "'status'," not in re.sub(r"read_job\(.*\)", "", body(name))
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_ids_get_into_broken_only_where_the_table_says_so(name: str):
     breaks = {script for move in MOVES if move.target == (BROKEN,) for script in move.scripts}
 

@@ -18,6 +18,7 @@ import pytest
 from schedq import Queue, embedded
 from schedq.handbook import FOLDER
 from scripts.tools.handbook import CodeBlock, all_blocks, blocks
+from tests.cases import for_each
 from tests.pages import PAGES, ROOT, page
 from tests.servers import Server
 
@@ -65,7 +66,7 @@ def test_every_block_of_the_readme_runs_as_pasted(durable: Server, tmp_path: Pat
     assert (said.stdout, said.returncode) == ("", 0), said.stdout + said.stderr
 
 
-@pytest.mark.parametrize("block", [block for found in PYTHON.values() for block in found])
+@for_each((block for found in PYTHON.values() for block in found), name=lambda block: repr(block.code))
 def test_every_name_that_the_code_uses_exists(block: CodeBlock) -> None:
     tree = ast.parse(block.code)
 
@@ -93,14 +94,14 @@ def test_every_verb_in_the_text_exists() -> None:
     assert {verb for verb in verbs if not hasattr(Queue, verb)} == set()
 
 
-@pytest.mark.parametrize("name", PAGES)
+@for_each(PAGES)
 def test_every_block_says_what_language_it_is_in(name: str) -> None:
     unnamed = [block.code for block in all_blocks(PAGES[name]) if not block.language]
 
     assert len(unnamed) == (name == "README.md")  # the diagram of a job's life cycle
 
 
-@pytest.mark.parametrize("name", PAGES)
+@for_each(PAGES)
 def test_every_link_leads_somewhere(name: str) -> None:
     """Resolved as on GitHub: to a file of the checkout, and to a heading in it."""
     broken = []
@@ -115,7 +116,7 @@ def test_every_link_leads_somewhere(name: str) -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name != "README.md"])
+@for_each([name for name in PAGES if name != "README.md"])
 def test_a_page_of_the_handbook_links_to_pages_of_it_only(name: str) -> None:
     """So that pages look the same on GitHub, on the site, in the terminal and in the dashboard."""
     linked = {link.partition("#")[0] for link in LINK.findall(without_code(PAGES[name])) if "://" not in link}
@@ -123,12 +124,12 @@ def test_a_page_of_the_handbook_links_to_pages_of_it_only(name: str) -> None:
     assert {link for link in linked - {""} if "/" in link or not link.endswith((".md", ".svg"))} == set()
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name != "README.md"])
+@for_each([name for name in PAGES if name != "README.md"])
 def test_a_page_of_the_handbook_has_no_html_but_comments(name: str) -> None:
     assert re.findall(r"<(?!!--)/?\w[^>]*>", without_code(PAGES[name])) == []
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name != "README.md"])
+@for_each([name for name in PAGES if name != "README.md"])
 def test_lists_are_written_as_every_reader_of_markdown_wants_them(name: str) -> None:
     """After an empty line and indented by four: otherwise Python-Markdown, which builds the site, sees no list."""
     lines = FENCED.sub("", PAGES[name]).splitlines()

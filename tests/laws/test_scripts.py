@@ -11,6 +11,7 @@ import schedq
 from schedq.model.settings import Settings
 from schedq.transitions import scripts
 from schedq.transitions.scripts import COMMON, Binding
+from tests.cases import for_each
 from tests.requests_of_all_kinds import OPERATIONS
 from tests.state import LAYOUT
 
@@ -76,7 +77,7 @@ def stored(monkeypatch: pytest.MonkeyPatch):
     scripts.header.cache_clear()
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_a_header_says_what_it_does_in_a_sentence(name: str):
     found = re.match(r"--\[\[\n(.+?)\n\nKEYS  .+?\nReturns  \S", scripts.text(name), re.DOTALL)
 
@@ -85,12 +86,12 @@ def test_a_header_says_what_it_does_in_a_sentence(name: str):
     assert found[1].endswith((".", "?"))
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_keys_have_the_type_of_the_layout(name: str):
     assert {key.name: key.type for key in scripts.header(name).keys}.items() <= TYPES.items()
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_arguments_of_the_queue_are_read_the_same_everywhere(name: str):
     numbers = {"visibility_ms", "max_attempts", "max_pending", "min_keep_ms", "silence_ms"}
     numbers |= {"completed_cap", "completed_history", "failed_history"}
@@ -99,14 +100,14 @@ def test_arguments_of_the_queue_are_read_the_same_everywhere(name: str):
             assert argument.type == ("number" if argument.name in numbers else None), argument.name
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_a_script_is_loaded_and_sent(name: str):
     sent = [operation for operation in OPERATIONS if operation.script is scripts.load(name)]
 
     assert sent, f"no operation uses {name}.lua"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each(NAMES)
 def test_no_script_counts_keys_or_arguments(name: str):
     """All have names; only a repeating argument is read by its index."""
     assert not re.search(r"KEYS|ARGV\[\d", body(name))
@@ -140,7 +141,7 @@ def test_a_script_that_does_not_keep_to_its_header_is_not_loaded(stored, old: st
         scripts.load("mine")
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_a_script_uses_all_that_it_is_given_and_nothing_that_nobody_declares(name: str):
     assert misnamed(name) == (set(), set())
 
@@ -209,7 +210,7 @@ def test_a_request_reads_the_clock_each_time(stored):
 # -- laws
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each(NAMES)
 def test_no_script_does_what_grows_with_the_backlog(name: str):
     text = body(name)
 
@@ -223,7 +224,7 @@ def test_no_script_does_what_grows_with_the_backlog(name: str):
     assert not re.search(r"while true|repeat\b", text), "a loop without a limit"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each(NAMES)
 def test_no_script_reads_or_writes_a_payload_as_json(name: str):
     """cjson changes what it decodes, so payloads stay opaque."""
     text = body(name)
@@ -232,14 +233,14 @@ def test_no_script_reads_or_writes_a_payload_as_json(name: str):
     assert not re.search(r"cjson\.encode\([^)]*payload", text)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each(NAMES)
 def test_the_time_is_read_in_one_place(name: str):
     assert ("'TIME'" in body(name)) == (name == "shared/clock")
     assert "testclock" not in body(name)
     assert "os." not in body(name)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_time_is_read_once_and_only_if_the_caller_may_give_one(name: str):
     includes = re.findall(r"^--@include (\w+)$", scripts.text(name), re.MULTILINE)
 
@@ -247,13 +248,13 @@ def test_time_is_read_once_and_only_if_the_caller_may_give_one(name: str):
     assert len(includes) == len(set(includes))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each(NAMES)
 def test_no_script_is_random_or_blocks(name: str):
     assert "math.random" not in body(name)
     assert not re.search(r"'(B[LRZ]\w+|WAIT|SUBSCRIBE|MULTI)'", body(name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each(NAMES)
 def test_keys_are_declared_or_built_from_the_jobs_prefix(name: str):
     """A call's key is a local name, a job's or schedule's key, or an element of KEYS, never a literal."""
     for call in re.findall(r"redis\.p?call\('[A-Z]+', ([^,)]+)", body(name)):
@@ -262,7 +263,7 @@ def test_keys_are_declared_or_built_from_the_jobs_prefix(name: str):
             assert call.strip().startswith(("jobs .. ", "definitions .. ")), call
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_what_is_sent_is_the_body_without_comments(name: str):
     script = scripts.load(name)
 

@@ -11,6 +11,7 @@ import pytest
 
 import schedq
 from schedq import AsyncQueue, Job, Queue, Task
+from tests.cases import for_each
 
 DESIGN = [
     "enqueue",
@@ -71,12 +72,12 @@ def test_both_clients_have_the_same_verbs():
     assert verbs(Queue).keys() == verbs(AsyncQueue).keys()
 
 
-@pytest.mark.parametrize("verb", DESIGN)
+@for_each(DESIGN)
 def test_every_verb_of_the_design_is_there(verb: str):
     assert verb in verbs(Queue)
 
 
-@pytest.mark.parametrize("verb", sorted(verbs(Queue)))
+@for_each(sorted(verbs(Queue)))
 def test_a_verb_takes_and_returns_the_same_in_both_clients(verb: str):
     blocking, awaited = verbs(Queue)[verb], verbs(AsyncQueue)[verb]
 
@@ -84,7 +85,7 @@ def test_a_verb_takes_and_returns_the_same_in_both_clients(verb: str):
     assert answer(blocking) == answer(awaited)
 
 
-@pytest.mark.parametrize("verb", sorted(set(verbs(Queue)) - {"task", "handler", "job", "cron", "every"}))
+@for_each(sorted(set(verbs(Queue)) - {"task", "handler", "job", "cron", "every"}))
 def test_a_verb_is_awaited_in_one_client_and_not_in_the_other(verb: str):
     assert not inspect.iscoroutinefunction(verbs(Queue)[verb])
     found = verbs(AsyncQueue)[verb]
@@ -129,7 +130,7 @@ def public() -> Iterator[tuple[str, Any]]:
 PUBLIC = {name: found for name, found in public() if name != "__version__"}
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@for_each(PUBLIC)
 def test_every_public_name_says_what_it_is(name: str):
     text = inspect.getdoc(PUBLIC[name])
 
@@ -156,7 +157,7 @@ def test_every_error_is_public():
     assert all(issubclass(getattr(schedq, name), schedq.SchedqError) for name in ours)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@for_each(PUBLIC)
 def test_every_public_function_is_annotated(name: str):
     found = PUBLIC[name]
     if inspect.isfunction(found):

@@ -6,11 +6,11 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
-
 import schedq
+from tests.cases import for_each
 
 ROOT = Path(schedq.__file__).parent
 ALIASES = ROOT / "aliases.py"
@@ -113,10 +113,16 @@ SCRIPTS = sorted(ROOT.rglob("*.lua"))
 FILES = sorted(path for path in ROOT.rglob("*.py") if path != ALIASES)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Its source, parsed once for all tests."""
+    return ast.parse(path.read_text())
+
+
 def names(path: Path) -> Iterator[str]:
     """Every name that a module defines, binds or uses, and its own."""
     yield path.stem
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
@@ -131,14 +137,19 @@ def parts(name: str) -> set[str]:
     return {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def in_package(path: Path) -> str:
+    """A file's path within the package."""
+    return path.relative_to(ROOT).as_posix()
+
+
+@for_each(FILES, name=in_package)
 def test_no_name_has_a_retired_word(path: Path):
     found = {(name, word) for name in set(names(path)) for word in parts(name) & WORDS.keys()}
 
     assert not found, {f"{name}: instead of {word!r} say {WORDS[word]}" for name, word in found}
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+@for_each(SCRIPTS, name=in_package)
 def test_no_script_has_a_retired_word(path: Path):
     retired = WORDS | IN_LUA
     found = {word for word in re.findall("[a-z]+", path.read_text().lower()) if word in retired}
@@ -146,22 +157,18 @@ def test_no_script_has_a_retired_word(path: Path):
     assert not found, {f"instead of {word!r} say {retired[word]}" for word in found}
 
 
-@pytest.mark.parametrize("path", [*FILES, *SCRIPTS], ids=lambda path: str(path.relative_to(ROOT)))
+@for_each([*FILES, *SCRIPTS], name=in_package)
 def test_words_of_later_features_name_no_module_and_no_script(path: Path):
     assert path.stem not in FREE
 
 
 def test_words_of_later_features_name_no_class():
-    classes = [
-        node.name for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
-    ]
+    classes = [node.name for path in FILES for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef)]
 
     assert not {name for name in classes if name.lower() in FREE}
 
 
 def test_no_two_classes_have_the_same_name():
-    counted = Counter(
-        node.name for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
-    )
+    counted = Counter(node.name for path in FILES for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef))
 
     assert not [name for name, count in counted.items() if count > 1]
