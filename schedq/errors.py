@@ -5,14 +5,14 @@
     │   ├── ArgumentsError (a TypeError)  the arguments are not those of the task's function
     │   └── ClosedError                  the queue was closed
     ├── Conflict                         decide: what is stored contradicts what was asked
-    ├── StoreUnavailable                 try later: Redis did not answer, or not usefully
+    ├── StoreUnavailable                 try later: Redis did not reply, or refused
     │   ├── QueueFull                    memory, or `max_pending`; nothing of the refused job is left behind
-    │   └── NotAcknowledged              stored on the primary, not known to be as sure as was asked for
-    ├── JobFailed                        the job awaited has failed for good
-    ├── JobCancelled                     the job awaited was cancelled
-    └── JobGone                          the job awaited was trimmed, purged, or never there
+    │   └── NotAcknowledged              stored on the primary, but not confirmed by replicas or disk
+    ├── JobFailed                        the awaited job failed permanently
+    ├── JobCancelled                     the awaited job was cancelled
+    └── JobGone                          the awaited job was trimmed, purged, or never existed
 
-A wait that runs out raises the built-in `TimeoutError`.
+A wait that times out raises the built-in `TimeoutError`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class StoreUnavailable(SchedqError):  # noqa: N818 - a public name of the design
     """Redis did not answer in time, or refuses to serve; the call may be repeated later.
 
     Attributes:
-        job_ids: ids of the jobs of an enqueue that may be stored, and are not known to be. Enqueue them again with
-            these ids (`job_id=`): one that is stored already is not stored twice. Empty if the call was no enqueue.
+        job_ids: ids of the jobs that an enqueue may have stored, without confirmation. Enqueue them again with these
+            ids (`job_id=`): a job that is already stored is not stored twice. Empty if the call was not an enqueue.
     """
 
     def __init__(self, message: str, job_ids: Sequence[str] = ()) -> None:
@@ -54,12 +54,12 @@ class StoreUnavailable(SchedqError):  # noqa: N818 - a public name of the design
 
     @property
     def job_id(self) -> str:
-        """The id of the one job that was to be enqueued; '' if the call was another one, or about several."""
+        """The id of the job to be enqueued; '' for any other call, or for several jobs."""
         return self.job_ids[0] if len(self.job_ids) == 1 else ""
 
 
 class QueueFull(StoreUnavailable):
-    """The queue takes no more: Redis's memory is full, or `max_pending` jobs wait.
+    """The queue accepts no more jobs: Redis's memory is full, or `max_pending` jobs are waiting.
 
     Attributes:
         stored: ids of an `enqueue_many` that were accepted before the queue was full; empty for one job.
@@ -71,10 +71,10 @@ class QueueFull(StoreUnavailable):
 
 
 class NotAcknowledged(StoreUnavailable):
-    """New jobs are stored on the primary, and replicas or the disk did not confirm them in time.
+    """New jobs are stored on the primary, but replicas or the disk did not confirm them in time.
 
-    They will run, unless the primary is lost before it has passed them on. To have them confirmed, enqueue them again
-    with the ids in `stored`: nothing changes then but that it is waited for anew.
+    They will run unless the primary is lost before it has replicated them. To have them confirmed, enqueue them again
+    with the ids in `stored`: this stores nothing new, it only waits for the confirmation again.
 
     Attributes:
         stored: ids of the jobs that are stored.
@@ -86,7 +86,7 @@ class NotAcknowledged(StoreUnavailable):
 
 
 class JobFailed(SchedqError):  # noqa: N818 - a public name of the design
-    """The job has failed for good.
+    """The job failed permanently.
 
     Attributes:
         job_id: the job.
@@ -104,4 +104,4 @@ class JobCancelled(SchedqError):  # noqa: N818 - a public name of the design
 
 
 class JobGone(SchedqError):  # noqa: N818 - a public name of the design
-    """Nothing is stored under this id: trimmed, purged, or never there."""
+    """Nothing is stored under this id: the job was trimmed, purged, or never existed."""

@@ -1,6 +1,6 @@
-"""What a worker tells its observers: attempts, leases, progress. Watching changes nothing of what happens.
+"""What a worker reports to its observers: attempts, leases, progress. Observers can't change what happens.
 
-While nobody watches nothing is made and nobody called.
+Without observers, no report is built.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from schedq.aliases import name_now
 from schedq.model.records import ClaimedJob
 
 Outcome = Literal["completed", "retry", "failed", "snoozed", "released", "cancelled", "lost"]
-"""How an attempt ends, in the words of a job's history; `lost`: its lease had become another's."""
+"""How an attempt ends, in the words of a job's history; `lost`: another worker had taken over the job."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttemptFacts:
-    """One attempt that a worker began. The same object is told at its start, around its handler and at its end.
+    """One attempt that a worker began. Observers get the same object at its start, around its handler and at its end.
 
     Attributes:
         queue: name of the queue.
         worker: id of the worker.
         task: name of the task, 'handler', or '' if nothing here can run the job.
         job: what was claimed; `attempts` is this attempt's number.
-        lateness_ms: from when the job was due (or enqueued, if it never waited) to this claim, on Redis's clock. What
-            an earlier attempt took that was lost or released is in it. None if its producer did not say when that was.
+        lateness_ms: time from when the job was due (or enqueued, if it was not delayed) to this claim, on Redis's
+            clock. Includes the time of earlier attempts that were lost or released. None if its producer did not store
+            that time.
     """
 
     queue: str
@@ -39,7 +40,7 @@ class AttemptFacts:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt ended, as this worker decided; Redis hears it a moment later.
+    """How an attempt ended, as this worker decided; it is written to Redis a moment later.
 
     Attributes:
         outcome: in one word.
@@ -59,12 +60,12 @@ class AttemptEnd:
 
 @dataclass(frozen=True, slots=True)
 class QueueHealth:
-    """How a worker serves one of its queues at this instant.
+    """How a worker is serving one of its queues right now.
 
     Attributes:
         queue: its name.
-        in_flight: attempts that the worker holds.
-        lost_for_s: seconds for which its Redis has not answered; 0 while it does.
+        in_flight: attempts that the worker is responsible for.
+        lost_for_s: seconds since its Redis stopped responding; 0 while it responds.
     """
 
     queue: str
@@ -73,56 +74,56 @@ class QueueHealth:
 
 
 class Observer:
-    """Override what you want to hear. All but `around` is called on the worker's event loop and must not wait.
+    """Override what you need. All methods except `around` run on the worker's event loop and must not block.
 
-    What an observer raises is logged once and goes no further.
+    An exception that an observer raises is logged once and not propagated.
     """
 
     def worker_started(self, worker: str, queues: Sequence[str]) -> None:
         """The worker of this id is about to claim jobs of these queues."""
 
     def worker_stopping(self, worker: str) -> None:
-        """It was told to stop: it claims no further jobs."""
+        """The worker was asked to stop; it claims no further jobs."""
 
     def worker_stopped(self, worker: str) -> None:
-        """It has gone."""
+        """The worker has exited."""
 
     def attempt_started(self, attempt: AttemptFacts) -> None:
         """An attempt began."""
 
     def around(self, attempt: AttemptFacts) -> AbstractContextManager[object] | None:  # noqa: ARG002 - to be overridden
-        """What the handler's call is done within, in the handler's own task or thread; None: nothing.
+        """Return a context manager to wrap the handler's call, in the handler's own task or thread, or None.
 
-        Its exit sees what the handler raises, and can't swallow it. It is left only when the handler has really ended,
-        for a plain one that overran its timeout after `attempt_ended`; and it is asked for a second time, on the loop,
-        for a plain function that returned an awaitable.
+        Its `__exit__` sees what the handler raises but can't suppress it. It exits only when the handler has really
+        ended: for a plain handler that overran its timeout, that is after `attempt_ended`. For a plain function that
+        returned an awaitable, `around` is called a second time, on the loop.
         """
         return None
 
     def attempt_ended(self, attempt: AttemptFacts, end: AttemptEnd) -> None:
-        """An attempt ended; once for each that was told to have started."""
+        """An attempt ended; called once for each reported start."""
 
     def lease_lost(self, queue: str, job_id: str) -> None:
-        """What became of an attempt of this worker could not be told, for the job is another's."""
+        """The result of an attempt was discarded because another worker has taken over the job."""
 
     def jobs_reclaimed(self, queue: str, job_ids: Sequence[str]) -> None:
-        """The promoter in this process took back what another worker held for longer than its lease."""
+        """The promoter in this process reclaimed jobs whose leases had expired."""
 
     def claim_answered(self, queue: str, jobs: int, has_more: bool) -> None:  # noqa: FBT001 - a fact, not a switch
-        """Redis answered a claim with this many jobs, and said whether more wait."""
+        """A claim returned this many jobs, and whether more are waiting."""
 
     def claim_refused(self, queue: str, why: str) -> None:
-        """Redis refused a claim; it is tried again every second."""
+        """Redis refused a claim; the worker retries every second."""
 
     def beat_answered(self, queue: str) -> None:
-        """Redis answered a sign of life, one every 10 s."""
+        """Redis accepted a heartbeat; sent every 10 s."""
 
     def went_round(self, queue: str) -> None:
-        """The queue's fetcher looked whether there is something to do."""
+        """The queue's fetcher checked for work."""
 
 
 everywhere: Final[list[Observer]] = []
-"""Those that watch every worker that this process makes from now on."""
+"""The observers of every worker that this process creates from now on."""
 
 
 def __getattr__(name: str) -> Any:

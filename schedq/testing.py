@@ -1,4 +1,4 @@
-"""For the tests of an application: time that a test moves, and jobs that run when the test says so.
+"""Helpers for testing an application: the test moves the clock and decides when jobs run.
 
     from freezegun import freeze_time
     from schedq.testing import run_due, wall_clock
@@ -12,7 +12,7 @@
             frozen.tick(timedelta(days=3))
             assert run_due(queue) == 1
 
-The scripts are the real ones on a real Redis (`embedded://` will do); only the time is the test's.
+The Lua scripts run on a real Redis (`embedded://` is enough); only the time is simulated.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ _SAME_S: Final = 1.0
 
 
 def wall_clock() -> float:
-    """Unix seconds of `time.time`, looked up at each call, so that whatever stands in for it counts: freezegun's."""
+    """Unix seconds of `time.time`, looked up at each call so that a replacement, such as freezegun's, takes effect."""
     return time.time()
 
 
 def run_due(queue: QueueBase, *, limit: int = 10_000) -> int:
-    """Run what is due now, in this thread, one job after the other, until nothing is or `limit` attempts were made.
+    """Run all due jobs in this thread, one after the other, until none is due or `limit` attempts were made.
 
-    As a worker that starts, it first writes the schedules of the code, and as one that runs it fires what is due of
-    them: slots count from the first call on.
+    Like a worker, it first stores the schedules declared in the code and then fires those that are due; slots count
+    from the first call.
 
-    Async handlers run in one event loop, where time is real whatever the test's clock shows. Retries that are due at
-    once are run too; later ones wait for the clock. Timeouts of plain handlers are not enforced.
+    Async handlers run in one event loop, which uses real time whatever the test's clock shows. Retries that are due
+    immediately run too; later ones wait for the clock. Timeouts of plain handlers are not enforced.
 
     Returns:
         How many attempts were made.
 
     Raises:
         UsageError: called in an event loop, which it would block; use `asyncio.to_thread` there. Or nothing was due
-            while something waits, and a test stands in for the clock of a queue that goes by Redis's.
+            although jobs are waiting, and the test replaced a clock that the queue does not use: it uses Redis's.
     """
     _check_no_loop()
     blocking = queue.blocking
@@ -70,7 +70,7 @@ def run_due(queue: QueueBase, *, limit: int = 10_000) -> int:
         blocking._drive(upsert_some(queue.settings, queue.registry.schedules))
     attempts, cache, offset, moved = 0, DefinitionCache(), 0, 0
     with asyncio.Runner() as runner:
-        # What stands in for the clock would make the loop's timers stand still too.
+        # A replaced clock would also freeze the loop's timers.
         runner.get_loop().time = monotonic  # type: ignore[method-assign]
         while attempts < limit:
             job = blocking.claim(timeout_ms=0)
@@ -93,7 +93,7 @@ def run_due(queue: QueueBase, *, limit: int = 10_000) -> int:
 def as_job(job_id: str = "test", *, attempts: int = 1) -> Iterator[current_job.CurrentJob]:
     """Let `current_job()` work in this block, so that a task can be called as the plain function it is.
 
-    Its `renew` answers True; call `cancel()` on what this yields to see what the function does when asked to stop.
+    Its `renew` returns True; call `cancel()` on the yielded object to see what the function does when asked to stop.
     """
 
     async def arenew() -> bool:
@@ -117,10 +117,10 @@ def _check_no_loop() -> None:
 
 
 def _look_at_the_clock(queue: Queue) -> None:
-    """Nothing was due: make sure that the test moved the clock by which the queue goes.
+    """Nothing was due: check that the test moved the clock that the queue uses.
 
     Raises:
-        UsageError: it moved another, and something waits.
+        UsageError: it moved a different clock, and jobs are waiting.
     """
     if queue.settings.clock is not None or abs(time.time() - _kernels_time()) < _SAME_S:
         return
@@ -137,7 +137,7 @@ def _look_at_the_clock(queue: Queue) -> None:
 
 
 def _kernels_time() -> float:
-    """Unix seconds that nothing in Python can stand in for: not even what replaces `time.time` in C."""
+    """Unix seconds that no test library can replace, not even one that patches `time.time` in C."""
     with tempfile.TemporaryFile() as file:
         return os.fstat(file.fileno()).st_mtime
 

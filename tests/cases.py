@@ -30,7 +30,7 @@ def for_each(
             if failures:
                 raise ExceptionGroup(f"fails for {', '.join(failures)}", list(failures.values()))
 
-        del test.__wrapped__  # type: ignore[attr-defined]  # pytest would take the check's parameter for a fixture
+        del test.__wrapped__  # pytest would take the check's parameter for a fixture
         assert listed, "no cases"
         return test
 

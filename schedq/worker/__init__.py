@@ -1,4 +1,4 @@
-"""The worker: claims jobs, runs them, says how they ended."""
+"""The worker: claims jobs, runs them, and records how they ended."""
 
 from schedq.worker.worker import Worker
 

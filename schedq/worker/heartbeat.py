@@ -1,4 +1,4 @@
-"""A worker's signs of life: what it is, what it runs, whether somebody asked it to stop, whether Redis forgot them."""
+"""A worker's heartbeats: they describe it, carry requests to stop, and detect that Redis has lost its data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from schedq.worker.worker_context import WorkerContext
 
 _MOST_NAMED: Final = 100
 _LEAST_REST_S: Final = 1.0
-"""Seconds between two beats at least, however much changes."""
+"""Minimum seconds between two heartbeats, however much changes."""
 
 
 def worker_id() -> str:
@@ -116,7 +116,7 @@ class Heartbeat:
         await run_forever(f"queue {self._settings.name}: heartbeat", self._beat_and_rest)
 
     async def beat_soon(self) -> None:
-        """Let the next beat come soon: something has changed that others should know."""
+        """Send the next heartbeat soon: something changed that others should know."""
         self._change.set()
 
     async def _beat_and_rest(self) -> float:
@@ -173,7 +173,7 @@ class Heartbeat:
         This worker goes on: the jobs that it would leave undone may be evicted as well.
         """
         if isinstance(policy, SchedqError):
-            return  # its user may not ask
+            return  # the Redis user may lack the permission
         try:
             handshake.check_policy(policy, self._settings, self._queue.address.label)
         except UsageError as error:

@@ -149,8 +149,8 @@ class _Inquiry(threading.Thread):
             try:
                 stack = (f"the signal found it at\n{first}" if first else "") + report()
                 log.log(logging.INFO, "stacks of process %d", os.getpid(), below=stack)
-            except Exception:  # noqa: BLE001 - what is looked at changes; the next signal must get an answer
-                log.exception("the stacks could not be told")
+            except Exception:  # noqa: BLE001 - what we read changes meanwhile; the next signal must be served
+                log.exception("the stacks could not be logged")
 
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:
         if self._is_heard:
@@ -180,13 +180,12 @@ class Watchdog(threading.Thread):
 
     Args:
         worker_id: for the log.
-        still: seconds without a turn of the loop after which that is told, once, and again when it turns; 0: never.
-            A standstill that is shorter is not told, one that is longer by half a second (or by the half, if that is
-            less) always is.
+        still: log once when the loop is blocked for this many seconds, and again when it continues; 0: never. A shorter
+            block is never logged; one longer by half a second (or by half, if that is less) always is.
         slow: seconds after which a handler that still runs is logged, once per attempt; 0: never.
 
     Raises:
-        UsageError: a number that makes no sense.
+        UsageError: invalid number.
     """
 
     def __init__(self, worker_id: str, *, still: float, slow: float) -> None:
@@ -273,12 +272,12 @@ class Watchdog(threading.Thread):
         assert self._loop is not None
         attempt = attempt_of(asyncio.current_task(self._loop))
         where = "" if attempt is None else f", in {label(attempt)}"
-        message = "worker %s: the event loop has stood still for %.2f s%s"
+        message = "worker %s: the event loop has been blocked for %.2f s%s"
         stack = of_thread(self._loop_thread)
         log.log(logging.WARNING, message, self._worker_id, seconds, where, below=stack)
 
     def _tell_of_its_end(self, seconds: float) -> None:
-        log.warning("worker %s: the event loop turns again, after %.2f s", self._worker_id, seconds)
+        log.warning("worker %s: the event loop runs again after %.2f s", self._worker_id, seconds)
 
     def _look_at_handlers(self) -> None:
         now, since = monotonic(), self._since

@@ -1,4 +1,4 @@
-"""A worker: one event loop that runs the jobs of one or several queues, and another one that serves the queues."""
+"""A worker: one event loop runs the jobs of one or several queues, another one maintains the queues."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _DEREGISTER_S: Final = 1.0
 _UNWIND_S: Final = 2.0
 """Seconds that a cancelled handler may take to end before its job is given back all the same."""
 _GOODBYE_S: Final = 5.0
-"""Seconds that Redis may take to hear of the last ends; else the leases run out."""
+"""Seconds allowed for writing the last results to Redis; after that, the leases expire."""
 _LEAVE_S: Final = 3.0
 
 
 class QueueWorker:
-    """All that serves one queue in this worker: the fetcher on the worker's loop, the rest in its background.
+    """Everything that serves one queue in this worker: the fetcher on the worker's loop, the rest in the background.
 
     Attributes:
         client: the connection of the worker's loop.
@@ -90,12 +90,12 @@ class QueueWorker:
         return work if self.promoter is None else [*work, self.promoter.run()]
 
     async def leave(self) -> None:
-        """Say goodbye, in the background, when its duties have ended."""
+        """Deregister from the queue, in the background, when its duties have ended."""
         try:
             goodbye = self.heartbeat.leave(self.promoter.id if self.promoter else "")
             await asyncio.wait_for(goodbye, _DEREGISTER_S)
-        except Exception as error:  # noqa: BLE001 - it goes all the same; its sign of life fades
-            log.debug("queue %s: could not say goodbye: %s", self.queue.name, error)
+        except Exception as error:  # noqa: BLE001 - it exits anyway; its heartbeat expires
+            log.debug("queue %s: could not deregister: %s", self.queue.name, error)
         finally:
             await self.background_client.aclose()
 
@@ -119,7 +119,7 @@ class Shutdown:
         self._stops = stops
 
     async def wind_down(self, siblings: Siblings | None) -> None:
-        """Stop claiming, wait for what runs, give back the rest."""
+        """Stop claiming, wait for running jobs, release the rest."""
         if siblings is not None:
             siblings.leave()
         for each in self._queue_workers:
@@ -145,7 +145,7 @@ class Shutdown:
             await asyncio.sleep(0.01)
 
     async def leave(self, background: LoopThread) -> None:
-        """Say goodbye to every queue, close what is open, end the threads."""
+        """Deregister from every queue, close all connections, end the threads."""
         for each in self._queue_workers:
             each.renewal.stop()
         try:
@@ -153,7 +153,7 @@ class Shutdown:
                 await background.cancel()
                 await asyncio.gather(*(background.run(each.leave()) for each in self._queue_workers))
         except (TimeoutError, RuntimeError):  # the latter: its thread has ended
-            log.warning("worker %s: its background does not end; left behind", self._worker_id)
+            log.warning("worker %s: its background thread does not end; abandoned", self._worker_id)
         await background.aclose()
         await asyncio.gather(*(each.client.aclose() for each in self._queue_workers))
         deadline = monotonic() + 1
@@ -173,26 +173,26 @@ class Worker(WorkerAliases):
     """Runs jobs until told to stop.
 
     Args:
-        queues: what it works for.
-        order: "strict": a queue's jobs are taken when no queue before it has any, the heavier being before; or
-            "weighted": in proportion to the weights.
+        queues: the queues to serve.
+        order: "strict": a queue's jobs are taken only when no earlier queue has any (heavier queues
+            first, then as listed); or "weighted": in proportion to the weights.
         weights: per queue, 1 to 1000; all 1 if not given.
         concurrency: jobs at a time; plain handlers run in as many threads.
         grace: seconds that running jobs get to end after `stop`, and that an async handler which swallows its
             cancellation gets before its slot counts as stuck.
-        burst: leave when nothing is pending, delayed or running.
-        promotes: also do the promoter's part.
-        observers: told what happens; see `Observer`.
-        watchdog: seconds without a turn of the event loop that are logged, with its stack; 0: none.
-        slow: seconds after which a handler that still runs is logged, with its stack; 0: never.
+        burst: exit when nothing is pending, delayed or running.
+        promotes: also run the promoter.
+        observers: notified of events; see `Observer`.
+        watchdog: log the stack when the event loop is blocked for this many seconds; 0: never.
+        slow: log the stack of a handler that runs longer than this many seconds; 0: never.
 
     Attributes:
         id: names the worker in Redis and in logs.
         queues: as given.
-        served: called once, when each of its servers has answered a claim: none refuses it by mistake.
+        served: called once, when every Redis server has accepted a claim.
 
     Raises:
-        UsageError: no queue, one twice, one that can run nothing, or a number that makes no sense.
+        UsageError: no queue, a duplicate queue, a queue without tasks or handler, or an invalid number.
     """
 
     def __init__(
@@ -231,29 +231,29 @@ class Worker(WorkerAliases):
         self._stuck = StuckSlots(self.id, concurrency, max(grace, _LEAST_PATIENCE_S), self._tell_of_stuck)
 
     def stop(self) -> None:
-        """Stop gracefully; called twice: give back what runs at once. From the worker's event loop only."""
+        """Stop gracefully; a second call releases running jobs immediately. Call on the worker's event loop only."""
         self._stops += 1
         self._stop_asked.set()
 
     def wake(self) -> None:
-        """Let every fetcher look once for work, which costs Redis nothing. From the worker's event loop only."""
+        """Let every fetcher check once for work, at no cost to Redis. Call on the worker's event loop only."""
         for queue_worker in self._queue_workers:
             queue_worker.fetcher.notify()
 
     @property
     def stuck(self) -> list[StuckSlot]:
-        """Its slots that are held by handlers which do not end when they are told to. Any thread may ask."""
+        """Slots held by handlers that ignore the request to end. Thread-safe."""
         return self._stuck.found
 
     def health(self) -> list[QueueHealth]:
-        """How each queue is served now; nothing before it has begun. Any thread may ask."""
+        """How each queue is being served; empty before the worker starts. Thread-safe."""
         return [
             QueueHealth(each.queue.name, len(each.fetcher.in_flight), each.availability.lost_for_s)
             for each in self._queue_workers
         ]
 
     async def run(self) -> None:
-        """Work until stopped, once. Cancelled, it gives back what runs at once.
+        """Work until stopped; can be called once. Cancelling it releases running jobs immediately.
 
         Raises:
             UsageError: Redis refuses for a reason that does not pass with time.
@@ -296,7 +296,7 @@ class Worker(WorkerAliases):
         )
 
     async def _serve(self, tasks: Sequence[asyncio.Future[None]], context: WorkerContext) -> None:
-        """Work until stopped, and leave gracefully."""
+        """Work until stopped, then exit gracefully."""
         try:
             await self._until_stopped(tasks)
             await self._shutdown.wind_down(context.siblings)
@@ -319,7 +319,7 @@ class Worker(WorkerAliases):
         log.info("worker %s: ready for %s, %d at a time, schedq %s", self.id, where, self.concurrency, version() or "?")
 
     def _tell_of_stuck(self) -> None:
-        """Slots are stuck, or free again: let Redis know soon."""
+        """Slots became stuck or free: report it to Redis soon."""
         for queue_worker in self._queue_workers:
             self._background.run(queue_worker.heartbeat.beat_soon())
 
@@ -365,7 +365,7 @@ class Worker(WorkerAliases):
         if handlers:
             await asyncio.wait(handlers, timeout=_LAST_S)
         if stuck := sum(not task.done() for task in handlers):
-            log.warning("worker %s: leaves without %d handlers that do not end", self.id, stuck)
+            log.warning("worker %s: exits without waiting for %d handlers that do not end", self.id, stuck)
         self.threads.close()
         self._watchdog.stop()
         context.report.close()

@@ -169,7 +169,7 @@ def test_it_ends_itself_once_nobody_uses_it_and_not_before(place, monkeypatch):
 
 def test_who_connects_while_it_ends_itself_finds_it_again(place, monkeypatch):
     monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "0.1")
-    pids = set()
+    pids: set[int] = set()
     visit = 0
     while visit < 20 or (len(pids) == 1 and visit < 200):  # on a busy machine it sees later that it is idle
         visit += 1

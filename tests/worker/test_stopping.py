@@ -120,7 +120,7 @@ def test_an_async_handler_that_will_not_end_is_left_behind(queue: Handle, crew: 
     until(lambda: post.has_run)
 
     assert queue.places() == {"pending": [job.id]}
-    assert [line for line in logs() if "leaves without 1 handlers that do not end" in line]
+    assert [line for line in logs() if "exits without waiting for 1 handlers that do not end" in line]
 
 
 def test_a_plain_handler_gets_a_moment_to_see_that_the_worker_goes(queue: Handle, crew: Crew) -> None:

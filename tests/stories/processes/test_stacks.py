@@ -44,16 +44,16 @@ def test_a_handler_that_keeps_the_event_loop_is_named_once_with_its_stack(make_s
     worker = scene.ready_worker("--watchdog", "0.2")
     job_id = scene.add("hogs", "open")
 
-    entry = entry_with(scene, worker, "has stood still")
+    entry = entry_with(scene, worker, "has been blocked for")
     time.sleep(0.5)  # time for a second message
     scene.open("open")
     scene.until(lambda: scene.is_completed(job_id))
 
     assert f"in job {job_id}: hogs, attempt 1" in entry
     assert re.search(r"^    \s*File .*app\.py\", line \d+, in hogs$", entry, re.MULTILINE)
-    seconds = float(entry_with(scene, worker, "turns again").rpartition("after ")[2].split()[0])
+    seconds = float(entry_with(scene, worker, "runs again").rpartition("after ")[2].split()[0])
     assert seconds >= 0.7
-    assert len(blocks(worker, "has stood still")) == 1
+    assert len(blocks(worker, "has been blocked for")) == 1
 
 
 @together()
@@ -64,8 +64,8 @@ def test_so_is_one_that_keeps_the_whole_interpreter(make_scene: MakeScene):
 
     scene.until(lambda: scene.is_completed(job_id))
 
-    scene.until(lambda: blocks(worker, "turns again"))
-    stacks = [entry for entry in blocks(worker, "has stood still") if "keeps_the_interpreter" in entry]
+    scene.until(lambda: blocks(worker, "runs again"))
+    stacks = [entry for entry in blocks(worker, "has been blocked for") if "keeps_the_interpreter" in entry]
     assert any(f"job {job_id}" in entry for entry in stacks)
 
 
@@ -84,7 +84,7 @@ def test_a_worker_that_was_stopped_as_a_whole_blames_nobody(make_scene: MakeScen
     scene.open("open")
     scene.until(lambda: scene.is_completed(running))
 
-    assert blocks(worker, "has stood still") == []
+    assert blocks(worker, "has been blocked for") == []
 
 
 @together()
