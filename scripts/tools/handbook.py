@@ -17,9 +17,11 @@ _FRAGMENT: Final = re.compile(r"<!-- fragment: .+ -->\n$")
 class CodeBlock(NamedTuple):
     """A fenced block of a page.
 
-    path: the file name under which the reader is told to save it, or ''.
+    Attributes:
+        language: as the fence names it, or ''.
+        code: its text.
+        path: the file name under which the reader is told to save it, or ''.
         is_fragment: it does not run as pasted; its first line (`# Fragment…`) or a comment before the block says so.
-        is_fragment: it does not run as pasted. Its first line says so, `# Fragment…`, or a comment before the block.
     """
 
     language: str
