@@ -44,6 +44,15 @@ class ServerError(AssertionError):
     """A server is missing, does not start or hangs; the text names it and says why."""
 
 
+def environment_now() -> dict[str, str]:
+    """A copy of this process's environment. Tests start programs in threads while pytest changes it in the main one."""
+    while True:
+        try:
+            return dict(os.environ)
+        except (KeyError, RuntimeError):
+            continue  # a variable went, or came, in between
+
+
 class Server:
     """A server with a unix socket, a loopback port and its data in a temporary folder.
 
@@ -168,7 +177,7 @@ class Server:
             began_at = log.tell()
             self._process = subprocess.Popen(
                 self._command(port),
-                env=os.environ | SERVER_ENVIRONMENT | self.environment,
+                env=environment_now() | SERVER_ENVIRONMENT | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -322,7 +331,7 @@ def _known(given: str, environment: tuple[tuple[str, str], ...]) -> tuple[Path, 
     try:
         process = subprocess.Popen(
             [path, "--version"],
-            env=os.environ | SERVER_ENVIRONMENT | also,
+            env=environment_now() | SERVER_ENVIRONMENT | also,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -32,7 +32,8 @@ def demo(seconds: float) -> None:
     checkout = Path(schedq.__file__).parents[1]
     if not ((checkout / "pyproject.toml").exists() and (checkout / "examples" / "demo" / "__init__.py").exists()):
         raise click.ClickException(
-            "the demo is not part of the installed package: run scripts/demo in a checkout of schedq's source"
+            "the demo is in schedq's source, in examples/demo, and not in the installed package: run scripts/demo in a "
+            "checkout"
         )
     sys.path.insert(0, str(checkout / "examples"))
     importlib.import_module("demo").start(seconds)

@@ -133,7 +133,7 @@ def test_a_queue_is_paused_and_goes_on(run: Run, queue: Queue, state: Look):
     assert queue.claim(0) is None
     (again,) = run("pause", "mail").lines
     assert again.startswith("queue mail is paused, and has been since 20")
-    assert again.endswith(" ago) already; 1 running, 1 waiting")
+    assert again.endswith(" ago); 1 running, 1 waiting")
     assert run("resume", "mail").lines == ["queue mail is resumed; 1 waiting"]
     assert run("resume", "mail").lines == ["queue mail was not paused; 1 waiting"]
 
@@ -200,7 +200,7 @@ def test_the_embedded_server_is_started_and_ended(run: Run, tmp_path: object):
         run("enqueue", "mail", "1", "--redis", started["url"])
         assert run("stats", "mail", "--json", "--redis", f"embedded://{folder}").json["pending_depth"] == 1
     finally:
-        assert run("server", "--stop", folder).lines == [f"{folder}: ended"]
+        assert run("server", "--stop", folder).lines == [f"{folder}: stopped"]
     assert run("server", "--stop", folder, "--json").json == {"directory": folder, "was_running": False}
 
 

@@ -40,7 +40,7 @@ def test_a_finding_says_what_it_is_what_it_means_and_what_to_do(run: Run, queue:
     assert said.out.splitlines()[0].endswith("; 1 queue")
     text = unfolded(said)
     assert r"warning queue mail: 1 job that no list holds [orphan] lost\x1b it will never run: " in text
-    assert "→ redis-cli LPUSH queue:mail:pending ID runs it; redis-cli DEL queue:mail:job:ID forgets it" in text
+    assert "→ redis-cli LPUSH queue:mail:pending ID runs it; redis-cli DEL queue:mail:job:ID deletes it" in text
     assert said.out.splitlines()[-1].split(", ")[-1].split()[1] in ("note", "notes")
     assert max(map(len, said.out.splitlines())) <= 100
 
@@ -82,7 +82,7 @@ def test_what_is_ignored_is_shown_and_counts_for_nothing(run: Run, queue: Queue)
     said = run("doctor", *IGNORED, "--ignore", "no-worker")
 
     assert said.code == 0
-    assert "ignored queue mail: no worker gave a sign" in unfolded(said)
+    assert "ignored queue mail: no worker sent a heartbeat" in unfolded(said)
 
 
 def test_a_redis_without_queues_can_be_examined(run: Run, desk: Server):

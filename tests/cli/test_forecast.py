@@ -54,7 +54,7 @@ def test_slots_that_are_not_shown_are_said(run: Run, queue: Queue, monkeypatch: 
     lines = run("forecast", "24h").lines
 
     assert lines[0] == "queue mail, the next 24 h: 0 delayed jobs, 1,464 slots of 2 schedules"
-    assert lines[-1] == "more than is shown: 1,440 slots of 1 frequent schedule are in no bar"
+    assert lines[-1] == "the bars leave out 1,440 slots of 1 frequent schedule"
 
 
 def test_nothing_to_come_is_said(run: Run, queue: Queue):
@@ -73,7 +73,7 @@ def test_what_is_due_already_or_damaged_is_noted(run: Run, queue: Queue, desk: S
     lines = run("forecast", "1h").lines
 
     assert "1 delayed job already due" in lines
-    assert "can't be read: torn; see schedq schedules ls" in lines
+    assert "unreadable: torn; see schedq schedules ls" in lines
 
 
 @pytest.mark.parametrize("within", ["59s", "32d", "soon"])

@@ -34,7 +34,7 @@ def test_one_screen_shows_what_is_going_on(run: Run, queue: Queue):
 
     said = "\n".join(run("top", "mail", "--once").lines)
 
-    for fact in ("queue mail at", "no promoter", "per second", "start late by", "run for", "next due", "w-1"):
+    for fact in ("queue mail at", "NO PROMOTER", "per second", "start late by", "run for", "next due", "w-1"):
         assert fact in said
     assert "failing tasks" in said
     assert "no [bold]such[/bold]" in said

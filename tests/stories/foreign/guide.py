@@ -50,7 +50,10 @@ class Guide:
 
     def start(self, verb: str, *options: object, redis: str | None = None) -> Process:
         """Start one; `redis` may be the URL of a proxy."""
-        words = ("--redis", redis or self.scene.server.url, "--queue", app.NAME, verb, *map(str, options))
+        url = redis or self.scene.server.url
+        if self.client.language == "python":
+            url += "?socket_timeout=60"  # five seconds by default, for which a test may hold a reply
+        words = ("--redis", url, "--queue", app.NAME, verb, *map(str, options))
         return self.scene.start(*words, how={"command": self.client.command()}, **self.client.environment())
 
     def worker(self, *options: object, redis: str | None = None) -> Process:

@@ -19,7 +19,7 @@ from shutil import rmtree
 from typing import Any, Final, TypeVar
 
 from schedq import JobRecord
-from tests.servers import Server
+from tests.servers import Server, environment_now
 from tests.state import State
 from tests.stories.processes import app
 from tests.waiting import until
@@ -155,7 +155,9 @@ class Scene:
 
     def start(self, *arguments: str, how: Mapping[str, Any] | None = None, **environment: str) -> Process:
         """Run `schedq …`; `how` may replace the command `python -m schedq` and the folder, which is the checkout."""
-        known = {key: value for key, value in os.environ.items() if not key.startswith(("APP_", "SCHEDQ_", "REDIS_"))}
+        known = {
+            key: value for key, value in environment_now().items() if not key.startswith(("APP_", "SCHEDQ_", "REDIS_"))
+        }
         ours = {
             "APP_FOLDER": str(self.folder),
             "APP_SETTINGS": json.dumps(self.settings),
