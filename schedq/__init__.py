@@ -19,6 +19,7 @@ from schedq.errors import (
 )
 
 if typing.TYPE_CHECKING:
+    from schedq.dependencies.declaration import Depends
     from schedq.inspect.audit import LogEntry
     from schedq.inspect.bulk import Acted
     from schedq.inspect.error_groups import ErrorGroup, Errors
@@ -65,6 +66,7 @@ __all__ = [
     "ClosedError",
     "Conflict",
     "CurrentJob",
+    "Depends",
     "Discard",
     "ErrorGroup",
     "Errors",
@@ -117,6 +119,7 @@ __all__ = [
 ]
 
 _NAMES_OF_MODULES = {
+    "schedq.dependencies.declaration": ["Depends"],
     "schedq.inspect.audit": ["LogEntry"],
     "schedq.inspect.bulk": ["Acted"],
     "schedq.inspect.error_groups": ["ErrorGroup", "Errors"],

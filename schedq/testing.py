@@ -23,11 +23,13 @@ import inspect
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from schedq.dependencies.lifespan import Resources
+from schedq.dependencies.providers import Injection, Need, Values, call_within, enter, overrides
 from schedq.errors import UsageError
 from schedq.model import current_job, outcome
 from schedq.model.keys import checked_id
@@ -39,6 +41,7 @@ from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.schedules.records import scan_schedules
 from schedq.schedules.register import upsert_some
 
+_CLEANUP_S: Final = 60.0
 _SAME_S: Final = 1.0
 """Seconds by which two clocks that show the same time may differ."""
 
@@ -69,14 +72,12 @@ def run_due(queue: QueueBase, *, limit: int = 10_000) -> int:
     if queue.registry.schedules:
         blocking._drive(upsert_some(queue.settings, queue.registry.schedules))
     attempts, cache, offset, moved = 0, DefinitionCache(), 0, 0
-    with asyncio.Runner() as runner:
-        # A replaced clock would also freeze the loop's timers.
-        runner.get_loop().time = monotonic  # type: ignore[method-assign]
+    with asyncio.Runner() as runner, _resources(blocking, runner) as resources:
         while attempts < limit:
             job = blocking.claim(timeout_ms=0)
             if job is not None:
                 attempts += 1
-                _attempt(blocking, job, runner)
+                _attempt(blocking, job, runner, resources)
                 continue
             fired = blocking._drive(fire_due(blocking.settings, cache, offset=offset))
             offset, moved = fired.offset, moved + fired.moved
@@ -106,6 +107,29 @@ def as_job(job_id: str = "test", *, attempts: int = 1) -> Iterator[current_job.C
         yield current
     finally:
         current_job.context.reset(token)
+
+
+@contextmanager
+def override(dependency: Callable[..., Any], replacement: Callable[..., Any]) -> Iterator[None]:
+    """Replace a dependency, or a lifespan, in this block.
+
+    It counts for all queues and workers of the process. The replacement may have dependencies of its own.
+
+    Raises:
+        UsageError: one of them can't be called.
+    """
+    for function in (dependency, replacement):
+        if not callable(function):
+            raise UsageError(f"override takes two functions, got {function!r:.200}")
+    before = overrides.get(dependency)
+    overrides[dependency] = replacement
+    try:
+        yield
+    finally:
+        if before is None:
+            del overrides[dependency]
+        else:
+            overrides[dependency] = before
 
 
 def _check_no_loop() -> None:
@@ -146,7 +170,7 @@ def _utc(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _attempt(queue: Queue, job: ClaimedJob, runner: asyncio.Runner) -> None:
+def _attempt(queue: Queue, job: ClaimedJob, runner: asyncio.Runner, resources: Resources) -> None:
     """Run one job and settle it, as a worker does."""
     invocation: Invocation | None = None
     settings = queue.settings
@@ -155,7 +179,7 @@ def _attempt(queue: Queue, job: ClaimedJob, runner: asyncio.Runner) -> None:
         invocation = queue.registry.find(job.payload)
         policy = outcome.Policy.of(settings, job, invocation.handler.max_attempts, invocation.handler.backoff)
         # In a context of its own, as in a worker: no variable gets from one job to another, or to the test.
-        result = contextvars.copy_context().run(_result, queue, job, invocation, runner)
+        result = contextvars.copy_context().run(_result, queue, job, invocation, runner, resources)
         outcome.check_result(result)
         settlement = outcome.succeeded(job, result, policy, invocation.encode_result)
     except KeyboardInterrupt:
@@ -170,7 +194,7 @@ def _attempt(queue: Queue, job: ClaimedJob, runner: asyncio.Runner) -> None:
     queue.settle(settlement)
 
 
-def _result(queue: Queue, job: ClaimedJob, invocation: Invocation, runner: asyncio.Runner) -> Any:
+def _result(queue: Queue, job: ClaimedJob, invocation: Invocation, runner: asyncio.Runner, resources: Resources) -> Any:
     timeout_ms = job.timeout_ms or invocation.handler.timeout_ms
     timeout_s = None if timeout_ms is None else timeout_ms / 1000
     current = current_job.CurrentJob(
@@ -183,12 +207,85 @@ def _result(queue: Queue, job: ClaimedJob, invocation: Invocation, runner: async
     )
     token = current_job.context.set(current)
     try:
+        if invocation.handler.injection is not None:
+            return _Injected(invocation, invocation.handler.injection, runner, resources, timeout_s).result()
         result = invocation.bound()()
-        if not inspect.isawaitable(result):
-            return result
-        result, error = runner.run(_outcome(result, timeout_s), context=contextvars.copy_context())
+        return _awaited(runner, result, timeout_s) if inspect.isawaitable(result) else result
     finally:
         current_job.context.reset(token)
+
+
+class _Injected:
+    """A call of a function with dependencies: plain ones, and a plain function itself, run in the test's thread."""
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        injection: Injection,
+        runner: asyncio.Runner,
+        resources: Resources,
+        timeout_s: float | None,
+    ) -> None:
+        self._is_async = invocation.handler.is_async
+        self._function = invocation.bound()
+        self._needs = injection.needs
+        self._order = injection.order(resources)
+        self._resources = resources
+        self._values = Values()
+        self._await: Callable[[Awaitable[Any]], Any] = lambda work: _awaited(runner, work, timeout_s)
+
+    def result(self) -> Any:
+        """Call it, and clean up."""
+        if self._is_async:
+            return self._await(self._async_result())
+        stack = AsyncExitStack()
+        self._await(self._make(self._order.on_loop, stack))
+        try:
+            found = call_within(self._order.in_thread, self._values, lambda _: self._call())
+        except BaseException as error:
+            self._await(stack.__aexit__(type(error), error, error.__traceback__))
+            raise
+        self._await(stack.aclose())
+        return found
+
+    async def _async_result(self) -> Any:
+        raised: BaseException | None = None
+        async with AsyncExitStack() as stack:
+            await self._make(self._order.of_attempt, stack)
+            try:
+                return await self._call()
+            except BaseException as error:
+                raised = error
+                raise
+        raise raised  # a dependency has swallowed it
+
+    async def _make(self, needs: Sequence[Need], stack: AsyncExitStack) -> None:
+        for need in self._order.of_worker:
+            self._values[need.key] = await self._resources.get(need, self._values)
+        await enter(needs, self._values, stack, _inline)
+
+    def _call(self) -> Any:
+        return self._function(**self._values.arguments(self._needs))
+
+
+async def _inline(function: Callable[[], Any]) -> Any:
+    return function()
+
+
+@contextmanager
+def _resources(queue: Queue, runner: asyncio.Runner) -> Iterator[Resources]:
+    # A replaced clock would also freeze the loop's timers.
+    runner.get_loop().time = monotonic  # type: ignore[method-assign]
+    resources = Resources([queue.lifespan] if queue.lifespan is not None else [], _inline)
+    runner.run(resources.start())
+    try:
+        yield resources
+    finally:
+        runner.run(resources.close(_CLEANUP_S))
+
+
+def _awaited(runner: asyncio.Runner, work: Awaitable[Any], timeout_s: float | None) -> Any:
+    result, error = runner.run(_outcome(work, timeout_s), context=contextvars.copy_context())
     if error is not None:
         raise error
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
 from functools import partial
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
@@ -33,6 +33,11 @@ class Parameters:
 
     Functions that `inspect` knows nothing about (some builtins) are not checked.
 
+    Args:
+        name: the task's name, for errors.
+        function: the function to call.
+        left_out: parameters that callers do not pass.
+
     Attributes:
         least: the fewest positional arguments of a call without keywords; more than any call has if keywords are
             required.
@@ -41,9 +46,12 @@ class Parameters:
 
     __slots__ = ("_name", "_named", "_positional", "_required", "_signature", "least", "most")
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], *, left_out: Collection[str] = ()) -> None:
         self._name = name
         self._signature = _signature(function)
+        if left_out and self._signature is not None:
+            kept = [each for each in self._signature.parameters.values() if each.name not in left_out]
+            self._signature = self._signature.replace(parameters=kept)
         self.least, self.most = 0, _UNLIMITED
         self._positional: tuple[str, ...] = ()
         self._named: frozenset[str] = frozenset()

@@ -12,7 +12,7 @@ import json
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
@@ -121,8 +121,8 @@ class Conversion(NamedTuple):
 class Converter:
     """The conversion of one function, looked for at first use: annotations may name what is defined further down."""
 
-    def __init__(self, task: str, function: Callable[..., Any]) -> None:
-        self._task, self._function = task, function
+    def __init__(self, task: str, function: Callable[..., Any], left_out: Collection[str] = ()) -> None:
+        self._task, self._function, self._left_out = task, function, left_out
         self._is_known = False
         self._conversion: Conversion | None = None
 
@@ -130,7 +130,7 @@ class Converter:
     def conversion(self) -> Conversion | None:
         """How arguments and result become JSON and come back; None if they are JSON as they are."""
         if not self._is_known:
-            self._conversion = conversion_of(self._task, self._function)
+            self._conversion = conversion_of(self._task, self._function, self._left_out)
             self._is_known = True
         return self._conversion
 
@@ -141,8 +141,8 @@ def may_convert(function: Callable[..., Any]) -> bool:
     return not all(_is_evidently_plain(each) for each in annotations.values())
 
 
-def conversion_of(task: str, function: Callable[..., Any]) -> Conversion | None:
-    """How to convert for a function; None if nothing has to be."""
+def conversion_of(task: str, function: Callable[..., Any], left_out: Collection[str] = ()) -> Conversion | None:
+    """How to convert for a function, except for the parameters that are left out; None if nothing needs it."""
     try:
         signature = inspect.signature(function, follow_wrapped=False)
     except (ValueError, TypeError):
@@ -156,6 +156,8 @@ def conversion_of(task: str, function: Callable[..., Any]) -> Conversion | None:
     by_name: dict[str, Any] = {}
     rest: dict[Any, Any] = {}
     for each in signature.parameters.values():
+        if each.name in left_out:
+            continue
         found = wanted(f"parameter {each.name}", each.annotation)
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             rest[each.kind] = found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, o
 
 from schedq.aliases import QueueAliases
 from schedq.connection.address import Address
+from schedq.dependencies.lifespan import Lifespan
 from schedq.errors import UsageError
 from schedq.model import backoff as plans
 from schedq.model.durability import Durability
@@ -44,6 +45,7 @@ class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
         address: where its Redis is.
         registry: the registered functions.
         connections: the connections of both clients.
+        lifespan: what its workers enter before their first claim, or None.
     """
 
     connections: Connections
@@ -71,8 +73,12 @@ class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
         log_size: int = 1000,
         durability: Durability = "memory",
         replicas: int = 1,
+        lifespan: Lifespan | None = None,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "redis")}
+        given = {name: value for name, value in locals().items() if name not in ("self", "redis", "lifespan")}
+        if lifespan is not None and not callable(lifespan):
+            raise UsageError(f"lifespan must be a function that returns a context manager, got {lifespan!r:.200}")
+        self.lifespan = lifespan
         self.address = Address(redis)
         self.registry = Registry(name)
         self._connect(Settings(**given, tagged=self.address.is_cluster, db=self.address.db))
@@ -272,6 +278,8 @@ class Queue(QueueBase, BlockingVerbs):
         durability: where a new job is before `enqueue` returns: in the primary's "memory", "replicated" to `replicas`
             replicas, or on the primary's disk ("fsync").
         replicas: the number of replicas for "replicated".
+        lifespan: a function that returns an async or a plain context manager. A worker enters it before its first claim
+            and leaves it after its last job. Tasks get the value it yields by `Depends(lifespan)`.
 
     Raises:
         UsageError: an argument is invalid; the message names it.

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from schedq.dependencies.declaration import injected
+from schedq.dependencies.providers import Injection
 from schedq.errors import ArgumentsError, UsageError
 from schedq.model.backoff import Plan
 from schedq.model.callables import Parameters, check_kinds, is_same, place_of, runnable
@@ -41,6 +43,7 @@ class Handler:
         is_async: whether it is a coroutine function.
         parameters: those of a task; None for a handler, which takes any payload.
         converter: that of a task whose annotations may name types that JSON lacks.
+        injection: the dependencies that fill in parameters; None if it declares none.
         max_attempts, backoff, timeout_ms: the task's own, or None.
     """
 
@@ -52,6 +55,7 @@ class Handler:
     backoff: Plan | BackoffFunction | None = None
     timeout_ms: int | None = None
     converter: Converter | None = None
+    injection: Injection | None = None
 
 
 class Invocation(NamedTuple):
@@ -68,6 +72,8 @@ class Invocation(NamedTuple):
             ArgumentsError: an argument can't be converted.
         """
         args, kwargs = self.args, self.kwargs
+        if self.handler.injection is not None:
+            self.handler.injection.check(kwargs)
         if self.conversion is not None:
             args, kwargs = self.conversion.decode_arguments(args, kwargs)
         return partial(self.handler.function, *args, **kwargs)
@@ -90,6 +96,8 @@ class Invocation(NamedTuple):
         """
         if self.handler.parameters is not None:
             try:
+                if self.handler.injection is not None:
+                    self.handler.injection.check(self.kwargs)
                 self.handler.parameters.check(self.args, self.kwargs)
                 self.bound()
             except ArgumentsError as error:
@@ -183,6 +191,7 @@ class Registry:
             task.backoff,
             task.timeout_ms,
             task._converter,
+            task._injection,
         )
 
     def add_schedule(self, definition: Definition, function: Callable[..., Any]) -> None:
@@ -207,12 +216,12 @@ class Registry:
             UsageError: there is one already, or this is not a function.
         """
         function = runnable(function, "handler")
-        parameters = Parameters("handler", function)
+        parameters = Parameters("handler", function, left_out=injected(function))
         if not parameters.least <= 1 <= parameters.most:
             raise UsageError(f"a handler takes one argument, the payload; {place_of(function)} can't be called so")
         if self._handler is not None and not is_same(self._handler.function, function):
             raise UsageError(f"queue {self._queue_name} has a handler already ({place_of(self._handler.function)})")
-        self._handler = Handler("handler", function, _is_async(function))
+        self._handler = Handler("handler", function, _is_async(function), injection=Injection.of(function))
 
     def get(self, name: object) -> Task[..., Any] | None:
         """The task of this name, or None."""

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
+from schedq.dependencies.providers import Injection
 from schedq.errors import ArgumentsError, UsageError
 from schedq.model import backoff as plans
 from schedq.model.callables import Parameters, check_kinds, name_of, runnable
@@ -66,10 +67,7 @@ class Task(Generic[P, R_co]):
         self.name: str = name
         if not is_task_name(self.name):
             raise UsageError(f"task name {self.name!r} must be 1 to 200 printable characters")
-        self.parameters = Parameters(self.name, self.function)
-        self._least, self._most = self.parameters.least, self.parameters.most
-        self._converter = Converter(self.name, self.function) if may_convert(self.function) else None
-        self._valid_shapes: set[tuple[Any, ...]] = set()
+        self._read_signature()
         self.max_attempts: int | None = None if max_attempts is None else checked_attempts(max_attempts)
         self.backoff: plans.Plan | BackoffFunction | None = backoff
         if backoff is not None and not callable(backoff):
@@ -77,9 +75,17 @@ class Task(Generic[P, R_co]):
         self.timeout_ms = None if timeout is None else checked_timeout(timeout)
         self.durability: Durability | None = None if durability is None else checked_durability(durability)
         self._connections = connections
-        _, plan, _ = self.own_options
-        self._options = Options(None, None, None, self.max_attempts, plan, self._timeout_s, self.durability)
+        plan, timeout_s = self.own_options.backoff, self._timeout_s
+        self._options = Options(None, None, None, self.max_attempts, plan, timeout_s, self.durability)
         self.__name__, self.__doc__, self.__wrapped__ = self.name, self.function.__doc__, self.function
+
+    def _read_signature(self) -> None:
+        self._injection = Injection.of(self.function)
+        filled_in = () if self._injection is None else self._injection.names
+        self.parameters = Parameters(self.name, self.function, left_out=filled_in)
+        self._least, self._most = self.parameters.least, self.parameters.most
+        self._converter = Converter(self.name, self.function, filled_in) if may_convert(self.function) else None
+        self._valid_shapes: set[tuple[Any, ...]] = set()
 
     def __repr__(self) -> str:
         return f"Task({self.name!r})"
@@ -215,6 +221,8 @@ class Task(Generic[P, R_co]):
         return error
 
     def _check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if self._injection is not None:
+            self._injection.check(kwargs)
         self.parameters.check(args, kwargs)
         if len(self._valid_shapes) < _MOST_SHAPES:
             self._valid_shapes.add((len(args), *kwargs))

@@ -107,6 +107,8 @@ class Attempt:
         task: runs the handler.
         thread_id: of the thread that a plain handler runs in, while it does.
         timeout_s: what it may take, or None.
+        ends_at: when its timeout strikes, on the monotonic clock, if its dependencies took time before the handler.
+        is_cleaning_up: its handler has ended and its dependencies are being cleaned up, which nothing interrupts.
     """
 
     job: ClaimedJob
@@ -122,6 +124,8 @@ class Attempt:
     task: asyncio.Task[None] | None = field(default=None)
     thread_id: int | None = None
     timeout_s: float | None = None
+    ends_at: float | None = None
+    is_cleaning_up: bool = False
 
     def become(self, state: AttemptState) -> None:
         """Go on to another state.
@@ -159,7 +163,7 @@ class Attempt:
         """
         if self.current is not None:
             self.current.cancel()
-            if self.task is not None:
+            if self.task is not None and not self.is_cleaning_up:
                 self.task.cancel()
 
 

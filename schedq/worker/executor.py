@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import inspect
-import threading
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from schedq.logs import log
-from schedq.model import current_job, outcome
+from schedq.model import outcome
 from schedq.model.payload import clean_text
 from schedq.model.records import ClaimedJob, Settlement
-from schedq.model.times import monotonic, wall
+from schedq.model.times import monotonic
 from schedq.queue.queue import QueueBase
 from schedq.queue.registry import Invocation, NoHandler
 from schedq.transitions.heartbeat import WorkerRecord
 from schedq.transitions.settle import refusal
 from schedq.worker.attempt import (
-    ABANDONED,
     CLAIMED,
     FINISHED,
     LOST,
@@ -32,11 +27,9 @@ from schedq.worker.attempt import (
     Attempt,
 )
 from schedq.worker.attempt_report import log_failure
+from schedq.worker.caller import Caller, timeout_error
 from schedq.worker.stuck import RepeatedInterrupt, StuckSlot
 from schedq.worker.worker_context import WorkerContext
-
-_THREAD_PATIENCE_S: Final = 2.0
-"""Seconds that a plain handler may go on after its timeout before its slot counts as stuck."""
 
 
 class Executor:
@@ -65,14 +58,20 @@ class Executor:
         self.is_releasing = False
         self._queue = queue
         self._settings = queue.settings
-        self._threads = context.threads
-        self._observers = context.observers
         self._stuck = context.stuck
         self._report = context.report
         self._finished = finished
         self._stopped = stopped
         self._interrupts: dict[Attempt, RepeatedInterrupt] = {}
-        self._loop = asyncio.get_running_loop()  # to ask for it costs a system call each time, before Python 3.12
+        self._loop = asyncio.get_running_loop()  # asking for it each time costs a system call before Python 3.12
+        self._caller = Caller(
+            queue,
+            context,
+            interrupt=self.interrupt,
+            interrupt_again=self._interrupt_again,
+            interrupted=self._interrupted,
+            failed=self._fail,
+        )
 
     async def run(self, attempt: Attempt) -> None:
         """Run an attempt from its start to its end. Whatever is raised on the way, how it ends is decided."""
@@ -90,7 +89,7 @@ class Executor:
                 policy = self._policy(job, call)
                 if job.crashes and (end := outcome.lost_too_often(job, policy)) is not None:
                     return self._fail(attempt, end, policy)
-                result = await self._call(attempt, call, policy)
+                result = await self._caller.call(attempt, call, policy)
                 if result is not None:
                     outcome.check_result(result)
                 self.finish(attempt, outcome.succeeded(job, result, policy, call.encode_result))
@@ -145,7 +144,7 @@ class Executor:
         self._stuck.add(attempt, slot)
         if attempt.thread_id is None:
             call = self._queue.registry.find(attempt.job.payload)
-            self._interrupted(attempt, _timeout_error(attempt), self._policy(attempt.job, call))
+            self._interrupted(attempt, timeout_error(attempt), self._policy(attempt.job, call))
 
     def _refuse(self, attempt: Attempt) -> None:
         job = attempt.job
@@ -196,125 +195,6 @@ class Executor:
         if call is None:
             return outcome.Policy.of(self._settings, job)
         return outcome.Policy.of(self._settings, job, call.handler.max_attempts, call.handler.backoff)
-
-    async def _call(self, attempt: Attempt, call: Invocation, policy: outcome.Policy) -> Any:
-        job = attempt.job
-        timeout_ms = job.timeout_ms or call.handler.timeout_ms
-        attempt.timeout_s = timeout_s = None if timeout_ms is None else timeout_ms / 1000
-        attempt.current = current = current_job.CurrentJob(
-            job,
-            deadline=None if timeout_s is None else wall() + timeout_s,
-            renew=lambda: self._queue.blocking.renew(job),  # of the attempt itself it would be a cycle
-            arenew=lambda: self._queue.aio.renew(job),
-            queue=attempt.queue,
-            task=attempt.name,
-            worker=attempt.worker,
-        )
-        function = call.bound()
-        if call.handler.is_async:
-            return await self._on_the_loop(attempt, current, function)
-        result = await self._in_a_thread(attempt, current, function, policy)
-        if result is not None and _is_awaitable(result):  # a plain function around an async one
-            return await self._on_the_loop(attempt, current, lambda: result)
-        return result
-
-    async def _on_the_loop(
-        self, attempt: Attempt, current: current_job.CurrentJob, function: Callable[[], Awaitable[Any]]
-    ) -> Any:
-        """Call an async function, and interrupt it when its timeout strikes."""
-        token = current_job.context.set(current)
-        timer = None if attempt.timeout_s is None else self._loop.call_later(attempt.timeout_s, self._time_out, attempt)
-        try:
-            if attempt.facts is None:
-                return await function()
-            with self._observers.around(attempt.facts):
-                return await function()
-        except asyncio.CancelledError as error:
-            if attempt.state is TIMED_OUT:
-                raise _timeout_error(attempt).with_traceback(error.__traceback__) from None
-            raise
-        finally:
-            current_job.context.reset(token)
-            if timer is not None:
-                timer.cancel()
-
-    def _time_out(self, attempt: Attempt) -> None:
-        """The timeout of an async handler has struck. Not before an older reason to end: it was told to already."""
-        if attempt.state is RUNNING:
-            attempt.become(TIMED_OUT)
-            self.interrupt(attempt)
-
-    async def _in_a_thread(
-        self,
-        attempt: Attempt,
-        current: current_job.CurrentJob,
-        function: Callable[[], Any],
-        policy: outcome.Policy,
-    ) -> Any:
-        """Call a plain function. Nobody can stop a thread, so this ends when the thread does, whatever interrupts."""
-        context = contextvars.copy_context()  # the task's own can't be entered while the task is looked after
-        future = self._threads.run(self._loop, partial(context.run, self._thread_main, attempt, current, function))
-        deadline = None if attempt.timeout_s is None else monotonic() + attempt.timeout_s
-        while not future.done():
-            try:
-                await _until(self._loop, future, deadline)
-            except asyncio.CancelledError as error:
-                if attempt.state is ABANDONED:
-                    raise
-                if attempt.state is LOST or not (attempt.state is RELEASED or attempt.is_stop_requested):
-                    self._interrupted(attempt, error, policy)
-            else:
-                if not future.done():
-                    deadline = None
-                    self._overrun(attempt, current, policy)
-        return None if attempt.state not in OPEN else future.result()
-
-    def _thread_main(self, attempt: Attempt, current: current_job.CurrentJob, function: Callable[[], Any]) -> Any:
-        attempt.thread_id = threading.get_ident()
-        current_job.context.set(current)
-        try:
-            if attempt.facts is None:
-                return function()
-            with self._observers.around(attempt.facts):
-                return function()
-        finally:
-            attempt.thread_id = None
-
-    def _overrun(self, attempt: Attempt, current: current_job.CurrentJob, policy: outcome.Policy) -> None:
-        """A plain handler runs on after its timeout: its job ends now, its slot is taken until it returns."""
-        if attempt.state is RUNNING:
-            attempt.become(TIMED_OUT)
-        self._fail(attempt, _timeout_error(attempt), policy)
-        text = "job %s: %s overran its timeout and still holds its thread"
-        log.warning(text, attempt.job.id, attempt.name, extra=attempt.fields())
-        current.cancel()
-        self._interrupt_again(attempt, "timed out", min(_THREAD_PATIENCE_S, self._stuck.patience))
-
-
-def _is_awaitable(result: object) -> bool:
-    try:
-        return inspect.isawaitable(result)
-    except BaseException:  # noqa: BLE001 - a user's object may do anything, also while it is looked at
-        return False
-
-
-def _timeout_error(attempt: Attempt) -> TimeoutError:
-    return TimeoutError(f"timed out after {attempt.timeout_s or 0:g} s")
-
-
-async def _until(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], deadline: float | None) -> None:
-    """Wait for a future, until `deadline` at most. A caller that is cancelled leaves the future as it is."""
-    if deadline is not None:
-        await asyncio.wait([future], timeout=max(0.0, deadline - monotonic()))
-        return
-    waiter: asyncio.Future[None] = loop.create_future()
-
-    def tell(_: asyncio.Future[Any]) -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-
-    future.add_done_callback(tell)
-    await waiter  # as `asyncio.wait` does it, at a fraction of the cost
 
 
 _QUIET_S: Final = 60.0

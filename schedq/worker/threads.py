@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from schedq.model.outcome import described
@@ -39,6 +41,19 @@ class ThreadPool:
             threading.Thread(target=self._run, name=f"schedq-handler-{self._started}", daemon=True).start()
         self._work.put((function, future))
         return future
+
+    async def run_to_end(self, loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> Any:
+        """Run `function` in a thread, with the caller's context. A caller that is cancelled waits for its end."""
+        future = self.run(loop, partial(contextvars.copy_context().run, function))
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+        return future.result()
 
     def close(self) -> None:
         """Let idle threads end; busy ones end after what they do."""

@@ -13,6 +13,8 @@ from schedq.background.observers import LoopObservers, Observers
 from schedq.background.promoter import Promoter
 from schedq.background.reconnecting_client import Availability, ReconnectingClient, run_forever
 from schedq.background.registrar import Registrar
+from schedq.connection.resolver import in_thread
+from schedq.dependencies.lifespan import Resources
 from schedq.errors import UsageError
 from schedq.inspect import stats
 from schedq.inspect.display import count
@@ -222,7 +224,8 @@ class Worker(WorkerAliases):
         self.queues = queues
         self._watchdog = Watchdog(self.id, still=watchdog, slow=slow)
         self.served: Callable[[], object] = lambda: None
-        self._is_burst = burst
+        self._is_burst, self._grace = burst, grace
+        self._resources: Resources | None = None
         self._stops = 0
         self._stop_asked = asyncio.Event()
         self._queue_workers: list[QueueWorker] = []
@@ -258,9 +261,34 @@ class Worker(WorkerAliases):
         Raises:
             UsageError: Redis refuses for a reason that does not pass with time.
         """
-        if self._queue_workers:
+        if self._queue_workers or self._resources is not None:
             raise UsageError("a worker runs once; make another")
-        context = self._make_context()
+        lifespans = [queue.lifespan for queue in self.queues if queue.lifespan is not None]
+        self._resources = Resources(lifespans, in_thread)
+        try:
+            if await self._has_entered(self._resources):
+                await self._work(self._resources)
+        finally:
+            await self._resources.close(max(self._grace, _LEAST_PATIENCE_S))
+            log.info("worker %s: gone", self.id)
+
+    async def _has_entered(self, resources: Resources) -> bool:
+        """Enter the lifespans; False if the worker was told to stop meanwhile."""
+        entering, stop = asyncio.create_task(resources.start()), asyncio.create_task(self._stop_asked.wait())
+        try:
+            await asyncio.wait([entering, stop], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+            entering.cancel()  # if it is done this changes nothing
+            await asyncio.wait([entering, stop])
+        if entering.cancelled():
+            return False
+        entering.result()
+        return True
+
+    async def _work(self, resources: Resources) -> None:
+        """Serve the queues until stopped."""
+        context = self._make_context(resources)
         availabilities = {
             queue.address: Availability(queue.address.label, self._look_whether_served) for queue in self.queues
         }
@@ -279,7 +307,7 @@ class Worker(WorkerAliases):
         with forks.guarded():
             await self._serve(tasks, context)
 
-    def _make_context(self) -> WorkerContext:
+    def _make_context(self, resources: Resources) -> WorkerContext:
         loop = asyncio.get_running_loop()
         return WorkerContext(
             worker_id=self.id,
@@ -293,6 +321,7 @@ class Worker(WorkerAliases):
             stuck=self._stuck,
             siblings=Siblings.of_this_process(self.concurrency),
             report=AttemptReport(self.id, self.observers),
+            resources=resources,
         )
 
     async def _serve(self, tasks: Sequence[asyncio.Future[None]], context: WorkerContext) -> None:
@@ -371,7 +400,6 @@ class Worker(WorkerAliases):
         context.report.close()
         await self._shutdown.leave(self._background)
         self.observers.notify(Observer.worker_stopped, self.id)
-        log.info("worker %s: gone", self.id)
 
 
 async def stop_when_done(worker_id: str, queue_workers: Sequence[QueueWorker], stop: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from schedq.background.observers import Observers
+from schedq.dependencies.lifespan import Resources
 from schedq.worker.attempt_report import AttemptReport
 from schedq.worker.capacity import Capacity
 from schedq.worker.siblings import Siblings
@@ -29,6 +30,7 @@ class WorkerContext:
         stuck: slots whose handlers do not end.
         siblings: other processes of the same parent, if there are any.
         report: tells observers and the log of each attempt.
+        resources: the values that live as long as the worker.
     """
 
     worker_id: str
@@ -42,3 +44,4 @@ class WorkerContext:
     stuck: StuckSlots
     siblings: Siblings | None
     report: AttemptReport
+    resources: Resources

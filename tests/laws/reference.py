@@ -43,7 +43,7 @@ GROUPS = {
         "ErrorGroup",
         "LogEntry",
     ],
-    "In a handler": ["current_job", "CurrentJob", "Retry", "Discard", "Snooze"],
+    "In a handler": ["current_job", "CurrentJob", "Depends", "Retry", "Discard", "Snooze"],
     "Backoff": ["Exponential", "Linear", "Fixed", "Steps"],
     "Data": [
         "NewJob",

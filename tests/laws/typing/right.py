@@ -1,10 +1,11 @@
 """Right calls: every line must pass the type checker, and a comment says which type it reveals."""
 
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Literal, reveal_type
 
-from schedq import AsyncQueue, ClaimedJob, Fixed, Job, NewJob, Queue, current_job
+from schedq import AsyncQueue, ClaimedJob, CurrentJob, Depends, Fixed, Job, NewJob, Queue, current_job
 
 queue = Queue("mail", redis="redis://localhost", backoff=Fixed(5), clock=lambda: 0.0)
 
@@ -95,3 +96,53 @@ async def main(aqueue: AsyncQueue) -> None:
         return str(n)
 
     reveal_type(later.enqueue(1))  # R: Job[str]
+
+
+# -- dependencies
+
+
+@asynccontextmanager
+async def lifespan() -> AsyncIterator[bytes]:
+    yield b"pool"
+
+
+@contextmanager
+def managed() -> Iterator[bytes]:
+    yield b"pool"
+
+
+def session() -> Iterator[int]:
+    yield 1
+
+
+async def asession() -> AsyncIterator[int]:
+    yield 1
+
+
+async def client() -> float:
+    return 1.0
+
+
+class Settings:
+    debug = True
+
+
+injecting = Queue("injecting", lifespan=lifespan)
+
+
+@injecting.task
+def charge(
+    order: int,
+    *,
+    pool: bytes = Depends(lifespan),
+    other: bytes = Depends(managed, scope="worker"),
+    db: int = Depends(session),
+    adb: int = Depends(asession),
+    http: float = Depends(client),
+    settings: Settings = Depends(Settings),
+    job: CurrentJob = Depends(current_job),
+) -> bool:
+    return settings.debug
+
+
+reveal_type(charge.enqueue(1))  # R: Job[bool]

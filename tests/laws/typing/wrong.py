@@ -1,6 +1,6 @@
 """Wrong calls: every marked line must fail the type checker, and no other."""
 
-from schedq import Fixed, Job, Queue
+from schedq import CurrentJob, Depends, Fixed, Job, Queue, current_job
 
 queue = Queue("mail")
 
@@ -42,6 +42,12 @@ queue.task(max_attempts="3")  # E: no number
 Queue("mail", visibility=5)  # E: misspelt
 Queue("mail", durability=True)  # E: no such durability
 Queue("mail", backoff=Fixed)  # E: a class
+
+
+def tenant(job: int = Depends(current_job)) -> None: ...  # E: another type
+
+
+def user(job: CurrentJob = Depends(5)) -> None: ...  # E: no function
 
 
 async def main() -> None:

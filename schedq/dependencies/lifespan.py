@@ -1,0 +1,126 @@
+"""What lives as long as a worker: the lifespans of its queues, and the dependencies of that scope."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Final, NamedTuple
+
+from schedq.dependencies.providers import Need, RunInThread, Values, enter, overrides
+from schedq.errors import UsageError
+from schedq.logs import log
+from schedq.model.callables import place_of
+
+Lifespan = Callable[[], Any]
+"""Returns an async or a plain context manager."""
+
+
+class _Request(NamedTuple):
+    """A value that an attempt waits for."""
+
+    need: Need
+    values: Values
+    made: asyncio.Future[Any]
+
+
+_LEAVE: Final = None
+_LAST_S: Final = 1.0
+
+
+class Resources:
+    """The values that one worker has on one event loop. One task enters and leaves all of them.
+
+    Args:
+        lifespans: of the worker's queues, each once.
+        run_in_thread: runs a plain function.
+    """
+
+    def __init__(self, lifespans: Sequence[Lifespan], run_in_thread: RunInThread) -> None:
+        self._lifespans = tuple(dict.fromkeys(lifespans))
+        self._run_in_thread = run_in_thread
+        self._made: dict[object, Any] = {}
+        self._requests: asyncio.Queue[_Request | None] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    def has(self, key: object) -> bool:
+        """Whether this is a lifespan."""
+        return key in self._lifespans
+
+    async def start(self) -> None:
+        """Enter the lifespans. Cancelled, it leaves again what it has entered.
+
+        Raises:
+            UsageError: one of them failed; what was entered before is left again.
+        """
+        if not self._lifespans:
+            return
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(ready))
+        try:
+            await asyncio.wait([ready, self._task], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            raise
+        if not ready.done():
+            self._task.result()
+
+    async def get(self, need: Need, values: Values) -> Any:
+        """The value of a lifespan or of a dependency that lives as long as the worker; made now if it is not there."""
+        if need.key in self._made:
+            return self._made[need.key]
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(None))
+        made: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._requests.put_nowait(_Request(need, values, made))
+        return await made
+
+    async def close(self, within: float) -> None:
+        """Leave everything in reverse order, in `within` seconds at most. Errors are logged."""
+        if self._task is None or self._task.done():
+            return
+        self._requests.put_nowait(_LEAVE)
+        _, late = await asyncio.wait([self._task], timeout=within)
+        if late:
+            log.error("the clean-up of this worker's resources takes more than %g s; cancelled", within)
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=_LAST_S)
+        elif (error := self._task.exception()) is not None:
+            log.error("a resource of this worker could not be cleaned up", exc_info=error)
+
+    async def _run(self, ready: asyncio.Future[None] | None) -> None:
+        async with AsyncExitStack() as stack:
+            for lifespan in self._lifespans:
+                try:
+                    self._made[lifespan] = await self._entered(lifespan, stack)
+                except Exception as error:
+                    text = f"lifespan {place_of(lifespan)} failed: {type(error).__name__}: {error}"
+                    log.error(text, exc_info=error)
+                    raise UsageError(text) from error
+            if ready is not None:
+                ready.set_result(None)
+            while (request := await self._requests.get()) is not _LEAVE:
+                await self._make(request, stack)
+
+    async def _entered(self, lifespan: Lifespan, stack: AsyncExitStack) -> Any:
+        manager = overrides.get(lifespan, lifespan)()
+        if hasattr(manager, "__aenter__"):
+            return await stack.enter_async_context(manager)
+        if hasattr(manager, "__enter__"):
+            return stack.enter_context(manager)
+        raise TypeError(f"it returned {manager!r:.100}, which is no context manager")
+
+    async def _make(self, request: _Request, stack: AsyncExitStack) -> None:
+        key = request.need.key
+        try:
+            if key not in self._made:
+                values = Values(request.values | self._made)
+                await enter([request.need], values, stack, self._run_in_thread)
+                self._made[key] = values[key]
+        except Exception as error:  # noqa: BLE001 - the attempt that needs it fails by it; the next one tries again
+            if not request.made.done():
+                request.made.set_exception(error)
+        else:
+            if not request.made.done():
+                request.made.set_result(self._made[key])

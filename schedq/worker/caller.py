@@ -1,0 +1,214 @@
+"""Calls the function of an attempt: on the event loop or in a thread, with its dependencies, within its timeout."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from schedq.logs import log
+from schedq.model import current_job, outcome
+from schedq.model.times import monotonic, wall
+from schedq.queue.queue import QueueBase
+from schedq.queue.registry import Invocation
+from schedq.worker.attempt import ABANDONED, LOST, OPEN, RELEASED, RUNNING, TIMED_OUT, Attempt
+from schedq.worker.injected_call import InjectedCall
+from schedq.worker.worker_context import WorkerContext
+
+_THREAD_PATIENCE_S: Final = 2.0
+"""Seconds that a plain handler may go on after its timeout before its slot counts as stuck."""
+
+
+class Caller:
+    """Calls the functions of one queue's attempts, on the event loop that it is made on.
+
+    Args:
+        queue: the application's queue.
+        context: of the worker.
+        interrupt: tells a handler to end.
+        interrupt_again: tells it again and again, until its slot counts as stuck after some seconds.
+        interrupted: decides how an attempt ends that was interrupted.
+        failed: decides how an attempt ends that has failed.
+    """
+
+    def __init__(
+        self,
+        queue: QueueBase,
+        context: WorkerContext,
+        *,
+        interrupt: Callable[[Attempt], None],
+        interrupt_again: Callable[[Attempt, str, float], None],
+        interrupted: Callable[[Attempt, BaseException, outcome.Policy], None],
+        failed: Callable[[Attempt, BaseException, outcome.Policy], None],
+    ) -> None:
+        self._queue = queue
+        self._threads = context.threads
+        self._observers = context.observers
+        self._resources = context.resources
+        self._patience = context.stuck.patience
+        self._interrupt, self._interrupt_again = interrupt, interrupt_again
+        self._interrupted, self._failed = interrupted, failed
+        self._loop = asyncio.get_running_loop()  # asking for it each time costs a system call before Python 3.12
+
+    async def call(self, attempt: Attempt, call: Invocation, policy: outcome.Policy) -> Any:
+        """The result of an attempt's function, within its timeout."""
+        job = attempt.job
+        timeout_ms = job.timeout_ms or call.handler.timeout_ms
+        attempt.timeout_s = timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        attempt.current = current = current_job.CurrentJob(
+            job,
+            deadline=None if timeout_s is None else wall() + timeout_s,
+            renew=lambda: self._queue.blocking.renew(job),  # of the attempt itself it would be a cycle
+            arenew=lambda: self._queue.aio.renew(job),
+            queue=attempt.queue,
+            task=attempt.name,
+            worker=attempt.worker,
+        )
+        if call.handler.injection is not None:
+            return await self._with_dependencies(attempt, call, current, policy)
+        function = call.bound()
+        if call.handler.is_async:
+            return await self._on_the_loop(attempt, current, function)
+        return await self._plain(attempt, current, policy, function)
+
+    async def _with_dependencies(
+        self, attempt: Attempt, call: Invocation, current: current_job.CurrentJob, policy: outcome.Policy
+    ) -> Any:
+        if attempt.timeout_s is not None:
+            attempt.ends_at = monotonic() + attempt.timeout_s
+        token = current_job.context.set(current)
+        try:
+            return await InjectedCall(
+                attempt,
+                call,
+                self._resources,
+                run_in_thread=partial(self._threads.run_to_end, self._loop),
+                on_the_loop=partial(self._on_the_loop, attempt, current),
+                in_a_thread=partial(self._plain, attempt, current, policy),
+                timed_out=timeout_error,
+            ).run()
+        finally:
+            current_job.context.reset(token)
+
+    async def _plain(
+        self,
+        attempt: Attempt,
+        current: current_job.CurrentJob,
+        policy: outcome.Policy,
+        function: Callable[[], Any],
+    ) -> Any:
+        """Call a plain function in a thread. What it returns is awaited on the loop if it is awaitable."""
+        result = await self._in_a_thread(attempt, current, function, policy)
+        if result is not None and _is_awaitable(result):  # a plain function around an async one
+            return await self._on_the_loop(attempt, current, lambda: result)
+        return result
+
+    async def _on_the_loop(
+        self,
+        attempt: Attempt,
+        current: current_job.CurrentJob,
+        function: Callable[[], Awaitable[Any]],
+        *,
+        watched: bool = True,
+    ) -> Any:
+        """Call an async function, and interrupt it when its timeout strikes."""
+        token = current_job.context.set(current)
+        timer = None if attempt.timeout_s is None else self._loop.call_later(attempt.timeout_s, self._time_out, attempt)
+        try:
+            if attempt.facts is None or not watched:
+                return await function()
+            with self._observers.around(attempt.facts):
+                return await function()
+        except asyncio.CancelledError as error:
+            if attempt.state is TIMED_OUT:
+                raise timeout_error(attempt).with_traceback(error.__traceback__) from None
+            raise
+        finally:
+            current_job.context.reset(token)
+            if timer is not None:
+                timer.cancel()
+
+    def _time_out(self, attempt: Attempt) -> None:
+        """The timeout of an async handler has struck. Not before an older reason to end: it was told to already."""
+        if attempt.state is RUNNING:
+            attempt.become(TIMED_OUT)
+            self._interrupt(attempt)
+
+    async def _in_a_thread(
+        self,
+        attempt: Attempt,
+        current: current_job.CurrentJob,
+        function: Callable[[], Any],
+        policy: outcome.Policy,
+    ) -> Any:
+        """Call a plain function. Nobody can stop a thread, so this ends when the thread does, whatever interrupts."""
+        context = contextvars.copy_context()  # the task's own can't be entered while the task is looked after
+        future = self._threads.run(self._loop, partial(context.run, self._thread_main, attempt, current, function))
+        deadline = attempt.ends_at
+        if deadline is None and attempt.timeout_s is not None:
+            deadline = monotonic() + attempt.timeout_s
+        while not future.done():
+            try:
+                await _until(self._loop, future, deadline)
+            except asyncio.CancelledError as error:
+                if attempt.state is ABANDONED:
+                    raise
+                if attempt.state is LOST or not (attempt.state is RELEASED or attempt.is_stop_requested):
+                    self._interrupted(attempt, error, policy)
+            else:
+                if not future.done():
+                    deadline = None
+                    self._overrun(attempt, current, policy)
+        return None if attempt.state not in OPEN else future.result()
+
+    def _thread_main(self, attempt: Attempt, current: current_job.CurrentJob, function: Callable[[], Any]) -> Any:
+        attempt.thread_id = threading.get_ident()
+        current_job.context.set(current)
+        try:
+            if attempt.facts is None:
+                return function()
+            with self._observers.around(attempt.facts):
+                return function()
+        finally:
+            attempt.thread_id = None
+
+    def _overrun(self, attempt: Attempt, current: current_job.CurrentJob, policy: outcome.Policy) -> None:
+        """A plain handler runs on after its timeout: its job ends now, its slot is taken until it returns."""
+        if attempt.state is RUNNING:
+            attempt.become(TIMED_OUT)
+        self._failed(attempt, timeout_error(attempt), policy)
+        text = "job %s: %s overran its timeout and still holds its thread"
+        log.warning(text, attempt.job.id, attempt.name, extra=attempt.fields())
+        current.cancel()
+        self._interrupt_again(attempt, "timed out", min(_THREAD_PATIENCE_S, self._patience))
+
+
+def _is_awaitable(result: object) -> bool:
+    try:
+        return inspect.isawaitable(result)
+    except BaseException:  # noqa: BLE001 - a user's object may do anything, also while it is looked at
+        return False
+
+
+def timeout_error(attempt: Attempt) -> TimeoutError:
+    """The error of an attempt that has timed out."""
+    return TimeoutError(f"timed out after {attempt.timeout_s or 0:g} s")
+
+
+async def _until(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], deadline: float | None) -> None:
+    """Wait for a future, until `deadline` at most. A caller that is cancelled leaves the future as it is."""
+    if deadline is not None:
+        await asyncio.wait([future], timeout=max(0.0, deadline - monotonic()))
+        return
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def tell(_: asyncio.Future[Any]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    future.add_done_callback(tell)
+    await waiter  # as `asyncio.wait` does it, at a fraction of the cost

@@ -1,0 +1,103 @@
+"""One call of a function that has dependencies: they are made, the function is called, and they are cleaned up."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from schedq.dependencies.lifespan import Resources
+from schedq.dependencies.providers import Need, RunInThread, Values, call_within, enter
+from schedq.errors import Conflict
+from schedq.queue.registry import Invocation
+from schedq.worker.attempt import LOST, OPEN, Attempt
+
+Coroutine = Callable[[], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class InjectedCall:
+    """How to call the function of one attempt.
+
+    Attributes:
+        attempt: the attempt.
+        call: the function and its arguments.
+        resources: the values that live as long as the worker.
+        run_in_thread: runs a dependency's plain function.
+        on_the_loop: awaits a coroutine within the attempt's timeout; `watched` if observers are to be around it.
+        in_a_thread: calls a plain handler.
+        timed_out: makes the error of an attempt that has timed out.
+    """
+
+    attempt: Attempt
+    call: Invocation
+    resources: Resources
+    run_in_thread: RunInThread
+    on_the_loop: Callable[..., Awaitable[Any]]
+    in_a_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
+    timed_out: Callable[[Attempt], BaseException]
+
+    async def run(self) -> Any:
+        """The function's result. Its dependencies see what it raises, and can't swallow that."""
+        injection, function, values = self.call.handler.injection, self.call.bound(), Values()
+        assert injection is not None
+        order = injection.order(self.resources)
+
+        def call_plain(found: Values) -> Any:
+            result = function(**found.arguments(injection.needs))
+            self._check()
+            return result
+
+        if self.call.handler.is_async:
+
+            async def call_async() -> Any:
+                async with Cleanup(self.attempt) as stack:
+                    await self._make(order.of_worker, order.of_attempt, values, stack)
+                    return await function(**values.arguments(injection.needs))
+
+            return await self.on_the_loop(call_async)
+        in_thread = partial(call_within, order.in_thread, values, call_plain)
+        if not order.of_worker and not order.on_loop:
+            return await self.in_a_thread(in_thread)
+        async with Cleanup(self.attempt) as stack:
+            await self.on_the_loop(partial(self._make, order.of_worker, order.on_loop, values, stack), watched=False)
+            result = await self.in_a_thread(in_thread)
+            self._check()
+            return result
+
+    async def _make(
+        self, of_worker: Sequence[Need], of_attempt: Sequence[Need], values: Values, stack: AsyncExitStack
+    ) -> None:
+        for need in of_worker:
+            values[need.key] = await self.resources.get(need, values)
+        await enter(of_attempt, values, stack, self.run_in_thread)
+
+    def _check(self) -> None:
+        """Raise if the attempt has failed while a plain function ran on: then its dependencies must not commit."""
+        if self.attempt.state is LOST:
+            raise Conflict(f"job {self.attempt.job.id}: this worker has lost its lease")
+        if self.attempt.state not in OPEN:
+            raise self.timed_out(self.attempt)
+
+
+class Cleanup:
+    """A stack of what was entered for an attempt. Nothing interrupts its exit, and nothing in it can swallow an error.
+
+    The worker cancels a handler that does not end again and again, which must not hit a clean-up that is under way.
+    """
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> AsyncExitStack:
+        return self._stack
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._attempt.is_cleaning_up = True
+        await self._stack.__aexit__(kind, error, trace)
