@@ -266,7 +266,7 @@ class Worker(WorkerAliases):
         lifespans = [queue.lifespan for queue in self.queues if queue.lifespan is not None]
         self._resources = Resources(lifespans, in_thread)
         try:
-            if await self._has_entered(self._resources):
+            if not lifespans or await self._has_entered(self._resources):
                 await self._work(self._resources)
         finally:
             await self._resources.close(max(self._grace, _LEAST_PATIENCE_S))
