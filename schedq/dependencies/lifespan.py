@@ -86,7 +86,7 @@ class Resources:
             log.error("the clean-up of this worker's resources takes more than %g s; cancelled", within)
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_LAST_S)
-        elif (error := self._task.exception()) is not None:
+        elif not self._task.cancelled() and (error := self._task.exception()) is not None:
             log.error("a resource of this worker could not be cleaned up", exc_info=error)
 
     async def _run(self, ready: asyncio.Future[None] | None) -> None:
@@ -94,7 +94,9 @@ class Resources:
             for lifespan in self._lifespans:
                 try:
                     self._made[lifespan] = await self._entered(lifespan, stack)
-                except Exception as error:
+                except BaseException as error:
+                    if (task := asyncio.current_task()) is not None and task.cancelling():
+                        raise
                     text = f"lifespan {place_of(lifespan)} failed: {type(error).__name__}: {error}"
                     log.error(text, exc_info=error)
                     raise UsageError(text) from error
@@ -118,9 +120,20 @@ class Resources:
                 values = Values(request.values | self._made)
                 await enter([request.need], values, stack, self._run_in_thread)
                 self._made[key] = values[key]
-        except Exception as error:  # noqa: BLE001 - the attempt that needs it fails by it; the next one tries again
+        except BaseException as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
             if not request.made.done():
-                request.made.set_exception(error)
+                request.made.set_exception(_for_a_future(error))
         else:
             if not request.made.done():
                 request.made.set_result(self._made[key])
+
+
+def _for_a_future(error: BaseException) -> Exception:
+    """The error as a future takes it: SystemExit would end the event loop, and StopIteration is refused."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    found = RuntimeError(f"a dependency raised {type(error).__name__}: {error}")
+    found.__cause__ = error
+    return found

@@ -305,6 +305,32 @@ def test_one_that_fails_fails_its_attempt_and_is_tried_again(queue: Handle):
     assert len(tries) == 2
 
 
+@pytest.mark.parametrize("kind", [SystemExit, StopIteration, asyncio.CancelledError])
+def test_one_that_raises_something_odd_fails_its_attempt_and_not_the_worker(
+    make_queue: MakeQueue, crew: Crew, kind: type[BaseException]
+):
+    queue = make_queue(max_attempts=1)
+    tries: list[int] = []
+
+    async def pool() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            if kind is StopIteration:
+                next(iter(()))
+            raise kind("odd")
+        return "pool"
+
+    @queue.task
+    async def use(pool: str = Depends(pool, scope="worker")) -> str:
+        return pool
+
+    crew.start(queue, concurrency=1)
+    first = use.enqueue()
+    until(lambda: queue.fields(first.id).get("status") == "failed")
+
+    assert use.enqueue().result(10) == "pool"
+
+
 def test_an_attempt_that_is_cancelled_while_one_is_made_does_not_take_it_along(
     make_queue: MakeQueue, crew: Crew, notes: Notes
 ):
