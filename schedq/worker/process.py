@@ -276,7 +276,7 @@ class _Child:
 
     def wait_for_the_next(self, reason: str) -> None:
         """Log why the child ended, and set when the next one may start: later for each quick end in a row."""
-        # A child that ended before it served is quick however long it took: on a busy machine imports alone take seconds.
+        # A child that ended before it served is quick, however long it took: imports take seconds on a busy machine.
         quick = not self._words.startswith(SERVED) or monotonic() - self._started_at < _QUICK_S
         self._deaths = self._deaths + 1 if quick else 1
         wait = min(_LONGEST_WAIT_S, 0.25 * 2.0 ** min(self._deaths - 1, 10))

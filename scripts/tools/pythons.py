@@ -1,6 +1,8 @@
 """Run the quick part of the suite on every installed Python that schedq supports, oldest first.
 
-    scripts/test --pythons all|VERSION[,VERSION...] [arguments for pytest]
+    scripts/test --pythons all|others|VERSION[,VERSION...] [arguments for pytest]
+
+`others` means all but the Python that scripts/test itself uses, for a run that has just gone through the whole suite.
 
 The quick part leaves out the tests marked `processes`, `browser` or `topologies` (see tests/conftest.py), and
 tests/tools, which tests scripts/. Each Python has its own environment, .venv-VERSION, created once. Failed tests are
@@ -10,6 +12,7 @@ repeated as by scripts/test. The exit code is 0 if all tests passed on every ver
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -49,6 +52,8 @@ def main(arguments: list[str]) -> int:
     """Run the tests, print a summary, and return the exit code."""
     found = pythons()
     wanted, rest = read(arguments)
+    if wanted == ["others"]:
+        found, wanted = [python for python in found if python.version != platform.python_version()], []
     chosen = [python for python in found if not wanted or any(fits(python.version, name) for name in wanted)]
     missing = [name for name in wanted if not any(fits(python.version, name) for python in found)]
     if missing or not chosen:
@@ -137,7 +142,7 @@ def prepare(python: Python) -> int:
         return 0
     shutil.rmtree(python.folder, ignore_errors=True)
     pip = [str(python.folder / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
-    for command in ([str(python.path), "-m", "venv", str(python.folder)], [*pip, "install", "--editable", ".[dev]"]):
+    for command in ([str(python.path), "-m", "venv", str(python.folder)], [*pip, "install", "--no-compile", "--editable", ".[dev]"]):
         done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
         if done.returncode:
             return done.returncode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import threading
 import time
@@ -41,6 +42,7 @@ def in_child(work: object, fork: Callable[[], int] = os.fork) -> int:
     pid = fork()
     if pid == 0:
         code = 1
+        faulthandler.dump_traceback_later(60, exit=True)  # a child that hangs says where
         try:
             code = 0 if work() else 2  # type: ignore[operator]
         finally:
