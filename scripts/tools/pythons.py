@@ -142,7 +142,10 @@ def prepare(python: Python) -> int:
         return 0
     shutil.rmtree(python.folder, ignore_errors=True)
     pip = [str(python.folder / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
-    for command in ([str(python.path), "-m", "venv", str(python.folder)], [*pip, "install", "--no-compile", "--editable", ".[dev]"]):
+    for command in (
+        [str(python.path), "-m", "venv", str(python.folder)],
+        [*pip, "install", "--no-compile", "--editable", ".[dev]"],
+    ):
         done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
         if done.returncode:
             return done.returncode
