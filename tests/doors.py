@@ -9,8 +9,6 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from schedq import AsyncQueue, Queue
 from schedq.model.keys import QueueKeys
 from tests.roles import is_act, is_beyond
@@ -182,9 +180,7 @@ class Handle:
 
         (DUMP is unsuitable, because the order of a hash's fields changes while the server rehashes it.)
         """
-        with self.server.client(decode_responses=False) as client:
-            names = sorted(client.keys(self.keys.prefix + "*"))
-            return {name.decode(): (_content(client, name), _expires_at_ms(client, name)) for name in names}
+        return contents(self._client, self.keys.prefix)
 
 
 class _Schedules:
@@ -210,35 +206,42 @@ class _Inspector(_Schedules):
         return (self._handle.beyond if is_act(name) else self._handle.queue).inspector
 
 
-def _expires_at_ms(client: Any, name: bytes) -> int:
-    """The instant at which a key expires; -1 for never."""
-    try:
-        at: int = client.pexpiretime(name)
-    except ResponseError:  # Redis 6.2 lacks the command, and its clock advances during a script
-        script = """
-            local function ms() local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000) end
-            local before, left, after
-            repeat
-              before, left, after = ms(), redis.call('PTTL', KEYS[1]), ms()
-            until before == after
-            return left < 0 and left or before + left
-        """
-        at = client.execute_command("EVAL", script, 1, name)
-    return at
+# Redis 6.2 has no PEXPIRETIME, and its clock advances during a script.
+_CONTENTS = """
+local function now_ms() local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000) end
+local function expires_at_ms(key)
+  local at_ms = redis.pcall('PEXPIRETIME', key)
+  if type(at_ms) == 'number' then return at_ms end
+  local before, left, after
+  repeat
+    before, left, after = now_ms(), redis.call('PTTL', key), now_ms()
+  until before == after
+  return left < 0 and left or before + left
+end
+local read = {
+  hash = {'HGETALL'}, string = {'GET'}, list = {'LRANGE', 0, -1}, set = {'SMEMBERS'},
+  zset = {'ZRANGE', 0, -1, 'WITHSCORES'}, stream = {'XRANGE', '-', '+'},
+}
+local found = {}
+for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
+  local kind = redis.call('TYPE', key).ok
+  local command = read[kind]
+  found[#found + 1] = {key, kind, expires_at_ms(key), redis.call(command[1], key, unpack(command, 2))}
+end
+return found
+"""
 
 
-def _content(client: Any, name: bytes) -> Any:
-    kind = client.type(name)
-    if kind == b"hash":
-        return sorted(client.hgetall(name).items())
-    read = {
-        b"list": lambda: client.lrange(name, 0, -1),
-        b"zset": lambda: client.zrange(name, 0, -1, withscores=True),
-        b"set": lambda: sorted(client.smembers(name)),
-        b"stream": lambda: client.xrange(name),
-        b"string": lambda: client.get(name),
-    }
-    return kind, read[kind]()
+def contents(client: Any, prefix: str = "") -> dict[str, Any]:
+    """All keys with this prefix: type, instant of expiry in ms (-1: never) and contents, read at one instant."""
+    found = {}
+    for name, kind, at_ms, holds in client.execute_command("EVAL", _CONTENTS, 0, prefix):
+        if kind == "hash":
+            holds = dict(zip(holds[::2], holds[1::2], strict=True))
+        elif kind == "set":
+            holds = set(holds)
+        found[name] = (kind, at_ms, holds)
+    return found
 
 
 def in_thread(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:

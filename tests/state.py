@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ LAYOUT: Final = {
     "schedule:*:slots": "list",
     "schedule:*": "hash",
 }
+_PATTERNS: Final = {re.compile(fnmatch.translate(name)): kind for name, kind in LAYOUT.items() if "*" in name}
 _LONG_PENDING: Final = 10_000
 
 # A script is atomic: nothing changes while it reads.
@@ -193,7 +195,7 @@ class State:
     def _layout(self) -> Iterator[str]:
         """Every key is documented, and has the documented type."""
         for name, key in self.keys.items():
-            kind = next((kind for known, kind in LAYOUT.items() if fnmatch.fnmatchcase(name, known)), None)
+            kind = LAYOUT.get(name) or next((kind for known, kind in _PATTERNS.items() if known.fullmatch(name)), None)
             if kind != key.kind:
                 yield f"{name} is a {key.kind}, " + (f"not a {kind}" if kind else "which is not documented")
 

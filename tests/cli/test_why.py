@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from schedq.model.ids import made_at_ms, new_ids
 from scripts.tools.handbook import Block
 from tests.cli.conftest import Run
 from tests.cli.whys import SITUATIONS, Situation
+from tests.doors import contents
 from tests.servers import Server
 
 UNKNOWN = {reason.name for reason in REASONS if not reason.is_known}
@@ -65,21 +65,9 @@ def test_looking_changes_nothing(staged: Staged, make_queue: Callable[..., Queue
             client.flushall()
             job_id = staged(it)
             queue.stats()
-            before = _contents(client)
+            before = contents(client)
             queue.inspector.why(job_id)
-            assert _contents(client) == before, it.name
-
-
-def _contents(client: Any) -> dict[str, Any]:
-    read: dict[str, Callable[[str], Any]] = {
-        "hash": client.hgetall,
-        "list": lambda key: client.lrange(key, 0, -1),
-        "zset": lambda key: client.zrange(key, 0, -1, withscores=True),
-        "set": client.smembers,
-        "stream": client.xlen,
-        "string": client.get,
-    }
-    return {key: read[client.type(key)](key) for key in client.scan_iter()}
+            assert contents(client) == before, it.name
 
 
 def test_every_reason_has_a_situation():

@@ -19,7 +19,7 @@ import pytest
 from schedq import AsyncQueue, Queue, UsageError
 from schedq.testing import run_due
 from tests.conftest import MakeQueue
-from tests.doors import _content
+from tests.doors import contents
 from tests.servers import Server
 from tests.stories.processes import app
 from tests.stories.processes.scene import APP, Process, Scene, living
@@ -82,8 +82,8 @@ def page(url: str) -> str:
 
 def stored(server: Server) -> str:
     """Everything that a server stores."""
-    with server.client(decode_responses=False) as client:
-        return repr([(key, _content(client, key)) for key in client.keys("*")])
+    with server.client(encoding_errors="surrogateescape") as client:
+        return repr(contents(client))
 
 
 def assert_unseen(**places: str) -> None:

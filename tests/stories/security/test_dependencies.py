@@ -45,28 +45,31 @@ EXTRAS = {
         "mkdocstrings-python": "the API reference from docstrings",
         "pyyaml": "reads and writes MkDocs' configuration",
     },
-    "dev": {
+    "test": {
         "schedq": "its own extras",
-        "build": "builds wheel and sdist for the checks",
         "django": "examples/ shows how it enqueues",
         "django-tasks": "tasks for Django versions without them",
         "fastapi": "examples/ shows how it enqueues",
         "flask": "the handbook shows how it enqueues",
         "freezegun": "the clock of tests",
-        "hatch-fancy-pypi-readme": "makes links in the README absolute, for the package index",
-        "hatchling": "builds the package",
         "hypothesis": "finds counter-examples",
-        "mypy": "checks types",
         "opentelemetry-sdk": "an exporter in memory",
-        "playwright": "drives a browser",
         "pydantic": "models as arguments of tasks",
         "pytest": "runs tests",
         "pytest-timeout": "stops tests that hang",
         "pytest-xdist": "runs them in several processes",
-        "pyright": "checks the types that editors show",
         "pyyaml": "reads the alert rules of examples/prometheus",
-        "ruff": "formats and lints",
         "trustme": "certificates for the tests of TLS",
+    },
+    "dev": {
+        "schedq": "its own extras",
+        "build": "builds wheel and sdist for the checks",
+        "hatch-fancy-pypi-readme": "makes links in the README absolute, for the package index",
+        "hatchling": "builds the package",
+        "mypy": "checks types",
+        "playwright": "drives a browser",
+        "pyright": "checks the types that editors show",
+        "ruff": "formats and lints",
         "twine": "checks the package's metadata",
     },
 }
@@ -132,6 +135,6 @@ def test_the_package_imports_nothing_else():
 
     allowed = {
         MODULE_OF.get(name, name)
-        for name in set(RUNTIME).union(*(brought for extra, brought in EXTRAS.items() if extra != "dev"))
+        for name in set(RUNTIME).union(*(brought for extra, brought in EXTRAS.items() if extra not in ("test", "dev")))
     }
     assert found - set(sys.stdlib_module_names) - allowed - OWN == set()
