@@ -14,7 +14,7 @@ ROLE: Final = os.environ.get("SCHEDQ_TEST_ROLE", "")
 """The role under which the tests run, or ''."""
 
 _ANYBODYS: Final = frozenset({"get_job", "events", "load_settings"})
-_PRODUCERS: Final = _ANYBODYS | {"enqueue", "enqueue_many", "cancel", "wait", "result"}
+_PRODUCERS: Final = _ANYBODYS | {"enqueue", "enqueue_many", "cancel", "wait", "result", "gather_results"}
 VERBS: Final = {
     "producer": _PRODUCERS,
     "worker": _PRODUCERS

@@ -67,7 +67,7 @@ PRODUCER: Final = Role(
     "producer",
     "puts jobs into queues, waits for their results, cancels them",
     scripts=_words("enqueue watch cancel"),
-    plain=_words("exists hgetall sadd"),
+    plain=_words("exists hgetall hmget sadd"),
     inside=_words(
         "exists hdel hincrby hmget hset lindex llen lpos lpush lrange lrem ltrim persist publish time type unlink"
         " xadd zadd zcard zrange zrem zscore"

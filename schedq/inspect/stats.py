@@ -92,6 +92,7 @@ class Stats(dict[str, int | None]):
 
 TOTALS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_total"))
 _DEPTHS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_depth"))
+_PEEKED: Final = ("status", "result", "result_error", "last_error", "tombstone")
 MOST_PAGED: Final = 200
 """The most records that one script reads; it blocks all other clients for about 8 µs each."""
 
@@ -220,3 +221,14 @@ def watch(queue: Settings, job_id: str) -> Operation[JobStatus | None]:
     """The status of a job; None if nothing is stored. Its end will be published on `keys.waiter(job_id)`."""
     sent = _WATCH(queue, id=checked_id(job_id), channel=queue.keys.waiter(job_id))
     return Operation("watch", *sent, lambda reply: JobStatus(*reply) if reply else None)
+
+
+def peek(queue: Settings, job_id: str) -> Operation[JobStatus | None]:
+    """The status of a job in one plain command that writes nothing; None if it has none, and `watch` must decide."""
+    key = queue.keys.job(checked_id(job_id))
+
+    def read(reply: list[str | None]) -> JobStatus | None:
+        *found, tombstone = reply
+        return JobStatus(*[text or "" for text in found]) if found[0] and tombstone is None else None
+
+    return Operation(f"read {key}", None, (), ("HMGET", key, *_PEEKED), read)

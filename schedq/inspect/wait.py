@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, Final
 
 from schedq.errors import JobCancelled, JobFailed, JobGone, SchedqError
@@ -62,11 +62,21 @@ def ended(job_id: str, job: JobStatus) -> Any:
 
 def absent(queue: Settings, job_id: str) -> Generator[Pipeline, Any, JobGone]:
     """The error if nothing is stored about a job; it names the setting that keeps results for longer."""
+    (error,) = yield from all_absent(queue, [job_id])
+    return error
+
+
+def all_absent(queue: Settings, job_ids: Sequence[str]) -> Generator[Pipeline, Any, list[JobGone]]:
+    """`absent` for each of several jobs, in one round trip."""
     key = queue.keys.stats
     totals, stored = yield [Operation(f"read {key}", None, (), ("HGETALL", key), pairs), read_settings(queue)]
     facts: dict[str, str] = {} if isinstance(totals, SchedqError) else totals
     settings = queue if isinstance(stored, SchedqError) else queue.with_fields(stored)
-    reasons = _reasons(settings, job_id, whole(facts.get("trimmed_total")), whole(facts.get("memory_high_at_ms")))
+    trimmed, memory_high_at_ms = whole(facts.get("trimmed_total")), whole(facts.get("memory_high_at_ms"))
+    return [_gone(job_id, _reasons(settings, job_id, trimmed, memory_high_at_ms)) for job_id in job_ids]
+
+
+def _gone(job_id: str, reasons: Sequence[str]) -> JobGone:
     return JobGone("; ".join([f"nothing is stored about job {job_id}: trimmed, purged, or never there", *reasons]))
 
 

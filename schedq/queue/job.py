@@ -45,6 +45,11 @@ class Job(JobAliases, Generic[R]):
     def __repr__(self) -> str:
         return f"Job({self.id!r})"
 
+    @property
+    def queue_name(self) -> str:
+        """The name of its queue."""
+        return self._connections.settings.name
+
     def record(self) -> JobRecord | None:
         """Everything stored about the job; None if nothing is."""
         return self._run(stats.get_job(self._connections.settings, self.id))

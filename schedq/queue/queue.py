@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from schedq.aliases import QueueAliases
 from schedq.connection.address import Address
@@ -19,10 +19,11 @@ from schedq.model.outcome import BackoffFunction
 from schedq.model.payload import encode
 from schedq.model.settings import Settings
 from schedq.model.times import Duration
+from schedq.queue.gathering import gather_results
 from schedq.queue.job import Job
 from schedq.queue.queue_verbs import AttemptVerbs, QueueVerbs
 from schedq.queue.registry import NO_PAYLOAD, Registry, owner_of, scheduled_payload
-from schedq.queue.requests import Connections
+from schedq.queue.requests import Connections, acarry_out, carry_out
 from schedq.queue.task import Task
 from schedq.queue.verb import AsyncVerbs, BlockingVerbs, verb
 from schedq.schedules.definition import ScheduleOptions, define
@@ -307,6 +308,41 @@ class Queue(QueueBase, BlockingVerbs):
 
         return Schedules(self.connections, self.registry)
 
+    @overload
+    def gather_results(
+        self, jobs: Iterable[Job[R]], timeout: Duration | None = None, *, return_exceptions: Literal[False] = False
+    ) -> list[R]: ...
+    @overload
+    def gather_results(
+        self, jobs: Iterable[Job[R]], timeout: Duration | None = None, *, return_exceptions: Literal[True]
+    ) -> list[R | Exception]: ...
+    @overload
+    def gather_results(
+        self, jobs: Iterable[Job[Any] | str], timeout: Duration | None = None, *, return_exceptions: bool = False
+    ) -> list[Any]: ...
+    def gather_results(
+        self, jobs: Iterable[Job[Any] | str], timeout: Duration | None = None, *, return_exceptions: bool = False
+    ) -> list[Any]:
+        """Wait for the results of many jobs of this queue in few round trips, at most `timeout` seconds altogether.
+
+        Args:
+            jobs: the jobs, or their ids.
+            timeout: seconds or a timedelta; None waits forever.
+            return_exceptions: return an error in the place of its result, as `asyncio.gather` does. By default a job
+                that ended without a result raises, within a second of its end; of several, the first in the list.
+
+        Returns:
+            The results, in the order of `jobs`.
+
+        Raises:
+            JobFailed, JobCancelled, JobGone: as `result`.
+            TimeoutError: a job has not finished yet.
+            UsageError: a job belongs to another queue.
+        """
+        return carry_out(
+            self._client, gather_results(self.settings, jobs, timeout, return_exceptions=return_exceptions)
+        )
+
     def close(self) -> None:
         """Close the connections; every later call raises ClosedError."""
         self._client.close()
@@ -340,6 +376,26 @@ class AsyncQueue(QueueBase, AsyncVerbs):
         from schedq.queue.schedules import AsyncSchedules
 
         return AsyncSchedules(self.connections, self.registry)
+
+    @overload
+    async def gather_results(
+        self, jobs: Iterable[Job[R]], timeout: Duration | None = None, *, return_exceptions: Literal[False] = False
+    ) -> list[R]: ...
+    @overload
+    async def gather_results(
+        self, jobs: Iterable[Job[R]], timeout: Duration | None = None, *, return_exceptions: Literal[True]
+    ) -> list[R | Exception]: ...
+    @overload
+    async def gather_results(
+        self, jobs: Iterable[Job[Any] | str], timeout: Duration | None = None, *, return_exceptions: bool = False
+    ) -> list[Any]: ...
+    async def gather_results(
+        self, jobs: Iterable[Job[Any] | str], timeout: Duration | None = None, *, return_exceptions: bool = False
+    ) -> list[Any]:
+        """`Queue.gather_results`, awaited."""
+        return await acarry_out(
+            self._client, gather_results(self.settings, jobs, timeout, return_exceptions=return_exceptions)
+        )
 
     async def aclose(self) -> None:
         """Close the connections of this event loop; the next call opens new ones. Waiting calls raise ClosedError."""

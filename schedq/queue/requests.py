@@ -78,7 +78,14 @@ class InThread(Generic[T]):
     work: Callable[[], T]
 
 
-AnyRequest = Operation[T] | RoundTrips[T] | Listening[T] | WithCleanup[T] | InThread[T]
+@dataclass(frozen=True, slots=True)
+class InTurn(Generic[T]):
+    """Requests that are made one after another: `steps` yields each and is sent its result or its SchedqError."""
+
+    steps: Generator[AnyRequest[Any], Any, T]
+
+
+AnyRequest = Operation[T] | RoundTrips[T] | Listening[T] | WithCleanup[T] | InThread[T] | InTurn[T]
 
 
 def carry_out(client: Client, request: AnyRequest[T]) -> T:
@@ -97,9 +104,24 @@ def carry_out(client: Client, request: AnyRequest[T]) -> T:
     elif isinstance(request, Listening):
         with closing(listen(client, request)) as items:
             found = next(items)
+    elif isinstance(request, InTurn):
+        found = _in_turn(client, request)
     else:
         found = request.work()
     return cast(T, found)
+
+
+def _in_turn(client: Client, request: InTurn[T]) -> T:
+    found: Any = None
+    while True:
+        try:
+            step = request.steps.send(found)
+        except StopIteration as end:
+            return cast(T, end.value)
+        try:
+            found = carry_out(client, step)
+        except SchedqError as error:
+            found = error
 
 
 async def acarry_out(client: AsyncClient, request: AnyRequest[T]) -> T:
@@ -114,9 +136,24 @@ async def acarry_out(client: AsyncClient, request: AnyRequest[T]) -> T:
     elif isinstance(request, Listening):
         async with aclosing(alisten(client, request)) as items:
             found = await anext(items)
+    elif isinstance(request, InTurn):
+        found = await _ain_turn(client, request)
     else:
         found = await in_thread(request.work)
     return cast(T, found)
+
+
+async def _ain_turn(client: AsyncClient, request: InTurn[T]) -> T:
+    found: Any = None
+    while True:
+        try:
+            step = request.steps.send(found)
+        except StopIteration as end:
+            return cast(T, end.value)
+        try:
+            found = await acarry_out(client, step)
+        except SchedqError as error:
+            found = error
 
 
 async def _with_cleanup(client: AsyncClient, request: WithCleanup[T]) -> T:

@@ -42,6 +42,7 @@ DESIGN = [
     "events",
     "wait",
     "result",
+    "gather_results",
     "job",
     "task",
     "handler",

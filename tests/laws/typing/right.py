@@ -71,6 +71,9 @@ reveal_type(queue.aio)  # R: AsyncQueue
 asked: Literal["cancelled", "asked", "no"] = queue.cancel("one")
 reveal_type(queue.list_failed(limit=10))  # R: list[JobRecord]
 reveal_type(queue.wait("one", timeout=1))  # R: bool
+reveal_type(queue.gather_results([job], timeout=1))  # R: list[int]
+reveal_type(queue.gather_results([job], return_exceptions=True))  # R: list[int | Exception]
+reveal_type(queue.gather_results(["one", job]))  # R: list[Any]
 reveal_type(queue.pause())  # R: None
 reveal_type(queue.inspector.why("one"))  # R: Why
 reveal_type(queue.inspector.find("failed", task="send"))  # R: JobPage
@@ -82,6 +85,7 @@ async def main(aqueue: AsyncQueue) -> None:
     reveal_type(await send.aenqueue("ada"))  # R: Job[int]
     reveal_type(await (await fetch.aenqueue("a")).aresult())  # R: bytes
     reveal_type(await fetch("a"))  # R: bytes
+    reveal_type(await aqueue.gather_results([job], timeout=1))  # R: list[int]
     reveal_type(await aqueue.claim())  # R: ClaimedJob | None
     reveal_type(await aqueue.enqueue({"kind": "email"}, delay=60))  # R: str
     reveal_type(await aqueue.list_failed(limit=10))  # R: list[JobRecord]
