@@ -82,7 +82,7 @@ def _gather(
         left = deadline - monotonic()
         if not waiting or left <= 0:
             return [_outcome(job, known[job.id], return_exceptions=return_exceptions) for job in wanted]
-        # Most jobs end in order, so the last one is awaited first. Afterwards the middle one of those that are left:
+        # Jobs mostly end as they were enqueued, so the last one is awaited first, then the middle one of those left:
         # whatever order they end in, about half of them are done by then.
         awaited = waiting[len(waiting) // 2 if has_waited else -1]
         has_ended = yield is_finished(queue, awaited, min(POLL_S, left))

@@ -1,18 +1,22 @@
-"""A handle on an enqueued job: its state, its result, a way to cancel it."""
+"""A handle on an enqueued job: its state, its result, and what can be done with it."""
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from schedq.aliases import JobAliases
 from schedq.inspect import stats, wait
 from schedq.model.lifecycle import Cancellation
 from schedq.model.records import JobRecord
 from schedq.model.settings import Settings
-from schedq.model.times import Duration
+from schedq.model.times import Duration, Instant
 from schedq.queue.conversion import Conversion
 from schedq.queue.requests import AnyRequest, Connections, acarry_out, carry_out, is_finished, result
-from schedq.transitions import RoundTrips, cancel, unwrap
+from schedq.transitions import RoundTrips, cancel, requeue, reschedule, unwrap
+
+if TYPE_CHECKING:  # imported when they are used
+    from schedq.inspect.timeline import Timeline
+    from schedq.inspect.why import Why
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -83,6 +87,30 @@ class Job(JobAliases, Generic[R]):
         """Cancel a waiting job ("cancelled"), or ask a running one to stop ("asked"); "no" if it has finished."""
         return self._run(cancel.cancel(self._connections.settings, self.id))
 
+    def requeue(self) -> bool:
+        """Run the job again, with its attempts back at 0, if it failed or was cancelled; False if not."""
+        return self._run(requeue.requeue(self._connections.settings, self.id))
+
+    def reschedule(self, *, delay: Duration | None = None, run_at: Instant | None = None) -> bool:
+        """Change when the job is due; False if it is not delayed.
+
+        Raises:
+            UsageError: neither or both of `delay` and `run_at` are given.
+        """
+        return self._run(reschedule.to_time(self._connections.settings, self.id, delay, run_at))
+
+    def run_now(self) -> bool:
+        """Run the job now, next in line; False if it is not delayed."""
+        return self._run(reschedule.to_now(self._connections.settings, self.id))
+
+    def why(self) -> Why:
+        """The one reason why the job is not running now."""
+        return self._run(_why(self._connections.settings, self.id))
+
+    def timeline(self) -> Timeline | None:
+        """The job's history: enqueued, due, promoted, each attempt, its end; None if nothing is stored of it."""
+        return self._run(_timeline(self._connections.settings, self.id))
+
     async def arecord(self) -> JobRecord | None:
         """`record` for asyncio."""
         return await self._arun(stats.get_job(self._connections.settings, self.id))
@@ -103,6 +131,26 @@ class Job(JobAliases, Generic[R]):
         """`cancel` for asyncio."""
         return await self._arun(cancel.cancel(self._connections.settings, self.id))
 
+    async def arequeue(self) -> bool:
+        """`requeue` for asyncio."""
+        return await self._arun(requeue.requeue(self._connections.settings, self.id))
+
+    async def areschedule(self, *, delay: Duration | None = None, run_at: Instant | None = None) -> bool:
+        """`reschedule` for asyncio."""
+        return await self._arun(reschedule.to_time(self._connections.settings, self.id, delay, run_at))
+
+    async def arun_now(self) -> bool:
+        """`run_now` for asyncio."""
+        return await self._arun(reschedule.to_now(self._connections.settings, self.id))
+
+    async def awhy(self) -> Why:
+        """`why` for asyncio."""
+        return await self._arun(_why(self._connections.settings, self.id))
+
+    async def atimeline(self) -> Timeline | None:
+        """`timeline` for asyncio."""
+        return await self._arun(_timeline(self._connections.settings, self.id))
+
     def _read(self, found: Any) -> R:
         return cast(R, found if self._conversion is None else self._conversion.decode_result(found))
 
@@ -119,3 +167,15 @@ def _status(queue: Settings, job_id: str) -> RoundTrips[str]:
     if record is None:
         raise (yield from wait.absent(queue, job_id))
     return record.status
+
+
+def _why(queue: Settings, job_id: str) -> RoundTrips[Why]:
+    from schedq.inspect.why import why  # imports much that most programs don't need
+
+    return why(queue, job_id)
+
+
+def _timeline(queue: Settings, job_id: str) -> RoundTrips[Timeline | None]:
+    from schedq.inspect.timeline import timeline  # as `_why`
+
+    return timeline(queue, job_id)

@@ -196,12 +196,12 @@ class QueueVerbs:
         Raises:
             UsageError: neither or both of `delay` and `run_at` are given.
         """
-        return reschedule.reschedule(self.settings, job_id, *reschedule.one_time(delay, run_at))
+        return reschedule.to_time(self.settings, job_id, delay, run_at)
 
     @verb
     def run_now(self, job_id: str) -> Operation[bool]:
         """Run a delayed job now, next in line; False if it is not delayed."""
-        return reschedule.reschedule(self.settings, job_id, "in", 0)
+        return reschedule.to_now(self.settings, job_id)
 
     @verb
     def requeue(self, job_id: str) -> RoundTrips[bool]:

@@ -32,3 +32,17 @@ def reschedule(queue: Settings, job_id: str, mode: str, ms: int) -> Operation[bo
         *_RESCHEDULE(queue, request=new_request(), id=checked_id(job_id), mode=mode, ms=ms),
         lambda reply: bool(reply == "yes"),
     )
+
+
+def to_time(queue: Settings, job_id: str, delay: object, run_at: object) -> Operation[bool]:
+    """Change when a delayed job is due to one of `delay` and `run_at`.
+
+    Raises:
+        UsageError: as `one_time`.
+    """
+    return reschedule(queue, job_id, *one_time(delay, run_at))
+
+
+def to_now(queue: Settings, job_id: str) -> Operation[bool]:
+    """Make a delayed job due now, next in line."""
+    return reschedule(queue, job_id, "in", 0)

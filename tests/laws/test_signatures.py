@@ -101,7 +101,18 @@ def test_the_makers_are_one():
     ("kind", "verb", "twin"),
     [
         (Job, name, "await_end" if name == "wait" else f"a{name}")
-        for name in ("record", "status", "wait", "result", "cancel")
+        for name in (
+            "record",
+            "status",
+            "wait",
+            "result",
+            "cancel",
+            "requeue",
+            "reschedule",
+            "run_now",
+            "why",
+            "timeline",
+        )
     ]
     + [(Task, name, f"a{name}") for name in ("enqueue", "enqueue_many")],
 )

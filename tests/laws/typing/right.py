@@ -47,6 +47,9 @@ job: Job[int] = send.enqueue("ada")
 reveal_type(job.status())  # R: str
 reveal_type(job.wait(1))  # R: bool
 reveal_type(job.created)  # R: bool | None
+reveal_type(job.reschedule(delay=5))  # R: bool
+reveal_type(job.why())  # R: Why
+reveal_type(job.timeline())  # R: Timeline | None
 stats = queue.stats()
 reveal_type(stats.pending_depth)  # R: int
 reveal_type(stats.next_due_ms)  # R: int | None
