@@ -92,7 +92,7 @@ class Stats(dict[str, int | None]):
 
 TOTALS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_total"))
 _DEPTHS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_depth"))
-_PEEKED: Final = ("status", "result", "result_error", "last_error", "tombstone")
+_STATUS_FIELDS: Final = ("status", "result", "result_error", "last_error", "tombstone")
 MOST_PAGED: Final = 200
 """The most records that one script reads; it blocks all other clients for about 8 µs each."""
 
@@ -223,7 +223,7 @@ def watch(queue: Settings, job_id: str) -> Operation[JobStatus | None]:
     return Operation("watch", *sent, lambda reply: JobStatus(*reply) if reply else None)
 
 
-def peek(queue: Settings, job_id: str) -> Operation[JobStatus | None]:
+def read_status(queue: Settings, job_id: str) -> Operation[JobStatus | None]:
     """The status of a job in one plain command that writes nothing; None if it has none, and `watch` must decide."""
     key = queue.keys.job(checked_id(job_id))
 
@@ -231,4 +231,4 @@ def peek(queue: Settings, job_id: str) -> Operation[JobStatus | None]:
         *found, tombstone = reply
         return JobStatus(*[text or "" for text in found]) if found[0] and tombstone is None else None
 
-    return Operation(f"read {key}", None, (), ("HMGET", key, *_PEEKED), read)
+    return Operation(f"read {key}", None, (), ("HMGET", key, *_STATUS_FIELDS), read)

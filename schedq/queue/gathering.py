@@ -112,7 +112,7 @@ def _look(queue: Settings, job_ids: Sequence[str]) -> RoundTrips[dict[str, _Know
     found: dict[str, _Known] = {}
     for first in range(0, len(job_ids), _MOST_READ):
         part = job_ids[first : first + _MOST_READ]
-        yield from _read(queue, part, stats.peek, found)
+        yield from _read(queue, part, stats.read_status, found)
         # Rarely needed: for jobs of which nothing is stored, and records of other programs that have no status.
         yield from _read(queue, [job_id for job_id in part if job_id not in found], stats.watch, found)
         gone = [job_id for job_id in part if job_id not in found]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from schedq.dependencies.providers import Injection
 from schedq.errors import ArgumentsError, UsageError
@@ -14,7 +14,7 @@ from schedq.model.durability import Durability, checked_durability
 from schedq.model.outcome import BackoffFunction
 from schedq.model.records import NewJob, Options
 from schedq.model.settings import checked_attempts
-from schedq.model.tasks import TaskOptions, is_task_name, task_call
+from schedq.model.tasks import TaskOptions, is_task_call, is_task_name, task_call
 from schedq.model.times import Duration, Instant, checked_timeout
 from schedq.queue.conversion import Converter, may_convert
 from schedq.queue.job import Job
@@ -24,9 +24,32 @@ from schedq.transitions import Operation, RoundTrips, enqueue
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
-Calls = Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
-"""The arguments of several calls: [((positional, ...), {name: value, ...}), ...]."""
+Calls = Sequence[tuple[Sequence[Any], Mapping[str, Any]] | NewJob]
+"""Several calls, from `with_args` or as [((positional, ...), {name: value, ...}), ...]."""
 _MOST_SHAPES: Final = 100
+_NOT_GIVEN: Final = Options()
+
+
+class TaskQueue(Protocol):
+    """What a task needs to know of another queue: `Queue` and `AsyncQueue` have it."""
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        ...
+
+    @property
+    def registry(self) -> TasksByName:
+        """The functions registered with it."""
+        ...
+
+
+class TasksByName(Protocol):
+    """The tasks of a queue."""
+
+    def get(self, name: object) -> Task[..., Any] | None:
+        """The task of this name, or None."""
+        ...
 
 
 class Task(Generic[P, R_co]):
@@ -76,7 +99,8 @@ class Task(Generic[P, R_co]):
         self.durability: Durability | None = None if durability is None else checked_durability(durability)
         self._connections = connections
         plan, timeout_s = self.own_options.backoff, self._timeout_s
-        self._options = Options(None, None, None, self.max_attempts, plan, timeout_s, self.durability)
+        self._defaults = Options(None, None, None, self.max_attempts, plan, timeout_s, self.durability)
+        self._options = self._defaults
         self.__name__, self.__doc__, self.__wrapped__ = self.name, self.function.__doc__, self.function
 
     def _read_signature(self) -> None:
@@ -106,6 +130,7 @@ class Task(Generic[P, R_co]):
     def options(
         self,
         *,
+        queue: TaskQueue | None = None,
         delay: Duration | None = None,
         run_at: Instant | None = None,
         job_id: str | None = None,
@@ -118,17 +143,39 @@ class Task(Generic[P, R_co]):
     ) -> Task[P, R_co]:
         """A copy of the task with options for the jobs enqueued through it; options not given stay as they are.
 
+        `queue` is a `Queue` or `AsyncQueue` with which a task of this name is registered too. The jobs then go there,
+        with the options of that task where none are given.
+
         Raises:
-            UsageError: an option is invalid.
+            UsageError: an option is invalid, or `queue` has no task of this name.
         """
+        task = copy.copy(self) if queue is None else self._in(queue)
         checked = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability)
-        enqueue.check(self._connections.settings, checked)
+        enqueue.check(task._connections.settings, checked)
         given = (*checked[:7], must_create, reuse_id)
-        task: Task[P, R_co] = copy.copy(self)
         task._options = Options._make(
-            own if new is None else new for own, new in zip(self._options, given, strict=True)
+            own if new is None else new for own, new in zip(task._options, given, strict=True)
         )
         return task
+
+    def _in(self, queue: TaskQueue) -> Task[P, R_co]:
+        """A copy of the task of this name in another queue, with the options that were given for this one."""
+        if not hasattr(queue, "registry"):
+            raise UsageError(f"queue must be a Queue or an AsyncQueue, got {queue!r:.200}")
+        found = queue.registry.get(self.name)
+        if found is None:
+            raise UsageError(f"queue {queue.name} has no task {self.name!r}: register the function with it too")
+        task = cast(Task[P, R_co], copy.copy(found))
+        task._options = _without(self._options, self._defaults, instead=found._options)
+        return task
+
+    def with_args(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """A call for `enqueue_many` of the task or of the queue, with the options of this task.
+
+        Raises:
+            ArgumentsError: the function can't be called with these arguments.
+        """
+        return self.new_job(args, kwargs)
 
     @overload
     def enqueue(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
@@ -161,9 +208,12 @@ class Task(Generic[P, R_co]):
     @overload
     def enqueue_many(self: Task[P, T], calls: Calls) -> list[Job[T]]: ...
     def enqueue_many(self, calls: Calls) -> Any:
-        """Enqueue several calls, `[((positional, ...), {name: value}), ...]`, in a few round trips.
+        """Enqueue several calls in a few round trips: `with_args(...)`, or `((positional, ...), {name: value})`, each.
+
+        Options that a call from `with_args` was given take precedence over those of this task.
 
         Raises:
+            ArgumentsError: the function can't be called with some arguments, or a call is one of another task.
             QueueFull: `stored` has the ids that were stored; otherwise as `enqueue`.
         """
         return self._connections.blocking.drive(self._created_many(calls))
@@ -189,9 +239,10 @@ class Task(Generic[P, R_co]):
     def _created_many(self, calls: Calls) -> RoundTrips[list[Job[Any]]]:
         queue, options = self._connections.settings, self._options
         if options.job_id is None:
-            prepared = enqueue.prepare_many(queue, self._of_each(calls, self._payload), options)
+            prepared = enqueue.prepare_many(queue, self._of_each(calls, self._payload), options, is_marked=True)
         else:
-            prepared = enqueue.prepare_many(queue, self._of_each(calls, self.new_job), Options(), is_marked=True)
+            rows = self._of_each(calls, self.new_job)
+            prepared = enqueue.prepare_many(queue, rows, options._replace(job_id=None), is_marked=True)
         created = yield from enqueue.create_many(queue, prepared)
         return [self._job(job.job_id, created=is_new) for job, is_new in zip(prepared, created, strict=True)]
 
@@ -199,21 +250,30 @@ class Task(Generic[P, R_co]):
         """A job that calls the function with these arguments."""
         return NewJob(self._payload(args, kwargs), **self._options._asdict())
 
-    def _of_each(self, calls: Calls, make: Callable[[Sequence[Any], Mapping[str, Any]], T]) -> list[T]:
+    def _of_each(self, calls: Calls, make: Callable[[Sequence[Any], Mapping[str, Any]], T]) -> list[T | NewJob]:
         try:
-            return [make(args, kwargs) for args, kwargs in calls]
+            return [self._own_call(call) if isinstance(call, NewJob) else make(*call) for call in calls]
         except (TypeError, ValueError) as error:
             raise self._located(calls, error) from None
 
+    def _own_call(self, call: NewJob) -> NewJob:
+        """A call from `with_args`, with only the options that it was given."""
+        if not is_task_call(call.payload) or call.payload["task"] != self.name:
+            raise ArgumentsError(f"task {self.name!r}: {call.payload!r:.200} is not a call of this task")
+        given = _without(Options._make(getattr(call, name) for name in Options._fields), self._defaults)
+        job_id = self._options.job_id if given.job_id is None else given.job_id
+        return NewJob(call.payload, **given._replace(job_id=job_id)._asdict())
+
     def _located(self, calls: Calls, error: Exception) -> Exception:
         """The error with the number of the call it concerns, if that can be determined."""
-        rows: Sequence[object] = calls if isinstance(calls, Sequence) else ()
+        rows: Sequence[Any] = calls if isinstance(calls, Sequence) else ()
         for number, call in enumerate(rows):
-            if not isinstance(call, Sequence) or isinstance(call, (str, bytes)) or len(call) != 2:
+            is_pair = isinstance(call, Sequence) and not isinstance(call, (str, bytes)) and len(call) == 2
+            if not is_pair and not isinstance(call, NewJob):
                 what = "a call is a pair (positional arguments, keyword arguments)"
                 return ArgumentsError(f"task {self.name!r}: {what}, call {number} is {call!r:.200}")
             try:
-                self._payload(*call)
+                self._own_call(call) if isinstance(call, NewJob) else self._payload(*call)
             except ArgumentsError as problem:
                 return ArgumentsError(f"{problem} (call {number})")
             except (TypeError, ValueError):
@@ -239,3 +299,10 @@ class Task(Generic[P, R_co]):
         if self._converter is not None and (conversion := self._converter.conversion) is not None:
             args, kwargs = conversion.encode_arguments(args, kwargs)
         return task_call(self.name, args, kwargs)
+
+
+def _without(options: Options, defaults: Options, *, instead: Options = _NOT_GIVEN) -> Options:
+    """The options that differ from a task's own, and others instead of the rest."""
+    return Options._make(
+        other if value == own else value for value, own, other in zip(options, defaults, instead, strict=True)
+    )

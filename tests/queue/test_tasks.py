@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from schedq import Conflict, Fixed, Job, JobGone, Queue, QueueFull, Task, UsageError
+from schedq import ArgumentsError, Conflict, Fixed, Job, JobGone, Queue, QueueFull, Task, UsageError
 from schedq.queue.registry import NoHandler
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
@@ -125,6 +125,80 @@ def test_many_calls_are_one_request(queue: Handle):
     assert queue.places() == {"pending": [job.id for job in jobs]}
     assert all(isinstance(job, Job) for job in jobs)
     assert queue.get_job(jobs[1].id).payload == {"task": "send", "args": ["b"], "kwargs": {"subject": "c"}}
+
+
+def test_calls_with_options_of_their_own_are_enqueued_together(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock)
+    task = queue.task(name="mail", max_attempts=5)(send)
+    calls = [
+        task.with_args("a", subject="c"),
+        task.options(delay=30, job_id="mine").with_args("b"),
+        (("c",), {}),
+    ]
+
+    jobs = call(queue, task.options(delay=60, max_attempts=9), "enqueue_many", calls)
+    again = call(queue, task, "enqueue_many", [calls[1]])
+
+    records = [queue.get_job(job.id) for job in jobs]
+    assert records[0].payload == {"task": "mail", "args": ["a"], "kwargs": {"subject": "c"}}
+    assert [record.run_at_ms - clock.now_ms for record in records] == [60_000, 30_000, 60_000]
+    assert {record.max_attempts for record in records} == {9}
+    assert (jobs[1].id, jobs[1].created, again[0].created) == ("mine", True, False)
+
+
+def test_the_queue_takes_calls_of_several_tasks(queue: Handle):
+    tasks = queue.task(max_attempts=5)(send), queue.task(fetch)
+
+    ids = queue.enqueue_many([tasks[0].with_args("ada"), tasks[1].with_args(url="u")])
+
+    assert [queue.get_job(job_id).payload["task"] for job_id in ids] == ["send", "fetch"]
+    assert [queue.get_job(job_id).max_attempts for job_id in ids] == [5, None]
+
+
+def test_a_call_of_another_task_is_refused(queue: Handle):
+    task, other = queue.task(send), queue.task(fetch)
+
+    with pytest.raises(ArgumentsError, match=r"is not a call of this task \(call 1\)"):
+        call(queue, task, "enqueue_many", [task.with_args("a"), other.with_args("u")])
+    with pytest.raises(ArgumentsError, match="send"):
+        task.with_args()
+    assert queue.places() == {}
+
+
+def test_a_common_id_is_that_of_a_call_without_one(queue: Handle):
+    task = queue.task(send)
+
+    (job,) = call(queue, task.options(job_id="mine"), "enqueue_many", [task.with_args("a")])
+
+    assert (job.id, job.created) == ("mine", True)
+
+
+# -- other queues
+
+
+def test_a_task_of_two_queues_can_be_enqueued_in_either(make_queue: MakeQueue, clock: Clock):
+    here, there = make_queue(clock=clock), make_queue(clock=clock)
+    task = here.task(name="mail", max_attempts=5, timeout=30)(send)
+    there.task(max_attempts=2)(task)
+
+    job = call(there, task.options(delay=60).options(queue=there.queue), "enqueue", "ada")
+
+    assert job.queue_name == there.name
+    assert here.places() == {}
+    record = there.get_job(job.id)
+    assert (record.payload["task"], record.max_attempts, record.fields["timeout_ms"]) == ("mail", 2, "30000")
+    assert record.run_at_ms == clock.now_ms + 60_000
+    assert call(here, task, "enqueue", "ada").queue_name == here.name
+
+
+def test_a_queue_without_the_task_is_refused(make_queue: MakeQueue):
+    here, there = make_queue(), make_queue()
+    task = here.task(send)
+
+    with pytest.raises(UsageError, match=f"queue {there.name} has no task 'send'"):
+        task.options(queue=there.queue)
+    with pytest.raises(UsageError, match="must be a Queue"):
+        task.options(queue="bulk")
 
 
 def test_what_stands_against_a_job_stands_against_a_call(make_queue: MakeQueue):

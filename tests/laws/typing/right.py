@@ -40,6 +40,9 @@ reveal_type(send.options(delay=60).enqueue("ada"))  # R: Job[int]
 reveal_type(fetch.options(run_at=datetime(2030, 1, 1, tzinfo=UTC)).enqueue("a"))  # R: Job[bytes]
 reveal_type(send.enqueue_many([(("a",), {}), (("b",), {"subject": "c"})]))  # R: list[Job[int]]
 reveal_type(fetch.enqueue_many([(("a",), {})]))  # R: list[Job[bytes]]
+reveal_type(send.with_args("a", subject="c"))  # R: NewJob
+reveal_type(send.enqueue_many([send.with_args("a"), (("b",), {})]))  # R: list[Job[int]]
+reveal_type(send.options(queue=Queue("other")).enqueue("a"))  # R: Job[int]
 reveal_type(flaky.enqueue())  # R: Job[None]
 reveal_type(handle({"kind": "a"}))  # R: str
 
