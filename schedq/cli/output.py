@@ -19,6 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from schedq.cli.warning import warn as warn
 from schedq.model.escaping import harmless as harmless
 from schedq.model.escaping import harmless_lines as harmless_lines
 
@@ -30,8 +31,11 @@ def progress_bar(what: str, total: int, *, is_hidden: bool = False) -> Iterator[
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if is_hidden or not console.is_terminal:
+        yield lambda done, of: None  # noqa: ARG005 - nothing to show; a disabled Progress of old releases prints a line
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=is_hidden or not console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=max(1, total))
         yield lambda done, of: progress.update(task, completed=done, total=max(1, of, done))
 
@@ -91,11 +95,6 @@ def _console() -> Console:
 def line(text: str) -> None:
     """Print one line for people, never wrapped, so that it can be copied."""
     click.echo(harmless(text))
-
-
-def warn(text: str) -> None:
-    """Print one line on stderr."""
-    click.echo(harmless(f"schedq: {text}"), err=True)
 
 
 def show_json(value: object) -> None:
