@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 import schedq
-from schedq.cli import output
+from schedq.cli.warning import warn
 from schedq.errors import Conflict, SchedqError, UsageError
 from schedq.inspect.queue_names import nearest
 from schedq.model.settings import NO_QUEUE, RETRY_S
@@ -56,7 +56,7 @@ def _opened(connect: Callable[..., Queue], name: str, redis_url: str | None) -> 
         try:
             queue.load_settings()
         except Conflict as error:  # an operator must reach the queue even if its settings are damaged
-            output.warn(f"{error}; using the library's default settings, and trimming nothing")
+            warn(f"{error}; using the library's default settings, and trimming nothing")
         yield queue
 
 
@@ -148,10 +148,10 @@ def _place(error: BaseException) -> str:
 def warn_if_unknown(queue: Queue, redis_url: str | None) -> None:
     """Warn if nothing is stored about a queue: its name may be mistyped."""
     if (names := _others(queue, redis_url)) is not None:
-        output.warn(_unknown(queue.name, names))
+        warn(_unknown(queue.name, names))
 
 
-def warn_if_new(queue: Queue, redis_url: str | None, say: Callable[[str], None] = output.warn) -> None:
+def warn_if_new(queue: Queue, redis_url: str | None, say: Callable[[str], None] = warn) -> None:
     """The same for a command that may create the queue: no warning if it is the first queue."""
     if names := _others(queue, redis_url):
         say(_unknown(queue.name, names))
@@ -160,7 +160,7 @@ def warn_if_new(queue: Queue, redis_url: str | None, say: Callable[[str], None] 
 def warn_if_mistyped(queue: Queue, redis_url: str | None) -> None:
     """The same for a queue that is usually new: warn only if there is one with a similar name."""
     if (names := _others(queue, redis_url)) and nearest(queue.name, names):
-        output.warn(_unknown(queue.name, names))
+        warn(_unknown(queue.name, names))
 
 
 def must_be_known(queue: Queue, redis_url: str | None) -> None:
@@ -178,7 +178,7 @@ def must_not_be_mistyped(queue: Queue, redis_url: str | None, way_out: str) -> b
     if names and nearest(queue.name, names):
         raise click.ClickException(f"{_unknown(queue.name, names)} {way_out}")
     if names:
-        output.warn(_unknown(queue.name, names))
+        warn(_unknown(queue.name, names))
     return names is not None
 
 
@@ -213,7 +213,7 @@ def warn_if_no_task(queue: Queue, tasks: Iterable[str]) -> None:
     known = sorted({task for worker in workers for task in worker.tasks})
     others = f"; they have {_listed(known)}" if known else "; they have none"
     for task in sorted(wanted.difference(known))[:_MOST_NAMED]:
-        output.warn(f"no live worker of queue {queue.name} has a task {task!r}{nearest(task, known) or others}")
+        warn(f"no live worker of queue {queue.name} has a task {task!r}{nearest(task, known) or others}")
 
 
 def names_at_once(redis_url: str | None) -> list[str]:

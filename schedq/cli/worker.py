@@ -16,8 +16,7 @@ from schedq.cli.params import QUEUE_NAME, option_group, redis_option
 from schedq.cli.queues import load_queue, open_queue, warn_if_new, wrong_usage
 from schedq.errors import SchedqError
 from schedq.logs import AttemptLog, log
-from schedq.metrics.health import LIMIT_S
-from schedq.metrics.serving import Monitor, MonitorConfig, serve_processes
+from schedq.metrics.config import LIMIT_S, MonitorConfig
 from schedq.observer import Observer
 from schedq.queue.queue import Queue, QueueBase
 from schedq.tracing import instrument
@@ -141,8 +140,11 @@ def worker(
         os.environ["SCHEDQ_REDIS_URL"] = redis_url
     named = [_weighed(app) for app in apps]
     queues = [load_queue(app) for app, _ in named]
-    monitor = Monitor(monitored, queues) if monitored.is_any else None
-    if monitor is not None:
+    monitor = None
+    if monitored.is_any:
+        from schedq.metrics.serving import Monitor  # imported late: slow, and most workers serve nothing
+
+        monitor = Monitor(monitored, queues)
         observers = [*monitor.observers, *observers]
     with wrong_usage():
         if tracing:
@@ -162,6 +164,8 @@ def _lead(processes: int, grace: float, monitored: MonitorConfig, queues: Sequen
     supervisor = Supervisor([sys.executable, *sys.orig_argv[1:]], processes, grace, watched=monitored.is_any)
     with ExitStack() as stack:
         if monitored.is_any:
+            from schedq.metrics.serving import serve_processes
+
             for site in serve_processes(supervisor, monitored, queues):
                 stack.callback(site.close)
         sys.exit(supervisor.run())

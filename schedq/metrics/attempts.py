@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final
 
-from schedq.metrics.page import needed
+from schedq.metrics.exposition import needed
 from schedq.observer import AttemptEnd, AttemptFacts, Observer
 from schedq.queue.queue import QueueBase
 from schedq.worker.stuck import StuckSlot

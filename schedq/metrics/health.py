@@ -14,13 +14,12 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
 
+from schedq.metrics.config import LIMIT_S
 from schedq.metrics.web import JSON, Page, Response
 from schedq.model.times import monotonic
 from schedq.observer import Observer, QueueHealth
 from schedq.worker import Worker, stuck
 
-LIMIT_S: Final = 10.0
-"""Default number of seconds for which the event loop may be blocked or Redis unreachable."""
 _SILENCE_S: Final = 30.0
 """The length of three heartbeat intervals, which are 10 s each."""
 _PROBE_S: Final = 0.5

@@ -14,7 +14,7 @@ from schedq.connection.address import Address
 from schedq.connection.client import Client
 from schedq.errors import Conflict, SchedqError
 from schedq.inspect.stats import Stats, stats
-from schedq.metrics.page import needed
+from schedq.metrics.exposition import needed
 from schedq.model.lifecycle import JOB_STATES
 from schedq.model.records import whole
 from schedq.model.settings import RETRY_S, Settings

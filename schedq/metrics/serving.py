@@ -8,14 +8,17 @@ import socket
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from schedq import metrics
 from schedq.errors import UsageError
 from schedq.logs import log
-from schedq.metrics.health import LIMIT_S, Children, HealthProbe, pages
+from schedq.metrics import exposition
+from schedq.metrics.attempts import AttemptMetrics, StuckCollector
+from schedq.metrics.config import MonitorConfig
+from schedq.metrics.health import Children, HealthProbe, pages
+from schedq.metrics.queues import QueueCollector, RedisQueues
 from schedq.metrics.web import TEXT, Page, Response, WebServer
 from schedq.model.settings import Settings
 from schedq.model.times import monotonic
@@ -26,27 +29,6 @@ from schedq.worker.process import MONITOR_FD, Supervisor
 
 with suppress(ImportError):
     from prometheus_client import REGISTRY, CollectorRegistry, Gauge
-
-
-@dataclass(frozen=True, slots=True)
-class MonitorConfig:
-    """What a worker serves, and where.
-
-    Attributes:
-        metrics_port: port for metrics and health; 0 for any free one, None for no such port.
-        health_port: port for health alone, likewise.
-        host: the address that both listen on.
-        limit_s: see `HealthProbe`.
-    """
-
-    metrics_port: int | None = None
-    health_port: int | None = None
-    host: str = "127.0.0.1"
-    limit_s: float = LIMIT_S
-
-    @property
-    def is_any(self) -> bool:
-        return self.metrics_port is not None or self.health_port is not None
 
 
 class Monitor:
@@ -63,7 +45,7 @@ class Monitor:
         self._metrics: _Metrics | None = None
         self._is_child = MONITOR_FD in os.environ
         if config.metrics_port is not None:
-            metrics.needed()
+            exposition.needed()
             self._metrics = _Metrics(queues, self._probe)
 
     @property
@@ -83,7 +65,7 @@ class Monitor:
             self._metrics.slots.set(worker.concurrency)
             # If there are several processes, the parent reads Redis.
             collectors = [] if self._is_child else [_queue_collector(self._queues)]
-            metrics_pages["/metrics"] = partial(metrics.page, (*self._metrics.collectors, *collectors))
+            metrics_pages["/metrics"] = partial(exposition.page, (*self._metrics.collectors, *collectors))
         if self._is_child:
             listener = socket.socket(fileno=int(os.environ.pop(MONITOR_FD)))
             listener.set_inheritable(False)  # handlers may start processes
@@ -98,8 +80,8 @@ class _Metrics:
     def __init__(self, queues: Sequence[QueueBase], probe: HealthProbe) -> None:
         registry = CollectorRegistry()
         tasks = [(queue.name, task) for queue in queues for task in queue.registry.names]
-        self.collectors = (registry, REGISTRY, metrics.StuckCollector(lambda: probe.stuck, tasks))
-        self.attempts = metrics.AttemptMetrics(queues, registry)
+        self.collectors = (registry, REGISTRY, StuckCollector(lambda: probe.stuck, tasks))
+        self.attempts = AttemptMetrics(queues, registry)
         self.slots = Gauge(
             "schedq_worker_slots", "Maximum number of jobs that the worker runs at once.", registry=registry
         )
@@ -120,22 +102,22 @@ def serve_processes(supervisor: Supervisor, config: MonitorConfig, queues: Seque
     children = Children(supervisor.ports)
     metrics_pages: dict[str, Page] = {}
     if config.metrics_port is not None:
-        metrics.needed()
+        exposition.needed()
         collector = _queue_collector(queues)
 
         def page(accept: str) -> Response:
             texts = {number: reply.page for number, reply in children.fetch("/metrics").items()}
-            return metrics.merged(texts, [collector], accept)
+            return exposition.merged(texts, [collector], accept)
 
         metrics_pages["/metrics"] = page
     return _start(config, pages(children.health), metrics_pages)
 
 
-def _queue_collector(queues: Sequence[QueueBase]) -> metrics.QueueCollector:
+def _queue_collector(queues: Sequence[QueueBase]) -> QueueCollector:
     by_address: dict[object, list[QueueBase]] = {}
     for queue in queues:
         by_address.setdefault(queue.address, []).append(queue)
-    return metrics.QueueCollector([metrics.RedisQueues.of(there) for there in by_address.values()])
+    return QueueCollector([RedisQueues.of(there) for there in by_address.values()])
 
 
 def _start(config: MonitorConfig, health: dict[str, Page], metrics_pages: dict[str, Page]) -> list[WebServer]:
@@ -177,9 +159,9 @@ def export(queue: Queue, host: str, port: int, *, scan: bool) -> None:
         UsageError: the port is taken, or prometheus-client is not installed.
     """
     directory = QueueDirectory(queue, scan=scan)
-    collector = metrics.QueueCollector([metrics.RedisQueues(queue.address, directory.settings)])
+    collector = QueueCollector([RedisQueues(queue.address, directory.settings)])
     site: dict[str, Page] = {
-        "/metrics": partial(metrics.page, (collector,)),
+        "/metrics": partial(exposition.page, (collector,)),
         "/livez": lambda _: Response(200, TEXT, b"ok\n"),
     }
     server = WebServer(site, host=host, port=port)

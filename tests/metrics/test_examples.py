@@ -12,7 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from schedq.metrics import AttemptMetrics, QueueCollector, RedisQueues, merged, page
-from schedq.metrics.serving import Monitor, MonitorConfig
+from schedq.metrics.config import MonitorConfig
+from schedq.metrics.serving import Monitor
 from tests.doors import Handle
 from tests.metrics.scrape import Scrape, scraped
 

@@ -208,7 +208,7 @@ found = [module.name for module in pkgutil.walk_packages(schedq.__path__, "sched
 for name in found:
     if not name.endswith(("__main__", "watcher")):
         importlib.import_module(name)
-assert "schedq.metrics.page" in sys.modules and "prometheus_client" not in sys.modules
+assert "schedq.metrics.exposition" in sys.modules and "prometheus_client" not in sys.modules
 """
 
     said = ran("-c", text)
