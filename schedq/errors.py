@@ -100,7 +100,7 @@ class JobFailed(SchedqError):  # noqa: N818 - a public name of the design
 
 
 class JobCancelled(SchedqError):  # noqa: N818 - a public name of the design
-    """The job was cancelled."""
+    """The job was cancelled, or expired before it began."""
 
 
 class JobGone(SchedqError):  # noqa: N818 - a public name of the design

@@ -73,6 +73,9 @@ Examples:
 @click.option("--max-attempts", type=click.IntRange(1, 1_000_000), metavar="N", help="Maximum number of attempts.")
 @click.option("--backoff", type=DURATIONS, metavar="D[,D...]", help="Delays between attempts; the last one repeats.")
 @click.option("--timeout", type=DURATION, metavar="D", help="How long one attempt may take.")
+@click.option(
+    "--expires", type=DURATION, metavar="D", help="Cancel the job if it has not begun by then, counted from now."
+)
 @click.option("--durability", type=click.Choice(LEVELS), help="Where the job must be stored before this returns.")
 @redis_option
 @json_option
@@ -131,6 +134,7 @@ def _check_options(
     must_create: bool,
     reuse_id: bool,
     timeout: object,
+    expires: object,
     is_many: bool,
     **_: object,
 ) -> None:
@@ -144,8 +148,9 @@ def _check_options(
     for mistake, is_made in mistakes.items():
         if is_made:
             raise click.UsageError(mistake)
-    if timeout is not None and not timeout:
-        raise click.BadParameter("it must be more than 0", param_hint="--timeout")
+    for option, value in (("--timeout", timeout), ("--expires", expires)):
+        if value is not None and not value:
+            raise click.BadParameter("it must be more than 0", param_hint=option)
 
 
 def _enqueue_lines(name: str, redis_url: str | None, options: dict[str, Any], *, as_json: bool) -> None:

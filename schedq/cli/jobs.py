@@ -20,6 +20,7 @@ from schedq.inspect.stats import BrokenNote
 from schedq.inspect.timeline import Timeline, TimelineEvent
 from schedq.inspect.why import Why
 from schedq.model import escaping
+from schedq.model.expiry import expires_at_ms
 from schedq.model.lifecycle import BROKEN, JOB_STATES
 from schedq.model.records import JobRecord, whole
 from schedq.model.tasks import is_task_call
@@ -62,7 +63,17 @@ _SHOWN: Final = {
     ),
     # Only the Lua scripts use these; --json shows them.
     *("settled_move", "settled_token", "claim_token", "adopted_token", "request", "waiter", "released"),
-    *("worker", "crashes", "history", "traceback", "backoff", "timeout_ms", *_TIMES.values()),
+    *(
+        "worker",
+        "crashes",
+        "history",
+        "traceback",
+        "backoff",
+        "timeout_ms",
+        "expires",
+        "cancel_reason",
+        *_TIMES.values(),
+    ),
 }
 
 
@@ -341,6 +352,8 @@ def _facts(name: str, record: JobRecord, now_ms: int, most: int | None) -> list[
         *((what, display.moment(at_ms, now_ms)) for what, at_ms in times.items() if at_ms),
         ("timeout", span(whole(fields["timeout_ms"])) if "timeout_ms" in fields else ""),
         ("backoff", fields.get("backoff", "")),
+        ("expires", display.moment(expires, now_ms) if (expires := expires_at_ms(fields)) else ""),
+        ("cancelled because", fields.get("cancel_reason", "")),
         ("result error", record.result_error),
         *((field, text) for field, text in sorted(fields.items()) if field not in _SHOWN),
     ]

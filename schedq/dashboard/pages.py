@@ -21,6 +21,7 @@ from schedq.inspect.overview import Pulse
 from schedq.inspect.queue_names import nearest
 from schedq.inspect.samples import MOST_SAMPLES, Sample, rate
 from schedq.inspect.timeline import Timeline, TimelineEvent
+from schedq.model.expiry import expires_at_ms
 from schedq.model.lifecycle import BROKEN, JOB_STATES
 from schedq.model.tasks import is_task_call
 from schedq.model.times import parsed_duration, span
@@ -301,6 +302,7 @@ async def _job(request: Request, queue: AsyncQueue) -> PageData:
         "timeline": [] if line is None else [_event(line, event) for event in line.steps],
         "earlier": 0 if line is None else line.earlier,
         "now_ms": why.now_ms,
+        "expires_at_ms": expires_at_ms(record.fields) if record is not None else 0,
         "task": record.payload["task"] if record is not None and is_task_call(record.payload) else "",
         "actions": ACTIONS_OF.get(record.status, ()) if record is not None else (),
     }

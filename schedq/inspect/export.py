@@ -12,6 +12,7 @@ from schedq.errors import UsageError
 from schedq.inspect.search import STATES
 from schedq.model import backoff as plans
 from schedq.model.checks import whole_number
+from schedq.model.expiry import is_stored_expiry
 from schedq.model.keys import checked_id
 from schedq.model.lifecycle import DELAYED, FINISHED, PENDING
 from schedq.model.payload import UnreadablePayload, decode, encode, size_of
@@ -31,7 +32,7 @@ _NUMBERS: Final = {
     "last_error_at_ms": LAST_INSTANT_MS,
 }
 """The whole-number fields of an entry, and the largest value of each."""
-_TEXTS: Final = ("id", "state", "payload_text", "backoff", "last_error", "result_text")
+_TEXTS: Final = ("id", "state", "payload_text", "backoff", "expires", "last_error", "result_text")
 _KNOWN: Final = {*_TEXTS, *_NUMBERS, "payload", "result", "max_attempts"}
 
 
@@ -62,7 +63,7 @@ def exported(record: JobRecord, state: str) -> dict[str, Any]:
             entry[name] = int(text)
     if record.max_attempts:
         entry["max_attempts"] = record.max_attempts
-    entry |= {name: fields[name] for name in ("backoff", "last_error") if fields.get(name)}
+    entry |= {name: fields[name] for name in ("backoff", "expires", "last_error") if fields.get(name)}
     return entry | _json("result", fields.get("result"))
 
 
@@ -143,8 +144,10 @@ def _options(known: dict[str, Any], *, is_new: bool) -> tuple[Argument, ...]:
         checked_attempts(known["max_attempts"])
     if "backoff" in known and plans.from_text(known["backoff"]) is None:
         raise UsageError(f"backoff is not in the form that schedq writes: {known['backoff']!r:.80}")
+    if "expires" in known and not is_stored_expiry(known["expires"]):
+        raise UsageError(f"expires is not in the form that schedq writes: {known['expires']!r:.80}")
     # A job that continues keeps its age and its attempts. The script writes its own values first, so these win.
-    names = ("max_attempts", "backoff", "timeout_ms", *(() if is_new else ("attempts", "enqueued_at_ms")))
+    names = ("max_attempts", "backoff", "timeout_ms", *(() if is_new else ("attempts", "enqueued_at_ms", "expires")))
     return tuple(chain.from_iterable((name, known[name]) for name in names if known.get(name)))
 
 

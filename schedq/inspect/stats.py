@@ -92,7 +92,7 @@ class Stats(dict[str, int | None]):
 
 TOTALS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_total"))
 _DEPTHS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_depth"))
-_STATUS_FIELDS: Final = ("status", "result", "result_error", "last_error", "tombstone")
+_STATUS_FIELDS: Final = ("status", "result", "result_error", "last_error", "cancel_reason", "tombstone")
 MOST_PAGED: Final = 200
 """The most records that one script reads; it blocks all other clients for about 8 µs each."""
 
@@ -105,6 +105,7 @@ class JobStatus:
     result: str
     result_error: str
     last_error: str
+    cancel_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,8 @@ def ended(job_id: str, job: JobStatus) -> Any:
     if job.status == lifecycle.FAILED:
         raise JobFailed(job_id, job.last_error)
     if job.status == lifecycle.CANCELLED:
-        raise JobCancelled(f"job {job_id} was cancelled")
+        why = f": it {job.cancel_reason}" if job.cancel_reason else ""
+        raise JobCancelled(f"job {job_id} was cancelled{why}")
     raise TimeoutError(f"job {job_id} is still {job.status}")
 
 

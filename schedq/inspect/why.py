@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from schedq.inspect.display import apart, count
 from schedq.inspect.snapshot import JobSnapshot, look
+from schedq.model.expiry import EXPIRED, expires_at_ms
 from schedq.model.ids import made_at_ms
 from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, JOB_STATES, PENDING, PROCESSING
 from schedq.model.settings import Settings
@@ -97,6 +98,23 @@ def _paused(seen: JobSnapshot) -> str:
     return "the queue is paused" + (f", for {_since(seen, seen.paused_since_ms)} now" if seen.paused_since_ms else "")
 
 
+def _cancel_reason(seen: JobSnapshot) -> dict[str, str]:
+    reason = seen.record.fields.get("cancel_reason", "")
+    return {"cancel_reason": reason} if reason else {}
+
+
+def _because(seen: JobSnapshot) -> str:
+    reason, at_ms = seen.record.fields.get("cancel_reason", ""), expires_at_ms(seen.record.fields)
+    if reason == EXPIRED and at_ms:
+        return f": it expired {_ago(seen, at_ms)}, before it began"
+    return f": {reason:.200}" if reason else ""
+
+
+def _expiry(seen: JobSnapshot) -> int:
+    """When a waiting job expires; 0 if it does not."""
+    return expires_at_ms(seen.record.fields) if seen.place in (PENDING, DELAYED) and not seen.record.attempts else 0
+
+
 def _late(seen: JobSnapshot) -> str:
     return f"it was due {span(seen.behind_ms)} ago and was not promoted"
 
@@ -128,10 +146,10 @@ REASONS: Final = (
     ),
     Reason(
         "cancelled",
-        "Somebody cancelled it.",
+        "Somebody cancelled it, or it expired before it began.",
         _at(CANCELLED),
-        lambda seen: f"it was cancelled {_ago(seen, seen.instant('cancelled_at_ms'))}",
-        lambda seen: {"cancelled_at_ms": seen.instant("cancelled_at_ms")},
+        lambda seen: f"it was cancelled {_ago(seen, seen.instant('cancelled_at_ms'))}{_because(seen)}",
+        lambda seen: {"cancelled_at_ms": seen.instant("cancelled_at_ms"), **_cancel_reason(seen)},
     ),
     Reason(
         "broken",
@@ -428,4 +446,8 @@ def why(queue: Settings, job_id: str) -> RoundTrips[Why]:
     seen = yield from look(queue, job_id)
     reason = next(reason for reason in REASONS if reason.holds(seen))
     text, facts = reason.text(seen), reason.facts(seen)
+    if at_ms := _expiry(seen):
+        left = at_ms - seen.now_ms
+        text += f"; it expires in {span(left)}" if left > 0 else "; it has expired, and the next claim cancels it"
+        facts = {**facts, "expires_at_ms": at_ms}
     return Why(queue.name, job_id, seen.now_ms, reason.name, text, reason.is_known, facts, seen.max_attempts)

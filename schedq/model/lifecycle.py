@@ -59,7 +59,7 @@ MOVES: Final = (
     Move("defer", (PENDING,), (DELAYED,), ("claim",)),
     Move("refuse", (PENDING,), (FAILED,), ("claim",)),
     Move("break", (PENDING, DELAYED, PROCESSING), (BROKEN,), ("claim", "promote", "reclaim", "fire")),
-    Move("cancel", (DELAYED, PENDING), (CANCELLED,), ("cancel", "fire")),
+    Move("cancel", (DELAYED, PENDING), (CANCELLED,), ("cancel", "fire", "claim")),
     Move("reschedule", (DELAYED,), (DELAYED, PENDING), ("reschedule",)),
     Move("requeue", (FAILED, CANCELLED), (PENDING,), ("requeue",)),
     Move("trim", (COMPLETED, FAILED, CANCELLED), (NOWHERE,), ("settle", "reclaim", "cancel", "claim", "fire")),

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from schedq.model import backoff as plans
@@ -30,6 +31,7 @@ class Options(NamedTuple):
     durability: Durability | None = None
     must_create: bool = False
     reuse_id: bool = False
+    expires: Duration | datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class NewJob:
         durability: where it must be before `enqueue_many` returns.
         must_create: an existing job with this id is a Conflict, whatever its payload.
         reuse_id: a finished job with this id is replaced; a waiting or running one is a Conflict.
+        expires: if it has not begun by then, it is cancelled: seconds or a timedelta from its enqueue, or an aware
+            datetime.
     """
 
     payload: Any
@@ -59,6 +63,7 @@ class NewJob:
     durability: Durability | None = field(default=None, kw_only=True)
     must_create: bool = field(default=False, kw_only=True)
     reuse_id: bool = field(default=False, kw_only=True)
+    expires: Duration | datetime | None = field(default=None, kw_only=True)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from schedq.inspect.wait import milliseconds
 from schedq.model import backoff as plans
 from schedq.model import checks, outcome
 from schedq.model.durability import Durability
+from schedq.model.expiry import Expiry
 from schedq.model.lifecycle import Cancellation
 from schedq.model.records import ClaimedJob, JobRecord, Options, Settlement
 from schedq.model.settings import Settings
@@ -61,12 +62,16 @@ class QueueVerbs:
         durability: Durability | None = None,
         must_create: bool = False,
         reuse_id: bool = False,
+        expires: Expiry | None = None,
     ) -> Operation[str]:
         """Store one job: to run now, after `delay` (seconds, timedelta) or at `run_at` (aware datetime, Unix seconds).
 
         A `job_id` of your own makes the call idempotent: with the same payload again, it changes nothing and returns
         the id, even if that job has finished. With `must_create`, any existing job with that id is a Conflict. With
         `reuse_id`, a finished job is replaced, record and all, and only a waiting or running one is a Conflict.
+
+        A job that has not begun by `expires` (seconds or a timedelta from now, or an aware datetime) is cancelled when
+        a worker gets to it. Once its first attempt has begun, it no longer expires.
 
         Returns:
             The job's id.
@@ -79,7 +84,9 @@ class QueueVerbs:
             StoreUnavailable: no reply for `retry_for` seconds, or too few replicas for "replicated". The job may be
                 stored all the same, with the id in `job_id`.
         """
-        options = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id)
+        options = Options(
+            delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires
+        )
         return enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options))
 
     @verb
@@ -95,6 +102,7 @@ class QueueVerbs:
         durability: Durability | None = None,
         must_create: bool = False,
         reuse_id: bool = False,
+        expires: Expiry | None = None,
     ) -> RoundTrips[list[str]]:
         """Check and store many jobs in a few round trips: payloads, or `NewJob`s with options of their own.
 
@@ -106,7 +114,9 @@ class QueueVerbs:
             QueueFull, NotAcknowledged: `stored` has the ids of the jobs that are stored.
             UsageError, StoreUnavailable: as `enqueue`; `job_ids` has the ids of jobs that may not be stored.
         """
-        options = Options(delay, run_at, None, max_attempts, backoff, timeout, durability, must_create, reuse_id)
+        options = Options(
+            delay, run_at, None, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires
+        )
         prepared = enqueue.prepare_many(self.settings, jobs, options)
         return enqueue.enqueue_many(self.settings, prepared)
 

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from schedq.dependencies.declaration import injected
 from schedq.dependencies.providers import Injection
@@ -18,6 +18,7 @@ from schedq.model.backoff import Plan
 from schedq.model.callables import Parameters, check_kinds, is_same, place_of, runnable
 from schedq.model.outcome import BackoffFunction, Discard
 from schedq.model.tasks import TaskOptions, is_task_call, task_call
+from schedq.model.times import Duration
 from schedq.queue.conversion import Conversion, Converter
 from schedq.queue.task import Task
 from schedq.schedules.definition import Definition, ScheduleOptions
@@ -281,7 +282,10 @@ def scheduled_payload(
         raise UsageError(f"schedule {schedule_id!r} needs a task or a payload, one of the two")
     if isinstance(task, Task):
         new = task.new_job(args, kwargs or {})
-        return new.payload, {"max_attempts": new.max_attempts, "backoff": new.backoff, "timeout": new.timeout}
+        own: ScheduleOptions = {"max_attempts": new.max_attempts, "backoff": new.backoff, "timeout": new.timeout}
+        if new.expires is not None:
+            own["expires"] = cast(Duration, new.expires)  # `define` refuses a datetime
+        return new.payload, own
     if task is not None:
         check_kinds(task, args, kwargs)
         if known is not None:

@@ -11,6 +11,7 @@ from schedq.errors import ArgumentsError, UsageError
 from schedq.model import backoff as plans
 from schedq.model.callables import Parameters, check_kinds, name_of, runnable
 from schedq.model.durability import Durability, checked_durability
+from schedq.model.expiry import Expiry
 from schedq.model.outcome import BackoffFunction
 from schedq.model.records import NewJob, Options
 from schedq.model.settings import checked_attempts
@@ -140,6 +141,7 @@ class Task(Generic[P, R_co]):
         durability: Durability | None = None,
         must_create: bool | None = None,
         reuse_id: bool | None = None,
+        expires: Expiry | None = None,
     ) -> Task[P, R_co]:
         """A copy of the task with options for the jobs enqueued through it; options not given stay as they are.
 
@@ -150,9 +152,9 @@ class Task(Generic[P, R_co]):
             UsageError: an option is invalid, or `queue` has no task of this name.
         """
         task = copy.copy(self) if queue is None else self._in(queue)
-        checked = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability)
+        checked = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability, expires=expires)
         enqueue.check(task._connections.settings, checked)
-        given = (*checked[:7], must_create, reuse_id)
+        given = (*checked[:7], must_create, reuse_id, expires)
         task._options = Options._make(
             own if new is None else new for own, new in zip(task._options, given, strict=True)
         )

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypedDict, get_args
 from schedq.errors import UsageError
 from schedq.model import backoff as plans
 from schedq.model.checks import whole_number
+from schedq.model.expiry import is_stored_expiry, relative_expiry
 from schedq.model.keys import checked_schedule_id
 from schedq.model.settings import checked_attempts
 from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant, checked_timeout, duration_ms, instant_ms
@@ -46,6 +47,7 @@ class ScheduleOptions(TypedDict, total=False):
         start, end: the first and last instant of slots; intervals count from `start`.
         max_runs: the schedule ends after this many runs.
         max_attempts, backoff, timeout: options of its jobs.
+        expires: how long after it is made a job may begin; seconds or a timedelta. Then it is cancelled.
         owner: only code of this owner reports the schedule as missing, or prunes it.
         version: a lower version does not replace the definition of a higher one [0].
     """
@@ -63,6 +65,7 @@ class ScheduleOptions(TypedDict, total=False):
     max_attempts: int | None
     backoff: plans.Plan | None
     timeout: Duration | None
+    expires: Duration | None
     owner: str
     version: int
 
@@ -117,6 +120,7 @@ class Definition:
         payload: JSON text of each job's payload.
         window_ms: -1 for no limit.
         backoff: a plan as JSON text.
+        expires: as `model.expiry` stores it.
     """
 
     id: str
@@ -138,6 +142,7 @@ class Definition:
     timeout_ms: int = 0
     owner: str = ""
     version: int = 0
+    expires: str = ""
 
     def next_after(self, instant_ms: int) -> int | None:
         """The first slot after an instant, between start and end; None if there is none."""
@@ -174,7 +179,12 @@ class Definition:
 
     def job_fields(self) -> tuple[str | int, ...]:
         """The options of its jobs, as fields of a job's hash."""
-        named = (("max_attempts", self.max_attempts), ("backoff", self.backoff), ("timeout_ms", self.timeout_ms))
+        named = (
+            ("max_attempts", self.max_attempts),
+            ("backoff", self.backoff),
+            ("timeout_ms", self.timeout_ms),
+            ("expires", self.expires),
+        )
         return tuple(word for pair in named if pair[1] for word in pair)
 
     def to_fields(self) -> dict[str, str | int]:
@@ -186,7 +196,10 @@ class Definition:
     @property
     def digest(self) -> str:
         """A digest of all fields."""
-        return _digest(asdict(self))
+        named = asdict(self)
+        if not self.expires:
+            del named["expires"]  # so that definitions without it keep the digest that they had before it existed
+        return _digest(named)
 
     @property
     def timing(self) -> str:
@@ -264,6 +277,8 @@ def _checked(made: Definition) -> Definition:
         raise UsageError("jitter must be at most a day")
     # Refuses an invalid expression, and an unknown time zone even for an interval, which does not use it.
     offsets_of(made.tz)
+    if made.expires and not (made.expires.startswith("+") and is_stored_expiry(made.expires)):
+        raise UsageError(f"expires is {made.expires!r:.60}, which is not a valid duration")
     _ = made.recurrence
     return made
 
@@ -288,6 +303,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "max_attempts": ("max_attempts", checked_attempts),
     "backoff": ("backoff", lambda value: plans.to_text(plans.checked_plan(value))),
     "timeout": ("timeout_ms", checked_timeout),
+    "expires": ("expires", relative_expiry),
     "owner": ("owner", lambda value: _text("owner", value)),
     "version": ("version", lambda value: whole_number("version", value, 0)),
 }

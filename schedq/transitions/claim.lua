@@ -2,13 +2,13 @@
 Move jobs from `pending` to `processing`, each with a lease and a new token, after promoting due jobs to `pending`.
 
 An entry that can't be run moves to where operators see it (`broken`, `failed`); a second entry of the same id is
-dropped. A job that lost two leases is a suspect: it may be a poison pill that kills its workers, so a process gets one
+dropped; a job that has not begun by the instant in its field `expires` is cancelled. A job that lost two leases is a suspect: it may be a poison pill that kills its workers, so a process gets one
 at a time. Suspects that the caller may not take move to `delayed`, so that they hold up no other job. The next claim
 that may take a suspect takes the first of them from there; without such a claim they become due a few a second. However
 many entries can't be run, a call looks at only a few more entries than it may take.
 
 KEYS  pending (list), processing (list), leases (zset), delayed (zset), failed (list), broken (list), stats (hash),
-      wake (zset), paused (string), log (stream), suspects (zset)
+      wake (zset), paused (string), log (stream), suspects (zset), cancelled (list)
 ARGV  jobs, clock, events, log_size
       request: a new id; the tokens of the claimed jobs begin with it
       limit (number): the most jobs to claim
@@ -94,19 +94,47 @@ local function refuse(id, job)
   trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, 20)
 end
 
+-- Whether a job should have begun by now. An expiry that begins with '+' counts from its enqueue; see model/expiry.py.
+local function is_expired(job)
+  local text, enqueued = job[14], whole(job[8])
+  if whole(job[3]) > 0 then return false end  -- another program's worker began it
+  if string.sub(text, 1, 1) ~= '+' then return whole(text) > 0 and now >= whole(text) end
+  local after = whole(string.sub(text, 2))
+  return after > 0 and enqueued > 0 and now >= enqueued + after
+end
+
+local function expire(id, job)
+  redis.call('LPUSH', processing, id)  -- as in `refuse`
+  redis.call('HSET', jobs .. id, 'status', 'cancelled', 'cancelled_at_ms', stamp, 'cancel_reason', 'expired')
+  redis.call('HDEL', jobs .. id, 'claim_token', 'waiter')
+  redis.call('PERSIST', jobs .. id)
+  local length = redis.pcall('LPUSH', cancelled, id)
+  add_to_total('cancelled_total', 1)
+  publish_event(id, 'cancelled', 0, job[10], ',"reason":"expired"')
+  write_log('cancelled', id, 0)
+  -- If `cancelled` is not a list, the entry stays in `processing`, and the reclaimer moves it once it is a list again. A
+  -- check of its type before the first write would cost every claim a command.
+  if type(length) ~= 'number' then return end
+  redis.call('LREM', processing, 1, id)
+  trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep_ms, 20, length)
+end
+
 local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, {}  -- ids to take, and their jobs; then the ids not taken
+local expired = {}
 local seen, bytes_taken, looked_at = {}, 0, 0
 
 -- Sort the next entry into one of these tables; false if its payload no longer fits.
 local function look(id)
   local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
-    'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms', 'trace', 'unknown_since_ms')
+    'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms', 'trace', 'unknown_since_ms', 'expires')
   if not job then
     unfit[#unfit + 1] = {id, nil, reason}
   elseif seen[id] or is_stray(id, job[1]) then
     strays[#strays + 1] = id
   elseif not job[2] then
     unfit[#unfit + 1] = {id, job}
+  elseif job[14] and is_expired(job) then
+    expired[#expired + 1] = {id, job}
   elseif bytes_taken + #job[2] > bytes and #ids > 0 then
     return false
   elseif job[7] and whole(job[7]) >= 2 and allowed == 0 then
@@ -136,6 +164,7 @@ allow_when_full(leases)
 for _, entry in ipairs(unfit) do
   if entry[2] then refuse(entry[1], entry[2]) else to_broken(entry[1], entry[3]) end
 end
+for _, entry in ipairs(expired) do expire(entry[1], entry[2]) end
 if #passed_over > 0 then
   local last = redis.pcall('ZRANGE', suspects, -1, -1, 'WITHSCORES')
   local due = math.max(now + REST, tonumber(last[2] or 0) or 0)
@@ -167,7 +196,7 @@ for n, id in ipairs(ids) do
   redis.call('HSET', key, 'status', 'processing', 'attempts', attempts, 'claim_token', token, 'claimed_at_ms', stamp,
     'started_at_ms', stamp, 'worker', worker)
   redis.call('PERSIST', key)
-  if job[9] then redis.call('HDEL', key, 'adopted_token') end
+  if job[9] or job[14] then redis.call('HDEL', key, 'adopted_token', 'expires') end  -- a job that has begun can't expire
   ends[n * 2 - 1], ends[n * 2] = lease_end, id
   reply[n + 4] = claimed(id, job[2], attempts, token, job[4], job[5], job[6], job[7], job[8], job[11],
     job[12], job[13])

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from schedq.errors import Conflict, NotAcknowledged, QueueFull, SchedqError, StoreUnavailable, UsageError
 from schedq.model import backoff as plans
 from schedq.model.durability import Durability, Wait, checked_durability
+from schedq.model.expiry import check_due_in_time, stored_expiry
 from schedq.model.ids import new_ids, new_request
 from schedq.model.keys import checked_id
 from schedq.model.payload import encode, size_of
@@ -114,6 +115,7 @@ def _merged(row: NewJob, common: Options) -> Options:
         durability=row.durability if row.durability is not None else common.durability,
         must_create=row.must_create if says_if_exists else common.must_create,
         reuse_id=row.reuse_id if says_if_exists else common.reuse_id,
+        expires=row.expires if row.expires is not None else common.expires,
     )
 
 
@@ -128,6 +130,10 @@ def _resolved(queue: Settings, options: Options, *, is_marked: bool = False) -> 
         fields += ("backoff", plans.to_text(plans.checked_plan(options.backoff)))
     if options.timeout is not None:
         fields += ("timeout_ms", checked_timeout(options.timeout))
+    if options.expires is not None:
+        expiry = stored_expiry(options.expires)
+        check_due_in_time(expiry, mode, ms)
+        fields += ("expires", expiry)
     says_if_exists = options.must_create is not False or options.reuse_id is not False
     if_exists = _if_exists(options) if says_if_exists else ""
     if own_id is not None and (if_exists or is_marked):

@@ -53,7 +53,7 @@ local function revive(id, job)
   if redis.call('LREM', here, nearer_end(id, here, job), id) == 0 then redis.call('LREM', there, -1, id) end
   redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes')
   redis.call('HDEL', key, 'crashes', 'released', 'stop', 'claim_token', 'settled_token', 'settled_move', 'adopted_token',
-    'run_at_ms', 'promoted_at_ms', 'unknown_since_ms')
+    'run_at_ms', 'promoted_at_ms', 'unknown_since_ms', 'expires', 'cancel_reason')
   redis.call('PERSIST', key)
   ids[#ids + 1] = id
   write_log('requeue', id, whole(job[4]))

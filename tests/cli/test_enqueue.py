@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import datetime
 
@@ -72,6 +73,15 @@ def test_options_are_stored_with_the_job(run: Run, queue: Queue):
     first, second = queue.claim(0), queue.claim(0)
     assert (first.max_attempts, first.backoff, first.timeout_ms) == (7, Steps([1, 10, 60]), 120_000)
     assert second.backoff.wait(9) == Fixed(5).wait(9)
+
+
+def test_a_job_may_have_to_begin_in_time(run: Run, queue: Queue):
+    (job_id,) = run("enqueue", "mail", "1", "--expires", "2m").lines
+
+    assert queue.get_job(job_id).fields["expires"] == "+120000"
+    assert any(line.startswith("expires ") for line in run("job", job_id, "--queue", "mail").lines)
+    assert re.search(r"it expires in (1 min \d+ s|2 min)", "".join(run("why", job_id, "--queue", "mail").lines))
+    assert "it must be more than 0" in run("enqueue", "mail", "1", "--expires", "0").err
 
 
 def test_an_id_of_ones_own_is_stored_once(run: Run, queue: Queue, state: Look):

@@ -88,6 +88,14 @@ def test_a_count_of_kept_records_says_how_many_there_were(visitor: Visitor, queu
     assert ">of 3 so far</small>" in visitor.page("/queues/mail")
 
 
+def test_a_job_that_expires_says_when(visitor: Visitor, queue: Any):
+    job_id = queue.enqueue("waits", expires=3600)
+
+    page = text_of(visitor.page(f"/queues/mail/jobs/{job_id}"))
+
+    assert re.search(r"it expires in (59 min|1 h).* Expires \d{4}-", page), page
+
+
 def test_a_job_is_shown_with_all_that_happened_to_it(visitor: Visitor, queue: Any):
     job_id = queue.enqueue({"task": "send", "args": ["ada"]}, max_attempts=1)
     try:

@@ -16,10 +16,10 @@ from tests.transitions.scenes import one_door
 HINTS = {"wake", "log", "stats", "promoter", "standbys", "workers", "schedules", "tasks", "suspects"}
 """Keys that only inform, count or speed things up never hold up a job."""
 
-UNTOUCHED = {("enqueue", "delayed")} | {
+UNTOUCHED = {("enqueue", "delayed"), ("claim", "cancelled")} | {
     (verb, history) for verb in ("enqueue", "enqueue later") for history in ("completed", "failed", "cancelled")
 }
-"""Keys that matter only for jobs with callers' own ids."""
+"""Keys that matter only for jobs with callers' own ids, or for jobs that have expired."""
 
 ZSETS = {"delayed", "leases", "wake", "workers", "schedules", "suspects"}
 

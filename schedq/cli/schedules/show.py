@@ -193,6 +193,7 @@ def _policies(record: ScheduleRecord) -> list[tuple[str, str]]:
         ("max attempts", str(made.max_attempts or "")),
         ("backoff", made.backoff),
         ("timeout", span(made.timeout_ms) if made.timeout_ms else ""),
+        ("expires", f"{span(int(made.expires))} after it is made" if made.expires else ""),
     ]
 
 

@@ -51,6 +51,7 @@ def _claim(*, suspects: bool = True, **changes: Any) -> Callable[[Queue, Clock],
         mark_job(queue, other, "crashes", 3)
         wipe_job(queue, gone)
         wipe_job(queue, gone_due)
+        expired = queue.enqueue("expired", expires=1)
         command(queue, "HDEL", queue.settings.keys.job(unreadable), "payload")
         command(queue, "LPUSH", queue.settings.keys.pending, twice)
         # A running job with a second entry in `pending`.
@@ -61,7 +62,7 @@ def _claim(*, suspects: bool = True, **changes: Any) -> Callable[[Queue, Clock],
         command(queue, "ZADD", queue.settings.keys.leases, clock.now_ms + 10_000, runs)
         clock.pass_time(2)
         operation = claim.claim(queue.settings, "request", 20, "worker", suspects=suspects)
-        accepted = [due, first, suspect, unreadable, runs, twice, other, last]
+        accepted = [due, first, suspect, unreadable, runs, twice, other, last, expired]
         return Staged(operation, accepted, may_go=[gone, gone_due])
 
     return stage

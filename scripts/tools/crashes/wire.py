@@ -180,6 +180,7 @@ WITHOUT_ROUND_TRIPS_OF_THEIR_OWN: Final = {
     "settle",  # used by complete and fail
     "events",  # yields events, and '' where some may have been missed
     "wait",  # same requests as result
+    "gather_results",  # reads, and waits as wait does
     "list_delayed",
     "list_processing",
     "list_completed",

@@ -1,0 +1,269 @@
+"""Jobs that must begin by an instant, and are cancelled if they have not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from schedq import Discard, JobCancelled, NewJob, UsageError
+from schedq.inspect.export import exported
+from schedq.schedules.fire import DefinitionCache, fire_due
+from tests.conftest import MakeQueue
+from tests.doors import Clock, Handle
+from tests.queue.test_results import when_listening
+
+
+@pytest.fixture
+def queue(make_queue: MakeQueue, clock: Clock) -> Iterator[Handle]:
+    return make_queue(clock=clock)
+
+
+def at(clock: Clock, seconds: float) -> datetime:
+    return datetime.fromtimestamp(clock.now + seconds, UTC)
+
+
+@pytest.mark.parametrize("form", ["seconds", "timedelta", "datetime"])
+def test_a_job_begins_until_it_expires_and_is_cancelled_after(queue: Handle, clock: Clock, form: str):
+    expires = {"seconds": 60, "timedelta": timedelta(minutes=1), "datetime": at(clock, 60)}[form]
+    begins, expired = queue.enqueue_many(["begins", "expires"], expires=expires)
+
+    clock.pass_time(59.999)
+    assert queue.claim(0).id == begins
+    clock.pass_time(0.001)
+    assert queue.claim(0) is None
+
+    assert queue.places() == {"processing": [begins], "cancelled": [expired]}
+    assert queue.fields(expired)["cancel_reason"] == "expired"
+    assert queue.state().totals() == {"enqueued_total": 2, "cancelled_total": 1}
+
+
+def test_an_expired_job_lets_those_behind_it_run(queue: Handle, clock: Clock):
+    ids = queue.enqueue_many([NewJob(n, expires=1 if n % 2 else None) for n in range(600)])
+    clock.pass_time(2)
+
+    claimed = [queue.claim(0).id for _ in range(300)]
+
+    assert claimed == ids[::2]
+    assert queue.claim(0) is None
+    assert queue.places() == {"processing": claimed, "cancelled": ids[1::2]}
+
+
+def test_a_claim_finds_the_first_job_behind_many_expired_ones(queue: Handle, clock: Clock):
+    queue.enqueue_many(range(1000), expires=1)
+    clock.pass_time(2)
+    there = queue.enqueue("there")
+
+    assert queue.claim(0).id == there
+
+
+def test_a_delayed_job_expires_too(queue: Handle, clock: Clock):
+    job_id = queue.enqueue("later", delay=30, expires=60)
+    clock.pass_time(61)
+
+    assert queue.claim(0) is None
+
+    assert queue.places() == {"cancelled": [job_id]}
+
+
+def end(queue: Handle, clock: Clock, how: str) -> None:
+    """End the first attempt without finishing the job."""
+    job = queue.claim(0)
+    if how == "fail":
+        queue.fail(job, "no")
+    elif how == "release":
+        queue.release(job)
+    elif how == "snooze":
+        queue.snooze(job, 1)
+    else:
+        clock.pass_time(11)
+        queue.reclaim_stuck()
+
+
+@pytest.mark.parametrize("how", ["fail", "release", "snooze", "lose the lease"])
+def test_a_job_that_has_begun_no_longer_expires(queue: Handle, clock: Clock, how: str):
+    job_id = queue.enqueue("begun", expires=60)
+    end(queue, clock, how)
+
+    clock.pass_time(3600)
+
+    assert queue.claim(0).id == job_id
+
+
+def test_a_requeued_job_no_longer_expires(queue: Handle, clock: Clock):
+    job_id = queue.enqueue("expired", expires=60)
+    clock.pass_time(61)
+    queue.claim(0)
+
+    assert queue.requeue(job_id) is True
+
+    assert queue.claim(0).id == job_id
+    assert "cancel_reason" not in queue.fields(job_id)
+
+
+def test_whoever_waits_for_an_expired_job_is_told(queue: Handle, clock: Clock):
+    job_id = queue.enqueue("expired", expires=60)
+    clock.pass_time(61)
+    queue.claim(0)
+
+    with pytest.raises(JobCancelled, match=f"job {job_id} was cancelled: it expired"):
+        queue.result(job_id, 0)
+    with pytest.raises(JobCancelled, match="it expired"):
+        queue.gather_results([job_id], 0)
+
+
+def test_an_expiry_is_announced_and_logged_as_a_cancellation(make_queue: MakeQueue, clock: Clock):
+    queue, listener = make_queue("announced", clock=clock), make_queue("announced", clock=clock)
+    job_id = queue.enqueue("expired", expires=60)
+    clock.pass_time(61)
+    events = listener.events(timeout=10)
+    first = listener.start_iteration(events)
+    when_listening(queue, queue.keys.events)
+    queue.claim(0)
+
+    told = first.result(10)
+    assert (told["id"], told["status"], told["reason"]) == (job_id, "cancelled", "expired")
+    events.close()
+    assert [(entry.move, entry.id) for entry in queue.inspector.log()] == [("cancelled", job_id)]
+
+
+def test_why_says_when_a_job_expires_and_that_it_did(queue: Handle, clock: Clock):
+    job_id = queue.enqueue("expires", expires=60)
+
+    assert queue.inspector.why(job_id).text.endswith("; it expires in 1 min")
+    clock.pass_time(61)
+    assert queue.inspector.why(job_id).text.endswith("; it has expired, and the next claim cancels it")
+    queue.claim(0)
+
+    why = queue.inspector.why(job_id)
+    assert (why.reason, why.facts["cancel_reason"]) == ("cancelled", "expired")
+    assert why.text.endswith(": it expired 1.0 s ago, before it began")
+
+
+def test_a_paused_queue_cancels_nothing(queue: Handle, clock: Clock):
+    job_id = queue.enqueue("expired", expires=60)
+    queue.pause()
+    clock.pass_time(61)
+
+    assert queue.claim(0) is None
+
+    assert queue.places() == {"pending": [job_id]}
+
+
+def test_a_list_of_another_type_holds_up_no_claim_and_is_repaired_later(queue: Handle, clock: Clock):
+    expired = queue.enqueue("expired", expires=60)
+    there = queue.enqueue("there")
+    queue.redis.set(queue.keys.cancelled, "what is this")
+    clock.pass_time(61)
+
+    assert queue.claim(0).id == there
+
+    queue.redis.delete(queue.keys.cancelled)
+    assert queue.reclaim_stuck() == []
+    assert queue.places() == {"processing": [there], "cancelled": [expired]}
+
+
+@pytest.mark.breaks("totals", because="jobs were trimmed")
+def test_the_history_of_cancelled_jobs_keeps_its_limit(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock, failed_history=2, min_keep=0, retry_for=0)
+    ids = queue.enqueue_many(range(5), expires=1)
+    clock.pass_time(2)
+
+    assert queue.claim(0) is None
+
+    assert queue.places() == {"cancelled": ids[-2:]}
+
+
+@pytest.mark.parametrize("text", ["", "soon", "+", "+soon", "0", "+0", "-1"])
+def test_an_expiry_that_makes_no_sense_holds_up_no_job(queue: Handle, clock: Clock, text: str):
+    job_id = queue.enqueue("foreign")
+    queue.redis.hset(queue.keys.job(job_id), "expires", text)
+    clock.pass_time(3600)
+
+    assert queue.claim(0).id == job_id
+
+
+def test_a_job_that_another_program_enqueued_may_expire(queue: Handle, clock: Clock):
+    for name, expires in (("absolute", clock.now_ms + 60_000), ("relative", "+60000")):
+        queue.redis.hset(queue.keys.job(name), mapping={"payload": "1", "expires": expires})
+        queue.redis.lpush(queue.keys.pending, name)
+    queue.redis.hset(queue.keys.stats, "enqueued_total", 2)
+    clock.pass_time(61)
+
+    assert queue.claim(0).id == "relative"  # it does not say when it was enqueued
+
+    assert queue.places() == {"cancelled": ["absolute"], "processing": ["relative"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"expires": 0}, "more than 0"),
+        ({"expires": -1}, "negative"),
+        ({"expires": "soon"}, "expires must be"),
+        ({"expires": datetime(2030, 1, 1)}, "timezone-aware"),
+        ({"expires": 60, "delay": 60}, "before it is due"),
+        ({"expires": datetime(2030, 1, 1, tzinfo=UTC), "run_at": 1_900_000_000}, "before it is due"),
+    ],
+)
+def test_an_expiry_that_can_not_be_meant_is_refused(queue: Handle, options: dict[str, Any], what: str):
+    with pytest.raises(UsageError, match=what):
+        queue.enqueue("refused", **options)
+    assert queue.places() == {}
+
+
+# -- tasks and schedules
+
+
+def test_a_task_may_say_that_its_calls_expire(queue: Handle, clock: Clock):
+    task = queue.task(name="greet")(lambda name: None)
+
+    (job_id,) = queue.enqueue_many([task.options(expires=60).with_args("Ada")])
+
+    assert queue.fields(job_id)["expires"] == "+60000"
+    clock.pass_time(61)
+    assert queue.claim(0) is None
+    assert queue.places() == {"cancelled": [job_id]}
+
+
+def test_the_jobs_of_a_schedule_may_expire(queue: Handle, clock: Clock):
+    queue.schedules.upsert("tick", every=3600, payload="tick", expires=60)
+    queue.schedules.trigger("tick")
+    (job,) = queue.list_pending()
+
+    clock.pass_time(61)
+
+    assert queue.claim(0) is None
+    assert queue.places() == {"cancelled": [job.id]}
+
+
+def test_the_slots_of_a_schedule_make_jobs_that_expire(queue: Handle, clock: Clock):
+    queue.schedules.upsert("tick", every=3600, payload="tick", expires=60)
+    clock.pass_time(3600)
+    queue.drive(fire_due(queue.settings, DefinitionCache()))
+    (job,) = queue.list_pending()
+
+    assert job.fields["expires"] == "+60000"
+
+
+def test_an_exported_job_keeps_its_expiry(make_queue: MakeQueue, clock: Clock):
+    old, new = make_queue(clock=clock), make_queue(clock=clock)
+    job_id = old.enqueue("moves", expires=60)
+    entry = exported(old.get_job(job_id), "pending")
+    clock.pass_time(30)
+
+    assert new.inspector.import_jobs([entry, {**entry, "id": "bad", "expires": "soon"}]).stored == 1
+
+    clock.pass_time(31)
+    assert new.claim(0) is None
+    assert new.places() == {"cancelled": [job_id]}
+
+
+def test_a_failed_job_does_not_count_as_expired(queue: Handle, clock: Clock):
+    job_id = queue.enqueue("fails", expires=60)
+    queue.fail(queue.claim(0), Discard("no"))
+    clock.pass_time(61)
+
+    assert queue.inspector.why(job_id).reason == "failed"
