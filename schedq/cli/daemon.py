@@ -52,8 +52,10 @@ def handle_signals() -> None:
         signal.signal(number, _ignore_signal if is_child else _exit_on_signal)
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
+def run(work: Coroutine[Any, Any, bytes | None]) -> None:
     """Run the work, which handles signals itself, until it ends; a fatal error is logged and exits with code 1.
+
+    The work may return its last word to the parent of `--processes`.
 
     A child of `--processes` reports the error to its parent instead, which logs it once for all children.
     """
@@ -109,13 +111,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return made
 
 
-async def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
+async def _run_to_end(work: Coroutine[Any, Any, bytes | None]) -> None:
     code, parent = 1, os.environ.get(PARENT_FD)  # the work removes it, so that processes of handlers do not inherit it
     stacks.loops.add(asyncio.get_running_loop())
     try:
-        await work
+        last_word = await work
         code = 0
-        _notify_parent(parent, ENDED)
+        _notify_parent(parent, last_word or ENDED)
     except SchedqError as error:
         if not _notify_parent(parent, REFUSED + str(error).encode(errors="replace")[:_LONGEST_MESSAGE]):
             log.error("%s", error)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from operator import attrgetter
+from types import ModuleType
 from typing import Any, Final
 
 import click
@@ -108,8 +110,8 @@ def _listed(names: list[str]) -> str:
     return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
-def load_queue(path: str) -> QueueBase:
-    """Import the queue that `MODULE:OBJECT` names; the working directory is searched first.
+def load_queue(path: str, folder: str = ".") -> QueueBase:
+    """Import the queue that `MODULE:OBJECT` names; `folder` is searched first.
 
     Raises:
         click.BadParameter: it can't be imported, or is not a queue.
@@ -117,22 +119,39 @@ def load_queue(path: str) -> QueueBase:
     module_name, mark, name = path.partition(":")
     if not mark or not module_name or not name:
         raise click.BadParameter(f"{path!r} must be MODULE:QUEUE, such as app:queue")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    module = _imported(module_name, folder)
     try:
-        found: Any = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise click.BadParameter(f"there is no module {module_name!r} here ({os.getcwd()})") from error
-        kind = "" if isinstance(error, ModuleNotFoundError | UsageError) else f"{type(error).__name__}: "
-        raise click.BadParameter(f"{module_name} can't be imported: {kind}{error}{_place(error)}") from error
-    try:
-        found = attrgetter(name)(found)
+        found: Any = attrgetter(name)(module)
     except AttributeError as error:
         raise click.BadParameter(f"module {module_name} has no {name!r}") from error
     if not isinstance(found, QueueBase):
         raise click.BadParameter(f"{path} is a {type(found).__name__}, not a Queue or AsyncQueue")
     return found
+
+
+def import_all(name: str, folder: str = ".") -> None:
+    """Import a module, and if it is a package all modules in it; `folder` is searched first.
+
+    Raises:
+        click.BadParameter: one of them can't be imported.
+    """
+    module = _imported(name, folder)
+    for found in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}."):
+        if not found.name.endswith(".__main__"):  # which would run the package
+            import_all(found.name, folder)
+
+
+def _imported(name: str, folder: str) -> ModuleType:
+    folder = os.path.abspath(folder)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            raise click.BadParameter(f"there is no module {name!r} here ({folder})") from error
+        kind = "" if isinstance(error, ModuleNotFoundError | UsageError) else f"{type(error).__name__}: "
+        raise click.BadParameter(f"{name} can't be imported: {kind}{error}{_place(error)}") from error
 
 
 def _place(error: BaseException) -> str:

@@ -13,7 +13,7 @@ import click
 
 from schedq.cli import daemon
 from schedq.cli.params import QUEUE_NAME, option_group, redis_option
-from schedq.cli.queues import load_queue, open_queue, warn_if_new, wrong_usage
+from schedq.cli.queues import import_all, load_queue, open_queue, warn_if_new, wrong_usage
 from schedq.errors import SchedqError
 from schedq.logs import AttemptLog, log
 from schedq.metrics.config import LIMIT_S, MonitorConfig
@@ -66,6 +66,32 @@ _PORT: Final = click.IntRange(0, 65_535)
     help="How long running jobs may take to finish after SIGTERM before they are released.",
 )
 @click.option("--burst", is_flag=True, help="Exit when nothing is pending, delayed or running.")
+@click.option(
+    "--max-jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Exit when N attempts have been run; with --processes each process, which another one replaces.",
+)
+@click.option(
+    "--max-time",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Claim nothing more after this long, and exit when the last running job has ended; likewise.",
+)
+@click.option(
+    "--app-dir",
+    type=click.Path(exists=True, file_okay=False),
+    default=".",
+    show_default=True,
+    help="The folder in which APP and --import are searched first.",
+)
+@click.option(
+    "--import",
+    "imports",
+    metavar="MODULE",
+    multiple=True,
+    help="Import this module too, which defines tasks; of a package, all its modules. May be repeated.",
+)
 @click.option(
     "--watchdog",
     type=click.FloatRange(0, 86_400),
@@ -125,6 +151,8 @@ def worker(
     processes: int,
     tracing: bool,
     no_promoter: bool,
+    app_dir: str,
+    imports: tuple[str, ...],
     monitored: MonitorConfig,
     **settings: Any,
 ) -> None:
@@ -136,10 +164,8 @@ def worker(
     """
     daemon.handle_signals()
     observers: list[Observer] = [AttemptLog()] if log.isEnabledFor(logging.DEBUG) else []
-    if redis_url is not None:
-        os.environ["SCHEDQ_REDIS_URL"] = redis_url
     named = [_weighed(app) for app in apps]
-    queues = [load_queue(app) for app, _ in named]
+    queues = _load([app for app, _ in named], imports, app_dir, redis_url)
     monitor = None
     if monitored.is_any:
         from schedq.metrics.serving import Monitor  # imported late: slow, and most workers serve nothing
@@ -157,6 +183,16 @@ def worker(
     if monitor is not None:
         monitor.serve(made)
     daemon.run(run_worker(made))
+
+
+def _load(apps: Sequence[str], imports: Sequence[str], folder: str, redis_url: str | None) -> list[QueueBase]:
+    """Import the queues, and the modules with more of their tasks."""
+    if redis_url is not None:
+        os.environ["SCHEDQ_REDIS_URL"] = redis_url
+    queues = [load_queue(app, folder) for app in apps]
+    for module in imports:
+        import_all(module, folder)
+    return queues
 
 
 def _lead(processes: int, grace: float, monitored: MonitorConfig, queues: Sequence[QueueBase]) -> NoReturn:

@@ -144,21 +144,39 @@ class Capacity:
     Args:
         size: jobs that may be held at a time.
         order: whose turn it is; its queues are the fetchers as they join.
+        max_jobs: jobs that may be started in all; None for any number.
 
     Attributes:
         size: jobs that may be held at a time.
-        free: slots that nobody has.
+        on_used_up: called when no more jobs may be started and the last one has ended.
     """
 
-    def __init__(self, size: int, order: Order) -> None:
+    def __init__(self, size: int, order: Order, max_jobs: int | None = None) -> None:
         self.size = size
-        self.free = size
+        self.on_used_up: Callable[[], object] = lambda: None
+        self._unheld = size
+        self._startable = math.inf if max_jobs is None else max_jobs
         self._order = order
         self._consumers: list[Consumer] = []
         self._held: list[int] = []
         self._suspect_is_out = False
         self._left_suspects: set[Consumer] = set()
         self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def free(self) -> int:
+        """Slots that jobs may be claimed for: those that nobody has, as long as more jobs may be started."""
+        return self._unheld if self._unheld <= self._startable else max(0, int(self._startable))
+
+    @property
+    def is_used_up(self) -> bool:
+        """No more jobs may be started, and none is running."""
+        return self._startable <= 0 and self._unheld == self.size
+
+    def retire(self) -> None:
+        """Let no more jobs be started."""
+        self._startable = -self.size  # claims that are on their way may give back as many
+        self._look_whether_used_up()
 
     @property
     def is_any_ready(self) -> bool:
@@ -196,7 +214,8 @@ class Capacity:
         """Up to `count` free slots, whoever's turn it is."""
         queue = self._consumers.index(consumer)
         count = min(count, self.free)
-        self.free -= count
+        self._unheld -= count
+        self._startable -= count
         self._held[queue] += count
         self._order.charge(queue, count)
         has_suspect, self._suspect_is_out = not self._suspect_is_out, True
@@ -228,6 +247,7 @@ class Capacity:
         """Slots that a claim did not fill are free again, and with `suspect` the right to hold one."""
         if count:
             self._order.charge(queue, -count)
+        self._startable += count
         self._give_back(queue, count, suspect=suspect)
 
     def notify_all(self) -> None:
@@ -246,10 +266,15 @@ class Capacity:
             for consumer in self._left_suspects:
                 consumer.mark_ready()
             self._left_suspects.clear()
-        self.free += count
+        self._unheld += count
         self._held[queue] -= count
         if count or (suspect and self.free):
             self.notify_all()
+        self._look_whether_used_up()
+
+    def _look_whether_used_up(self) -> None:
+        if self.is_used_up:
+            self.on_used_up()
 
 
 class Reservation:

@@ -35,8 +35,11 @@ SERVED: Final = b"served "
 """What a child says to its parent when Redis has answered its first claims."""
 
 
-async def run_worker(worker: Worker) -> None:
+async def run_worker(worker: Worker) -> bytes:
     """Run a worker until SIGTERM or SIGINT, or, as a child, until the parent says so or is gone.
+
+    Returns:
+        What a child reports to its parent at its end: `ENDED` or `RETIRED`.
 
     Raises:
         UsageError: Redis refuses for a reason that does not pass with time.
@@ -49,6 +52,7 @@ async def run_worker(worker: Worker) -> None:
     finally:
         for queue in worker.queues:
             await queue.aio.aclose()  # what handlers enqueued with
+    return RETIRED if worker.is_retired else ENDED
 
 
 async def run_promoters(queues: Sequence[QueueBase]) -> None:
@@ -157,6 +161,8 @@ def _hear_parent(fd: int, stop: Callable[[], None]) -> None:
 
 ENDED: Final = b"ended"
 """A child's last word when it ends gracefully: no other is to take its place."""
+RETIRED: Final = b"retired"
+"""The last word of a child that exits because of `--max-jobs` or `--max-time`: another one takes its place at once."""
 REFUSED: Final = b"refused "
 """What a child's last words begin with when it can't go on, nor could another one; the reason follows."""
 _MOST_WORDS: Final = 8192
@@ -178,6 +184,7 @@ class _Child:
         start_at: when the next one may start, on the monotonic clock.
         is_served: Redis has served it, or one before it.
         is_finished: it ended gracefully, so no other one takes its place.
+        is_retired: it has run the jobs that it may run.
         complaint: what it could not go on with, nor could another one; '' if there was nothing.
         port: where on the loopback it answers questions, if it is to.
     """
@@ -196,6 +203,7 @@ class _Child:
         self.start_at = 0.0
         self.is_served = False
         self.is_finished = False
+        self.is_retired = False
         self.complaint = ""
 
     def start(self) -> None:
@@ -263,6 +271,7 @@ class _Child:
             if self._board is not None:
                 self._board.gone(self.number - 1)
             self.is_finished = code == 0 and words == ENDED
+            self.is_retired = code == 0 and words == RETIRED
             self.complaint = words.removeprefix(REFUSED).decode(errors="replace") if words.startswith(REFUSED) else ""
         return code
 
@@ -342,6 +351,8 @@ class Supervisor:
             child.wait_for_the_next(child.complaint)  # the others wait as well until it has passed
         elif child.complaint:
             self._give_up(child.complaint)
+        elif child.is_retired:
+            log.info("worker process %d: has run the jobs that it may run", child.number)
         elif not self._stops:
             child.wait_for_the_next(reason)
         elif code and -code not in _ENDINGS:  # which end a child that does not leave them to its parent yet

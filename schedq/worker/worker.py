@@ -24,6 +24,7 @@ from schedq.model.times import monotonic
 from schedq.observer import Observer, QueueHealth, everywhere
 from schedq.queue.queue import QueueBase
 from schedq.worker import forks
+from schedq.worker.arguments import check_limits, one_per_queue, with_tasks, workable
 from schedq.worker.attempt_report import AttemptReport
 from schedq.worker.capacity import Capacity, make_order
 from schedq.worker.fetcher import Fetcher, WakeListener
@@ -37,8 +38,6 @@ from schedq.worker.worker_context import WorkerContext
 
 _LAST_S: Final = 0.1
 """Seconds that a cancelled handler may take to end when its job has been given back, or can't be."""
-_MOST_NAMED: Final = 20
-"""Tasks of one queue that the first line of the log names."""
 _LEAST_PATIENCE_S: Final = 1.0
 """Seconds that a handler which was told to end may take, whatever the grace."""
 _DEREGISTER_S: Final = 1.0
@@ -187,6 +186,8 @@ class Worker(WorkerAliases):
         observers: notified of events; see `Observer`.
         watchdog: log the stack when the event loop is blocked for this many seconds; 0: never.
         slow: log the stack of a handler that runs longer than this many seconds; 0: never.
+        max_jobs: exit when this many attempts have been started and have ended; None: never.
+        max_time: claim nothing more after this many seconds, and exit when the last running job has ended; None: never.
 
     Attributes:
         id: names the worker in Redis and in logs.
@@ -210,8 +211,11 @@ class Worker(WorkerAliases):
         observers: Sequence[Observer] = (),
         watchdog: float = 1,
         slow: float = 0,
+        max_jobs: int | None = None,
+        max_time: float | None = None,
     ) -> None:
-        queues = _workable(queues)
+        queues = workable(queues)
+        check_limits(max_jobs, max_time)
         whole_number("concurrency", concurrency, 1, 10_000)
         if not 0 <= grace <= 86_400:
             raise UsageError(f"grace must be 0 to 86,400 seconds, got {grace!r}")
@@ -219,7 +223,9 @@ class Worker(WorkerAliases):
         self.concurrency = concurrency
         self._promotes = promotes
         self.observers = Observers([*observers, *everywhere])
-        self.capacity = Capacity(concurrency, make_order(order, _one_per_queue(weights, queues)))
+        self.capacity = Capacity(concurrency, make_order(order, one_per_queue(weights, queues)), max_jobs)
+        self.capacity.on_used_up = self._retire
+        self._max_time = max_time
         self.threads = ThreadPool(concurrency)
         self.queues = queues
         self._watchdog = Watchdog(self.id, still=watchdog, slow=slow)
@@ -242,6 +248,11 @@ class Worker(WorkerAliases):
         """Let every fetcher check once for work, at no cost to Redis. Call on the worker's event loop only."""
         for queue_worker in self._queue_workers:
             queue_worker.fetcher.notify()
+
+    @property
+    def is_retired(self) -> bool:
+        """It has come to an end by `max_jobs` or `max_time`."""
+        return self.capacity.is_used_up
 
     @property
     def stuck(self) -> list[StuckSlot]:
@@ -343,7 +354,7 @@ class Worker(WorkerAliases):
             return
         by_place: dict[str, list[str]] = {}
         for queue in self.queues:
-            by_place.setdefault(queue.address.label, []).append(_with_tasks(queue))
+            by_place.setdefault(queue.address.label, []).append(with_tasks(queue))
         where = "; ".join(f"{', '.join(names)} at {place}" for place, names in by_place.items())
         log.info("worker %s: ready for %s, %d at a time, schedq %s", self.id, where, self.concurrency, version() or "?")
 
@@ -370,7 +381,15 @@ class Worker(WorkerAliases):
             work.append(WakeListener(here[0].queue, here[0].availability, self.capacity, fetchers).run())
         if self._is_burst:
             work.append(stop_when_done(self.id, self._queue_workers, self.stop))
+        if self._max_time is not None:
+            work.append(retire_after(self._max_time, self.id, self.capacity))
         return work
+
+    def _retire(self) -> None:
+        """The last job that this worker may run has ended."""
+        if not self._stops:
+            log.info("worker %s: has run the jobs that it may run; stopping", self.id)
+            self.stop()
 
     async def _until_stopped(self, tasks: Sequence[asyncio.Future[None]]) -> None:
         """Wait for a stop; a task that ends before is one that failed."""
@@ -402,6 +421,14 @@ class Worker(WorkerAliases):
         self.observers.notify(Observer.worker_stopped, self.id)
 
 
+async def retire_after(seconds: float, worker_id: str, capacity: Capacity) -> None:
+    """Let no more jobs be started after a time."""
+    await asyncio.sleep(seconds)
+    log.info("worker %s: %g s have passed; it claims nothing more", worker_id, seconds)
+    capacity.retire()
+    await asyncio.Event().wait()  # a duty that ends would end the worker
+
+
 async def stop_when_done(worker_id: str, queue_workers: Sequence[QueueWorker], stop: Callable[[], None]) -> None:
     """Call `stop` when the queues have no work left."""
 
@@ -430,39 +457,3 @@ async def _totals(queue_workers: Sequence[QueueWorker]) -> list[int] | None:
             return None
         totals.append(found["enqueued_total"])
     return totals
-
-
-def _workable(queues: object) -> tuple[QueueBase, ...]:
-    """The queues of a worker.
-
-    Raises:
-        UsageError: there is none, one twice, something else, or one that can run nothing.
-    """
-    if isinstance(queues, QueueBase):
-        raise UsageError(f"a worker takes a list of queues, got queue {queues.name} alone; write Worker([queue])")
-    found = tuple(queues) if isinstance(queues, Iterable) and not isinstance(queues, str) else (queues,)
-    if not found:
-        raise UsageError("a worker needs at least one queue")
-    for queue in found:
-        if not isinstance(queue, QueueBase):
-            raise UsageError(f"a worker takes objects of Queue or AsyncQueue, got {queue!r:.100}")
-        if queue.registry.is_empty:
-            raise UsageError(f"queue {queue.name} has no task and no handler, so a worker could run none of its jobs")
-    if len({(queue.name, queue.address.label) for queue in found}) < len(found):
-        raise UsageError(f"a worker takes each queue once, got {', '.join(queue.name for queue in found)}")
-    return found
-
-
-def _one_per_queue(weights: Sequence[int] | None, queues: Sequence[QueueBase]) -> list[int]:
-    found = [1] * len(queues) if weights is None else list(weights)
-    if len(found) != len(queues):
-        raise UsageError(f"a weight per queue: got {len(found)} for {len(queues)} queues")
-    return found
-
-
-def _with_tasks(queue: QueueBase) -> str:
-    """A queue and what is run of it, in a few words."""
-    registry = queue.registry
-    names = [*registry.names[:_MOST_NAMED], *(["a handler"] if registry.has_handler else [])]
-    more = len(registry.names) - _MOST_NAMED
-    return f"{queue.name} ({', '.join([*names, *([f'{more} more tasks'] if more > 0 else [])])})"

@@ -17,7 +17,7 @@ from tests.doors import Handle
 from tests.worker.conftest import Logs
 
 
-def run(work: Coroutine[Any, Any, None], meanwhile: Coroutine[Any, Any, None] | None = None) -> None:
+def run(work: Coroutine[Any, Any, object], meanwhile: Coroutine[Any, Any, None] | None = None) -> None:
     """Run it in this thread, where signals arrive; send SIGTERM when the other has ended."""
 
     async def main() -> None:

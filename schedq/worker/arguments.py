@@ -1,0 +1,70 @@
+"""What a worker is made from: checks of its arguments, and how the log names its queues."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from schedq.errors import UsageError
+from schedq.model.checks import whole_number
+from schedq.queue.queue import QueueBase
+
+_MOST_NAMED: Final = 20
+"""Tasks of one queue that the first line of the log names."""
+
+
+def check_limits(max_jobs: int | None, max_time: float | None) -> None:
+    """Refuse limits that make no sense.
+
+    Raises:
+        UsageError: one of them does.
+    """
+    if max_jobs is not None:
+        whole_number("max_jobs", max_jobs, 1, 10**12)
+    if max_time is not None and not 0 < max_time < math.inf:
+        raise UsageError(f"max_time must be more than 0 seconds, got {max_time!r}")
+
+
+def workable(queues: object) -> tuple[QueueBase, ...]:
+    """The queues of a worker.
+
+    Raises:
+        UsageError: there is none, one twice, something else, or one that can run nothing.
+    """
+    if isinstance(queues, QueueBase):
+        raise UsageError(f"a worker takes a list of queues, got queue {queues.name} alone; write Worker([queue])")
+    found = tuple(queues) if isinstance(queues, Iterable) and not isinstance(queues, str) else (queues,)
+    if not found:
+        raise UsageError("a worker needs at least one queue")
+    for queue in found:
+        if not isinstance(queue, QueueBase):
+            raise UsageError(f"a worker takes objects of Queue or AsyncQueue, got {queue!r:.100}")
+        if queue.registry.is_empty:
+            raise UsageError(
+                f"queue {queue.name} has no task and no handler, so a worker could run none of its jobs; "
+                "if they are in modules of their own, import these too (schedq worker --import MODULE)"
+            )
+    if len({(queue.name, queue.address.label) for queue in found}) < len(found):
+        raise UsageError(f"a worker takes each queue once, got {', '.join(queue.name for queue in found)}")
+    return found
+
+
+def one_per_queue(weights: Sequence[int] | None, queues: Sequence[QueueBase]) -> list[int]:
+    """The weights of the queues; all 1 if none are given.
+
+    Raises:
+        UsageError: there are more or fewer than queues.
+    """
+    found = [1] * len(queues) if weights is None else list(weights)
+    if len(found) != len(queues):
+        raise UsageError(f"a weight per queue: got {len(found)} for {len(queues)} queues")
+    return found
+
+
+def with_tasks(queue: QueueBase) -> str:
+    """A queue and what is run of it, in a few words."""
+    registry = queue.registry
+    names = [*registry.names[:_MOST_NAMED], *(["a handler"] if registry.has_handler else [])]
+    more = len(registry.names) - _MOST_NAMED
+    return f"{queue.name} ({', '.join([*names, *([f'{more} more tasks'] if more > 0 else [])])})"

@@ -1,0 +1,138 @@
+"""Workers that exit after a number of jobs, or after a time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from schedq import Fixed, UsageError, Worker
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.waiting import until
+from tests.worker.crew import Crew, Gate, asked
+
+
+@pytest.mark.parametrize(("concurrency", "max_jobs"), [(1, 3), (2, 3), (10, 3), (10, 1)])
+def test_a_worker_runs_exactly_as_many_jobs_as_it_may(
+    queue: Handle, crew: Crew, concurrency: int, max_jobs: int
+) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    ids = queue.enqueue_many([{"task": "ok"}] * 5)
+
+    crew.start(queue, concurrency=concurrency, max_jobs=max_jobs).join()
+
+    assert queue.places() == {"completed": ids[:max_jobs], "pending": ids[max_jobs:]}
+    assert queue.redis.zcard(queue.keys.workers) == 0
+
+
+def test_of_several_queues_all_jobs_count(make_queue: MakeQueue, crew: Crew) -> None:
+    queues = [make_queue(), make_queue()]
+    for queue in queues:
+        queue.task(name="ok")(lambda: "ok")
+        queue.enqueue_many([{"task": "ok"}] * 3)
+
+    crew.start(*queues, concurrency=4, max_jobs=4).join()
+
+    assert sum(len(queue.places().get("completed", ())) for queue in queues) == 4
+
+
+def test_each_attempt_of_a_job_counts(queue: Handle, crew: Crew) -> None:
+    @queue.task(max_attempts=5, backoff=Fixed(0.01))
+    def fails() -> None:
+        raise RuntimeError
+
+    job = fails.enqueue()
+
+    crew.start(queue, max_jobs=2).join()
+
+    assert job.record().attempts == 2
+    assert queue.places().keys() <= {"delayed", "pending"}
+
+
+def test_jobs_that_come_later_are_run_too(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    post = crew.start(queue, max_jobs=2)
+    first = queue.enqueue({"task": "ok"})
+    until(lambda: queue.places() == {"completed": [first]})
+    assert post.is_working
+
+    queue.enqueue({"task": "ok"})
+
+    post.join()
+    assert len(queue.places()["completed"]) == 2
+
+
+def test_the_last_jobs_are_not_cut_short_by_the_grace(queue: Handle, crew: Crew, gate: Gate) -> None:
+    gate.task(queue)
+    ids = queue.enqueue_many([{"task": "hold"}] * 2)
+    post = crew.start(queue, max_jobs=1, grace=0)
+    until(lambda: len(queue.places().get("processing", ())) == 1)
+
+    with pytest.raises(AssertionError, match="has not gone"):
+        post.join(0.3)
+    gate.open()
+    post.join()
+
+    assert queue.places() == {"completed": ids[:1], "pending": ids[1:]}
+
+
+def test_while_they_run_the_worker_asks_for_nothing(queue: Handle, crew: Crew, gate: Gate) -> None:
+    gate.task(queue)
+    queue.enqueue({"task": "hold"})
+    post = crew.start(queue, max_jobs=1, concurrency=5)
+    until(lambda: queue.places().keys() == {"processing"})
+
+    with queue.server.requests() as sent:
+        queue.enqueue({"task": "hold"})
+        with pytest.raises(AssertionError, match="has not gone"):
+            post.join(0.5)
+
+    assert len(asked(sent, queue, "claim", "wake")) <= 2  # one may have been on its way
+    gate.open()
+    post.join()
+
+
+def test_a_worker_whose_time_is_over_finishes_what_it_runs(queue: Handle, crew: Crew, gate: Gate) -> None:
+    gate.task(queue)
+    ids = queue.enqueue_many([{"task": "hold"}] * 2)
+    post = crew.start(queue, concurrency=1, grace=0)
+    until(lambda: len(queue.places().get("processing", ())) == 1)
+
+    post.do(post.worker.capacity.retire)  # as it does when `max_time` is over
+
+    with pytest.raises(AssertionError, match="has not gone"):
+        post.join(0.3)
+    gate.open()
+    post.join()
+    assert post.worker.is_retired
+    assert queue.places() == {"completed": ids[:1], "pending": ids[1:]}
+
+
+def test_an_idle_worker_exits_when_its_time_is_over(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+
+    post = crew.start(queue, max_time=0.05)
+
+    post.join()
+    assert post.worker.is_retired
+
+
+def test_one_that_is_stopped_before_is_not_retired(queue: Handle, crew: Crew) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    post = crew.start(queue, max_jobs=1000, max_time=1000)
+    until(lambda: queue.redis.zcard(queue.keys.workers))
+
+    post.stop()
+
+    post.join()
+    assert not post.worker.is_retired
+
+
+@pytest.mark.parametrize("given", [{"max_jobs": 0}, {"max_jobs": 1.5}, {"max_time": 0}, {"max_time": math.nan}])
+def test_numbers_that_make_no_sense_are_refused(queue: Handle, given: dict[str, Any]) -> None:
+    queue.task(name="ok")(lambda: "ok")
+
+    with pytest.raises(UsageError, match=f"{next(iter(given))} must be"):
+        Worker([queue.queue], **given)
