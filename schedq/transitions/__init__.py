@@ -115,11 +115,14 @@ def pairs(reply: Sequence[str]) -> dict[str, str]:
 def chunked(items: Sequence[T], size: Callable[[T], int], most: int) -> list[list[T]]:
     """Split `items` into chunks for one script each: at most `most` items and `MOST_BYTES`, or a single larger item."""
     found: list[list[T]] = []
-    space = 0
+    chunk: list[T] = []
+    space = -1
     for item in items:
-        if not found or size(item) > space or len(found[-1]) == most:
-            found.append([])
+        needed = size(item)
+        if needed > space or len(chunk) == most:
+            chunk = []
+            found.append(chunk)
             space = MOST_BYTES
-        found[-1].append(item)
-        space -= size(item)
+        chunk.append(item)
+        space -= needed
     return found

@@ -263,12 +263,18 @@ def enqueue_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list
         QueueFull, NotAcknowledged: `stored` has the ids that were stored.
         Conflict: the message names the ids; all others are stored.
     """
-    yield from create_many(queue, jobs)
+    yield from _store_all(queue, jobs)
     return [job.job_id for job in jobs]
 
 
 def create_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[bool]]:
     """Like `enqueue_many`; returns for each job, in order, whether this request created it, if the job is marked."""
+    words = yield from _store_all(queue, jobs)
+    return [_is_created(job, word) for job, word in zip(jobs, words, strict=True)]
+
+
+def _store_all(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[str]]:
+    """Store jobs, up to some megabytes in one round trip; returns for each what became of it."""
     words: list[str] = []
     stored: list[str] = []
     errors: list[SchedqError] = []
@@ -298,7 +304,7 @@ def create_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[
         if type(worst) is StoreUnavailable:
             worst.job_ids = tuple(job.job_id for job in jobs if job.job_id not in known)
         raise worst
-    return [_is_created(job, word) for job, word in zip(jobs, words, strict=True)]
+    return words
 
 
 def store_each(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[str]]:
