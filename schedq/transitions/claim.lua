@@ -2,10 +2,12 @@
 Move jobs from `pending` to `processing`, each with a lease and a new token, after promoting due jobs to `pending`.
 
 An entry that can't be run moves to where operators see it (`broken`, `failed`); a second entry of the same id is
-dropped; a job that has not begun by the instant in its field `expires` is cancelled. A job that lost two leases is a suspect: it may be a poison pill that kills its workers, so a process gets one
-at a time. Suspects that the caller may not take move to `delayed`, so that they hold up no other job. The next claim
-that may take a suspect takes the first of them from there; without such a claim they become due a few a second. However
-many entries can't be run, a call looks at only a few more entries than it may take.
+dropped; a job that has not begun by the instant in its field `expires` is cancelled.
+
+A job that lost two leases is a suspect: it may be a poison pill that kills its workers, so a process gets one at a
+time. Suspects that the caller may not take move to `delayed`, so that they hold up no other job. The next claim that
+may take a suspect takes the first of them from there; without such a claim they become due a few a second. However many
+entries can't be run, a call looks at only a few more entries than it may take.
 
 KEYS  pending (list), processing (list), leases (zset), delayed (zset), failed (list), broken (list), stats (hash),
       wake (zset), paused (string), log (stream), suspects (zset), cancelled (list)

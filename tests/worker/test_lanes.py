@@ -11,8 +11,9 @@ from tests.conftest import MakeQueue
 from tests.waiting import until
 from tests.worker.crew import Crew, asked
 
-LIMIT = 19
-"""Where a claim says how many jobs it takes at most: behind the script, ten keys and five arguments."""
+_HEADER = scripts.header("claim")
+LIMIT = 3 + len(_HEADER.keys) + [argument.name for argument in _HEADER.args].index("limit")
+"""The position in a claim of how many jobs it takes at most: after the command, the script, and the number of keys."""
 
 
 def test_while_jobs_wait_each_round_trip_is_for_half_of_the_slots(make_queue: MakeQueue, crew: Crew) -> None:
