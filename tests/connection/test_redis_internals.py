@@ -32,7 +32,7 @@ def test_the_installed_releases_are_ones_that_were_tried():
 def test_the_package_asks_for_these_releases_and_no_other():
     text = (ROOT.parent / "pyproject.toml").read_text()
 
-    bounds = re.search(r'"redis\[hiredis\]>=(\d+)\.(\d+),<(\d+)\.(\d+)"', text)
+    bounds = re.search(r'"redis\[hiredis\]>=(\d+)\.(\d+)(?:\.\d+)?,<(\d+)\.(\d+)"', text)
 
     assert bounds is not None
     major, first, same, end = map(int, bounds.groups())
