@@ -199,7 +199,8 @@ class LoopConnections:
         pause_s = 0.0
         try:
             most_s = block.seconds if block.is_exact else block.seconds + 1
-            replies = await asyncio.wait_for(connection.ask([command], reply_s=server_s + 2), most_s)
+            async with asyncio.timeout(most_s):
+                replies = await connection.ask([command], reply_s=server_s + 2)
             pause_s = POLL_S if isinstance(replies[0], Exception) else 0.0
         except TimeoutError:
             connection.close()

@@ -211,7 +211,8 @@ async def alisten(client: AsyncClient, request: Listening[T]) -> AsyncGenerator[
                     is_listening = True
                     await here.pubsub.subscribe(request.channel, messages.put_nowait)
                 with suppress(TimeoutError):
-                    found = await asyncio.wait_for(messages.get(), step.seconds)
+                    async with asyncio.timeout(step.seconds):
+                        found = await messages.get()
                 here.check()
             else:
                 found = await client.execute(step)

@@ -109,7 +109,8 @@ class _Daemon:
         """Give up the promoter lease, so that another takes over at once."""
         promoter_id = self._promoter.id
         try:
-            await asyncio.wait_for(self._client.ask(heartbeat.leave(self.queue.settings, promoter_id, promoter_id)), 1)
+            async with asyncio.timeout(1):
+                await self._client.ask(heartbeat.leave(self.queue.settings, promoter_id, promoter_id))
         finally:
             await self._client.aclose()
 

@@ -93,8 +93,8 @@ class QueueWorker:
     async def leave(self) -> None:
         """Deregister from the queue, in the background, when its duties have ended."""
         try:
-            goodbye = self.heartbeat.leave(self.promoter.id if self.promoter else "")
-            await asyncio.wait_for(goodbye, _DEREGISTER_S)
+            async with asyncio.timeout(_DEREGISTER_S):
+                await self.heartbeat.leave(self.promoter.id if self.promoter else "")
         except Exception as error:  # noqa: BLE001 - it exits anyway; its heartbeat expires
             log.debug("queue %s: could not deregister: %s", self.queue.name, error)
         finally:

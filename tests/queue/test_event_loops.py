@@ -422,6 +422,37 @@ def test_a_loop_that_is_ended_in_the_middle_leaves_nothing(queue: Queue, server:
     soon_has(queue, server, 0)
 
 
+@pytest.mark.parametrize("turns", range(8))
+@pytest.mark.parametrize("what", ["events", "result"])
+def test_a_cancellation_that_meets_a_message_is_not_lost(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, what: str, turns: int
+):
+    """On Python 3.11, `asyncio.wait_for` drops a cancellation that arrives together with what is waited for."""
+
+    async def listen() -> None:
+        if what == "events":
+            await anext(queue.aio.events())
+        else:
+            await queue.aio.result(await queue.aio.enqueue(1, delay=60))
+
+    async def main() -> None:
+        task = asyncio.ensure_future(listen())
+
+        class Messages(asyncio.Queue[str]):
+            def put_nowait(self, item: str) -> None:
+                super().put_nowait(item)
+                cancel_after(turns)
+
+        def cancel_after(left: int) -> None:
+            asyncio.get_running_loop().call_soon(*((cancel_after, left - 1) if left else (task.cancel,)))
+
+        monkeypatch.setattr(asyncio, "Queue", Messages)
+        await asyncio.wait([task], timeout=20)
+        assert task.cancelled()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("work", WORK)
 def test_a_loop_that_is_only_closed_leaves_nothing_of_ours(
     queue: Queue, server: Server, new_loop: NewLoop, work: str, caplog: pytest.LogCaptureFixture
