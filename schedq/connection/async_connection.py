@@ -17,7 +17,7 @@ from schedq.connection.address import Address
 from schedq.connection.codec import NOTHING, checked, packed, reader
 from schedq.connection.endpoint import REPLY_S, Endpoint
 from schedq.connection.handshake import Handshake
-from schedq.connection.redis_internals import abort, transport_of
+from schedq.connection.redis_internals import abandon, abort, transport_of
 from schedq.connection.resolver import in_thread
 from schedq.model.durability import Wait
 from schedq.model.settings import Settings
@@ -93,7 +93,7 @@ async def open_connection(address: Address, key: str, name: str) -> tuple[RedisC
     except exceptions.ResponseError as error:  # refused at once, as in protected mode
         raise redis_errors.translate(error, "connect", address.label) from error
     except BaseException:
-        abort(connection)
+        await abandon(connection)
         raise
     return connection, endpoint
 

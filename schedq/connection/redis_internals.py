@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from redis._parsers import BaseParser
@@ -19,6 +20,7 @@ from redis.connection import Connection as RedisConnection
 
 from schedq.connection.resolver import open_socket
 
+_MOST_TURNS: Final = 20
 parse_error: Final[Callable[[str], Exception]] = BaseParser.parse_error
 """The exception for an error reply, given its text."""
 
@@ -39,6 +41,24 @@ def abort(connection: AsyncRedisConnection) -> None:
     if connection._writer is not None:
         connection._writer.transport.abort()
         connection._close()
+
+
+async def abandon(connection: AsyncRedisConnection) -> None:
+    """Close a connection that could not be opened, or whose opening was cancelled.
+
+    Until it is open only asyncio has its transport, and with TLS ends it gracefully. A socket that is shut down leaves
+    it no choice; it takes a few turns of the loop, and an ending loop has no more than are waited for here.
+    """
+    abort(connection)
+    opened: socket.socket | None = getattr(connection, "_opened", None)
+    if opened is None:
+        return
+    with suppress(OSError):  # it is closed already
+        opened.shutdown(socket.SHUT_RDWR)
+    for _ in range(_MOST_TURNS):
+        if opened.fileno() == -1:
+            return
+        await asyncio.sleep(0)
 
 
 class TcpConnection(AsyncRedisConnection):

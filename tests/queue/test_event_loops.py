@@ -30,6 +30,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from schedq import AsyncQueue, ClosedError, Queue, UsageError
+from schedq.connection.address import Address
+from schedq.connection.redis_internals import abandon
 from schedq.transitions import scripts
 from schedq.worker import Worker
 from schedq.worker.process import run_worker
@@ -514,6 +516,25 @@ def test_a_loop_with_tls_connections_leaves_nothing(queue: Queue, server: Server
             loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
             loop.close()
         soon_has(queue, server, 0)
+
+
+def test_a_tls_connection_that_is_still_being_opened_is_closed_at_once(server: Server, tmp_path: Path):
+    """Only asyncio knows its transport then, and would end it gracefully, on a loop that takes no more turns."""
+    if server.is_cluster:
+        pytest.skip("the front leads to one node")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+
+    async def main(url: str) -> None:
+        connection: Any = Address(url).find("").async_connection("test")
+        await connection.connect()
+        opened, writer, connection._writer = connection._opened, connection._writer, None
+        await abandon(connection)
+        assert opened.fileno() == -1
+        del writer
+
+    with Front(server, authority.issue_cert("localhost")) as front:
+        asyncio.run(main(f"rediss://localhost:{front.port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"))
 
 
 def test_a_loop_can_be_closed_from_within_another(queue: Queue, server: Server, new_loop: NewLoop):
