@@ -3,6 +3,7 @@
     scripts/test --pythons all|others|lowest|VERSION[,VERSION...] [arguments for pytest]
 
 `others` means all but the Python that scripts/test itself uses, for a run that has just gone through the whole suite.
+`--within=SECONDS` runs the newest Python first, and after it those that probably end in time.
 `lowest` means the oldest Python with the lowest versions that pyproject.toml allows of everything that users install.
 
 The quick part leaves out the tests marked `processes`, `browser` or `topologies` (see tests/conftest.py), tests/tools,
@@ -13,6 +14,7 @@ repeated as by scripts/test. The exit code is 0 if all tests passed on every ver
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -67,6 +69,7 @@ class Python:
 def main(arguments: list[str]) -> int:
     """Run the tests, print a summary, and return the exit code."""
     found = pythons()
+    within_s, arguments = limit(arguments)
     wanted, rest = read(arguments)
     if wanted == ["others"]:
         found, wanted = [python for python in found if python.version != platform.python_version()], []
@@ -78,19 +81,34 @@ def main(arguments: list[str]) -> int:
         there = ", ".join(python.version for python in found) or "none"
         print(f"scripts/test: no Python {', '.join(missing) or 'at all'}; found: {there}", file=sys.stderr)
         return 2
+    return run_all(chosen, rest, within_s)
+
+
+def run_all(chosen: list[Python], arguments: list[str], within_s: float) -> int:
+    """Run the tests on these Pythons; with a time limit the newest first, and no other that would not end in time."""
     said = []
-    code = 0
-    for python in chosen:
+    code, took_s, started = 0, 0.0, time.monotonic()
+    for python in chosen if within_s == math.inf else chosen[::-1]:
         began = time.monotonic()
+        if took_s and began + took_s > started + within_s:
+            said.append(f"Python {python.version:<8} left out: no time left")
+            continue
         print(f"\n== Python {python.version} ({python.path})", flush=True)
-        result = run(python, rest)
+        result = run(python, arguments)
         code = code or result
+        took_s = time.monotonic() - began
         said.append(
-            f"Python {python.version:<8} {'passed' if not result else f'exit code {result}':<14}"
-            f"{time.monotonic() - began:5.0f} s"
+            f"Python {python.version:<8} {'passed' if not result else f'exit code {result}':<14}{took_s:5.0f} s"
         )
     print("", *said, sep="\n", flush=True)
     return code
+
+
+def limit(arguments: list[str]) -> tuple[float, list[str]]:
+    """The value of `--within=SECONDS`, or infinity, and the other arguments."""
+    found = [argument.partition("=")[2] for argument in arguments if argument.startswith("--within=")]
+    rest = [argument for argument in arguments if not argument.startswith("--within=")]
+    return (float(found[-1]) if found else math.inf), rest
 
 
 def read(arguments: list[str]) -> tuple[list[str], list[str]]:

@@ -111,3 +111,24 @@ def test_they_are_installed_for_the_oldest_python(monkeypatch: pytest.MonkeyPatc
 
     assert ran == [Python("3.11.2", Path("/one"), has_lowest=True)]
     assert ran[0].folder.name == ".venv-lowest"
+
+
+def test_with_a_time_limit_the_newest_is_run_and_others_only_if_they_end_in_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    there = [Python("3.11.2", Path("/one")), Python("3.12.1", Path("/two")), Python("3.13.0", Path("/three"))]
+    now = [0.0]
+
+    def run(python: Python, arguments: list[str]) -> int:
+        assert arguments == ["-x"]
+        now[0] += 100
+        return 0
+
+    monkeypatch.setattr(pythons, "pythons", lambda: there)
+    monkeypatch.setattr(pythons, "run", run)
+    monkeypatch.setattr("scripts.tools.pythons.time.monotonic", lambda: now[0])
+
+    assert pythons.main(["--pythons", "all", "--within=250", "-x"]) == 0
+
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Python")]
+    assert [line.split()[1:3] for line in said] == [["3.13.0", "passed"], ["3.12.1", "passed"], ["3.11.2", "left"]]

@@ -34,8 +34,13 @@ STARTS = {"subprocess.Popen", "subprocess.run", "subprocess.call", "subprocess.c
 ALLOWED = {
     ("schedq", "importlib.import_module"): "modules of public names that are imported when used, named in the source",
     ("schedq", "globals"): "keeps such a name once it is imported",
+    ("schedq.metrics", "importlib.import_module"): "as schedq",
+    ("schedq.metrics", "globals"): "as schedq",
     ("schedq.cli.lazy_group", "importlib.import_module"): "modules of commands, named in the source",
-    ("schedq.cli.queues", "importlib.import_module"): "MODULE:QUEUE, which the operator types; never from Redis",
+    (
+        "schedq.cli.queues",
+        "importlib.import_module",
+    ): "what the operator types: MODULE:QUEUE, --import",
     ("schedq.cli.demo", "importlib.import_module"): "the demo of a checkout, named in the source",
     ("schedq.embedded.watcher", "ctypes"): "prctl, so that the embedded server ends with its watcher; by a fixed name",
     ("schedq.cli.daemon", "importlib.import_module"): "uvloop where it is installed; the name is in the source",
