@@ -35,8 +35,9 @@ from schedq.model import current_job, outcome
 from schedq.model.keys import checked_id
 from schedq.model.records import ClaimedJob
 from schedq.model.times import monotonic, wall
+from schedq.queue.handler import Invocation
 from schedq.queue.queue import Queue, QueueBase
-from schedq.queue.registry import Invocation, NoHandler
+from schedq.queue.registry import NoHandler
 from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.schedules.records import scan_schedules
 from schedq.schedules.register import upsert_some

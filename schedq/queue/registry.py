@@ -5,21 +5,14 @@ Nothing from Redis is unpickled, evaluated or imported.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
-from schedq.dependencies.declaration import injected
-from schedq.dependencies.providers import Injection
-from schedq.errors import ArgumentsError, UsageError
-from schedq.model.backoff import Plan
-from schedq.model.callables import Parameters, check_kinds, is_same, place_of, runnable
-from schedq.model.outcome import BackoffFunction, Discard
+from schedq.errors import UsageError
+from schedq.model.callables import check_kinds, is_same, place_of, runnable
 from schedq.model.tasks import TaskOptions, is_task_call, task_call
 from schedq.model.times import Duration
-from schedq.queue.conversion import Conversion, Converter
+from schedq.queue.handler import Handler, Invocation
 from schedq.queue.task import Task
 from schedq.schedules.definition import Definition, ScheduleOptions
 
@@ -32,78 +25,6 @@ class _NoPayload:
 
 
 NO_PAYLOAD: Final = _NoPayload()
-
-
-@dataclass(frozen=True, slots=True)
-class Handler:
-    """A registered function and what was found out about it at registration.
-
-    Attributes:
-        name: for logs: the task's name, or 'handler'.
-        function: what to call.
-        is_async: whether it is a coroutine function.
-        parameters: those of a task; None for a handler, which takes any payload.
-        converter: that of a task whose annotations may name types that JSON lacks.
-        injection: the dependencies that fill in parameters; None if it declares none.
-        max_attempts, backoff, timeout_ms: the task's own, or None.
-    """
-
-    name: str
-    function: Callable[..., Any]
-    is_async: bool
-    parameters: Parameters | None = None
-    max_attempts: int | None = None
-    backoff: Plan | BackoffFunction | None = None
-    timeout_ms: int | None = None
-    converter: Converter | None = None
-    injection: Injection | None = None
-
-
-class Invocation(NamedTuple):
-    """The call that a worker makes for one payload."""
-
-    handler: Handler
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-
-    def bound(self) -> Callable[[], Any]:
-        """The call, with its arguments converted to the types in the function's annotations.
-
-        Raises:
-            ArgumentsError: an argument can't be converted.
-        """
-        args, kwargs = self.args, self.kwargs
-        if self.handler.injection is not None:
-            self.handler.injection.check(kwargs)
-        if self.conversion is not None:
-            args, kwargs = self.conversion.decode_arguments(args, kwargs)
-        return partial(self.handler.function, *args, **kwargs)
-
-    @property
-    def conversion(self) -> Conversion | None:
-        """How arguments and result are converted to and from JSON; None if they need no conversion."""
-        return self.handler.converter.conversion if self.handler.converter is not None else None
-
-    @property
-    def encode_result(self) -> Callable[[Any], Any] | None:
-        """Converts the function's result to JSON types; None if it needs no conversion."""
-        return None if self.conversion is None else self.conversion.encode_result
-
-    def argument_error(self) -> Discard | None:
-        """The reason why no attempt can call the function with these arguments, or None.
-
-        A job that was enqueued by a task's name was not checked against the function. This is called only after the
-        call raised a TypeError, so jobs with correct arguments pay nothing.
-        """
-        if self.handler.parameters is not None:
-            try:
-                if self.handler.injection is not None:
-                    self.handler.injection.check(self.kwargs)
-                self.handler.parameters.check(self.args, self.kwargs)
-                self.bound()
-            except ArgumentsError as error:
-                return Discard(f"wrong arguments: {error}")
-        return None
 
 
 class NoHandler(LookupError):  # noqa: N818 - a fact about a payload, handled by the worker
@@ -183,17 +104,7 @@ class Registry:
                 f"give {place_of(task.function)} another name="
             )
         self._tasks[task.name] = task
-        self._handlers[task.name] = Handler(
-            task.name,
-            task.function,
-            _is_async(task.function),
-            task.parameters,
-            task.max_attempts,
-            task.backoff,
-            task.timeout_ms,
-            task._converter,
-            task._injection,
-        )
+        self._handlers[task.name] = task._handler
 
     def add_schedule(self, definition: Definition, function: Callable[..., Any]) -> None:
         """Register a schedule; a worker stores it when it starts.
@@ -217,12 +128,12 @@ class Registry:
             UsageError: there is one already, or this is not a function.
         """
         function = runnable(function, "handler")
-        parameters = Parameters("handler", function, left_out=injected(function))
-        if not parameters.least <= 1 <= parameters.most:
+        handler = Handler("handler", function, converts=False)
+        if not handler.parameters.least <= 1 <= handler.parameters.most:
             raise UsageError(f"a handler takes one argument, the payload; {place_of(function)} can't be called so")
         if self._handler is not None and not is_same(self._handler.function, function):
             raise UsageError(f"queue {self._queue_name} has a handler already ({place_of(self._handler.function)})")
-        self._handler = Handler("handler", function, _is_async(function), injection=Injection.of(function))
+        self._handler = handler
 
     def get(self, name: object) -> Task[..., Any] | None:
         """The task of this name, or None."""
@@ -248,11 +159,6 @@ class Registry:
         if handler is None:
             raise NoHandler(f"this worker has no task {payload['task']!r:.200}", payload["task"])
         return Invocation(handler, payload.get("args") or (), payload.get("kwargs") or {})
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it returns a coroutine: a coroutine function, or an object whose __call__ is one."""
-    return any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None))))  # noqa: B004
 
 
 def scheduled_payload(

@@ -6,18 +6,17 @@ import copy
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from schedq.dependencies.providers import Injection
 from schedq.errors import ArgumentsError, UsageError
 from schedq.model import backoff as plans
-from schedq.model.callables import Parameters, check_kinds, name_of, runnable
+from schedq.model.callables import name_of, runnable
 from schedq.model.durability import Durability, checked_durability
 from schedq.model.expiry import Expiry
 from schedq.model.outcome import BackoffFunction
 from schedq.model.records import NewJob, Options
-from schedq.model.settings import checked_attempts
-from schedq.model.tasks import TaskOptions, is_task_call, is_task_name, task_call
-from schedq.model.times import Duration, Instant, checked_timeout
-from schedq.queue.conversion import Converter, may_convert
+from schedq.model.tasks import TaskOptions, is_task_call, is_task_name
+from schedq.model.times import Duration, Instant
+from schedq.queue.enqueue_many import Calls, of_each
+from schedq.queue.handler import Handler
 from schedq.queue.job import Job
 from schedq.queue.requests import Connections
 from schedq.transitions import Operation, RoundTrips, enqueue
@@ -25,9 +24,6 @@ from schedq.transitions import Operation, RoundTrips, enqueue
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
-Calls = Sequence[tuple[Sequence[Any], Mapping[str, Any]] | NewJob]
-"""Several calls, from `with_args` or as [((positional, ...), {name: value, ...}), ...]."""
-_MOST_SHAPES: Final = 100
 _NOT_GIVEN: Final = Options()
 
 
@@ -66,6 +62,8 @@ class Task(Generic[P, R_co]):
         durability: where its jobs must be before `enqueue` returns; None for the queue's setting.
     """
 
+    _own: dict[str, Any]
+
     def __init__(
         self,
         function: Callable[P, R_co],
@@ -79,38 +77,30 @@ class Task(Generic[P, R_co]):
     ) -> None:
         if isinstance(function, str):
             raise UsageError(f"a task must be a function, got {function!r}; a name is given as name={function!r}")
-        given: object = function.function if isinstance(function, Task) else function
-        self.function: Callable[P, R_co] = runnable(given, "task")
-        if name is None:
-            name = function.name if isinstance(function, Task) else name_of(self.function)
+        own: dict[str, Any] = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout}
+        given: object = function
         if isinstance(function, Task):  # a task of another queue: its options apply unless others are given
-            max_attempts = function.max_attempts if max_attempts is None else max_attempts
-            backoff = function.backoff if backoff is None else backoff
-            timeout = function._timeout_s if timeout is None else timeout
+            given, name = function.function, function.name if name is None else name
             durability = function.durability if durability is None else durability
-        self.name: str = name
+            own = {option: function._own[option] if value is None else value for option, value in own.items()}
+        found = runnable(given, "task")
+        self.name: str = name_of(found) if name is None else name
         if not is_task_name(self.name):
             raise UsageError(f"task name {self.name!r} must be 1 to 200 printable characters")
-        self._read_signature()
-        self.max_attempts: int | None = None if max_attempts is None else checked_attempts(max_attempts)
-        self.backoff: plans.Plan | BackoffFunction | None = backoff
-        if backoff is not None and not callable(backoff):
-            plans.checked_plan(backoff)
-        self.timeout_ms = None if timeout is None else checked_timeout(timeout)
+        self._own = own
+        self._handler = handler = Handler(self.name, found, **own)
         self.durability: Durability | None = None if durability is None else checked_durability(durability)
+        self._payload = handler.payload
+        self.function: Callable[P, R_co] = handler.function
+        self.parameters = handler.parameters
+        self.max_attempts: int | None = handler.max_attempts
+        self.backoff: plans.Plan | BackoffFunction | None = handler.backoff
+        self.timeout_ms: int | None = handler.timeout_ms
         self._connections = connections
         plan, timeout_s = self.own_options.backoff, self._timeout_s
         self._defaults = Options(None, None, None, self.max_attempts, plan, timeout_s, self.durability)
         self._options = self._defaults
         self.__name__, self.__doc__, self.__wrapped__ = self.name, self.function.__doc__, self.function
-
-    def _read_signature(self) -> None:
-        self._injection = Injection.of(self.function)
-        filled_in = () if self._injection is None else self._injection.names
-        self.parameters = Parameters(self.name, self.function, left_out=filled_in)
-        self._least, self._most = self.parameters.least, self.parameters.most
-        self._converter = Converter(self.name, self.function, filled_in) if may_convert(self.function) else None
-        self._valid_shapes: set[tuple[Any, ...]] = set()
 
     def __repr__(self) -> str:
         return f"Task({self.name!r})"
@@ -229,7 +219,8 @@ class Task(Generic[P, R_co]):
         return await self._connections.aio.drive(self._created_many(calls))
 
     def _job(self, job_id: str, *, created: bool) -> Job[Any]:
-        conversion = None if self._converter is None else self._converter.conversion
+        converter = self._handler.converter
+        conversion = None if converter is None else converter.conversion
         return Job(job_id, self._connections, created=created, conversion=conversion)
 
     def _created(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Operation[tuple[str, bool]]:
@@ -241,9 +232,10 @@ class Task(Generic[P, R_co]):
     def _created_many(self, calls: Calls) -> RoundTrips[list[Job[Any]]]:
         queue, options = self._connections.settings, self._options
         if options.job_id is None:
-            prepared = enqueue.prepare_many(queue, self._of_each(calls, self._payload), options, is_marked=True)
+            payloads = of_each(self.name, calls, self._payload, self._own_call)
+            prepared = enqueue.prepare_many(queue, payloads, options, is_marked=True)
         else:
-            rows = self._of_each(calls, self.new_job)
+            rows = of_each(self.name, calls, self.new_job, self._own_call)
             prepared = enqueue.prepare_many(queue, rows, options._replace(job_id=None), is_marked=True)
         created = yield from enqueue.create_many(queue, prepared)
         return [self._job(job.job_id, created=is_new) for job, is_new in zip(prepared, created, strict=True)]
@@ -252,12 +244,6 @@ class Task(Generic[P, R_co]):
         """A job that calls the function with these arguments."""
         return NewJob(self._payload(args, kwargs), **self._options._asdict())
 
-    def _of_each(self, calls: Calls, make: Callable[[Sequence[Any], Mapping[str, Any]], T]) -> list[T | NewJob]:
-        try:
-            return [self._own_call(call) if isinstance(call, NewJob) else make(*call) for call in calls]
-        except (TypeError, ValueError) as error:
-            raise self._located(calls, error) from None
-
     def _own_call(self, call: NewJob) -> NewJob:
         """A call from `with_args`, with only the options that it was given."""
         if not is_task_call(call.payload) or call.payload["task"] != self.name:
@@ -265,42 +251,6 @@ class Task(Generic[P, R_co]):
         given = _without(Options._make(getattr(call, name) for name in Options._fields), self._defaults)
         job_id = self._options.job_id if given.job_id is None else given.job_id
         return NewJob(call.payload, **given._replace(job_id=job_id)._asdict())
-
-    def _located(self, calls: Calls, error: Exception) -> Exception:
-        """The error with the number of the call it concerns, if that can be determined."""
-        rows: Sequence[Any] = calls if isinstance(calls, Sequence) else ()
-        for number, call in enumerate(rows):
-            is_pair = isinstance(call, Sequence) and not isinstance(call, (str, bytes)) and len(call) == 2
-            if not is_pair and not isinstance(call, NewJob):
-                what = "a call is a pair (positional arguments, keyword arguments)"
-                return ArgumentsError(f"task {self.name!r}: {what}, call {number} is {call!r:.200}")
-            try:
-                self._own_call(call) if isinstance(call, NewJob) else self._payload(*call)
-            except ArgumentsError as problem:
-                return ArgumentsError(f"{problem} (call {number})")
-            except (TypeError, ValueError):
-                break
-        return error
-
-    def _check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        if self._injection is not None:
-            self._injection.check(kwargs)
-        self.parameters.check(args, kwargs)
-        if len(self._valid_shapes) < _MOST_SHAPES:
-            self._valid_shapes.add((len(args), *kwargs))
-
-    def _payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        # Whether a call is valid depends only on how many arguments it has and on their names: valid shapes are cached.
-        if args.__class__ is not tuple and args.__class__ is not list:
-            check_kinds(self.name, args, kwargs)
-        if kwargs:
-            if (len(args), *kwargs) not in self._valid_shapes:
-                self._check(args, kwargs)
-        elif not self._least <= len(args) <= self._most:
-            self.parameters.check(args, kwargs)
-        if self._converter is not None and (conversion := self._converter.conversion) is not None:
-            args, kwargs = conversion.encode_arguments(args, kwargs)
-        return task_call(self.name, args, kwargs)
 
 
 def _without(options: Options, defaults: Options, *, instead: Options = _NOT_GIVEN) -> Options:

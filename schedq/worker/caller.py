@@ -13,8 +13,8 @@ from typing import Any, Final
 from schedq.logs import log
 from schedq.model import current_job, outcome
 from schedq.model.times import monotonic, wall
+from schedq.queue.handler import Invocation
 from schedq.queue.queue import QueueBase
-from schedq.queue.registry import Invocation
 from schedq.worker.attempt import ABANDONED, LOST, OPEN, RELEASED, RUNNING, TIMED_OUT, Attempt
 from schedq.worker.injected_call import InjectedCall
 from schedq.worker.worker_context import WorkerContext

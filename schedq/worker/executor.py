@@ -11,8 +11,9 @@ from schedq.model import outcome
 from schedq.model.payload import clean_text
 from schedq.model.records import ClaimedJob, Settlement
 from schedq.model.times import monotonic
+from schedq.queue.handler import Invocation
 from schedq.queue.queue import QueueBase
-from schedq.queue.registry import Invocation, NoHandler
+from schedq.queue.registry import NoHandler
 from schedq.transitions.heartbeat import WorkerRecord
 from schedq.transitions.settle import refusal
 from schedq.worker.attempt import (

@@ -12,7 +12,7 @@ from typing import Any
 from schedq.dependencies.lifespan import Resources
 from schedq.dependencies.providers import Need, RunInThread, Values, call_within, enter
 from schedq.errors import Conflict
-from schedq.queue.registry import Invocation
+from schedq.queue.handler import Invocation
 from schedq.worker.attempt import LOST, OPEN, Attempt
 
 Coroutine = Callable[[], Awaitable[Any]]

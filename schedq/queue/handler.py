@@ -1,0 +1,155 @@
+"""A registered function: how calls of it become payloads, and how a worker calls it for one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from schedq.dependencies.providers import Injection
+from schedq.errors import ArgumentsError
+from schedq.model import backoff as plans
+from schedq.model.callables import Parameters, check_kinds
+from schedq.model.outcome import BackoffFunction, Discard
+from schedq.model.settings import checked_attempts
+from schedq.model.tasks import task_call
+from schedq.model.times import Duration, checked_timeout
+from schedq.queue.conversion import Conversion, Converter, may_convert
+
+_MOST_SHAPES: Final = 100
+
+
+class Handler:
+    """A registered function and what was found out about it at registration.
+
+    Args:
+        converts: whether its annotations say how arguments and results become JSON, as those of tasks do.
+
+    Attributes:
+        name: the task's name, or 'handler' for the function that takes other payloads.
+        function: what to call.
+        is_async: whether calling it returns a coroutine.
+        injection: the dependencies that fill in parameters; None if it declares none.
+        parameters: those that calls of it give.
+        converter: how they become JSON and come back; None if all of them are JSON.
+        max_attempts, backoff, timeout_ms: the task's own, or None.
+    """
+
+    __slots__ = (
+        "_least",
+        "_most",
+        "_valid_shapes",
+        "backoff",
+        "converter",
+        "function",
+        "injection",
+        "is_async",
+        "max_attempts",
+        "name",
+        "parameters",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *,
+        converts: bool = True,
+        max_attempts: int | None = None,
+        backoff: plans.Plan | BackoffFunction | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
+        self.name, self.function = name, function
+        self.is_async = _is_async(function)
+        self.injection = Injection.of(function)
+        filled_in = () if self.injection is None else self.injection.names
+        self.parameters = Parameters(name, function, left_out=filled_in)
+        self._least, self._most = self.parameters.least, self.parameters.most
+        self.converter = Converter(name, function, filled_in) if converts and may_convert(function) else None
+        self._valid_shapes: set[tuple[Any, ...]] = set()
+        self.max_attempts = None if max_attempts is None else checked_attempts(max_attempts)
+        self.backoff = backoff
+        if backoff is not None and not callable(backoff):
+            plans.checked_plan(backoff)
+        self.timeout_ms = None if timeout is None else checked_timeout(timeout)
+
+    def payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The payload of a call with these arguments.
+
+        Raises:
+            ArgumentsError: the function can't be called with them.
+        """
+        # Whether a call is valid depends only on how many arguments it has and on their names: valid shapes are cached.
+        if args.__class__ is not tuple and args.__class__ is not list:
+            check_kinds(self.name, args, kwargs)
+        if kwargs:
+            if (len(args), *kwargs) not in self._valid_shapes:
+                self.check(args, kwargs)
+                if len(self._valid_shapes) < _MOST_SHAPES:
+                    self._valid_shapes.add((len(args), *kwargs))
+        elif not self._least <= len(args) <= self._most:
+            self.parameters.check(args, kwargs)
+        if self.converter is not None and (conversion := self.converter.conversion) is not None:
+            args, kwargs = conversion.encode_arguments(args, kwargs)
+        return task_call(self.name, args, kwargs)
+
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Check that a call may have these arguments.
+
+        Raises:
+            ArgumentsError: it may not.
+        """
+        if self.injection is not None:
+            self.injection.check(kwargs)
+        self.parameters.check(args, kwargs)
+
+
+class Invocation(NamedTuple):
+    """The call that a worker makes for one payload."""
+
+    handler: Handler
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+    def bound(self) -> Callable[[], Any]:
+        """The call, with its arguments converted to the types in the function's annotations.
+
+        Raises:
+            ArgumentsError: an argument can't be converted.
+        """
+        args, kwargs = self.args, self.kwargs
+        if self.handler.injection is not None:
+            self.handler.injection.check(kwargs)
+        if self.conversion is not None:
+            args, kwargs = self.conversion.decode_arguments(args, kwargs)
+        return partial(self.handler.function, *args, **kwargs)
+
+    @property
+    def conversion(self) -> Conversion | None:
+        """How arguments and result are converted to and from JSON; None if they need no conversion."""
+        return self.handler.converter.conversion if self.handler.converter is not None else None
+
+    @property
+    def encode_result(self) -> Callable[[Any], Any] | None:
+        """Converts the function's result to JSON types; None if it needs no conversion."""
+        return None if self.conversion is None else self.conversion.encode_result
+
+    def argument_error(self) -> Discard | None:
+        """The reason why no attempt can call the function with these arguments, or None.
+
+        A job that was enqueued by a task's name was not checked against the function. This is called only after the
+        call raised a TypeError, so jobs with correct arguments pay nothing.
+        """
+        try:
+            self.handler.check(self.args, self.kwargs)
+            self.bound()
+        except ArgumentsError as error:
+            return Discard(f"wrong arguments: {error}")
+        return None
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it returns a coroutine: a coroutine function, or an object whose __call__ is one."""
+    return any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None))))  # noqa: B004
