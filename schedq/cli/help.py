@@ -8,7 +8,9 @@ from itertools import groupby
 
 import click
 from click.shell_completion import CompletionItem
-from rich.markdown import Markdown
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import CodeBlock, Markdown
+from rich.syntax import Syntax
 from rich.table import Table
 
 from schedq import handbook
@@ -22,6 +24,19 @@ def _complete(
 ) -> list[CompletionItem]:
     found = (topic for topic in handbook.topics() if topic.name.startswith(incomplete))
     return [CompletionItem(topic.name, help=topic.title) for topic in found]
+
+
+class _CopyableCode(CodeBlock):
+    """A code block as it is in the page: no indent and no line breaks of ours, so that a copy of it runs."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        code = Syntax("", self.lexer_name, theme=self.theme, background_color="default").highlight(str(self.text))
+        code.no_wrap, code.overflow = True, "ignore"
+        yield code
+
+
+class _Page(Markdown):
+    elements = {**Markdown.elements, "fence": _CopyableCode, "code_block": _CopyableCode}  # noqa: RUF012 - rich's
 
 
 @click.command(
@@ -42,7 +57,7 @@ def show_page(context: click.Context, topic: str | None) -> None:
     if topic is None:
         output.show(_contents())
     elif topic in {page.name for page in handbook.topics()}:
-        output.show_pages(Markdown(_for_terminal(handbook.read(topic)), hyperlinks=False))
+        output.show_pages(_Page(_for_terminal(handbook.read(topic)), hyperlinks=False))
     else:
         raise click.UsageError(_unknown(topic, context.find_root().command), context)
 
@@ -57,7 +72,8 @@ def _contents() -> Table:
 
 
 def _for_terminal(text: str) -> str:
-    """The page with links to other pages replaced by the commands that show them."""
+    """The page with links to other pages replaced by the commands that show them; links within it are plain text."""
+    text = re.sub(r"\[([^\]]+)\]\(#[\w-]+\)", r"\1", text)
     return re.sub(r"\[([^\]]+)\]\(([\w-]+)\.md(?:#[\w-]+)?\)", r"\1 (`schedq help \2`)", text)
 
 

@@ -75,7 +75,7 @@ def _rendered(*things: RenderableType) -> str:
     console = _console()
     with console.capture() as shown:
         for thing in things:
-            console.print(thing)
+            console.print(thing, crop=False)  # code is never cut; tables keep to the width themselves
     # Trailing blanks of the last column would wrap in a narrow terminal.
     return "\n".join(line.rstrip(" ") for line in shown.get().split("\n"))
 

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from schedq import handbook
+from scripts.tools.handbook import all_blocks
 from tests.cli.conftest import Run
 
 NAMES = [topic.name for topic in handbook.topics()]
@@ -27,6 +28,21 @@ def test_each_page_is_shown(name: str, run: Run):
     assert handbook.read(name).partition("\n")[0].removeprefix("# ") in said.out
     assert "<!--" not in said.out
     assert ".md)" not in said.out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_code_is_shown_so_that_a_copy_of_it_runs(name: str, run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = [line.rstrip() for block in all_blocks(handbook.read(name)) for line in block.code.splitlines()]
+
+    said = run("help", name).out.splitlines()
+
+    assert [line for line in lines if line not in said] == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "](#" in handbook.read(name)])
+def test_a_link_within_the_page_is_its_text(name: str, run: Run):
+    assert "(#" not in run("help", name).out
 
 
 def test_a_link_is_the_command_that_shows_the_page(run: Run):
