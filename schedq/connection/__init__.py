@@ -1,6 +1,7 @@
-"""How requests reach Redis: where it is, connections to it, what to send again, and what its errors mean.
+"""How requests reach Redis: its address, connections to it, what to send again, and what its errors mean.
 
-The client library's defaults are traps for an engine whose requests must not be repeated unknowingly (automatic
-retries of commands that may have run; a 5 s socket timeout under a longer block), so schedq uses its connections
-only: retries off, explicit timeouts, RESP 2, pipelines that are no transactions. Start reading in `client`.
+schedq uses redis-py's connections but not its client, whose defaults are unsafe for a job engine: it repeats commands
+that may already have been executed, and its socket timeout of 5 s is shorter than a blocking command may take. schedq
+turns retries off, sets every timeout, speaks RESP 2, and sends pipelines without a transaction. Start reading in
+`client`.
 """

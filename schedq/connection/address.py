@@ -1,4 +1,4 @@
-"""Where Redis is: a URL, or a client object of redis-py, of which only the settings are read."""
+"""The address of a queue's Redis: a URL, or a redis-py client, of which only the settings are read."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ DEFAULT_URL: Final = "redis://localhost:6379/0"
 
 
 class Address:
-    """Where a queue's Redis is, without a connection to it.
+    """The address of a queue's Redis, without a connection to it.
 
     Attributes:
-        label: names it in messages; never holds a password.
-        is_default: nobody named one.
+        label: the name of this address in messages; never contains a password.
+        is_default: neither the caller nor the environment gave an address, so localhost is used.
     """
 
     def __init__(self, target: object = None) -> None:
-        """Take a URL, a redis-py client, or None for the environment's URL, else localhost.
+        """Read a URL or the settings of a redis-py client.
+
+        Without either, use the URL in SCHEDQ_REDIS_URL or REDIS_URL, and localhost if neither is set.
 
         Raises:
-            UsageError: the URL's scheme is unknown or the URL can't be read.
+            UsageError: the URL's scheme is unknown, or the URL is invalid.
         """
         self.is_default = False
         if target is None:
@@ -62,7 +64,7 @@ class Address:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether it is a Redis Cluster: keys are on several servers; those of a queue are on one, which may change."""
+        """Whether this is a Redis Cluster. All keys of one queue are on one node, but that node may change."""
         return isinstance(self._target, Cluster)
 
     @property
@@ -70,7 +72,7 @@ class Address:
         """The number of the database.
 
         Raises:
-            UsageError: a client object names one that is no number.
+            UsageError: the `db` of a client object is not a number.
         """
         template = self._target.template if isinstance(self._target, Sentinels) else self._target
         db = template.settings.get("db") or 0 if isinstance(template, Endpoint) else 0
@@ -84,26 +86,27 @@ class Address:
         return not isinstance(self._target, Endpoint)
 
     def find(self, key: str) -> Endpoint:
-        """The server that holds `key` now: ask again for each connection.
+        """Return the server that holds `key` now. Call it for each new connection, because the server may change.
 
-        It blocks for about ten seconds at most, unless `is_found_by_asking` is false. An embedded server is started.
+        It blocks for up to about ten seconds, unless `is_found_by_asking` is false. It starts an embedded server that
+        is not running.
 
         Raises:
-            StoreUnavailable: it can't be found, or not be started.
-            UsageError: the servers that know it refuse to say.
+            StoreUnavailable: the server can't be found or started.
+            UsageError: the servers that know the address refuse to tell this user.
         """
         return self._target if isinstance(self._target, Endpoint) else self._target.find(key)
 
     def enlist(self, queue: str, *, again: bool = False) -> None:
-        """On a cluster, add a name to the list of queues; elsewhere the greeting does. It does not block.
+        """On a cluster, add a queue's name to the list of queues, without blocking. Elsewhere the handshake does this.
 
-        Once per process, unless it is to be done `again`.
+        A process does this once per queue, unless `again` is true.
         """
         if isinstance(self._target, Cluster):
             self._target.enlist(queue, again=again)
 
     def queues(self, *, scan: bool) -> list[str]:
-        """On a cluster, what `directory.names` is elsewhere: no one server knows them all. It blocks.
+        """Return the names of all queues of a cluster, where each node knows only some of them. It blocks.
 
         Raises:
             StoreUnavailable, UsageError: as `find`.
@@ -125,9 +128,9 @@ SCHEMES: Final = (
 REDIS_PORT: Final = 6379
 SENTINEL_PORT: Final = 26379
 CREDENTIALS: Final = frozenset({"username", "password", "credential_provider"})
-"""Settings of a client or a URL that say who logs in; those that begin with `ssl_` do, too."""
+"""Settings of a client or a URL that hold credentials; those that begin with `ssl_` may hold some, too."""
 LOCATION: Final = frozenset({"host", "port", "path", "db"})
-"""Settings that say which server and database."""
+"""Settings that select the server and the database."""
 _USER: Final = ("username", "password")
 _STRAY_AT: Final = re.compile("[/?#].*@", re.DOTALL)
 _SHAPE: Final = re.compile(
@@ -137,19 +140,19 @@ _HOST: Final = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::(?P
 _HIGHEST_PORT: Final = 65_535
 _VERIFIED: Final = ("required", "optional", "none")
 _BAD_VALUE: Final = re.compile(r"Invalid value for '(?P<name>\w+)'")
-"""How the client library says which option of a query makes no sense."""
+"""How redis-py names an option of a query whose value is invalid."""
 _OPTIONS: Final = frozenset(
     {"client_name", "host", "password", "password_file", "path", "port", "username"}
     | {"sentinel_password", "sentinel_password_file", "sentinel_username"}
 )
-"""What a query may say, besides `ssl_…` and what the client library parses as numbers."""
+"""Options that a query may contain, in addition to `ssl_…` and those that redis-py parses as numbers."""
 
 
 def read_url(url: str) -> Endpoint | EmbeddedEndpoint | Cluster | Sentinels:
-    """What a URL means.
+    """Parse a URL.
 
     Raises:
-        UsageError: its scheme is unknown, or it can't be read; the message has no password.
+        UsageError: the scheme is unknown, or the URL is invalid; the message contains no password.
     """
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme not in SCHEMES:
@@ -158,14 +161,14 @@ def read_url(url: str) -> Endpoint | EmbeddedEndpoint | Cluster | Sentinels:
             + ", ".join(f"{known}://" for known in SCHEMES)
         )
     if scheme == "embedded":
-        # Made absolute now: the working folder may be another one when a lost connection is opened again.
+        # Absolute from now on: the working folder may have changed by the time a lost connection is reopened.
         return EmbeddedEndpoint(f"embedded://{embedded.data_directory(url)}")
     parts = _read(url)
     if parts is None:
         raise UsageError(
             f"Redis URL {without_secret(url)!r} can't be read: the host must be a name or an address, the port and the "
-            "database must be numbers, and @ : / ? # [ ] in a user name or password be written as %40 %3A %2F %3F %23 "
-            "%5B %5D"
+            "database must be numbers, and @ : / ? # [ ] in a user name or password must be written as %40 %3A %2F %3F "
+            "%23 %5B %5D"
         )
     if scheme.endswith("+cluster"):
         return _cluster_of_url(parts)
@@ -173,21 +176,22 @@ def read_url(url: str) -> Endpoint | EmbeddedEndpoint | Cluster | Sentinels:
 
 
 def picked(given: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
-    """The settings of these names, and those about TLS.
+    """Return the settings with these names, and those for TLS.
 
     Raises:
-        UsageError: certificates are to be checked by OCSP.
+        UsageError: a setting asks for OCSP checks of certificates.
     """
     ocsp = {name for name in given if "_ocsp" in name}
     if any(given[name] for name in ocsp):
-        # Only blocking connections can; to leave the check out would trust whom the user does not.
+        # redis-py does this only on blocking connections. Skipping the check would trust certificates that the user
+        # does not trust.
         raise UsageError(f"{', '.join(sorted(ocsp))}: schedq can't check certificates by OCSP")
     wanted = {name for name in given if name in names or name.startswith("ssl_")} - ocsp
     return {name: given[name] for name in given if name in wanted and given[name] is not None}
 
 
 def without_secret(url: str) -> str:
-    """Scheme and host of a URL that makes no sense; whatever else it holds may be a password, or a piece of one."""
+    """Return the scheme and host of an invalid URL. Any other part of it may be a password, or a piece of one."""
     scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
     if _STRAY_AT.search(rest) or not re.fullmatch("[A-Za-z0-9+.-]*", scheme):
         return "…"
@@ -197,14 +201,14 @@ def without_secret(url: str) -> str:
 
 @dataclass(frozen=True)
 class _Parts:
-    """A URL taken to pieces.
+    """The parts of a URL.
 
     Attributes:
-        url: the whole.
-        kind: class of connections.
-        given: user, password and what the client library found in the query.
-        hosts: each with its port, or None.
-        path: without the slash before it.
+        url: the complete URL.
+        kind: the name of redis-py's connection class.
+        given: the user, the password, and the options that redis-py found in the query.
+        hosts: each host with its port, or None.
+        path: the path without its leading slash.
     """
 
     url: str
@@ -214,49 +218,49 @@ class _Parts:
     path: str
 
     def hosts_at(self, port: int) -> Iterator[tuple[str, int]]:
-        """Hosts and their ports, this one if they have none.
+        """Yield each host with its port, or with `port` if the URL gives none.
 
         Raises:
-            UsageError: one is missing.
+            UsageError: a host is missing.
         """
         for host, own in self.hosts:
             if not host:
-                self.refuse("a host is missing; write HOST:PORT, and a comma between two")
+                self.refuse("a host is missing; write HOST:PORT, and separate several with commas")
             yield host, own or port
 
     def credentials(self, user: Sequence[str], default: str | None = None) -> dict[str, Any]:
-        """Take a user's name and password, or password file, out of what was given.
+        """Remove a user's name and password, or password file, from `given` and return them.
 
         Args:
-            user: what the URL calls a user's name and password.
-            default: the file of a URL that says neither a password nor a file.
+            user: the URL's names for the user name and the password.
+            default: the password file if the URL has neither a password nor a file.
 
         Returns:
-            The settings of that user, in the client library's words.
+            The credentials, under redis-py's names.
 
         Raises:
-            UsageError: the URL says both a password and a file.
+            UsageError: the URL has both a password and a file.
         """
         name, secret = user
         path = self.given.pop(f"{secret}_file", None)
         if path and secret in self.given:
-            self.refuse(f"it says {secret} and {secret}_file; one of the two, please")
+            self.refuse(f"it has both {secret} and {secret}_file; use only one of them")
         if secret not in self.given and (path := path or default):
             return {"credential_provider": PasswordFile.at(path, self.given.pop(name, None))}
         found = zip(("username", "password"), (self.given.pop(each, None) for each in user), strict=True)
         return {word: value for word, value in found if value is not None}
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise it as wrong."""
+        """Raise a UsageError that names the URL and the reason."""
         raise UsageError(f"Redis URL {without_secret(self.url)!r}: {reason}")
 
 
 def hosts_of(text: str) -> tuple[tuple[str, int | None], ...]:
-    """The hosts in `a:1,[::1]:2,b`, each with its port, or None.
+    """Parse a list of hosts such as `a:1,[::1]:2,b`. Each is returned with its port, or None.
 
     Raises:
-        ValueError: a port is no number, brackets hold no IPv6 address, or no host can have such a name; the message may
-            quote a password.
+        ValueError: a port is not a number, brackets do not contain an IPv6 address, or a host name is invalid. The
+            message may quote a password.
     """
     return tuple(_host(one) for one in text.split(","))
 
@@ -264,10 +268,10 @@ def hosts_of(text: str) -> tuple[tuple[str, int | None], ...]:
 def _host(text: str) -> tuple[str, int | None]:
     found = _HOST.fullmatch(text)
     if not found or int(found["port"] or 0) > _HIGHEST_PORT:
-        raise ValueError(f"{text!r} is no HOST:PORT")
+        raise ValueError(f"{text!r} is not HOST:PORT")
     if found["six"] is None:
         name = unquote(found["name"].lower())
-        name.encode("idna")  # or it fails at each connection
+        name.encode("idna")  # an invalid name fails here, and not at each connection
     else:
         name = unquote(found["six"])
         IPv6Address(name)
@@ -275,9 +279,9 @@ def _host(text: str) -> tuple[str, int | None]:
 
 
 def _read(url: str) -> _Parts | None:
-    """The pieces of a URL; None if it makes no sense: the reason may quote the password.
+    """Return the parts of a URL; None if it is invalid. No reason is given, because it could quote the password.
 
-    The standard library takes only a URL of one host to pieces: later releases refuse the brackets of one among others.
+    `urllib.parse` handles URLs with one host only: later releases reject an address in brackets next to other hosts.
     """
     shape = _SHAPE.fullmatch(url.strip())
     if not shape or _is_cut_password(shape["hosts"], shape["path"] or "", shape["query"] or "", shape["scheme"]):
@@ -286,8 +290,8 @@ def _read(url: str) -> _Parts | None:
     try:
         hosts = hosts_of(shape["hosts"])
         given = connections.parse_url(f"{simple}://?{shape['query'] or ''}")
-        given.pop("credential_provider", None)  # an object, which no URL can name
-        if isinstance(lowest := given.get("ssl_min_version"), str):  # redis-py 8.0 leaves it as it stands
+        given.pop("credential_provider", None)  # must be an object, which a URL can't contain
+        if isinstance(lowest := given.get("ssl_min_version"), str):  # redis-py 8.0 does not convert it to a number
             if not lowest.isdecimal():
                 raise ValueError("Invalid value for 'ssl_min_version'")
             given["ssl_min_version"] = int(lowest)
@@ -305,9 +309,9 @@ def _read(url: str) -> _Parts | None:
 
 
 def _is_cut_password(hosts: str, path: str, query: str, scheme: str) -> bool:
-    """Whether a user name or password seems to hold a raw `/` or `?`, so that a piece of it is taken for the host.
+    """Whether a user name or password seems to contain a raw `/` or `?`, so that part of it was taken for the host.
 
-    An `@` may stand in the path of a socket and in the value of a known option; elsewhere it ends a user's name.
+    An `@` is valid in a socket's path and in the value of a known option. Anywhere else it ends the credentials.
     """
     known = connections.URL_QUERY_ARGUMENT_PARSERS.keys() | _OPTIONS
     names = [item.partition("=")[0] for item in query.split("&") if "@" in item]
@@ -317,14 +321,14 @@ def _is_cut_password(hosts: str, path: str, query: str, scheme: str) -> bool:
 
 
 def _checked(parts: _Parts, template: Endpoint) -> Endpoint:
-    """The template, if connections can be made so.
+    """Return the template if its TLS options are valid.
 
     Raises:
-        UsageError: an option about TLS is unknown, has a wrong value, or stands where there is no TLS.
+        UsageError: a TLS option is unknown, has an invalid value, or is given without TLS.
     """
     options = sorted(name for name in template.settings if name.startswith("ssl_"))
     if options and template.kind != "SSLConnection":
-        parts.refuse(f"{', '.join(options)}: without TLS there is no such option; with TLS the URL begins with rediss")
+        parts.refuse(f"{', '.join(options)}: these options need TLS; a URL with TLS begins with rediss")
     known = inspect.signature(connections.SSLConnection).parameters
     if unknown := [name for name in options if name not in known]:
         parts.refuse(f"there is no option {', '.join(unknown)}")
@@ -341,7 +345,7 @@ def _server_of_url(parts: _Parts) -> Endpoint:
             raise UsageError(f"Redis URL {without_secret(parts.url)!r} names no socket; write unix:///path/to/socket")
         return _checked(parts, Endpoint(parts.kind, settings))
     if len(parts.hosts) > 1:
-        parts.refuse("a single server has one host; several are written redis+cluster://… or redis+sentinel://…")
+        parts.refuse("a single server has one host; for several, write redis+cluster://… or redis+sentinel://…")
     ((host, port),) = parts.hosts
     db = unquote(parts.path).replace("/", "")
     settings |= {"host": host} if host else {}
@@ -369,7 +373,7 @@ def _sentinels_of_url(parts: _Parts) -> Sentinels:
     if not (db.isascii() and db.isdigit()):
         parts.refuse(f"the database after the service must be a number, not {db!r}")
     template = _checked(parts, Endpoint(parts.kind, {**picked(parts.given, CREDENTIALS), "db": int(db)}))
-    # Their user is another one than the servers': most have none.
+    # Sentinels have users of their own, different from those of the servers; most have none.
     theirs = parts.credentials([f"sentinel_{name}" for name in _USER])
     asked = Endpoint(parts.kind, {**picked(parts.given, frozenset()), **theirs})
     return Sentinels(
@@ -381,10 +385,10 @@ CLIENTS: Final = (redis.Redis, redis.asyncio.Redis, redis.RedisCluster, redis.as
 
 
 def read_client(client: Any) -> Endpoint | Cluster | Sentinels:
-    """What a client leads to.
+    """Return the address that a redis-py client uses.
 
     Raises:
-        UsageError: it is of a kind whose settings can't be read, or leads to replicas.
+        UsageError: the client's settings can't be read, or it connects to replicas.
     """
     if isinstance(client, (redis.RedisCluster, redis.asyncio.RedisCluster)):
         return _cluster_of_client(client)
@@ -399,12 +403,12 @@ def _server_of_client(pool: Any, where: frozenset[str] = LOCATION) -> Endpoint:
     for name in ("UnixDomainSocketConnection", "SSLConnection", "Connection"):
         if issubclass(kind, (getattr(connections, name), getattr(async_connections, name))):
             return Endpoint(name, picked(pool.connection_kwargs, CREDENTIALS | where))
-    raise UsageError(f"the client's connections are of an unknown class, {kind.__name__}; pass a URL instead")
+    raise UsageError(f"the client's connections have an unknown class, {kind.__name__}; pass a URL instead")
 
 
 def _sentinels_of_client(pool: Any) -> Sentinels:
     if not pool.is_master:
-        raise UsageError("the client leads to replicas; pass one of Sentinel.master_for, or a redis+sentinel:// URL")
+        raise UsageError("the client connects to replicas; pass Sentinel.master_for(…), or a redis+sentinel:// URL")
     template = _server_of_client(pool)
     template = replace(template, settings={"db": 0, **template.settings}, label="")
     sentinels = [

@@ -1,4 +1,4 @@
-"""The asyncio client of a queue: on any event loop, with connections of each loop's own, closed with the loop."""
+"""The asyncio client of a queue, for any event loop. Each loop has its own connections, which are closed with it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ from schedq.transitions import MarkerWait, Operation, Pipeline, RoundTrips, unwr
 
 
 class LoopClose:
-    """Stands in for the `close` of one event loop: first closes what was left open on it.
+    """Replaces the `close` method of one event loop and closes the connections that are still open on it first.
 
-    `asyncio.run` and test runners cancel tasks and close the loop; none of them asks libraries to close their
-    connections. asyncio has no hook for that, so the loop's `close` is replaced on the instance. This works for uvloop
-    as well.
+    `asyncio.run` and test runners cancel tasks and close the loop, but do not let libraries close their connections.
+    asyncio has no hook for that, so this replaces `close` on the instance. It works with uvloop as well.
 
-    The loop owns what is kept here, so both can be collected together if nobody ever closes the loop.
+    Only the loop refers to this object, so both can be garbage collected together if the loop is never closed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -46,7 +45,7 @@ class LoopClose:
 
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop) -> LoopClose:
-        """The one of this loop, installed at the first call. Call it on the loop."""
+        """Return the LoopClose of this loop, installing it at the first call. Must be called on the loop."""
         found = loop.close
         if isinstance(found, cls):
             return found
@@ -56,10 +55,10 @@ class LoopClose:
         return made
 
     def __call__(self) -> None:
-        """Close everything, then the loop."""
+        """Close all connections, then the loop."""
         loop = self.loop
         if loop.is_running():
-            self._close()  # which says that this can't be
+            self._close()  # raises: a running loop can't be closed
         try:
             self.end()
         finally:
@@ -67,10 +66,11 @@ class LoopClose:
             vars(loop).pop("close", None)
 
     def end(self) -> None:
-        """Close everything; the loop stands still, and will run nothing of ours again."""
+        """Close all connections. The loop is not running, and will run no more of our code."""
         self.is_closing = True
         try:
-            # A forked child shares the parent's selector: to take a socket out of it would make the parent deaf.
+            # A forked child shares the parent's epoll instance. If the child unregistered a socket, the parent would
+            # no longer be notified of data on it.
             is_ours = self._pid == os.getpid() and not sys.is_finalizing()
             if self._unclosed and is_ours and not self.loop.is_closed():
                 _run(self.loop, self._aclose_all())
@@ -79,16 +79,16 @@ class LoopClose:
             self._unclosed.clear()
 
     def find(self, owner: object) -> LoopConnections | None:
-        """What is kept for `owner`."""
+        """Return the connections kept for `owner`, or None."""
         return self._kept.get(weakref.ref(owner))
 
     def keep(self, owner: object, connections: LoopConnections) -> None:
-        """Close `connections` when the loop is closed, or soon after `owner` has been collected."""
+        """Close `connections` when the loop is closed, or soon after `owner` has been garbage collected."""
         self._kept[weakref.ref(owner, self._collected)] = connections
         self._unclosed.add(connections)
 
     def _collected(self, owner: weakref.ref[Any]) -> None:
-        """An owner is gone. Any thread may run this, at any moment."""
+        """Close an owner's connections after it was garbage collected. May be called in any thread, at any moment."""
         with suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self._close_one, owner)
 
@@ -98,11 +98,11 @@ class LoopClose:
         task.add_done_callback(self._tasks.discard)
 
     async def aclose(self, owner: weakref.ref[Any]) -> None:
-        """Close what is kept for an owner, now."""
+        """Close the connections kept for an owner now."""
         connections = self._kept.get(owner)
         if connections is not None:
             await connections.aclose()
-            self._unclosed.discard(connections)  # if this is cancelled, it is closed with the loop
+            self._unclosed.discard(connections)  # not reached if cancelled: they are then closed with the loop
             if self._kept.get(owner) is connections:
                 del self._kept[owner]
 
@@ -111,13 +111,13 @@ class LoopClose:
 
 
 def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
-    """Run it on a loop that stands still."""
+    """Run a coroutine to its end on a loop that is not running."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         loop.run_until_complete(work)
         return
-    # One loop is closed from within another, and a thread runs only one at a time.
+    # One loop is closed from inside another. A thread can run only one loop at a time, so use another thread.
     thread = threading.Thread(target=loop.run_until_complete, args=(work,), name="schedq close", daemon=True)
     thread.start()
     thread.join()
@@ -128,22 +128,22 @@ _all: Final[weakref.WeakSet[LoopClose]] = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """Of loops that nobody closed."""
+    """Close the connections of loops that were never closed."""
     for each in list(_all):
         if not each.loop.is_running():
             each.end()
 
 
 _LAST_S: Final = 5.0
-"""Seconds that work in the background may take to end when its connections are closed."""
+"""Seconds that background work may take to finish when its connections are closed."""
 T = TypeVar("T")
 
 
 class LoopConnections:
-    """What an asyncio queue has on one event loop. Only that loop may use it.
+    """The connections of an asyncio queue on one event loop. Only that loop may use them.
 
     Attributes:
-        loop: the event loop; None once the connections are closed, for good.
+        loop: the event loop; None once the connections have been closed. They are never reopened.
         connection: for requests.
         group_commit: for requests that wait for replicas or a disk.
         pubsub: for messages.
@@ -159,10 +159,10 @@ class LoopConnections:
         self._idle: list[AsyncConnection] = []
         self._blocked: set[AsyncConnection] = set()
         self._background: set[asyncio.Task[None]] = set()
-        """Work that only closing waits for."""
+        """Tasks that nothing but `aclose` waits for."""
 
     def check(self) -> None:
-        """Check that a wait which began here can go on.
+        """Check that a wait that began with these connections can continue.
 
         Raises:
             ClosedError: the connections were closed, or another loop is running now.
@@ -170,16 +170,16 @@ class LoopConnections:
         if self.loop is None:
             raise ClosedError(f"queue {self._queue.name} was closed while this was waiting")
         if self.loop is not asyncio.get_running_loop():
-            raise ClosedError(f"queue {self._queue.name}: this wait belongs to the event loop on which it began")
+            raise ClosedError(f"queue {self._queue.name}: this wait must continue on the event loop where it began")
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start some work that only closing waits for."""
+        """Start a task that nothing but `aclose` waits for."""
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     async def aclose(self) -> None:
-        """Let work in the background end, then close the connections. What still waits ends in an error."""
+        """Let background work finish, then close the connections. Pending requests and waits raise an error."""
         if self._background:
             await asyncio.wait(self._background, timeout=_LAST_S)
         self.loop = None
@@ -190,7 +190,7 @@ class LoopConnections:
             await connection.aclose()
 
     async def wait_for_wake(self, block: MarkerWait) -> None:
-        """Wait for the wake marker. Whoever took it claims next, so it need not be given back."""
+        """Wait for the wake marker. The process that takes it claims next, so it need not put the marker back."""
         server_s = max(0.01, block.seconds + (1 if block.is_exact else 0))
         began = monotonic()
         connection = self._idle.pop() if self._idle else AsyncConnection(self._address, self._queue)
@@ -217,16 +217,16 @@ class LoopConnections:
 
 
 class AsyncClient(BaseClient):
-    """What an asyncio queue sends its requests through."""
+    """Sends the requests of an asyncio queue."""
 
-    _here: LoopConnections | None = None  # those that were used last, by whichever loop
+    _here: LoopConnections | None = None  # the connections used last, on whichever loop
 
     def connections(self) -> LoopConnections:
         """The connections of the running loop.
 
         Raises:
             ClosedError: the loop is being closed.
-            UsageError: this is no asyncio event loop.
+            UsageError: no asyncio event loop is running.
         """
         loop, here = self._running_loop(), self._here
         if here is None or here.loop is not loop:
@@ -242,12 +242,12 @@ class AsyncClient(BaseClient):
             return asyncio.get_running_loop()
         except RuntimeError:
             raise UsageError(
-                f"queue {self._queue.name}: awaited verbs need a running asyncio event loop (trio's is another kind); "
-                "without one call the blocking verbs in a thread, as in `await anyio.to_thread.run_sync(queue.stats)`"
+                f"queue {self._queue.name}: awaited verbs need a running asyncio event loop (trio's is not one); "
+                "without one, call the blocking verbs in a thread, as in `await anyio.to_thread.run_sync(queue.stats)`"
             ) from None
 
     def _connections_of(self, loop: asyncio.AbstractEventLoop) -> LoopConnections:
-        """The connections of the running loop, which may be new."""
+        """Return the connections of the running loop; create them at the first call."""
         end = LoopClose.of(loop)
         here = end.find(self)
         if here is not None and here.loop is not None:
@@ -259,15 +259,15 @@ class AsyncClient(BaseClient):
         return here
 
     async def ask(self, operation: Operation[T]) -> T:
-        """Execute one operation and return its answer.
+        """Execute one operation and return its result.
 
         Raises:
-            SchedqError: the one it ended in.
+            SchedqError: the operation failed.
         """
         return cast(T, unwrap((await self.execute([operation]))[0]))
 
     async def execute(self, operations: Pipeline) -> list[Any]:
-        """Send operations together; returns, for each, its answer or the SchedqError it ended in."""
+        """Send operations together; return, for each, its result or a SchedqError."""
         request = self._request(operations)
         while request.left:
             here = self.connections()
@@ -289,11 +289,11 @@ class AsyncClient(BaseClient):
         return request.answers[: len(operations)]
 
     async def drive(self, trips: RoundTrips[T]) -> T:
-        """Make round trips until they end.
+        """Execute round trips until they end, and return their result.
 
         Raises:
-            ClosedError: the connections were closed before it ended.
-            SchedqError: they did.
+            ClosedError: the connections were closed meanwhile.
+            SchedqError: a round trip failed.
         """
         here = self.connections()
         found: list[Any] | None = None

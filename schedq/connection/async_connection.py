@@ -1,4 +1,4 @@
-"""One asyncio connection that many coroutines share, and group commit on one of its own."""
+"""One asyncio connection that many coroutines share, and group commit on a connection of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_TOGETHER: Final = 250
 
 @dataclass(slots=True)
 class _Expected:
-    """A request that waits for `count` replies until `deadline` (of the loop's clock)."""
+    """A request that waits for `count` replies until `deadline`, a time of the loop's clock."""
 
     future: asyncio.Future[list[Any]]
     count: int
@@ -36,10 +36,10 @@ class _Expected:
 
 
 class _ReplyProtocol(asyncio.Protocol):
-    """Gives each request its replies: Redis sends them in the order of the requests.
+    """Assigns replies to requests. Redis replies in the order of the requests.
 
     Args:
-        on_loss: called once, when the connection has ended or what it says makes no sense.
+        on_loss: called once, when the connection is lost or receives something that is not a valid reply.
     """
 
     def __init__(self, on_loss: Callable[[Exception], None]) -> None:
@@ -49,7 +49,7 @@ class _ReplyProtocol(asyncio.Protocol):
         self._on_loss = on_loss
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes came."""
+        """Parse received bytes and complete the requests whose replies have all arrived."""
         take, asked = self._reader.gets, self.asked
         self._reader.feed(data)
         try:
@@ -62,35 +62,35 @@ class _ReplyProtocol(asyncio.Protocol):
                         future.set_result(replies)
         except redis_errors.CONNECTION_LOST as error:
             self._on_loss(error)
-        except IndexError:  # a reply to nobody: what comes next would be another's
-            self._on_loss(exceptions.ConnectionError("a reply that nobody asked for"))
+        except IndexError:  # an unexpected reply: later replies would be assigned to the wrong requests
+            self._on_loss(exceptions.ConnectionError("received a reply without a request"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """Report that the connection was lost."""
         self._on_loss(exc or exceptions.ConnectionError("the server closed the connection"))
 
 
 async def cancelled(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks, and wait until they have ended."""
+    """Cancel tasks and wait until they have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def open_connection(address: Address, key: str, name: str) -> tuple[RedisConnection, Endpoint]:
-    """A connection to the server that holds `key` now, and that server. CLIENT LIST shows `name`.
+    """Connect to the server that holds `key` now; return the connection and that server. CLIENT LIST shows `name`.
 
     Raises:
-        ConnectionError, TimeoutError, OSError: of the client library.
-        SchedqError: the server refuses.
+        ConnectionError, TimeoutError, OSError: raised by redis-py.
+        SchedqError: the server refuses the connection.
     """
     endpoint = await in_thread(lambda: address.find(key)) if address.is_found_by_asking else address.find(key)
     connection = endpoint.async_connection(name)
     try:
-        # Its own timeout ends with the handshake of the network; a frozen server's kernel goes through that.
+        # redis-py's own timeout covers only the TCP handshake, which the kernel of a frozen server still completes.
         async with asyncio.timeout(REPLY_S):
             await connection.connect()
-    except exceptions.ResponseError as error:  # refused at once, as in protected mode
+    except exceptions.ResponseError as error:  # rejected immediately, for example in protected mode
         raise redis_errors.translate(error, "connect", address.label) from error
     except BaseException:
         await abandon(connection)
@@ -101,8 +101,8 @@ async def open_connection(address: Address, key: str, name: str) -> tuple[RedisC
 class AsyncConnection:
     """One connection for any number of coroutines of one event loop.
 
-    Requests go out as they come. A cancelled caller keeps its position in the reply queue, so its reply is never
-    delivered to someone else.
+    Requests are sent without waiting for the replies to earlier ones. A cancelled caller keeps its position in the
+    reply queue, so its reply is never delivered to someone else.
 
     Args:
         accepted: see `Handshake`.
@@ -120,21 +120,21 @@ class AsyncConnection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, as far as is known."""
+        """Whether there is a connection. Its loss may not have been noticed yet."""
         return self._transport is not None
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request would be sent at once."""
+        """Whether a request would be sent immediately, without connecting first."""
         return self._transport is not None and self._connecting is None
 
     async def connect(self) -> None:
-        """Find the server that holds the queue now, connect, and check whether it can be trusted.
+        """Find the server that holds the queue now, connect, and check that it is safe to use.
 
-        Callers at the same time share one attempt.
+        Concurrent callers share one attempt.
 
         Raises:
-            SchedqError: it can't; see `Handshake.check`.
+            SchedqError: the server is unsuitable; see `Handshake.check`.
         """
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect(), name="schedq connect")
@@ -151,13 +151,18 @@ class AsyncConnection:
     async def ask(
         self, commands: Sequence[tuple[Argument, ...]], reply_s: float = REPLY_S, *, waits: Sequence[Wait] = ()
     ) -> list[Any]:
-        """Send commands, and behind them what to wait for; returns the replies to all, errors as values.
+        """Send commands followed by WAIT commands; return the replies to all of them, errors as values.
 
-        Waits hold up whoever else uses the connection; `reply_s`: seconds that the replies may take besides the waits.
+        Waits block every other user of the connection.
+
+        Args:
+            commands: what to send.
+            reply_s: seconds that the replies may take, in addition to the waits.
+            waits: what to wait for.
 
         Raises:
-            ConnectionError, TimeoutError, OSError: of the client library; the connection is closed.
-            UsageError, StoreUnavailable: the server can't keep such waits; nothing was sent.
+            ConnectionError, TimeoutError, OSError: raised by redis-py; the connection is closed.
+            UsageError, StoreUnavailable: the server can't fulfil these waits; nothing was sent.
         """
         if self._transport is None or self._connecting is not None:
             await self.connect()
@@ -171,11 +176,11 @@ class AsyncConnection:
         return replies
 
     def close(self, why: str = "the connection was closed") -> None:
-        """Close the connection; the next request opens it again. `why` is for those who wait for replies."""
+        """Close the connection; the next request opens it again. Pending requests fail with the message `why`."""
         self._disconnect(exceptions.ConnectionError(why))
 
     async def aclose(self) -> None:
-        """Close the connection and wait until everything about it has ended."""
+        """Close the connection and wait until its tasks and its transport have ended."""
         self.close()
         if self._connecting is not None:
             await cancelled(self._connecting)
@@ -196,10 +201,10 @@ class AsyncConnection:
     def _connect_ended(self, task: asyncio.Task[None]) -> None:
         self._connecting = None
         if not task.cancelled():
-            task.exception()  # whoever waits has it; perhaps nobody does
+            task.exception()  # marks it as retrieved: if all callers were cancelled, asyncio would log it
 
     def _take_over(self, connection: RedisConnection) -> None:
-        """Read and write the connection without the client library from here on; nothing is under way on it."""
+        """Read and write the connection without redis-py from now on. No request may be in progress on it."""
 
         def broke(error: Exception) -> None:
             if connection is self._connection:
@@ -227,14 +232,14 @@ class AsyncConnection:
         return replies
 
     def _check_deadlines(self) -> None:
-        """Give the connection up when a request has waited too long."""
+        """Close the connection if a request has waited too long."""
         self._timer = None
         if not self._asked:
             return
         loop = asyncio.get_running_loop()
         deadline = min(asked.deadline for asked in self._asked)
         if deadline <= loop.time():
-            self._disconnect(exceptions.TimeoutError("no answer in time"))
+            self._disconnect(exceptions.TimeoutError("no reply in time"))
         else:
             self._timer = loop.call_at(deadline, self._check_deadlines)
 
@@ -250,7 +255,7 @@ class AsyncConnection:
         for one in asked:
             if not one.future.done():
                 one.future.set_exception(error)
-                one.future.exception()  # its caller may have been cancelled
+                one.future.exception()  # marks it as retrieved: its caller may have been cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,10 +269,10 @@ class _Pending:
 
 
 class GroupCommit:
-    """Requests of one event loop that are answered only when replicas or a disk have what they wrote.
+    """Sends the requests of one event loop whose results wait until replicas or a disk have stored their writes.
 
-    They have a connection of their own, since a wait holds up whatever comes behind it. While one group is on its way,
-    the requests of other coroutines gather and go together behind the next: thousands share the wait of one.
+    These requests have their own connection, because a wait blocks everything sent after it. While one group is in
+    progress, the requests of other coroutines collect and are sent as the next group, so thousands share one wait.
     """
 
     def __init__(self, address: Address, queue: Settings) -> None:
@@ -281,12 +286,12 @@ class GroupCommit:
         waits: tuple[Wait, ...],
         is_in_time: Callable[[], bool],
     ) -> list[Any]:
-        """The replies to the commands, and behind them those to the waits.
+        """Return the replies to the commands, followed by those to the waits.
 
         Args:
-            commands: called when they are sent.
+            commands: called when the group is sent; returns the commands.
             waits: what to wait for.
-            is_in_time: called just before that; false if they must not be sent any more.
+            is_in_time: called just before that; returns False if it is too late to send them.
 
         Raises:
             ConnectionError, TimeoutError, OSError, SchedqError: as `AsyncConnection.ask`.
@@ -298,7 +303,7 @@ class GroupCommit:
         return await request.replies
 
     async def aclose(self) -> None:
-        """Close the connection; requests that wait end in an error."""
+        """Close the connection; pending requests raise an error."""
         if self._task is not None:
             await cancelled(self._task)
         await self._connection.aclose()
@@ -313,14 +318,14 @@ class GroupCommit:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if task.cancelled():  # by `aclose`, or with all tasks of the loop
+        if task.cancelled():  # by `aclose`, or together with all tasks of the loop
             _fail(self._waiting, exceptions.ConnectionError("the connection was closed"))
             self._waiting.clear()
         elif self._waiting:
             self._start()
 
     def _next_group(self) -> list[_Pending]:
-        """Requests that go together; nothing is sent for a cancelled caller."""
+        """Take requests with the same waits. Those of cancelled callers are dropped."""
         group: list[_Pending] = []
         while self._waiting and len(group) < _MOST_TOGETHER:
             if group and self._waiting[0].waits != group[0].waits:
@@ -336,7 +341,7 @@ class GroupCommit:
             if not self._connection.is_ready:
                 await self._connection.connect()
             late = [request for request in group if not request.is_in_time()]
-            _fail(late, exceptions.ConnectionError("too late to be sent again"))
+            _fail(late, exceptions.ConnectionError("too late to send it again"))
             group = [request for request in group if not request.replies.done()]
             if not group:
                 return
@@ -346,7 +351,7 @@ class GroupCommit:
         except asyncio.CancelledError:
             _fail(group, exceptions.ConnectionError("the connection was closed"))
             raise
-        except Exception as error:  # noqa: BLE001 - it is its callers'
+        except Exception as error:  # noqa: BLE001 - the callers raise it
             _fail(group, error)
             return
         coming, kept = iter(replies), replies[len(commands) :]

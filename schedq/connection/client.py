@@ -1,4 +1,4 @@
-"""The blocking client of a queue, its connections, and the pool of them for threads and forked children."""
+"""The blocking client of a queue, its connections, and a connection pool that is safe for threads and forks."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from schedq.model.times import monotonic, sleep
 from schedq.transitions import Argument, MarkerWait, Operation, Pipeline, RoundTrips, unwrap
 
 _MOST_IDLE: Final = 8
-"""Connections that a pool keeps for later; more may be in use at a time."""
+"""Idle connections that a pool keeps; more may be in use at the same time."""
 TROUBLE_S: Final = 0.2
-"""Seconds until a wait goes on whose connection was lost."""
+"""Seconds to pause before continuing a wait whose connection was lost."""
 _LONGEST_LISTEN_S: Final = 3600.0
 T = TypeVar("T")
 
 
 class Connection:
-    """One connection. Not for two threads at once.
+    """One connection. Only one thread may use it at a time.
 
     Args:
-        reply_s: seconds that each step of connecting and each reply may take, if not the usual ones.
+        reply_s: seconds that each step of connecting and each reply may take; REPLY_S if None.
         accepted: see `Handshake`.
     """
 
@@ -54,14 +54,14 @@ class Connection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, as far as is known."""
+        """Whether there is a connection. Its loss may not have been noticed yet."""
         return self._socket is not None
 
     def connect(self) -> Socket:
-        """Find the server that holds the queue now, connect, and check whether it can be trusted.
+        """Find the server that holds the queue now, connect, and check that it is safe to use.
 
         Raises:
-            SchedqError: it can't; see `Handshake.check`.
+            SchedqError: the server is unsuitable; see `Handshake.check`.
         """
         self.close()
         endpoint = self._address.find(self._queue.keys.prefix)
@@ -73,20 +73,20 @@ class Connection:
             self._socket = sock = Socket(socket_of(self._connection))
             commands = self._handshake.commands(endpoint)
             self._handshake.check(endpoint, commands, _round_trip(sock, commands) if commands else [])
-        except exceptions.ResponseError as error:  # refused at once, as in protected mode
+        except exceptions.ResponseError as error:  # rejected immediately, for example in protected mode
             self.close()
             raise redis_errors.translate(error, "connect", self._address.label) from error
         except BaseException:
-            self.close()  # or the next request would find a connection, and not check again
+            self.close()  # otherwise the next request would use this connection without the checks
             raise
         return sock
 
     def ask(self, commands: Sequence[tuple[Argument, ...]], waits: Sequence[Wait] = ()) -> list[Any]:
-        """Send commands, and behind them what to wait for; returns the replies to all, errors as values.
+        """Send commands followed by WAIT commands; return the replies to all of them, errors as values.
 
         Raises:
-            ConnectionError, TimeoutError, OSError: of the client library; the connection is closed.
-            UsageError, StoreUnavailable: the server can't keep such waits; nothing was sent.
+            ConnectionError, TimeoutError, OSError: raised by redis-py; the connection is closed.
+            UsageError, StoreUnavailable: the server can't fulfil these waits; nothing was sent.
         """
         sock = self._socket or self.connect()
         try:
@@ -103,7 +103,10 @@ class Connection:
         return replies
 
     def wait(self, command: tuple[Argument, ...], most_s: float) -> Any:
-        """Send a command that blocks in Redis; its reply, or None after `most_s` seconds, the connection closed."""
+        """Send a command that blocks in Redis and return its reply.
+
+        After `most_s` seconds, close the connection and return None.
+        """
         sock = self._socket or self.connect()
         try:
             sock.send([command])
@@ -116,10 +119,10 @@ class Connection:
         return None if reply is NOTHING else reply
 
     def listen(self, most_s: float) -> Any:
-        """The next message of a subscribed connection, or None after `most_s` seconds."""
+        """Return the next message of a subscribed connection, or None after `most_s` seconds."""
         try:
             if self._socket is None:
-                raise exceptions.ConnectionError("the connection was closed")  # a new one would hear nothing
+                raise exceptions.ConnectionError("the connection was closed")  # a new one would not be subscribed
             message = self._socket.reply_within(most_s)
         except BaseException:
             self.close()
@@ -135,19 +138,19 @@ class Connection:
 
 
 def _round_trip(sock: Socket, commands: Sequence[tuple[Argument, ...]], waits: Sequence[Wait] = ()) -> list[Any]:
-    """The replies to the commands, and to `waits`, which may take their time."""
+    """Return the replies to the commands, followed by those to `waits`, which get additional time."""
     sock.send([*commands, *[wait.command for wait in waits]] if waits else commands)
     replies = sock.replies(len(commands))
     for wait in waits:
         reply = sock.reply_within(wait.most_s + REPLY_S)
         if reply is NOTHING:
-            raise exceptions.TimeoutError("no answer in time")
+            raise exceptions.TimeoutError("no reply in time")
         replies.append(reply)
     return replies
 
 
 class ConnectionPool:
-    """The connections of one queue object in one process. Threads share it; a forked child starts with an empty one."""
+    """The connections of one queue object in one process, shared by its threads. A forked child starts with none."""
 
     def __init__(self, address: Address, queue: Settings) -> None:
         self._address = address
@@ -159,7 +162,7 @@ class ConnectionPool:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """A connection for one caller, for a while.
+        """Lend a connection to one caller for the duration of a `with` block.
 
         Raises:
             ClosedError: the queue was closed.
@@ -171,7 +174,7 @@ class ConnectionPool:
             self.give_back(connection)
 
     def close(self) -> None:
-        """Close idle connections; those in use are closed when they come back."""
+        """Close idle connections now, and the others when they are returned."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -179,13 +182,13 @@ class ConnectionPool:
             connection.close()
 
     def take(self) -> Connection:
-        """A connection for one caller, who gives it back.
+        """Return a connection for one caller, which must pass it to `give_back` afterwards.
 
         Raises:
             ClosedError: the queue was closed.
         """
-        if self._pid != os.getpid():  # no fork hook: servers written in C may fork without Python's
-            # The parent's sockets are not ours to use, nor to close.
+        if self._pid != os.getpid():  # not os.register_at_fork: servers written in C may fork without Python's hooks
+            # The parent's sockets must be neither used nor closed here.
             self._lock, self._idle, self._pid = threading.Lock(), [], os.getpid()
         with self._lock:
             if self._is_closed:
@@ -204,7 +207,7 @@ class ConnectionPool:
 
 
 class Client(BaseClient):
-    """What a blocking queue sends its requests through; threads may share it."""
+    """Sends the requests of a blocking queue. Threads may share it."""
 
     def __init__(self, address: Address, queue: Settings) -> None:
         super().__init__(address, queue)
@@ -215,15 +218,15 @@ class Client(BaseClient):
         self._pool.close()
 
     def ask(self, operation: Operation[T]) -> T:
-        """Execute one operation and return its answer.
+        """Execute one operation and return its result.
 
         Raises:
-            SchedqError: the one it ended in.
+            SchedqError: the operation failed.
         """
         return cast(T, unwrap(self.execute([operation])[0]))
 
     def execute(self, operations: Pipeline) -> list[Any]:
-        """Send operations together; returns, for each, its answer or the SchedqError it ended in."""
+        """Send operations together; return, for each, its result or a SchedqError."""
         request = self._request(operations)
         while request.left:
             try:
@@ -245,10 +248,10 @@ class Client(BaseClient):
         return request.answers[: len(operations)]
 
     def drive(self, trips: RoundTrips[T]) -> T:
-        """Do what round trips ask for until they end.
+        """Execute round trips until they end, and return their result.
 
         Raises:
-            SchedqError: the round trips did.
+            SchedqError: a round trip failed.
         """
         found: list[Any] | None = None
         try:
@@ -263,9 +266,10 @@ class Client(BaseClient):
             return cast(T, stop.value)
 
     def messages(self, channel: str) -> Generator[str | None, float | None, None]:
-        """Messages of a channel, and '' where some may have been missed: at first, and around a loss of the connection.
+        """Yield the messages of a channel, and '' where some may have been missed.
 
-        Send it how many seconds the next one may take, None for any; it yields None when they have passed.
+        That is at the start, and before and after reconnecting. Send the generator the number of seconds to wait for
+        the next message, or None for no limit; it yields None when that time has passed.
         """
         wait: float | None = 0.0
         while True:
@@ -285,7 +289,7 @@ class Client(BaseClient):
             wait = yield ""
 
     def _block(self, block: MarkerWait) -> None:
-        """Wait for the wake marker. Whoever took it claims next, so it need not be given back."""
+        """Wait for the wake marker. The process that takes it claims next, so it need not put the marker back."""
         server_s = max(0.01, block.seconds + (1 if block.is_exact else 0))
         began, pause_s = monotonic(), POLL_S
         try:

@@ -1,4 +1,4 @@
-"""Commands to bytes and bytes to replies, by hiredis alone; the socket of a blocking connection, and how it waits."""
+"""Encodes commands and decodes replies with hiredis; has the socket of a blocking connection and its busy polling."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from schedq.model.times import monotonic
 from schedq.transitions import Argument
 
 _WINDOW_S: Final = 0.0003
-"""How long a reply is looked for; on one machine it takes a fifth of that."""
+"""Seconds to poll for a reply; with Redis on the same machine a reply takes a fifth of that."""
 _RECENT_S: Final = 0.001
-"""A caller whose last request is older than that is not in a loop, and sleeps at once."""
+"""A caller whose last request is older than this is not in a loop, and sleeps without polling."""
 _MISS: Final = 8
-"""Replies within the window that make up for one outside it: a miss costs as much as they save."""
+"""Replies within the window that compensate for one outside it: a miss costs as much as they save."""
 _MOST_CREDIT: Final = 64
 _REST: Final = 500
-"""Requests that sleep at once after too many misses: Redis is far away, or the processors are busy."""
-_turn = threading.Lock()  # threads that poll at the same time would only take the interpreter from each other
+"""Requests that sleep without polling after too many misses: Redis is far away, or the CPUs are busy."""
+_turn = threading.Lock()  # threads that poll at the same time would only compete for the interpreter lock
 os.register_at_fork(after_in_child=lambda: globals().update(_turn=threading.Lock()))
 
 
 class BusyPoll:
-    """How one connection waits for its replies without falling asleep. Not for two threads at once.
+    """Waits for the replies of one connection by polling its socket. Only one thread may use it at a time.
 
-    A thread that sleeps is woken by the scheduler, which takes longer than Redis takes to reply. A caller that has just
-    sent a request therefore polls its socket for a moment. Measured alone on two quiet processors: a call in a loop
-    takes 43 us instead of 56 (enqueue) and costs the caller 1.3 to 1.7 times the processor time; after a pause nothing
-    changes.
+    Waking a sleeping thread takes the operating system longer than Redis takes to reply, so a caller that sends
+    requests in a loop polls its socket for a moment before it sleeps. Measured on two otherwise idle CPUs: an enqueue
+    in a loop takes 43 us instead of 56 and costs 1.3 to 1.7 times the CPU time. The first request after a pause does
+    not change.
     """
 
     __slots__ = ("_asked_at", "_credit", "_look", "_rest")
@@ -49,7 +49,7 @@ class BusyPoll:
         self._rest = 0
 
     def wait(self) -> None:
-        """Return when something can be read, or when it is better to sleep until then."""
+        """Return when data can be read, or when it is better to sleep until then."""
         look = self._look
         if look is None:
             return
@@ -77,10 +77,11 @@ class BusyPoll:
 
 
 def _looking_at(sock: socket.socket) -> Callable[[int], list[Any]] | None:
-    """The function that tells whether a socket can be read, or None where polling does harm.
+    """Return a function that checks whether a socket can be read, or None where polling does harm.
 
-    That is on a single processor, which Redis needs for the reply; with TLS, which reads ahead; and where green threads
-    stand in for `select.poll`, or have removed it: nothing else would run.
+    It does harm in three cases. On a single CPU, polling takes the time that Redis needs to reply. With TLS, data may
+    already have been read from the socket. With green threads that replace or remove `select.poll`, nothing else would
+    run meanwhile.
     """
     poll: Any = getattr(select, "poll", None)
     if _processors() < 2 or isinstance(sock, ssl.SSLSocket) or not inspect.isbuiltin(poll):
@@ -97,23 +98,23 @@ def _processors() -> int:
 
 _pack: Final[Callable[[tuple[Argument | bytes, ...]], bytes]] = cast(Any, pack_command)
 _CHUNK: Final = 16_384
-"""Bytes after which commands are sent while the rest is still being packed."""
+"""Bytes after which packed commands are sent, before the rest is packed."""
 _READ: Final = 65_536
 _LEAST_S: Final = 0.001
 NOTHING: Final = object()
-"""What a reader returns while the next reply is not complete."""
+"""A reader returns this while the next reply is incomplete."""
 
 
 def packed(command: tuple[Argument, ...]) -> bytes:
-    """A command as it is sent."""
+    """Encode a command for sending."""
     try:
         return _pack(command)
-    except UnicodeEncodeError:  # bytes that were no UTF-8 came from Redis as lone surrogates, and go back as they were
+    except UnicodeEncodeError:  # bytes that are not UTF-8 were decoded to lone surrogates; restore the bytes
         return _pack(tuple(str(word).encode(errors="surrogateescape") for word in command))
 
 
 def reader() -> Reader:
-    """What bytes are fed to, and replies are taken from; errors are values, of the client library's classes."""
+    """Return a parser of replies. It returns error replies as exceptions of redis-py's classes."""
     return Reader(
         protocolError=exceptions.InvalidResponse,
         replyError=parse_error,
@@ -124,10 +125,10 @@ def reader() -> Reader:
 
 
 def checked(reply: Any) -> Any:
-    """The reply, unless it is an error that says that this connection can no longer be used.
+    """Return the reply, unless it is an error after which the connection can no longer be used.
 
     Raises:
-        ConnectionError: it is one (the server loads its data, or does not know who we are).
+        ConnectionError: it is such an error; the server is loading its data, or requires a login.
     """
     if isinstance(reply, exceptions.ConnectionError):
         raise reply
@@ -135,9 +136,9 @@ def checked(reply: Any) -> Any:
 
 
 class Socket:
-    """Commands out, replies in, once the client library has connected and logged in. Not for two threads at once.
+    """Sends commands and receives replies once redis-py has connected and logged in. Only for one thread at a time.
 
-    Every method may raise ConnectionError, TimeoutError or OSError: then the connection can no longer be used.
+    Every method may raise ConnectionError, TimeoutError or OSError. The connection can't be used after that.
     """
 
     def __init__(self, connected: socket.socket) -> None:
@@ -147,7 +148,7 @@ class Socket:
         self._busy_poll = BusyPoll(connected)
 
     def send(self, commands: Sequence[tuple[Argument, ...]]) -> None:
-        """Send commands together; of many, Redis executes the first while the rest is packed."""
+        """Send commands together. If there are many, Redis executes the first ones while the rest are being packed."""
         chunk, size = [], 0
         for command in commands:
             chunk.append(packed(command))
@@ -159,12 +160,12 @@ class Socket:
             self._socket.sendall(b"".join(chunk))
 
     def replies(self, count: int) -> list[Any]:
-        """The next replies, errors as values."""
+        """Return the next `count` replies, errors as values."""
         self._busy_poll.wait()
         return self._take(count)
 
     def reply_within(self, most_s: float) -> Any:
-        """The next reply, or NOTHING if none begins within `most_s` seconds."""
+        """Return the next reply, or NOTHING if none begins within `most_s` seconds."""
         reply = self._reader.gets()
         if reply is not NOTHING:
             return checked(reply)
@@ -187,7 +188,7 @@ class Socket:
                 else:
                     taken.append(checked(reply))
         except TimeoutError as error:
-            raise exceptions.TimeoutError("no answer in time") from error
+            raise exceptions.TimeoutError("no reply in time") from error
         return taken
 
     def _read(self) -> None:

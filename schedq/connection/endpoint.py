@@ -1,4 +1,4 @@
-"""One server: who logs in, how connections to it are made, and a single question to it."""
+"""One server: its address and credentials, new connections to it, and single queries over a short-lived one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from schedq.errors import SchedqError, StoreUnavailable, UsageError
 from schedq.logs import log
 
 REPLY_S: Final = 5.0
-"""Seconds to wait for a reply, or for a connection, before the connection is given up."""
+"""Seconds to wait for a reply, or for a connection, before the connection is closed."""
 SEARCH_S: Final = 1.5
-"""The same for each server that is only asked where another one is: the next may know."""
+"""The same for a server that is only asked where another one is. It is shorter because the next server may know."""
 _warned_of: Final[set[tuple[str, str]]] = set()
 _ASYNC_KINDS: Final[Mapping[str, Any]] = {
     "Connection": redis_internals.TcpConnection,
@@ -37,10 +37,10 @@ class Endpoint:
     """One server, without a connection to it.
 
     Attributes:
-        kind: the client library's class of connections.
-        settings: where it is, who asks, and how TLS is done.
-        label: names it in messages; never holds a password.
-        must_show_role: the server itself must say that it is the primary: the Sentinel that named it may be wrong.
+        kind: the name of redis-py's connection class.
+        settings: address, credentials and TLS options.
+        label: the name of this server in messages; never contains a password.
+        must_show_role: the server must confirm that it is the primary, because the Sentinel that named it may be wrong.
     """
 
     kind: str
@@ -53,11 +53,11 @@ class Endpoint:
             object.__setattr__(self, "label", self._label())
 
     def with_address(self, host: str, port: int) -> Endpoint:
-        """Another server, reached in the same way."""
+        """Return another server that is reached with the same settings."""
         return replace(self, settings={**self.settings, "host": host, "port": port}, label="")
 
     def connection(self, name: str, reply_s: float | None = None) -> connections.Connection:
-        """A new blocking connection that is not connected yet; `name` is shown by CLIENT LIST."""
+        """Return a new blocking connection that is not connected yet. CLIENT LIST shows `name`."""
         self._warn_if_unverified()
         kind, limit = getattr(connections, self.kind), reply_s or REPLY_S
         made: connections.Connection = kind(
@@ -66,7 +66,7 @@ class Endpoint:
         return made
 
     def async_connection(self, name: str) -> async_connections.Connection:
-        """The same for asyncio. It has no timeout for replies: `AsyncConnection` keeps time."""
+        """Return the same for asyncio. It has no timeout for replies, because `AsyncConnection` has its own."""
         self._warn_if_unverified()
         made: async_connections.Connection = _ASYNC_KINDS[self.kind](
             **self._arguments(name, REPLY_S), socket_timeout=None
@@ -74,10 +74,10 @@ class Endpoint:
         return made
 
     def ask(self, *commands: tuple[str | int, ...]) -> list[Any]:
-        """The replies to some commands, over a connection of their own. It blocks.
+        """Send commands over a new connection and return their replies. It blocks.
 
         Raises:
-            RedisError, OSError: of the client library.
+            RedisError, OSError: raised by redis-py.
         """
         connection = self.connection("schedq-search", SEARCH_S)
         try:
@@ -88,19 +88,19 @@ class Endpoint:
             connection.disconnect()
 
     def _warn_if_unverified(self) -> None:
-        """Warn that this may be another server than the intended one."""
+        """Warn if TLS settings do not ensure that this is the intended server."""
         if self.kind != "SSLConnection":
             return
         if self.settings.get("ssl_cert_reqs") in ("none", 0):  # ssl.CERT_NONE is 0
             _warn_once(
-                "%s: its certificate is not verified (ssl_cert_reqs=none), so anybody on the way can read and change "
-                "jobs, and learn the password; ?ssl_ca_certs=FILE names a CA of your own",
+                "%s: its certificate is not verified (ssl_cert_reqs=none), so an attacker on the network can read and "
+                "change jobs, and learn the password; to trust your own CA, add ?ssl_ca_certs=FILE to the URL",
                 self.label,
             )
         elif self.settings.get("ssl_check_hostname") is False:
             _warn_once(
-                "%s: the name in its certificate is not verified (ssl_check_hostname=false), so any server that has a "
-                "certificate of that CA can take its place",
+                "%s: the name in its certificate is not verified (ssl_check_hostname=false), so any server with a "
+                "certificate from the same CA can impersonate it",
                 self.label,
             )
 
@@ -129,14 +129,14 @@ class Endpoint:
 
     @property
     def scheme(self) -> str:
-        """What a URL to a server reached in this way begins with; TLS or none."""
+        """The scheme of a URL to this server, with or without TLS."""
         return "rediss" if self.kind == "SSLConnection" else "redis"
 
 
 def warn_unheard(label: str, error: Exception) -> None:
-    """Warn that a server refuses subscriptions."""
+    """Warn that a server rejects subscriptions."""
     _warn_once(
-        "%s refuses to send messages (%s), so events are not seen and ends of jobs are noticed late; "
+        "%s does not let this user subscribe (%s), so events are not received and finished jobs are noticed late; "
         "`schedq doctor --acl` prints what the Redis user needs",
         label,
         error,
@@ -156,7 +156,7 @@ def joined(host: str, port: int | str) -> str:
 
 
 PASSWORD_FILE: Final = "SCHEDQ_REDIS_PASSWORD_FILE"  # noqa: S105 - where a password is, not what it is
-"""Environment variable: the password file of URLs that say no password."""
+"""Environment variable with the path of the password file, used for URLs without a password."""
 Credentials = tuple[str] | tuple[str, str]
 
 
@@ -165,8 +165,8 @@ class PasswordFile(CredentialProvider):
     """A password in a file.
 
     Attributes:
-        path: absolute.
-        username: whose it is, or '' for the server's default user.
+        path: the absolute path of the file.
+        username: the user who has this password; '' for the server's default user.
     """
 
     path: str
@@ -174,28 +174,28 @@ class PasswordFile(CredentialProvider):
 
     @classmethod
     def at(cls, path: str, username: str | None) -> PasswordFile:
-        """The file of this moment's working folder, which may be another one when a connection is lost."""
+        """Resolve the path now: the working folder may have changed by the time a lost connection is reopened."""
         return cls(os.path.abspath(path), username or "")
 
     def get_credentials(self) -> Credentials:
-        """What the file holds now, without the line's end.
+        """Read the user name and the password from the file, without the line break at its end.
 
         Raises:
-            UsageError: it can't be read, or is empty.
+            UsageError: the file can't be read, or is empty.
         """
         try:
             password = Path(self.path).read_bytes().decode().rstrip("\r\n")
         except OSError as error:
             raise UsageError(f"the password file {self.path} can't be read: {error.strerror or error}") from error
         except UnicodeDecodeError:
-            raise UsageError(f"the password file {self.path} is no UTF-8 text") from None
+            raise UsageError(f"the password file {self.path} is not UTF-8 text") from None
         if not password:
             raise UsageError(f"the password file {self.path} is empty")
         return (self.username, password) if self.username else (password,)
 
 
 class CredentialAdapter(CredentialProvider):
-    """A provider of the application, whose failures become errors of this package and which holds up no event loop."""
+    """Wraps an application's credential provider: turns its errors into schedq's and never blocks an event loop."""
 
     def __init__(self, provider: Any) -> None:
         self._provider = provider
@@ -203,17 +203,17 @@ class CredentialAdapter(CredentialProvider):
         self._is_blocking = made in (None, CredentialProvider.get_credentials_async)
 
     def get_credentials(self) -> Credentials:
-        """What the provider says now.
+        """Return the provider's current credentials.
 
         Raises:
-            StoreUnavailable: it can't reach something.
-            UsageError: it fails.
+            StoreUnavailable: the provider raised an OSError.
+            UsageError: the provider raised another error.
         """
         with _failures_named():
             return cast(Credentials, self._provider.get_credentials())
 
     async def get_credentials_async(self) -> Credentials:
-        """The same; a provider that blocks does so in a thread."""
+        """Return the same; a provider that blocks is called in a thread."""
         if self._is_blocking:
             return await in_thread(self.get_credentials)
         with _failures_named():

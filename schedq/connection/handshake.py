@@ -1,4 +1,4 @@
-"""What a server is asked before a queue uses it: whether it can be trusted with jobs."""
+"""The checks that a server must pass before a queue uses it."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _OLDEST = (6, 2)
 
 
 class Handshake:
-    """What a connection asks before a queue uses a server, and what it has learnt about that server.
+    """Checks a server before a queue uses it, and remembers the result for one connection.
 
     Args:
         address: where Redis is.
-        queue: the queue that is to use it; its settings say what it can bear.
-        accepted: names of queues that connections of the same worker were let in for. Eviction that is switched on
-            while a worker runs must not stop it: the jobs that it leaves undone may be evicted as well.
+        queue: the queue that will use the server; its settings say what it accepts.
+        accepted: names of queues for which connections of the same worker passed the check. If eviction is turned on
+            while a worker runs, the worker must continue: stopping it would leave jobs that may be evicted as well.
     """
 
     def __init__(self, address: Address, queue: Settings, accepted: set[str] | None = None) -> None:
         self._address = address
         self._queue = queue
         self._accepted = accepted
-        self._known: Endpoint | None = None  # the one that was accepted last
-        self._kept: set[Wait] = set()  # what this connection has seen kept
+        self._known: Endpoint | None = None  # the server that was accepted last
+        self._kept: set[Wait] = set()  # waits that this connection knows to work
 
     def commands(self, endpoint: Endpoint) -> list[tuple[str, ...]]:
-        """What to send on a new connection.
+        """Return the commands to send on a new connection.
 
-        The role where it can't be taken for granted; and, to a server that is not known yet, for its INFO and this
-        queue's name for the list of queues (which a cluster has on another node: see `Address.enlist`). A client that
-        only reads leaves no name there: it may be a mistyped one.
+        They ask for the server's role, where the address does not guarantee it. To a server that is not known yet, they
+        also ask for its INFO and add this queue's name to the list of queues. In a cluster that list is on another
+        node, see `Address.enlist`. A client that only reads does not add the name, because it may be mistyped.
         """
         asked: list[tuple[str, ...]] = [("ROLE",)] if endpoint.must_show_role else []
         if endpoint != self._known:
@@ -49,10 +49,10 @@ class Handshake:
         return asked
 
     def check(self, endpoint: Endpoint, commands: Sequence[tuple[str, ...]], replies: Sequence[Any]) -> None:
-        """Refuse a server that would lose jobs, can't run the scripts or is not the primary.
+        """Reject a server that could lose jobs, can't run the scripts, or is not the primary.
 
         Raises:
-            UsageError, StoreUnavailable: it is refused; or it does not say its role, and must.
+            UsageError, StoreUnavailable: the server is rejected, or must report its role and does not.
         """
         for (command, *_), reply in zip(commands, replies, strict=True):
             if command == "ROLE":
@@ -67,19 +67,20 @@ class Handshake:
             self._address.enlist(self._queue.name)
 
     def unchecked(self, waits: Sequence[Wait]) -> list[Wait]:
-        """Those of some waits that this connection has not seen kept; ask `probes` before the first write."""
+        """Return the waits that have not been checked on this connection. Send `probes` before the first write."""
         return [wait for wait in waits if wait not in self._kept]
 
     def probes(self, waits: Sequence[Wait]) -> list[tuple[str | int, ...]]:
-        """What to ask before the first write that must be waited for."""
+        """Return the commands to send before the first write that must be waited for."""
         return [("INFO",), ("CONFIG", "GET", "appendfsync"), *(wait.probe for wait in waits)]
 
     def check_waits(self, waits: Sequence[Wait], replies: Sequence[Any]) -> None:
-        """Refuse a server that can't keep these waits, by its replies to `probes`; nothing was sent to it so far.
+        """Reject a server that can't fulfil these waits, by its replies to `probes`. No write was sent to it yet.
 
         Raises:
-            UsageError: it does not know the command, the user may not send it, or nothing goes to a disk there.
-            StoreUnavailable: too few replicas.
+            UsageError: the server does not know the command, the user may not send it, or the server does not write to
+                disk.
+            StoreUnavailable: the server has too few replicas.
         """
         assert self._known is not None
         info, policy, *tried = replies
@@ -90,8 +91,8 @@ class Handshake:
             what = f"durability={wait.durability!r}"
             if isinstance(reply, Exception) and "unknown command" in str(reply).lower():
                 raise UsageError(
-                    f"{what}: {self._known.label} has no WAITAOF, which Redis 7.2 and Valkey have; nothing was stored: "
-                    "use durability='replicated', or 'memory' and appendfsync always there"
+                    f"{what}: {self._known.label} has no WAITAOF, which needs Redis 7.2 or Valkey; nothing was stored: "
+                    "use durability='replicated', or 'memory' with appendfsync always on that server"
                 )
             if isinstance(reply, Exception):
                 raise redis_errors.translate(reply, what, self._known.label)
@@ -99,31 +100,31 @@ class Handshake:
         self._kept.update(waits)
 
     def note_unmet(self, waits: Sequence[Wait], replies: Sequence[Any]) -> None:
-        """Have waits checked again that were not kept, by the replies, which end in theirs."""
+        """Mark waits that failed to be checked again. `replies` ends with the replies to the waits."""
         for wait, reply in zip(waits, replies[-len(waits) :], strict=True):
             if isinstance(reply, Exception) or wait.shortfall(reply):
                 self._kept.discard(wait)
 
 
 def check_role(role: Any, endpoint: Endpoint) -> None:
-    """Refuse a server that is not the primary: a Sentinel names the old one for a while after a failover.
+    """Reject a server that is not the primary. After a failover, a Sentinel may name the old primary for a while.
 
     Raises:
-        StoreUnavailable: it is a replica, or about to become one.
-        UsageError: the user may not ask.
+        StoreUnavailable: the server is a replica, or about to become one.
+        UsageError: the user may not send ROLE.
     """
     if isinstance(role, Exception):
         raise redis_errors.translate(role, "ROLE", endpoint.label)
     if role[0] != "master":
-        raise StoreUnavailable(f"{endpoint.label} is named by the Sentinels and is not the primary")
+        raise StoreUnavailable(f"the Sentinels name {endpoint.label}, but it is not the primary")
 
 
 def check_info(info: object, queue: Settings, endpoint: Endpoint) -> None:
-    """Refuse a server by what INFO says. An INFO that access rules forbid is no reason to refuse.
+    """Reject an unsuitable server by its INFO. A server whose access rules forbid INFO is accepted.
 
     Raises:
-        UsageError: too old, may evict keys, or a cluster node.
-        StoreUnavailable: a read-only replica.
+        UsageError: the server is too old, may evict keys, or is a cluster node.
+        StoreUnavailable: the server is a read-only replica.
     """
     if not isinstance(info, str):
         return
@@ -135,27 +136,27 @@ def check_info(info: object, queue: Settings, endpoint: Endpoint) -> None:
     if facts.get("cluster_enabled") == "1" and not queue.tagged:
         host, port = endpoint.settings.get("host", "HOST"), endpoint.settings.get("port", "PORT")
         url = f"{endpoint.scheme}+cluster://{joined(host, port)}"
-        raise UsageError(f"{where} is a cluster node, where a queue needs other keys; write {url}")
+        raise UsageError(f"{where} is a cluster node, where a queue uses different keys; use the URL {url}")
     check_policy(facts.get("maxmemory_policy", ""), queue, where)
     if facts.get("role") == "slave":
         raise StoreUnavailable(f"{where} is a read-only replica; use the primary's address")
 
 
 def check_policy(policy: str, queue: Settings, where: str) -> None:
-    """Refuse a server that may evict keys. An unknown policy is no reason to refuse.
+    """Reject a server that may evict keys. A server whose policy is unknown is accepted.
 
     Raises:
-        UsageError: it may.
+        UsageError: the server may evict keys.
     """
     if policy not in ("", "noeviction") and not queue.allow_eviction:
         raise UsageError(
             f"{where} may evict keys (maxmemory-policy {policy}), and jobs with them; "
-            "set it to noeviction, or pass allow_eviction=True if you can bear that"
+            "set it to noeviction, or pass allow_eviction=True if you can accept that"
         )
 
 
 def _facts(info: object) -> dict[str, str]:
-    """The fields of an INFO; none if it was refused."""
+    """Return the fields of an INFO reply; none if INFO was rejected."""
     lines = info.splitlines() if isinstance(info, str) else []
     return dict(line.split(":", 1) for line in lines if ":" in line)
 

@@ -1,4 +1,4 @@
-"""One asyncio connection that listens to any number of channels, and reconnects after a loss."""
+"""One asyncio connection that listens to any number of channels and reconnects when it is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ Callback = Callable[[str], None]
 class PubSub:
     """Calls a function for each message of a channel.
 
-    It also calls it with '' whenever it has (re)subscribed, because messages may have been missed until then.
+    It also calls the function with '' after each subscription, including the one after a reconnect, because messages
+    may have been missed until then.
 
     Args:
         address: where Redis is.
@@ -48,8 +49,8 @@ class PubSub:
         """Call `callback` for each message of `channel` from now on."""
         callbacks = self._callbacks.setdefault(channel, [])
         callbacks.append(callback)
-        if self._task is None or self._task.done():  # perhaps cancelled with all tasks of the loop
-            # It outlives the job in whose handler it may begin, and so has nothing of that job's context.
+        if self._task is None or self._task.done():  # it may have been cancelled together with all tasks of the loop
+            # The task may be started by a job's handler and outlives it, so it must not inherit the job's context.
             self._task = asyncio.create_task(self._run(), name="schedq subscription", context=contextvars.Context())
         elif self._connection is None:
             return  # `_run` subscribes and calls back as soon as there is a connection
@@ -72,15 +73,15 @@ class PubSub:
         listeners = [callback for callbacks in self._callbacks.values() for callback in callbacks]
         self._callbacks.clear()
         for callback in listeners:
-            callback("")  # nothing comes any more; whoever waits for it looks around
+            callback("")  # no more messages will arrive, so waiting callers must check again
         if task is not None:
             await cancelled(task)
 
     async def _send(self, verb: str, *channels: str) -> None:
-        # An iteration that was left may be closed on another loop, which must not touch this connection.
+        # An abandoned iteration may be closed on another loop, which must not use this connection.
         is_here = self._task is not None and self._task.get_loop() is asyncio.get_running_loop()
         if is_here and self._connection is not None:
-            with suppress(*redis_errors.CONNECTION_LOST):  # the reading side finds out and subscribes to all again
+            with suppress(*redis_errors.CONNECTION_LOST):  # `_run` notices the loss and subscribes to all again
                 await self._connection.send_command(verb, *channels, check_health=False)
 
     async def _run(self) -> None:
@@ -96,7 +97,7 @@ class PubSub:
             except NoPermissionError as error:
                 warn_unheard(self._address.label, error)
             except (RedisError, OSError, SchedqError):
-                pass  # whoever asks Redis at the same time reports it
+                pass  # requests that are made meanwhile report the error
             finally:
                 connection, self._connection = self._connection, None
                 if connection is not None:

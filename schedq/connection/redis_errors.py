@@ -1,4 +1,4 @@
-"""What Redis's errors mean: which of them are transient, and what the rest are called here."""
+"""Classifies Redis's errors as transient or permanent, and translates them into schedq's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redis import exceptions
 from schedq.errors import Conflict, QueueFull, SchedqError, StoreUnavailable, UsageError
 
 CONNECTION_LOST: Final = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError)
-"""The connection can no longer be used, and whether the request was executed is unknown."""
+"""After these the connection can no longer be used, and it is unknown whether the request was executed."""
 _TRANSIENT: Final = (
     "ASK",
     "BUSY",
@@ -28,19 +28,19 @@ _TRANSIENT: Final = (
 _NO_DATABASE: Final = "DB index is out of range"
 _DEMOTED: Final = ("CLUSTERDOWN", "MASTERDOWN", "MOVED", "NOREPLICAS", "READONLY", "UNBLOCKED")
 _IN_SCRIPT: Final = re.compile(r"@user_script: ?\d+: -?(?P<error>(?P<code>[A-Z]+) .*)", re.DOTALL)
-"""What Redis 6.2 puts before the error of a command in a script; later ones leave the code at its head."""
+"""What Redis 6.2 prepends to the error of a command in a script; later releases keep the error code in front."""
 _DENIED_IN_SCRIPT: Final = ("ACL failure in script", "The user executing the script can't")
-"""How servers of different age say NOPERM there."""
+"""The texts of NOPERM errors inside a script, in older and in newer releases."""
 _UNKNOWN_COMMAND: Final = re.compile(
     r"(unknown|unsupported) (redis )?command( called|,? [`'\"]?(?P<name>[A-Za-z.|-]+))?", re.IGNORECASE
 )
-"""How a server says that it lacks a command, or that it was renamed."""
+"""The texts of errors about a command that is missing or was renamed."""
 _BAD_CERTIFICATE: Final = re.compile(r"certificate verify failed: (?P<why>.*?)\.? \(_ssl")
-"""How Python's ssl module says that it does not trust the other side."""
+"""The text of errors of Python's ssl module about an untrusted certificate."""
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same request may well succeed a little later, on a new connection."""
+    """Whether the same request may succeed a little later, on a new connection."""
     cause = _root_cause(error)
     if isinstance(cause, (QueueFull, UsageError)) or is_refusal(cause):
         return False
@@ -48,7 +48,7 @@ def is_transient(error: Exception) -> bool:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the server understood the request and refuses it until somebody changes something."""
+    """Whether the server understood the request and rejects it until a setting is changed."""
     error = _root_cause(error)
     text = str(error)
     return (
@@ -60,31 +60,31 @@ def is_refusal(error: Exception) -> bool:
 
 
 def is_unresponsive(error: Exception) -> bool:
-    """Whether all that is known is that the server does not answer."""
+    """Whether the server does not respond, for an unknown reason."""
     error = _root_cause(error)
     return isinstance(error, CONNECTION_LOST) and not is_refusal(error) and not _BAD_CERTIFICATE.search(str(error))
 
 
 def reason(error: Exception) -> str:
-    """Why a server can't be used at the moment, to follow its name in a message."""
+    """Return why a server can't be used at the moment, as text to follow its name in a message."""
     error = _root_cause(error)
-    text = _text(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+    text = _text(error) or ("no reply in time" if isinstance(error, TimeoutError) else type(error).__name__)
     if _is_unauthenticated(error):
-        return f"it refuses the user name or password: {text}"
+        return f"it rejects the user name or password: {text}"
     if bad := _BAD_CERTIFICATE.search(text):
-        return f"its certificate is refused: {bad['why']}"
+        return f"its certificate is not trusted: {bad['why']}"
     return text
 
 
 def is_moved(error: Exception) -> bool:
-    """Whether a cluster says that the queue is on another node now, which is normal."""
+    """Whether a cluster reports that the queue is on another node now, which is normal."""
     return _code(error) == "MOVED"
 
 
 def is_demoted(reply: object) -> bool:
-    """Whether the server may not hold the queue any more: by now the address may lead to another one.
+    """Whether the server may no longer hold the queue, so that the address must be resolved again.
 
-    A primary without replicas (NOREPLICAS) may be one that Sentinels have replaced: it learns so seconds later.
+    A primary without replicas (NOREPLICAS) may have been replaced by the Sentinels; it notices only seconds later.
     """
     return isinstance(reply, exceptions.ResponseError) and _code(reply) in _DEMOTED
 
@@ -95,13 +95,13 @@ def is_unknown_script(error: Exception) -> bool:
 
 
 def translate(error: Exception, what: str, where: str, *, is_default: bool = False) -> SchedqError:
-    """The error in our words: operation `what` met it at the server `where`; `is_default`: nobody named that one."""
+    """Translate the error of operation `what` at the server `where`; `is_default`: no address was configured."""
     error = _root_cause(error)
     text = _text(error)
     if isinstance(error, SchedqError):
         return error
     if _is_unauthenticated(error):
-        return UsageError(f"{where} refuses the user name or password: {text}")
+        return UsageError(f"{where} rejects the user name or password: {text}")
     if _is_forbidden(error):
         return UsageError(
             f"{what}: the Redis user may not do this on {where}: {text}; `schedq doctor --acl` prints what it needs"
@@ -114,33 +114,33 @@ def translate(error: Exception, what: str, where: str, *, is_default: bool = Fal
             f"{what}: {where} does not know {command}; schedq needs all commands of Redis 6.2 or later, or of Valkey"
         )
     if "WRONGTYPE" in text:
-        return Conflict(f"{what}: {text[text.index('WRONGTYPE') :]}; another program's data, or damaged data")
+        return Conflict(f"{what}: {text[text.index('WRONGTYPE') :]}; the data is damaged or belongs to another program")
     if _NO_DATABASE in text:
         return UsageError(
-            f"{where} has no such database; the number at the URL's end must be below the server's `databases`"
+            f"{where} has no such database; the number at the end of the URL must be below the server's `databases`"
         )
     if bad := _BAD_CERTIFICATE.search(text):
-        hint = "; a CA of your own is named in the URL, ?ssl_ca_certs=FILE" if "issuer" in text else ""
-        return StoreUnavailable(f"{what}: the certificate of {where} is refused: {bad['why']}{hint}")
+        hint = "; to trust your own CA, add ?ssl_ca_certs=FILE to the URL" if "issuer" in text else ""
+        return StoreUnavailable(f"{what}: the certificate of {where} is not trusted: {bad['why']}{hint}")
     if isinstance(error, exceptions.BusyLoadingError):
         return StoreUnavailable(f"{what}: {where} is still loading its data")
     if isinstance(error, exceptions.InvalidResponse):
-        return StoreUnavailable(f"{what}: {where} does not answer as Redis does (with TLS, it is rediss://): {text}")
+        return StoreUnavailable(f"{what}: {where} does not speak Redis's protocol (with TLS, use rediss://): {text}")
     if isinstance(error, CONNECTION_LOST):
-        text = text or "it takes too long"
-        hint = "; without a server of your own, use embedded://" if is_default else ""
-        return StoreUnavailable(f"{what}: {where} does not answer: {text}{hint}")
+        text = text or "timed out"
+        hint = "; if you run no server, use embedded://" if is_default else ""
+        return StoreUnavailable(f"{what}: {where} does not respond: {text}{hint}")
     code = f"{_code(error)} " if _code(error) in _TRANSIENT and not text.startswith(_code(error)) else ""
-    return StoreUnavailable(f"{what}: {where} answers: {code}{text}")
+    return StoreUnavailable(f"{what}: {where} replied: {code}{text}")
 
 
 def most_transient(problems: Sequence[SchedqError]) -> SchedqError:
-    """The error to report of several servers: a transient one, if there is any."""
+    """Return which error of several servers to report: a transient one, if there is any."""
     return next((problem for problem in problems if isinstance(problem, StoreUnavailable)), problems[0])
 
 
 def _root_cause(error: Exception) -> Exception:
-    """The underlying error: on a unix socket the asyncio client wraps a failed handshake in a connection error."""
+    """Return the underlying error. On a unix socket, redis-py's asyncio client wraps login errors in another one."""
     cause = error.__cause__
     if isinstance(error, exceptions.ConnectionError) and isinstance(cause, (exceptions.RedisError, SchedqError)):
         return cause
@@ -148,7 +148,7 @@ def _root_cause(error: Exception) -> Exception:
 
 
 def _is_forbidden(error: Exception) -> bool:
-    """Whether the server knows the user, who may not do this."""
+    """Whether the user has logged in but lacks a permission."""
     return _code(error) == "NOPERM" or any(words in str(error) for words in _DENIED_IN_SCRIPT)
 
 
@@ -164,7 +164,7 @@ def _text(error: Exception) -> str:
 
 
 def _code(error: Exception) -> str:
-    """The error's first word, which the client library takes out of the text for the codes it knows."""
+    """Return the error code, the first word of the error. redis-py removes the codes that it knows from the text."""
     if wrapped := _IN_SCRIPT.search(str(error)):
         return wrapped["code"]
     code = getattr(error, "status_code", None)

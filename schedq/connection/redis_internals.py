@@ -1,8 +1,8 @@
-"""Every private part of redis-py that this package touches.
+"""Every private part of redis-py that this package uses.
 
-redis-py opens connections, does TLS and logs in. From then on schedq reads and writes the socket itself, because the
-library's own layers cost more than the rest of a request. A release of redis-py may change these parts:
-`tests/connection/test_redis_internals.py` names the releases they were seen to work with.
+redis-py opens connections, sets up TLS and logs in. From then on schedq reads and writes the socket itself, because
+redis-py's own layers cost more than the rest of a request. A release of redis-py may change these parts:
+`tests/connection/test_redis_internals.py` lists the releases that they were tested with.
 """
 
 from __future__ import annotations
@@ -22,38 +22,39 @@ from schedq.connection.resolver import open_socket
 
 _MOST_TURNS: Final = 20
 parse_error: Final[Callable[[str], Exception]] = BaseParser.parse_error
-"""The exception for an error reply, given its text."""
+"""Returns the exception for the text of an error reply."""
 
 
 def socket_of(connection: RedisConnection) -> socket.socket:
-    """The socket of a blocking connection that is open."""
+    """Return the socket of an open blocking connection."""
     return cast(socket.socket, connection._sock)
 
 
 def transport_of(connection: AsyncRedisConnection) -> asyncio.Transport:
-    """The transport of an asyncio connection that is open."""
+    """Return the transport of an open asyncio connection."""
     assert connection._writer is not None
     return cast(asyncio.Transport, connection._writer.transport)
 
 
 def abort(connection: AsyncRedisConnection) -> None:
-    """Close a connection at once. A graceful end takes a reply with TLS, for which an ending loop has no time."""
+    """Close a connection immediately. With TLS a graceful close waits for a reply, which a closing loop can't do."""
     if connection._writer is not None:
         connection._writer.transport.abort()
         connection._close()
 
 
 async def abandon(connection: AsyncRedisConnection) -> None:
-    """Close a connection that could not be opened, or whose opening was cancelled.
+    """Close a connection that failed to open, or whose opening was cancelled.
 
-    Until it is open only asyncio has its transport, and with TLS ends it gracefully. A socket that is shut down leaves
-    it no choice; it takes a few turns of the loop, and an ending loop has no more than are waited for here.
+    Until it is open only asyncio has its transport, and with TLS asyncio would close it gracefully, which takes too
+    long on a loop that is closing. Shutting the socket down makes asyncio close it within a few iterations of the loop.
+    This function waits for them, because a closing loop runs no others.
     """
     abort(connection)
     opened: socket.socket | None = getattr(connection, "_opened", None)
     if opened is None:
         return
-    with suppress(OSError):  # it is closed already
+    with suppress(OSError):  # already closed
         opened.shutdown(socket.SHUT_RDWR)
     for _ in range(_MOST_TURNS):
         if opened.fileno() == -1:
@@ -62,12 +63,12 @@ async def abandon(connection: AsyncRedisConnection) -> None:
 
 
 class TcpConnection(AsyncRedisConnection):
-    """A connection of the client library that reaches its host by `open_socket`."""
+    """A redis-py connection that opens its socket with `open_socket`."""
 
     _opened: socket.socket
 
     async def _connect(self) -> None:
-        super()._connection_arguments()  # reads the certificates, which may fail: there is no socket yet to be lost
+        super()._connection_arguments()  # reads the certificates; if this fails later, an open socket would be leaked
         assert self.socket_connect_timeout is not None
         self._opened = await open_socket(self.host, self.port, self.socket_connect_timeout)
         await super()._connect()  # type: ignore[no-untyped-call]
@@ -77,7 +78,7 @@ class TcpConnection(AsyncRedisConnection):
         host = given.pop("host")
         del given["port"]
         if "ssl" in given:
-            given["server_hostname"] = host  # whom the certificate must name, whatever the address is
+            given["server_hostname"] = host  # the certificate is checked against the name, not the address
         return {**given, "sock": self._opened}
 
 

@@ -1,7 +1,7 @@
-"""One or more operations as a request: what to send next, what has been answered, when to give up.
+"""One or more operations as a request: what to send next, which results are known, and when to give up.
 
-No input or output here: the blocking and the asyncio client both drive it. It knows what it sends again (a reply that
-got lost, a server that was loading, a script that was unknown), which an automatic retry does not.
+It does no I/O; the blocking and the asyncio client both drive it. It knows why it sends something again (a lost reply,
+a server that is loading its data, an unknown script), unlike the automatic retries of a client library.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from schedq.transitions import Argument, Operation, Pipeline, announce
 _FIRST_WAIT_S: Final = 0.05
 _LONGEST_WAIT_S: Final = 1.0
 AGAIN_S: Final = 14.0
-"""Seconds after which a request writes the name again."""
+"""Seconds after which a request adds the queue's name to the list of queues again."""
 CLUSTER_AGAIN_S: Final = 60.0
-"""The same on a cluster, where the list is on another node: it takes a connection of its own."""
+"""The same on a cluster. There the list is on another node, so that writing to it takes a separate connection."""
 
 
 class Request:
-    """Operations that are sent together, and their answers.
+    """Operations that are sent together, and their results.
 
     Args:
         operations: what to send.
-        address: for errors.
-        queue: the one that they are about.
-        retry_for: seconds for which trouble is waited out.
-        has_let: whether the server has executed an operation of this name before, or let us in before if it is '': then
-            a refusal is waited out as well. If not given, a refusal ends in an error at once.
+        address: used in error messages.
+        queue: the queue of the operations.
+        retry_for: seconds for which transient errors are retried.
+        has_let: returns whether the server has executed an operation with this name before; for '', whether it has
+            accepted a connection before. If so, a rejection is retried like a transient error. By default a rejection
+            is final.
 
     Attributes:
-        answers: per operation, its answer or the SchedqError it ended in; complete when nothing is left.
-        left: numbers of the operations that have no answer yet.
-        revoked: the last error of an operation that the server has executed before and refuses now, or None.
+        answers: the result of each operation, or a SchedqError; complete when `left` is empty.
+        left: the numbers of the operations without a result.
+        revoked: the last error of an operation that the server has executed before and rejects now, or None.
     """
 
-    # Where trouble begins: most requests have none, and are made for each request.
+    # Defaults on the class, because a Request is made for each request and most never meet an error.
     revoked: Exception | None = None
-    _sent_at: float | None = None  # first, of what may have been carried out
-    _is_unanswered = False  # a sending, of which nobody knows whether it was
+    _sent_at: float | None = None  # when operations that may have been executed were first sent
+    _is_unanswered = False  # a request was sent and its connection lost, so it may have been executed
     _trouble_since: float | None = None
     _trouble: Exception | None = None
     _wait_s = _FIRST_WAIT_S
@@ -73,21 +74,21 @@ class Request:
         self._has_let = has_let
 
     def commands(self) -> list[tuple[Argument, ...]]:
-        """What to send now, on a connection that is there: from here on it counts as sent."""
+        """Return the commands to send now, on an open connection. From then on they count as sent."""
         if self._sent_at is None:
             self._sent_at = monotonic()
         return [self._operations[n].command(self._extra_keys, with_source=n in self._with_source) for n in self.left]
 
     def waits(self) -> tuple[Wait, ...]:
-        """What to ask behind the commands, on the same connection: each once, whatever it covers."""
+        """Return the waits to send after the commands, on the same connection. Equal waits are sent once."""
         if not self._has_waits:
             return ()
         return tuple(dict.fromkeys(wait for n in self.left for wait in self._operations[n].waits))
 
     def on_replies(self, replies: Sequence[Any]) -> float:
-        """Read the replies to `commands()`, and behind them those to `waits()`.
+        """Read the replies to `commands()`, followed by those to `waits()`.
 
-        Returns how many seconds to wait before sending the rest (0 mostly).
+        Returns the seconds to wait before sending what is left, mostly 0.
         """
         again: list[int] = []
         passing: Exception | None = None
@@ -114,13 +115,13 @@ class Request:
             again.append(number)
         self.left = again
         if not kept and not self._is_unanswered:
-            self._sent_at = None  # what is left was refused, and has done nothing
+            self._sent_at = None  # what is left was rejected, and so not executed
         return 0.0 if passing is None else self._failed(passing, passes=True)
 
     def on_error(self, error: Exception) -> float:
-        """The connection failed; returns how many seconds to wait before sending again.
+        """Handle a failed connection. Returns the seconds to wait before sending again.
 
-        When the time for retries is used up, whatever is left ends in the error.
+        When `retry_for` has passed, the operations that are left fail with the error.
         """
         self._is_unanswered = self._is_unanswered or self._sent_at is not None
         return self._failed(error, passes=redis_errors.is_transient(error) or self._has_let(""))
@@ -142,9 +143,9 @@ class Request:
         return wait * random.uniform(0.5, 1)  # noqa: S311 - spreads load, guards nothing
 
     def is_in_time(self) -> bool:
-        """Whether all that is left may be sent now; what is too late ends in the error of its last sending.
+        """Whether all operations that are left may still be sent. Those that are too late fail with their last error.
 
-        To be called when there is a connection: it may have been long in coming.
+        Call it once the connection is open, because connecting may have taken long.
         """
         if self._sent_at is None or self._trouble is None:
             return True
@@ -153,12 +154,12 @@ class Request:
         return not late
 
     def _is_late(self, number: int, at: float) -> bool:
-        """Whether it was sent before, so long ago that what it did may be forgotten."""
+        """Whether it was first sent so long ago that Redis may have forgotten its result, so a repeat is unsafe."""
         limit = self._operations[number].repeatable_s
         return limit is not None and self._sent_at is not None and at > self._sent_at + limit
 
     def _end(self, numbers: Sequence[int], error: Exception) -> None:
-        """Let operations end in an error."""
+        """Fail operations with an error."""
         for number in numbers:
             operation = self._operations[number]
             answer = self.answers[number] = redis_errors.translate(
@@ -169,7 +170,7 @@ class Request:
         self.left = [number for number in self.left if number not in numbers]
 
     def _read(self, operation: Operation[Any], reply: Any, kept: Mapping[Wait, Any]) -> Any:
-        """The result, or the error it is; an error if its waits were not kept."""
+        """Return the result or the error in a reply; if a wait was not fulfilled, the error that says so."""
         try:
             answer = operation.read(reply)
         except SchedqError as error:
@@ -186,7 +187,7 @@ class Request:
 
 
 def _broken_off(operation: Operation[Any], kept: Mapping[Wait, Any]) -> Exception | None:
-    """Why a wait ended, if it did because the server can't be waited for at the moment: it is no primary any more."""
+    """Return the error that ended a wait, if it is transient, such as a primary that became a replica; else None."""
     for wait in operation.waits:
         reply = kept[wait]
         if isinstance(reply, Exception) and redis_errors.is_transient(reply):
@@ -195,11 +196,11 @@ def _broken_off(operation: Operation[Any], kept: Mapping[Wait, Any]) -> Exceptio
 
 
 class BaseClient:
-    """What the blocking and the asyncio client of a queue have in common: its settings and how its requests begin.
+    """The common part of the blocking and the asyncio client of a queue: its settings and how its requests begin.
 
-    The handshake of a first connection writes the queue's name. Redis may lose it later without breaking a connection,
-    as by FLUSHALL, and a process that only enqueues has no heartbeat that would notice: so requests write it again from
-    time to time.
+    The handshake of the first connection adds the queue's name to the list of queues. Redis may lose that list without
+    closing a connection, for example by FLUSHALL. A process that only enqueues has no heartbeat that would notice, so
+    requests add the name again from time to time.
     """
 
     def __init__(self, address: Address, queue: Settings) -> None:
@@ -208,11 +209,11 @@ class BaseClient:
         self._name_due_at = monotonic() + self._again_s()
 
     def use(self, queue: Settings) -> None:
-        """Use other settings of the same queue from now on."""
+        """Replace the settings of the queue from now on."""
         self._queue = queue
 
     def _request(self, operations: Pipeline) -> Request:
-        """A request of these operations, and from time to time of one more that writes the queue's name."""
+        """Return a request of these operations. From time to time it also adds the queue's name to the list."""
         queue, now = self._queue, monotonic()
         if now >= self._name_due_at:
             self._name_due_at = now + self._again_s()

@@ -1,7 +1,7 @@
-"""Host names looked up, and sockets opened, without the event loop's thread pool.
+"""Resolves host names and opens sockets without the event loop's thread pool.
 
-`asyncio.to_thread` and asyncio's own look-up of host names share one small pool of threads with the application. While
-handlers fill it, a worker that depended on it could not get back to Redis.
+`asyncio.to_thread` and asyncio's own name resolution share one small thread pool with the application. If a worker
+depended on it, it could not reconnect to Redis while handlers occupy all threads of the pool.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from schedq.model.times import monotonic
 
 T = TypeVar("T")
 Addresses = Sequence[tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]]
-"""As `socket.getaddrinfo` gives them."""
+"""In the form that `socket.getaddrinfo` returns."""
 _LOOK_UP_SHARE: Final = 0.8
-"""The share of the time for a connection that the look-up of its host may take, so that its error is still reported."""
+"""The share of the connection timeout that name resolution may take, so that its error can still be reported."""
 _lookups: Final[dict[tuple[int, str, int], Future[Addresses]]] = {}
-"""Look-ups that have not ended, by process (a fork has none of its parent's threads), host and port."""
+"""Lookups in progress, by process, host and port. A forked child has none of its parent's threads."""
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """What a function returns that blocks, called in a thread of its own.
+    """Call a blocking function in a new thread and return its result.
 
-    A caller that is cancelled leaves the thread behind; it does not keep the interpreter from ending.
+    If the caller is cancelled, the thread continues. It does not prevent the interpreter from exiting.
 
     Raises:
-        OSError: the system has no thread to spare.
+        OSError: the system can't start another thread.
     """
     work: Future[T] = Future()
     _start(function, work)
@@ -41,10 +41,10 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 
 def wait_for_name(host: str, within_s: float) -> None:
-    """Return once the name of a host is resolved. The client library, which resolves it again, has no limit for that.
+    """Return once a host name is resolved. redis-py resolves it again afterwards, but without a timeout.
 
     Raises:
-        OSError: it has no address, no name server has answered, or the system has no thread to spare.
+        OSError: the host has no address, no name server replied, or the system can't start another thread.
     """
     try:
         _look_up(host, 0).result(within_s)
@@ -53,12 +53,12 @@ def wait_for_name(host: str, within_s: float) -> None:
 
 
 def _look_up(host: str, port: int) -> Future[Addresses]:
-    """The addresses of a host, the preferred first.
+    """Resolve a host; the preferred address comes first.
 
-    Callers at the same time share one look-up: each takes half a minute while no name server replies.
+    Concurrent callers share one lookup, because each takes half a minute while no name server replies.
     """
     work: Future[Addresses] = Future()
-    with suppress(socket.gaierror):  # it is a name, not an address
+    with suppress(socket.gaierror):  # raised if `host` is a name rather than an address
         work.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
         return work
     key = (os.getpid(), host, port)
@@ -70,25 +70,25 @@ def _look_up(host: str, port: int) -> Future[Addresses]:
 
 
 async def look_up(host: str, port: int) -> Addresses:
-    """The addresses of a host, the preferred first.
+    """Resolve a host; the preferred address comes first.
 
     Raises:
-        OSError: it has none, or the system has no thread to spare.
-        UnicodeError: no host has such a name.
+        OSError: the host has no address, or the system can't start another thread.
+        UnicodeError: the host name is invalid.
     """
     return await _result(_look_up(host, port))
 
 
 def _unanswered() -> socket.gaierror:
-    return socket.gaierror(socket.EAI_AGAIN, "no name server has answered")
+    return socket.gaierror(socket.EAI_AGAIN, "no name server replied in time")
 
 
 async def open_socket(host: str, port: int, within_s: float) -> socket.socket:
-    """A socket that is connected to the first address of a host that accepts within its share of the time.
+    """Return a socket connected to the first address of a host that accepts within its share of the time.
 
     Raises:
-        OSError: none does; what the last one failed with. Or no name server replies.
-        UnicodeError: no host has such a name.
+        OSError: no address accepts, with the error of the last one; or no name server replies.
+        UnicodeError: the host name is invalid.
     """
     until = monotonic() + within_s
     try:
@@ -106,7 +106,7 @@ async def open_socket(host: str, port: int, within_s: float) -> socket.socket:
 
 
 async def _connected(sock: socket.socket, where: Any, until: float, left: int) -> socket.socket:
-    """The socket, connected before an equal share for each of the `left` addresses has passed; else it is closed."""
+    """Connect a socket within this address's share of the remaining time, or close it. `left` addresses share it."""
     try:
         sock.settimeout(0)
         async with asyncio.timeout(max(0.0, until - monotonic()) / left):
@@ -118,12 +118,12 @@ async def _connected(sock: socket.socket, where: Any, until: float, left: int) -
 
 
 def _start(function: Callable[[], T], work: Future[T]) -> None:
-    """Call a function in a new thread; `work` gets what it returns or raises."""
+    """Call a function in a new thread and store its result or exception in `work`."""
 
     def run() -> None:
         try:
             work.set_result(function())
-        except BaseException as error:  # noqa: BLE001 - it is its caller's
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
             work.set_exception(error)
 
     try:
@@ -133,7 +133,7 @@ def _start(function: Callable[[], T], work: Future[T]) -> None:
 
 
 async def _result(work: Future[T]) -> T:
-    """What `work` ends in; unlike `asyncio.wrap_future` it takes no harm if one of several callers is cancelled."""
+    """Wait for `work`. Unlike with `asyncio.wrap_future`, cancelling one of several callers does not cancel `work`."""
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
 
@@ -142,7 +142,7 @@ async def _result(work: Future[T]) -> T:
             ended.set_result(None)
 
     def wake_loop(_: Future[T]) -> None:
-        with suppress(RuntimeError):  # the loop has been closed
+        with suppress(RuntimeError):  # the loop was closed
             loop.call_soon_threadsafe(wake)
 
     work.add_done_callback(wake_loop)

@@ -1,4 +1,4 @@
-"""Which server holds a key now: a cluster's node, the primary that Sentinels name, or an embedded server."""
+"""Finds the server that holds a key now: a cluster node, the primary that Sentinels name, or an embedded server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from schedq.transitions import MarkerWait, RoundTrips
 
 @dataclass(frozen=True)
 class EmbeddedEndpoint:
-    """A server that is started when it is needed.
+    """An embedded server, which is started when it is needed.
 
     Attributes:
         label: its URL, with an absolute folder.
@@ -33,10 +33,10 @@ class EmbeddedEndpoint:
     label: str
 
     def find(self, _key: str) -> Endpoint:
-        """The server; it is started if it does not run, and that blocks.
+        """Return the server. If it is not running, start it, which blocks.
 
         Raises:
-            StoreUnavailable: it can't be started.
+            StoreUnavailable: the server can't be started.
         """
         return Endpoint("UnixDomainSocketConnection", {"path": embedded.ensure_server(self.label)}, self.label)
 
@@ -44,19 +44,19 @@ class EmbeddedEndpoint:
 Node = tuple[str, int]
 _NO_CLUSTER: Final = "cluster support disabled"
 _ENLIST_AGAIN_S: Final = 5.0
-"""Seconds between two writings of a queue's name by one process at least."""
+"""The minimum number of seconds before one process adds a queue's name to the list again."""
 
 
 @dataclass
 class Cluster:
-    """A cluster by some of its nodes.
+    """A Redis Cluster, known by some of its nodes.
 
-    What it finds is not kept: a slot may be elsewhere at the next look. All nodes it hears of are, as the ones it
-    was given may go.
+    It does not cache which node holds a slot, because slots move. It does remember all nodes that the cluster reports,
+    because the configured ones may be removed from the cluster.
 
     Attributes:
-        template: how to reach a node, but for its address.
-        seeds: host and port of the nodes that were named.
+        template: the settings for connecting to a node, without its address.
+        seeds: host and port of the configured nodes.
     """
 
     template: Endpoint
@@ -67,15 +67,14 @@ class Cluster:
 
     @property
     def label(self) -> str:
-        """Its name in messages."""
         return f"{self.template.scheme}+cluster://" + ",".join(joined(*seed) for seed in self.seeds)
 
     def find(self, key: str) -> Endpoint:
-        """The node that holds the slot of `key` now. It blocks.
+        """Return the node that holds the slot of `key` now. It blocks.
 
         Raises:
-            StoreUnavailable: no node can be asked, or none serves the slot.
-            UsageError: this is no cluster, or no node lets this user ask.
+            StoreUnavailable: no node responds, or none serves the slot.
+            UsageError: the server is not part of a cluster, or no node lets this user ask.
         """
         slot = key_slot(key.encode())
         problems: list[SchedqError] = []
@@ -98,24 +97,24 @@ class Cluster:
         raise redis_errors.most_transient(problems)
 
     def enlist(self, queue: str, *, again: bool = False) -> None:
-        """Add a name to the list of queues, which is on a node of its own, in a thread: it is not worth a wait.
+        """Add a name to the list of queues, which may be on another node. A thread does it, so callers don't wait.
 
-        Once, or `again` if that was not done a moment ago.
+        This is done once per queue; with `again`, repeated at most every five seconds.
         """
         now = monotonic()
         if queue not in self._enlisted or (again and now - self._enlisted[queue] >= _ENLIST_AGAIN_S):
             self._enlisted[queue] = now
-            with suppress(RuntimeError):  # the interpreter is on its way out
+            with suppress(RuntimeError):  # the interpreter is exiting
                 threading.Thread(target=self._enlist, args=(queue,), name="schedq-enlist").start()
 
     def _enlist(self, queue: str) -> None:
         try:
             self.find(QUEUES_KEY).ask(("SADD", QUEUES_KEY, queue))
         except (SchedqError, RedisError, OSError):
-            self._enlisted.pop(queue, None)  # whoever connects next tries again
+            self._enlisted.pop(queue, None)  # the next connection tries again
 
     def queues(self, *, scan: bool) -> list[str]:
-        """Names of the queues, in order; `scan`: also of those that no schedq client has enlisted. It blocks.
+        """Return the sorted names of the queues; with `scan`, also those that are missing in the list. It blocks.
 
         Raises:
             StoreUnavailable, UsageError: as `find`.
@@ -127,7 +126,7 @@ class Cluster:
         return sorted(names)
 
     def _candidates(self) -> list[Node]:
-        """Nodes to ask: in any order, so that one that is cut off from the others is not asked each time."""
+        """Return the nodes to ask, in random order, so that an isolated node is not asked first every time."""
         known = [*self._nodes]
         named = [seed for seed in self.seeds if seed not in self._nodes]
         return random.sample(known, len(known)) + random.sample(named, len(named))
@@ -135,12 +134,12 @@ class Cluster:
     def _named(self, error: Exception, seed: Node) -> SchedqError:
         if _NO_CLUSTER in str(error):
             alone = f"{self.template.scheme}://{joined(*seed)}"
-            return UsageError(f"{alone} is a single server, no cluster; write {alone}")
+            return UsageError(f"{alone} is a single server, not a cluster; use the URL {alone}")
         return redis_errors.translate(error, "CLUSTER SLOTS", self.label)
 
 
 def _drive(endpoint: Endpoint, trips: RoundTrips[list[str]]) -> list[str]:
-    """What round trips of plain commands end in, on this node."""
+    """Execute round trips of plain commands on one node and return their result."""
     replies: list[Any] | None = None
     try:
         while True:
@@ -155,10 +154,10 @@ def _drive(endpoint: Endpoint, trips: RoundTrips[list[str]]) -> list[str]:
 
 
 def read_slots(slots: list[Any], asked: Node) -> Iterator[tuple[int, int, list[Node]]]:
-    """First and last slot, and the nodes that have them, the primary first; out of a reply to CLUSTER SLOTS.
+    """Yield the first slot, the last slot and the nodes of each range in a reply to CLUSTER SLOTS, primary first.
 
-    A node that does not know under which name it is seen from here gives none: it means the one asked. `?` is a node
-    whose name is not known yet.
+    An empty host name stands for the node that was asked: it does not know the name that clients use for it. `?` stands
+    for a node whose name is not known yet.
     """
     for first, last, *nodes in slots:
         found = [(node[0] or asked[0], int(node[1])) for node in nodes if node[0] != "?"]
@@ -171,12 +170,12 @@ _UNKNOWN = "No such master"
 
 @dataclass(frozen=True)
 class Sentinels:
-    """A primary by the Sentinels that watch it.
+    """A primary, known by the Sentinels that monitor it.
 
     Attributes:
-        template: how to reach the primary, but for its address.
-        sentinels: the Sentinels that were named.
-        service: what they call the primary.
+        template: the settings for connecting to the primary, without its address.
+        sentinels: the configured Sentinels.
+        service: the Sentinels' name for the primary.
     """
 
     template: Endpoint
@@ -185,20 +184,19 @@ class Sentinels:
 
     @property
     def label(self) -> str:
-        """Its name in messages."""
         hosts = ",".join(joined(one.settings["host"], one.settings["port"]) for one in self.sentinels)
         db = self.template.settings.get("db", 0)
         return f"{self.template.scheme}+sentinel://{hosts}/{self.service}" + (f"/{db}" if db else "")
 
     def find(self, _key: str) -> Endpoint:
-        """The primary. It blocks.
+        """Return the primary. It blocks.
 
-        All Sentinels are asked, and the one with the latest news is believed: one that was cut off from the others
-        while they made a replica the primary still names the old one.
+        All Sentinels are asked, and the highest configuration epoch wins. A Sentinel that was isolated during a
+        failover still names the old primary.
 
         Raises:
-            StoreUnavailable: no Sentinel can be asked.
-            UsageError: none knows the service, or none lets this user ask.
+            StoreUnavailable: no Sentinel responds.
+            UsageError: no Sentinel knows the service, or none lets this user ask.
         """
         found: list[tuple[int, str, int]] = []
         problems: list[SchedqError] = []
@@ -217,11 +215,11 @@ class Sentinels:
 
     def _named(self, error: Exception) -> SchedqError:
         if _UNKNOWN in str(error):
-            return UsageError(f"{self.label}: the Sentinels know no service {self.service!r}")
+            return UsageError(f"{self.label}: the Sentinels do not know the service {self.service!r}")
         return redis_errors.translate(error, "SENTINEL", self.label)
 
     def _asked(self, sentinel: Endpoint) -> tuple[int, str, int]:
-        """The epoch of what a Sentinel knows, and host and port of the primary."""
+        """Return a Sentinel's configuration epoch, and its host and port of the primary."""
         facts, where = sentinel.ask(
             ("SENTINEL", "MASTER", self.service), ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
         )

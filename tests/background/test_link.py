@@ -49,7 +49,7 @@ def test_who_has_gone_does_not_keep_an_outage_up(logs: Logs) -> None:
     outage.lost("waker", TimeoutError())
 
     assert outage.losses == 2
-    assert "no answer in time" in logs()[1]
+    assert "no reply in time" in logs()[1]
 
 
 def test_who_asks_nothing_does_not_keep_an_outage_up(logs: Logs) -> None:
@@ -196,7 +196,7 @@ def test_a_claim_that_was_not_answered_is_not_sent_again(make_queue: MakeQueue) 
 
         error, failures = asyncio.run(asyncio.wait_for(main(), 10))
 
-    assert "does not answer" in str(error)
+    assert "does not respond" in str(error)
     assert failures == 1
 
 

@@ -104,7 +104,7 @@ REFUSED = {
     ("enqueue", "mail", f'"{"x" * 300_000}"'): "more than max_payload=262,144",
     ("enqueue", "mail", "[" * 101 + "]" * 101): "deeper than 100",
     ("enqueue", "mail", r'"\ud800"'): "lone surrogate",
-    ("stats", "--redis", "redis://:wr0ng@127.0.0.1:{port}"): "refuses the user name or password",
+    ("stats", "--redis", "redis://:wr0ng@127.0.0.1:{port}"): "rejects the user name or password",
     ("stats", "--redis", "redis://127.0.0.1:{port}/9999"): ":{port}/9999 ",
 }
 
@@ -148,7 +148,7 @@ def test_redis_that_is_down_is_one_line(words: tuple[str, ...], run: Run, monkey
     said = run(*words, "--redis", "redis://127.0.0.1:1")
 
     assert (said.code, said.out) == (1, "")
-    assert "redis://127.0.0.1:1/0 does not answer" in said.complaint
+    assert "redis://127.0.0.1:1/0 does not respond" in said.complaint
 
 
 def test_a_redis_that_nobody_named_is_said_to_be_optional(run: Run, monkeypatch: pytest.MonkeyPatch):

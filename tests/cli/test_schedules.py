@@ -448,7 +448,7 @@ def test_redis_that_is_down_is_one_line(words: str, run: Run, monkeypatch: pytes
     said = run("schedules", *words.split(), "--queue", "mail", "--redis", "redis://127.0.0.1:1")
 
     assert (said.code, said.out) == (1, "")
-    assert "redis://127.0.0.1:1/0 does not answer" in said.complaint
+    assert "redis://127.0.0.1:1/0 does not respond" in said.complaint
 
 
 def test_the_queue_of_the_environment_is_taken(

@@ -1,4 +1,4 @@
-"""Where Redis is: URLs, client objects, the environment; and passwords that are never shown."""
+"""Addresses of Redis: URLs, client objects and the environment, and passwords that are never shown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def connects_to(place: object) -> dict[str, Any]:
-    """What a connection is made with, of the settings that say where."""
+    """The settings of a new connection that select the server, the database and the user."""
     made = Address(place).find("").connection("name")
     where = ("host", "port", "path", "db", "username", "password")
     return {name: value for name in where if (value := getattr(made, name, None)) not in (None, "")}
@@ -50,7 +50,7 @@ def connects_to(place: object) -> dict[str, Any]:
         ("redis://h/0?socket_timeout=1&retry_on_timeout=yes&protocol=3", {"host": "h", "port": 6379, "db": 0}),
     ],
 )
-def test_a_url_says_where(url: str, where: dict[str, Any]):
+def test_a_url_names_the_server_and_the_user(url: str, where: dict[str, Any]):
     assert connects_to(url) == where
 
 
@@ -72,14 +72,14 @@ def test_a_url_says_where(url: str, where: dict[str, Any]):
         (redis.sentinel.Sentinel([("h", 1)]).master_for("service"), 0),
     ],
 )
-def test_its_database_is_known_without_asking(place: object, db: int):
+def test_its_database_is_known_without_connecting(place: object, db: int):
     assert Address(place).db == db
     assert Queue("mail", redis=place).settings.keys.events == f"queue:mail:db{db}:events".replace("db0:", "").replace(
         "queue:mail", "queue:{mail}" if Address(place).is_cluster else "queue:mail"
     )
 
 
-def test_a_clients_database_that_is_no_number_is_refused():
+def test_a_client_whose_database_is_not_a_number_is_refused():
     with pytest.raises(UsageError, match="database must be a number, got 'first'"):
         Queue("mail", redis=redis.Redis(db="first"))  # type: ignore[arg-type]
 
@@ -91,7 +91,7 @@ def test_a_clients_database_that_is_no_number_is_refused():
         *("redis://h/mail", "redis://h/-1", "redis://a:1,b:2", "redis://::1", "redis://h/0#1"),
     ],
 )
-def test_a_url_that_makes_no_sense_is_refused(url: str):
+def test_an_invalid_url_is_refused(url: str):
     with pytest.raises(UsageError, match="URL"):
         Address(url)
 
@@ -103,30 +103,30 @@ def test_a_url_that_makes_no_sense_is_refused(url: str):
         ("rediss+cluster://a,b?ssl_cert_reqs=0", "ssl_cert_reqs must be required, optional, none; got '0'"),
         ("rediss+sentinel://h/main?ssl_cert_reqs=No", "ssl_cert_reqs must be required, optional, none; got 'No'"),
         ("rediss://h?ssl_certs=x", "there is no option ssl_certs"),
-        ("redis://h?ssl_cert_reqs=none", "ssl_cert_reqs: without TLS there is no such option"),
-        ("unix:///tmp/r.sock?ssl_ca_certs=x", "ssl_ca_certs: without TLS there is no such option"),
+        ("redis://h?ssl_cert_reqs=none", "ssl_cert_reqs: these options need TLS"),
+        ("unix:///tmp/r.sock?ssl_ca_certs=x", "ssl_ca_certs: these options need TLS"),
         ("rediss://h?ssl_min_version=TLSv1_2", "the value of ssl_min_version is invalid"),
         ("redis://h?db=x", "the value of db is invalid"),
         ("redis://a..b:1", "the host must be a name or an address"),
         (f"redis://{'a' * 64}", "the host must be a name or an address"),
     ],
 )
-def test_a_url_of_which_no_connection_can_be_made_is_refused(url: str, reason: str):
+def test_a_url_with_options_that_no_connection_accepts_is_refused(url: str, reason: str):
     with pytest.raises(UsageError, match=f"Redis URL '.*{re.escape(reason)}"):
         Address(url)
 
 
-def test_a_url_may_name_the_lowest_version_of_tls():
+def test_a_url_may_set_the_lowest_tls_version():
     assert Address("rediss://h?ssl_min_version=771")._target.settings["ssl_min_version"] == ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.parametrize("place", [5, b"redis://h", ["redis://h"], object()])
-def test_what_is_no_place_is_refused(place: object):
+def test_only_urls_and_clients_are_accepted(place: object):
     with pytest.raises(UsageError, match="redis must be a URL or a redis-py client"):
         Address(place)
 
 
-def test_without_an_argument_the_environment_says_where(monkeypatch: pytest.MonkeyPatch):
+def test_without_an_argument_the_environment_names_the_server(monkeypatch: pytest.MonkeyPatch):
     assert Address().is_default
     assert Address().label == "redis://localhost:6379/0"
     monkeypatch.setenv("REDIS_URL", "redis://general/1")
@@ -138,7 +138,7 @@ def test_without_an_argument_the_environment_says_where(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("kind", [redis.Redis, redis.asyncio.Redis])
 @pytest.mark.parametrize("url", ["redis://ada:pw@h:7/3", "rediss://h", "unix:///tmp/r.sock"])
-def test_a_client_is_taken_for_where_it_connects_only(kind: Any, url: str):
+def test_of_a_client_only_the_address_and_the_user_are_used(kind: Any, url: str):
     client = kind.from_url(url, socket_timeout=0.1, decode_responses=False, protocol=3, retry_on_error=[OSError])
 
     address = Address(client)
@@ -192,14 +192,14 @@ def test_a_list_of_hosts_may_have_ipv6_addresses_anywhere(text: str, hosts: tupl
 @pytest.mark.parametrize(
     "text", ["::1", "[::1", "::1]", "[::1]7", "[a]:1", "[]", "a:b", "a:1:2", "a:65536", "a:-1", "a:²", "a[::1]"]
 )
-def test_what_is_no_list_of_hosts_is_refused(text: str):
+def test_an_invalid_list_of_hosts_is_refused(text: str):
     with pytest.raises(UsageError, match="can't be read"):
         Address(f"redis+cluster://b:1,{text}")
 
 
 @pytest.mark.parametrize("url", ["redis+cluster://a:1,b:2,[::1]:3", "rediss+sentinel://u:p@a:1,[::1]:3/main"])
-def test_no_list_of_hosts_is_handed_to_the_standard_library(url: str, monkeypatch: pytest.MonkeyPatch):
-    """Which refuses the brackets of one host among others, in the releases of 2025 and later."""
+def test_a_list_of_hosts_is_never_parsed_by_the_standard_library(url: str, monkeypatch: pytest.MonkeyPatch):
+    """Releases of 2025 and later reject an address in brackets next to other hosts."""
 
     def strict(url: str, *args: Any) -> Any:
         assert "," not in url
@@ -210,7 +210,7 @@ def test_no_list_of_hosts_is_handed_to_the_standard_library(url: str, monkeypatc
     assert "[::1]:3" in Address(url).label
 
 
-def test_sentinels_have_a_user_of_their_own():
+def test_sentinels_have_their_own_user():
     address = Address("redis+sentinel://ada:one@h/main?sentinel_username=sam&sentinel_password=two")
 
     (sentinel,) = address._target.sentinels
@@ -235,13 +235,13 @@ def test_sentinels_have_a_user_of_their_own():
         ("unix+cluster:///tmp/s", "unknown Redis URL scheme in 'unix\\+cluster:"),
     ],
 )
-def test_a_url_of_several_hosts_that_makes_no_sense_is_refused(url: str, reason: str):
+def test_an_invalid_url_of_several_hosts_is_refused(url: str, reason: str):
     with pytest.raises(UsageError, match=reason):
         Address(url)
 
 
 @pytest.mark.parametrize("kind", ["sentinel", "cluster"])
-def test_a_queue_knows_by_its_url_whether_its_keys_share_a_slot(kind: str):
+def test_a_queue_knows_from_its_url_whether_its_keys_share_a_slot(kind: str):
     queue = Queue("mail", redis=f"redis+{kind}://h/0")
 
     assert queue.settings.tagged == (kind == "cluster")
@@ -281,13 +281,13 @@ def test_an_error_about_a_url_never_shows_its_password(secret: str, url: str):
     "url", ["redis://ada:{}@h/0", "redis+cluster://:{}@h", "redis+sentinel://a:{0}@h/main?sentinel_password={0}"]
 )
 @given(secret=SECRETS)
-def test_nothing_that_is_shown_has_the_password(url: str, secret: str):
+def test_no_text_that_is_shown_contains_the_password(url: str, secret: str):
     queue = Queue("mail", redis=url.format(secret))
 
     assert secret not in repr(queue) + repr(queue.address) + queue.address.label + repr(queue.address._target)
 
 
-def test_equal_places_are_equal():
+def test_equal_addresses_compare_equal():
     assert Address("redis://h/0") == Address("redis://h:6379/0")
     assert Address("redis://h/1") != Address("redis://h/2")
     assert len({Address("redis://h/1"), Address("redis://h/1"), Address("redis://h/2")}) == 2

@@ -1,4 +1,4 @@
-"""When a blocking caller looks for its reply all the time, and when it sleeps: by an injected clock."""
+"""When a blocking caller polls for its reply and when it sleeps, with an injected clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from schedq.connection.codec import BusyPoll
 
 
 class Watch:
-    """A clock that goes on by some microseconds whenever it is read, and by as many as a test says."""
+    """A clock that advances by some microseconds at each reading, and by as many as a test adds."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -40,7 +40,7 @@ def wire() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @pytest.fixture
 def looks(watch: Watch, wire: tuple[socket.socket, socket.socket]) -> Callable[[], int]:
-    """Waits for a reply; answers how many times the socket was looked at."""
+    """Waits for a reply and returns how often the socket was polled."""
     poll = BusyPoll(wire[0])
     real = poll._look
     assert real is not None
@@ -62,22 +62,22 @@ def looks(watch: Watch, wire: tuple[socket.socket, socket.socket]) -> Callable[[
     return wait
 
 
-def test_who_asks_in_a_loop_looks_until_the_reply_is_there(looks, watch, wire):
+def test_a_caller_in_a_loop_polls_until_the_reply_arrives(looks, watch, wire):
     wire[1].send(b"x")
-    assert looks() == 0  # nobody knows yet that it is a loop
+    assert looks() == 0  # the first request does not show yet that it is a loop
 
     assert looks() == 1
     assert looks() == 1
 
 
-def test_who_asks_now_and_then_sleeps_at_once(looks, watch, wire):
+def test_an_occasional_caller_sleeps_without_polling(looks, watch, wire):
     wire[1].send(b"x")
     for _ in range(5):
         assert looks() == 0
         watch.now += 0.002
 
 
-def test_a_reply_that_takes_long_is_looked_for_a_moment_only_and_then_not_for_a_while(looks, watch):
+def test_polling_for_a_slow_reply_stops_soon_and_pauses_for_a_while(looks, watch):
     looks()
 
     assert [10 < looks() <= 70 for _ in range(2)] == [True, True]
@@ -95,7 +95,7 @@ def test_one_late_reply_among_many_changes_nothing(looks, wire):
         assert looks() > 1
 
 
-def test_one_thread_of_a_process_looks_at_a_time(looks, watch):
+def test_only_one_thread_of_a_process_polls_at_a_time(looks, watch):
     looks()
     with codec._turn:
         assert looks() == 0
@@ -103,7 +103,7 @@ def test_one_thread_of_a_process_looks_at_a_time(looks, watch):
 
 
 @pytest.mark.parametrize("instead", [None, type("GreenPoll", (), {})])
-def test_where_green_threads_stand_in_for_poll_nobody_looks(instead, watch, wire, monkeypatch):
+def test_with_green_threads_no_caller_polls(instead, watch, wire, monkeypatch):
     if instead is None:
         monkeypatch.delattr(select, "poll")
     else:
@@ -112,7 +112,7 @@ def test_where_green_threads_stand_in_for_poll_nobody_looks(instead, watch, wire
     assert BusyPoll(wire[0])._look is None
 
 
-def test_on_a_single_processor_nobody_looks(watch, wire, monkeypatch):
+def test_on_a_single_cpu_no_caller_polls(watch, wire, monkeypatch):
     monkeypatch.setattr(codec, "_processors", lambda: 1)
 
     assert BusyPoll(wire[0])._look is None

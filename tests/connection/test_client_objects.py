@@ -1,4 +1,4 @@
-"""A client object as `redis=`: taken for where it connects and as whom, never used, whatever else it is set to."""
+"""A client object as `redis=`: only its address and credentials are used, whatever its other settings are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PASSWORD = "s3cret"
 
 @dataclass(frozen=True)
 class Kind:
-    """redis.Redis or redis.asyncio.Redis, with what belongs to it."""
+    """redis.Redis or redis.asyncio.Redis, with the classes that belong to it."""
 
     client: Any
     pool: Any
@@ -78,7 +78,7 @@ SETTINGS: dict[str, Callable[[Kind, Server], Any]] = {
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Server]:
-    """A server that asks for a password, or for the user ada's."""
+    """A server that asks for a password, or for the password of the user ada."""
     with Server(requirepass=PASSWORD) as server:
         with server.client() as client:
             client.execute_command("ACL", "SETUSER", "ada", "on", ">p@ss:w/rd", "~*", "&*", "+@all")
@@ -87,19 +87,19 @@ def guarded() -> Iterator[Server]:
 
 @pytest.fixture(params=[BLOCKING, ASYNCIO], ids=["redis.Redis", "redis.asyncio.Redis"])
 def kind(request: pytest.FixtureRequest) -> Kind:
-    """Either door takes clients of either kind."""
+    """Both kinds of queues accept both kinds of clients."""
     found: Kind = request.param
     return found
 
 
 def connected(queue: Handle) -> list[dict[str, str]]:
-    """The connections to the server, but for the test's own."""
+    """The connections to the server, except the test's own."""
     mine = queue.redis.client_id()
     return [entry for entry in queue.redis.client_list() if int(entry["id"]) != mine]
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_job_goes_its_way(make_queue: MakeQueue, guarded: Server, kind: Kind, setting: str):
+def test_a_job_runs_whatever_the_clients_settings_are(make_queue: MakeQueue, guarded: Server, kind: Kind, setting: str):
     client = SETTINGS[setting](kind, guarded)
     queue = make_queue(at=guarded, url=client)
     payload = {"text": "ü€😀", "number": 1.5}
@@ -146,8 +146,8 @@ def test_a_clients_database_is_kept(make_queue: MakeQueue, guarded: Server, kind
         client.flushdb()
 
 
-def test_credentials_are_asked_for_at_each_connection(make_queue: MakeQueue, guarded: Server, kind: Kind):
-    """So a password that changes by the hour goes on being right."""
+def test_credentials_are_read_for_each_connection(make_queue: MakeQueue, guarded: Server, kind: Kind):
+    """A password that changes every hour therefore stays valid."""
     asked = []
 
     class Provider(redis.CredentialProvider):
@@ -172,12 +172,12 @@ def test_credentials_are_asked_for_at_each_connection(make_queue: MakeQueue, gua
 
 
 @pytest.mark.parametrize("settings", [{"username": "ada", "password": "wr0ng"}, {"password": "wr0ng"}])
-def test_wrong_credentials_are_said_and_not_shown(
+def test_wrong_credentials_are_reported_but_not_shown(
     make_queue: MakeQueue, guarded: Server, kind: Kind, settings: dict[str, str]
 ):
     queue = make_queue(at=guarded, url=kind(guarded, **settings), retry_for=10)
 
-    with pytest.raises(UsageError, match="refuses the user name or password") as refused:
+    with pytest.raises(UsageError, match="rejects the user name or password") as refused:
         queue.enqueue("a")
 
     assert "wr0ng" not in str(refused.value) + repr(queue.queue)

@@ -1,4 +1,4 @@
-"""Passwords that change: read from a file, or asked of a provider, anew for each connection."""
+"""Passwords that change: read from a file or from a provider for each connection."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ URLS: dict[str, Callable[[Server], str]] = {
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Server]:
-    """A server that lets in the user ada."""
+    """A server with a user ada."""
     with Server(topology="single", users={"ada": "~* &* +@all"}) as server:
         yield server
 
 
 @pytest.fixture
 def passwords(guarded: Server) -> Iterator[Callable[[str], None]]:
-    """Changes ada's password, and cuts the connections."""
+    """Changes ada's password and closes her connections."""
     with guarded.client() as client:
 
         def change(password: str) -> None:
@@ -47,14 +47,14 @@ def passwords(guarded: Server) -> Iterator[Callable[[str], None]]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Holds ada's password, as an editor leaves it."""
+    """Contains ada's password, followed by a line break as an editor saves it."""
     file = tmp_path / "secret"
     file.write_text("ada\n")
     return file
 
 
 def use(queue: Handle) -> None:
-    """Have it need a connection."""
+    """Make requests, which need a connection."""
     queue.enqueue("a")
     job = queue.claim(1000)
     assert queue.complete(job)
@@ -105,15 +105,16 @@ def test_a_password_file_serves_clusters_and_sentinels(make_queue: MakeQueue, fi
             more = f"?password_file={file}&sentinel_username=sam&sentinel_password_file={own}"
             use(make_queue(at=server, url=url_of(sentinel).replace("//", "//ada@") + more))
             own.write_text("another's")
-            with pytest.raises(UsageError, match="refuses the user name or password"):
+            with pytest.raises(UsageError, match="rejects the user name or password"):
                 make_queue(at=server, url=url_of(sentinel) + more).stats()
 
 
 @pytest.mark.parametrize("place", URLS)
 @pytest.mark.parametrize(
-    ("text", "reason"), [(None, "can't be read: No such file"), (b"\n", "is empty"), (b"\xff\xfes", "is no UTF-8 text")]
+    ("text", "reason"),
+    [(None, "can't be read: No such file"), (b"\n", "is empty"), (b"\xff\xfes", "is not UTF-8 text")],
 )
-def test_a_password_file_that_says_nothing_is_named(
+def test_a_password_file_without_a_password_is_named(
     make_queue: MakeQueue, guarded: Server, file: Path, place: str, text: bytes | None, reason: str
 ) -> None:
     file.unlink() if text is None else file.write_bytes(text)
@@ -123,8 +124,8 @@ def test_a_password_file_that_says_nothing_is_named(
         queue.stats()
 
 
-def test_a_password_and_a_file_are_one_too_many() -> None:
-    with pytest.raises(UsageError, match="password and password_file; one of the two") as refused:
+def test_a_url_with_a_password_and_a_file_is_refused() -> None:
+    with pytest.raises(UsageError, match="both password and password_file; use only one") as refused:
         Address("redis://:s3cret@h?password_file=/run/secrets/redis")
     assert "s3cret" not in str(refused.value)
 
@@ -141,7 +142,7 @@ def test_a_url_with_a_password_needs_no_file(monkeypatch: pytest.MonkeyPatch) ->
 
 
 class Provider(redis.CredentialProvider):
-    """Says what it is told to say, or fails as it is told to."""
+    """Returns or raises what the test has set."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -170,14 +171,14 @@ def test_a_provider_that_fails_is_named(make_queue: MakeQueue, guarded: Server, 
     use(queue)
 
 
-def test_a_provider_that_blocks_does_not_hold_up_the_event_loop() -> None:
+def test_a_provider_that_blocks_does_not_block_the_event_loop() -> None:
     provider = Provider(("ada", "ada"))
 
     assert asyncio.run(CredentialAdapter(provider).get_credentials_async()) == ("ada", "ada")
     assert provider.threads == ["schedq-resolver"]
 
 
-def test_a_provider_has_its_say_through_a_cluster() -> None:
+def test_a_provider_is_used_through_a_cluster() -> None:
     with Server(topology="cluster", users={"ada": "~* &* +@all"}) as server:
         with redis.RedisCluster(host="127.0.0.1", port=server.port, username="ada", password="ada") as client:
             client.nodes_manager.connection_kwargs["credential_provider"] = Provider(("ada", "ada"))

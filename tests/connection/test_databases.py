@@ -1,4 +1,4 @@
-"""Databases of one Redis: they share its channels, and each queue hears only what happens in its own."""
+"""Databases of one Redis share its channels, but each queue receives only the messages of its own database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = "mail"
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Server]:
-    """A server whose databases no other test uses."""
+    """A server whose databases are used by no other test."""
     with Server(topology="single") as server:
         yield server
 
@@ -39,18 +39,18 @@ def databases(alone: Server) -> Iterator[list[Queue]]:
 
 @dataclass
 class One:
-    """A queue that a worker is given."""
+    """The queue that a worker gets."""
 
     queue: Any
 
 
 def url(server: Server, db: int) -> str:
-    """Where one of its databases is."""
+    """The URL of one database."""
     return f"{server.url.rpartition('/')[0]}/{db}"
 
 
 def done(queue: Queue) -> str:
-    """The id of a job that was run."""
+    """Run one job and return its id."""
     job_id = queue.enqueue("a")
     job = queue.claim(1000)
     assert job is not None
@@ -59,12 +59,12 @@ def done(queue: Queue) -> str:
 
 
 def listeners(server: Server, *queues: Queue) -> list[int]:
-    """How many listen to the events of each."""
+    """The number of subscribers to the events of each queue."""
     with server.client() as client:
         return [client.pubsub_numsub(queue.settings.keys.events)[0][1] for queue in queues]
 
 
-def test_events_are_those_of_the_own_database(databases: list[Queue], alone: Server) -> None:
+def test_a_queue_receives_only_events_of_its_own_database(databases: list[Queue], alone: Server) -> None:
     events = [queue.events(10) for queue in databases]
     with ThreadPoolExecutor() as pool:
         heard = [pool.submit(next, each) for each in events]
@@ -77,7 +77,7 @@ def test_events_are_those_of_the_own_database(databases: list[Queue], alone: Ser
         each.close()
 
 
-def test_so_they_are_for_asyncio(databases: list[Queue], alone: Server) -> None:
+def test_an_asyncio_queue_receives_only_events_of_its_own_database(databases: list[Queue], alone: Server) -> None:
     async def first(db: int) -> str:
         async with AsyncQueue(NAME, redis=url(alone, db)) as queue:
             async for event in queue.events(10):
@@ -93,10 +93,12 @@ def test_so_they_are_for_asyncio(databases: list[Queue], alone: Server) -> None:
     asyncio.run(main())
 
 
-def test_a_promoter_hears_of_due_jobs_of_its_own_database_only(
+def test_a_promoter_is_notified_of_due_jobs_of_its_own_database_only(
     databases: list[Queue], alone: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("schedq.background.promoter._LONGEST_SLEEP_S", 30)  # what comes sooner was told
+    monkeypatch.setattr(
+        "schedq.background.promoter._LONGEST_SLEEP_S", 30
+    )  # so a promoter that wakes earlier was notified
     crew, ran = Crew(), threading.Event()
     heard: list[str] = []
     theirs, ours = databases
@@ -110,7 +112,7 @@ def test_a_promoter_hears_of_due_jobs_of_its_own_database_only(
             monkeypatch.setattr(promoter, "_wake_at", lambda ms: heard.append(str(ms)))
 
             theirs.enqueue("later", delay=3600)
-            assert client.publish(ours.settings.keys.due, "1") == 1  # heard behind it
+            assert client.publish(ours.settings.keys.due, "1") == 1  # it would be received after the other one
 
         until(lambda: heard)
         assert heard == ["1"]
@@ -118,7 +120,7 @@ def test_a_promoter_hears_of_due_jobs_of_its_own_database_only(
         crew.end()
 
 
-def test_a_result_is_told_in_its_own_database_only(databases: list[Queue]) -> None:
+def test_a_result_is_published_in_its_own_database_only(databases: list[Queue]) -> None:
     for queue in databases:
         queue.enqueue("a", job_id="same")
     answers: list[bool] = []
@@ -137,7 +139,7 @@ def test_a_result_is_told_in_its_own_database_only(databases: list[Queue]) -> No
 
 
 @pytest.mark.parametrize("name", ["*", NAME])
-def test_the_access_rules_hold_in_every_database(name: str) -> None:
+def test_access_rules_apply_in_every_database(name: str) -> None:
     with Server(topology="single", users={role.name: role.rules(name) for role in ROLES.values()}) as server:
         place = f"redis://%s@127.0.0.1:{server.port}/1"
         with Queue(NAME, redis=place % "worker:worker") as worker, Queue(NAME, redis=place % "viewer:viewer") as viewer:

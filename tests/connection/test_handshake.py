@@ -1,4 +1,4 @@
-"""What a queue asks of a server before it trusts it with jobs."""
+"""The checks that a server must pass before a queue uses it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from tests.worker.crew import Crew
 
 @pytest.fixture(scope="module")
 def primary() -> Iterator[Server]:
-    """A server for others to follow, who need not wait for each other."""
+    """A server for replicas to follow, which need not wait for each other."""
     with Server(repl_diskless_sync_delay=0) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def settled() -> Iterator[Server]:
-    """A server whose settings tests change, and set back."""
+    """A server whose settings tests change and restore."""
     with Server(maxmemory="100mb") as server:
         yield server
 
 
 @pytest.fixture
 def crew() -> Iterator[Crew]:
-    """Starts workers, which leave after the test."""
+    """Starts workers, which are stopped after the test."""
     crew = Crew()
     yield crew
     crew.end()
@@ -45,7 +45,7 @@ def crew() -> Iterator[Crew]:
 
 @pytest.fixture
 def logs(caplog: pytest.LogCaptureFixture) -> Logs:
-    """What was logged so far."""
+    """The messages logged so far."""
     caplog.set_level("INFO", logger="schedq")
     return lambda: [entry.getMessage() for entry in caplog.records if entry.name == "schedq"]
 
@@ -59,7 +59,7 @@ def follow(server: Server, primary: Server) -> None:
         until(lambda: client.info("replication")["master_link_status"] == "up", within=60)
 
 
-def test_a_replica_is_refused_with_advice_and_taken_once_it_is_the_primary(make_queue: MakeQueue, primary: Server):
+def test_a_replica_is_refused_with_advice_and_accepted_once_it_is_the_primary(make_queue: MakeQueue, primary: Server):
     with Server() as replica:
         follow(replica, primary)
 
@@ -74,8 +74,8 @@ def test_a_replica_is_refused_with_advice_and_taken_once_it_is_the_primary(make_
         assert patient.places() == {"pending": [job_id]}
 
 
-def test_a_replica_that_may_be_written_is_refused_too(make_queue: MakeQueue, primary: Server):
-    """What is written there is gone with the next full copy."""
+def test_a_writable_replica_is_refused_too(make_queue: MakeQueue, primary: Server):
+    """What is written there is lost at the next full synchronization."""
     with Server(replica_read_only=False) as replica:
         follow(replica, primary)
         queue = make_queue(at=replica, retry_for=0)
@@ -86,7 +86,7 @@ def test_a_replica_that_may_be_written_is_refused_too(make_queue: MakeQueue, pri
         assert queue.state().keys == {}
 
 
-def test_a_worker_on_a_replica_says_so_and_waits(make_queue: MakeQueue, primary: Server, crew: Crew, logs: Logs):
+def test_a_worker_on_a_replica_reports_it_and_waits(make_queue: MakeQueue, primary: Server, crew: Crew, logs: Logs):
     with Server() as replica:
         follow(replica, primary)
         queue = make_queue(at=replica, retry_for=30)
@@ -102,17 +102,17 @@ def test_a_worker_on_a_replica_says_so_and_waits(make_queue: MakeQueue, primary:
         crew.end()
 
 
-# -- a server that reads its data
+# -- a server that is loading its data
 
 
-def test_a_server_that_is_loading_is_named_and_waited_for(make_queue: MakeQueue):
+def test_a_server_that_is_loading_is_reported_and_waited_for(make_queue: MakeQueue):
     with Server(appendonly=True, aof_use_rdb_preamble=False) as server:
         with server.client() as client, client.pipeline(transaction=False) as pipeline:
             for number in range(16_000):
                 pipeline.set(f"ballast:{number}", "")
             pipeline.execute()
         server.kill()
-        server.options["key-load-delay"] = "200"  # µs for each command; it looks at its clients after every 1024
+        server.options["key-load-delay"] = "200"  # µs for each command; it serves its clients after every 1024
         starting = in_thread(server.start)
         with server.client() as client:
             until(lambda: _is_loading(client), within=60)
@@ -135,13 +135,13 @@ def _is_loading(client: redis.Redis) -> bool:
         return False
 
 
-# -- one that may drop jobs
+# -- a server that may evict jobs
 
 
 @pytest.mark.parametrize(
     "policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-ttl"]
 )
-def test_a_server_that_may_evict_is_refused_unless_one_can_bear_it(make_queue: MakeQueue, settled: Server, policy: str):
+def test_a_server_that_may_evict_is_refused_unless_that_is_allowed(make_queue: MakeQueue, settled: Server, policy: str):
     with settled.client() as client:
         client.config_set("maxmemory-policy", policy)
 
@@ -167,11 +167,11 @@ def test_a_worker_ends_on_a_server_that_may_evict(make_queue: MakeQueue, settled
     post.error = None
 
 
-# -- what it is
+# -- its version
 
 
 def asked(**facts: str) -> None:
-    """Judge a server by such an account of itself."""
+    """Check a server whose INFO has these fields."""
     info = "# Server\r\n" + "".join(f"{name}:{value}\r\n" for name, value in facts.items())
     address = Address("redis://:s3cret@example.org")
     Handshake(address, Settings("mail")).check(address.find("mail"), [("INFO",)], [info])
@@ -184,15 +184,15 @@ def test_a_redis_that_is_too_old_is_refused(version: str):
 
 
 @pytest.mark.parametrize("version", ["6.2.0", "6.2.5", "7.0.15", "7.4.1", "8.2.0", "10.0.0", "255.255.255", "", "next"])
-def test_a_redis_that_is_new_enough_is_taken(version: str):
+def test_a_redis_that_is_new_enough_is_accepted(version: str):
     asked(redis_version=version)
 
 
-def test_a_valkey_is_taken_whatever_redis_it_says_it_is():
+def test_a_valkey_is_accepted_whatever_redis_version_it_reports():
     asked(redis_version="6.0.0", valkey_version="8.1.0")
 
 
-def test_a_server_that_does_not_tell_is_taken(make_queue: MakeQueue, primary: Server):
+def test_a_server_that_does_not_reveal_its_version_is_accepted(make_queue: MakeQueue, primary: Server):
     with primary.client() as client:
         client.execute_command("ACL", "SETUSER", "silent", "on", ">pw", "~*", "&*", "+@all", "-info")
     queue: Handle = make_queue(at=primary, url=f"redis://silent:pw@127.0.0.1:{primary.port}/0")
@@ -201,7 +201,9 @@ def test_a_server_that_does_not_tell_is_taken(make_queue: MakeQueue, primary: Se
 
 
 @pytest.mark.parametrize("command", ["evalsha", "hset", "lpush"])
-def test_a_user_who_may_not_do_what_scripts_do_is_told_so(make_queue: MakeQueue, primary: Server, command: str):
+def test_a_user_who_lacks_a_permission_of_the_scripts_gets_an_error_that_says_so(
+    make_queue: MakeQueue, primary: Server, command: str
+):
     with primary.client() as client:
         client.execute_command("ACL", "SETUSER", "weak", "reset", "on", ">pw", "~*", "&*", "+@all", f"-{command}")
     queue = make_queue(at=primary, url=f"redis://weak:pw@127.0.0.1:{primary.port}/0")

@@ -1,4 +1,4 @@
-"""What answers at Redis's address, and is no Redis."""
+"""Servers at Redis's address that are not Redis."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.conftest import MakeQueue
 from tests.servers import Server
 
 ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
-"""How a TLS server says that it did not understand."""
+"""What a TLS server sends when it did not understand the request."""
 Stranger = Callable[[bytes], str]
 
 
 @pytest.fixture
 def stranger() -> Iterator[Stranger]:
-    """Makes a server that answers whatever it is told with these bytes, and closes; its address."""
+    """Starts a server that replies with these bytes to any request and then closes; returns its address."""
     listeners: list[socket.socket] = []
     threads: list[threading.Thread] = []
 
@@ -55,25 +55,27 @@ def _answer(listener: socket.socket, answer: bytes) -> None:
 @pytest.mark.parametrize(
     "answer", [ALERT, b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\0"], ids=["TLS", "HTTP", "zeros"]
 )
-def test_an_answer_that_is_not_redis_is_said_in_one_line(make_queue: MakeQueue, stranger: Stranger, answer: bytes):
+def test_a_reply_that_is_not_redis_protocol_is_reported_in_one_line(
+    make_queue: MakeQueue, stranger: Stranger, answer: bytes
+):
     place = stranger(answer)
     queue = make_queue(url=f"redis://{place}", retry_for=0.2)
     began = time.monotonic()
 
-    with pytest.raises(StoreUnavailable, match=f"enqueue: redis://{place} does not answer as Redis does .*rediss://"):
+    with pytest.raises(StoreUnavailable, match=f"enqueue: redis://{place} does not speak Redis's protocol .*rediss://"):
         queue.enqueue(1)
 
     assert time.monotonic() - began < 25
 
 
-def test_who_hangs_up_is_said_so(make_queue: MakeQueue, stranger: Stranger):
+def test_a_server_that_closes_the_connection_is_reported(make_queue: MakeQueue, stranger: Stranger):
     place = stranger(b"")
 
-    with pytest.raises(StoreUnavailable, match=f"redis://{place} does not answer: Connection "):
+    with pytest.raises(StoreUnavailable, match=f"redis://{place} does not respond: Connection "):
         make_queue(url=f"redis://{place}", retry_for=0.2).enqueue(1)
 
 
-def test_tls_with_a_server_that_does_not_speak_it_ends_in_one_line(
+def test_tls_with_a_server_without_tls_ends_in_one_line(
     make_queue: MakeQueue, server: Server, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("schedq.connection.endpoint.REPLY_S", 0.3)
@@ -83,5 +85,5 @@ def test_tls_with_a_server_that_does_not_speak_it_ends_in_one_line(
     with pytest.raises(StoreUnavailable) as refused:
         queue.enqueue(1)
 
-    assert str(refused.value).startswith(f"enqueue: rediss://127.0.0.1:{server.port}/0 does not answer: ")
-    assert len(str(refused.value).partition("answer: ")[2]) > 5
+    assert str(refused.value).startswith(f"enqueue: rediss://127.0.0.1:{server.port}/0 does not respond: ")
+    assert len(str(refused.value).partition("respond: ")[2]) > 5

@@ -1,4 +1,4 @@
-"""Connections that listen to channels: whose context they have, and what is said when Redis refuses them."""
+"""Connections that listen to channels: the context they run in, and what is logged when Redis rejects them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import MakeQueue
 from tests.servers import Server
 
 
-def test_a_subscription_that_begins_in_a_handler_knows_nothing_of_its_job(server: Server) -> None:
+def test_a_subscription_that_begins_in_a_handler_does_not_inherit_its_job(server: Server) -> None:
     found: list[object] = []
 
     async def scene() -> None:
@@ -40,7 +40,7 @@ def test_a_subscription_that_begins_in_a_handler_knows_nothing_of_its_job(server
     assert found[0] is None
 
 
-def test_a_user_who_may_not_listen_is_told_so_once(
+def test_a_user_who_may_not_subscribe_is_warned_once(
     make_queue: MakeQueue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("schedq.connection.endpoint._warned_of", set())
@@ -52,6 +52,6 @@ def test_a_user_who_may_not_listen_is_told_so_once(
 
         assert [queue.wait(job_id, timeout=0.2) for _ in range(2)] == [False, False]
 
-        assert ["refuses to send messages" in line for line in caplog.messages] == [True]
+        assert ["does not let this user subscribe" in line for line in caplog.messages] == [True]
         assert "schedq doctor --acl" in caplog.text
         queue.forget()

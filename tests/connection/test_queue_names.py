@@ -1,4 +1,4 @@
-"""The list of queues, when Redis has lost it."""
+"""The list of queues, after Redis has lost it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_process_that_only_enqueues_puts_its_queue_on_the_list_again(
         queue.redis.flushall()
 
 
-def test_a_plain_job_costs_no_request_for_that(make_queue: MakeQueue, server: Server) -> None:
+def test_keeping_the_list_costs_a_plain_job_no_request(make_queue: MakeQueue, server: Server) -> None:
     queue = make_queue()
     queue.enqueue("a")
 
@@ -47,7 +47,7 @@ def test_a_plain_job_costs_no_request_for_that(make_queue: MakeQueue, server: Se
     assert [request.words[0].upper() for request in requests] == ["EVALSHA", "EVALSHA"]
 
 
-def test_who_only_looks_leaves_no_name_however_often(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_only_reads_never_adds_a_name(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_module, "AGAIN_S", 0.0)
     with Server() as own, own.client() as client, Queue.for_operator("mistyped", redis=own.unix_url) as queue:
         for _ in range(3):

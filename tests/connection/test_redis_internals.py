@@ -1,4 +1,4 @@
-"""The private parts of redis-py that schedq stands on: where they are touched, and the releases that have them."""
+"""The private parts of redis-py that schedq uses: where they are used, and the releases that have them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tests.servers import Server
 
 ROOT = Path(schedq.__file__).parent
 SEEN = {"8.0", "8.1"}
-"""The minor releases of redis-py that this was seen to work with, with hiredis 3."""
+"""The minor releases of redis-py that were tested with this code, with hiredis 3."""
 OWN = {"self", "cls", "other"}
 
 
-def test_the_installed_releases_are_ones_that_were_tried():
+def test_the_installed_releases_are_tested_ones():
     assert redis.__version__.rpartition(".")[0] in SEEN, (
         "try redis_internals with it, then name it here and in pyproject"
     )
     assert hiredis.__version__.startswith("3.")
 
 
-def test_the_package_asks_for_these_releases_and_no_other():
+def test_the_package_requires_these_releases_and_no_other():
     text = (ROOT.parent / "pyproject.toml").read_text()
 
     bounds = re.search(r'"redis\[hiredis\]>=(\d+)\.(\d+)(?:\.\d+)?,<(\d+)\.(\d+)"', text)
@@ -41,7 +41,7 @@ def test_the_package_asks_for_these_releases_and_no_other():
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "connection").glob("*.py")), ids=lambda path: path.name)
-def test_no_other_module_touches_private_parts(path: Path):
+def test_no_other_module_uses_private_parts(path: Path):
     private = re.compile("_[a-z]")
     touched = []
     for node in ast.walk(ast.parse(path.read_text())):
@@ -81,5 +81,5 @@ def test_an_asyncio_connection_has_a_transport_and_can_be_aborted(server: Server
     assert asyncio.run(main())
 
 
-def test_an_error_reply_becomes_an_exception_of_the_library():
+def test_an_error_reply_becomes_an_exception_of_redis_py():
     assert isinstance(redis_internals.parse_error("NOSCRIPT No matching script"), redis.exceptions.NoScriptError)

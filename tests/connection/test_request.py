@@ -1,4 +1,4 @@
-"""What is sent again, what is not, and when it is given up: without any Redis."""
+"""What is sent again, what is not, and when a request is given up, without a Redis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCRIPT = scripts.load("stats")
 
 
 def from_server(text: str) -> Exception:
-    """An error as the client library makes it from what a server says."""
+    """An error as redis-py makes it from the text of a reply."""
     made = BaseParser.parse_error(text)
     assert isinstance(made, Exception)
     return made
@@ -35,7 +35,7 @@ def request(*operations: Operation[Any], retry_for: float = 5) -> Request:
     return Request(operations or [operation()], ADDRESS, Settings("mail"), retry_for)
 
 
-def test_a_reply_is_read_and_all_is_done():
+def test_a_reply_is_read_and_completes_the_request():
     one = request()
 
     assert one.commands() == [("EVALSHA", SCRIPT.sha, 1, "key", "argument")]
@@ -54,7 +54,7 @@ def test_on_a_cluster_scripts_name_a_key_that_never_exists_and_commands_do_not()
     ]
 
 
-def test_only_those_that_were_unknown_are_sent_again_with_their_source():
+def test_only_unknown_scripts_are_sent_again_with_their_source():
     three = request(operation("a"), operation("b"), operation("c"))
 
     assert three.on_replies(["1", from_server("NOSCRIPT No matching script"), "3"]) == 0
@@ -64,7 +64,7 @@ def test_only_those_that_were_unknown_are_sent_again_with_their_source():
     assert three.answers == ["read 1", "read 2", "read 3"]
 
 
-def test_a_server_that_never_learns_the_script_is_not_asked_for_ever():
+def test_a_server_that_never_learns_the_script_is_not_asked_forever():
     one = request()
     for _ in range(2):
         one.on_replies([from_server("NOSCRIPT No matching script")])
@@ -80,7 +80,7 @@ def test_a_server_that_never_learns_the_script_is_not_asked_for_ever():
         *("MOVED 5 127.0.0.1:7002", "MOVED 5 :7002", "ASK 5 127.0.0.1:7002"),
     ],
 )
-def test_what_passes_by_itself_is_waited_for(text: str):
+def test_transient_errors_are_waited_out(text: str):
     two = request(operation("a"), operation("b"))
 
     wait = two.on_replies(["1", from_server(text)])
@@ -96,22 +96,22 @@ IN_SCRIPT_OF_6_2 = "ERR Error running script (call to f_0e3454310bb8a0b3de740e27
 
 @pytest.mark.parametrize("around", [IN_SCRIPT_OF_6_2.format(65), ""], ids=["raised", "returned"])
 @pytest.mark.parametrize("word", ["MISCONF", "NOREPLICAS", "READONLY"])
-def test_what_passes_is_found_inside_the_text_that_redis_6_2_puts_around_it(word: str, around: str):
+def test_transient_errors_are_recognized_inside_the_text_that_redis_6_2_adds(word: str, around: str):
     error = from_server(f"{around}@user_script: 65: -{word} Not now. Ask again.")
 
     assert redis_errors.is_transient(error)
     assert redis_errors.is_demoted(error) == (word != "MISCONF")
-    assert str(redis_errors.translate(error, "claim", ADDRESS.label)).endswith(f"answers: {word} Not now. Ask again.")
+    assert str(redis_errors.translate(error, "claim", ADDRESS.label)).endswith(f"replied: {word} Not now. Ask again.")
 
 
-def test_an_error_of_a_script_itself_is_told_as_it_is():
+def test_an_error_of_a_script_itself_is_reported_unchanged():
     error = from_server(IN_SCRIPT_OF_6_2.format(7) + "user_script:7: attempt to index a nil value")
 
     assert not redis_errors.is_transient(error)
     assert "attempt to index a nil value" in str(redis_errors.translate(error, "claim", ADDRESS.label))
 
 
-def test_waits_grow_and_patience_ends(monkeypatch: pytest.MonkeyPatch):
+def test_waits_grow_until_retry_for_has_passed(monkeypatch: pytest.MonkeyPatch):
     now = 100.0
     monkeypatch.setattr("schedq.connection.request.monotonic", lambda: now)
     one = request(retry_for=5)
@@ -127,14 +127,14 @@ def test_waits_grow_and_patience_ends(monkeypatch: pytest.MonkeyPatch):
     assert isinstance(one.answers[0], StoreUnavailable)
 
 
-def test_without_patience_the_first_loss_is_the_answer():
+def test_without_retries_the_first_lost_connection_is_an_error():
     one = request(retry_for=0)
 
     assert one.on_error(exceptions.ConnectionError("gone")) == 0
     assert isinstance(one.answers[0], StoreUnavailable)
 
 
-def test_what_may_not_be_repeated_is_answered_at_once_and_the_rest_goes_on():
+def test_an_operation_that_must_not_be_repeated_fails_at_once_and_the_others_continue():
     two = request(operation("claim", is_repeatable=False), operation("stats"))
 
     assert two.on_error(exceptions.ConnectionError("gone")) > 0
@@ -153,12 +153,12 @@ def test_what_may_not_be_repeated_is_answered_at_once_and_the_rest_goes_on():
         (from_server("NOPERM this user has no permissions"), UsageError, "may not"),
         (from_server("ERR DB index is out of range"), UsageError, "no such database"),
         (from_server("ERR unknown"), StoreUnavailable, "unknown"),
-        (OSError("no route"), StoreUnavailable, "does not answer"),
-        (exceptions.TimeoutError("slow"), StoreUnavailable, "does not answer"),
+        (OSError("no route"), StoreUnavailable, "does not respond"),
+        (exceptions.TimeoutError("slow"), StoreUnavailable, "does not respond"),
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_errors_have_our_names_and_never_the_password(error: Exception, kind: type[Exception], says: str):
+def test_errors_are_those_of_schedq_and_never_show_the_password(error: Exception, kind: type[Exception], says: str):
     found = redis_errors.translate(error, "enqueue", ADDRESS.label)
 
     assert type(found) is kind
@@ -166,14 +166,14 @@ def test_errors_have_our_names_and_never_the_password(error: Exception, kind: ty
     assert "s3cret" not in str(found)
 
 
-def test_an_error_that_will_not_pass_is_not_waited_for():
+def test_a_permanent_error_is_not_waited_out():
     for text in ("WRONGPASS no", "NOAUTH no", "OOM full", "ERR x", "WRONGTYPE x"):
         one = request()
         assert one.on_replies([from_server(text)]) == 0
         assert not one.left
 
 
-def test_only_a_demoted_server_is_left_for_another():
+def test_only_a_demoted_server_makes_the_client_look_for_another():
     assert redis_errors.is_demoted(from_server("READONLY You can't write against a read only replica."))
     assert redis_errors.is_demoted(from_server("MOVED 5 127.0.0.1:7002"))
     assert redis_errors.is_demoted(from_server("CLUSTERDOWN The cluster is down"))
@@ -187,7 +187,7 @@ def test_only_a_demoted_server_is_left_for_another():
 
 
 def rounds(jobs: list[Any], settings: Settings) -> list[list[Operation[Any]]]:
-    """The rounds of an enqueue_many whose every job is stored."""
+    """The rounds of an enqueue_many in which every job is stored."""
     prepared = [enqueue.prepare(settings, payload, Options()) for payload in jobs]
     trips = enqueue.enqueue_many(settings, prepared)
     found = []
@@ -218,7 +218,7 @@ def test_a_hundred_megabytes_are_sent_in_rounds_of_a_few():
     assert max(sizes) <= 16
 
 
-def test_what_makes_a_job_is_not_sent_again_when_its_record_may_be_gone(monkeypatch: pytest.MonkeyPatch):
+def test_an_enqueue_is_not_sent_again_when_its_record_may_have_been_trimmed(monkeypatch: pytest.MonkeyPatch):
     now = 100.0
     monkeypatch.setattr("schedq.connection.request.monotonic", lambda: now)
     lost = exceptions.ConnectionError("gone")
@@ -235,7 +235,7 @@ def test_what_makes_a_job_is_not_sent_again_when_its_record_may_be_gone(monkeypa
     assert isinstance(two.answers[0], StoreUnavailable)
 
 
-def test_a_connection_that_was_long_in_coming_is_looked_at_again(monkeypatch: pytest.MonkeyPatch):
+def test_after_a_slow_connection_attempt_the_time_limit_is_checked_again(monkeypatch: pytest.MonkeyPatch):
     now = 100.0
     monkeypatch.setattr("schedq.connection.request.monotonic", lambda: now)
     one = request(operation("enqueue", repeatable_s=3), retry_for=30)
@@ -249,7 +249,7 @@ def test_a_connection_that_was_long_in_coming_is_looked_at_again(monkeypatch: py
     assert isinstance(one.answers[0], StoreUnavailable)
 
 
-def test_a_refusal_says_nothing_of_an_earlier_sending_that_was_not_answered(monkeypatch: pytest.MonkeyPatch):
+def test_a_rejection_says_nothing_about_an_earlier_request_whose_reply_was_lost(monkeypatch: pytest.MonkeyPatch):
     now = 100.0
     monkeypatch.setattr("schedq.connection.request.monotonic", lambda: now)
     one = request(operation("enqueue", repeatable_s=3), retry_for=30)
@@ -264,7 +264,9 @@ def test_a_refusal_says_nothing_of_an_earlier_sending_that_was_not_answered(monk
     assert isinstance(one.answers[0], StoreUnavailable)
 
 
-def test_what_was_never_sent_or_was_refused_has_all_the_time_of_its_caller(monkeypatch: pytest.MonkeyPatch):
+def test_an_operation_that_was_never_executed_may_be_retried_for_the_callers_whole_time(
+    monkeypatch: pytest.MonkeyPatch,
+):
     now = 100.0
     monkeypatch.setattr("schedq.connection.request.monotonic", lambda: now)
     unsent, refused = (request(operation("enqueue", repeatable_s=0), retry_for=30) for _ in range(2))
@@ -282,7 +284,7 @@ def test_what_was_never_sent_or_was_refused_has_all_the_time_of_its_caller(monke
 
 
 @pytest.mark.parametrize(("min_keep", "repeatable_s"), [(30, 29), (4, 3), (2, 1.5), (0.4, 0.3), (0, 0)])
-def test_it_is_not_sent_again_later_than_records_are_kept(min_keep: float, repeatable_s: float):
+def test_an_enqueue_is_not_sent_again_after_its_record_may_have_been_trimmed(min_keep: float, repeatable_s: float):
     queue = Settings("mail", min_keep=min_keep, retry_for=min_keep)
 
     sent = enqueue.enqueue(queue, enqueue.prepare(queue, 1, Options()))

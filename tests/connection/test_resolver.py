@@ -1,4 +1,4 @@
-"""Host names looked up, and sockets opened, without the event loop's own threads."""
+"""Resolves host names and opens sockets without the event loop's own threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REAL = socket.getaddrinfo
 
 
 class Names:
-    """What names are answered with; asks of numbers go to the system."""
+    """Name resolution with results that the test sets; numeric addresses are resolved by the system."""
 
     def __init__(self, addresses: list[tuple[str, int]]) -> None:
         self.addresses = addresses
@@ -39,7 +39,7 @@ class Names:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Names:
-    """A system that knows what the test says."""
+    """Replaces the system's name resolution."""
     names = Names([])
     monkeypatch.setattr(socket, "getaddrinfo", names)
     return names
@@ -47,14 +47,14 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
 
 @pytest.fixture
 def dead_port() -> Iterator[int]:
-    """A port that nobody listens at, kept from others."""
+    """A port without a listener, reserved so that no other process takes it."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
 
 
 def opened(host: str, port: int, within_s: float = 10) -> tuple[str, int]:
-    """Where a socket leads that was opened."""
+    """Open a socket and return the address that it is connected to."""
 
     async def main() -> tuple[str, int]:
         with await resolver.open_socket(host, port, within_s) as found:
@@ -64,7 +64,7 @@ def opened(host: str, port: int, within_s: float = 10) -> tuple[str, int]:
     return asyncio.run(main())
 
 
-def test_an_address_needs_no_look_up_and_no_thread(server: Server, names: Names):
+def test_an_address_needs_no_lookup_and_no_thread(server: Server, names: Names):
     assert opened("127.0.0.1", server.port) == ("127.0.0.1", server.port)
     assert names.asked == 0
 
@@ -75,13 +75,13 @@ def test_the_next_address_is_tried_if_one_refuses(server: Server, names: Names, 
     assert opened("redis.internal", 1) == ("127.0.0.1", server.port)
 
 
-def test_an_address_that_is_silent_leaves_time_for_the_next(server: Server, names: Names):
+def test_an_address_that_does_not_respond_leaves_time_for_the_next(server: Server, names: Names):
     with (
         socket.create_server(("127.0.0.1", 0), backlog=0) as silent,
         socket.socket() as first,
         socket.socket() as second,
     ):
-        for full in (first, second):  # a listener with a full queue answers nobody
+        for full in (first, second):  # a listener with a full queue accepts no connection
             full.setblocking(False)
             full.connect_ex(silent.getsockname())
         names.addresses = [silent.getsockname(), ("127.0.0.1", server.port)]
@@ -89,14 +89,14 @@ def test_an_address_that_is_silent_leaves_time_for_the_next(server: Server, name
         assert opened("redis.internal", 1, within_s=0.6) == ("127.0.0.1", server.port)
 
 
-def test_a_host_that_refuses_everywhere_is_refused(names: Names, dead_port: int):
+def test_a_host_that_refuses_on_every_address_is_an_error(names: Names, dead_port: int):
     names.addresses = [("127.0.0.1", dead_port)]
 
     with pytest.raises(ConnectionRefusedError):
         opened("redis.internal", 1)
 
 
-def test_callers_share_a_look_up_that_is_under_way_and_one_may_give_up(server: Server, names: Names):
+def test_concurrent_callers_share_a_lookup_and_one_of_them_may_be_cancelled(server: Server, names: Names):
     names.addresses = [("127.0.0.1", server.port)]
     names.may_answer.clear()
 
@@ -104,7 +104,7 @@ def test_callers_share_a_look_up_that_is_under_way_and_one_may_give_up(server: S
         callers = [asyncio.create_task(resolver.look_up("redis.internal", 1)) for _ in range(3)]
         await asyncio.sleep(0.01)
         callers[0].cancel()
-        with pytest.raises(socket.gaierror, match="no name server has answered"):
+        with pytest.raises(socket.gaierror, match="no name server replied in time"):
             await resolver.open_socket("redis.internal", 1, 0.01)
         names.may_answer.set()
         for caller in callers[1:]:
@@ -118,11 +118,11 @@ def test_callers_share_a_look_up_that_is_under_way_and_one_may_give_up(server: S
     assert resolver._lookups == {}
 
 
-def test_a_loop_that_was_closed_during_a_look_up_leaves_no_trace(names: Names, caplog: pytest.LogCaptureFixture):
+def test_a_loop_that_was_closed_during_a_lookup_leaves_no_trace(names: Names, caplog: pytest.LogCaptureFixture):
     names.may_answer.clear()
 
     async def main() -> None:
-        with pytest.raises(socket.gaierror, match="no name server has answered"):
+        with pytest.raises(socket.gaierror, match="no name server replied in time"):
             await resolver.open_socket("redis.internal", 1, 0.01)
 
     asyncio.run(main())
@@ -134,12 +134,12 @@ def test_a_loop_that_was_closed_during_a_look_up_leaves_no_trace(names: Names, c
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_fork_during_a_look_up_asks_for_itself(server: Server, names: Names):
+def test_a_child_forked_during_a_lookup_makes_its_own(server: Server, names: Names):
     names.addresses = [("127.0.0.1", server.port)]
     names.may_answer.clear()
 
     async def give_up() -> None:
-        with pytest.raises(socket.gaierror, match="no name server has answered"):
+        with pytest.raises(socket.gaierror, match="no name server replied in time"):
             await resolver.open_socket("redis.internal", 1, 0.01)
 
     asyncio.run(give_up())
@@ -155,7 +155,7 @@ def test_a_fork_during_a_look_up_asks_for_itself(server: Server, names: Names):
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def test_a_system_without_a_thread_to_spare_is_no_server_that_answers(names: Names, monkeypatch: pytest.MonkeyPatch):
+def test_a_system_that_can_start_no_thread_raises_an_oserror(names: Names, monkeypatch: pytest.MonkeyPatch):
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -167,11 +167,11 @@ def test_a_system_without_a_thread_to_spare_is_no_server_that_answers(names: Nam
         asyncio.run(resolver.in_thread(int))
 
 
-def test_a_blocking_connection_that_has_a_limit_waits_no_longer_for_a_name(names: Names):
+def test_a_blocking_connection_with_a_timeout_waits_no_longer_for_a_name(names: Names):
     names.may_answer.clear()
     connection = Connection(Address("redis://redis.internal:1/0"), Settings("mail"), reply_s=0.2)
 
-    with pytest.raises(OSError, match="no name server has answered"):
+    with pytest.raises(OSError, match="no name server replied in time"):
         connection.connect()
 
     assert not connection.is_connected

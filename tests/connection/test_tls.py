@@ -1,4 +1,4 @@
-"""`rediss://`: the server's certificate is verified unless one says otherwise, and a refusal says why."""
+"""`rediss://`: the server's certificate is verified by default, and an error says why it was not trusted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CERTIFICATES = {
     "expired": CA.issue_cert("localhost", not_before=NOW - timedelta(days=9), not_after=NOW - timedelta(days=1)),
 }
 REFUSED = {
-    "of a stranger": "unable to get local issuer certificate; a CA of your own is named in the URL",
+    "of a stranger": "unable to get local issuer certificate; to trust your own CA, add ?ssl_ca_certs=FILE to the URL",
     "of another host": "Hostname mismatch, certificate is not valid for 'localhost'",
     "expired": "certificate has expired",
 }
@@ -42,7 +42,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def ca_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The CA that we trust."""
+    """The CA that the tests trust."""
     path = tmp_path_factory.mktemp("tls") / "ca.pem"
     CA.cert_pem.write_to_path(str(path))
     return path
@@ -50,7 +50,7 @@ def ca_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def fronts(server: Server) -> Iterator[dict[str, Front]]:
-    """A front with each certificate."""
+    """A TLS proxy with each certificate."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(Front(server, one)) for name, one in CERTIFICATES.items()}
 
@@ -60,7 +60,7 @@ def url(front: Front, ca_file: Path | None = None, host: str = "localhost", **op
     return f"rediss://{host}:{front.port}/0?" + "&".join(f"{name}={value}" for name, value in options.items())
 
 
-def test_with_the_right_ca_a_queue_works(make_queue: MakeQueue, fronts: dict[str, Front], ca_file: Path):
+def test_a_queue_works_with_the_right_ca(make_queue: MakeQueue, fronts: dict[str, Front], ca_file: Path):
     queue = make_queue(url=url(fronts["good"], ca_file))
 
     job_id = queue.enqueue("a")
@@ -70,7 +70,7 @@ def test_with_the_right_ca_a_queue_works(make_queue: MakeQueue, fronts: dict[str
     assert queue.result(job_id, 60) == "done"
 
 
-def test_what_waits_is_woken_through_tls(make_queue: MakeQueue, fronts: dict[str, Front], ca_file: Path):
+def test_a_waiting_claim_is_woken_through_tls(make_queue: MakeQueue, fronts: dict[str, Front], ca_file: Path):
     queue = make_queue(url=url(fronts["good"], ca_file))
     claiming = queue.start("claim", 20_000)
     until(lambda: queue.redis.info("clients")["blocked_clients"], within=60)
@@ -80,7 +80,7 @@ def test_what_waits_is_woken_through_tls(make_queue: MakeQueue, fronts: dict[str
     assert claiming.result(60).id == job_id
 
 
-def test_large_payloads_pass(make_queue: MakeQueue, fronts: dict[str, Front], ca_file: Path):
+def test_large_payloads_pass_through_tls(make_queue: MakeQueue, fronts: dict[str, Front], ca_file: Path):
     queue = make_queue(url=url(fronts["good"], ca_file))
 
     ids = queue.enqueue_many(["x" * 200_000] * 20)
@@ -92,13 +92,13 @@ def test_large_payloads_pass(make_queue: MakeQueue, fronts: dict[str, Front], ca
 def test_the_systems_cas_are_trusted(
     make_queue: MakeQueue, fronts: dict[str, Front], ca_file: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("SSL_CERT_FILE", str(ca_file))  # where OpenSSL then takes them from
+    monkeypatch.setenv("SSL_CERT_FILE", str(ca_file))  # OpenSSL reads them from there
 
     assert make_queue(url=url(fronts["good"])).enqueue("a")
 
 
 @pytest.mark.parametrize("certificate", REFUSED)
-def test_a_bad_certificate_is_refused_in_one_line_when_patience_ends(
+def test_an_untrusted_certificate_is_reported_in_one_line_when_retries_end(
     make_queue: MakeQueue, fronts: dict[str, Front], ca_file: Path, certificate: str
 ):
     front = fronts[certificate]
@@ -111,25 +111,27 @@ def test_a_bad_certificate_is_refused_in_one_line_when_patience_ends(
     assert time.monotonic() - began < 25
     assert 2 <= front.knocks - knocks <= 8
     line = str(refused.value)
-    assert line.startswith(f"enqueue: the certificate of rediss://localhost:{front.port}/0 is refused: ")
+    assert line.startswith(f"enqueue: the certificate of rediss://localhost:{front.port}/0 is not trusted: ")
     assert REFUSED[certificate] in line
     assert "\n" not in line
     assert queue.state().keys == {}
 
 
-def test_an_address_is_no_name(make_queue: MakeQueue, fronts: dict[str, Front], ca_file: Path):
+def test_a_certificate_for_a_name_is_not_valid_for_an_address(
+    make_queue: MakeQueue, fronts: dict[str, Front], ca_file: Path
+):
     queue = make_queue(url=url(fronts["good"], ca_file, host="127.0.0.1"), retry_for=0)
 
     with pytest.raises(StoreUnavailable, match="IP address mismatch, certificate is not valid for '127.0.0.1'"):
         queue.enqueue("a")
 
 
-def test_without_the_ca_nothing_is_trusted(make_queue: MakeQueue, fronts: dict[str, Front]):
+def test_without_its_ca_a_certificate_is_not_trusted(make_queue: MakeQueue, fronts: dict[str, Front]):
     with pytest.raises(StoreUnavailable, match="ssl_ca_certs=FILE"):
         make_queue(url=url(fronts["good"]), retry_for=0).enqueue("a")
 
 
-def test_only_who_says_so_in_the_url_trusts_anybody(make_queue: MakeQueue, fronts: dict[str, Front]):
+def test_only_an_option_in_the_url_turns_verification_off(make_queue: MakeQueue, fronts: dict[str, Front]):
     assert make_queue(url=url(fronts["of a stranger"], ssl_cert_reqs="none")).enqueue("a")
 
 
@@ -147,7 +149,7 @@ def test_the_host_name_alone_can_be_left_unchecked(make_queue: MakeQueue, fronts
         ({}, ""),
     ],
 )
-def test_who_trusts_anybody_is_warned_once(
+def test_turning_verification_off_logs_one_warning(
     make_queue: MakeQueue,
     fronts: dict[str, Front],
     ca_file: Path,
@@ -165,7 +167,7 @@ def test_who_trusts_anybody_is_warned_once(
     assert [says in line for line in logs()] == ([True] if says else [])
 
 
-def test_a_client_that_trusts_anybody_is_warned_of(
+def test_a_client_object_without_verification_logs_a_warning(
     make_queue: MakeQueue, fronts: dict[str, Front], logs: Logs, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("schedq.connection.endpoint._warned_of", set())
@@ -179,7 +181,7 @@ def test_a_client_that_trusts_anybody_is_warned_of(
 
 
 @pytest.mark.parametrize("kind", [redis.Redis, redis.asyncio.Redis])
-def test_a_client_is_taken_with_its_ca(make_queue: MakeQueue, fronts: dict[str, Front], ca_file: Path, kind: Any):
+def test_a_client_is_used_with_its_ca(make_queue: MakeQueue, fronts: dict[str, Front], ca_file: Path, kind: Any):
     client = kind(host="localhost", port=fronts["good"].port, ssl=True, ssl_ca_certs=str(ca_file))
 
     assert make_queue(url=client).enqueue("a")
@@ -187,19 +189,19 @@ def test_a_client_is_taken_with_its_ca(make_queue: MakeQueue, fronts: dict[str, 
 
 @pytest.mark.parametrize("kind", [redis.Redis, redis.asyncio.Redis])
 @pytest.mark.parametrize("certificate", REFUSED)
-def test_a_client_does_not_turn_verification_off(
+def test_a_client_object_keeps_verification_on(
     make_queue: MakeQueue, fronts: dict[str, Front], ca_file: Path, kind: Any, certificate: str
 ):
     client = kind(host="localhost", port=fronts[certificate].port, ssl=True, ssl_ca_certs=str(ca_file))
 
-    with pytest.raises(StoreUnavailable, match="is refused"):
+    with pytest.raises(StoreUnavailable, match="is not trusted"):
         make_queue(url=client, retry_for=0).enqueue("a")
 
 
 @pytest.mark.parametrize(
     "place", ["rediss://h", redis.Redis(ssl=True), redis.asyncio.Redis(ssl=True), redis.Redis.from_url("rediss://h")]
 )
-def test_verification_is_on_by_itself(place: object):
+def test_verification_is_on_by_default(place: object):
     at = Address(place).find("")
     made = [at.connection("name"), at.async_connection("name")]
 
@@ -211,17 +213,17 @@ def test_verification_is_on_by_itself(place: object):
 @pytest.mark.parametrize(
     "place", ["rediss://h?ssl_validate_ocsp=true", redis.Redis(ssl=True, ssl_validate_ocsp_stapled=True)]
 )
-def test_a_check_that_can_not_be_made_is_not_left_out(place: object):
+def test_an_ocsp_check_that_schedq_can_not_make_is_refused(place: object):
     with pytest.raises(UsageError, match="OCSP"):
         Address(place)
 
 
-# -- for ever
+# -- workers
 
 
 @pytest.fixture
 def crew() -> Iterator[Crew]:
-    """Starts workers, which leave after the test."""
+    """Starts workers, which are stopped after the test."""
     crew = Crew()
     yield crew
     crew.end()
@@ -229,12 +231,12 @@ def crew() -> Iterator[Crew]:
 
 @pytest.fixture
 def logs(caplog: pytest.LogCaptureFixture) -> Logs:
-    """What was logged so far."""
+    """The messages logged so far."""
     caplog.set_level("INFO", logger="schedq")
     return lambda: [entry.getMessage() for entry in caplog.records if entry.name == "schedq"]
 
 
-# The end of a TLS connection is a farewell that takes a round trip; a worker's event loop may close before it.
+# Closing a TLS connection takes a round trip; a worker's event loop may be closed before that.
 unheard_farewells = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
@@ -253,7 +255,7 @@ def test_a_worker_and_its_promoter_work_through_tls(
 
 @unheard_farewells
 @pytest.mark.parametrize("certificate", REFUSED)
-def test_a_worker_says_why_it_waits_and_begins_when_the_certificate_is_right(
+def test_a_worker_logs_why_it_waits_and_begins_when_the_certificate_is_right(
     make_queue: MakeQueue, server: Server, ca_file: Path, crew: Crew, logs: Logs, certificate: str
 ):
     with Front(server, CERTIFICATES[certificate]) as front:
@@ -264,7 +266,9 @@ def test_a_worker_says_why_it_waits_and_begins_when_the_certificate_is_right(
         job_id = queue.enqueue("a")
         until(lambda: front.knocks >= 3, within=60)
         why = REFUSED[certificate].partition(";")[0]
-        until(lambda: any("lost" in line and why in line for line in logs()))  # a slow first try says something else
+        until(
+            lambda: any("lost" in line and why in line for line in logs())
+        )  # a slow first attempt logs something else
         assert post.is_working
         assert queue.get_job(job_id).status == "pending"
 
@@ -291,7 +295,9 @@ def test_a_certificate_that_expires_while_a_worker_runs_is_named_in_the_log(
             if entry["name"].startswith(f"schedq-{queue.queue.name}") and ":0" not in entry["addr"]:
                 queue.redis.client_kill_filter(_id=entry["id"])
 
-        until(lambda: any("its certificate is refused: certificate has expired" in line for line in logs()), within=20)
+        until(
+            lambda: any("its certificate is not trusted: certificate has expired" in line for line in logs()), within=20
+        )
         front.present(CERTIFICATES["good"])
         assert queue.result(queue.enqueue("b"), 60) == "b"
         crew.end()

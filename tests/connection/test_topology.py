@@ -1,4 +1,4 @@
-"""What nodes of a cluster say of each other."""
+"""Host names in the replies of cluster nodes."""
 
 from __future__ import annotations
 

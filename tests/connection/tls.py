@@ -1,4 +1,4 @@
-"""A front that speaks TLS before a server that does not, and who vouches for it."""
+"""A TLS proxy in front of a server without TLS, and its certificates."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.servers import Server
 
 
 class Front:
-    """Takes TLS connections on a loopback port and passes what they say on to a server.
+    """Accepts TLS connections on a loopback port and forwards their data to a server.
 
     Attributes:
-        port: where it listens; on 127.0.0.1, whatever names its certificate bears.
-        knocks: how many connections were begun, also those that broke off at the certificate.
+        port: the port it listens on, at 127.0.0.1 whatever names are in its certificate.
+        knocks: the number of connections, including those that ended because of the certificate.
     """
 
     def __init__(self, server: Server, certificate: trustme.LeafCert) -> None:
@@ -42,7 +42,7 @@ class Front:
         self._loop.close()
 
     def present(self, certificate: trustme.LeafCert) -> None:
-        """Show another certificate from now on, as after it was renewed."""
+        """Use another certificate from now on, as after a renewal."""
         certificate.configure_cert(self._context)
 
     async def _open(self) -> None:

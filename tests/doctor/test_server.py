@@ -245,5 +245,5 @@ def test_a_user_who_may_do_next_to_nothing_gets_what_can_be_had(ward: Server, ma
 def test_a_wrong_password_is_a_finding(ward: Server):
     found = Found(examine(f"redis://nobody:secret@127.0.0.1:{ward.port}"))
 
-    assert "refuses the user name or password" in found["redis-refuses"].says
+    assert "rejects the user name or password" in found["redis-refuses"].says
     assert "secret" not in str(found.report)

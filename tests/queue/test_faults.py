@@ -157,7 +157,7 @@ def test_patience_has_an_end(make_queue: MakeQueue, verb: str):
         away.kill()
         began = time.monotonic()
 
-        with pytest.raises(StoreUnavailable, match="does not answer"):
+        with pytest.raises(StoreUnavailable, match="does not respond"):
             getattr(queue, verb)(*{"enqueue": [1], "claim": [0]}.get(verb, ["any-job"] if verb != "stats" else []))
 
         assert time.monotonic() - began < 20
@@ -263,7 +263,7 @@ def test_a_cluster_node_is_refused(make_queue: MakeQueue):
     with Server(topology="single", cluster_enabled=True) as node:
         queue = make_queue(url=node.url)
 
-        with pytest.raises(UsageError, match=rf"write redis\+cluster://127\.0\.0\.1:{node.port}$"):
+        with pytest.raises(UsageError, match=rf"use the URL redis\+cluster://127\.0\.0\.1:{node.port}$"):
             queue.stats()
 
 

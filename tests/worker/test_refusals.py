@@ -21,9 +21,9 @@ from tests.worker.crew import Crew, Gate, broken_laws
 
 Acl = Callable[..., None]
 REFUSALS = {
-    "another password": (["SETUSER", "ada", "resetpass", ">other"], "refuses the user name or password"),
-    "switched off": (["SETUSER", "ada", "off"], "refuses the user name or password"),
-    "deleted": (["DELUSER", "ada"], "refuses the user name or password"),
+    "another password": (["SETUSER", "ada", "resetpass", ">other"], "rejects the user name or password"),
+    "switched off": (["SETUSER", "ada", "off"], "rejects the user name or password"),
+    "deleted": (["DELUSER", "ada"], "rejects the user name or password"),
     "no commands": (["SETUSER", "ada", "-@all"], "o permissions"),
     "no scripts": (["SETUSER", "ada", "-evalsha", "-eval"], "o permissions"),
     "no keys": (["SETUSER", "ada", "resetkeys"], "o permissions"),
@@ -124,7 +124,7 @@ def test_who_enqueues_is_told_at_once(make_queue: MakeQueue, guarded: Server, ac
 
     acl("SETUSER", "ada", "off")
     began = time.monotonic()
-    with pytest.raises(UsageError, match="refuses the user name or password"):
+    with pytest.raises(UsageError, match="rejects the user name or password"):
         queue.enqueue(2)
     assert time.monotonic() - began < 15
     acl(*WELCOME, cut=False)
@@ -205,7 +205,7 @@ def test_a_lasting_outage_tells_another_reason(logs: Logs, clock: Any) -> None:
         clock.now += 0.1
 
     assert [line.split("still lost after ")[1] for line in logs()[1:]] == [
-        "0 s (its certificate is refused: certificate has expired)",
+        "0 s (its certificate is not trusted: certificate has expired)",
         "2 s (refused)",
     ]
 
@@ -213,7 +213,7 @@ def test_a_lasting_outage_tells_another_reason(logs: Logs, clock: Any) -> None:
 def test_an_outage_in_which_nobody_answers_says_so(logs: Logs, clock: Any) -> None:
     Availability("redis://here").lost("pump", TimeoutError())
 
-    assert logs() == ["WARNING redis://here: lost (no answer in time); trying again until it is back"]
+    assert logs() == ["WARNING redis://here: lost (no reply in time); trying again until it is back"]
 
 
 def test_reasons_that_are_never_the_same_are_no_flood(logs: Logs, clock: Any) -> None:

@@ -100,7 +100,7 @@ def test_no_error_tells_it_when_it_is_wrong(
     queue = make_queue(url=JOB_STATES[form](CANARY, guarded.port, guarded.socket_path), at=guarded, retry_for=5)
 
     for verb in (queue.stats, lambda: queue.enqueue(1), lambda: queue.claim(0), lambda: next(queue.events(1))):
-        with pytest.raises(UsageError, match="refuses the user name or password") as refused:
+        with pytest.raises(UsageError, match="rejects the user name or password") as refused:
             verb()
         assert_silent(everything_about(refused.value))
     assert_silent(caplog.text)

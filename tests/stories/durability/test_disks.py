@@ -75,7 +75,7 @@ def test_a_server_without_a_disk_is_refused_and_nothing_is_stored(
 ):
     with Server(topology="single", **options) as server:
         queue = make_queue(at=server, durability="fsync")
-        expected = told if can_wait_for_a_disk(server) else "has no WAITAOF, which Redis 7.2 and Valkey have"
+        expected = told if can_wait_for_a_disk(server) else "has no WAITAOF, which needs Redis 7.2 or Valkey"
 
         for call in (lambda: queue.enqueue(1), lambda: queue.enqueue_many([1, 2])):
             with pytest.raises(UsageError, match=expected) as refused:

@@ -13,7 +13,7 @@ from tests.stories.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
 together = Together()
-REFUSED = "refuses the user name or password"
+REFUSED = "rejects the user name or password"
 
 
 @together()

@@ -63,7 +63,7 @@ def test_a_wrong_password_ends_a_process_with_one_line_that_does_not_contain_it(
         assert process.code() == 1, process
         lines = [line for line in process.log.splitlines() if " INFO " not in line]
         assert len(lines) == 1, process
-        assert f"redis://{place} refuses the user name or password" in lines[0], process
+        assert f"redis://{place} rejects the user name or password" in lines[0], process
         assert "wr0ng" not in process.log, process
 
 

@@ -151,7 +151,7 @@ def test_an_application_that_prints_all_it_has_does_not_tell_it(
 
     job_id = queue.enqueue({"task": "tells"})
     run_due(queue.queue)
-    with pytest.raises(UsageError, match="refuses the user name or password") as refused:
+    with pytest.raises(UsageError, match="rejects the user name or password") as refused:
         Queue.stats(wrong) if isinstance(wrong, Queue) else queue.run(AsyncQueue.stats(wrong))
 
     assert queue.get_job(job_id).status == "failed"

@@ -73,10 +73,10 @@ def test_the_nodes_that_were_named_may_all_be_gone_once_the_others_are_known(clu
         ask(client, "CLIENT KILL", "TYPE", "normal")
     newcomer = open_queue(queue.name, url, retry_for=0)
 
-    with pytest.raises(StoreUnavailable, match="does not answer"):  # this is how it notices the lost connection
+    with pytest.raises(StoreUnavailable, match="does not respond"):  # this is how it notices the lost connection
         queue.stats()
     assert queue.stats()["pending_depth"] == 0
-    with pytest.raises(StoreUnavailable, match="does not answer"):
+    with pytest.raises(StoreUnavailable, match="does not respond"):
         newcomer.stats()
 
 

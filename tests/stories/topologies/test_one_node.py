@@ -141,7 +141,7 @@ def test_a_cluster_client_is_taken_for_where_it_leads(node: Server, kind: Any):
 def test_a_wrong_password_is_refused_at_once_and_not_shown(node: Server):
     with (
         Queue("refused", redis=node.url.replace("s3cret", "wr0ng")) as queue,
-        pytest.raises(UsageError, match="refuses the user name or password") as refused,
+        pytest.raises(UsageError, match="rejects the user name or password") as refused,
     ):
         queue.stats()
 
@@ -152,6 +152,8 @@ def test_a_single_server_behind_the_url_of_a_cluster_is_refused_with_the_right_u
     with (
         Server(topology="single") as server,
         Queue("refused", redis=f"redis+cluster://127.0.0.1:{server.port}") as queue,
-        pytest.raises(UsageError, match=rf"is a single server, no cluster; write redis://127\.0\.0\.1:{server.port}$"),
+        pytest.raises(
+            UsageError, match=rf"is a single server, not a cluster; use the URL redis://127\.0\.0\.1:{server.port}$"
+        ),
     ):
         queue.stats()
