@@ -23,7 +23,7 @@ import inspect
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -32,6 +32,7 @@ from schedq.dependencies.lifespan import Resources
 from schedq.dependencies.providers import Injection, Need, Values, call_within, enter, overrides
 from schedq.errors import UsageError
 from schedq.model import current_job, outcome
+from schedq.model.headers import headers_of, stored_headers
 from schedq.model.keys import checked_id
 from schedq.model.records import ClaimedJob
 from schedq.model.times import monotonic, wall
@@ -92,7 +93,9 @@ def run_due(queue: QueueBase, *, limit: int = 10_000) -> int:
 
 
 @contextmanager
-def as_job(job_id: str = "test", *, attempts: int = 1) -> Iterator[current_job.CurrentJob]:
+def as_job(
+    job_id: str = "test", *, attempts: int = 1, headers: Mapping[str, str] | None = None
+) -> Iterator[current_job.CurrentJob]:
     """Let `current_job()` work in this block, so that a task can be called as the plain function it is.
 
     Its `renew` returns True; call `cancel()` on the yielded object to see what the function does when asked to stop.
@@ -101,7 +104,8 @@ def as_job(job_id: str = "test", *, attempts: int = 1) -> Iterator[current_job.C
     async def arenew() -> bool:
         return True
 
-    job = ClaimedJob(checked_id(job_id), None, attempts, "test.1")
+    stored = headers_of(stored_headers(headers or {}))
+    job = ClaimedJob(checked_id(job_id), None, attempts, "test.1", headers=stored)
     current = current_job.CurrentJob(job, deadline=None, renew=lambda: True, arenew=arenew)
     token = current_job.context.set(current)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, TextIO
@@ -16,6 +16,7 @@ from schedq.cli import output
 from schedq.cli.params import (
     DURATION,
     DURATIONS,
+    HEADER,
     JOB_ID,
     QUEUE_NAME,
     FilterOptions,
@@ -28,13 +29,22 @@ from schedq.cli.params import (
     run_at_option,
     state_option,
 )
-from schedq.cli.queues import must_be_known, open_or_create, open_queue, warn_if_mistyped, warn_if_new, warn_if_no_task
+from schedq.cli.queues import (
+    must_be_known,
+    open_or_create,
+    open_queue,
+    warn_if_mistyped,
+    warn_if_new,
+    warn_if_no_task,
+    wrong_usage,
+)
 from schedq.errors import NotAcknowledged, QueueFull, SchedqError
 from schedq.inspect import display
 from schedq.inspect.export import exported
 from schedq.inspect.search import STATES
 from schedq.model.backoff import Steps
 from schedq.model.durability import LEVELS
+from schedq.model.headers import stored_headers
 from schedq.model.tasks import is_task_call
 from schedq.queue.queue import Queue
 
@@ -76,6 +86,14 @@ Examples:
 @click.option(
     "--expires", type=DURATION, metavar="D", help="Cancel the job if it has not begun by then, counted from now."
 )
+@click.option(
+    "--header",
+    "headers",
+    type=HEADER,
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A text that goes with the job, for its handler and middleware; repeatable.",
+)
 @click.option("--durability", type=click.Choice(LEVELS), help="Where the job must be stored before this returns.")
 @redis_option
 @json_option
@@ -104,6 +122,7 @@ def enqueue(
     if task is None and (args is not None or kwargs is not None):
         raise click.UsageError("--args and --kwargs need --task")
     _check_options(**options, is_many=lines)
+    options["headers"] = _headers(options["headers"])
     if options["backoff"] is not None:
         options["backoff"] = Steps(options["backoff"])
     if lines:
@@ -124,6 +143,17 @@ def _job(payload: str | None, task: str | None, **arguments: object) -> Any:
     if task is not None:
         return {"task": task} | {name: value for name, value in arguments.items() if value}
     return from_json(_utf8(sys.stdin).read() if payload == "-" else payload or "")
+
+
+def _headers(given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
+    """The headers by name; None without any."""
+    headers = dict(given)
+    if len(headers) < len(given):
+        twice = next(name for name, count in Counter(name for name, _ in given).items() if count > 1)
+        raise click.BadParameter(f"{twice!r:.80} is given twice", param_hint="--header")
+    with wrong_usage():
+        stored_headers(headers)
+    return headers or None
 
 
 def _check_options(

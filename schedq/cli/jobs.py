@@ -71,6 +71,7 @@ _SHOWN: Final = {
         "backoff",
         "timeout_ms",
         "expires",
+        "headers",
         "cancel_reason",
         *_TIMES.values(),
     ),
@@ -323,6 +324,8 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
     now = line.now_ms
     output.show(output.facts(_facts(name, record, now, most)))
     _block("payload", display.pretty(record.fields.get("payload", "")))
+    if "headers" in record.fields:
+        _block("headers", display.pretty(record.fields["headers"]))
     if "result" in record.fields:
         _block("result", display.pretty(record.fields["result"]))
     if record.last_error:

@@ -69,6 +69,13 @@ def _durations(text: str) -> tuple[float, ...]:
     return tuple(parsed_duration(part).total_seconds() for part in text.split(","))
 
 
+def _header(text: str) -> tuple[str, str]:
+    name, mark, value = text.partition("=")
+    if not mark:
+        raise UsageError(f"{text!r:.80} must be NAME=VALUE")
+    return name, value
+
+
 def json_of(kind: type, noun: str) -> Checked[Any]:
     """A parameter type for JSON text whose value has the Python type `kind`; errors call it `noun`."""
 
@@ -86,6 +93,7 @@ JOB_ID: Final = Checked("id", checked_id)
 DURATION: Final = Checked("duration", parsed_duration)
 DURATIONS: Final = Checked("durations", _durations)
 INSTANT: Final = Checked("instant", _instant)
+HEADER: Final = Checked("header", _header)
 
 
 def from_json(text: str) -> Any:

@@ -13,6 +13,7 @@ from schedq.inspect.search import STATES
 from schedq.model import backoff as plans
 from schedq.model.checks import whole_number
 from schedq.model.expiry import is_stored_expiry
+from schedq.model.headers import stored_headers
 from schedq.model.keys import checked_id
 from schedq.model.lifecycle import DELAYED, FINISHED, PENDING
 from schedq.model.payload import UnreadablePayload, decode, encode, size_of
@@ -33,7 +34,7 @@ _NUMBERS: Final = {
 }
 """The whole-number fields of an entry, and the largest value of each."""
 _TEXTS: Final = ("id", "state", "payload_text", "backoff", "expires", "last_error", "result_text")
-_KNOWN: Final = {*_TEXTS, *_NUMBERS, "payload", "result", "max_attempts"}
+_KNOWN: Final = {*_TEXTS, *_NUMBERS, "payload", "result", "max_attempts", "headers"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ def exported(record: JobRecord, state: str) -> dict[str, Any]:
             entry[name] = int(text)
     if record.max_attempts:
         entry["max_attempts"] = record.max_attempts
+    if record.headers:
+        entry["headers"] = dict(record.headers)
     entry |= {name: fields[name] for name in ("backoff", "expires", "last_error") if fields.get(name)}
     return entry | _json("result", fields.get("result"))
 
@@ -148,7 +151,9 @@ def _options(known: dict[str, Any], *, is_new: bool) -> tuple[Argument, ...]:
         raise UsageError(f"expires is not in the form that schedq writes: {known['expires']!r:.80}")
     # A job that continues keeps its age and its attempts. The script writes its own values first, so these win.
     names = ("max_attempts", "backoff", "timeout_ms", *(() if is_new else ("attempts", "enqueued_at_ms", "expires")))
-    return tuple(chain.from_iterable((name, known[name]) for name in names if known.get(name)))
+    options: tuple[Argument, ...] = tuple(chain.from_iterable((name, known[name]) for name in names if known.get(name)))
+    headers = stored_headers(known.get("headers", {}))
+    return (*options, "headers", headers) if headers else options
 
 
 def _json(name: str, text: str | None) -> dict[str, Any]:

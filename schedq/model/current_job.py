@@ -22,6 +22,7 @@ class CurrentJob:
         queue: name of its queue.
         task: name of its task, or 'handler'.
         worker: id of the worker that runs it; '' if none does.
+        headers: texts by name that its producer gave it; read-only.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class CurrentJob:
         self.id = job.id
         self.attempts = job.attempts
         self.claim_token = job.claim_token
+        self.headers = job.headers
         self.queue = queue
         self.task = task
         self.worker = worker

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from schedq.model import backoff as plans
 from schedq.model.checks import LARGEST
 from schedq.model.durability import Durability
+from schedq.model.headers import NO_HEADERS, headers_of
 from schedq.model.payload import UnreadablePayload, decode, decoded, loaded
 from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant
 
@@ -32,6 +33,7 @@ class Options(NamedTuple):
     must_create: bool = False
     reuse_id: bool = False
     expires: Duration | datetime | None = None
+    headers: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class NewJob:
         reuse_id: a finished job with this id is replaced; a waiting or running one is a Conflict.
         expires: if it has not begun by then, it is cancelled: seconds or a timedelta from its enqueue, or an aware
             datetime.
+        headers: texts by name that go with the job; in `enqueue_many` they are added to the common ones.
     """
 
     payload: Any
@@ -64,6 +67,7 @@ class NewJob:
     must_create: bool = field(default=False, kw_only=True)
     reuse_id: bool = field(default=False, kw_only=True)
     expires: Duration | datetime | None = field(default=None, kw_only=True)
+    headers: Mapping[str, str] | None = field(default=None, kw_only=True)
 
 
 @dataclass(slots=True)
@@ -85,6 +89,7 @@ class ClaimedJob:
         problem: why the stored payload can't be read; such a job is not run.
         trace: the trace context that its producer stored, or ''; see `schedq.tracing`.
         unknown_since_ms: since when no worker that claimed it had its task; 0 if the last one had it.
+        headers: texts by name that its producer gave it; read-only.
     """
 
     id: str
@@ -101,6 +106,7 @@ class ClaimedJob:
     problem: str = ""
     trace: str = ""
     unknown_since_ms: int = 0
+    headers: Mapping[str, str] = NO_HEADERS
 
     @classmethod
     def from_reply(cls, reply: list[Any], claimed_at_ms: int) -> ClaimedJob:
@@ -111,7 +117,7 @@ class ClaimedJob:
             payload = decode(text)
         except UnreadablePayload as error:
             problem = str(error)
-        return cls(
+        found = cls(
             job_id,
             payload,
             whole(attempts),
@@ -124,9 +130,11 @@ class ClaimedJob:
             whole(due) if due else 0,
             claimed_at_ms,
             problem,
-            rest[0] if rest else "",
-            whole(rest[1]) if len(rest) > 1 else 0,
         )
+        if rest:
+            trace, unknown, headers = (*rest, "", "")[:3]
+            found.trace, found.unknown_since_ms, found.headers = trace, whole(unknown or "0"), headers_of(headers)
+        return found
 
 
 class Settlement(NamedTuple):
@@ -174,6 +182,7 @@ class JobRecord:
         crashes: how many leases it has lost.
         history: one dict per ended attempt, the last 10: attempt, worker, started_at_ms, ended_at_ms, outcome, error.
         fields: the stored hash, unchanged.
+        headers: texts by name that its producer gave it.
     """
 
     id: str
@@ -194,6 +203,7 @@ class JobRecord:
     crashes: int
     history: tuple[dict[str, Any], ...]
     fields: Mapping[str, str]
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_fields(cls, job_id: str, fields: Mapping[str, str]) -> JobRecord:
@@ -217,6 +227,7 @@ class JobRecord:
             crashes=whole(fields.get("crashes")),
             history=_history(fields),
             fields=dict(fields),
+            headers=dict(headers_of(fields.get("headers"))),
         )
 
 

@@ -22,7 +22,7 @@ from schedq.model.times import Duration
 from schedq.queue.gathering import gather_results
 from schedq.queue.job import Job
 from schedq.queue.queue_verbs import AttemptVerbs, QueueVerbs
-from schedq.queue.registry import NO_PAYLOAD, Registry, owner_of, scheduled_payload
+from schedq.queue.registry import NO_PAYLOAD, Registry, owner_of, schedule_options, scheduled_payload
 from schedq.queue.requests import Connections, acarry_out, carry_out
 from schedq.queue.task import Task
 from schedq.queue.verb import AsyncVerbs, BlockingVerbs, verb
@@ -225,7 +225,7 @@ class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
         name = re.sub(r"[^A-Za-z0-9_-]", "-", task.name) if schedule_id is None else schedule_id
         payload, own = scheduled_payload(name, task, NO_PAYLOAD, args, kwargs)
         text = encode(payload, self.settings.max_payload)
-        said: ScheduleOptions = {**own, "owner": owner_of(task.function), **options}
+        said = schedule_options({**own, "owner": owner_of(task.function)}, options)
         definition = define(name, text, cron=cron, every=every, options=said)
         self.registry.add_schedule(definition, task.function)
         return task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from schedq.connection.address import Address
@@ -63,6 +63,7 @@ class QueueVerbs:
         must_create: bool = False,
         reuse_id: bool = False,
         expires: Expiry | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Operation[str]:
         """Store one job: to run now, after `delay` (seconds, timedelta) or at `run_at` (aware datetime, Unix seconds).
 
@@ -70,8 +71,8 @@ class QueueVerbs:
         the id, even if that job has finished. With `must_create`, any existing job with that id is a Conflict. With
         `reuse_id`, a finished job is replaced, record and all, and only a waiting or running one is a Conflict.
 
-        A job that has not begun by `expires` (seconds or a timedelta from now, or an aware datetime) is cancelled when
-        a worker gets to it. Once its first attempt has begun, it no longer expires.
+        `expires` (seconds or a timedelta from now, or an aware datetime) cancels a job that has not begun by then.
+        `headers`, texts by name of at most 4,096 bytes as JSON, go with the job: `current_job().headers`.
 
         Returns:
             The job's id.
@@ -85,7 +86,7 @@ class QueueVerbs:
                 stored all the same, with the id in `job_id`.
         """
         options = Options(
-            delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires
+            delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires, headers
         )
         return enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options))
 
@@ -103,8 +104,11 @@ class QueueVerbs:
         must_create: bool = False,
         reuse_id: bool = False,
         expires: Expiry | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> RoundTrips[list[str]]:
         """Check and store many jobs in a few round trips: payloads, or `NewJob`s with options of their own.
+
+        A job's own options take precedence. Its own `headers` are added to the common ones.
 
         Returns:
             Their ids, in order.
@@ -115,7 +119,7 @@ class QueueVerbs:
             UsageError, StoreUnavailable: as `enqueue`; `job_ids` has the ids of jobs that may not be stored.
         """
         options = Options(
-            delay, run_at, None, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires
+            delay, run_at, None, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires, headers
         )
         prepared = enqueue.prepare_many(self.settings, jobs, options)
         return enqueue.enqueue_many(self.settings, prepared)

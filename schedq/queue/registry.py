@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 from schedq.errors import UsageError
 from schedq.model.callables import check_kinds, is_same, place_of, runnable
+from schedq.model.headers import merged_headers
 from schedq.model.tasks import TaskOptions, is_task_call, task_call
 from schedq.model.times import Duration
 from schedq.queue.handler import Handler, Invocation
@@ -189,6 +190,7 @@ def scheduled_payload(
     if isinstance(task, Task):
         new = task.new_job(args, kwargs or {})
         own: ScheduleOptions = {"max_attempts": new.max_attempts, "backoff": new.backoff, "timeout": new.timeout}
+        own["headers"] = new.headers
         if new.expires is not None:
             own["expires"] = cast(Duration, new.expires)  # `define` refuses a datetime
         return new.payload, own
@@ -200,6 +202,13 @@ def scheduled_payload(
     if args or kwargs:
         raise UsageError(f"schedule {schedule_id!r}: args and kwargs go with a task, not with a payload")
     return payload, {}
+
+
+def schedule_options(own: ScheduleOptions, given: ScheduleOptions) -> ScheduleOptions:
+    """The options of a schedule: those of its task, and its own, which take precedence; headers are merged."""
+    options: ScheduleOptions = {**own, **given}
+    options["headers"] = merged_headers(own.get("headers"), given.get("headers"))
+    return options
 
 
 def owner_of(function: Callable[..., Any]) -> str:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from schedq.model.payload import encode
 from schedq.model.times import Duration, Instant, instant_ms
-from schedq.queue.registry import NO_PAYLOAD, Registry, scheduled_payload
+from schedq.queue.registry import NO_PAYLOAD, Registry, schedule_options, scheduled_payload
 from schedq.queue.requests import Connections
 from schedq.queue.task import Task
 from schedq.queue.verb import AsyncVerbs, BlockingVerbs, verb
@@ -62,7 +62,7 @@ class ScheduleVerbs:
         settings = self._connections.settings
         payload, own = scheduled_payload(schedule_id, task, payload, args, kwargs, known=self._registry.get(task))
         text = encode(payload, settings.max_payload)
-        definition = define(schedule_id, text, cron=cron, every=every, options={**own, **options})
+        definition = define(schedule_id, text, cron=cron, every=every, options=schedule_options(own, options))
         return register.upsert(settings, definition)
 
     @verb

@@ -11,6 +11,7 @@ from schedq.model import backoff as plans
 from schedq.model.callables import name_of, runnable
 from schedq.model.durability import Durability, checked_durability
 from schedq.model.expiry import Expiry
+from schedq.model.headers import merged_headers
 from schedq.model.outcome import BackoffFunction
 from schedq.model.records import NewJob, Options
 from schedq.model.tasks import TaskOptions, is_task_call, is_task_name
@@ -132,8 +133,11 @@ class Task(Generic[P, R_co]):
         must_create: bool | None = None,
         reuse_id: bool | None = None,
         expires: Expiry | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Task[P, R_co]:
         """A copy of the task with options for the jobs enqueued through it; options not given stay as they are.
+
+        `headers` are added to those given before; one with the same name is replaced.
 
         `queue` is a `Queue` or `AsyncQueue` with which a task of this name is registered too. The jobs then go there,
         with the options of that task where none are given.
@@ -142,9 +146,12 @@ class Task(Generic[P, R_co]):
             UsageError: an option is invalid, or `queue` has no task of this name.
         """
         task = copy.copy(self) if queue is None else self._in(queue)
-        checked = Options(delay, run_at, job_id, max_attempts, backoff, timeout, durability, expires=expires)
+        headers = merged_headers(task._options.headers, headers)
+        checked = Options(
+            delay, run_at, job_id, max_attempts, backoff, timeout, durability, expires=expires, headers=headers
+        )
         enqueue.check(task._connections.settings, checked)
-        given = (*checked[:7], must_create, reuse_id, expires)
+        given = (*checked[:7], must_create, reuse_id, expires, headers)
         task._options = Options._make(
             own if new is None else new for own, new in zip(task._options, given, strict=True)
         )

@@ -18,6 +18,7 @@ from schedq.errors import UsageError
 from schedq.model import backoff as plans
 from schedq.model.checks import whole_number
 from schedq.model.expiry import is_stored_expiry, relative_expiry
+from schedq.model.headers import is_stored_headers, stored_headers
 from schedq.model.keys import checked_schedule_id
 from schedq.model.settings import checked_attempts
 from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant, checked_timeout, duration_ms, instant_ms
@@ -30,6 +31,8 @@ ON_TIME_MS: Final = 60_000
 """How late a slot may run with catch_up="none" and no window: enough for another promoter to take over."""
 SHORTEST_MS: Final = 1000
 _TIMING: Final = ("cron", "every_ms", "tz", "gap", "fold", "start_ms", "end_ms")
+_LATER: Final = ("expires", "headers")
+"""Fields that did not exist in the first release."""
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -48,6 +51,7 @@ class ScheduleOptions(TypedDict, total=False):
         max_runs: the schedule ends after this many runs.
         max_attempts, backoff, timeout: options of its jobs.
         expires: how long after it is made a job may begin; seconds or a timedelta. Then it is cancelled.
+        headers: texts by name that go with each of its jobs.
         owner: only code of this owner reports the schedule as missing, or prunes it.
         version: a lower version does not replace the definition of a higher one [0].
     """
@@ -66,6 +70,7 @@ class ScheduleOptions(TypedDict, total=False):
     backoff: plans.Plan | None
     timeout: Duration | None
     expires: Duration | None
+    headers: Mapping[str, str] | None
     owner: str
     version: int
 
@@ -121,6 +126,7 @@ class Definition:
         window_ms: -1 for no limit.
         backoff: a plan as JSON text.
         expires: as `model.expiry` stores it.
+        headers: as `model.headers` stores them.
     """
 
     id: str
@@ -143,6 +149,7 @@ class Definition:
     owner: str = ""
     version: int = 0
     expires: str = ""
+    headers: str = ""
 
     def next_after(self, instant_ms: int) -> int | None:
         """The first slot after an instant, between start and end; None if there is none."""
@@ -184,6 +191,7 @@ class Definition:
             ("backoff", self.backoff),
             ("timeout_ms", self.timeout_ms),
             ("expires", self.expires),
+            ("headers", self.headers),
         )
         return tuple(word for pair in named if pair[1] for word in pair)
 
@@ -196,10 +204,8 @@ class Definition:
     @property
     def digest(self) -> str:
         """A digest of all fields."""
-        named = asdict(self)
-        if not self.expires:
-            del named["expires"]  # so that definitions without it keep the digest that they had before it existed
-        return _digest(named)
+        # Without empty fields of `_LATER`, so that a definition keeps the digest that it had before they existed.
+        return _digest({name: value for name, value in asdict(self).items() if value or name not in _LATER})
 
     @property
     def timing(self) -> str:
@@ -279,6 +285,8 @@ def _checked(made: Definition) -> Definition:
     offsets_of(made.tz)
     if made.expires and not (made.expires.startswith("+") and is_stored_expiry(made.expires)):
         raise UsageError(f"expires is {made.expires!r:.60}, which is not a valid duration")
+    if made.headers and not is_stored_headers(made.headers):
+        raise UsageError(f"headers are {made.headers!r:.60}, which is not a valid JSON object of texts")
     _ = made.recurrence
     return made
 
@@ -304,6 +312,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "backoff": ("backoff", lambda value: plans.to_text(plans.checked_plan(value))),
     "timeout": ("timeout_ms", checked_timeout),
     "expires": ("expires", relative_expiry),
+    "headers": ("headers", stored_headers),
     "owner": ("owner", lambda value: _text("owner", value)),
     "version": ("version", lambda value: whole_number("version", value, 0)),
 }

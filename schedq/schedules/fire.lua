@@ -50,7 +50,7 @@ local function make(turn, job_id, slot, due)
   local stored = turn.stored
   local fields = {'id', job_id, 'payload', stored[2], 'status', due > now and 'delayed' or 'pending', 'attempts', 0,
     'enqueued_at_ms', now, 'run_at_ms', due, 'schedule', turn.id, 'slot_ms', slot}
-  for n, name in ipairs({'max_attempts', 'backoff', 'timeout_ms', 'expires'}) do
+  for n, name in ipairs({'max_attempts', 'backoff', 'timeout_ms', 'expires', 'headers'}) do
     if stored[6 + n] and stored[6 + n] ~= '' then
       fields[#fields + 1], fields[#fields + 2] = name, stored[6 + n]
     end
@@ -113,11 +113,11 @@ local function decide(turn, definition, first, count)
     return 'GONE'
   end
   local stored = redis.pcall('HMGET', definitions .. id, 'definition', 'payload', 'overlap', 'last_job_id', 'runs',
-    'max_runs', 'max_attempts', 'backoff', 'timeout_ms', 'expires', 'paused_at_ms')
+    'max_runs', 'max_attempts', 'backoff', 'timeout_ms', 'expires', 'headers', 'paused_at_ms')
   if stored.err then turn.gone = 'its data is of the wrong type' return 'GONE' end
   if not stored[1] and redis.call('EXISTS', definitions .. id) == 0 then turn.gone = 'its definition is gone' return 'GONE' end
   if (stored[1] or '') ~= definition then return 'MOVED' end
-  if stored[11] then turn.error = '' return 'DISABLED' end
+  if stored[12] then turn.error = '' return 'DISABLED' end
   if ARGV[first] == 'disable' then turn.error = ARGV[first + 4] return 'DISABLED' end
   if not stored[2] then turn.error = 'it has no payload' return 'DISABLED' end
   turn.stored, turn.last, turn.runs, turn.most = stored, stored[4], whole(stored[5]), whole(stored[6])

@@ -10,6 +10,7 @@ from schedq.errors import Conflict, NotAcknowledged, QueueFull, SchedqError, Sto
 from schedq.model import backoff as plans
 from schedq.model.durability import Durability, Wait, checked_durability
 from schedq.model.expiry import check_due_in_time, stored_expiry
+from schedq.model.headers import merged_headers, stored_headers
 from schedq.model.ids import new_ids, new_request
 from schedq.model.keys import checked_id
 from schedq.model.payload import encode, size_of
@@ -46,7 +47,8 @@ class EncodedJob(NamedTuple):
 
     def size(self) -> int:
         """Its approximate size in a request, in bytes."""
-        return size_of(self.text) + 128
+        size = size_of(self.text) + 128
+        return size + sum(len(str(value)) for value in self.fields) if self.fields else size
 
 
 _Resolved = tuple[str | None, str, int, tuple[Argument, ...], Durability]
@@ -116,6 +118,7 @@ def _merged(row: NewJob, common: Options) -> Options:
         must_create=row.must_create if says_if_exists else common.must_create,
         reuse_id=row.reuse_id if says_if_exists else common.reuse_id,
         expires=row.expires if row.expires is not None else common.expires,
+        headers=merged_headers(common.headers, row.headers),
     )
 
 
@@ -134,6 +137,8 @@ def _resolved(queue: Settings, options: Options, *, is_marked: bool = False) -> 
         expiry = stored_expiry(options.expires)
         check_due_in_time(expiry, mode, ms)
         fields += ("expires", expiry)
+    if options.headers is not None and (headers := stored_headers(options.headers)):
+        fields += ("headers", headers)
     says_if_exists = options.must_create is not False or options.reuse_id is not False
     if_exists = _if_exists(options) if says_if_exists else ""
     if own_id is not None and (if_exists or is_marked):

@@ -84,6 +84,49 @@ def test_a_job_may_have_to_begin_in_time(run: Run, queue: Queue):
     assert "it must be more than 0" in run("enqueue", "mail", "1", "--expires", "0").err
 
 
+def test_a_job_may_have_headers(run: Run, queue: Queue):
+    (job_id,) = run("enqueue", "mail", "1", "--header", "tenant=acme", "--header", "query=a=b", "--header", "x=").lines
+
+    assert queue.get_job(job_id).headers == {"tenant": "acme", "query": "a=b", "x": ""}
+    assert '"tenant": "acme"' in run("job", job_id, "--queue", "mail").out
+    found = run("job", job_id, "--queue", "mail", "--json").json
+    assert found["headers"] == {"tenant": "acme", "query": "a=b", "x": ""}
+    assert found["fields"]["headers"] == '{"tenant":"acme","query":"a=b","x":""}'
+
+
+def test_the_jobs_of_many_lines_share_headers(run: Run, queue: Queue):
+    ids = run("enqueue", "mail", "--lines", "--header", "tenant=acme", stdin="1\n2\n").lines
+
+    assert [queue.get_job(job_id).headers for job_id in ids] == [{"tenant": "acme"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (["tenant"], "'tenant' must be NAME=VALUE"),
+        (["=acme"], "name must be 1 to 200 printable characters, got ''"),
+        (["a=1", "a=2"], "'a' is given twice"),
+        (["a=" + "x" * 4096], "more than 4,096"),
+    ],
+)
+def test_headers_that_are_none_are_wrong_usage(run: Run, queue: Queue, state: Look, given: list[str], what: str):
+    said = run("enqueue", "mail", "1", *(word for header in given for word in ("--header", header)))
+
+    assert said.code == 2
+    assert what in " ".join(said.err.split())
+    assert state().places() == {}
+
+
+def test_headers_that_another_program_damaged_are_shown_as_they_are(run: Run, queue: Queue, desk: Server):
+    job_id = queue.enqueue("mail", headers={"tenant": "acme"})
+    with desk.client() as client:
+        client.hset(queue.settings.keys.job(job_id), "headers", "what is \x1b[31m this")
+
+    assert "headers\nwhat is \\x1b[31m this" in run("job", job_id, "--queue", "mail").out
+    found = run("job", job_id, "--queue", "mail", "--json").json
+    assert (found["headers"], found["fields"]["headers"]) == ({}, "what is \x1b[31m this")
+
+
 def test_an_id_of_ones_own_is_stored_once(run: Run, queue: Queue, state: Look):
     for _ in range(2):
         assert run("enqueue", "mail", "1", "--id", "welcome-17").lines == ["welcome-17"]

@@ -37,6 +37,7 @@ def nightly(queue: Queue) -> Queue:
         window=600,
         owner="shop",
         version=3,
+        headers={"tenant": "acme"},
     )
     return queue
 
@@ -133,6 +134,7 @@ def test_one_is_shown_with_its_policies_in_words(nightly: Queue, run: Run):
         "the slot is skipped",
         "shop, version 3",
         '"task": "clean"',
+        '"tenant": "acme"',
         "active",
     ):
         assert text in said

@@ -96,6 +96,21 @@ def test_a_job_that_expires_says_when(visitor: Visitor, queue: Any):
     assert re.search(r"it expires in (59 min|1 h).* Expires \d{4}-", page), page
 
 
+def test_a_job_is_shown_with_its_headers(visitor: Visitor, queue: Any, raw: redis.Redis):
+    job_id, plain = queue.enqueue("mail", headers={"tenant": "<acme>"}), queue.enqueue("plain")
+
+    assert 'Headers { "tenant": "<acme>" }' in text_of(visitor.page(f"/queues/mail/jobs/{job_id}"))
+    assert "Headers" not in text_of(visitor.page(f"/queues/mail/jobs/{plain}"))
+    raw.hset(queue.settings.keys.job(job_id), "headers", "what is this")
+    assert "Headers what is this" in text_of(visitor.page(f"/queues/mail/jobs/{job_id}"))
+
+
+def test_a_schedule_is_shown_with_the_headers_of_its_jobs(visitor: Visitor, queue: Queue):
+    queue.schedules.upsert("nightly", cron="0 3 * * *", task="t", headers={"tenant": "acme"})
+
+    assert 'Headers { "tenant": "acme" }' in text_of(visitor.page("/queues/mail/schedules/nightly"))
+
+
 def test_a_job_is_shown_with_all_that_happened_to_it(visitor: Visitor, queue: Any):
     job_id = queue.enqueue({"task": "send", "args": ["ada"]}, max_attempts=1)
     try:

@@ -45,6 +45,38 @@ def test_a_handler_knows_its_job(queue: Handle, crew: Crew, kind: str) -> None:
     assert timedelta(seconds=50) < datetime.fromisoformat(deadline) - datetime.now(UTC) < timedelta(seconds=60)
 
 
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_a_handler_sees_the_headers_of_its_job(queue: Handle, crew: Crew, kind: str) -> None:
+    headers = {"tenant": "acme"}
+
+    def look(_: str) -> dict[str, str]:
+        return dict(current_job().headers)
+
+    async def alook(_: str) -> dict[str, str]:
+        return look(_)
+
+    task = queue.task(name="look")(alook if kind == "async" else look)
+    crew.start(queue)
+
+    assert task.options(headers=headers).enqueue("mail").result(60) == headers
+    assert task.enqueue("mail").result(60) == {}
+
+
+def test_a_handler_may_hand_its_headers_on(queue: Handle, crew: Crew) -> None:
+    headers = {"tenant": "acme"}
+    inner = queue.task(name="inner")(lambda: dict(current_job().headers))
+
+    @queue.task
+    async def outer() -> str:
+        job = await inner.options(headers=current_job().headers).aenqueue()
+        return str(job.id)
+
+    crew.start(queue)
+    inner_id = outer.options(headers=headers).enqueue().result(60)
+
+    assert queue.result(inner_id, 60) == headers
+
+
 def test_without_a_timeout_there_is_no_deadline(queue: Handle, crew: Crew) -> None:
     task = queue.task(name="look")(lambda: current_job().deadline)
     crew.start(queue)

@@ -140,6 +140,9 @@ def show_one(schedule_id: str, queue_name: str | None, redis_url: str | None, as
         return
     output.show(output.facts(_facts(name, record, now)), "", output.heading("payload"))
     click.echo(display.pretty(record.fields.get("payload", "")))
+    if "headers" in record.fields:
+        output.show("", output.heading("headers"))
+        click.echo(display.pretty(record.fields["headers"]))
     if record.slots:
         rows = [_slot_row(slot, record.tz) for slot in record.slots]
         slots = output.table(["slot", "outcome", "job", "late by"], rows, whole=2, times=(0, 3))

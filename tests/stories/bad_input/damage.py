@@ -37,7 +37,7 @@ _NAMES: Final = (
     "id payload status attempts enqueued_at_ms run_at_ms max_attempts backoff timeout_ms waiter request "
     "claim_token claimed_at_ms started_at_ms worker adopted_token settled_token settled_move crashes released "
     "reclaimed_at_ms promoted_at_ms last_error last_error_at_ms traceback history "
-    "completed_at_ms result result_error cancelled_at_ms"
+    "completed_at_ms result result_error cancelled_at_ms headers"
 )
 FIELDS: Final = frozenset(_NAMES.split())
 """Every field that a job can have, except `stop`."""
@@ -165,7 +165,10 @@ def _stored(queue: Handle, make: Callable[[Handle], str]) -> Fields:
 
 def _waiting(queue: Handle) -> str:
     """Pending again after a wait, an error, a release and a lost lease; moved by an operator; with a waiting caller."""
-    job_id: str = queue.enqueue({"task": "ok"}, delay=60, max_attempts=20, backoff=Fixed(0), timeout=60)
+    headers = {"tenant": "acme"}
+    job_id: str = queue.enqueue(
+        {"task": "ok"}, delay=60, max_attempts=20, backoff=Fixed(0), timeout=60, headers=headers
+    )
     assert queue.run_now(job_id)
     assert not queue.wait(job_id, 0)
     queue.fail(queue.claim(0), RuntimeError("the first time"))

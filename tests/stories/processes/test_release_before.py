@@ -124,6 +124,16 @@ def test_one_finishes_what_a_killed_worker_of_the_other_held(upgrade: Upgrade, f
     assert [note.pid for note in scene.notes("start")] == [killed.pid, other.pid]
 
 
+def test_a_worker_of_the_release_before_leaves_the_headers_of_a_job_as_they_are(upgrade: Upgrade):
+    scene = upgrade.scene
+    (job_id,) = upgrade.enqueue(NEW, call("brief"), headers={"tenant": "acme"})
+
+    upgrade.worker(OLD)
+    scene.until(lambda: scene.is_completed(job_id))
+
+    assert scene.job(job_id).headers == {"tenant": "acme"}
+
+
 @pytest.mark.parametrize(("looks", "works"), [(OLD, NEW), (NEW, OLD)], ids=["old looks", "new looks"])
 def test_operators_of_one_see_and_move_the_jobs_of_the_other(upgrade: Upgrade, looks: str, works: str):
     scene = upgrade.scene
