@@ -25,6 +25,7 @@ _TRANSIENT: Final = (
     "TRYAGAIN",
     "UNBLOCKED",
 )
+_NO_ADDRESS: Final = "; REDIS_URL was not set when the queue was made; if you run no server, use embedded://"
 _NO_DATABASE: Final = "DB index is out of range"
 _DEMOTED: Final = ("CLUSTERDOWN", "MASTERDOWN", "MOVED", "NOREPLICAS", "READONLY", "UNBLOCKED")
 _IN_SCRIPT: Final = re.compile(r"@user_script: ?\d+: -?(?P<error>(?P<code>[A-Z]+) .*)", re.DOTALL)
@@ -128,7 +129,7 @@ def translate(error: Exception, what: str, where: str, *, is_default: bool = Fal
         return StoreUnavailable(f"{what}: {where} does not speak Redis's protocol (with TLS, use rediss://): {text}")
     if isinstance(error, CONNECTION_LOST):
         text = text or "timed out"
-        hint = "; if you run no server, use embedded://" if is_default else ""
+        hint = _NO_ADDRESS if is_default else ""
         return StoreUnavailable(f"{what}: {where} does not respond: {text}{hint}")
     code = f"{_code(error)} " if _code(error) in _TRANSIENT and not text.startswith(_code(error)) else ""
     return StoreUnavailable(f"{what}: {where} replied: {code}{text}")

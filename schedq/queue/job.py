@@ -59,7 +59,7 @@ class Job(JobAliases, Generic[R]):
         return self._run(stats.get_job(self._connections.settings, self.id))
 
     def status(self) -> str:
-        """The job's state, one of `lifecycle.JOB_STATES`.
+        """The job's state: pending, delayed, processing, completed, failed, cancelled or broken.
 
         Raises:
             JobGone: nothing is stored about the job.
