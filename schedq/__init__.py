@@ -37,6 +37,7 @@ if typing.TYPE_CHECKING:
     from schedq.model.outcome import Discard, Retry, Snooze
     from schedq.model.records import ClaimedJob, JobRecord, NewJob
     from schedq.observer import AttemptEnd, AttemptFacts, Observer, QueueHealth
+    from schedq.queue.before_enqueue import EnqueueFacts, inherit_headers
     from schedq.queue.inspector import AsyncInspector, Inspector
     from schedq.queue.job import Job
     from schedq.queue.queue import AsyncQueue, Queue
@@ -68,6 +69,7 @@ __all__ = [
     "CurrentJob",
     "Depends",
     "Discard",
+    "EnqueueFacts",
     "ErrorGroup",
     "Errors",
     "Exponential",
@@ -116,6 +118,7 @@ __all__ = [
     "WorkerRecord",
     "__version__",
     "current_job",
+    "inherit_headers",
 ]
 
 _NAMES_OF_MODULES = {
@@ -137,6 +140,7 @@ _NAMES_OF_MODULES = {
     "schedq.model.outcome": ["Discard", "Retry", "Snooze"],
     "schedq.model.records": ["ClaimedJob", "JobRecord", "NewJob"],
     "schedq.observer": ["AttemptEnd", "AttemptFacts", "Observer", "QueueHealth"],
+    "schedq.queue.before_enqueue": ["EnqueueFacts", "inherit_headers"],
     "schedq.queue.inspector": ["AsyncInspector", "Inspector"],
     "schedq.queue.job": ["Job"],
     "schedq.queue.queue": ["AsyncQueue", "Queue"],

@@ -17,8 +17,18 @@ from schedq.model.lifecycle import Cancellation
 from schedq.model.records import ClaimedJob, JobRecord, Options, Settlement
 from schedq.model.settings import Settings
 from schedq.model.times import Duration, Instant, duration_ms
+from schedq.queue.before_enqueue import prepared_options, prepared_rows
 from schedq.queue.registry import Registry
-from schedq.queue.requests import AnyRequest, InThread, Listening, WithCleanup, events, is_finished, result
+from schedq.queue.requests import (
+    AnyRequest,
+    Connections,
+    InThread,
+    Listening,
+    WithCleanup,
+    events,
+    is_finished,
+    result,
+)
 from schedq.queue.verb import stream, verb
 from schedq.transitions import (
     Operation,
@@ -45,6 +55,7 @@ class QueueVerbs:
     settings: Settings
     address: Address
     registry: Registry
+    connections: Connections
 
     # -- new jobs
 
@@ -65,17 +76,15 @@ class QueueVerbs:
         expires: Expiry | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Operation[str]:
-        """Store one job: to run now, after `delay` (seconds, timedelta) or at `run_at` (aware datetime, Unix seconds).
+        """Store one job, to run now, after `delay` or at `run_at`, and return its id.
 
         A `job_id` of your own makes the call idempotent: with the same payload again, it changes nothing and returns
         the id, even if that job has finished. With `must_create`, any existing job with that id is a Conflict. With
         `reuse_id`, a finished job is replaced, record and all, and only a waiting or running one is a Conflict.
 
+        `delay` is in seconds or a timedelta, `run_at` an aware datetime or Unix seconds.
         `expires` (seconds or a timedelta from now, or an aware datetime) cancels a job that has not begun by then.
         `headers`, texts by name of at most 4,096 bytes as JSON, go with the job: `current_job().headers`.
-
-        Returns:
-            The job's id.
 
         Raises:
             UsageError: the payload is not JSON or too large, or an option is invalid.
@@ -88,6 +97,8 @@ class QueueVerbs:
         options = Options(
             delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires, headers
         )
+        if self.connections.before_enqueue:
+            options = prepared_options(self.connections, payload, options)
         return enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options))
 
     @verb
@@ -121,6 +132,8 @@ class QueueVerbs:
         options = Options(
             delay, run_at, None, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires, headers
         )
+        if self.connections.before_enqueue:
+            jobs, options = prepared_rows(self.connections, jobs, options), Options()
         prepared = enqueue.prepare_many(self.settings, jobs, options)
         return enqueue.enqueue_many(self.settings, prepared)
 

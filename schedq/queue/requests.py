@@ -230,10 +230,12 @@ class Connections:
         settings: the queue's settings.
         blocking: the client for callers that block.
         aio: the client for coroutines.
+        before_enqueue: called before a job is stored; see `queue.before_enqueue`.
     """
 
     def __init__(self, address: Address, settings: Settings) -> None:
         self.settings = settings
+        self.before_enqueue: tuple[Callable[[Any], object], ...] = ()
         self.blocking = Client(address, settings)
         self.aio = AsyncClient(address, settings)
 

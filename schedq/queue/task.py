@@ -16,6 +16,7 @@ from schedq.model.outcome import BackoffFunction
 from schedq.model.records import NewJob, Options
 from schedq.model.tasks import TaskOptions, is_task_call, is_task_name
 from schedq.model.times import Duration, Instant
+from schedq.queue.before_enqueue import prepared_options, prepared_rows
 from schedq.queue.enqueue_many import Calls, of_each
 from schedq.queue.handler import Handler
 from schedq.queue.job import Job
@@ -234,16 +235,21 @@ class Task(Generic[P, R_co]):
         """The request that stores a call; it returns the job's id and whether it is new."""
         queue, options = self._connections.settings, self._options
         payload = self._payload(args, kwargs)
+        if self._connections.before_enqueue:
+            options = prepared_options(self._connections, payload, options)
         return enqueue.create(queue, enqueue.prepare(queue, payload, options, is_marked=options.job_id is not None))
 
     def _created_many(self, calls: Calls) -> RoundTrips[list[Job[Any]]]:
         queue, options = self._connections.settings, self._options
+        rows: Sequence[Any]
         if options.job_id is None:
-            payloads = of_each(self.name, calls, self._payload, self._own_call)
-            prepared = enqueue.prepare_many(queue, payloads, options, is_marked=True)
+            rows = of_each(self.name, calls, self._payload, self._own_call)
         else:
             rows = of_each(self.name, calls, self.new_job, self._own_call)
-            prepared = enqueue.prepare_many(queue, rows, options._replace(job_id=None), is_marked=True)
+            options = options._replace(job_id=None)
+        if self._connections.before_enqueue:
+            rows, options = prepared_rows(self._connections, rows, options), _NOT_GIVEN
+        prepared = enqueue.prepare_many(queue, rows, options, is_marked=True)
         created = yield from enqueue.create_many(queue, prepared)
         return [self._job(job.job_id, created=is_new) for job, is_new in zip(prepared, created, strict=True)]
 

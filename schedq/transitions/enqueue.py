@@ -87,7 +87,7 @@ def prepare_many(
         rows = [row if isinstance(row, NewJob) else NewJob(row) for row in rows]
     common = _resolved(queue, options._replace(must_create=False, reuse_id=False))
     return [
-        _encoded(queue, row.payload, _resolved(queue, _merged(row, options), is_marked=is_marked), fresh_id)
+        _encoded(queue, row.payload, _resolved(queue, merged(row, options), is_marked=is_marked), fresh_id)
         if isinstance(row, NewJob)
         else _encoded(queue, row, common, fresh_id)
         for row, fresh_id in zip(rows, new_ids(len(rows)) if rows else (), strict=True)
@@ -104,7 +104,8 @@ def _encoded(queue: Settings, payload: Any, resolved: _Resolved, fresh_id: str =
     return EncodedJob(job_id, text, mode, ms, fields, own_id is not None, durability)
 
 
-def _merged(row: NewJob, common: Options) -> Options:
+def merged(row: NewJob, common: Options) -> Options:
+    """A job's options: its own, and the common ones where it has none."""
     has_time = row.delay is not None or row.run_at is not None
     says_if_exists = row.must_create or row.reuse_id
     return Options(

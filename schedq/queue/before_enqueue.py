@@ -1,0 +1,132 @@
+"""What an application does to a job before it is stored: `Queue.before_enqueue`, for instance to give it headers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from schedq.errors import UsageError
+from schedq.model.callables import not_run, place_of
+from schedq.model.current_job import running_job
+from schedq.model.expiry import Expiry
+from schedq.model.payload import decode, encode
+from schedq.model.records import NewJob, Options
+from schedq.model.tasks import is_task_call
+from schedq.model.times import Duration, Instant
+from schedq.queue.requests import Connections
+from schedq.transitions import enqueue
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnqueueFacts:
+    """One job that is about to be stored. Only its headers can be changed.
+
+    Attributes:
+        queue: name of the queue.
+        task: name of the task that it calls; None for a payload that is no task call.
+        args: positional arguments of the call, in the form that they have in Redis.
+        kwargs: keyword arguments of the call, likewise.
+        payload: the whole payload, likewise; a copy, so that changing it changes nothing.
+        job_id: the caller's own id, or None.
+        delay, run_at: when it is due, as the caller said it; None for now.
+        expires: until when it must begin, as the caller said it, or None.
+        headers: those given so far; names and values that are added are stored.
+    """
+
+    queue: str
+    task: str | None
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    payload: Any
+    job_id: str | None
+    delay: Duration | None
+    run_at: Instant | None
+    expires: Expiry | None
+    headers: dict[str, str]
+
+
+BeforeEnqueue = Callable[[EnqueueFacts], object]
+"""Called before a job is stored. An exception that it raises reaches the caller of `enqueue`, and nothing is stored."""
+F = TypeVar("F", bound=BeforeEnqueue)
+
+
+def checked_function(function: F) -> F:
+    """Return a function that can be called before a job is stored.
+
+    Raises:
+        UsageError: it can't.
+    """
+    if not callable(function):
+        raise UsageError(f"before_enqueue takes a function, got {function!r:.200}")
+    if any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None)))):  # noqa: B004
+        raise UsageError(
+            f"before_enqueue takes a plain function, and {place_of(function)} is async: a blocking client calls it too"
+        )
+    return function
+
+
+def inherit_headers(*names: str) -> BeforeEnqueue:
+    """A function for `Queue.before_enqueue`: what a handler enqueues gets these headers of the handler's job.
+
+    Without names it gets all of them. Headers that the new job has already stay as they are. Outside a handler nothing
+    is added.
+
+    Raises:
+        UsageError: a name is not a text.
+    """
+    for name in names:
+        if not isinstance(name, str):
+            raise UsageError(
+                f"inherit_headers takes names of headers, got {name!r:.200}; "
+                "write queue.before_enqueue(inherit_headers()) for all of them"
+            )
+
+    def inherit(job: EnqueueFacts) -> None:
+        parent = running_job()
+        for name, value in parent.headers.items() if parent is not None else ():
+            if not names or name in names:
+                job.headers.setdefault(name, value)
+
+    return inherit
+
+
+def prepared_options(connections: Connections, payload: Any, options: Options) -> Options:
+    """The options of one job, with the headers that it has after all functions were called.
+
+    Raises:
+        UsageError: the payload or an option is invalid, or a function did not run. What a function raises is raised.
+    """
+    settings = connections.settings
+    enqueue.check(settings, options)
+    shown = decode(encode(payload, settings.max_payload))
+    call = shown if is_task_call(shown) else {}
+    facts = EnqueueFacts(
+        queue=settings.name,
+        task=call.get("task"),
+        args=call.get("args", []),
+        kwargs=call.get("kwargs", {}),
+        payload=shown,
+        job_id=options.job_id,
+        delay=options.delay,
+        run_at=options.run_at,
+        expires=options.expires,
+        headers=dict(options.headers or {}),
+    )
+    for function in connections.before_enqueue:
+        returned = function(facts)
+        if what := not_run(returned):
+            if inspect.iscoroutine(returned):
+                returned.close()
+            raise UsageError(f"before_enqueue: {place_of(function)} returned {what}, whose code has not run")
+    return options._replace(headers=facts.headers)
+
+
+def prepared_rows(connections: Connections, jobs: Iterable[Any], options: Options) -> list[NewJob]:
+    """The jobs of one call of `enqueue_many`, each with all of its options, as `prepared_options` returns them."""
+    rows = [
+        (row.payload, enqueue.merged(row, options))
+        for row in (each if isinstance(each, NewJob) else NewJob(each) for each in jobs)
+    ]
+    return [NewJob(payload, **prepared_options(connections, payload, own)._asdict()) for payload, own in rows]
