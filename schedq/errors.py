@@ -2,7 +2,7 @@
 
     SchedqError
     ├── UsageError (also a ValueError)   fix the call or the configuration
-    │   ├── ArgumentsError (a TypeError)  the arguments are not those of the task's function
+    │   ├── ArgumentsError (a TypeError)  the arguments do not match the task's function
     │   └── ClosedError                  the queue was closed
     ├── Conflict                         decide: what is stored contradicts what was asked
     ├── StoreUnavailable                 try later: Redis did not reply, or refused
@@ -33,7 +33,7 @@ class ArgumentsError(UsageError, TypeError):
 
 
 class ClosedError(UsageError):
-    """The queue was closed: a blocking one before the call, an asyncio one, or its event loop, while it waited."""
+    """The queue was closed before the call or, for an asyncio queue, while the call waited."""
 
 
 class Conflict(SchedqError):  # noqa: N818 - a public name of the design
@@ -41,7 +41,7 @@ class Conflict(SchedqError):  # noqa: N818 - a public name of the design
 
 
 class StoreUnavailable(SchedqError):  # noqa: N818 - a public name of the design
-    """Redis did not answer in time, or refuses to serve; the call may be repeated later.
+    """Redis did not reply in time, or rejects the request for now; the call may be repeated later.
 
     Attributes:
         job_ids: ids of the jobs that an enqueue may have stored, without confirmation. Enqueue them again with these

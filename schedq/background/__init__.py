@@ -1,1 +1,1 @@
-"""What keeps a queue going next to the handlers: promoter, reclaimer, scheduler, registrar."""
+"""The background work of a worker, in addition to its handlers: promoter, reclaimer, scheduler and registrar."""

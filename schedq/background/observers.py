@@ -1,4 +1,4 @@
-"""Calls observers, none of which may disturb the work or another."""
+"""Calls observers so that none of them can disturb the work or another observer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Observers:
     """All observers of a worker, notified one after the other.
 
     Attributes:
-        is_watched: there are any; a caller checks this before it builds what they would be told.
+        is_watched: there is at least one. Callers check this before they build the arguments of a notification.
     """
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
@@ -28,7 +28,7 @@ class Observers:
         self._failed: set[tuple[int, str]] = set()
 
     def has(self, kind: type[Observer]) -> bool:
-        """Whether one of this kind is among them."""
+        """Whether there is an observer of this class."""
         return any(isinstance(observer, kind) for observer in self._all)
 
     def notify(self, event: Callable[Concatenate[Any, P], object], *facts: P.args, **named: P.kwargs) -> None:
@@ -37,7 +37,7 @@ class Observers:
         Args:
             event: the method, as `Observer.attempt_started`.
             facts: its arguments.
-            named: none; observers get all by position.
+            named: always empty, because observers get their arguments by position.
         """
         for observer in self._all:
             try:
@@ -46,19 +46,19 @@ class Observers:
                 self.log_failure(observer, event.__name__, error)
 
     def around(self, attempt: AttemptFacts) -> Around:
-        """What the observers want around a call."""
+        """Return a context manager that enters the observers' `around` for a call."""
         return Around(self._all, attempt, self.log_failure)
 
     def log_failure(self, observer: Observer, event: str, error: BaseException) -> None:
-        """Log what an observer raised, the first time that this one does so there."""
+        """Log an observer's exception, but only the first for this observer and this method."""
         if (id(observer), event) not in self._failed:
             self._failed.add((id(observer), event))
             name = type(observer).__name__
-            log.error("observer %s: %s failed; further ones are not logged", name, event, exc_info=error)
+            log.error("observer %s: %s failed; further failures are not logged", name, event, exc_info=error)
 
 
 class LoopObservers(Observers):
-    """Tells observers on the worker's event loop what another thread saw, as soon as the loop turns."""
+    """Passes notifications from another thread to the observers, on the worker's event loop."""
 
     def __init__(self, observers: Observers, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class LoopObservers(Observers):
 
 
 class Around:
-    """What the observers want around one call. No generator: its frames would stand in the handler's traceback."""
+    """Enters the observers' `around` for one call. A generator would add its frames to the handler's traceback."""
 
     __slots__ = ("_attempt", "_entered", "_log_failure", "_observers")
 
@@ -96,7 +96,7 @@ class Around:
                 if context is not None:
                     context.__enter__()
                     self._entered.append((observer, context))
-            except BaseException as error:  # noqa: BLE001 - whoever watches may not disturb
+            except BaseException as error:  # noqa: BLE001 - an observer may not disturb the work
                 self._log_failure(observer, "around", error)
 
     def __exit__(
@@ -105,7 +105,7 @@ class Around:
         for observer, context in reversed(self._entered):
             try:
                 context.__exit__(kind, error, trace)
-            except BaseException as problem:  # noqa: BLE001 - whoever watches may not disturb
+            except BaseException as problem:  # noqa: BLE001 - an observer may not disturb the work
                 if problem is not error:
                     self._log_failure(observer, "around", problem)
 

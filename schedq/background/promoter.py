@@ -1,4 +1,4 @@
-"""Moves due jobs to where workers find them and fires schedules, at the millisecond; one process per queue does it."""
+"""Makes due jobs available to workers and fires schedules, to the millisecond; one process per queue does this."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from schedq.transitions.promote import Part
 
 _LONGEST_SLEEP_S: Final = 1.0
 _FIRST_NEWS_S: Final = 1.0
-"""Seconds in which a worker's first heartbeat is answered, if it is."""
+"""Seconds to wait for the reply to a worker's first heartbeat."""
 _UNHEARD_S: Final = 30.0
-"""Seconds without an answer to a heartbeat, three of them, after which a reserve looks without being called."""
+"""Seconds, as long as three heartbeats, without a reply to one after which a reserve checks the queue by itself."""
 _CLAIM_S: Final = 0.05
-"""Seconds in which a woken worker claims. One whose event loop is blocked does not, so another is woken after that."""
+"""Seconds in which a woken worker claims. If it does not, because its event loop is blocked, another one is woken."""
 _MOST_WOKEN: Final = 10
-"""Workers woken so for the same jobs; nobody may be able to claim them."""
+"""The maximum of workers that are woken for the same jobs; it may be that none of them can claim."""
 
 
 class Promoter:
-    """The sleeper of one queue.
+    """Promotes the due jobs of one queue, or stands by to take over.
 
-    The leader holds the queue's promoter lease. It sleeps until the earliest due instant, hears of earlier ones on the
-    `due` channel, and looks at least once a second. The first standby looks about when the leader's lease may have
-    ended, the second often enough to follow the first, and all the rest together once in 10 s.
+    The leader holds the queue's promoter lease. It sleeps until the earliest due time, is notified of earlier ones on
+    the `due` channel, and checks the queue at least once a second. The first standby checks at about the time when the
+    leader's lease may have ended, the second often enough to replace the first, and all others together once in 10 s.
 
     Args:
-        settings: to go by, if not the queue's.
-        refresh: awaited before anything is judged by the settings; it may call `use`.
-        observers: notified of what it takes back.
-        hears: it is told by `step_in` what each heartbeat of its worker heard: as a reserve it asks nothing itself.
+        settings: used instead of the queue's settings.
+        refresh: awaited before settings are used to decide whether a job is lost; it may call `use`.
+        observers: notified of jobs that are taken back.
+        hears: `step_in` reports the reply to each heartbeat of the worker, so a reserve sends no requests itself.
 
     Attributes:
         id: names this process in the promoter lease.
-        is_leader: it holds the promoter lease.
-        part: what it was when it looked last; none before.
-        has_looked: set once Redis has let it look.
+        is_leader: this process holds the promoter lease.
+        part: the part of this process at its last check; none before the first.
+        has_looked: set once Redis has executed the first check.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Promoter:
         self._due_at = monotonic()
         self._wakes_at_ms: int | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        self._wakings = 0  # that may follow soon, for what came to `pending` last
+        self._wakings = 0  # how many more workers may be woken soon for the jobs that came to `pending` last
         self._woken_for = ""
         self._samples_at = 0.0
         self._throttle = LogThrottle()
@@ -91,7 +91,7 @@ class Promoter:
         """Work until cancelled.
 
         Raises:
-            UsageError: Redis refuses for a reason that does not pass with time.
+            UsageError: Redis rejects a request for a permanent reason.
         """
         try:
             await self._wait_for_news()
@@ -101,11 +101,11 @@ class Promoter:
             await self._subscription.aclose()
 
     def use(self, settings: Settings) -> None:
-        """Go by other settings from now on."""
+        """Use other settings from now on."""
         self._settings = self._reclaimer.settings = self._scheduler.settings = settings
 
     def step_in(self, vacancy: Part) -> None:
-        """A heartbeat heard that this part is to be taken: look at once, if it is better than its own."""
+        """Handle a heartbeat's report of a vacant part: check at once if it is better than the current part."""
         self._heard_at = monotonic()
         is_first, self._heard = self._heard is None, vacancy
         self._is_called = Part.NONE < vacancy < self.part
@@ -117,8 +117,8 @@ class Promoter:
         return 0.0
 
     async def _step(self) -> float:
-        """Look once; returns how many seconds to sleep."""
-        # What is announced from here on may be missing in what the look finds, so it is remembered.
+        """Check the queue once; return how many seconds to sleep."""
+        # Redis may execute the check before something that is announced from here on, so later announcements count.
         self._woken.clear()
         self._silence()
         asked_at = monotonic()
@@ -135,7 +135,7 @@ class Promoter:
             return promotion.wait_ms / 1000
         if not self.is_leader or self._losses != self._client.availability.losses:
             await self._take_over()
-            return _LONGEST_SLEEP_S  # the subscription's first word ends this sleep
+            return _LONGEST_SLEEP_S  # the subscription's confirmation ends this sleep
         reclaim_s = await self._reclaimer.look(promotion)
         has_fired, slot_ms = await self._scheduler.look(promotion)
         self._count_wakings(promotion, has_news=bool(promotion.moved or has_fired or reclaim_s == 0))
@@ -151,7 +151,7 @@ class Promoter:
         return max(0.0, wait)
 
     async def _wait_for_news(self) -> None:
-        """Let the first heartbeat say whether there is anything to be; many may start at the same time."""
+        """Wait until the first heartbeat reports whether a part is vacant, because many workers may start at once."""
         if not self._hears:
             return
         if self._heard is None:
@@ -161,7 +161,7 @@ class Promoter:
             await self._wait_to_be_called(0.0)
 
     async def _wait_to_be_called(self, seconds: float) -> None:
-        """Sleep until a heartbeat reports a vacancy; or for this long, if no heartbeat is answered."""
+        """Sleep until a heartbeat reports a vacancy, or for this many seconds if no heartbeat gets a reply."""
         until = monotonic() + seconds
         while not self._is_called and (left := max(until, self._heard_at + _UNHEARD_S) - monotonic()) > 0:
             self._woken.clear()
@@ -169,18 +169,18 @@ class Promoter:
         self._is_called = False
 
     def _count_wakings(self, promotion: promote.Promotion, *, has_news: bool) -> None:
-        """Allow some more when there is news in `pending`: one that blocks may take the marker, and others after it."""
+        """Allow more workers to be woken when jobs came to `pending`: blocked workers may take the wake marker."""
         if has_news or promotion.woken_for not in ("", self._woken_for):
             self._wakings = _MOST_WOKEN
         self._woken_for = promotion.woken_for or self._woken_for
 
     async def _look(self) -> promote.Promotion:
-        """Promote what is due; the leader has a sample of the queue taken along with that, every 10 s."""
+        """Promote due jobs. Every 10 s the leader also takes a sample of the queue in the same round trip."""
         look = promote.promote(self._settings, promote.MOST_PROMOTED, self.id)
         if not self.is_leader or monotonic() < self._samples_at:
             return await self._client.ask(look)
         promotion, wait = await self._client.execute([look, samples.take(self._settings, self.id)])
-        if isinstance(wait, SchedqError):  # it must not stand in the way of the rest
+        if isinstance(wait, SchedqError):  # a failed sample must not stop the promoter
             self._throttle.log(f"queue {self._settings.name}: no sample taken", wait)
             wait = samples.SPACING_MS / 1000
         self._samples_at = monotonic() + wait
@@ -188,7 +188,7 @@ class Promoter:
         return found
 
     async def _take_over(self) -> None:
-        """Listen to `due`, on a new connection: after a loss of Redis the old one may be deaf and not know it."""
+        """Subscribe to `due` on a new connection: the old one may be broken without having noticed it."""
         self._losses = self._client.availability.losses
         self.is_leader = True
         await self._subscription.aclose()
@@ -200,7 +200,7 @@ class Promoter:
             await self._subscription.aclose()
 
     def _hear(self, message: str) -> None:
-        """A new earliest due instant, or '' after (re)subscribing: something may have been missed."""
+        """Handle a new earliest due time, or '' after (re)subscribing, when one may have been missed."""
         instant = whole(message)
         if instant:
             self._wake_at(instant)
@@ -208,12 +208,12 @@ class Promoter:
             self._woken.set()
 
     def _wake_at(self, instant_ms: int) -> None:
-        """End the sleep when Redis's clock shows `instant_ms`, unless it ends before."""
+        """End the sleep when Redis's clock shows `instant_ms`, unless it ends earlier."""
         if self._wakes_at_ms is not None and self._wakes_at_ms <= instant_ms:
             return
         self._silence()
         self._wakes_at_ms = instant_ms
-        # By our monotonic clock: a wall clock may step while we sleep.
+        # Measured by the monotonic clock, because the wall clock may jump during the sleep.
         wait = (instant_ms - self._seen_ms) / 1000 - (monotonic() - self._seen_at)
         if wait <= _LONGEST_SLEEP_S:
             self._alarm = asyncio.get_running_loop().call_later(max(0.0, wait), self._woken.set)

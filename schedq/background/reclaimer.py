@@ -1,4 +1,4 @@
-"""Takes back what dead workers held; the leader of the promoters runs it."""
+"""Takes back the jobs of dead workers; the leading promoter runs it."""
 
 from __future__ import annotations
 
@@ -17,37 +17,40 @@ from schedq.transitions import promote, reclaim
 _JUMP_MS: Final = 1000
 _ROUTINE_S: Final = 10
 _MORE_S: Final = 1
-"""Seconds until histories are trimmed again if all passes of one look were not enough."""
+"""Seconds until histories are trimmed again if the passes of one sweep were not enough."""
 _MOST_PASSES: Final = 20
 _LATE: Final = 0.75
-"""Renewal intervals by which a look may be late."""
+"""Renewal intervals by which a check may be late."""
 _LATEST_S: Final = 2.0
-"""Seconds by which a live worker's renewal may be late, or a quarter of an interval if that is less: its connection may
-have broken unnoticed, so that it is sent again, and its process may be busy."""
+"""Seconds by which a live worker's renewal may be late; at most a quarter of an interval. Its connection may have
+broken unnoticed, so that the renewal is sent again, and its process may be busy."""
 _AGAIN_S: Final = 60.0
 """Seconds between two warnings about results that are deleted early."""
 _UNWATCHED_S: Final = 2.0
-"""Seconds between two looks in which Redis's clock may have stepped there and back. The leader looks every second, the
+"""Seconds between two checks in which Redis's clock may have jumped forth and back. The leader checks every second, the
 first standby at least every second and a half."""
 _RESUMED_S: Final = 1.0
-"""Seconds in which all that stood still with this process have begun to renew the leases that were due in between."""
+"""Seconds in which other processes that were stopped together with this one have begun to renew overdue leases."""
 
 
 class Reclaimer:
-    """Sweeps one queue when a lease has ended, when a claim has none, and every 10 s.
+    """Sweeps one queue when a lease has ended, when a claimed job has no lease, and every 10 s.
 
-    After its own start, when Redis was away or slow, when Redis's clock has jumped, or went unwatched (as by one that
-    stands by rarely and takes over), it rests for one renewal interval and as long as a renewal may be late: live
-    workers then renew first, and only the dead lose their jobs. When its own process stood still, others on its
-    machine may have done so as well; they renew as soon as they go on, so this rest is shorter. A process that stands
-    still again and again, as by C code that keeps the interpreter's lock, sweeps after each of these rests.
+    In some situations leases may have ended although their workers are alive: after the start of this process, after
+    an outage or a slow reply of Redis, after a jump of Redis's clock, and after a time in which no check would have
+    noticed a jump, as when a standby takes over. The reclaimer then rests for one renewal interval plus the longest
+    delay of a renewal, so that live workers renew first and only dead ones lose their jobs.
+
+    If this process was stopped for a while, others on its machine may have been stopped as well. They renew as soon as
+    they continue, so this rest is shorter. A process that is stopped again and again, for example by C code that holds
+    the interpreter's lock, sweeps once after each rest, or it would never sweep.
 
     Args:
-        refresh: awaited before each sweep, for one whose settings may be old; it may change them.
-        observers: notified of what was taken back.
+        refresh: awaited before each sweep, if the settings may be outdated; it may change them.
+        observers: notified of jobs that were taken back.
 
     Attributes:
-        settings: to go by from now on.
+        settings: the settings to use from now on.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class Reclaimer:
         self._client = client
         self._rested_from = monotonic()
         self._resumed_at = -math.inf
-        self._may_rest = True  # it has not rested for its own standing still since it last swept
+        self._may_rest = True  # since the last sweep it has not rested because this process was stopped
         self._losses = client.availability.losses
         self._last: tuple[int, float, float] | None = None
         self._routine_at = monotonic()
@@ -72,12 +75,12 @@ class Reclaimer:
         self._retention = Retention()
 
     def notice(self, now_ms: int, asked_at: float, late_s: float = 0.0) -> None:
-        """See whether Redis was away or slow, its clock jumped, or this process stood still.
+        """Detect whether Redis was unavailable or slow, its clock jumped, or this process was stopped.
 
         Args:
-            now_ms: what Redis's clock has just shown.
-            asked_at: when it was asked, on our monotonic clock.
-            late_s: seconds that this was after the time at which it was to be asked.
+            now_ms: the time that Redis's clock has just shown.
+            asked_at: when the request was sent, on the monotonic clock.
+            late_s: how many seconds later than planned the request was sent.
         """
         answered_at = monotonic()
         last, self._last = self._last, (now_ms, asked_at, answered_at)
@@ -90,7 +93,8 @@ class Reclaimer:
         if last is None or self.settings.clock is not None:
             return
         passed_ms = now_ms - last[0]
-        # When exactly it was read is not known: what an answer waited for (a handler may block the loop) is no jump.
+        # It is unknown when exactly Redis read its clock. Time that the reply spent waiting, for example for a handler
+        # that blocked the loop, is not a jump.
         least_ms, most_ms = (asked_at - last[2]) * 1000, (answered_at - last[1]) * 1000
         jump_ms = min(0.0, passed_ms - least_ms) + max(0.0, passed_ms - most_ms)
         if abs(jump_ms) > _JUMP_MS:
@@ -99,7 +103,7 @@ class Reclaimer:
             self._shorten = jump_ms < 0
 
     def _notice_own(self, late_s: float, gap_s: float, took_s: float, now: float) -> None:
-        """See whether this process stood still, or the answer took long, which may be this process's fault as well."""
+        """Detect whether this process was stopped, or the reply took long, which this process may also have caused."""
         renewal_s = self.settings.renewal_s
         was_slow = took_s > renewal_s
         if not (was_slow or self._stood_still(late_s, gap_s)):
@@ -107,42 +111,43 @@ class Reclaimer:
         elif self._may_rest:
             self._may_rest = False
             self._resumed_at = now
-            if was_slow or late_s > 3 * renewal_s:  # nobody watched Redis's clock for that time, if this is the leader
+            if was_slow or late_s > 3 * renewal_s:  # in that time the leader did not notice jumps of Redis's clock
                 self._rested_from = now
 
     def _rests_until(self) -> float:
-        """When live workers must have renewed."""
+        """Return the time by which all live workers must have renewed."""
         renewal_s = self.settings.renewal_s
         until = max(self._rested_from + renewal_s, self._resumed_at + min(renewal_s, _RESUMED_S))
         return until + min(renewal_s / 4, _LATEST_S)
 
     def _stood_still(self, late_s: float, gap_s: float) -> bool:
-        """Whether this process stood still, since it last looked, for so long that a lease may have ended.
+        """Whether this process was stopped since its last check for so long that a lease may have ended.
 
-        A process that renewed on time and then stood still until a lease ended has lost two thirds of it. With leases
-        that are longer than looks are apart, that makes a look late; with others, only the gap between looks shows it.
+        If a process renewed on time and was then stopped until a lease ended, it was stopped for two thirds of the
+        lease. If leases are longer than the interval between checks, that makes a check late. If they are shorter, only
+        the gap between checks shows it.
         """
         renewal_s = self.settings.renewal_s
         return late_s > _LATE * renewal_s or (renewal_s < 1 and gap_s > 2 * _LATE * renewal_s)
 
     async def look(self, promotion: promote.Promotion) -> float | None:
-        """Sweep if there is reason to; returns in how many seconds there will be one, or None."""
+        """Sweep if there is a reason; return in how many seconds there will be one, or None if unknown."""
         now = monotonic()
         renewal_s = self.settings.renewal_s
         if now < (rests_until := self._rests_until()):
-            return min(rests_until - now, renewal_s)  # a longer sleep would look as if the process had stood still
+            return min(rests_until - now, renewal_s)  # a longer sleep would look as if the process was stopped
         self._may_rest = True
         is_routine = now >= self._routine_at
         has_ended = promotion.first_lease_end_ms is not None and promotion.first_lease_end_ms <= promotion.now_ms
         is_due = has_ended or is_routine or promotion.unleased > 0 or self._shorten
         if is_due and await self._sweep(promotion.now_ms, is_routine=is_routine):
-            return 0.0  # which lease ends next is not known
+            return 0.0  # it is unknown which lease ends next
         if promotion.first_lease_end_ms is None or has_ended:
             return None
         return (promotion.first_lease_end_ms - promotion.now_ms) / 1000
 
     async def _sweep(self, now_ms: int, *, is_routine: bool) -> bool:
-        """Judge what had ended by `now_ms`; returns whether it took anything back."""
+        """Take back jobs whose leases had ended by `now_ms`; return whether there were any."""
         if self._refresh is not None:
             await self._refresh()
         if is_routine:
@@ -172,21 +177,21 @@ class Reclaimer:
 
 
 class Retention:
-    """Watches one queue's completed records; notified of every sweep by the process that makes them."""
+    """Watches whether one queue's completed jobs are deleted early; the sweeping process reports each sweep to it."""
 
     def __init__(self) -> None:
         self._trimmed = 0
         self._said_at = -math.inf
 
     def notice(self, settings: Settings, sweep: reclaim.Sweep) -> None:
-        """Warn if records were trimmed since the last warning, and so early that results can be missed."""
+        """Warn if jobs were deleted since the last warning, so early that callers may miss their results."""
         is_early = sweep.kept_ms < 1000 * min(settings.completed_ttl, PROMISED_S)
         has_grown = sweep.trimmed > self._trimmed
         if not has_grown or not is_early or monotonic() - self._said_at < _AGAIN_S:
             return
         self._trimmed, self._said_at = sweep.trimmed, monotonic()
         log.warning(
-            "queue %s: results are deleted after %.0f s, before completed_ttl (%g s) is over, %s so far: %s",
+            "queue %s: results are deleted after %.0f s, before completed_ttl (%g s) has passed, %s so far: %s",
             settings.name,
             sweep.kept_ms / 1000,
             settings.completed_ttl,
@@ -204,5 +209,5 @@ def _way_out(settings: Settings, sweep: reclaim.Sweep) -> str:
         )
     return (
         f"the queue keeps {settings.completed_history:,} results (completed_history); "
-        "raise that, or lower completed_ttl if nobody needs them for so long"
+        "raise that, or lower completed_ttl if results are not needed for that long"
     )

@@ -1,4 +1,4 @@
-"""A connection for roles that run forever: it waits for Redis as long as it takes, and says so once."""
+"""A connection for tasks that run forever: it waits for Redis as long as necessary, and logs each outage once."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from schedq.transitions import MarkerWait, Operation, Pipeline, RoundTrips, unwr
 _AGAIN_S: Final = 60.0
 _MOST_SAID: Final = 20
 _MOST_REASONS: Final = 4
-"""Reasons of one outage that are logged within a minute."""
+"""The maximum number of reasons of one outage that are logged within a minute."""
 _SETTLED_S: Final = 2.0
 
 
 class LogThrottle:
-    """Lets each text through once, and then once a minute while it comes; not many in one minute.
+    """Limits log messages: each text at most once a minute, and a limited number of texts per minute.
 
     Args:
-        most: texts that are let through in a minute.
+        most: the maximum number of texts per minute.
     """
 
     def __init__(self, most: int = _MOST_SAID) -> None:
@@ -38,7 +38,7 @@ class LogThrottle:
         self._said: dict[str, float] = {}
 
     def is_news(self, text: str) -> bool:
-        """Whether a text is to be logged now; the caller does it."""
+        """Whether the caller should log a text now."""
         now = monotonic()
         self._said = {said: at for said, at in self._said.items() if now - at < _AGAIN_S}
         if text in self._said or len(self._said) >= self._most:
@@ -47,30 +47,30 @@ class LogThrottle:
         return True
 
     def log(self, what: str, error: Exception, level: int = logging.ERROR) -> None:
-        """Log a refusal by Redis, if that was not done a moment ago."""
+        """Log a rejection by Redis, unless the limits forbid it."""
         if self.is_news(f"{what}: {error}"):
             log.log(level, "%s: %s", what, error)
 
 
 class Availability:
-    """Whether one Redis can be reached, as all connections of a process see it; one log line per change.
+    """Whether one Redis is available to the connections of a process; each change is logged once. Thread-safe.
 
-    Only those that are asking count: one that lost Redis and has nothing to ask for now would never hear it answer.
-    Any thread may use it.
+    Only clients with a request in progress count. A client that lost Redis and sends no more requests would otherwise
+    never notice that Redis is back.
 
-    A server that refuses the password, or an operation, is out as well once it has let us in, or carried that
-    operation out: passwords and access rules are changed on a server and its clients at different moments. Before
-    that it is a mistake, which is final.
+    A server that rejects the password or an operation counts as unavailable if it accepted the same before, because
+    passwords and access rules are not changed on a server and its clients at the same moment. If it never did, this is
+    a configuration mistake and the error is final.
 
     Args:
-        label: the place, for logs.
-        claimed: called once, when it has answered a claim, by the loop that had sent it.
+        label: the name of the server in logs.
+        claimed: called once, when the first claim was executed, on the loop that had sent it.
 
     Attributes:
-        losses: how many times it was lost so far.
-        has_answered: it has let us in, at least once.
-        carried_out: names of the operations that it has not refused.
-        accepted: names of the queues whose handshakes it has passed.
+        losses: the number of outages so far.
+        has_answered: the server has accepted a connection at least once.
+        carried_out: the names of operations that the server has executed.
+        accepted: the names of queues for which the server has passed the handshake.
     """
 
     def __init__(self, label: str, claimed: Callable[[], object] = lambda: None) -> None:
@@ -80,7 +80,7 @@ class Availability:
         self._claimed = claimed
         self._since = 0.0
         self._is_lost = False
-        self._is_answering = False  # somebody got an answer since it was last lost
+        self._is_answering = False  # a client got a reply since the last loss
         self._without: set[object] = set()
         self._reasons = LogThrottle(_MOST_REASONS)
         self.carried_out: set[str] = set()
@@ -89,18 +89,19 @@ class Availability:
 
     @property
     def lost_for_s(self) -> float:
-        """Seconds since it was lost; 0 while it answers all that ask it."""
+        """Seconds since the server was lost; 0 while it replies to all clients."""
         with self._lock:
             return monotonic() - self._since if self._is_lost else 0.0
 
     def has_let(self, operation: str) -> bool:
-        """Whether it has carried out an operation of this name before; or has let us in, if it is ''."""
+        """Whether the server has executed an operation with this name; for '', whether it accepted a connection."""
         return operation in self.carried_out if operation else self.has_answered
 
     def is_final(self, operation: str) -> bool:
-        """Whether it is a mistake, and no outage, that it refuses an operation of this name.
+        """Whether a rejection of this operation is a configuration mistake rather than an outage.
 
-        It is one if this, or what this process is there for, was never carried out: claims, or else promoting.
+        It is one if the server never executed this operation, and either the operation is a claim or the server never
+        executed the main operation of this process: a claim or, in a process without workers, promoting.
         """
         done = self.carried_out
         return operation not in done and (
@@ -108,13 +109,13 @@ class Availability:
         )
 
     def has_carried_out(self, operation: str) -> None:
-        """It did not refuse an operation of this name, for the first time."""
+        """Note that the server has executed an operation with this name for the first time."""
         self.carried_out.add(operation)
         if operation == "claim":
             self._claimed()
 
     def lost(self, who: object, error: Exception) -> None:
-        """It did not answer `who`, which asks again until it does."""
+        """Note that the server did not reply to `who`, which repeats its request until it does."""
         with self._lock:
             now, reason = monotonic(), redis_errors.reason(error)
             if not self._is_lost:
@@ -122,7 +123,7 @@ class Availability:
                 self._reasons.is_news(reason)
                 self.losses += 1
                 log.warning("%s: lost (%s); trying again until it is back", self._label, reason)
-            # In the first moments connections break in several ways, which all say the same: nobody answers.
+            # At first connections break in different ways that all mean the same: the server does not respond.
             elif not (now - self._since < _SETTLED_S and redis_errors.is_unresponsive(error)) and self._reasons.is_news(
                 reason
             ):
@@ -131,17 +132,18 @@ class Availability:
             self._without.add(who)
 
     def back(self, who: object) -> None:
-        """It answered `who`. It is back when it has answered all that had lost it and still ask."""
+        """Note that the server replied to `who`. It is back once it has replied to all clients that wait for it."""
         self.has_answered = True
-        if not self._is_lost:  # asked after every answer, so without the lock: a loss of its own each has told before
+        # Checked after every reply, so without the lock. A client reports its own losses before its replies.
+        if not self._is_lost:
             return
         with self._lock:
             self._is_answering = True
             self.rest(who)
 
     def rest(self, who: object) -> None:
-        """`who` asks nothing for now, answered or not: the others find out whether Redis answers."""
-        if not self._is_lost:  # then nobody is without it
+        """Note that `who` has no request in progress. Whether Redis is back depends on the other clients then."""
+        if not self._is_lost:
             return
         with self._lock:
             self._without.discard(who)
@@ -150,7 +152,7 @@ class Availability:
                 log.warning("%s: back after %.1f s", self._label, monotonic() - self._since)
 
     def forget(self, who: object) -> None:
-        """`who` has gone. If nobody else had lost it, the next loss is another one."""
+        """Note that `who` has been closed. If no other client had lost the server, the next loss is a new outage."""
         with self._lock:
             self.rest(who)
             if not self._without:
@@ -158,14 +160,14 @@ class Availability:
 
 
 REFUSED_S: Final = 1.0
-"""Seconds until something that Redis refused is tried again."""
+"""Seconds until a rejected request is tried again."""
 
 
 async def run_forever(what: str, step: Callable[[], Awaitable[float]]) -> None:
-    """Do `step` forever, sleeping as many seconds as it returns. A refusal by Redis is logged, and tried again.
+    """Repeat `step` forever, sleeping for the seconds that it returns. Rejections by Redis are logged and retried.
 
     Raises:
-        UsageError: Redis refuses for a reason that does not pass with time, such as a wrong password.
+        UsageError: Redis rejects a request for a permanent reason, such as a wrong password.
     """
     throttle = LogThrottle()
     while True:
@@ -186,10 +188,10 @@ _LONGEST_WAIT_S: Final = 1.0
 
 
 class ReconnectingClient:
-    """One asyncio connection that does not give up.
+    """One asyncio connection that retries until Redis replies.
 
     Attributes:
-        availability: what is known of the Redis it leads to.
+        availability: whether its Redis is available.
     """
 
     def __init__(self, queue: QueueBase, availability: Availability) -> None:
@@ -202,14 +204,14 @@ class ReconnectingClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, as far as is known."""
+        """Whether there is a connection. Its loss may not have been noticed yet."""
         return self._line.is_connected
 
     async def connect(self, failed: Callable[[], None]) -> None:
-        """Wait until there is a connection; nothing of any request is sent before. `failed` as in `execute`.
+        """Wait until there is a connection. `failed` is called as in `execute`.
 
         Raises:
-            UsageError: Redis refuses for a reason that does not pass with time.
+            UsageError: Redis rejects the connection for a permanent reason.
         """
         wait = _FIRST_WAIT_S
         self._asking += 1
@@ -231,19 +233,19 @@ class ReconnectingClient:
             self._asks_no_more()
 
     async def ask(self, operation: Operation[T]) -> T:
-        """Send one operation until it is answered.
+        """Send one operation until Redis replies, and return its result.
 
         Raises:
-            SchedqError: Redis answered, and refused.
+            SchedqError: Redis rejected the operation.
         """
         answer: T = unwrap((await self.execute([operation]))[0])
         return answer
 
     async def drive(self, trips: RoundTrips[T]) -> T:
-        """Make round trips, each again until Redis replies.
+        """Execute round trips, repeating each until Redis replies, and return their result.
 
         Raises:
-            SchedqError: Redis answered, and refused.
+            SchedqError: Redis rejected a request.
         """
         try:
             step = next(trips)
@@ -255,11 +257,11 @@ class ReconnectingClient:
             return result
 
     async def execute(self, operations: Pipeline, failed: Callable[[], None] | None = None) -> list[Any]:
-        """Send operations together until all are answered; those that may not be repeated end in an error instead.
+        """Send operations together until all have a result. Those that must not be repeated fail after a lost reply.
 
         Args:
             operations: what to send.
-            failed: called after each sending that was not answered; the next one may be long in coming.
+            failed: called after each attempt without a reply; the next attempt may be much later.
         """
         availability = self.availability
         request = Request(operations, self._address, self._queue, math.inf, availability.has_let)
@@ -290,7 +292,7 @@ class ReconnectingClient:
         return answers
 
     def _asks_no_more(self) -> None:
-        """A request has ended, also by a cancellation; the last one leaves word that nothing is asked for now."""
+        """Count the end of a request, also by cancellation; after the last one, report that none is in progress."""
         self._asking -= 1
         if not self._asking:
             self.availability.rest(self)
@@ -301,16 +303,17 @@ class ReconnectingClient:
         await self._line.aclose()
 
     def _refusal(self, operation: str, error: SchedqError) -> SchedqError:
-        """The error; a refusal that is no mistake is one that passes."""
+        """Return the error; a rejection that is not a configuration mistake becomes StoreUnavailable."""
         if isinstance(error, UsageError) and not self.availability.is_final(operation):
             return StoreUnavailable(str(error))
         return error
 
     def _look_at(self, replies: list[Any], revoked: Exception | None) -> None:
-        """Notice whether Redis serves; log what it answers instead. The address may lead to another server by now."""
+        """Update `availability` from the replies, and log transient errors."""
         if revoked is not None:
             self.availability.lost(self, revoked)
-            self._line.close(redis_errors.reason(revoked))  # there may be another user or password to come back with
+            # The credential provider may have a new user or password for the next connection.
+            self._line.close(redis_errors.reason(revoked))
             return
         problems = [reply for reply in replies if isinstance(reply, Exception)]
         if not problems:
@@ -323,5 +326,5 @@ class ReconnectingClient:
                 if redis_errors.is_moved(problem):
                     self._throttle.log(f"queue {self._queue.name} has moved to another node", problem, logging.INFO)
                 else:
-                    self._throttle.log(f"{self._address.label} answers, and does not serve", problem)
+                    self._throttle.log(f"{self._address.label} replies but does not serve requests", problem)
                 return

@@ -1,4 +1,4 @@
-"""Registers the schedules of an application's code; every worker runs it."""
+"""Registers the schedules in an application's code; every worker runs it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from schedq.schedules.register import PAGE, Registration, register, replaced, re
 
 _LOOK_S: Final = 1.0
 _TRY_S: Final = 10.0
-"""Seconds between two looks whether the workers have gone whose release has replaced what the code has."""
+"""Seconds between two checks whether the workers of the release that replaced a schedule of this code are gone."""
 _COMPARE_S: Final = 30.0
-"""Seconds between two looks whether others have replaced what the code has."""
+"""Seconds between two checks whether another release has replaced a schedule of this code."""
 
 
 class Registrar:
-    """Writes the schedules of an application's code when a worker starts, and when Redis was away or lost its data.
+    """Writes the schedules in an application's code when a worker starts, and after Redis was unavailable or lost data.
 
-    One that live workers of another release have replaced is left alone until these have gone. And while it lives it
-    looks whether its own are replaced, and says so.
+    A schedule that live workers of another release have replaced is left unchanged until those are gone. While it runs,
+    the registrar also checks whether schedules of this code were replaced, and logs it.
     """
 
     def __init__(self, queue: QueueBase, client: ReconnectingClient) -> None:
@@ -37,14 +37,14 @@ class Registrar:
         self._compares_at = self._tries_at = 0.0
 
     def again(self) -> None:
-        """Write them again, soon: Redis holds other data than before."""
+        """Have the schedules written again soon, because Redis now has different data."""
         self._replaced += 1
 
     async def run(self) -> None:
         """Work until cancelled.
 
         Raises:
-            UsageError: Redis refuses for a reason that does not pass with time.
+            UsageError: Redis rejects a request for a permanent reason.
         """
         await run_forever(f"queue {self._queue.name}: schedules", self._look)
 
@@ -68,28 +68,28 @@ class Registrar:
         return _LOOK_S
 
     async def _try_again(self) -> None:
-        """Write those that were superseded, if the workers that have what replaced them are gone."""
+        """Write superseded schedules if the workers of the release that replaced them are gone."""
         waiting = [it for it in self._queue.registry.schedules if it.id in self._superseded]
-        # One that was deleted in between stays deleted, until a worker starts.
+        # A schedule that was deleted in the meantime stays deleted until a worker starts.
         there = {mine.id for mine, _, _ in await self._client.drive(replaced(self._queue.settings, waiting))}
         waiting = [it for it in waiting if it.id in there]
         words = await self._client.drive(upsert_some(self._queue.settings, waiting, unless_superseded=True))
         for definition, word in zip(waiting, words, strict=True):
             if word in ("created", "changed"):
-                text = "schedule %s: no live worker has what had replaced it; written again: %s"
+                text = "schedule %s: no live worker has the definition that had replaced it; restored: %s"
                 log.warning(text, definition.id, definition.describe())
         still = (it.id for it, word in zip(waiting, words, strict=True) if word == "superseded")
         self._superseded = frozenset(still)
 
     async def _restore(self, own: Sequence[Definition]) -> None:
-        """Write those again that a worker of an older release of schedq, gone since, had put back."""
+        """Restore schedules that a worker with an older release of schedq had replaced by a former definition."""
         for first in range(0, len(own), PAGE):
             for mine in await self._client.drive(restore(self._queue.settings, own[first : first + PAGE])):
-                text = "schedule %s: a worker of an older release of schedq had put a former definition back; "
-                log.warning(text + "written again: %s", mine.id, mine.describe())
+                text = "schedule %s: a worker with an older release of schedq had written a former definition; "
+                log.warning(text + "restored: %s", mine.id, mine.describe())
 
     async def _compare(self) -> None:
-        """Say, once for each, what stands in place of a definition of this code."""
+        """Log schedules of this code that were replaced, once for each replacement."""
         own = self._queue.registry.schedules
         await self._restore(own)
         found = await self._client.drive(replaced(self._queue.settings, own)) if own else []
@@ -98,7 +98,7 @@ class Registrar:
             if mine.id not in self._superseded and self._told.get(mine.id) != digest:
                 log.warning(
                     "schedule %s: replaced by another release or by hand: now %s (%s), in this worker's code %s (%s); "
-                    "a higher version= in the newer code decides",
+                    "set a higher version= in the newer code to make it win",
                     mine.id,
                     words,
                     digest,
@@ -109,7 +109,7 @@ class Registrar:
 
 
 def say(queue: str, found: Registration) -> None:
-    """Log what is worth knowing of a registration."""
+    """Log the outcome of a registration."""
     for ids, level, text in (
         (found.created, logging.INFO, "new"),
         (found.changed, logging.INFO, "changed"),
@@ -117,13 +117,13 @@ def say(queue: str, found: Registration) -> None:
             found.superseded,
             logging.WARNING,
             "this worker has an older definition, which live workers of another release have replaced; "
-            "left as it is until they are gone (a higher version= decides at once)",
+            "left unchanged until they are gone (a higher version= wins at once)",
         ),
-        (found.kept, logging.WARNING, "a higher version of the application wrote it; left as it is"),
+        (found.kept, logging.WARNING, "a higher version of the application wrote it; left unchanged"),
         (
             found.missing,
             logging.WARNING,
-            f"no longer in the code, and still fired; prune or delete it (queue {queue})",
+            f"no longer in the code, but still fired; prune or delete it (queue {queue})",
         ),
     ):
         for schedule_id in ids:

@@ -1,4 +1,4 @@
-"""Fires schedules; the leader of the promoters runs it."""
+"""Fires schedules; the leading promoter runs it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from schedq.schedules.fire import DefinitionCache, Fired, fire_due
 from schedq.transitions import promote
 
 _TICK_S: Final = 1.0
-"""Seconds until a schedule is looked at again that waits for its last run, or has caught up enough for one tick."""
+"""Seconds until a schedule is checked again that waits for its last run, or has caught up enough for one tick."""
 
 
 class Scheduler:
-    """Fires what is due in one queue, when a promoter's look has found a slot that is.
+    """Fires the due schedules of one queue when the promoter has found a due slot.
 
-    Slots that came due since the last look go first. Older ones are those that had to wait, as for the last run
-    to end: they are looked at once a second, in turn if they are many, so that they hold up nobody else.
+    Slots that became due since the last check come first. Older slots had to wait, for example for the last run to end.
+    They are checked once a second, in turns if there are many, so that they do not delay other schedules.
 
     Attributes:
-        settings: to go by from now on.
+        settings: the settings to use from now on.
     """
 
     def __init__(self, settings: Settings, client: ReconnectingClient) -> None:
@@ -31,16 +31,16 @@ class Scheduler:
         self._client = client
         self._cache = DefinitionCache()
         self._rests_until: dict[str, float] = {}
-        self._seen_ms: int | None = None  # slots up to here were looked at once at least
-        self._offset = 0  # among those after
-        self._turn_offset = 0  # among all
+        self._seen_ms: int | None = None  # slots up to this time were checked at least once
+        self._offset = 0  # among the slots after that time
+        self._turn_offset = 0  # among all slots
         self._turn_at = 0.0
         self._throttle = LogThrottle()
 
     async def look(self, promotion: promote.Promotion) -> tuple[bool, int | None]:
-        """Fire what is due; returns whether to look again at once, and the next slot, or None.
+        """Fire due schedules; return whether to check again at once, and the time of the next slot, or None.
 
-        What Redis refuses, as with its memory full, is said; the slots stay due.
+        A rejection by Redis, such as when its memory is full, is logged; the slots stay due.
         """
         if promotion.next_slot_ms is None or promotion.next_slot_ms > promotion.now_ms:
             return False, promotion.next_slot_ms
@@ -63,7 +63,6 @@ class Scheduler:
         return is_again, found.upcoming_ms
 
     async def _fire(self, after_ms: int | None, offset: int) -> Fired:
-        """One tick."""
         now = monotonic()
         self._rests_until = {name: until for name, until in self._rests_until.items() if until > now}
         trips = fire_due(self.settings, self._cache, self._rests_until, after_ms=after_ms, offset=offset)

@@ -1,8 +1,8 @@
-"""`embedded://`: a real Redis or Valkey server, one per data folder, started by the first process to name it.
+"""`embedded://`: a real Redis or Valkey server, one per data folder, started by the first process that uses it.
 
-A server belongs to its folder and to no process: its `watcher` starts it apart from us and ends it when it
-has been idle for a minute (or `SCHEDQ_EMBEDDED_IDLE` seconds). So a connection may find it gone at any time,
-and every attempt to connect begins with `ensure_server`.
+A server belongs to its folder and not to a process. A separate process, the `watcher`, starts it and stops it after it
+has been idle for a minute (or `SCHEDQ_EMBEDDED_IDLE` seconds). The server may therefore be gone whenever a client
+connects, so every attempt to connect begins with `ensure_server`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOG_LIMIT_BYTES = 1_000_000
 OPTIONS = (
     *("--port", "0", "--unixsocketperm", "700", "--daemonize", "no", "--logfile", "", "--save", ""),
     *("--appendonly", "yes", "--appendfsync", "everysec", "--aof-load-truncated", "yes"),
-    # Commands and no binary snapshot: every newer server reads them.
+    # Store commands instead of a binary snapshot, because every newer server can read them.
     *("--aof-use-rdb-preamble", "no"),
     *("--maxmemory-policy", "noeviction"),
 )
@@ -43,27 +43,27 @@ OPTIONS = (
 SERVER_ENVIRONMENT = {
     # Redis 7.2 and later refuse to start under a locale that is not installed.
     "LC_ALL": "C",
-    # A server that uses glibc's allocator gives large values back one by one, and not hundreds of megabytes at once
-    # when the last of them goes, which holds up everybody for tens of milliseconds.
+    # With glibc's allocator, return the memory of each large value as it is freed. By default hundreds of megabytes are
+    # returned at once when the last of them is freed, which blocks all clients for tens of milliseconds.
     "MALLOC_MMAP_THRESHOLD_": "131072",
 }
 
 
 def ensure_server(url: str | Path) -> str:
-    """The path of the socket of the folder's server, which is started first if it does not run.
+    """Return the path of the socket of the folder's server; start the server first if it is not running.
 
-    Cheap when it runs already, safe in any number of processes and threads at once.
+    This is cheap if the server is running, and safe to call from any number of processes and threads at once.
 
     Args:
         url: an `embedded://` URL, or the data folder itself.
 
     Raises:
-        UsageError: the URL is wrong, or the folder can't be made or written.
-        StoreUnavailable: there is no server program, or the server does not come up.
+        UsageError: the URL is invalid, or the folder can't be created or written.
+        StoreUnavailable: there is no server program, or the server does not start.
     """
     folder = prepared(url if isinstance(url, Path) else data_directory(url))
     idle_s = _idle_s()
-    for _ in range(2):  # it may be ended, or killed, while we watch it start
+    for _ in range(2):  # another process may stop or kill it while it starts
         path = _holding(partial(_start_lock, folder, fcntl.LOCK_SH), partial(_running_at, folder))
         if not path:
             path = _holding(
@@ -72,15 +72,15 @@ def ensure_server(url: str | Path) -> str:
             )
         if path and _has_loaded(folder, path):
             return path
-    raise StoreUnavailable(f"the embedded server of {folder} does not come up; its log ends: {_end_of_log(folder)}")
+    raise StoreUnavailable(f"the embedded server of {folder} does not start; its log ends: {_end_of_log(folder)}")
 
 
 def stop_server(directory: str | Path) -> bool:
-    """End the server of a data folder gracefully and wait until it is gone; False if none was running.
+    """Stop the server of a data folder gracefully and wait until it has exited; return False if none was running.
 
     Raises:
         UsageError: the folder can't be written.
-        StoreUnavailable: the server does not end.
+        StoreUnavailable: the server does not stop.
     """
     folder = Path(directory)
     if not (folder / watcher.SERVER_LOCK).exists():
@@ -89,16 +89,16 @@ def stop_server(directory: str | Path) -> bool:
 
 
 def _ended(folder: Path) -> bool:
-    """End the folder's server, the caller holding the start lock alone; False if none was running."""
+    """Stop the folder's server; return False if none was running. The caller holds the start lock exclusively."""
     if _is_free(folder / watcher.SERVER_LOCK):
         return False
     until = monotonic() + PATIENCE_S
     refusal = ""
     while not (_is_free(folder / watcher.SERVER_LOCK) and _is_free(folder / watcher.WATCHER_LOCK)):
-        # Asked again: one whose start was interrupted may not listen yet.
+        # Repeated, because a server whose start was interrupted may not be listening yet.
         refusal = _shut_down(watcher.recorded_socket(folder))
         if monotonic() > until:
-            raise StoreUnavailable(f"{_named(folder)} does not end: {refusal or 'it says nothing'}")
+            raise StoreUnavailable(f"{_named(folder)} does not stop: {refusal or 'it does not respond'}")
         sleep(0.01)
     return True
 
@@ -115,10 +115,10 @@ def _idle_s() -> float:
 
 
 def _holding(take: Callable[[], FileIO | None], act: Callable[[], T]) -> T | None:
-    """Do something while a lock is held; None if it can't be taken.
+    """Call `act` while holding a lock; return None if the lock can't be taken.
 
-    The lock is set free here, and not by a context manager, whose own code a Ctrl-C could interrupt: it would stay
-    locked for as long as somebody keeps the exception, as an interactive interpreter does.
+    This is not a context manager, because Ctrl-C could interrupt the context manager's own code before it releases the
+    lock. The lock would then stay held for as long as the exception exists, which an interactive interpreter keeps.
     """
     lock: FileIO | None = None
     try:
@@ -127,13 +127,13 @@ def _holding(take: Callable[[], FileIO | None], act: Callable[[], T]) -> T | Non
     finally:
         if lock is not None:
             try:
-                fcntl.flock(lock, fcntl.LOCK_UN)  # closing alone would leave it with copies that forks have made
+                fcntl.flock(lock, fcntl.LOCK_UN)  # closing alone does not release it while forked children have a copy
             finally:
                 lock.close()
 
 
 def _start_lock(folder: Path, how: int) -> FileIO:
-    """The lock for using the server with others (`fcntl.LOCK_SH`), or for starting or ending it (`LOCK_EX`)."""
+    """Take the start lock: shared (`fcntl.LOCK_SH`) for using the server, exclusive (`LOCK_EX`) to start or stop it."""
     until = monotonic() + 2 * PATIENCE_S
     while True:
         try:
@@ -143,7 +143,7 @@ def _start_lock(folder: Path, how: int) -> FileIO:
         if lock is not None:
             return lock
         if monotonic() > until:
-            raise StoreUnavailable(f"{_named(folder)} has been started by another process for too long")
+            raise StoreUnavailable(f"another process takes too long to start {_named(folder)}")
         sleep(0.003)
 
 
@@ -152,21 +152,21 @@ def _is_free(lock: Path) -> bool:
 
 
 def _running_at(folder: Path) -> str:
-    """The socket of the folder's server; empty when it does not answer, or nobody watches it."""
+    """Return the socket of the folder's server; '' if the server does not respond or has no watcher."""
     path = watcher.recorded_socket(folder)
     watched = bool(path) and not _is_free(folder / watcher.WATCHER_LOCK)
     return path if watched and watcher.ping(path) else ""
 
 
 def _started_at(folder: Path, idle_s: float) -> str:
-    """Start watcher and server, the caller holding the start lock alone; returns as `_came_up_at`."""
+    """Start the watcher and the server; return what `_came_up_at` does. The caller holds the start lock exclusively."""
     path = socket_path(folder)
     program = _program(folder)
     command = [sys.executable, "-I", "-S", watcher.__file__, path, str(idle_s)]
     command += [str(program.path), *OPTIONS, "--unixsocket", path]
     until = monotonic() + PATIENCE_S
     while monotonic() < until:
-        # The folder may still be taken by a server that is on its way down.
+        # A server that is shutting down may still hold the folder.
         if _spawn(command, folder) != watcher.TAKEN:
             if came_up_at := _came_up_at(folder):
                 record(folder, Origin(program.kind, program.version))
@@ -174,14 +174,14 @@ def _started_at(folder: Path, idle_s: float) -> str:
         sleep(0.02)
         if found := _running_at(folder):
             return found
-    raise StoreUnavailable(f"{_named(folder)} is running, but can't be reached from here or doesn't answer")
+    raise StoreUnavailable(f"{_named(folder)} is running, but can't be reached from here or doesn't respond")
 
 
 def _program(folder: Path) -> Program:
-    """The program for this folder: of the kind that wrote it, if it holds data."""
+    """Return the program for this folder. If the folder holds data, it is of the kind that wrote them."""
     if written_by := origin(folder):
         return program_for(folder, written_by)
-    # A server before Redis 7 would overlook what a later one keeps in this folder, and begin empty.
+    # Redis before 7 ignores this folder, which later releases write, and would start empty.
     return server_program((7, 0)) if (folder / "appendonlydir").exists() else server_program()
 
 
@@ -189,8 +189,8 @@ def _spawn(command: list[str], folder: Path) -> int:
     log = folder / LOG
     if log.exists() and log.stat().st_size > LOG_LIMIT_BYTES:
         log.replace(f"{log}.old")
-    with suppress(OSError):  # there is none
-        os.chmod(f"{log}.old", 0o600)  # of an earlier release, too
+    with suppress(OSError):  # there is no older log
+        os.chmod(f"{log}.old", 0o600)  # earlier releases left it readable by everyone
     with open(log, "ab", opener=_opened_for_us) as output:
         return subprocess.run(  # noqa: S603 - our own command
             command,
@@ -205,15 +205,15 @@ def _spawn(command: list[str], folder: Path) -> int:
 
 
 def _opened_for_us(path: str, flags: int) -> int:
-    """Open a log that only its owner may read, also one that earlier releases left open to all."""
+    """Open a log so that only its owner may read it, even if an earlier release left it readable by everyone."""
     descriptor = os.open(path, flags, 0o600)
-    with suppress(OSError):  # another user's file, in a folder that we share
+    with suppress(OSError):  # the file of another user, in a shared folder
         os.fchmod(descriptor, 0o600)
     return descriptor
 
 
 def _came_up_at(folder: Path) -> str:
-    """The socket at which a server that was just started replies; empty when it ended instead."""
+    """Wait for a server that was just started and return its socket; '' if the server has exited."""
     until = monotonic() + PATIENCE_S
     while monotonic() < until:
         if path := _running_at(folder):
@@ -225,7 +225,7 @@ def _came_up_at(folder: Path) -> str:
 
 
 def _has_loaded(folder: Path, path: str) -> bool:
-    """Wait while the server reads its data, for as long as it shows signs of life; False if it ended."""
+    """Wait while the server loads its data; return False if it exits or stops responding."""
     until = monotonic() + PATIENCE_S
     while not (reply := watcher.ping(path)) or reply.startswith("-LOADING"):
         if reply:
@@ -237,7 +237,7 @@ def _has_loaded(folder: Path, path: str) -> bool:
 
 
 def _shut_down(path: str) -> str:
-    """Shut the server down; returns its objection, or nothing."""
+    """Shut the server down; return why it failed, or ''."""
     try:
         connection = watcher.InlineConnection(path, timeout_s=PATIENCE_S)
     except OSError as error:

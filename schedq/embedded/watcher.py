@@ -1,15 +1,16 @@
-"""The watcher of one embedded server: starts it, and ends it when it is no longer used.
+"""The watcher of one embedded server: starts it, and stops it when it is no longer used.
 
-Redis and Valkey have no option that ends them when idle, hence this process. It is run by its path, in the
-data folder, as `python -I -S watcher.py SOCKET IDLE_S BINARY OPTION…`, leaves its starter at once and lives
-as long as the server; it imports only the standard library, so that it starts fast and costs few megabytes.
+Redis and Valkey have no option to exit when idle, so this process does it. It is run by its path in the data folder, as
+`python -I -S watcher.py SOCKET IDLE_S BINARY OPTION…`, detaches from its parent at once, and lives as long as the
+server. It imports only the standard library, so that it starts fast and uses few megabytes.
 
-Locks show who is alive, as the kernel drops them with their holder; a pid in a file proves nothing:
+Locks show which processes are alive, because the kernel releases them when their holder exits. A pid in a file would
+not: another process may have the same pid by now.
 
-    start.lock     held for moments: shared by its users, exclusive for starting or ending the server
+    start.lock     held briefly: shared by users of the server, exclusive for starting or stopping it
     watcher.lock   held by the watcher
-    server.lock    held by the server itself (an inherited descriptor) and its rewriting child
-    server.json    where the server listens; written by the watcher, removed at a graceful end
+    server.lock    held by the server itself (an inherited descriptor) and by its child that rewrites the AOF
+    server.json    where the server listens; written by the watcher, removed at a graceful stop
 """
 
 from __future__ import annotations
@@ -34,16 +35,17 @@ SERVER_LOCK = "server.lock"
 RECORD = "server.json"
 
 TAKEN = 75
-"""Exit code: another watcher or an unreachable server holds the folder (EX_TEMPFAIL of sysexits.h)."""
+"""Exit code: another watcher, or a server that can't be reached, holds the folder (EX_TEMPFAIL of sysexits.h)."""
 
 LONGEST_LOOK_S = 5.0
 
 
 class InlineConnection:
-    """A bare connection to the server: inline commands, one reply each.
+    """A minimal connection to the server: inline commands, one reply each.
 
     Raises:
-        OSError: from every method, when the server is not there, hangs up, or is silent for `timeout_s`.
+        OSError: from every method, if the server can't be reached, closes the connection, or does not reply within
+            `timeout_s`.
     """
 
     def __init__(self, path: str, timeout_s: float = 1.0) -> None:
@@ -57,31 +59,31 @@ class InlineConnection:
         self._replies = self._socket.makefile("rb")
 
     def ask(self, command: str) -> str:
-        """The reply, with its leading type character; the text alone if it is a bulk string."""
+        """Return the reply with its leading type character; of a bulk string, only the text."""
         self._socket.sendall(command.encode() + b"\r\n")
         line = self._replies.readline()
         if not line.endswith(b"\r\n"):
-            raise ConnectionResetError(f"{command}: the server hung up")
+            raise ConnectionResetError(f"{command}: the server closed the connection")
         if line.startswith(b"$"):
             line = self._replies.read(int(line[1:]) + 2)
         return line.decode(errors="replace").rstrip("\r\n")
 
     def hangs_up_within(self, seconds: float) -> bool:
-        """Wait until the server hangs up, or says something unasked; False when time is up first."""
+        """Wait until the server closes the connection or sends data; return False if time is up first."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._replies.close()
         self._socket.close()
 
 
 def try_lock(path: str | os.PathLike[str], how: int) -> FileIO | None:
-    """The file at `path`, now locked as `fcntl.LOCK_SH` or `LOCK_EX`; None if it is held.
+    """Lock the file at `path` with `fcntl.LOCK_SH` or `LOCK_EX`; return it, or None if another process holds the lock.
 
-    An exception of a signal handler, such as a Ctrl-C's, leaves no lock behind.
+    An exception of a signal handler, such as that of Ctrl-C, leaves no lock behind.
     """
-    # An object and not a bare descriptor: an exception that comes between two steps drops and so closes it.
+    # A file object instead of a descriptor: if an exception arrives between two steps, it is collected and closed.
     lock = FileIO(os.fspath(path), "a+", opener=_opened_for_us)
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
@@ -96,7 +98,7 @@ def try_lock(path: str | os.PathLike[str], how: int) -> FileIO | None:
 
 def unlock(lock: FileIO) -> None:
     """Undo `try_lock`."""
-    # Closing alone would leave the lock with a copy of the descriptor that a fork has made.
+    # Closing alone does not release the lock while a forked child has a copy of the descriptor.
     fcntl.flock(lock, fcntl.LOCK_UN)
     lock.close()
 
@@ -106,7 +108,7 @@ def _opened_for_us(path: str, flags: int) -> int:
 
 
 def ping(path: str) -> str:
-    """What the server at `path` says to a PING; empty when it says nothing."""
+    """Send PING to the server at `path` and return its reply; '' if it does not reply."""
     try:
         with closing(InlineConnection(path)) as connection:
             return connection.ask("PING")
@@ -115,7 +117,7 @@ def ping(path: str) -> str:
 
 
 def read_record(folder: Path) -> dict[str, object]:
-    """`socket` and `pid` of the folder's server, and its `watcher`'s pid; empty if it ended gracefully."""
+    """Return `socket` and `pid` of the folder's server and the pid of its `watcher`; {} if it stopped gracefully."""
     try:
         found = json.loads((folder / RECORD).read_text())
     except (OSError, ValueError):
@@ -124,16 +126,16 @@ def read_record(folder: Path) -> dict[str, object]:
 
 
 def recorded_socket(folder: Path) -> str:
-    """Where the folder's server listens, or did before it died; empty when that is not known."""
+    """Return the socket of the folder's server, which may have died since; '' if it is unknown."""
     return str(read_record(folder).get("socket", ""))
 
 
 def main(path: str, idle_s: float, command: list[str]) -> int:
-    """Start the server of the working folder, or adopt it if its watcher was killed, and watch it to its end.
+    """Start the server of the working folder, or adopt it if its watcher was killed, and watch it until it exits.
 
-    The process that was called ends as soon as the folder is taken; the rest happens in its child.
+    The process that was called exits as soon as it has locked the folder; its child does the rest.
     """
-    watcher_lock = try_lock(WATCHER_LOCK, fcntl.LOCK_EX)  # ours until this process ends
+    watcher_lock = try_lock(WATCHER_LOCK, fcntl.LOCK_EX)  # held until this process exits
     if watcher_lock is None:
         return TAKEN
     lives_at = recorded_socket(Path())
@@ -186,14 +188,14 @@ def _record(path: str, pid: object) -> None:
 
 
 def _ending_with_parent() -> Callable[[], None] | None:
-    """What makes the server end gracefully when this process is killed; Linux only.
+    """Return a function that lets the server stop gracefully when this process is killed; None if not on Linux.
 
-    Elsewhere the next process that names the folder starts a watcher, which adopts the server.
+    On other systems the next process that uses the folder starts a watcher, which adopts the server.
     """
     if not sys.platform.startswith("linux"):
         return None
     try:
-        import ctypes  # not in every build of Python
+        import ctypes  # missing in some builds of Python
 
         prctl = ctypes.CDLL(None).prctl
     except (ImportError, OSError, AttributeError):
@@ -209,14 +211,14 @@ def _ending_with_parent() -> Callable[[], None] | None:
 
 
 def _watch(path: str, idle_s: float, server: subprocess.Popen[bytes] | None) -> None:
-    """Look at the server now and then, until it is gone, also by our own doing."""
+    """Check the server from time to time until it has exited, and shut it down if it is idle or can't be found."""
     idle_timer = IdleTimer()
     while connection := _connected(path, server):
-        # On an error it died, or is too busy to reply: connecting again shows which.
+        # After an error, connecting again shows whether the server died or was too busy to reply.
         with closing(connection), suppress(OSError):
             while not connection.hangs_up_within(min(LONGEST_LOOK_S, idle_s / 4)):
                 idle_timer.update(connection)
-                # Nobody finds a server without record or socket: its folder was removed, or /tmp swept.
+                # No client can find a server without its record or socket: its folder was removed, or /tmp cleaned.
                 if recorded_socket(Path()) != path or not os.path.exists(path):
                     connection.ask("SHUTDOWN")
                 elif idle_timer.idle_for_s() >= idle_s:
@@ -224,9 +226,10 @@ def _watch(path: str, idle_s: float, server: subprocess.Popen[bytes] | None) -> 
 
 
 def _connected(path: str, server: subprocess.Popen[bytes] | None) -> InlineConnection | None:
-    """A connection, once the server is up and not too busy to answer; None when it is gone.
+    """Connect once the server is running and not too busy to reply; return None if it has exited.
 
-    Our own child has ten seconds to open its socket. One that we adopted shows its death only by a refusal.
+    A server that this process started has ten seconds to open its socket. An adopted server is not a child of this
+    process, so its exit shows only in a refused connection.
     """
     may_refuse_until = time.monotonic() + (10 if server else 0)
     while server is None or server.poll() is None:
@@ -239,7 +242,7 @@ def _connected(path: str, server: subprocess.Popen[bytes] | None) -> InlineConne
             continue
         with suppress(OSError):
             if connection.ask("CLIENT SETNAME schedq-watcher").startswith("-"):
-                time.sleep(1)  # it has no connection left for us
+                time.sleep(1)  # the server has reached its limit of clients
             return connection
         connection.close()
         time.sleep(0.005)
@@ -247,14 +250,14 @@ def _connected(path: str, server: subprocess.Popen[bytes] | None) -> InlineConne
 
 
 class IdleTimer:
-    """Tells how long no client but the watcher has used the server."""
+    """Measures how long no client except the watcher has used the server."""
 
     def __init__(self) -> None:
         self._connections = -1
         self._last_seen = time.monotonic()
 
     def update(self, connection: InlineConnection) -> None:
-        """Note who is connected now, and whether a client came and went since the last update."""
+        """Check whether a client is connected now, or was since the last update."""
         info = dict(line.split(":", 1) for line in connection.ask("INFO").split("\r\n") if ":" in line)
         connections = int(info.get("total_connections_received", -1))
         if connections != self._connections or info.get("connected_clients") != "1":
@@ -267,9 +270,9 @@ class IdleTimer:
 
 
 def _end_if_alone(connection: InlineConnection, idle_timer: IdleTimer, idle_s: float) -> None:
-    """Shut the server down, unless somebody came at the last moment.
+    """Shut the server down, unless a client connected at the last moment.
 
-    A process that asks for the server then waits for our lock and starts it again.
+    A process that wants to use the server meanwhile waits for the start lock and then starts the server again.
     """
     start_lock = try_lock(START_LOCK, fcntl.LOCK_EX)
     if start_lock is None:

@@ -1,4 +1,4 @@
-"""The sleeper: who of them wakes, and when."""
+"""The promoter: which one promotes, and when it wakes."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ T = TypeVar("T")
 
 @pytest.fixture
 def times(queue: Handle) -> list[float]:
-    """When jobs of the task `note` ran."""
+    """The times at which jobs of the task `note` ran."""
     found: list[float] = []
     queue.task(name="note")(lambda: found.append(time.time()))
     return found
 
 
 def holds(queue: Handle, post: Post) -> bool:
-    """Whether this worker's promoter is the one."""
-    queue_workers = post.worker._queue_workers  # none yet, just after its start
+    """Whether this worker's promoter is the leader."""
+    queue_workers = post.worker._queue_workers  # it has none just after its start
     promoter = queue_workers[0].promoter if queue_workers else None
     return promoter is not None and bool(queue.redis.get(queue.keys.promoter) == promoter.id)
 
 
 def foreign_job(queue: Handle, job_id: str) -> None:
-    """Store a job as another program does, without saying where it waits."""
+    """Store a job as another program does, in no state yet."""
     queue.redis.hset(queue.keys.job(job_id), mapping={"id": job_id, "payload": '{"task":"note"}'})
     queue.redis.hincrby(queue.keys.stats, "enqueued_total", 1)
 
 
-def test_an_earlier_job_cuts_the_sleep(queue: Handle, crew: Crew, times: list[float]) -> None:
+def test_an_earlier_job_ends_the_sleep(queue: Handle, crew: Crew, times: list[float]) -> None:
     post = crew.start(queue)
     until(lambda: holds(queue, post))
     began = time.time()
@@ -57,7 +57,7 @@ def test_an_earlier_job_cuts_the_sleep(queue: Handle, crew: Crew, times: list[fl
 
 @pytest.mark.usefixtures("rare_looks")
 @pytest.mark.parametrize("earliest", [0, 200, 449])
-def test_the_earliest_of_many_jobs_cuts_the_sleep_wherever_it_stands(
+def test_the_earliest_of_many_jobs_ends_the_sleep_wherever_it_is_in_the_list(
     queue: Handle, crew: Crew, times: list[float], earliest: int
 ) -> None:
     post = crew.start(queue)
@@ -71,7 +71,7 @@ def test_the_earliest_of_many_jobs_cuts_the_sleep_wherever_it_stands(
     assert times[0] - began < 9
 
 
-def test_a_foreign_job_that_comes_with_the_wake_marker_cuts_the_sleep(
+def test_a_foreign_job_that_comes_with_the_wake_marker_ends_the_sleep(
     queue: Handle, crew: Crew, times: list[float]
 ) -> None:
     post = crew.start(queue)
@@ -83,7 +83,7 @@ def test_a_foreign_job_that_comes_with_the_wake_marker_cuts_the_sleep(
 
 
 def late_s(queue: Handle, times: list[float], job_id: str) -> float:
-    """How much too late a job ran that another program scheduled, and set the marker."""
+    """By how many seconds a job ran late that another program scheduled, setting the wake marker."""
     ran, due = len(times), time.time() + 0.1
     foreign_job(queue, job_id)
     queue.redis.zadd(queue.keys.delayed, {job_id: int(due * 1000)})
@@ -92,12 +92,12 @@ def late_s(queue: Handle, times: list[float], job_id: str) -> float:
     return times[-1] - due
 
 
-def test_what_is_announced_while_it_looks_is_not_missed(make_queue: MakeQueue) -> None:
+def test_a_job_announced_during_a_check_is_not_missed(make_queue: MakeQueue) -> None:
     queue = make_queue()
     second_ms = 0
 
     class Late(ReconnectingClient):
-        """A job and its announcement come just before the answer that does not know of them."""
+        """Stores and announces a job just before it returns a reply that does not include it."""
 
         async def ask(self, operation: Operation[T]) -> T:
             nonlocal second_ms
@@ -137,7 +137,7 @@ def test_a_job_that_another_program_scheduled_is_noticed_within_a_second(
     queue.redis.zadd(queue.keys.delayed, {"theirs": int(came * 1000)})
 
     until(lambda: times)
-    assert times[0] - came < 5  # an idle worker blocks for ten
+    assert times[0] - came < 5  # an idle worker blocks for ten seconds
 
 
 def test_a_job_that_another_program_pushed_is_noticed_within_a_second(
@@ -150,10 +150,10 @@ def test_a_job_that_another_program_pushed_is_noticed_within_a_second(
     queue.redis.lpush(queue.keys.pending, "theirs")
 
     until(lambda: times)
-    assert times[0] - came < 5  # an idle worker blocks for ten
+    assert times[0] - came < 5  # an idle worker blocks for ten seconds
 
 
-def test_one_of_several_promotes(queue: Handle, crew: Crew, times: list[float]) -> None:
+def test_only_one_of_several_promoters_promotes(queue: Handle, crew: Crew, times: list[float]) -> None:
     posts = [crew.start(queue) for _ in range(3)]
     until(lambda: any(holds(queue, post) for post in posts))
     first = [holds(queue, post) for post in posts]
@@ -164,7 +164,9 @@ def test_one_of_several_promotes(queue: Handle, crew: Crew, times: list[float]) 
     assert len(listening) == 1
 
 
-def test_another_takes_over_when_the_holder_has_vanished(queue: Handle, crew: Crew, times: list[float]) -> None:
+def test_another_promoter_takes_over_when_the_leader_has_vanished(
+    queue: Handle, crew: Crew, times: list[float]
+) -> None:
     queue.redis.set(queue.keys.promoter, "vanished", px=600)
     post = crew.start(queue)
     queue.enqueue({"task": "note"}, delay=0.1)
@@ -173,7 +175,9 @@ def test_another_takes_over_when_the_holder_has_vanished(queue: Handle, crew: Cr
     until(lambda: times)
 
 
-def test_another_takes_over_when_the_holder_leaves_in_order(queue: Handle, crew: Crew, times: list[float]) -> None:
+def test_another_promoter_takes_over_when_the_leader_stops_gracefully(
+    queue: Handle, crew: Crew, times: list[float]
+) -> None:
     first = crew.start(queue)
     until(lambda: holds(queue, first))
     second = crew.start(queue)
@@ -188,12 +192,12 @@ def test_another_takes_over_when_the_holder_leaves_in_order(queue: Handle, crew:
 
 @pytest.fixture
 def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Promoter leases of a minute: one that lasts longer than any is given does not count."""
+    """Promoter leases of a minute; a lease that ends even later than that is ignored."""
     monkeypatch.setattr(promote, "PROMOTER_LEASE_MS", 60_000)
 
 
 @pytest.mark.usefixtures("long_leases")
-def test_a_holder_that_lost_its_lease_stands_by(queue: Handle, crew: Crew, times: list[float]) -> None:
+def test_a_leader_that_lost_its_lease_stands_by(queue: Handle, crew: Crew, times: list[float]) -> None:
     post = crew.start(queue)
     until(lambda: holds(queue, post))
     promoter: Any = post.worker._queue_workers[0].promoter
@@ -207,7 +211,7 @@ def test_a_holder_that_lost_its_lease_stands_by(queue: Handle, crew: Crew, times
 
 
 @pytest.mark.usefixtures("long_leases")
-def test_a_worker_that_hears_of_a_vacant_place_takes_it_at_once(
+def test_a_worker_notified_of_a_vacancy_takes_it_at_once(
     queue: Handle, crew: Crew, times: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_ms = int(time.time() * 1000)
@@ -219,7 +223,7 @@ def test_a_worker_that_hears_of_a_vacant_place_takes_it_at_once(
     post = crew.start(queue)
     until(lambda: post.worker._queue_workers)
     promoter: Any = post.worker._queue_workers[0].promoter
-    until(lambda: promoter.part is promote.Part.RESERVE)  # it would look again in ten seconds
+    until(lambda: promoter.part is promote.Part.RESERVE)  # without a notification it would check in ten seconds
 
     queue.redis.hdel(queue.keys.standbys, "first", "second")
     until(lambda: promoter.part is promote.Part.FIRST, within=9)
@@ -227,7 +231,7 @@ def test_a_worker_that_hears_of_a_vacant_place_takes_it_at_once(
     until(lambda: holds(queue, post), within=9)
 
 
-def test_when_all_that_have_a_part_go_at_once_a_reserve_takes_over(
+def test_when_all_active_promoters_vanish_at_once_a_reserve_takes_over(
     queue: Handle, crew: Crew, times: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "HEARTBEAT_S", 0.05)
@@ -244,7 +248,7 @@ def test_when_all_that_have_a_part_go_at_once_a_reserve_takes_over(
             post.stop()
 
     until(lambda: holds(queue, reserve))
-    assert time.monotonic() - began < 5  # its turn comes after ten seconds
+    assert time.monotonic() - began < 5  # its turn would come after ten seconds
 
 
 def test_a_worker_without_a_promoter_never_promotes(queue: Handle, crew: Crew, times: list[float]) -> None:
@@ -257,7 +261,7 @@ def test_a_worker_without_a_promoter_never_promotes(queue: Handle, crew: Crew, t
 
 
 @pytest.mark.usefixtures("rare_looks")
-def test_many_due_jobs_come_in_batches_one_after_the_other(queue: Handle) -> None:
+def test_many_due_jobs_are_promoted_in_batches(queue: Handle) -> None:
     async def main() -> None:
         task = asyncio.create_task(promoter.run())
         while "delayed" in queue.places():

@@ -1,4 +1,4 @@
-"""Taking back what dead workers held, and nothing else."""
+"""The reclaimer takes back the jobs of dead workers, and no others."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Steps = Callable[[Reclaimer, Availability], Awaitable[None]]
 
 @pytest.fixture
 def queue(make_queue: MakeQueue) -> Handle:
-    """A queue whose renewals are a second apart: no pause of the machine passes for trouble."""
+    """A queue with a renewal interval of a second, so that no pause of the machine looks like a stop."""
     return make_queue(visibility_ms=3000)
 
 
 def step(queue: Handle, steps: Steps) -> None:
-    """Drive a reclaimer of a queue by hand."""
+    """Run a queue's reclaimer step by step."""
 
     async def main() -> None:
         outage = Availability("here")
@@ -46,7 +46,7 @@ def step(queue: Handle, steps: Steps) -> None:
 
 
 def seen(**found: Any) -> promote.Promotion:
-    """What a promoter learned: a lease has ended, unless it is said otherwise."""
+    """The result of a promoter's check; unless given otherwise, a lease has ended."""
     now_ms = int(time.time() * 1000)
     plain = promote.Promotion(
         is_leader=True,
@@ -71,13 +71,13 @@ def lost_job(queue: Handle, **options: Any) -> str:
 
 
 async def rest(wait: float | None) -> None:
-    """Wait as long as a reclaimer rests, which has said so."""
+    """Wait until a reclaimer that has reported a rest has finished it."""
     assert wait is not None
     assert 0 < wait <= RENEWAL_S
     await asyncio.sleep(RENEWAL_S + LATE_S)
 
 
-def test_it_rests_until_those_who_live_must_have_renewed_after_its_start(
+def test_after_its_start_it_rests_until_live_workers_must_have_renewed(
     queue: Handle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = lost_job(queue)
@@ -88,7 +88,7 @@ def test_it_rests_until_those_who_live_must_have_renewed_after_its_start(
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
         nonlocal passed
         waits = []
-        for passed in (0.0, 0.2, RENEWAL_S, RENEWAL_S + LATE_S - 0.01):  # noqa: B007 - what the clock shows
+        for passed in (0.0, 0.2, RENEWAL_S, RENEWAL_S + LATE_S - 0.01):  # noqa: B007 - the time of the clock
             waits.append(await reclaimer.look(seen()))
         assert queue.places() == {"processing": [job_id]}
         assert waits == pytest.approx([RENEWAL_S, RENEWAL_S, LATE_S, 0.01])
@@ -100,7 +100,7 @@ def test_it_rests_until_those_who_live_must_have_renewed_after_its_start(
     assert queue.places() == {"pending": [job_id]}
 
 
-def test_a_job_that_fails_for_good_by_its_lease_is_an_error_in_the_log(
+def test_a_job_that_fails_for_good_because_its_lease_ended_is_logged_as_an_error(
     queue: Handle, logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again, last = lost_job(queue), lost_job(queue, max_attempts=1)
@@ -122,7 +122,9 @@ def test_a_job_that_fails_for_good_by_its_lease_is_an_error_in_the_log(
 
 
 @pytest.mark.parametrize("trouble", ["lost", "slow", "late", "unwatched", "clock ahead", "clock back"])
-def test_it_rests_again_after_trouble(queue: Handle, logs: Logs, trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_rests_again_after_a_disturbance(
+    queue: Handle, logs: Logs, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
         await rest(await reclaimer.look(seen()))
         reclaimer.notice(seen().now_ms, monotonic())
@@ -132,14 +134,14 @@ def test_it_rests_again_after_trouble(queue: Handle, logs: Logs, trouble: str, m
             outage.back("somebody")
             reclaimer.notice(seen().now_ms, monotonic())
         elif trouble == "late":
-            # As when the process stood still for most of a lease, and its renewals with it.
+            # The process was stopped for most of a lease, and could not renew.
             reclaimer.notice(seen().now_ms, monotonic(), late_s=2 * RENEWAL_S)
         elif trouble == "unwatched":
-            # As by one that stood by and takes over: meanwhile the clock may have stepped back and ahead again.
+            # A standby takes over: the clock may have jumped back and forth meanwhile.
             monkeypatch.setattr("schedq.background.reclaimer.monotonic", lambda: monotonic() + 4)
             reclaimer.notice(seen().now_ms + 4000, monotonic() + 4)
         elif trouble == "slow":
-            # Shown long before the answer was read, as when a handler blocks the loop: that is no jump.
+            # The reply was read long after Redis sent it, as when a handler blocks the loop: that is not a jump.
             reclaimer.notice(seen().now_ms - 1500, monotonic() - 1.6)
             reclaimer.notice(seen().now_ms, monotonic())
         else:
@@ -156,7 +158,7 @@ def test_it_rests_again_after_trouble(queue: Handle, logs: Logs, trouble: str, m
 
 
 @pytest.mark.parametrize("step_s", [3600, -3600])
-def test_each_process_says_once_that_the_clock_has_stepped(
+def test_each_process_logs_a_jump_of_the_clock_once(
     queue: Handle, logs: Logs, monkeypatch: pytest.MonkeyPatch, step_s: int
 ) -> None:
     now = monotonic()
@@ -175,10 +177,10 @@ def test_each_process_says_once_that_the_clock_has_stepped(
 
 
 class Standing:
-    """A reclaimer whose process stands still again and again, on a clock of its own."""
+    """A reclaimer with its own clock, in a process that is stopped again and again."""
 
     def __init__(self, reclaimer: Reclaimer, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = monotonic() + 3600  # it has begun long ago
+        self.now = monotonic() + 3600  # it started long ago
         self._reclaimer = reclaimer
         monkeypatch.setattr("schedq.background.reclaimer.monotonic", lambda: self.now)
         reclaimer.notice(self._now_ms, self.now)
@@ -188,14 +190,14 @@ class Standing:
         return int((self.now + 1_800_000_000) * 1000)
 
     async def look(self, after_s: float, late_s: float = 0.0) -> float | None:
-        """Look so long after the last time, of which so much was not planned."""
+        """Check after this many seconds, of which so many were not planned."""
         self.now += after_s
         self._reclaimer.notice(self._now_ms, self.now, late_s)
         return await self._reclaimer.look(seen())
 
 
 @pytest.mark.parametrize("planned_s", [0.02, 0.5, 1.0])
-def test_one_that_stands_still_again_and_again_rests_no_longer_than_once_between_two_sweeps(
+def test_a_process_that_is_stopped_often_rests_at_most_once_between_two_sweeps(
     queue: Handle, monkeypatch: pytest.MonkeyPatch, planned_s: float
 ) -> None:
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
@@ -212,7 +214,7 @@ def test_one_that_stands_still_again_and_again_rests_no_longer_than_once_between
     step(queue, steps)
 
 
-def test_after_standing_still_once_it_rests_until_those_beside_it_have_renewed(
+def test_after_a_short_stop_it_rests_until_other_processes_have_renewed(
     make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = make_queue(visibility_ms=30_000)
@@ -220,7 +222,7 @@ def test_after_standing_still_once_it_rests_until_those_beside_it_have_renewed(
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
         standing = Standing(reclaimer, monkeypatch)
         job_id = lost_job(queue)
-        assert await standing.look(9.0, late_s=8.0) == pytest.approx(3.0)  # not the 12 s of a renewal interval
+        assert await standing.look(9.0, late_s=8.0) == pytest.approx(3.0)  # and not for the 12 s of a renewal interval
         assert queue.places() == {"processing": [job_id]}
         await standing.look(3.0)
         assert queue.places() == {"pending": [job_id]}
@@ -228,7 +230,7 @@ def test_after_standing_still_once_it_rests_until_those_beside_it_have_renewed(
     step(queue, steps)
 
 
-def test_after_standing_still_for_longer_than_a_lease_it_rests_for_a_renewal_interval(
+def test_after_a_stop_longer_than_a_lease_it_rests_for_a_renewal_interval(
     make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = make_queue(visibility_ms=30_000)
@@ -246,9 +248,7 @@ def test_after_standing_still_for_longer_than_a_lease_it_rests_for_a_renewal_int
     step(queue, steps)
 
 
-def test_one_that_stood_still_while_it_stood_by_rests_when_it_does_so_as_the_holder(
-    queue: Handle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_standby_that_was_stopped_rests_once_it_is_the_leader(queue: Handle, monkeypatch: pytest.MonkeyPatch) -> None:
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
         standing = Standing(reclaimer, monkeypatch)
         reclaimer.notice(standing._now_ms, standing.now, 2.7)
@@ -262,7 +262,7 @@ def test_one_that_stood_still_while_it_stood_by_rests_when_it_does_so_as_the_hol
     step(queue, steps)
 
 
-def test_it_does_not_rest_while_all_is_well(queue: Handle, logs: Logs) -> None:
+def test_it_does_not_rest_without_a_reason(queue: Handle, logs: Logs) -> None:
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
         await rest(await reclaimer.look(seen()))
         for _ in range(3):
@@ -278,11 +278,11 @@ def test_it_does_not_rest_while_all_is_well(queue: Handle, logs: Logs) -> None:
     assert not [line for line in logs() if "jumped" in line]
 
 
-def test_after_the_clock_went_back_leases_are_shortened_to_a_full_one(queue: Handle) -> None:
+def test_after_the_clock_jumped_back_leases_are_shortened_to_their_full_length(queue: Handle) -> None:
     job_id: str = queue.enqueue({})
     queue.claim(timeout_ms=0)
     ahead = int(time.time() * 1000) + 3_600_000
-    queue.redis.zadd(queue.keys.leases, {job_id: ahead + 3000})  # as it was given before the clock went back
+    queue.redis.zadd(queue.keys.leases, {job_id: ahead + 3000})  # a lease that was given before the clock jumped back
 
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
         reclaimer.notice(ahead, monotonic())
@@ -298,7 +298,7 @@ def test_after_the_clock_went_back_leases_are_shortened_to_a_full_one(queue: Han
     assert queue.places() == {"processing": [job_id]}
 
 
-def test_it_says_when_the_next_lease_ends(queue: Handle) -> None:
+def test_it_reports_when_the_next_lease_ends(queue: Handle) -> None:
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
         await rest(await reclaimer.look(seen(first_lease_end_ms=None)))
         assert await reclaimer.look(seen(first_lease_end_ms=None)) is None
@@ -308,19 +308,19 @@ def test_it_says_when_the_next_lease_ends(queue: Handle) -> None:
     step(queue, steps)
 
 
-def test_other_settings_count_from_the_start(queue: Handle, make_queue: MakeQueue) -> None:
+def test_other_settings_apply_from_the_start(queue: Handle, make_queue: MakeQueue) -> None:
     longer = make_queue(visibility_ms=60_000)
 
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
         reclaimer.settings = longer.settings
         wait = await reclaimer.look(seen())
         assert wait is not None
-        assert 10 < wait <= 20  # a third of the lease, and not of the shorter one
+        assert 10 < wait <= 20  # a third of the lease, not of the shorter one
 
     step(queue, steps)
 
 
-def test_a_job_of_a_dead_worker_is_run_by_another_soon_after_its_lease(make_queue: MakeQueue, crew: Crew) -> None:
+def test_the_job_of_a_dead_worker_runs_again_soon_after_its_lease_has_ended(make_queue: MakeQueue, crew: Crew) -> None:
     queue = make_queue(visibility_ms=1000)
     queue.task(name="ok")(lambda: "ok")
     job_id = queue.enqueue({"task": "ok"})
@@ -329,23 +329,27 @@ def test_a_job_of_a_dead_worker_is_run_by_another_soon_after_its_lease(make_queu
     crew.start(queue)
 
     assert queue.result(job_id, 60) == "ok"
-    assert 1 <= time.monotonic() - began < 9.5  # the routine comes after ten
+    assert 1 <= time.monotonic() - began < 9.5  # the routine sweep would come after ten seconds
     assert queue.fields(job_id)["attempts"] == "2"
 
 
-def test_a_sweep_comes_only_when_a_lease_ends(queue: Handle, crew: Crew) -> None:
+def test_it_sweeps_only_when_a_lease_ends(queue: Handle, crew: Crew) -> None:
     queue.task(name="ok")(lambda: "ok")
     with queue.server.requests() as requests:
         crew.start(queue)
-        until(lambda: asked(requests, queue, "reclaim"))  # the first after the start
+        until(lambda: asked(requests, queue, "reclaim"))  # the first sweep after the start
         queue.result(queue.enqueue({"task": "ok"}), 5)
         looks = len(asked(requests, queue, "promote"))
-        until(lambda: len(asked(requests, queue, "promote")) >= looks + 2)  # a second apart, each may end in a sweep
+        until(
+            lambda: len(asked(requests, queue, "promote")) >= looks + 2
+        )  # checks are a second apart, and each may lead to a sweep
 
     assert len(asked(requests, queue, "reclaim")) == 1
 
 
-def test_a_claim_of_another_program_is_adopted_and_taken_back_when_it_dies(make_queue: MakeQueue, crew: Crew) -> None:
+def test_a_claim_of_another_program_gets_a_lease_and_is_taken_back_when_that_program_dies(
+    make_queue: MakeQueue, crew: Crew
+) -> None:
     queue = make_queue(visibility_ms=1000)
     queue.task(name="ok")(lambda: "ok")
     job_id = queue.enqueue({"task": "ok"})
@@ -360,7 +364,7 @@ def test_a_claim_of_another_program_is_adopted_and_taken_back_when_it_dies(make_
     assert queue.stats()["adopted_total"] == 1
 
 
-def test_results_that_are_deleted_early_are_said_once_a_minute(
+def test_results_deleted_early_are_logged_once_a_minute(
     make_queue: MakeQueue, logs: Logs, monkeypatch: pytest.MonkeyPatch
 ):
     passed = 0.0
@@ -369,7 +373,7 @@ def test_results_that_are_deleted_early_are_said_once_a_minute(
     kept = reclaim.Sweep(1, (), (), False, -1, trimmed=250, kept_ms=40_000, is_memory_high=False)
     warnings = Retention()
 
-    for passed, sweep in (  # noqa: B007 - what the clock shows
+    for passed, sweep in (  # noqa: B007 - the time of the clock
         (0, replace(kept, trimmed=0)),
         (10, kept),
         (20, replace(kept, trimmed=1260)),
@@ -382,20 +386,18 @@ def test_results_that_are_deleted_early_are_said_once_a_minute(
     full = replace(kept, trimmed=5000, is_memory_high=True)
     warnings.notice(replace(queue.settings, completed_history=100_000), full)
 
-    rest = "before completed_ttl (1800 s) is over"
-    limit = (
-        "the queue keeps 100 results (completed_history); raise that, or lower completed_ttl if nobody needs them for"
-    )
+    rest = "before completed_ttl (1800 s) has passed"
+    limit = "the queue keeps 100 results (completed_history); raise that, or lower completed_ttl if results are not"
     assert logs() == [
-        f"WARNING queue mail: results are deleted after 40 s, {rest}, 250 so far: {limit} so long",
-        f"WARNING queue mail: results are deleted after 55 s, {rest}, 1,270 so far: {limit} so long",
+        f"WARNING queue mail: results are deleted after 40 s, {rest}, 250 so far: {limit} needed for that long",
+        f"WARNING queue mail: results are deleted after 55 s, {rest}, 1,270 so far: {limit} needed for that long",
         f"WARNING queue mail: results are deleted after 40 s, {rest}, 5,000 so far: Redis uses more than 80 % of"
         " maxmemory, so the queue keeps 1,000 results; raise maxmemory, or lower completed_ttl",
     ]
 
 
 @pytest.mark.breaks("totals", because="histories were trimmed, what was counted was not")
-def test_a_reclaimer_says_that_results_are_deleted_early_and_trims_on_while_there_is_more(
+def test_early_deletion_is_logged_and_trimming_continues_while_there_is_more(
     make_queue: MakeQueue, logs: Logs, monkeypatch: pytest.MonkeyPatch
 ):
     queue = make_queue(completed_history=10, min_keep=0, retry_for=0)

@@ -1,4 +1,4 @@
-"""How the queue stands is written down by whoever holds the promoter lease, along with what it does anyway."""
+"""The leading promoter stores samples of the queue together with its other requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.waiting import until
 from tests.worker.crew import Crew, asked
 
 
-def test_a_workers_promoter_takes_them_without_a_round_trip_of_their_own(make_queue: MakeQueue, crew: Crew):
+def test_a_workers_promoter_takes_samples_without_an_extra_round_trip(make_queue: MakeQueue, crew: Crew):
     queue = make_queue(visibility_ms=5000)
     queue.task(name="ok")(lambda: "ok")
     with queue.server.requests() as requests:
@@ -16,10 +16,10 @@ def test_a_workers_promoter_takes_them_without_a_round_trip_of_their_own(make_qu
         crew.end()
 
     looks = len(asked(requests, queue, "promote"))
-    assert 1 <= len(asked(requests, queue, "sample")) <= 1 + looks / 9  # one in ten looks, each a second apart
+    assert 1 <= len(asked(requests, queue, "sample")) <= 1 + looks / 9  # one in ten checks, which are a second apart
 
 
-def test_samples_that_cannot_be_taken_keep_no_job_waiting(make_queue: MakeQueue, crew: Crew):
+def test_samples_that_cannot_be_stored_do_not_delay_jobs(make_queue: MakeQueue, crew: Crew):
     queue = make_queue(visibility_ms=5000)
     queue.task(name="ok")(lambda: "ok")
     queue.redis.set(queue.keys.samples, "another program's")

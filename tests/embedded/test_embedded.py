@@ -1,4 +1,4 @@
-"""`embedded://`: a server per folder, that comes when it is named and goes when nobody needs it."""
+"""`embedded://`: a server per folder that starts when it is needed and stops when it is no longer used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for data folders, with a runtime folder of its own; nothing runs in it afterwards."""
+    """A folder for data folders, with its own runtime folder; no server is left running in it."""
     with tempfile.TemporaryDirectory(prefix="schedq-", dir="/tmp") as name:
         place = Path(name)
         (place / "run").mkdir()
@@ -44,7 +44,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield place
         for lock in place.rglob(watcher.SERVER_LOCK):
             stop_server(lock.parent)
-        # The watcher of one that died by itself may still be tidying up.
+        # The watcher of a server that exited on its own may still be cleaning up.
         until(lambda: not list(place.rglob("*.sock")))
 
 
@@ -84,7 +84,10 @@ def watcher_of(folder: Path) -> int:
 
 
 def log_of(folder: Path) -> Path:
-    [log] = [*folder.glob("appendonlydir/*.incr.aof"), *folder.glob("appendonly.aof")]  # since, and before Redis 7
+    [log] = [
+        *folder.glob("appendonlydir/*.incr.aof"),
+        *folder.glob("appendonly.aof"),
+    ]  # written since Redis 7, and before it
     return log
 
 
@@ -99,7 +102,7 @@ def has_ended(folder: Path) -> bool:
     return not is_held(folder / watcher.SERVER_LOCK) and not is_held(folder / watcher.WATCHER_LOCK)
 
 
-def test_six_processes_that_start_it_at_once_share_one(place, starter):
+def test_six_processes_that_start_a_server_at_once_share_it(place, starter):
     processes = [starter(f"embedded://{place}/data") for _ in range(6)]
     assert [process.stdout.readline() for process in processes] == ["ready\n"] * 6
 
@@ -113,7 +116,7 @@ def test_six_processes_that_start_it_at_once_share_one(place, starter):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "Ctrl-C"])
-def test_it_survives_the_end_of_its_starter(place, starter, number):
+def test_a_server_survives_the_process_that_started_it(place, starter, number):
     process = starter(f"embedded://{place}/data")
     process.stdin.write("\n")
     process.stdin.flush()
@@ -128,7 +131,7 @@ def test_it_survives_the_end_of_its_starter(place, starter, number):
     assert os.getsid(pid) not in (process.pid, os.getsid(0))
 
 
-def test_what_was_stored_survives_the_servers_sigkill(place):
+def test_stored_data_survives_a_sigkill_of_the_server(place):
     path = ensure_server(f"embedded://{place}/data")
     client(path).set("kept", "yes")
 
@@ -139,7 +142,7 @@ def test_what_was_stored_survives_the_servers_sigkill(place):
     assert client(again).get("kept") == "yes"
 
 
-def test_a_half_written_last_command_is_dropped_and_the_rest_is_there(place):
+def test_a_half_written_last_command_is_dropped_and_the_rest_is_kept(place):
     path = ensure_server(place / "data")
     client(path).set("kept", "yes")
     client(path).set("last", "yes")
@@ -152,7 +155,7 @@ def test_a_half_written_last_command_is_dropped_and_the_rest_is_there(place):
     assert client(path).mget("kept", "last") == ["yes", None]
 
 
-def test_it_ends_itself_once_nobody_uses_it_and_not_before(place, monkeypatch):
+def test_a_server_stops_once_it_is_no_longer_used_and_not_before(place, monkeypatch):
     monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "0.4")
     path = ensure_server(place / "data")
     with client(path) as store:
@@ -167,21 +170,23 @@ def test_it_ends_itself_once_nobody_uses_it_and_not_before(place, monkeypatch):
     assert client(ensure_server(place / "data")).get("kept") == "yes"
 
 
-def test_who_connects_while_it_ends_itself_finds_it_again(place, monkeypatch):
+def test_a_client_that_connects_while_the_server_stops_gets_a_new_one(place, monkeypatch):
     monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "0.1")
     pids: set[int] = set()
     visit = 0
-    while visit < 20 or (len(pids) == 1 and visit < 200):  # on a busy machine it sees later that it is idle
+    while visit < 20 or (
+        len(pids) == 1 and visit < 200
+    ):  # on a busy machine the watcher notices later that the server is idle
         visit += 1
         with client(ensure_server(place / "data")) as store:
             assert store.incr("visits") == visit
             pids.add(store.info("server")["process_id"])
-        time.sleep(0.085 + visit * 0.003)  # the idle time, and how long it takes to see that it is over
+        time.sleep(0.085 + visit * 0.003)  # the idle time, and the time until the watcher notices its end
 
     assert len(pids) > 1
 
 
-def test_stopping_waits_until_it_is_gone_and_keeps_the_data(place):
+def test_stopping_waits_until_the_server_has_exited_and_keeps_the_data(place):
     path = ensure_server(place / "data")
     client(path).set("kept", "yes")
 
@@ -203,7 +208,7 @@ def test_a_folder_with_a_long_and_strange_name_works(place):
     assert client(path).config_get("dir") == {"dir": str(folder)}
 
 
-def test_only_the_user_may_enter(place):
+def test_only_the_user_has_access(place):
     path = ensure_server(place / "data")
 
     modes = [os.stat(each).st_mode & 0o777 for each in (path, os.path.dirname(path), place / "data")]
@@ -211,7 +216,7 @@ def test_only_the_user_may_enter(place):
     assert modes == [0o700, 0o700, 0o700]
 
 
-def test_nothing_is_lost_for_want_of_memory_or_by_waiting_for_a_snapshot(place):
+def test_jobs_are_never_evicted_and_are_saved_without_waiting_for_a_snapshot(place):
     expected = {"appendonly": "yes", "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction"}
 
     options = client(ensure_server(place / "data")).config_get("*")
@@ -227,7 +232,7 @@ def test_a_relative_url_starts_at_the_working_folder(place, monkeypatch):
     assert client(path).config_get("dir") == {"dir": f"{place}/some/data"}
 
 
-def test_a_swept_away_socket_is_made_again(place, monkeypatch):
+def test_a_deleted_socket_is_created_again(place, monkeypatch):
     monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "1")
     path = ensure_server(place / "data")
     client(path).set("kept", "yes")
@@ -237,7 +242,7 @@ def test_a_swept_away_socket_is_made_again(place, monkeypatch):
     assert client(ensure_server(place / "data")).get("kept") == "yes"
 
 
-def test_a_server_whose_folder_was_removed_ends_and_leaves_its_successor_alone(place, monkeypatch):
+def test_a_server_whose_folder_was_removed_stops_and_does_not_affect_its_successor(place, monkeypatch):
     monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "1")
     old = ensure_server(place / "data")
     os.rename(place / "data", place / "moved")
@@ -250,7 +255,7 @@ def test_a_server_whose_folder_was_removed_ends_and_leaves_its_successor_alone(p
     assert client(new).ping()
 
 
-def test_a_killed_watcher_takes_the_server_with_it(place):
+def test_a_killed_watcher_takes_its_server_with_it(place):
     if not sys.platform.startswith("linux"):
         pytest.skip("needs prctl")
     path = ensure_server(place / "data")
@@ -262,7 +267,7 @@ def test_a_killed_watcher_takes_the_server_with_it(place):
     assert client(ensure_server(place / "data")).get("kept") == "yes"
 
 
-def test_where_it_does_not_the_next_to_name_the_folder_watches_it_again(place, monkeypatch):
+def test_on_other_systems_the_next_process_adopts_the_server_of_a_killed_watcher(place, monkeypatch):
     code = Path(watcher.__file__).read_text()
     (place / "watcher.py").write_text(code.replace('startswith("linux")', 'startswith("no such")'))
     monkeypatch.setattr(watcher, "__file__", str(place / "watcher.py"))
@@ -276,7 +281,7 @@ def test_where_it_does_not_the_next_to_name_the_folder_watches_it_again(place, m
     until(lambda: has_ended(place / "data"))
 
 
-def test_a_server_that_does_not_come_up_is_quoted(place):
+def test_the_log_of_a_server_that_does_not_start_is_quoted(place):
     path = ensure_server(place / "data")
     client(path).set("kept", "yes")
     client(path).set("more", "yes")
@@ -284,5 +289,5 @@ def test_a_server_that_does_not_come_up_is_quoted(place):
     log = log_of(place / "data")
     log.write_bytes(log.read_bytes().replace(b"kept", b"kep", 1))
 
-    with pytest.raises(StoreUnavailable, match=r"data does not come up; its log ends: .*Bad file format"):
+    with pytest.raises(StoreUnavailable, match=r"data does not start; its log ends: .*Bad file format"):
         ensure_server(place / "data")

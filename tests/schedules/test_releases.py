@@ -153,7 +153,7 @@ def test_the_log_says_which_release_is_kept_and_when_the_other_is_back(make_queu
     assert stored(new) == "7200000"
     newer.end()
     until(lambda: stored(old) == "3600000")
-    until(lambda: any("no live worker has what had replaced it" in line for line in logs()))
+    until(lambda: any("no live worker has the definition that had replaced it" in line for line in logs()))
 
 
 @pytest.mark.usefixtures("quick")
@@ -269,4 +269,4 @@ def test_a_live_worker_restores_its_schedule_and_says_so(make_queue: MakeQueue, 
     leaves(old, "old-1")
 
     until(lambda: stored(new) == "7200000")
-    until(lambda: any("had put a former definition back; written again: every 2 h" in line for line in logs()))
+    until(lambda: any("had written a former definition; restored: every 2 h" in line for line in logs()))

@@ -301,7 +301,7 @@ def test_an_observer_that_raises_disturbs_nobody_and_is_logged_once(
 
     assert [end.outcome for _, end in diary.ends] == ["completed"] * 4
     said = [line for line in logs() if "observer Brute" in line]
-    assert "ERROR observer Brute: attempt_ended failed; further ones are not logged" in said
+    assert "ERROR observer Brute: attempt_ended failed; further failures are not logged" in said
     assert len(said) == len(set(said))
 
 

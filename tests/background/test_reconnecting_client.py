@@ -1,4 +1,4 @@
-"""Connections that wait for Redis as long as it takes, and what they say meanwhile."""
+"""Connections that wait for Redis as long as necessary, and what they log meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, asked, broken_laws
 
 
-def test_an_outage_is_said_once_however_many_notice_it(logs: Logs) -> None:
+def test_an_outage_is_logged_once_however_many_clients_notice_it(logs: Logs) -> None:
     outage = Availability("redis://here")
 
     outage.lost("pump", ConnectionError("reset"))
@@ -41,7 +41,7 @@ def test_an_outage_is_said_once_however_many_notice_it(logs: Logs) -> None:
     ]
 
 
-def test_who_has_gone_does_not_keep_an_outage_up(logs: Logs) -> None:
+def test_a_closed_client_does_not_prolong_an_outage(logs: Logs) -> None:
     outage = Availability("redis://here")
     outage.lost("pump", ConnectionError())
     outage.forget("pump")
@@ -52,12 +52,12 @@ def test_who_has_gone_does_not_keep_an_outage_up(logs: Logs) -> None:
     assert "no reply in time" in logs()[1]
 
 
-def test_who_asks_nothing_does_not_keep_an_outage_up(logs: Logs) -> None:
+def test_a_client_without_requests_does_not_prolong_an_outage(logs: Logs) -> None:
     outage = Availability("redis://here")
     outage.lost("waker", ConnectionError())
 
     outage.back("pump")
-    assert outage.lost_for_s > 0  # the waker asks again, and has no answer
+    assert outage.lost_for_s > 0  # the waker still waits for a reply
     outage.rest("waker")
 
     assert outage.lost_for_s == 0
@@ -69,7 +69,7 @@ def test_who_asks_nothing_does_not_keep_an_outage_up(logs: Logs) -> None:
     assert outage.losses == 2
 
 
-def test_an_outage_that_nobody_asks_about_lasts_until_somebody_is_answered(logs: Logs) -> None:
+def test_an_outage_lasts_until_a_client_gets_a_reply(logs: Logs) -> None:
     outage = Availability("redis://here")
     outage.lost("waker", ConnectionError())
     outage.back("pump")
@@ -87,7 +87,7 @@ def test_an_outage_that_nobody_asks_about_lasts_until_somebody_is_answered(logs:
     assert len(logs()) == 2
 
 
-def test_a_request_that_is_cancelled_while_redis_is_away_does_not_keep_the_outage_up(make_queue: MakeQueue) -> None:
+def test_a_request_cancelled_during_an_outage_does_not_prolong_it(make_queue: MakeQueue) -> None:
     with Server() as server:
         queue = make_queue(at=server)
         server.kill()
@@ -109,7 +109,7 @@ def test_a_request_that_is_cancelled_while_redis_is_away_does_not_keep_the_outag
         assert asyncio.run(asyncio.wait_for(main(), 10)) == (True, 0)
 
 
-def test_two_complaints_that_alternate_are_said_once_each(logs: Logs) -> None:
+def test_two_alternating_errors_are_logged_once_each(logs: Logs) -> None:
     complaint = LogThrottle()
 
     for _ in range(50):
@@ -119,7 +119,7 @@ def test_two_complaints_that_alternate_are_said_once_each(logs: Logs) -> None:
     assert logs() == ["ERROR claim: bad", "ERROR ends: bad"]
 
 
-def test_complaints_that_are_never_the_same_are_no_flood(logs: Logs) -> None:
+def test_errors_that_all_differ_do_not_flood_the_log(logs: Logs) -> None:
     complaint = LogThrottle()
 
     for number in range(500):
@@ -128,7 +128,7 @@ def test_complaints_that_are_never_the_same_are_no_flood(logs: Logs) -> None:
     assert len(logs()) == 20
 
 
-def test_a_refused_step_is_tried_again_and_a_usage_error_ends_it(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejected_step_is_repeated_and_a_usage_error_ends_it(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("schedq.background.reconnecting_client.REFUSED_S", 0.01)
     answers: Iterator[float | Exception] = iter([Conflict("bad"), Conflict("bad"), 0.0, UsageError("password")])
 
@@ -143,7 +143,7 @@ def test_a_refused_step_is_tried_again_and_a_usage_error_ends_it(logs: Logs, mon
     assert logs() == ["ERROR looking: bad"]
 
 
-def test_a_link_waits_until_redis_is_there(make_queue: MakeQueue) -> None:
+def test_a_request_waits_until_redis_is_available(make_queue: MakeQueue) -> None:
     with Server() as server:
         queue = make_queue(at=server)
         server.kill()
@@ -161,7 +161,7 @@ def test_a_link_waits_until_redis_is_there(make_queue: MakeQueue) -> None:
         assert asyncio.run(asyncio.wait_for(main(), 10)) == 0
 
 
-def test_a_connection_of_a_worker_that_was_let_in_bears_eviction_that_is_switched_on(make_queue: MakeQueue) -> None:
+def test_a_connected_worker_reconnects_although_eviction_was_turned_on(make_queue: MakeQueue) -> None:
     with Server() as server:
         queue, other = make_queue(at=server), make_queue(at=server)
 
@@ -181,7 +181,7 @@ def test_a_connection_of_a_worker_that_was_let_in_bears_eviction_that_is_switche
         assert asyncio.run(asyncio.wait_for(main(), 10)) == (0, False)
 
 
-def test_a_claim_that_was_not_answered_is_not_sent_again(make_queue: MakeQueue) -> None:
+def test_a_claim_without_a_reply_is_not_sent_again(make_queue: MakeQueue) -> None:
     with Server() as server:
         queue = make_queue(at=server)
         queue.enqueue({})
@@ -200,7 +200,7 @@ def test_a_claim_that_was_not_answered_is_not_sent_again(make_queue: MakeQueue) 
     assert failures == 1
 
 
-def test_a_server_that_was_demoted_is_waited_for_without_a_flood(make_queue: MakeQueue, crew: Crew, logs: Logs) -> None:
+def test_a_demoted_server_is_waited_for_without_flooding_the_log(make_queue: MakeQueue, crew: Crew, logs: Logs) -> None:
     with Server(topology="single") as server:
         queue = make_queue(at=server)
         queue.task(name="ok")(lambda: "ok")
@@ -223,7 +223,7 @@ def test_a_server_that_was_demoted_is_waited_for_without_a_flood(make_queue: Mak
     assert len(logs()) < 15
 
 
-def test_losses_and_returns_that_several_threads_notice_at_once_are_said_in_turn(logs: Logs) -> None:
+def test_outages_that_several_threads_notice_at_once_are_logged_in_order(logs: Logs) -> None:
     outage = Availability("redis://here")
 
     def notice(who: int) -> None:
