@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from schedq import Discard, Fixed, Queue, Snooze, current_job
-from scripts.tools.chaos import orders
+from scripts.tools.chaos import orders, resources
 from scripts.tools.chaos.record import Recorder, now
 from scripts.tools.chaos.request_log import RequestLog
+from scripts.tools.chaos.resources import Connection, Session
 
 VISIBILITY_MS: Final = 4000
 MAX_ATTEMPTS: Final = 10
@@ -45,6 +46,7 @@ def made(name: str, redis: str | None) -> Queue:
         min_keep=30,
         log_size=20_000,
         unknown_for=timedelta(hours=3),  # measured by a clock that we set an hour ahead
+        lifespan=resources.lifespan,
     )
 
 
@@ -56,6 +58,7 @@ if "CHAOS_FOLDER" in os.environ:  # true in processes of a run, not where only t
     recorder = Recorder(Path(os.environ["CHAOS_FOLDER"]), os.environ["CHAOS_KEY"])
     recorder.watch_for_gaps()
     RequestLog(recorder).install()
+    resources.write = recorder.write
     orders.obey(Path(os.environ["CHAOS_FOLDER"]), os.environ["CHAOS_KEY"])
 
 
@@ -94,19 +97,19 @@ def quick(tag: str) -> None:
         pass
 
 
-async def nap(tag: str, seconds: float) -> None:
+async def nap(tag: str, seconds: float, *, session: str = Session) -> None:
     """Waits on the loop; possibly for longer than a lease."""
     with noted(tag):
         await asyncio.sleep(seconds)
 
 
-def doze(tag: str, seconds: float) -> None:
+def doze(tag: str, seconds: float, *, connection: str = Connection) -> None:
     """The same in a thread."""
     with noted(tag):
         time.sleep(seconds)
 
 
-def overrun(tag: str) -> None:
+def overrun(tag: str, *, connection: str = Connection) -> None:
     """Occupies its thread for longer than its timeout."""
     with noted(tag):
         time.sleep(OVERRUN_S)
@@ -118,20 +121,20 @@ async def newcomer(tag: str) -> None:
         pass
 
 
-async def single(tag: str, seconds: float) -> None:
+async def single(tag: str, seconds: float, *, session: str = Session) -> None:
     """Waits, with a single attempt: if its worker dies, the job has failed."""
     with noted(tag):
         await asyncio.sleep(seconds)
 
 
-async def fails(tag: str, times: int) -> None:
+async def fails(tag: str, times: int, *, session: str = Session) -> None:
     """Fails `times` times before it succeeds."""
     with noted(tag):
         if current_job().attempts <= times:
             raise RuntimeError("not yet")
 
 
-def hopeless(tag: str) -> None:
+def hopeless(tag: str, *, connection: str = Connection) -> None:
     """Never succeeds."""
     with noted(tag):
         raise RuntimeError("always fails")

@@ -33,7 +33,7 @@ OF_JOBS: Final = ("poison_kill", "timed_out_thread", "unknown_task")
 """Faults caused by jobs that producers enqueue among the others."""
 OF_PROMISES: Final = ("timed_out_thread", "unknown_task")
 """Those of them that are counted where their promise is judged."""
-SCENES: Final = ("blocked_workers", "fleet_kill", "old_release", "old_application", "empty_store")
+SCENES: Final = ("blocked_workers", "fleet_kill", "old_release", "old_application", "empty_store", "failed_start")
 """Run in parallel with the storm, one at a time, on workers and a server of their own."""
 KINDS: Final = (*INTERVALS_S, *OF_JOBS, "client_skew", *SCENES)
 KILLS: Final = ("worker_kill", "promoter_kill", "redis_kill", "poison_kill")

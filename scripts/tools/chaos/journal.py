@@ -33,6 +33,21 @@ class Start:
 
 
 @dataclass(slots=True)
+class Resource:
+    """Something that a worker entered for an attempt, or for itself if the owner is ''; `left` holds instants."""
+
+    owner: str
+    name: str
+    entered: float
+    left: list[float] = field(default_factory=list)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether only async handlers have it."""
+        return self.name.startswith("session")
+
+
+@dataclass(slots=True)
 class Job:
     """One job, over all processes.
 
@@ -59,6 +74,8 @@ class Journal:
         gaps: process → intervals in which it was frozen.
         blocks: process → intervals in which a handler blocked its event loop.
         last_sign: process → when it last started a job, or looked as a promoter.
+        resources: process → what it entered, by number.
+        first_claims: process → when it sent its first claim.
         held: queue → process → instants at which it found that it held the promoter lease.
         ghosts: instants of claims without a reply, in order. A worker that asks afterwards what such a claim got may be
             faster than the claim itself, which a black hole delays.
@@ -69,6 +86,8 @@ class Journal:
         self.gaps: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self.blocks: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self.last_sign: dict[str, float] = {}
+        self.resources: dict[str, dict[int, Resource]] = defaultdict(dict)
+        self.first_claims: dict[str, float] = {}
         self.held: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.ghosts: list[float] = []
         self.refused = 0
@@ -114,7 +133,14 @@ class Journal:
     def _end(self, process: str, at: float, job_id: str, attempt: int, token: str, how: str) -> None:
         self.job(job_id).ends[token] = (at, how)
 
+    def _entered(self, process: str, at: float, number: int, owner: str, name: str) -> None:
+        self.resources[process][number] = Resource(owner, name, at)
+
+    def _left(self, process: str, at: float, number: int) -> None:
+        self.resources[process][number].left.append(at)
+
     def _claim(self, process: str, at: float, request: str) -> None:
+        self.first_claims.setdefault(process, at)
         self._claims[process, request] = at
 
     def _claimed(self, process: str, at: float, request: str, jobs: list[Any]) -> None:

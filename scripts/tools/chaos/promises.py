@@ -4,24 +4,30 @@ executor_full     a worker whose default executor is full reconnects to Redis
 timed_out_thread  an attempt that overruns its timeout ends in time, whatever its thread does
 unknown_task      a task that a worker does not have costs no attempt, and never fails for that reason
 password_refused  running jobs continue while Redis rejects the password
+resources         what was entered is left, once, in reverse order; the lifespan before the first claim
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from schedq.model.lifecycle import FAILED
 from scripts.tools.chaos.app import IGNORANT, MAX_ATTEMPTS, OVERRUN_TIMEOUT_S
 from scripts.tools.chaos.evidence import Evidence, Verdict
 from scripts.tools.chaos.faults import SERVER
-from scripts.tools.chaos.journal import Job, Start
+from scripts.tools.chaos.journal import Job, Resource, Start
+from scripts.tools.chaos.resources import LIFESPAN, WORKER
 
 BACK_S: Final = 3.0
 """Seconds within which a worker gets a reply again once no fault is active."""
 TIMED_OUT_S: Final = OVERRUN_TIMEOUT_S + 1.5
+_LEFT_WITHIN_S: Final = 3.0
+"""Seconds after a handler's end within which its dependencies are left."""
+_STOPPED_WITHIN_S: Final = 22.0
+"""The same for a worker that was asked to stop. It is killed if it needs more than 20 s."""
 _CANCELLED_WITHIN_S: Final = 1.0
 """Seconds after a fault within which a handler cancelled by it would have ended."""
 
@@ -35,6 +41,9 @@ def look(verdict: Verdict, evidence: Evidence) -> None:
         elif job.kind == "newcomer":
             _unknown(verdict, evidence, job)
     _refused(verdict, evidence)
+    ends = {token: at for job in evidence.journal.jobs.values() for token, (at, _) in job.ends.items()}
+    for process in evidence.journal.resources:
+        _left(verdict, evidence, process, ends)
 
 
 def _executor_full(verdict: Verdict, evidence: Evidence) -> None:
@@ -96,6 +105,40 @@ def _refused(verdict: Verdict, evidence: Evidence) -> None:
                 if not is_asked and _lost(job, start) == math.inf:
                     verdict.promises["password_refused"].broken += 1
                     verdict.say("broken", f"password_refused: {job.id} ({job.kind}) was cancelled in {start.process}")
+
+
+def _left(verdict: Verdict, evidence: Evidence, process: str, ends: Mapping[str, float]) -> None:
+    """What a worker entered for itself and for its attempts."""
+    by_owner: dict[str, list[Resource]] = {}
+    for one in evidence.journal.resources[process].values():
+        verdict.hold("resources", 0.0, 0.0, "")
+        by_owner.setdefault(one.owner, []).append(one)
+        if one.name == LIFESPAN and one.entered > evidence.journal.first_claims.get(process, math.inf):
+            _broken(verdict, f"{one.name} in {process} was entered after the first claim")
+    stopped = {fault.target: fault.since for fault in evidence.faults if fault.kind == "worker_restart"}
+    for owner, entered in by_owner.items():
+        over = stopped.get(process, math.inf) if owner == WORKER else ends.get(owner, math.inf)
+        # A worker that was killed leaves nothing. One that was stopped gives up threads, but no coroutines.
+        is_waited_for = process in stopped and (owner == WORKER or any(one.is_async for one in entered))
+        until = evidence.ended if is_waited_for else min(_died(evidence, process), evidence.ended)
+        allowed = (_STOPPED_WITHIN_S if owner == WORKER else _LEFT_WITHIN_S) + (
+            evidence.stalls.of_anyone(over, until) if is_waited_for else _hindered(evidence, process, over, until)
+        )
+        for one in entered:
+            if len(one.left) > 1:
+                _broken(verdict, f"{one.name} in {process} was left {len(one.left)} times")
+            elif not one.left and over + allowed < until:
+                _broken(verdict, f"{one.name} in {process} was not left")
+        left = [one.left[0] for one in entered if one.left]
+        if left != sorted(left, reverse=True):
+            _broken(
+                verdict, f"{process} left {[one.name for one in entered]} of {owner or 'the worker'} in another order"
+            )
+
+
+def _broken(verdict: Verdict, text: str) -> None:
+    verdict.promises["resources"].broken += 1
+    verdict.say("broken", f"resources: {text}")
 
 
 def _died(evidence: Evidence, process: str) -> float:

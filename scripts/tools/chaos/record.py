@@ -6,6 +6,8 @@ Instants are seconds of the machine's monotonic clock, which all processes share
     block     from, to                          a handler blocked its event loop
     start     t, id, attempt, token, tag, wall  a handler started; `tag` is the producer's name for the job
     end       t, id, attempt, token, how        it ended: done, raised, snoozed
+    entered   t, number, owner, name            by an attempt: `owner` is its token, or by the worker: ''
+    left      t, number                         it was left
     claim     t, request                        a claim was sent
     claimed   t, request, [[id, token, attempts, crashes], ...]   and got these
     recovered t, request, the same              the reply was late or lost; the worker asked again and got these

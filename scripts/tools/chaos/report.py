@@ -44,6 +44,7 @@ NAMES: Final = {
     "old_release": "workers of an old release start and stop while a new one runs",
     "old_application": "workers with an older schedule start and stop while a new one runs",
     "empty_store": "Redis comes back empty",
+    "failed_start": "a worker can't open one of its resources",
     "client_skew": "a worker whose clock is an hour ahead or behind, a promoter a day ahead",
 }
 _HEADS: Final = ("fault", "times", "jobs lost", "early starts", "starts after completion", "restarts because of it")

@@ -5,6 +5,7 @@ fleet_kill       forty candidates are started together, and the promoter is kill
 old_release      workers of an old release with an older schedule start and stop while a new one runs
 old_application  the same with an older schedule and today's schedq
 empty_store      Redis comes back empty: by FLUSHALL, and after a kill
+failed_start     a worker can't open one of its two resources: it leaves the other, claims nothing, and exits with 1
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ from tests.servers import Server
 
 OLD: Final = "28b2da2"
 """The commit used as the old release."""
+APP: Final = "scripts.tools.chaos.scene_app:queue"
 VISIBILITY_MS: Final = 2000
 RECLAIM_S: Final = VISIBILITY_MS / 1000 + 2.0
 TAKEOVER_S: Final = 4.0
 RESTORED_S: Final = 15.0
 SETTLED_S: Final = 20.0
+STARTED_S: Final = 10.0
+"""Seconds that a process may need to start, or to find out that it can't."""
 _SECOND_MS, _HOUR_MS = 1000, 3_600_000
 _CANDIDATES, _KILLS = 40, 2
 _BETWEEN_KILLS_S: Final = 4.0
@@ -205,6 +209,20 @@ class Scenes(threading.Thread):
             assert worker.poll() is None, "the worker ended"
         self._leave(queue)
 
+    def _failed_start(self) -> None:
+        queue = self._queue("start")
+        opened = self._folder / f"{queue.name}.opened"
+        job_id = queue.enqueue({"task": "note", "args": [1]})
+        apps = [APP, f"{APP.partition(':')[0]}:refusing"]
+        with self._worker(queue, apps=apps, SCENE_RESOURCES=str(opened)) as worker:
+            self._judge("failed_start", STARTED_S, "the end of the worker", lambda: worker.poll() is not None)
+            assert worker.poll() == 1, f"the worker ended with {worker.poll()}"
+        job = queue.get_job(job_id)
+        assert job is not None
+        assert (job.status, job.attempts) == ("pending", 0), f"the worker claimed the job: {job}"
+        assert opened.read_text() == "left", "the worker did not leave what it had entered"
+        self._leave(queue)
+
     def _flush(self) -> None:
         with self._server.client() as client:
             client.flushall()
@@ -226,7 +244,14 @@ class Scenes(threading.Thread):
 
     @contextmanager
     def _worker(
-        self, queue: Queue, *, version: int = 0, every_s: float = 1, is_old: bool = False
+        self,
+        queue: Queue,
+        *,
+        version: int = 0,
+        every_s: float = 1,
+        is_old: bool = False,
+        apps: Sequence[str] = (APP,),
+        **more: str,
     ) -> Iterator[subprocess.Popen[bytes]]:
         environment = {
             "SCENE_QUEUE": queue.name,
@@ -234,11 +259,10 @@ class Scenes(threading.Thread):
             "SCENE_VISIBILITY_MS": str(VISIBILITY_MS),
             "SCENE_EVERY_S": str(every_s),
             "SCENE_VERSION": str(version),
+            **more,
         }
         how = ["--concurrency", "4", "--grace", "1"]
-        process = self._start(
-            ["-m", "schedq", "worker", "scripts.tools.chaos.scene_app:queue", *how], environment, is_old=is_old
-        )
+        process = self._start(["-m", "schedq", "worker", *apps, *how], environment, is_old=is_old)
         try:
             yield process
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from scripts.tools.chaos import promises
 from scripts.tools.chaos.faults import SERVER, Fault
 from scripts.tools.chaos.promises import BACK_S, TIMED_OUT_S
 from tests.tools.chaos.test_verdict import Line, begun, ended, verdict, wrong
@@ -98,3 +99,49 @@ def test_a_claim_whose_reply_was_unread_while_the_loop_was_blocked_may_be_starte
     frozen = [Fault("worker_stop", 2.2, 8.9, "w-1")]
     assert wrong(verdict(enqueued("brief"), held, elsewhere, faults=frozen)) == {}
     assert "twice_unexplained" in wrong(verdict(enqueued("brief"), held, blocked))
+
+
+def held(*lines: list[Any]) -> list[Line]:
+    """Records of worker w-1, whose attempt `a` of job x begins at 2 and ends at 3."""
+    return [*begun(2, "w-1", "a"), *(("w-1", list(line)) for line in lines), *ended(3, "w-1", "a")]
+
+
+POOL = ["entered", 1.0, 1, "", "pool"]
+OUTER, INNER = ["entered", 2.2, 2, "a", "connection"], ["entered", 2.3, 3, "a", "session of connection"]
+
+
+def test_resources_that_are_left_once_and_in_reverse_order_keep_the_promise():
+    kept = held(POOL, OUTER, INNER, ["left", 2.8, 3], ["left", 2.9, 2])
+
+    assert judged("resources", enqueued("nap"), kept) == (3, 0)
+
+
+def test_a_dependency_that_is_not_left_after_its_handler_has_ended_is_noticed():
+    never = held(POOL, OUTER, INNER, ["left", 2.8, 3])
+
+    assert judged("resources", enqueued("nap"), never) == (3, 1)
+    killed = [Fault("worker_kill", 3.5, math.inf, "w-1")]
+    assert judged("resources", enqueued("nap"), never, faults=killed) == (3, 0)
+
+
+def test_a_dependency_that_is_left_twice_or_in_another_order_is_noticed():
+    twice = held(POOL, OUTER, INNER, ["left", 2.8, 3], ["left", 2.85, 3], ["left", 2.9, 2])
+    in_order = held(POOL, OUTER, INNER, ["left", 2.8, 2], ["left", 2.9, 3])
+
+    assert judged("resources", enqueued("nap"), twice) == (3, 1)
+    assert judged("resources", enqueued("nap"), in_order) == (3, 1)
+
+
+def test_a_lifespan_that_is_entered_after_the_first_claim_is_noticed():
+    late = held(["entered", 2.15, 1, "", "pool"], OUTER, ["left", 2.9, 2])
+
+    assert judged("resources", enqueued("nap"), late) == (2, 1)
+
+
+def test_a_lifespan_that_a_stopped_worker_does_not_leave_is_noticed(monkeypatch):
+    monkeypatch.setattr(promises, "_STOPPED_WITHIN_S", 5.0)
+    stopped = [Fault("worker_restart", 4.0, math.inf, "w-1")]
+    never, left = held(POOL), held(POOL, ["left", 6.0, 1])
+
+    assert judged("resources", enqueued("nap"), never, faults=stopped) == (1, 1)
+    assert judged("resources", enqueued("nap"), left, faults=stopped) == (1, 0)
