@@ -134,9 +134,13 @@ class StuckCollector:
     Args:
         found: returns the slots that are stuck now.
         tasks: pairs of queue and task that have series from the start.
+
+    Raises:
+        UsageError: prometheus-client is not installed.
     """
 
     def __init__(self, found: Callable[[], Iterable[StuckSlot]], tasks: Iterable[tuple[str, str]] = ()) -> None:
+        needed()
         self._found = found
         self._known = set(islice(tasks, MOST_TASKS))
 

@@ -52,7 +52,12 @@ class _Collected:
 
 
 def page(collectors: Iterable[Collector], accept: str = "") -> Response:
-    """The metrics of all collectors, in the format of the Accept header."""
+    """The metrics of all collectors, in the format of the Accept header.
+
+    Raises:
+        UsageError: prometheus-client is not installed.
+    """
+    needed()
     return _encoded(chain.from_iterable(collector.collect() for collector in collectors), accept)
 
 
@@ -68,7 +73,11 @@ def merged(texts: Mapping[int, str | None], others: Iterable[Collector], accept:
         texts: process number -> its metrics page; None if it did not respond, which sets `schedq_worker_up` to 0.
         others: further collectors.
         accept: the Accept header.
+
+    Raises:
+        UsageError: prometheus-client is not installed.
     """
+    needed()
     families: dict[str, Metric] = {}
     for number, text in texts.items():
         for metric in text_string_to_metric_families(text or _DOWN):

@@ -9,6 +9,8 @@ from schedq.errors import UsageError
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
+__all__ = ["instrument"]
+
 
 def instrument(provider: TracerProvider | None = None) -> None:
     """Trace the jobs that this process enqueues and runs. Call it before creating workers; further calls do nothing.

@@ -57,3 +57,15 @@ def test_a_wheel_that_has_grown_is_named(tmp_path: Path) -> None:
 
     wheel.write_bytes(b"0" * (package.MOST_BYTES + 1))
     assert len(package.of_size(wheel)) == 1
+
+
+def test_an_extra_is_tried_with_what_it_brings_and_nothing_else(tmp_path: Path) -> None:
+    folder = package.link_extra("metrics", tmp_path)
+
+    assert (folder / "prometheus_client" / "__init__.py").is_file()
+    assert sorted(path.name for path in folder.iterdir() if not path.name.endswith("-info")) == ["prometheus_client"]
+
+
+def test_what_an_extra_needs_is_read_from_the_metadata() -> None:
+    assert list(package.requirements("schedq", "fast")) == [("uvloop", frozenset())]
+    assert list(package.requirements("schedq", "tracing")) == [("opentelemetry-api", frozenset())]
