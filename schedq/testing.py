@@ -96,9 +96,9 @@ def run_due(queue: QueueBase, *, limit: int = 10_000) -> int:
 def as_job(
     job_id: str = "test", *, attempts: int = 1, headers: Mapping[str, str] | None = None
 ) -> Iterator[current_job.CurrentJob]:
-    """Let `current_job()` work in this block, so that a task can be called as the plain function it is.
+    """Make `current_job()` work in this block, so that a task can be called like a plain function.
 
-    Its `renew` returns True; call `cancel()` on the yielded object to see what the function does when asked to stop.
+    Its `renew` returns True. Call `cancel()` on the yielded object to test what the function does when asked to stop.
     """
 
     async def arenew() -> bool:
@@ -116,12 +116,12 @@ def as_job(
 
 @contextmanager
 def override(dependency: Callable[..., Any], replacement: Callable[..., Any]) -> Iterator[None]:
-    """Replace a dependency, or a lifespan, in this block.
+    """Replace a dependency or a lifespan in this block.
 
-    It counts for all queues and workers of the process. The replacement may have dependencies of its own.
+    This applies to all queues and workers of the process. The replacement may have its own dependencies.
 
     Raises:
-        UsageError: one of them can't be called.
+        UsageError: one of the two is not callable.
     """
     for function in (dependency, replacement):
         if not callable(function):
@@ -160,13 +160,13 @@ def _look_at_the_clock(queue: Queue) -> None:
     jobs = f"{delayed} delayed job{'s' if delayed != 1 else ''}" if delayed else "its schedules"
     raise UsageError(
         f"nothing of queue {queue.name} is due, and {jobs} can't become due by this test's clock, which shows "
-        f"{_utc(now_s)}: the queue goes by Redis's, which shows {_utc(seen.now_ms / 1000)}; "
-        f"make it with clock=schedq.testing.wall_clock"
+        f"{_utc(now_s)}: the queue uses Redis's clock, which shows {_utc(seen.now_ms / 1000)}; "
+        f"create the queue with clock=schedq.testing.wall_clock"
     )
 
 
 def _kernels_time() -> float:
-    """Unix seconds that no test library can replace, not even one that patches `time.time` in C."""
+    """Return Unix seconds from a clock that no test library replaces, not even one that patches `time.time` in C."""
     with tempfile.TemporaryFile() as file:
         return os.fstat(file.fileno()).st_mtime
 
@@ -183,7 +183,7 @@ def _attempt(queue: Queue, job: ClaimedJob, runner: asyncio.Runner, resources: R
     try:
         invocation = queue.registry.find(job.payload)
         policy = outcome.Policy.of(settings, job, invocation.handler.max_attempts, invocation.handler.backoff)
-        # In a context of its own, as in a worker: no variable gets from one job to another, or to the test.
+        # In its own context, as in a worker, so that no variable leaks from one job to another or to the test.
         result = contextvars.copy_context().run(_result, queue, job, invocation, runner, resources)
         outcome.check_result(result)
         settlement = outcome.succeeded(job, result, policy, invocation.encode_result)
@@ -191,7 +191,7 @@ def _attempt(queue: Queue, job: ClaimedJob, runner: asyncio.Runner, resources: R
         raise
     except NoHandler as missing:
         settlement = outcome.unknown(job, str(missing), settings)
-    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
+    except BaseException as error:  # noqa: BLE001 - any exception of a handler fails its job
         wrong_arguments = (
             invocation.argument_error() if invocation is not None and isinstance(error, TypeError) else None
         )
@@ -221,7 +221,7 @@ def _result(queue: Queue, job: ClaimedJob, invocation: Invocation, runner: async
 
 
 class _Injected:
-    """A call of a function with dependencies: plain ones, and a plain function itself, run in the test's thread."""
+    """A call of a function with dependencies. Plain dependencies and plain functions run in the test's thread."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class _Injected:
         self._await: Callable[[Awaitable[Any]], Any] = lambda work: _awaited(runner, work, timeout_s)
 
     def result(self) -> Any:
-        """Call it, and clean up."""
+        """Call the function and clean up its dependencies."""
         if self._is_async:
             return self._await(self._async_result())
         stack = AsyncExitStack()
@@ -262,7 +262,7 @@ class _Injected:
             except BaseException as error:
                 raised = error
                 raise
-        raise raised  # a dependency has swallowed it
+        raise raised  # a dependency has suppressed it
 
     async def _make(self, needs: Sequence[Need], stack: AsyncExitStack) -> None:
         for need in self._order.of_worker:
@@ -297,7 +297,7 @@ def _awaited(runner: asyncio.Runner, work: Awaitable[Any], timeout_s: float | No
 
 
 async def _outcome(work: Awaitable[Any], timeout_s: float | None) -> tuple[Any, BaseException | None]:
-    """What it returned, or raised: a loop takes a SystemExit for its own."""
+    """Return the result, or the exception as a value: an event loop would end at a SystemExit."""
     try:
         async with asyncio.timeout(timeout_s) as limit:
             return await work, None

@@ -55,7 +55,7 @@ def test_a_job_due_in_three_days_runs_after_the_clock_moved(queue: Handle) -> No
 
 
 @pytest.mark.parametrize("waits", ["job", "schedule"])
-def test_a_frozen_clock_that_the_queue_does_not_go_by_is_named(make_queue: MakeQueue, waits: str) -> None:
+def test_a_frozen_clock_that_the_queue_does_not_use_is_named(make_queue: MakeQueue, waits: str) -> None:
     queue = make_queue()
     remind = queue.task(name="remind")(lambda: "reminded")
     if waits == "schedule":
@@ -72,9 +72,7 @@ def test_a_frozen_clock_that_the_queue_does_not_go_by_is_named(make_queue: MakeQ
     assert run_due(queue.queue) == 0
 
 
-def test_a_clock_that_shows_another_time_in_any_way_is_noticed(
-    make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_replaced_in_any_way_is_noticed(make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = make_queue()
     queue.handler(lambda payload: payload)
     queue.enqueue({}, delay=60)
@@ -86,7 +84,7 @@ def test_a_clock_that_shows_another_time_in_any_way_is_noticed(
         run_due(queue.queue)
 
 
-def test_a_frozen_clock_is_no_complaint_where_it_changes_nothing(make_queue: MakeQueue) -> None:
+def test_a_frozen_clock_that_changes_nothing_raises_no_error(make_queue: MakeQueue) -> None:
     queue = make_queue()
     double = queue.task(name="double")(lambda number: 2 * number)
 
@@ -122,10 +120,10 @@ def test_a_year_of_retries_in_a_second(queue: Handle) -> None:
     assert times.monotonic() - began < 30
 
 
-def test_async_handlers_run_and_time_passes_for_them(queue: Handle) -> None:
+def test_async_handlers_run_and_their_sleeps_take_real_time(queue: Handle) -> None:
     @queue.task
     async def wait(name: str) -> str:
-        await asyncio.sleep(0.01)  # would never end by the frozen clock
+        await asyncio.sleep(0.01)  # would never end with the frozen clock
         return f"{name} {current_job().attempts}"
 
     with freeze_time("2026-01-01"):
@@ -134,7 +132,7 @@ def test_async_handlers_run_and_time_passes_for_them(queue: Handle) -> None:
         assert [job.result(0) for job in jobs] == ["ada 1", "bob 1"]
 
 
-def test_a_variable_that_one_job_sets_is_unknown_to_the_next_and_to_the_test(queue: Handle) -> None:
+def test_a_context_variable_of_one_job_does_not_leak_to_the_next_or_to_the_test(queue: Handle) -> None:
     tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
 
     @queue.task
@@ -172,7 +170,7 @@ def test_async_handlers_may_use_the_queue_call_after_call(queue: Handle) -> None
     assert seen == [0, 0, 1, 1, 2, 2]
 
 
-def test_the_tests_own_use_of_the_asyncio_door_goes_on(queue: Handle) -> None:
+def test_the_test_can_keep_using_the_asyncio_queue(queue: Handle) -> None:
     @queue.task
     async def nothing() -> None: ...
 
@@ -186,7 +184,7 @@ def test_the_tests_own_use_of_the_asyncio_door_goes_on(queue: Handle) -> None:
     assert asyncio.run(main()) == "completed"
 
 
-def test_in_an_event_loop_it_says_what_to_write(queue: Handle) -> None:
+def test_in_an_event_loop_the_error_says_what_to_write(queue: Handle) -> None:
     async def main() -> None:
         run_due(queue.queue)
 
@@ -194,7 +192,7 @@ def test_in_an_event_loop_it_says_what_to_write(queue: Handle) -> None:
         asyncio.run(main())
 
 
-def test_the_queue_of_an_asyncio_application_is_taken_too(server: Server, queue: Handle) -> None:
+def test_the_queue_of_an_asyncio_application_is_accepted_too(server: Server, queue: Handle) -> None:
     async_queue = AsyncQueue(queue.name, redis=server.unix_url, clock=wall_clock)
 
     @async_queue.task
@@ -212,7 +210,7 @@ def test_the_queue_of_an_asyncio_application_is_taken_too(server: Server, queue:
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 @pytest.mark.parametrize("error", [ValueError("bad"), SystemExit(2), asyncio.CancelledError("gone"), Discard("bad")])
-def test_what_a_handler_raises_fails_its_job_only(queue: Handle, kind: str, error: BaseException) -> None:
+def test_an_exception_of_a_handler_fails_only_its_job(queue: Handle, kind: str, error: BaseException) -> None:
     def fail() -> None:
         raise error
 
@@ -248,7 +246,7 @@ def test_ctrl_c_ends_the_test_in_an_async_handler_too(queue: Handle) -> None:
         run_due(queue.queue)
 
 
-def test_a_tasks_own_attempts_and_backoff_count_for_payloads_of_other_programs(queue: Handle) -> None:
+def test_a_tasks_own_attempts_and_backoff_apply_to_payloads_of_other_programs(queue: Handle) -> None:
     @queue.task(max_attempts=2, backoff=lambda attempt, error: 700 * attempt)
     def fail() -> None:
         raise RuntimeError
@@ -281,14 +279,14 @@ def test_timeouts_of_async_handlers_are_kept_in_real_time(queue: Handle) -> None
     assert [str(deadline) for deadline in deadlines] == ["2026-01-01 00:00:00.050000+00:00"]
 
 
-def test_a_task_that_nobody_has_waits_for_its_backoff(queue: Handle) -> None:
+def test_a_job_without_a_registered_task_waits_for_its_backoff(queue: Handle) -> None:
     job_id = queue.enqueue({"task": "unknown"})
 
     assert run_due(queue.queue) == 1
     assert queue.places() == {"delayed": [job_id]}
 
 
-def test_the_limit_ends_what_would_never_end(queue: Handle) -> None:
+def test_the_limit_ends_a_run_that_would_never_end(queue: Handle) -> None:
     @queue.task(backoff=Fixed(0), max_attempts=1_000_000)
     def again() -> None:
         raise RuntimeError
@@ -298,7 +296,7 @@ def test_the_limit_ends_what_would_never_end(queue: Handle) -> None:
     assert run_due(queue.queue, limit=25) == 25
 
 
-def test_handlers_know_their_job_and_nobody_does_afterwards(queue: Handle) -> None:
+def test_current_job_works_in_handlers_and_not_afterwards(queue: Handle) -> None:
     ids: list[str] = []
     task = queue.task(name="note")(lambda: ids.append(current_job().id))
     job = task.enqueue()
@@ -318,7 +316,7 @@ def test_under_a_frozen_clock_calls_still_wait_and_time_out_in_real_time(queue: 
         assert not queue.wait(job_id, 0.15)
         assert list(queue.events(timeout=0.1)) == []
         took = times.monotonic() - began
-        assert time.monotonic() == time.monotonic()  # frozen, indeed
+        assert time.monotonic() == time.monotonic()  # the clock is frozen
 
     assert 0.4 <= took < 20
 
@@ -344,7 +342,7 @@ def test_under_a_frozen_clock_a_worker_meets_its_timeouts(queue: Handle) -> None
         assert asyncio.run(work()) == ["failed", "completed"]
 
 
-def test_a_function_that_looks_at_its_job_can_be_called_as_the_plain_function_it_is():
+def test_a_function_that_uses_current_job_can_be_called_as_a_plain_function():
     def task() -> tuple[str, int, bool, bool]:
         job = current_job()
         return job.id, job.attempts, job.renew(), job.is_cancelled

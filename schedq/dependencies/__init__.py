@@ -1,4 +1,4 @@
-"""What functions of an application are given besides their job's arguments: database pools, sessions, clients.
+"""Dependencies that schedq passes to an application's functions: database pools, sessions, clients.
 
-`declaration` has `Depends` and reads which dependencies a function declares, `providers` enters and leaves them.
+`declaration` has `Depends` and reads which dependencies a function declares; `providers` creates and cleans them up.
 """

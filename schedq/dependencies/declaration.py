@@ -1,4 +1,4 @@
-"""What a function depends on: read from its parameters once, when the function is registered."""
+"""Reads which dependencies a function declares in its parameters; once, when the function is registered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Marker:
     Attributes:
         function: provides the value.
         scope: how long the value lives.
-        is_shared: parameters of one attempt that name the same function get the same value.
+        is_shared: within one attempt, all parameters that name the same function get the same value.
     """
 
     function: Callable[..., Any]
@@ -51,17 +51,17 @@ def Depends(dependency: Callable[..., Awaitable[T]], *, scope: Scope = "attempt"
 @overload
 def Depends(dependency: Callable[..., T], *, scope: Scope = "attempt") -> T: ...
 def Depends(dependency: Callable[..., Any], *, scope: Scope = "attempt") -> Any:  # noqa: N802 - FastAPI's name
-    """Mark a parameter that schedq fills in, by being its default. Callers leave the parameter out.
+    """Use it as the default of a parameter that schedq fills in. Callers leave the parameter out.
 
     Args:
-        dependency: a function, plain or async, that returns the value; one that yields it once and cleans up
-            afterwards, also decorated with `contextmanager` or `asynccontextmanager`; or a queue's `lifespan`, for what
-            that has yielded. It may have dependencies of its own.
-        scope: "attempt": made for each attempt, and cleaned up when the attempt ends. "worker": made when it is first
-            needed, once per worker process, and cleaned up when the worker leaves.
+        dependency: a function, plain or async, that returns the value, or that yields it once and cleans up afterwards.
+            It may be decorated with `contextmanager` or `asynccontextmanager`, and have its own dependencies. A
+            queue's `lifespan` provides the value that it has yielded.
+        scope: "attempt": created for each attempt, and cleaned up when the attempt ends. "worker": created once per
+            worker process, when it is first needed, and cleaned up when the worker stops.
 
     Raises:
-        UsageError: this can't be called, or there is no such scope.
+        UsageError: the dependency is not callable, or the scope is invalid.
     """
     if not callable(dependency):
         raise UsageError(f"Depends takes a function, got {dependency!r:.200}")
@@ -77,9 +77,9 @@ class Provider:
     Attributes:
         function: provides the value.
         scope: how long the value lives.
-        is_shared: made once per scope.
-        is_async: it is to be called, and cleaned up, on the event loop.
-        yields: it yields its value, and cleans up afterwards.
+        is_shared: it is created once per scope.
+        is_async: it is called and cleaned up on the event loop.
+        yields: it yields its value and cleans up afterwards.
         needs: its own dependencies, by parameter.
     """
 
@@ -92,7 +92,7 @@ class Provider:
 
 
 def injected(function: Callable[..., Any]) -> frozenset[str]:
-    """The parameters of a task's function that schedq fills in. Looks at defaults only, and evaluates nothing."""
+    """Return the parameters of a task's function that schedq fills in. Only defaults are read; nothing is evaluated."""
     defaults = getattr(function, "__kwdefaults__", None) or {}
     plain = getattr(function, "__defaults__", None) or ()
     if not any(isinstance(each, Marker) for each in (*defaults.values(), *plain)):
@@ -111,20 +111,20 @@ def injected(function: Callable[..., Any]) -> frozenset[str]:
 
 
 def providers(function: Callable[..., Any]) -> dict[str, Provider]:
-    """What a task's function depends on, by parameter.
+    """Return the dependencies of a task's function, by parameter.
 
     Raises:
-        UsageError: a dependency depends on itself, or on something that nothing provides.
+        UsageError: a dependency depends on itself, or has a parameter that nothing provides.
     """
     parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
     return {each.name: provider_of(each.default) for each in parameters if isinstance(each.default, Marker)}
 
 
 def provider_of(marker: Marker, above: tuple[Callable[..., Any], ...] = ()) -> Provider:
-    """What provides the value of a marked parameter.
+    """Return the provider of a marked parameter.
 
     Args:
-        marker: of the parameter.
+        marker: the marker of the parameter.
         above: functions that depend on it, outermost first.
 
     Raises:
@@ -149,10 +149,10 @@ def provider_of(marker: Marker, above: tuple[Callable[..., Any], ...] = ()) -> P
 
 
 def _markers(function: Callable[..., Any], scope: Scope) -> dict[str, Marker]:
-    """The parameters of a dependency that are dependencies themselves."""
+    """Return the markers of a dependency's own dependencies, by parameter."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (ValueError, TypeError):  # some classes of the standard library, which need no arguments then
+    except (ValueError, TypeError):  # some classes of the standard library have no signature; they need no arguments
         return {}
     needs_hints = any(not isinstance(each.default, Marker) for each in parameters)
     hints = _hints(function) if needs_hints else {}
@@ -170,7 +170,8 @@ def _markers(function: Callable[..., Any], scope: Scope) -> dict[str, Marker]:
             )
         elif _is_foreign(each.default):
             raise UsageError(
-                f"dependency {place_of(function)}: parameter {each.name!r} takes data of a request, and a job has none"
+                f"dependency {place_of(function)}: parameter {each.name!r} needs data of a web request, which a job "
+                "does not have"
             )
     return found
 
@@ -190,14 +191,14 @@ def _metadata(hint: Any) -> tuple[Any, ...]:
 
 
 def _marker(default: object, hint: Any, scope: Scope) -> Marker | None:
-    """The marker that a default, or a piece of an annotation, is; FastAPI's mean the same."""
+    """Return the marker in a default or in an annotation, or None. FastAPI's `Depends` means the same."""
     if isinstance(default, Marker):
         return default
     fastapi = _fastapi()
     if fastapi is None or not isinstance(default, fastapi.Depends):
         return None
     function = default.dependency
-    if function is None:  # Depends() stands for the class that the annotation names
+    if function is None:  # Depends() without an argument means the class in the annotation
         function = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
     if not callable(function):
         raise UsageError(f"{default!r} names no dependency")
@@ -205,11 +206,11 @@ def _marker(default: object, hint: Any, scope: Scope) -> Marker | None:
 
 
 def _is_foreign(default: object) -> bool:
-    """Whether it is one of FastAPI's for data of a request."""
+    """Whether a default is one of FastAPI's markers for data of a web request."""
     fastapi = _fastapi()
     return fastapi is not None and isinstance(default, (fastapi.Param, fastapi.Body))
 
 
 def _fastapi() -> Any:
-    """FastAPI's module of markers; None if the application has not imported it, so that there are none."""
+    """Return FastAPI's module of markers; None if it is not imported, because then there are no such markers."""
     return sys.modules.get("fastapi.params")

@@ -1,4 +1,4 @@
-"""What lives as long as a worker: the lifespans of its queues, and the dependencies of that scope."""
+"""Resources that live as long as a worker: the lifespans of its queues, and dependencies of the worker scope."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LAST_S: Final = 1.0
 
 
 class Resources:
-    """The values that one worker has on one event loop. One task enters and leaves all of them.
+    """The values of one worker on one event loop. One task enters and exits all of them.
 
     Args:
         lifespans: of the worker's queues, each once.
@@ -44,14 +44,14 @@ class Resources:
         self._task: asyncio.Task[None] | None = None
 
     def has(self, key: object) -> bool:
-        """Whether this is a lifespan."""
+        """Whether the key is a lifespan of this worker's queues."""
         return key in self._lifespans
 
     async def start(self) -> None:
-        """Enter the lifespans. Cancelled, it leaves again what it has entered.
+        """Enter the lifespans. If this is cancelled, those already entered are exited.
 
         Raises:
-            UsageError: one of them failed; what was entered before is left again.
+            UsageError: one of them failed; those already entered were exited.
         """
         if not self._lifespans:
             return
@@ -67,7 +67,7 @@ class Resources:
             self._task.result()
 
     async def get(self, need: Need, values: Values) -> Any:
-        """The value of a lifespan or of a dependency that lives as long as the worker; made now if it is not there."""
+        """Return the value of a lifespan or of a dependency of the worker scope; create it if it does not exist."""
         if need.key in self._made:
             return self._made[need.key]
         if self._task is None:
@@ -77,13 +77,13 @@ class Resources:
         return await made
 
     async def close(self, within: float) -> None:
-        """Leave everything in reverse order, in `within` seconds at most. Errors are logged."""
+        """Exit everything in reverse order, in at most `within` seconds. Errors are logged."""
         if self._task is None or self._task.done():
             return
         self._requests.put_nowait(_LEAVE)
         _, late = await asyncio.wait([self._task], timeout=within)
         if late:
-            log.error("the clean-up of this worker's resources takes more than %g s; cancelled", within)
+            log.error("cleaning up this worker's resources takes more than %g s; cancelled", within)
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_LAST_S)
         elif not self._task.cancelled() and (error := self._task.exception()) is not None:
@@ -111,7 +111,7 @@ class Resources:
             return await stack.enter_async_context(manager)
         if hasattr(manager, "__enter__"):
             return stack.enter_context(manager)
-        raise TypeError(f"it returned {manager!r:.100}, which is no context manager")
+        raise TypeError(f"it returned {manager!r:.100}, which is not a context manager")
 
     async def _make(self, request: _Request, stack: AsyncExitStack) -> None:
         key = request.need.key
@@ -131,7 +131,7 @@ class Resources:
 
 
 def _for_a_future(error: BaseException) -> Exception:
-    """The error as a future takes it: SystemExit would end the event loop, and StopIteration is refused."""
+    """Return the error in a form that a future accepts. SystemExit would end the loop, StopIteration is rejected."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     found = RuntimeError(f"a dependency raised {type(error).__name__}: {error}")

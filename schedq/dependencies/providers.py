@@ -1,4 +1,4 @@
-"""Enters dependencies, and leaves them in reverse order whatever happened in between."""
+"""Creates dependencies, and cleans them up in reverse order whatever happened in between."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from schedq.model.current_job import current_job
 _AT_ONCE: Final = (current_job,)
 """Plain functions that never block: they are called on the event loop, without a thread."""
 overrides: Final[dict[Callable[..., Any], Callable[..., Any]]] = {}
-"""What stands in for a dependency; `schedq.testing.override` changes it."""
+"""Replacements of dependencies; `schedq.testing.override` changes them."""
 RunInThread = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs a function in a thread. It waits for the end of the function also when its caller is cancelled."""
+"""Runs a function in a thread. It waits for the end of the function even if its caller is cancelled."""
 
 
 class Need(NamedTuple):
-    """One value to make.
+    """One value to create.
 
     Attributes:
-        key: by which functions that need the value find it.
-        provider: makes it.
+        key: functions that need the value find it under this key.
+        provider: creates the value.
     """
 
     key: object
@@ -39,33 +39,33 @@ class WorkerValues(Protocol):
     """Values that live as long as the worker."""
 
     def has(self, key: object) -> bool:
-        """Whether a lifespan has made the value."""
+        """Whether the value comes from a lifespan."""
 
     async def get(self, need: Need, values: Values) -> Any:
-        """The value, which is made now if it is needed for the first time."""
+        """Return the value; create it if it is needed for the first time."""
 
 
 class Values(dict[object, Any]):
-    """The values that were made for one attempt, by key."""
+    """The values created for one attempt, by key."""
 
     def arguments(self, needs: Mapping[str, Provider]) -> dict[str, Any]:
-        """The values for the parameters of a function."""
+        """Return the values for the parameters of a function."""
         return {name: self[key_of(provider)] for name, provider in needs.items()}
 
 
 def key_of(provider: Provider) -> object:
-    """Providers with the same key share a value."""
+    """Return the key of a provider's value. Providers with the same key share it."""
     return provider.function if provider.is_shared else provider
 
 
 @dataclass(frozen=True, slots=True)
 class CreationOrder:
-    """In which order to make the values that one function needs.
+    """The order in which to create the values that one function needs.
 
     Attributes:
-        of_worker: those that live as long as the worker.
-        on_loop: those that are made from the event loop, up to the last async one.
-        in_thread: the plain ones behind it, for the thread of a plain function.
+        of_worker: values that live as long as the worker.
+        on_loop: values that are created from the event loop, up to the last async one.
+        in_thread: plain ones after it, for the thread of a plain function.
     """
 
     of_worker: tuple[Need, ...]
@@ -74,12 +74,12 @@ class CreationOrder:
 
     @property
     def of_attempt(self) -> tuple[Need, ...]:
-        """All that are made for the attempt."""
+        """All values that are created for the attempt."""
         return self.on_loop + self.in_thread
 
 
 class Injection:
-    """What one registered function is given besides its job's arguments.
+    """The dependencies of one registered function.
 
     Attributes:
         names: the parameters that schedq fills in.
@@ -91,15 +91,15 @@ class Injection:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Injection | None:
-        """The injection of a function; None if it declares no dependency."""
+        """Return the injection of a function; None if it declares no dependency."""
         names = injected(function)
         return cls(function, names) if names else None
 
     def check(self, given: Mapping[str, Any]) -> None:
-        """Refuse a call that passes one of the parameters.
+        """Check that a call passes none of the parameters.
 
         Raises:
-            ArgumentsError: it does.
+            ArgumentsError: it passes one.
         """
         if taken := sorted(self.names & given.keys()):
             raise ArgumentsError(
@@ -109,7 +109,7 @@ class Injection:
 
     @cached_property
     def needs(self) -> dict[str, Provider]:
-        """What provides each of them. Looked up at first use: annotations may name what is defined further down.
+        """The provider of each parameter. Read at first use, because annotations may name what is defined later.
 
         Raises:
             UsageError: a dependency can't be provided.
@@ -117,10 +117,10 @@ class Injection:
         return providers(self._function)
 
     def order(self, worker: WorkerValues) -> CreationOrder:
-        """The order in which to make the values.
+        """Return the order in which to create the values.
 
         Raises:
-            UsageError: a dependency can't be provided, or one that lives as long as the worker needs a shorter one.
+            UsageError: a dependency can't be provided, or one of the worker scope needs one of the attempt scope.
         """
         needs: dict[object, Provider] = {}
         for provider in self.needs.values():
@@ -133,7 +133,7 @@ class Injection:
 
 
 def _add(needs: dict[object, Provider], key: object, provider: Provider, worker: WorkerValues) -> None:
-    """Put a provider behind all that it needs."""
+    """Add a provider after all its own dependencies."""
     if key in needs:
         return
     if (other := overrides.get(provider.function)) is not None:
@@ -143,14 +143,14 @@ def _add(needs: dict[object, Provider], key: object, provider: Provider, worker:
             if provider.scope == "worker" and each.scope == "attempt" and not worker.has(key_of(each)):
                 raise UsageError(
                     f"{place_of(provider.function)} lives as long as the worker, but its parameter {name!r} depends on "
-                    f"{place_of(each.function)}, which is made for each attempt"
+                    f"{place_of(each.function)}, which is created for each attempt"
                 )
             _add(needs, key_of(each), each, worker)
     needs[key] = provider
 
 
 async def enter(needs: Sequence[Need], values: Values, stack: AsyncExitStack, run_in_thread: RunInThread) -> None:
-    """Make values from the event loop; the stack leaves them."""
+    """Create values from the event loop; the stack cleans them up."""
     for key, provider in needs:
         arguments = values.arguments(provider.needs)
         if provider.is_async and provider.yields:
@@ -159,7 +159,7 @@ async def enter(needs: Sequence[Need], values: Values, stack: AsyncExitStack, ru
             values[key] = await provider.function(**arguments)
         elif provider.yields:
             manager = _Threaded(_manager(provider)(**arguments), run_in_thread)
-            stack.push_async_exit(manager.exit)  # first: if this is cancelled the thread enters it all the same
+            stack.push_async_exit(manager.exit)  # first, because the thread enters it even if this is cancelled
             values[key] = await run_in_thread(manager.enter)
         elif provider.function in _AT_ONCE:
             values[key] = provider.function(**arguments)
@@ -168,7 +168,7 @@ async def enter(needs: Sequence[Need], values: Values, stack: AsyncExitStack, ru
 
 
 def call_within(needs: Sequence[Need], values: Values, function: Callable[[Values], Any]) -> Any:
-    """Call a plain function within plain dependencies, in this thread. What it raises they see, and can't swallow."""
+    """Call a plain function with plain dependencies, in this thread. They see its exception but can't suppress it."""
     raised: BaseException | None = None
     with ExitStack() as stack:
         for key, provider in needs:
@@ -182,11 +182,11 @@ def call_within(needs: Sequence[Need], values: Values, function: Callable[[Value
         except BaseException as error:
             raised = error
             raise
-    raise raised  # a dependency has swallowed it
+    raise raised  # a dependency has suppressed it
 
 
 class _Threaded:
-    """A plain context manager that is entered and left in threads."""
+    """A plain context manager that is entered and exited in threads."""
 
     def __init__(self, manager: Any, run_in_thread: RunInThread) -> None:
         self._manager = manager

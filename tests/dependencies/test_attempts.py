@@ -1,4 +1,4 @@
-"""What a task depends on is made before it is called, and cleaned up in reverse order however it ends."""
+"""A task's dependencies are created before it is called, and cleaned up in reverse order however it ends."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def crew(make_queue: MakeQueue, gate: Gate) -> Iterator[Crew]:
 
 
 def yielding(name: str, *needs: Any) -> Any:
-    """A plain dependency that notes when it is entered and left, and by what."""
+    """A plain dependency that records when it is entered and exited, and with which exception."""
 
     def depend(below: Any = Depends(needs[0] if needs else object)) -> Iterator[str]:
         SEEN.append(f"+{name}")
@@ -115,7 +115,9 @@ ENDS = {"well": "", "error": "RuntimeError", "retry": "Retry", "discard": "Disca
 
 @pytest.mark.parametrize("by", ["a worker", "run_due"])
 @pytest.mark.parametrize("chain", CHAINS)
-def test_they_are_left_in_reverse_order_and_see_what_was_raised(make_queue: MakeQueue, crew: Crew, chain: str, by: str):
+def test_dependencies_are_exited_in_reverse_order_and_see_the_exception(
+    make_queue: MakeQueue, crew: Crew, chain: str, by: str
+):
     queue = make_queue(max_attempts=1)
     add_tasks(queue, CHAINS[chain]())
     calls = [(task, how) for task in ("plain", "coro") for how in ENDS]
@@ -136,7 +138,7 @@ def test_they_are_left_in_reverse_order_and_see_what_was_raised(make_queue: Make
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_a_timeout_leaves_what_was_entered(make_queue: MakeQueue, crew: Crew, gate: Gate, chain: str):
+def test_a_timeout_cleans_up_what_was_entered(make_queue: MakeQueue, crew: Crew, gate: Gate, chain: str):
     queue = make_queue(max_attempts=1)
     chain_of = CHAINS[chain]()
 
@@ -155,7 +157,7 @@ def test_a_timeout_leaves_what_was_entered(make_queue: MakeQueue, crew: Crew, ga
         gate.open()  # the plain function ends long after its timeout
         until(lambda: SEEN and SEEN[-1] == "-a")
 
-        entered = [word[1:] for word in SEEN if word[0] == "+"]  # the timeout may strike before all were
+        entered = [word[1:] for word in SEEN if word[0] == "+"]  # the timeout may expire before all were entered
         assert [word[1:] for word in SEEN if word[0] == "-"] == entered[::-1]
         assert [word.split()[0][1:] for word in SEEN if word[0] == "!"] == entered[::-1]
         assert queue.fields(job_id)["last_error"] == "TimeoutError: timed out after 0.3 s"
@@ -166,7 +168,7 @@ def has_failed(queue: Handle, job_id: str) -> bool:
     return queue.fields(job_id).get("status") == "failed"
 
 
-def test_a_cancelled_job_leaves_them(make_queue: MakeQueue, crew: Crew):
+def test_a_cancelled_job_cleans_up_its_dependencies(make_queue: MakeQueue, crew: Crew):
     queue = make_queue(visibility_ms=1000)
     chain = CHAINS["async in plain"]()
 
@@ -184,7 +186,7 @@ def test_a_cancelled_job_leaves_them(make_queue: MakeQueue, crew: Crew):
     assert SEEN[-6:] == [word for name in "cba" for word in (f"!{name} CancelledError", f"-{name}")]
 
 
-def test_what_fails_on_the_way_in_fails_the_attempt_and_leaves_the_others(queue: Handle):
+def test_a_dependency_that_fails_to_start_fails_the_attempt_and_the_others_are_exited(queue: Handle):
     def broken(a: str = Depends(yielding("a"))) -> str:
         raise RuntimeError("no database")
 
@@ -199,7 +201,7 @@ def test_what_fails_on_the_way_in_fails_the_attempt_and_leaves_the_others(queue:
     assert queue.fields(job.id)["last_error"] == "RuntimeError: no database"
 
 
-def test_what_fails_on_the_way_out_fails_the_attempt(queue: Handle):
+def test_a_dependency_that_fails_to_clean_up_fails_the_attempt(queue: Handle):
     def commits() -> Iterator[None]:
         yield
         raise RuntimeError("commit failed")
@@ -216,7 +218,7 @@ def test_what_fails_on_the_way_out_fails_the_attempt(queue: Handle):
 
 @pytest.mark.parametrize("task", ["plain", "coro"])
 @pytest.mark.parametrize("by", ["a worker", "run_due"])
-def test_no_dependency_can_swallow_an_error(make_queue: MakeQueue, crew: Crew, task: str, by: str):
+def test_no_dependency_can_suppress_an_error(make_queue: MakeQueue, crew: Crew, task: str, by: str):
     queue = make_queue(max_attempts=1)
 
     def swallows() -> Iterator[None]:
@@ -250,7 +252,7 @@ def test_no_dependency_can_swallow_an_error(make_queue: MakeQueue, crew: Crew, t
     assert SEEN[:1] == ["swallowed"]
 
 
-def test_one_value_is_shared_within_an_attempt_and_made_again_for_the_next(queue: Handle):
+def test_a_value_is_shared_within_an_attempt_and_created_again_for_the_next(queue: Handle):
     made: list[object] = []
 
     def session() -> object:
@@ -314,7 +316,7 @@ def test_plain_dependencies_never_run_on_the_event_loop_and_share_a_plain_tasks_
 # -- what a caller may pass
 
 
-def test_a_caller_leaves_them_out_and_may_not_pass_them(queue: Handle):
+def test_callers_leave_dependencies_out_and_may_not_pass_them(queue: Handle):
     @queue.task
     def charge(order: int, note: str = "", *, db: str = Depends(lambda: "db")) -> str:
         return f"{order} {note} {db}"
@@ -338,7 +340,7 @@ def test_a_caller_leaves_them_out_and_may_not_pass_them(queue: Handle):
     assert queue.fields(more)["last_error"].startswith("wrong arguments: task 'charge': too many positional")
 
 
-def test_a_handler_of_payloads_has_them_too(queue: Handle):
+def test_a_handler_of_payloads_may_have_dependencies_too(queue: Handle):
     @queue.handler
     def handle(payload: Any, db: str = Depends(lambda: "db")) -> str:
         return f"{payload} {db}"
@@ -349,7 +351,7 @@ def test_a_handler_of_payloads_has_them_too(queue: Handle):
     assert queue.result(job_id, 0) == "5 db"
 
 
-def test_mistakes_are_named_where_they_are_made(queue: Handle):
+def test_mistakes_are_reported_where_they_are_made(queue: Handle):
     with pytest.raises(UsageError, match="Depends takes a function, got 5"):
         Depends(5)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="must be 'attempt' or 'worker', got 'request'"):
@@ -360,7 +362,7 @@ def test_mistakes_are_named_where_they_are_made(queue: Handle):
         def charge(order: int, db: str = Depends(lambda: "db"), last: int = 0) -> None: ...
 
 
-def test_what_can_not_be_provided_is_named(queue: Handle):
+def test_a_dependency_that_cannot_be_provided_is_named(queue: Handle):
     def around(it: Any = None) -> None: ...
 
     around.__defaults__ = (Depends(around),)
@@ -409,7 +411,7 @@ def test_managers_made_by_contextlib_are_entered(queue: Handle):
     assert SEEN == ["+plain", "+async", "-async", "-plain"]
 
 
-def test_a_clean_up_is_not_hit_by_repeated_cancellation(make_queue: MakeQueue, crew: Crew):
+def test_repeated_cancellation_does_not_interrupt_a_cleanup(make_queue: MakeQueue, crew: Crew):
     queue = make_queue(max_attempts=1)
 
     async def slow() -> AsyncIterator[None]:

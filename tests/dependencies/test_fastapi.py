@@ -60,13 +60,15 @@ def test_dependencies_written_for_fastapi_work_unchanged(queue: Handle):
 
     assert [job.result(0) for job in jobs] == ["service on repository in session with settings"] * 2
     assert SEEN == ["+session", "-session"] * 2
-    assert "parameter 'limit' takes data of a request, and a job has none" in queue.fields(bad.id)["last_error"]
+    assert (
+        "parameter 'limit' needs data of a web request, which a job does not have" in queue.fields(bad.id)["last_error"]
+    )
 
 
 # -- replaced in tests
 
 
-def test_a_test_replaces_a_dependency_for_a_while(queue: Handle):
+def test_a_test_can_replace_a_dependency(queue: Handle):
     def database() -> str:
         return "real"
 

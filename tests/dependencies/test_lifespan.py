@@ -1,4 +1,4 @@
-"""What lives as long as a worker is entered before its first job, and left after its last one, once."""
+"""Resources that live as long as a worker are entered once before its first job and exited after its last."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["crew", "door", "gate", "logs"]
 
 @dataclass
 class State:
-    """What a lifespan yields."""
+    """The value that a lifespan yields."""
 
     name: str
 
 
 class Notes(list[str]):
-    """What was entered and left, in its order."""
+    """What was entered and exited, in order."""
 
     def lifespan(self, name: str = "state", *, how: str = "async") -> Any:
         @asynccontextmanager
@@ -69,7 +69,7 @@ def with_task(queue: Handle, notes: Notes) -> Any:
 
 
 @pytest.mark.parametrize("how", ["async", "plain"])
-def test_it_is_entered_before_the_first_job_and_left_after_the_last(
+def test_a_lifespan_is_entered_before_the_first_job_and_exited_after_the_last(
     make_queue: MakeQueue, crew: Crew, notes: Notes, how: str
 ):
     queue = make_queue(lifespan=notes.lifespan(how=how))
@@ -84,7 +84,7 @@ def test_it_is_entered_before_the_first_job_and_left_after_the_last(
     assert (notes[0], notes[-1], sorted(notes[1:-1])) == ("+state", "-state", ["run 0", "run 1"])
 
 
-def test_run_due_enters_it_as_a_worker_does(make_queue: MakeQueue, notes: Notes):
+def test_run_due_enters_a_lifespan_as_a_worker_does(make_queue: MakeQueue, notes: Notes):
     queue = make_queue(lifespan=notes.lifespan())
     job = with_task(queue, notes).enqueue(1)
 
@@ -93,7 +93,7 @@ def test_run_due_enters_it_as_a_worker_does(make_queue: MakeQueue, notes: Notes)
     assert (job.result(0), notes) == ("state", ["+state", "run 1", "-state"])
 
 
-def test_queues_that_have_one_lifespan_share_it_and_others_have_their_own(
+def test_queues_with_the_same_lifespan_share_it_and_others_have_their_own(
     make_queue: MakeQueue, crew: Crew, notes: Notes
 ):
     shared, own = notes.lifespan("shared"), notes.lifespan("own")
@@ -108,7 +108,7 @@ def test_queues_that_have_one_lifespan_share_it_and_others_have_their_own(
     assert [note for note in notes if note != "run 1"] == ["+shared", "+own", "-own", "-shared"]
 
 
-def test_one_that_fails_ends_the_worker_with_the_reason_before_it_has_claimed_anything(
+def test_a_lifespan_that_fails_ends_the_worker_with_the_reason_before_it_claims_a_job(
     make_queue: MakeQueue, crew: Crew, notes: Notes, logs: Logs
 ):
     @asynccontextmanager
@@ -132,7 +132,9 @@ def test_one_that_fails_ends_the_worker_with_the_reason_before_it_has_claimed_an
     assert not [line for line in logs() if "ready" in line]
 
 
-def test_a_stop_while_it_is_entered_ends_the_worker_gracefully(make_queue: MakeQueue, crew: Crew, notes: Notes):
+def test_stopping_a_worker_while_it_enters_a_lifespan_ends_it_gracefully(
+    make_queue: MakeQueue, crew: Crew, notes: Notes
+):
     @asynccontextmanager
     async def slow() -> AsyncIterator[None]:
         notes.append("entering")
@@ -154,7 +156,9 @@ def test_a_stop_while_it_is_entered_ends_the_worker_gracefully(make_queue: MakeQ
     assert queue.places() == {"pending": [job.id]}
 
 
-def test_it_is_left_after_jobs_that_the_grace_has_cut_off(make_queue: MakeQueue, crew: Crew, notes: Notes):
+def test_a_lifespan_is_exited_after_jobs_that_the_grace_period_has_cut_off(
+    make_queue: MakeQueue, crew: Crew, notes: Notes
+):
     queue = make_queue(lifespan=notes.lifespan())
 
     @queue.task
@@ -175,7 +179,7 @@ def test_it_is_left_after_jobs_that_the_grace_has_cut_off(make_queue: MakeQueue,
     assert queue.places() == {"pending": [job.id]}
 
 
-def test_what_is_raised_when_it_is_left_is_logged(make_queue: MakeQueue, crew: Crew, logs: Logs):
+def test_an_exception_on_exit_is_logged(make_queue: MakeQueue, crew: Crew, logs: Logs):
     @asynccontextmanager
     async def broken() -> AsyncIterator[None]:
         yield
@@ -192,7 +196,7 @@ def test_what_is_raised_when_it_is_left_is_logged(make_queue: MakeQueue, crew: C
     assert "ERROR a resource of this worker could not be cleaned up" in logs()
 
 
-def test_one_that_does_not_end_is_left_behind_after_the_grace(make_queue: MakeQueue, crew: Crew, logs: Logs):
+def test_a_cleanup_that_does_not_end_is_abandoned_after_the_grace_period(make_queue: MakeQueue, crew: Crew, logs: Logs):
     @asynccontextmanager
     async def endless() -> AsyncIterator[None]:
         yield
@@ -205,7 +209,7 @@ def test_one_that_does_not_end_is_left_behind_after_the_grace(make_queue: MakeQu
     post.stop()
     post.join(20)
 
-    assert "ERROR the clean-up of this worker's resources takes more than 1 s; cancelled" in logs()
+    assert "ERROR cleaning up this worker's resources takes more than 1 s; cancelled" in logs()
 
 
 def test_a_lifespan_must_be_a_function_that_returns_a_context_manager(make_queue: MakeQueue, crew: Crew):
@@ -217,11 +221,11 @@ def test_a_lifespan_must_be_a_function_that_returns_a_context_manager(make_queue
     post = crew.start(queue)
     post.join(10)
 
-    assert "it returned 5, which is no context manager" in str(post.error)
+    assert "it returned 5, which is not a context manager" in str(post.error)
     post.error = None
 
 
-def test_a_test_replaces_a_lifespan(make_queue: MakeQueue, notes: Notes):
+def test_a_test_can_replace_a_lifespan(make_queue: MakeQueue, notes: Notes):
     real = notes.lifespan("real")
     queue = make_queue(lifespan=real)
     job = with_task(queue, notes).enqueue(1)
@@ -232,7 +236,7 @@ def test_a_test_replaces_a_lifespan(make_queue: MakeQueue, notes: Notes):
     assert (job.result(0), notes) == ("fake", ["+fake", "run 1", "-fake"])
 
 
-# -- dependencies of the worker's scope
+# -- dependencies of the worker scope
 
 
 def with_pool(queue: Handle, notes: Notes, *, how: str) -> Any:
@@ -268,7 +272,7 @@ def with_pool(queue: Handle, notes: Notes, *, how: str) -> Any:
 
 
 @pytest.mark.parametrize("how", ["plain", "async"])
-def test_they_are_made_once_when_they_are_first_needed_and_left_with_the_worker(
+def test_worker_dependencies_are_created_when_first_needed_and_cleaned_up_with_the_worker(
     make_queue: MakeQueue, crew: Crew, notes: Notes, how: str
 ):
     queue = make_queue(lifespan=notes.lifespan())
@@ -285,7 +289,7 @@ def test_they_are_made_once_when_they_are_first_needed_and_left_with_the_worker(
     assert notes == ["+state", "settings", "+pool", "-pool", "-state"]
 
 
-def test_one_that_fails_fails_its_attempt_and_is_tried_again(queue: Handle):
+def test_a_worker_dependency_that_fails_fails_the_attempt_and_is_tried_again(queue: Handle):
     tries = []
 
     def pool() -> str:
@@ -306,7 +310,7 @@ def test_one_that_fails_fails_its_attempt_and_is_tried_again(queue: Handle):
 
 
 @pytest.mark.parametrize("kind", [SystemExit, StopIteration, asyncio.CancelledError])
-def test_one_that_raises_something_odd_fails_its_attempt_and_not_the_worker(
+def test_a_worker_dependency_that_raises_something_odd_fails_the_attempt_and_not_the_worker(
     make_queue: MakeQueue, crew: Crew, kind: type[BaseException]
 ):
     queue = make_queue(max_attempts=1)
@@ -331,7 +335,7 @@ def test_one_that_raises_something_odd_fails_its_attempt_and_not_the_worker(
     assert use.enqueue().result(10) == "pool"
 
 
-def test_an_attempt_that_is_cancelled_while_one_is_made_does_not_take_it_along(
+def test_cancelling_an_attempt_does_not_cancel_the_worker_dependency_it_waits_for(
     make_queue: MakeQueue, crew: Crew, notes: Notes
 ):
     queue = make_queue(max_attempts=1)

@@ -1,4 +1,4 @@
-"""Scenes, as the tests of processes have them."""
+"""The fixtures of the tests of processes."""
 
 from __future__ import annotations
 

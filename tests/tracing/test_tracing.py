@@ -29,7 +29,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture
 def exporter() -> Iterator[InMemorySpanExporter]:
-    """Holds what this process has traced; nothing is traced before and after."""
+    """The spans of this process; tracing is off before and after the test."""
     enqueue.tracers.clear()
     observer.everywhere.clear()
     exporter = InMemorySpanExporter()
@@ -55,7 +55,7 @@ def named(all_spans: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     return sorted((span for span in all_spans if span["name"] == name), key=lambda span: span["start_time"])
 
 
-def test_a_trace_shows_a_job_whole(make_scene: MakeScene, exporter: InMemorySpanExporter):
+def test_one_trace_shows_a_whole_job(make_scene: MakeScene, exporter: InMemorySpanExporter):
     scene = make_scene(visibility_ms=5000, backoff=0.2)
     with exporter.tracer.start_as_current_span("request"):  # type: ignore[attr-defined]
         job_id = scene.queue.enqueue(call("third_time_lucky"), delay=0.5)
@@ -114,7 +114,7 @@ def test_outside_a_span_and_without_tracing_nothing_is_stored(make_scene: MakeSc
     assert "trace" not in scene.job(without).fields
 
 
-def test_the_trace_stays_whatever_becomes_of_the_job(make_scene: MakeScene, exporter: InMemorySpanExporter):
+def test_the_trace_stays_with_a_job_whatever_happens_to_it(make_scene: MakeScene, exporter: InMemorySpanExporter):
     scene = make_scene(visibility_ms=60_000, max_attempts=1)
     with exporter.tracer.start_as_current_span("request"):  # type: ignore[attr-defined]
         (job_id,) = scene.queue.enqueue_many([call("brief")])
@@ -135,18 +135,18 @@ def test_the_trace_stays_whatever_becomes_of_the_job(make_scene: MakeScene, expo
 
 
 @pytest.mark.parametrize("text", ["", "x", PARENT[:-3], PARENT + "7" * 50_000, "00-" + "0" * 32 + PARENT[35:], "\0 \n"])
-def test_what_is_no_trace_is_none(text: str):
+def test_an_invalid_trace_is_ignored(text: str):
     assert trace.get_current_span(spans.from_text(text)).get_span_context().is_valid is False
 
 
-def test_a_state_travels_behind_the_parent():
+def test_a_tracestate_follows_the_traceparent():
     found = trace.get_current_span(spans.from_text(f"{PARENT} vendor=1,other=2"))
 
     assert found.get_span_context().trace_state == {"vendor": "1", "other": "2"}
     assert spans.to_text(found) == f"{PARENT} vendor=1,other=2"
 
 
-def test_without_the_extra_all_else_works_and_the_command_that_installs_it_is_named(tmp_path: Path):
+def test_without_the_extra_all_else_works_and_the_error_names_the_command_that_installs_it(tmp_path: Path):
     (tmp_path / "opentelemetry").mkdir()
     (tmp_path / "opentelemetry" / "__init__.py").write_text("raise ModuleNotFoundError(name='opentelemetry')")
     program = "import schedq, schedq.worker, schedq.tracing\nschedq.tracing.instrument()"

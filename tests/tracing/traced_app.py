@@ -1,4 +1,4 @@
-"""An application whose processes write the spans that they have made to a file."""
+"""An application whose processes write their spans to a file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ tracer = trace.get_tracer("application", tracer_provider=provider)
 
 @queue.task(max_attempts=3)
 async def third_time_lucky() -> None:
-    """Fails twice; then it asks for a job in a thread."""
+    """Fails twice; then it enqueues a job from a thread."""
     with tracer.start_as_current_span(f"inside {current_job().attempts}"):
         await asyncio.sleep(0)
         if current_job().attempts < 3:
