@@ -31,6 +31,19 @@ class Observers:
         """Whether there is an observer of this class."""
         return any(isinstance(observer, kind) for observer in self._all)
 
+    def has_this(self, observer: Observer) -> bool:
+        """Whether this one is among them."""
+        return any(each is observer for each in self._all)
+
+    def and_also(self, others: Sequence[Observer]) -> Observers:
+        """These and others, each once. What one of them raises is logged once, also if it is among both."""
+        more = list({id(each): each for each in others if not self.has_this(each)}.values())
+        if not more:
+            return self
+        found = Observers([*self._all, *more])
+        found._failed = self._failed
+        return found
+
     def notify(self, event: Callable[Concatenate[Any, P], object], *facts: P.args, **named: P.kwargs) -> None:
         """Call this method of every observer.
 
@@ -55,6 +68,40 @@ class Observers:
             self._failed.add((id(observer), event))
             name = type(observer).__name__
             log.error("observer %s: %s failed; further failures are not logged", name, event, exc_info=error)
+
+
+class WorkerObservers:
+    """All observers of one worker: its own hear of everything, those of a queue only of that queue.
+
+    One that is attached in several places hears of each event once.
+
+    Args:
+        own: the worker's.
+        queues: the name of each queue, and its observers.
+
+    Attributes:
+        by_queue: those that hear of each queue.
+    """
+
+    def __init__(self, own: Observers, queues: Sequence[tuple[str, Sequence[Observer]]]) -> None:
+        self.by_queue = [own.and_also(attached) for _, attached in queues]
+        self._worker: list[tuple[Observers, list[str]]] = [(own, [name for name, _ in queues])]
+        others: dict[int, tuple[Observers, list[str]]] = {}
+        for name, attached in queues:
+            for observer in attached:
+                if not own.has_this(observer):
+                    others.setdefault(id(observer), (Observers([observer]), []))[1].append(name)
+        self._worker += others.values()
+
+    def started(self, worker: str) -> None:
+        """Tell all that the worker has started."""
+        for observers, names in self._worker:
+            observers.notify(Observer.worker_started, worker, list(dict.fromkeys(names)))
+
+    def notify(self, event: Callable[[Any, str], object], worker: str) -> None:
+        """Tell all what the worker does as a whole."""
+        for observers, _ in self._worker:
+            observers.notify(event, worker)
 
 
 class LoopObservers(Observers):

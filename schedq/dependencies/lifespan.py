@@ -66,6 +66,24 @@ class Resources:
         if not ready.done():
             self._task.result()
 
+    async def start_unless(self, stopping: asyncio.Event) -> bool:
+        """Enter the lifespans; False if the event was set meanwhile, and what was entered is left again.
+
+        Raises:
+            UsageError: as `start`.
+        """
+        entering, stop = asyncio.create_task(self.start()), asyncio.create_task(stopping.wait())
+        try:
+            await asyncio.wait([entering, stop], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+            entering.cancel()  # if it is done this changes nothing
+            await asyncio.wait([entering, stop])
+        if entering.cancelled():
+            return False
+        entering.result()
+        return True
+
     async def get(self, need: Need, values: Values) -> Any:
         """Return the value of a lifespan or of a dependency of the worker scope; create it if it does not exist."""
         if need.key in self._made:

@@ -19,7 +19,7 @@ from schedq.model.outcome import BackoffFunction
 from schedq.model.payload import encode
 from schedq.model.settings import Settings
 from schedq.model.times import Duration
-from schedq.queue.before_enqueue import BeforeEnqueue, checked_function
+from schedq.queue.extensions import Extensions
 from schedq.queue.gathering import gather_results
 from schedq.queue.job import Job
 from schedq.queue.queue_verbs import AttemptVerbs, QueueVerbs
@@ -37,10 +37,9 @@ if TYPE_CHECKING:  # imported when they are used: most programs only enqueue
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-Hook = TypeVar("Hook", bound=BeforeEnqueue)
 
 
-class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
+class QueueBase(QueueVerbs, AttemptVerbs, Extensions, QueueAliases):
     """One queue with the functions that run its jobs: what `Queue` and `AsyncQueue` share.
 
     Attributes:
@@ -244,22 +243,6 @@ class QueueBase(QueueVerbs, AttemptVerbs, QueueAliases):
             UsageError: there is one already, or it can't be called with one argument.
         """
         self.registry.set_handler(function)
-        return function
-
-    def before_enqueue(self, function: Hook) -> Hook:
-        """Call a plain function before each job of this queue is stored; it may add headers, or raise to refuse.
-
-        It gets an `EnqueueFacts`. Several are called in the order in which they were given. They see what this process
-        enqueues through this queue, blocking and asyncio, and neither jobs that are made in Redis (schedules, requeue,
-        import) nor those of other programs.
-
-        Returns:
-            The function, so that this can be a decorator.
-
-        Raises:
-            UsageError: it is async, or no function.
-        """
-        self.connections.before_enqueue += (checked_function(function),)
         return function
 
     def job(self, job_id: str) -> Job[Any]:

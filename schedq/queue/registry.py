@@ -13,6 +13,7 @@ from schedq.model.callables import check_kinds, is_same, place_of, runnable
 from schedq.model.headers import merged_headers
 from schedq.model.tasks import TaskOptions, is_task_call, task_call
 from schedq.model.times import Duration
+from schedq.observer import Observer
 from schedq.queue.handler import Handler, Invocation
 from schedq.queue.task import Task
 from schedq.schedules.definition import Definition, ScheduleOptions
@@ -41,10 +42,16 @@ class NoHandler(LookupError):  # noqa: N818 - a fact about a payload, handled by
 
 
 class Registry:
-    """The functions that an application registered for one queue, by name."""
+    """The functions that an application registered for one queue, by name, and what it attached to the queue.
+
+    Attributes:
+        observers: hear what workers do for this queue.
+    """
 
     def __init__(self, queue_name: str) -> None:
         self._queue_name = queue_name
+        self._has_started = False
+        self.observers: list[Observer] = []
         self._tasks: dict[str, Task[..., Any]] = {}
         self._handlers: dict[str, Handler] = {}
         self._handler: Handler | None = None
@@ -91,6 +98,22 @@ class Registry:
     def has_plain_functions(self) -> bool:
         """Whether a registered function is not a coroutine function, so it runs in a thread."""
         return not all(found.is_async for found in [*self._handlers.values(), *filter(None, [self._handler])])
+
+    def start(self) -> None:
+        """A worker starts with what is attached; from now on nothing more can be."""
+        self._has_started = True
+
+    def check_in_time(self, method: str) -> None:
+        """Check that something can still be attached, by this method of the queue.
+
+        Raises:
+            UsageError: a worker of the queue has started, and would not know of it.
+        """
+        if self._has_started:
+            raise UsageError(
+                f"queue {self._queue_name}: a worker of it has started in this process, so {method} comes too late; "
+                "call it in the module that defines the queue, or in one that the worker imports"
+            )
 
     def add(self, task: Task[..., Any]) -> None:
         """Register a task.

@@ -31,25 +31,17 @@ _WORDS: Final = _OUTCOMES | {"retry": "to be tried again"}
 
 
 class AttemptReport:
-    """Reports the start and the end of each attempt of a worker. Used on the worker's event loop only.
-
-    At level info each job that has finished gets a line; at high rates there is one line for all of the last seconds.
-    A busy worker then pays for counting alone: no clock is read and nothing is formatted until the summary.
+    """Reports the start and the end of each attempt at jobs of one queue. Used on the worker's event loop only.
 
     Args:
-        worker_id: names the worker.
+        lines: those of the log, for all queues of the worker.
         observers: told of both.
     """
 
-    def __init__(self, worker_id: str, observers: Observers) -> None:
-        self._worker_id = worker_id
+    def __init__(self, lines: JobLines, observers: Observers) -> None:
+        has_more = log.isEnabledFor(logging.DEBUG) and observers.has(AttemptLog)
+        self._lines = JobLines("", is_silent=True) if has_more else lines
         self._observers = observers
-        has_lines = log.isEnabledFor(logging.DEBUG) and observers.has(AttemptLog)
-        self._lines_left = 0 if has_lines else MOST_PER_S
-        self._counts = dict.fromkeys(_WORDS, 0)
-        self._counted_since = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._context = contextvars.copy_context()  # the timer is no job's, though a job's end starts it
 
     def started(self, attempt: Attempt) -> None:
         """The attempt begins; `name` says what it runs, if anything here can."""
@@ -67,24 +59,42 @@ class AttemptReport:
         if settlement is None:
             if attempt.facts is not None:
                 self._observers.notify(Observer.lease_lost, attempt.queue, attempt.job.id)
-        elif self._lines_left:
-            self._say(attempt, settlement)
+        elif self._lines.left:
+            self._lines.say(attempt, settlement)
         else:
-            self._counts[settlement.move] += 1
+            self._lines.counts[settlement.move] += 1
         if attempt.facts is not None:
             self._observers.notify(Observer.attempt_ended, attempt.facts, _end(attempt, settlement, raised))
 
-    def close(self) -> None:
-        """The worker leaves: log what was only counted."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._summarise()
 
-    def _say(self, attempt: Attempt, settlement: Settlement) -> None:
+class JobLines:
+    """A line of the log for each job that has finished, at level info; at high rates one line for all of some seconds.
+
+    A busy worker then pays for counting alone: no clock is read and nothing is formatted until the summary.
+
+    Args:
+        worker_id: names the worker.
+        is_silent: nothing is to be logged, because an observer logs a line for each attempt.
+
+    Attributes:
+        left: jobs that get a line of their own before the next look; the others are counted.
+        counts: how many ended so, by move.
+    """
+
+    def __init__(self, worker_id: str, *, is_silent: bool = False) -> None:
+        self._worker_id = worker_id
+        self.left = 0 if is_silent else MOST_PER_S
+        self.counts = dict.fromkeys(_WORDS, 0)
+        self._counted_since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._context = contextvars.copy_context()  # the timer is no job's, though a job's end starts it
+
+    def say(self, attempt: Attempt, settlement: Settlement) -> None:
+        """Log how an attempt ended."""
         if self._timer is None:
             self._counted_since = monotonic()
             self._wait(_WINDOW_S, self._look)
-        self._lines_left -= 1
+        self.left -= 1
         if settlement.move in ("retry", "fail") and not attempt.is_stop_requested:
             return  # it has a line of its own, a warning or an error
         if not attempt.name or not log.isEnabledFor(logging.INFO):
@@ -96,19 +106,25 @@ class AttemptReport:
         fields = attempt.fields() | {"outcome": said}
         log.info(text, attempt.job.id, attempt.name, said, attempt.job.attempts, took, extra=fields)
 
+    def close(self) -> None:
+        """The worker leaves: log what was only counted."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._summarise()
+
     def _wait(self, seconds: float, look: Callable[[], None]) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, look, context=self._context)
 
     def _look(self) -> None:
         """A second is over: go on with a line each, unless there were too many."""
-        if any(self._counts.values()):
+        if any(self.counts.values()):
             self._wait(_SUMMARY_S, self._look_again)
         else:
             self._rest()
 
     def _look_again(self) -> None:
         """Some seconds of counting are over: log the counts, and count on while there are that many."""
-        is_busy = sum(self._counts.values()) > MOST_PER_S * _SUMMARY_S
+        is_busy = sum(self.counts.values()) > MOST_PER_S * _SUMMARY_S
         self._summarise()
         if is_busy:
             self._wait(_SUMMARY_S, self._look_again)
@@ -116,11 +132,11 @@ class AttemptReport:
             self._rest()
 
     def _rest(self) -> None:
-        self._timer, self._lines_left = None, MOST_PER_S
+        self._timer, self.left = None, MOST_PER_S
 
     def _summarise(self) -> None:
         """Say how many jobs were counted, and count from 0."""
-        counts, self._counts = self._counts, dict.fromkeys(_WORDS, 0)
+        counts, self.counts = self.counts, dict.fromkeys(_WORDS, 0)
         now, total = monotonic(), sum(counts.values())
         seconds, self._counted_since = now - self._counted_since, now
         if not total:

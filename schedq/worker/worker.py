@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from schedq.aliases import WorkerAliases
-from schedq.background.observers import LoopObservers, Observers
+from schedq.background.observers import LoopObservers, Observers, WorkerObservers
 from schedq.background.promoter import Promoter
 from schedq.background.reconnecting_client import Availability, ReconnectingClient, run_forever
 from schedq.background.registrar import Registrar
@@ -25,7 +25,7 @@ from schedq.observer import Observer, QueueHealth, everywhere
 from schedq.queue.queue import QueueBase
 from schedq.worker import forks
 from schedq.worker.arguments import check_limits, one_per_queue, with_tasks, workable
-from schedq.worker.attempt_report import AttemptReport
+from schedq.worker.attempt_report import AttemptReport, JobLines
 from schedq.worker.capacity import Capacity, make_order
 from schedq.worker.fetcher import Fetcher, WakeListener
 from schedq.worker.heartbeat import Heartbeat, version, worker_id
@@ -274,38 +274,29 @@ class Worker(WorkerAliases):
         """
         if self._queue_workers or self._resources is not None:
             raise UsageError("a worker runs once; make another")
+        for queue in self.queues:
+            queue.registry.start()
         lifespans = [queue.lifespan for queue in self.queues if queue.lifespan is not None]
         self._resources = Resources(lifespans, in_thread)
         try:
-            if not lifespans or await self._has_entered(self._resources):
+            if not lifespans or await self._resources.start_unless(self._stop_asked):
                 await self._work(self._resources)
         finally:
             await self._resources.close(max(self._grace, _LEAST_PATIENCE_S))
             log.info("worker %s: gone", self.id)
 
-    async def _has_entered(self, resources: Resources) -> bool:
-        """Enter the lifespans; False if the worker was told to stop meanwhile."""
-        entering, stop = asyncio.create_task(resources.start()), asyncio.create_task(self._stop_asked.wait())
-        try:
-            await asyncio.wait([entering, stop], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stop.cancel()
-            entering.cancel()  # if it is done this changes nothing
-            await asyncio.wait([entering, stop])
-        if entering.cancelled():
-            return False
-        entering.result()
-        return True
-
     async def _work(self, resources: Resources) -> None:
         """Serve the queues until stopped."""
         context = self._make_context(resources)
+        self._observed = WorkerObservers(self.observers, [(it.name, it.registry.observers) for it in self.queues])
         availabilities = {
             queue.address: Availability(queue.address.label, self._look_whether_served) for queue in self.queues
         }
-        self._queue_workers += [QueueWorker(queue, availabilities[queue.address], context) for queue in self.queues]
+        for queue, observers in zip(self.queues, self._observed.by_queue, strict=True):
+            own = context.observed_by(observers)
+            self._queue_workers.append(QueueWorker(queue, availabilities[queue.address], own))
         self._unanswered = len(self._queue_workers)
-        self.observers.notify(Observer.worker_started, self.id, [queue.name for queue in self.queues])
+        self._observed.started(self.id)
         self._watchdog.watch([queue_worker.fetcher.in_flight for queue_worker in self._queue_workers])
         self._background = LoopThread()
         self._background.start()
@@ -319,7 +310,7 @@ class Worker(WorkerAliases):
             await self._serve(tasks, context)
 
     def _make_context(self, resources: Resources) -> WorkerContext:
-        loop = asyncio.get_running_loop()
+        loop, lines = asyncio.get_running_loop(), JobLines(self.id)
         return WorkerContext(
             worker_id=self.id,
             capacity=self.capacity,
@@ -331,7 +322,8 @@ class Worker(WorkerAliases):
             answered=partial(loop.call_soon_threadsafe, self._redis_answered),
             stuck=self._stuck,
             siblings=Siblings.of_this_process(self.concurrency),
-            report=AttemptReport(self.id, self.observers),
+            lines=lines,
+            report=AttemptReport(lines, self.observers),
             resources=resources,
         )
 
@@ -400,7 +392,7 @@ class Worker(WorkerAliases):
             for task in done:
                 await task
         finally:
-            self.observers.notify(Observer.worker_stopping, self.id)
+            self._observed.notify(Observer.worker_stopping, self.id)
             asked.cancel()
             await asyncio.gather(asked, return_exceptions=True)
 
@@ -416,9 +408,9 @@ class Worker(WorkerAliases):
             log.warning("worker %s: exits without waiting for %d handlers that do not end", self.id, stuck)
         self.threads.close()
         self._watchdog.stop()
-        context.report.close()
+        context.lines.close()
         await self._shutdown.leave(self._background)
-        self.observers.notify(Observer.worker_stopped, self.id)
+        self._observed.notify(Observer.worker_stopped, self.id)
 
 
 async def retire_after(seconds: float, worker_id: str, capacity: Capacity) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from schedq.background.observers import Observers
+from schedq.background.observers import LoopObservers, Observers
 from schedq.dependencies.lifespan import Resources
-from schedq.worker.attempt_report import AttemptReport
+from schedq.worker.attempt_report import AttemptReport, JobLines
 from schedq.worker.capacity import Capacity
 from schedq.worker.siblings import Siblings
 from schedq.worker.stuck import StuckSlots
@@ -29,6 +30,7 @@ class WorkerContext:
         answered: called in the background whenever the Redis of one of the queues has answered for the first time.
         stuck: slots whose handlers do not end.
         siblings: other processes of the same parent, if there are any.
+        lines: what the log says of jobs that have finished.
         report: tells observers and the log of each attempt.
         resources: the values that live as long as the worker.
     """
@@ -43,5 +45,14 @@ class WorkerContext:
     answered: Callable[[], object]
     stuck: StuckSlots
     siblings: Siblings | None
+    lines: JobLines
     report: AttemptReport
     resources: Resources
+
+    def observed_by(self, observers: Observers) -> WorkerContext:
+        """The same for a queue that has observers of its own, on the worker's loop."""
+        if observers is self.observers:
+            return self
+        background = LoopObservers(observers, asyncio.get_running_loop())
+        report = AttemptReport(self.lines, observers)
+        return replace(self, observers=observers, background_observers=background, report=report)

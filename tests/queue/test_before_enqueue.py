@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from schedq import EnqueueFacts, NewJob, UsageError, current_job, inherit_headers
+from schedq import EnqueueFacts, NewJob, UsageError, Worker, current_job, inherit_headers
 from schedq.testing import as_job
 from tests.conftest import MakeQueue
 from tests.doors import Handle
@@ -297,3 +297,11 @@ def test_a_job_without_headers_passes_none_on(queue: Handle):
     with as_job():
         assert current_job().headers == {}
         assert "headers" not in queue.fields(send(queue).enqueue().id)
+
+
+def test_a_function_comes_too_late_once_a_worker_has_started(queue: Handle) -> None:
+    queue.task(lambda: None, name="nothing")
+    asyncio.run(Worker([queue.queue], burst=True).run())
+
+    with pytest.raises(UsageError, match=f"queue {queue.name}: a worker of it has started .* before_enqueue comes too"):
+        queue.before_enqueue(lambda job: None)

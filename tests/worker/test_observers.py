@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from schedq import Discard, Fixed, JobCancelled, JobFailed, Snooze, current_job
+from schedq import Discard, Fixed, JobCancelled, JobFailed, Snooze, UsageError, current_job
 from schedq.model.records import ClaimedJob
 from schedq.observer import AttemptEnd, AttemptFacts, Observer
 from tests.conftest import MakeQueue
@@ -332,3 +333,100 @@ def test_a_stored_traceback_begins_in_the_handler_also_when_somebody_watches(
     traceback = queue.get_job(job.id).fields["traceback"]
     assert "in fail" in traceback.splitlines()[2 - 1]
     assert "observer.py" not in traceback
+
+
+def test_an_observer_of_one_queue_hears_of_that_queue_only(
+    make_queue: MakeQueue, crew: Crew, diary: Diary, gate: Gate
+) -> None:
+    mail, files = make_queue(visibility_ms=3000), make_queue(visibility_ms=3000)
+    for queue in (mail, files):
+        queue.task(lambda: None, name="nothing")
+    hold = gate.task(mail)
+    assert mail.observe(diary) is diary
+    post = crew.start(mail, files)
+
+    lost = hold.enqueue()
+    until(lambda: diary.started)
+    mail.redis.hset(mail.keys.job(lost.id), "claim_token", "other.1")
+    until(lambda: diary.lost)
+    mail.complete(ClaimedJob(lost.id, None, 1, "other.1"))
+    for queue in (mail, files):
+        job_id = queue.enqueue({"task": "nothing"})
+        assert queue.wait(job_id, 60)
+    until(lambda: f"beat of {mail.name}" in diary.words)
+    post.stop()
+    post.join()
+
+    assert {attempt.queue for attempt in diary.started} == {mail.name}
+    assert [end.outcome for _, end in diary.ends] == ["lost", "completed"]
+    assert {queue for queue, _ in diary.claims} == {mail.name}
+    assert not any(files.name in word for word in diary.words)
+    assert [word for word in diary.words if word.startswith(post.worker.id)] == [
+        f"{post.worker.id} started for {mail.name}",
+        f"{post.worker.id} stopping",
+        f"{post.worker.id} stopped",
+    ]
+
+
+def test_what_a_promoter_takes_back_is_told_to_the_queues_observer(queue: Handle, crew: Crew, diary: Diary) -> None:
+    queue.task(lambda: None, name="nothing")
+    queue.observe(diary)
+    job_id = queue.enqueue({"task": "nothing"})
+    assert queue.claim() is not None
+    queue.redis.zadd(queue.keys.leases, {job_id: 1})
+
+    crew.start(queue)
+
+    until(lambda: diary.reclaimed)
+    assert diary.reclaimed == [(queue.name, [job_id])]
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_an_observer_that_is_attached_in_several_places_hears_of_each_event_once(
+    make_queue: MakeQueue, crew: Crew, diary: Diary, kind: str
+) -> None:
+    async def anothing() -> None: ...
+
+    mail, files = make_queue(), make_queue()
+    other = Diary()
+    for queue in (mail, files):
+        queue.task(anothing if kind == "async" else lambda: None, name="nothing")
+        queue.observe(diary)
+        queue.observe(other)
+        queue.observe(other)
+    post = crew.start(mail, files, observers=[diary])
+
+    for queue in (mail, files):
+        assert queue.wait(queue.enqueue({"task": "nothing"}), 60)
+
+    for each in (diary, other):
+        assert sorted(attempt.queue for attempt in each.started) == sorted([mail.name, files.name])
+        assert len(each.ends) == 2
+        (started,) = [word for word in each.words if word.startswith(f"{post.worker.id} started")]
+        assert started == f"{post.worker.id} started for {mail.name}, {files.name}"
+
+
+def test_an_observer_of_a_queue_that_raises_is_logged_once(queue: Handle, crew: Crew, logs: Logs) -> None:
+    task = queue.task(lambda number: 2 * number, name="double")
+    brute = Brute()
+    queue.observe(brute)
+    crew.start(queue, observers=[brute])
+
+    assert [task.enqueue(number).result(60) for number in range(4)] == [0, 2, 4, 6]
+
+    said = [line for line in logs() if "observer Brute: attempt_ended" in line]
+    assert len(said) == 1
+
+
+def test_observe_comes_too_late_once_a_worker_has_started(queue: Handle, crew: Crew, diary: Diary) -> None:
+    queue.task(lambda: None, name="nothing")
+    crew.start(queue)
+
+    with pytest.raises(UsageError, match=f"queue {queue.name}: a worker of it has started .* observe comes too late"):
+        queue.observe(diary)
+
+
+@pytest.mark.parametrize(("wrong", "said"), [(Diary, "write Diary()"), (print, "derived from schedq.Observer")])
+def test_only_observers_observe(queue: Handle, wrong: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        queue.observe(wrong)

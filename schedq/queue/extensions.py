@@ -1,0 +1,77 @@
+"""Code that an application attaches to a queue, besides its functions."""
+
+from __future__ import annotations
+
+from typing import ParamSpec, TypeVar
+
+from schedq.errors import UsageError
+from schedq.observer import Observer
+from schedq.queue.before_enqueue import BeforeEnqueue, checked_function
+from schedq.queue.registry import Registry
+from schedq.queue.requests import Connections
+from schedq.queue.task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Hook = TypeVar("Hook", bound=BeforeEnqueue)
+Watcher = TypeVar("Watcher", bound=Observer)
+
+
+class Extensions:
+    """What can be attached to a queue until one of its workers starts.
+
+    Attributes:
+        registry: keeps it.
+        connections: of the queue.
+    """
+
+    registry: Registry
+    connections: Connections
+
+    def register(self, task: Task[P, R], /) -> Task[P, R]:
+        """Register a task of another queue with this one too, with the options that it has there.
+
+        Returns:
+            The task of this queue: its jobs go here.
+
+        Raises:
+            UsageError: it is no task, another function has its name, or a worker of this queue has started.
+        """
+        if not isinstance(task, Task):
+            raise UsageError(f"register takes a task of another queue, got {task!r:.200}; functions take @queue.task")
+        self.registry.check_in_time("register")
+        found = Task(task, self.connections)
+        self.registry.add(found)
+        return found
+
+    def observe(self, observer: Watcher, /) -> Watcher:
+        """Let every worker tell an observer what it does for this queue; returns the observer.
+
+        Raises:
+            UsageError: it is not an `Observer`, or a worker of this queue has started.
+        """
+        if isinstance(observer, type):
+            raise UsageError(f"observe takes an object, got the class {observer.__name__}: write {observer.__name__}()")
+        if not isinstance(observer, Observer):
+            raise UsageError(f"observe takes an object of a class derived from schedq.Observer, got {observer!r:.200}")
+        self.registry.check_in_time("observe")
+        self.registry.observers.append(observer)
+        return observer
+
+    def before_enqueue(self, function: Hook, /) -> Hook:
+        """Call a plain function before each job of this queue is stored; it may add headers, or raise to refuse.
+
+        It gets an `EnqueueFacts`. Several are called in the order in which they were given. They see what this process
+        enqueues through this queue, blocking and asyncio, and neither jobs that are made in Redis (schedules, requeue,
+        import) nor those of other programs.
+
+        Returns:
+            The function, so that this can be a decorator.
+
+        Raises:
+            UsageError: it is async, or no function, or a worker of this queue has started.
+        """
+        checked_function(function)
+        self.registry.check_in_time("before_enqueue")
+        self.connections.before_enqueue += (function,)
+        return function
