@@ -19,7 +19,7 @@ from schedq.logs import AttemptLog, log
 from schedq.metrics.config import LIMIT_S, MonitorConfig
 from schedq.observer import Observer
 from schedq.queue.queue import Queue, QueueBase
-from schedq.tracing import instrument
+from schedq.tracing import instrument, instrument_metrics
 from schedq.worker import Worker
 from schedq.worker.capacity import ORDERS
 from schedq.worker.process import PARENT_FD, Supervisor, run_promoters, run_worker
@@ -109,6 +109,9 @@ _PORT: Final = click.IntRange(0, 65_535)
 )
 @click.option("--tracing", is_flag=True, help="Record OpenTelemetry spans of attempts; needs schedq[tracing].")
 @click.option(
+    "--otel-metrics", is_flag=True, help="Record OpenTelemetry metrics of attempts; needs schedq[tracing] as well."
+)
+@click.option(
     "--no-promoter",
     is_flag=True,
     help="Leave promoting and reclaiming to other processes, such as `schedq promoter`.",
@@ -150,6 +153,7 @@ def worker(
     redis_url: str | None,
     processes: int,
     tracing: bool,
+    otel_metrics: bool,
     no_promoter: bool,
     app_dir: str,
     imports: tuple[str, ...],
@@ -173,8 +177,7 @@ def worker(
         monitor = Monitor(monitored, queues)
         observers = [*monitor.observers, *observers]
     with wrong_usage():
-        if tracing:
-            instrument()
+        _instrument(traces=tracing, metrics=otel_metrics)
         order = order or ("strict" if all(weight is None for _, weight in named) else "weighted")
         weights = [1 if weight is None else weight for _, weight in named]
         made = Worker(queues, order=order, weights=weights, promotes=not no_promoter, observers=observers, **settings)
@@ -183,6 +186,14 @@ def worker(
     if monitor is not None:
         monitor.serve(made)
     daemon.run(run_worker(made))
+
+
+def _instrument(*, traces: bool, metrics: bool) -> None:
+    """Record what OpenTelemetry is to be told."""
+    if traces:
+        instrument()
+    if metrics:
+        instrument_metrics()
 
 
 def _load(apps: Sequence[str], imports: Sequence[str], folder: str, redis_url: str | None) -> list[QueueBase]:

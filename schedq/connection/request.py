@@ -167,6 +167,8 @@ class Request:
             )
             if operation.job_ids and type(answer) is StoreUnavailable:
                 answer.job_ids = operation.job_ids
+            if operation.failed is not None:
+                operation.failed(answer)
         self.left = [number for number in self.left if number not in numbers]
 
     def _read(self, operation: Operation[Any], reply: Any, kept: Mapping[Wait, Any]) -> Any:

@@ -1,15 +1,19 @@
-"""OpenTelemetry traces from the producer of a job to its worker, across delays, retries and processes."""
+"""OpenTelemetry traces from the producer of a job to its worker, across delays, retries and processes; and metrics."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from schedq.errors import UsageError
+from schedq.observer import everywhere
+from schedq.tracing.metrics import MessagingMetrics
+from schedq.transitions.enqueue import counters
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["instrument"]
+__all__ = ["MessagingMetrics", "instrument", "instrument_metrics"]
 
 
 def instrument(provider: TracerProvider | None = None) -> None:
@@ -31,3 +35,20 @@ def instrument(provider: TracerProvider | None = None) -> None:
             raise
         raise UsageError("tracing needs an extra: pip install 'schedq[tracing]'") from error
     spans.begin(provider)
+
+
+def instrument_metrics(provider: MeterProvider | None = None) -> None:
+    """Measure the jobs that this process enqueues and runs, as `MessagingMetrics` does; further calls do nothing.
+
+    Call it before creating workers.
+
+    Args:
+        provider: creates the instruments; None for the global provider.
+
+    Raises:
+        UsageError: the extra `tracing` is not installed.
+    """
+    if not counters:
+        metrics = MessagingMetrics(provider)
+        counters.append(metrics.sent)
+        everywhere.append(metrics)

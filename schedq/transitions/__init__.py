@@ -50,6 +50,7 @@ class Operation(NamedTuple, Generic[T]):
         repeatable_s: seconds after its first sending for which it may be repeated; None for no limit. A repeated
             request that creates a job must find the job's record, which may be deleted later.
         job_ids: the jobs that it stores; included in a StoreUnavailable, which leaves open whether they were stored.
+        failed: called with the error if it fails without a reply to read; None for nothing.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Operation(NamedTuple, Generic[T]):
     unconfirmed: Callable[[T, str], T | SchedqError] = lambda result, _: result
     repeatable_s: float | None = None
     job_ids: tuple[str, ...] = ()
+    failed: Callable[[SchedqError], None] | None = None
 
     def command(self, more_keys: tuple[str, ...] = (), *, with_source: bool = False) -> tuple[Argument, ...]:
         """The words to send; with the script's source for a server that does not know it yet.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
@@ -27,6 +28,8 @@ _ROUND_TRIP_BYTES: Final = 8 * MOST_BYTES
 _ACCEPTED: Final = ("STORED", "EXISTS")
 tracers: Final[list[Callable[[str, str, str], str]]] = []
 """Functions (queue, job id, payload text) → the job's `trace`, the trace context of its producer; '' for none."""
+counters: Final[list[Callable[[str, int, str], None]]] = []
+"""Functions that are told (queue, how many jobs, class of the error or '') when jobs were sent."""
 
 
 class EncodedJob(NamedTuple):
@@ -241,7 +244,7 @@ def _store(
         new_jobs += (job.job_id, job.text, job.mode, job.ms, len(job.fields), *job.fields)
         if job.is_callers_id:
             whose_ids = max(whose_ids, 2 if job.if_exists == "reuse" else 1)
-    return Operation(
+    operation = Operation(
         "enqueue",
         *_ENQUEUE(queue, whose_ids=whose_ids, new_jobs=new_jobs),
         read,
@@ -250,6 +253,23 @@ def _store(
         repeatable_s=queue.repeatable_s,
         job_ids=(batch[0].job_id,) if len(batch) == 1 else (),
     )
+    return _counted(queue, batch, operation) if counters else operation
+
+
+def _counted(queue: Settings, batch: Sequence[EncodedJob], operation: Operation[T]) -> Operation[T]:
+    """The operation, which also tells the counters what became of its jobs."""
+
+    def tell(errors: Iterable[str]) -> None:
+        for error, count in Counter(errors).items():
+            for counter in counters:
+                counter(queue.name, count, error)
+
+    def read(words: list[str]) -> T:
+        found = zip(batch, words, strict=False)
+        tell("" if word in _ACCEPTED else type(refusal(queue, job, word)).__name__ for job, word in found)
+        return operation.read(words)
+
+    return operation._replace(read=read, failed=lambda error: tell([type(error).__name__] * len(batch)))
 
 
 def _has_own_ids(batch: Sequence[EncodedJob]) -> bool:

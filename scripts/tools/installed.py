@@ -58,7 +58,7 @@ USES: Final[dict[str, tuple[Callable[[], Any], ...]]] = {
         lambda: metrics.page([]),
         metrics.needed,
     ),
-    "tracing": (tracing.instrument,),
+    "tracing": (tracing.instrument, tracing.instrument_metrics, tracing.MessagingMetrics),
 }
 """What works with an extra only. Without it each raises an error that names the extra."""
 
