@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from textwrap import indent
 from types import TracebackType
 from typing import Any, Final
 
-from schedq.model.current_job import running_job
+from schedq.model.current_job import CurrentJob, running_job
 from schedq.model.escaping import harmless, harmless_lines, rendered
 from schedq.observer import AttemptEnd, AttemptFacts, Observer
 
@@ -119,14 +119,24 @@ def _raised(exc_info: Any) -> _Raised | None:
 
 log: Final = Logger(logging.getLogger("schedq"))
 FIELDS: Final = ("job_id", "queue", "task", "attempt", "worker", "duration_s", "lateness_s", "outcome", "error")
-"""Attributes of log records about an attempt; `duration_s` and `lateness_s` are seconds."""
+"""Attributes of log records about an attempt; `duration_s` and `lateness_s` are seconds.
+
+Those that the worker writes itself have the job's headers, if there are any, as the mapping `headers`.
+"""
 
 
 class JobFields(logging.Filter):
     """Adds the fields of the current job, if there is one, to every record; lets all records pass.
 
     Attach it to a handler of `logging`. Attributes that a record already has, from `extra=`, are kept.
+
+    Args:
+        headers: names of headers whose values become fields too, also in the worker's own lines about an attempt.
     """
+
+    def __init__(self, headers: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._headers = frozenset(headers)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the job's fields and return True."""
@@ -141,7 +151,15 @@ class JobFields(logging.Filter):
             }
             for name, value in known.items():
                 record.__dict__.setdefault(name, value)
+        if self._headers:
+            self._add_headers(record, job)
         return True
+
+    def _add_headers(self, record: logging.LogRecord, job: CurrentJob | None) -> None:
+        headers: object = getattr(record, "headers", None) if job is None else job.headers
+        if isinstance(headers, Mapping):
+            for name in headers.keys() & self._headers:
+                record.__dict__.setdefault(name, harmless(str(headers[name])))
 
 
 class AttemptLog(Observer):
@@ -174,8 +192,8 @@ class AttemptLog(Observer):
         )
 
 
-def _fields(attempt: AttemptFacts) -> dict[str, str | int | float]:
-    fields: dict[str, str | int | float] = {
+def _fields(attempt: AttemptFacts) -> dict[str, object]:
+    fields: dict[str, object] = {
         "job_id": harmless(attempt.job.id),
         "queue": attempt.queue,
         "task": harmless(attempt.task),
@@ -184,4 +202,6 @@ def _fields(attempt: AttemptFacts) -> dict[str, str | int | float]:
     }
     if attempt.lateness_ms is not None:
         fields["lateness_s"] = attempt.lateness_ms / 1000
+    if attempt.job.headers:
+        fields["headers"] = attempt.job.headers
     return fields

@@ -166,6 +166,22 @@ def test_the_same_fields_reach_an_applications_own_formatter() -> None:
     assert stream.getvalue() == "j1/1 sent\n"
 
 
+def test_a_line_may_have_headers_of_its_job(written: Lines) -> None:
+    daemon.set_up_logging("json", 0, headers=["request_id", "absent", "message"])
+    logger = logging.getLogger("application")
+
+    with as_job(headers={"request_id": "r-1\n", "tenant": "acme", "message": "forged"}):
+        logger.warning("sent")
+        logger.warning("own", extra={"request_id": "mine"})
+        logger.warning("odd", extra={"headers": "a text of the application's own"})
+    logger.warning("outside")
+
+    lines = [json.loads(line) for line in written()]
+    assert [line.get("request_id") for line in lines] == ["r-1\\n", "mine", "r-1\\n", None]
+    assert [line["message"] for line in lines] == ["sent", "own", "odd", "outside"]
+    assert not any({"absent", "tenant"} & line.keys() for line in lines)
+
+
 def test_what_no_json_can_hold_is_still_a_line(written: Lines) -> None:
     daemon.set_up_logging("json", 0)
 

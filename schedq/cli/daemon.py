@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from textwrap import dedent
@@ -196,29 +196,36 @@ class _JsonFormatter(logging.Formatter):
 
 
 def log_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `-v`, `-q` and `--log-format` to a daemon, and set up logging before it starts."""
+    """Add `-v`, `-q`, `--log-format` and `--log-header` to a daemon, and set up logging before it starts."""
 
     @click.option("-v", "--verbose", count=True, help="Log more; -vv: also messages of libraries.")
     @click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
     @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    @click.option(
+        "--log-header",
+        "log_headers",
+        metavar="NAME",
+        multiple=True,
+        help="Add this header of the job to JSON lines about it; repeatable.",
+    )
     @wraps(command)
-    def logged(*, verbose: int, quiet: bool, log_format: str, **values: Any) -> None:
-        set_up_logging(log_format, verbose, quiet=quiet)
+    def logged(*, verbose: int, quiet: bool, log_format: str, log_headers: tuple[str, ...], **values: Any) -> None:
+        set_up_logging(log_format, verbose, quiet=quiet, headers=log_headers)
         command(**values)
 
     return logged
 
 
-def set_up_logging(log_format: str, verbosity: int, *, quiet: bool = False) -> None:
+def set_up_logging(log_format: str, verbosity: int, *, quiet: bool = False, headers: Sequence[str] = ()) -> None:
     """Log to stderr: schedq at level info, with `-v` at debug; with `-vv` other libraries at debug too.
 
-    With `quiet`, at level warning.
+    With `quiet`, at level warning. `headers` are names of headers that JSON lines about a job get.
     """
     if quiet and verbosity:
         raise click.UsageError("give --quiet or -v, not both")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
-    handler.addFilter(JobFields())
+    handler.addFilter(JobFields(headers))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if verbosity > 1 else logging.WARNING)

@@ -142,9 +142,9 @@ class Attempt:
         """The job lost two leases or more: it may kill its worker."""
         return self.job.crashes >= 2
 
-    def fields(self, error: str = "") -> dict[str, str | int | float]:
+    def fields(self, error: str = "") -> dict[str, object]:
         """What a line of the log about it carries; see `schedq.logs`."""
-        found: dict[str, str | int | float] = {
+        found: dict[str, object] = {
             "job_id": harmless(self.job.id),
             "queue": self.queue,
             "task": harmless(self.name),
@@ -153,6 +153,8 @@ class Attempt:
         }
         if self.began_at:
             found["duration_s"] = round(monotonic() - self.began_at, 6)
+        if self.job.headers:
+            found["headers"] = self.job.headers
         return found | ({"error": error} if error else {})
 
     def interrupt(self) -> None:

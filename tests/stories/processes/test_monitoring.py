@@ -16,7 +16,7 @@ import pytest
 
 from tests.metrics.scrape import Scrape
 from tests.stories.processes import app
-from tests.stories.processes.scene import APP, ROOT, Process, Scene
+from tests.stories.processes.scene import APP, ROOT, Process, Scene, call
 from tests.stories.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
@@ -124,8 +124,8 @@ def test_a_blocked_loop_and_a_lost_redis_are_seen_from_outside(make_scene: MakeS
 @together()
 def test_every_line_about_an_attempt_has_its_fields(make_scene: MakeScene):
     scene = make_scene(visibility_ms=30_000, backoff=0.01)
-    worker = scene.worker("--log-format", "json", "-v")
-    job_id = scene.add("tells", "k4n4ri")
+    worker = scene.worker("--log-format", "json", "-v", "--log-header", "request_id")
+    job_id = scene.queue.enqueue(call("tells", "k4n4ri"), headers={"request_id": "r-1", "tenant": "acme"})
     scene.until(lambda: scene.is_completed(job_id))
     scene.until(lambda: '"completed"' in worker.log)
 
@@ -148,6 +148,8 @@ def test_every_line_about_an_attempt_has_its_fields(make_scene: MakeScene):
         (job_id, 2, "tells", 7),
     ]
     assert own[0]["worker"] == worker_id
+    assert {line["request_id"] for line in (*about, *own)} == {"r-1"}
+    assert not any({"tenant", "headers"} & line.keys() for line in lines)
     assert "k4n4ri" not in worker.log, "arguments of jobs must not be logged"
 
 
