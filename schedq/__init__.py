@@ -35,7 +35,9 @@ if typing.TYPE_CHECKING:
     from schedq.model.backoff import Exponential, Fixed, Linear, Steps
     from schedq.model.current_job import CurrentJob, current_job
     from schedq.model.outcome import Discard, Retry, Snooze
+    from schedq.model.progress import Progress
     from schedq.model.records import ClaimedJob, JobRecord, NewJob
+    from schedq.model.tracking import track
     from schedq.observer import AttemptEnd, AttemptFacts, Observer, QueueHealth
     from schedq.queue.before_enqueue import EnqueueFacts, inherit_headers
     from schedq.queue.inspector import AsyncInspector, Inspector
@@ -88,6 +90,7 @@ __all__ = [
     "NewJob",
     "NotAcknowledged",
     "Observer",
+    "Progress",
     "Pulse",
     "Queue",
     "QueueFull",
@@ -119,6 +122,7 @@ __all__ = [
     "__version__",
     "current_job",
     "inherit_headers",
+    "track",
 ]
 
 _NAMES_OF_MODULES = {
@@ -138,7 +142,9 @@ _NAMES_OF_MODULES = {
     "schedq.model.backoff": ["Exponential", "Fixed", "Linear", "Steps"],
     "schedq.model.current_job": ["CurrentJob", "current_job"],
     "schedq.model.outcome": ["Discard", "Retry", "Snooze"],
+    "schedq.model.progress": ["Progress"],
     "schedq.model.records": ["ClaimedJob", "JobRecord", "NewJob"],
+    "schedq.model.tracking": ["track"],
     "schedq.observer": ["AttemptEnd", "AttemptFacts", "Observer", "QueueHealth"],
     "schedq.queue.before_enqueue": ["EnqueueFacts", "inherit_headers"],
     "schedq.queue.inspector": ["AsyncInspector", "Inspector"],

@@ -34,6 +34,7 @@ from schedq.errors import UsageError
 from schedq.model import current_job, outcome
 from schedq.model.headers import headers_of, stored_headers
 from schedq.model.keys import checked_id
+from schedq.model.progress import Reporters
 from schedq.model.records import ClaimedJob
 from schedq.model.times import monotonic, wall
 from schedq.queue.handler import Invocation
@@ -42,6 +43,7 @@ from schedq.queue.registry import NoHandler
 from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.schedules.records import scan_schedules
 from schedq.schedules.register import upsert_some
+from schedq.transitions import renew
 
 _CLEANUP_S: Final = 60.0
 _SAME_S: Final = 1.0
@@ -99,6 +101,7 @@ def as_job(
     """Make `current_job()` work in this block, so that a task can be called like a plain function.
 
     Its `renew` returns True. Call `cancel()` on the yielded object to test what the function does when asked to stop.
+    Its `last_progress` and `meta` have what the function reported.
     """
 
     async def arenew() -> bool:
@@ -178,13 +181,13 @@ def _utc(seconds: float) -> str:
 def _attempt(queue: Queue, job: ClaimedJob, runner: asyncio.Runner, resources: Resources) -> None:
     """Run one job and settle it, as a worker does."""
     invocation: Invocation | None = None
-    settings = queue.settings
+    settings, reporters = queue.settings, Reporters()
     policy = outcome.Policy.of(settings, job)
     try:
         invocation = queue.registry.find(job.payload)
         policy = outcome.Policy.of(settings, job, invocation.handler.max_attempts, invocation.handler.backoff)
         # In its own context, as in a worker, so that no variable leaks from one job to another or to the test.
-        result = contextvars.copy_context().run(_result, queue, job, invocation, runner, resources)
+        result = contextvars.copy_context().run(_result, queue, job, reporters, invocation, runner, resources)
         outcome.check_result(result)
         settlement = outcome.succeeded(job, result, policy, invocation.encode_result)
     except KeyboardInterrupt:
@@ -196,10 +199,19 @@ def _attempt(queue: Queue, job: ClaimedJob, runner: asyncio.Runner, resources: R
             invocation.argument_error() if invocation is not None and isinstance(error, TypeError) else None
         )
         settlement = outcome.failed(job, wrong_arguments or error, policy)
+    if reports := reporters.waiting():
+        queue._ask(renew.renew(settings, (), reports))
     queue.settle(settlement)
 
 
-def _result(queue: Queue, job: ClaimedJob, invocation: Invocation, runner: asyncio.Runner, resources: Resources) -> Any:
+def _result(
+    queue: Queue,
+    job: ClaimedJob,
+    reporters: Reporters,
+    invocation: Invocation,
+    runner: asyncio.Runner,
+    resources: Resources,
+) -> Any:
     timeout_ms = job.timeout_ms or invocation.handler.timeout_ms
     timeout_s = None if timeout_ms is None else timeout_ms / 1000
     current = current_job.CurrentJob(
@@ -209,6 +221,7 @@ def _result(queue: Queue, job: ClaimedJob, invocation: Invocation, runner: async
         arenew=lambda: queue.aio.renew(job),
         queue=queue.name,
         task=invocation.handler.name,
+        reporters=reporters,
     )
     token = current_job.context.set(current)
     try:

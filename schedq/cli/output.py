@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import click
@@ -160,6 +160,8 @@ def heading(text: str) -> Text:
 def plain(record: Any) -> dict[str, Any]:
     """A record for `--json`: decoded fields, times in ms. `payload_text` is added only if the payload can't be read."""
     found = {name: getattr(record, name) for name in record.__slots__ if name != "fields"}
+    if (progress := found.get("progress")) is not None:
+        found["progress"] = {**asdict(progress), "fraction": progress.fraction}
     text = record.fields.get("payload")
     if record.payload is None and text not in (None, "null"):
         found["payload_text"] = text

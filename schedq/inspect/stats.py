@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Literal, Never, TypeVar, overload
 from schedq.model.checks import checked_limit, whole_number
 from schedq.model.keys import checked_id
 from schedq.model.lifecycle import DELAYED, PENDING
+from schedq.model.progress import Progress, of_fields
 from schedq.model.records import JobRecord, score_ms, whole
 from schedq.model.settings import Settings
 from schedq.transitions import Binding, Operation, RoundTrips, identity, pairs, unwrap
@@ -93,6 +94,7 @@ class Stats(dict[str, int | None]):
 TOTALS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_total"))
 _DEPTHS: Final = tuple(name for name in Stats.__annotations__ if name.endswith("_depth"))
 _STATUS_FIELDS: Final = ("status", "result", "result_error", "last_error", "cancel_reason", "tombstone")
+PROGRESS_FIELDS: Final = ("progress", "attempts")
 MOST_PAGED: Final = 200
 """The most records that one script reads; it blocks all other clients for about 8 µs each."""
 
@@ -216,6 +218,17 @@ def get_job(queue: Settings, job_id: str) -> Operation[JobRecord | None]:
 
     key = queue.keys.job(checked_id(job_id))
     return Operation(f"read {key}", None, (), ("HGETALL", key), read)
+
+
+def read_progress(queue: Settings, job_id: str) -> Operation[Progress | None]:
+    """How far a job's last attempt has come; None if it reported nothing."""
+    key = queue.keys.job(checked_id(job_id))
+
+    def read(reply: list[str | None]) -> Progress | None:
+        fields = {name: text for name, text in zip(PROGRESS_FIELDS, reply, strict=True) if text is not None}
+        return of_fields(fields)[0]
+
+    return Operation(f"read {key}", None, (), ("HMGET", key, *PROGRESS_FIELDS), read)
 
 
 def watch(queue: Settings, job_id: str) -> Operation[JobStatus | None]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from schedq.errors import UsageError
+from schedq.model.progress import Progress, Reporter, Reporters
 from schedq.model.records import ClaimedJob
 
 
@@ -35,6 +37,7 @@ class CurrentJob:
         queue: str = "",
         task: str = "",
         worker: str = "",
+        reporters: Reporters | None = None,
     ) -> None:
         self.id = job.id
         self.attempts = job.attempts
@@ -47,6 +50,8 @@ class CurrentJob:
         self._renew = renew
         self._arenew = arenew
         self._is_cancelled = False
+        self._reporters = reporters
+        self._reporter: Reporter | None = None
 
     def __repr__(self) -> str:
         return f"CurrentJob({self.id!r}, attempts={self.attempts})"
@@ -67,6 +72,50 @@ class CurrentJob:
     async def arenew(self) -> bool:
         """`renew` for async handlers."""
         return await self._arenew()
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Report how far this attempt has come; the last report counts.
+
+        It returns at once, in an async handler too, and does not fail because Redis is away: the worker sends what has
+        changed about twice a second. Any thread may call it on the object that `current_job()` returned.
+
+        Args:
+            done: how much is done, a finite number of at least 0.
+            total: how much there is to do; None if that is unknown.
+            note: a short text for people, shown on one line of at most 200 characters.
+
+        Raises:
+            UsageError: a number or the note is invalid.
+        """
+        (self._reporter or self._first_report()).set_progress(done, total, note)
+
+    @property
+    def last_progress(self) -> Progress | None:
+        """What this attempt has reported last; None if nothing."""
+        return None if self._reporter is None else self._reporter.progress
+
+    def update_meta(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        """Store facts of your own with the job until its next attempt begins; sent as `progress` is.
+
+        It adds to what this attempt has stored before, as `dict.update` does.
+
+        Raises:
+            UsageError: it is not JSON, or with what was stored before it is more than 4,096 bytes; nothing changes.
+        """
+        if not isinstance(values, Mapping | None):
+            raise UsageError(f"update_meta takes a mapping or keywords, got {values!r:.80}")
+        (self._reporter or self._first_report()).update_meta({**(values or {}), **more})
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What this attempt has stored with `update_meta`: a copy, read-only."""
+        return MappingProxyType({} if self._reporter is None else self._reporter.meta)
+
+    def _first_report(self) -> Reporter:
+        if self._reporters is None:
+            self._reporters = Reporters()
+        self._reporter = reporter = self._reporters.add(self.id, self.claim_token)
+        return reporter
 
 
 context: Final[contextvars.ContextVar[CurrentJob]] = contextvars.ContextVar("schedq_current_job")

@@ -59,7 +59,9 @@ def encode(value: object, limit: int, what: str = "payload") -> str:
         raise UsageError(f"{what} has a lone surrogate, which is not valid text: {error.reason}") from error
     except (TypeError, ValueError, RecursionError) as error:
         if isinstance(error, TypeError) and (place := _place_of_other(value, what)):
-            way_out = "name the type in the task's annotations, or use a JSON type"
+            way_out = "use a JSON type"
+            if what in ("payload", "result"):
+                way_out = f"name the type in the task's annotations, or {way_out}"
             raise UsageError(f"{place}, which is not JSON; {way_out}") from error
         raise UsageError(f"{what} is not JSON: {error}") from error
     if size > limit:

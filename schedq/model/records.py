@@ -17,6 +17,7 @@ from schedq.model.checks import LARGEST
 from schedq.model.durability import Durability
 from schedq.model.headers import NO_HEADERS, headers_of
 from schedq.model.payload import UnreadablePayload, decode, decoded, loaded
+from schedq.model.progress import Progress, of_fields
 from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant
 
 
@@ -183,6 +184,8 @@ class JobRecord:
         history: one dict per ended attempt, the last 10: attempt, worker, started_at_ms, ended_at_ms, outcome, error.
         fields: the stored hash, unchanged.
         headers: texts by name that its producer gave it.
+        progress: how far the last attempt came; None if it did not report it.
+        meta: what the last attempt stored with `update_meta`; {} if nothing.
     """
 
     id: str
@@ -204,10 +207,13 @@ class JobRecord:
     history: tuple[dict[str, Any], ...]
     fields: Mapping[str, str]
     headers: Mapping[str, str] = field(default_factory=dict)
+    progress: Progress | None = None
+    meta: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_fields(cls, job_id: str, fields: Mapping[str, str]) -> JobRecord:
         """Read a job's hash, whichever program wrote it; invalid values read as empty."""
+        progress, meta = of_fields(fields) if "progress" in fields else (None, {})
         return cls(
             id=job_id,
             status=fields.get("status", ""),
@@ -228,6 +234,8 @@ class JobRecord:
             history=_history(fields),
             fields=dict(fields),
             headers=dict(headers_of(fields.get("headers"))),
+            progress=progress,
+            meta=meta,
         )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from schedq.aliases import JobAliases
 from schedq.inspect import stats, wait
 from schedq.model.lifecycle import Cancellation
+from schedq.model.progress import OnProgress, Progress
 from schedq.model.records import JobRecord
 from schedq.model.settings import Settings
 from schedq.model.times import Duration, Instant
@@ -66,13 +67,21 @@ class Job(JobAliases, Generic[R]):
         """
         return self._run(_status(self._connections.settings, self.id))
 
-    def wait(self, timeout: Duration | None = None) -> bool:
+    def progress(self) -> Progress | None:
+        """How far the job's last attempt has come; None if it reported nothing, or nothing is stored about the job."""
+        return self._run(stats.read_progress(self._connections.settings, self.id))
+
+    def wait(self, timeout: Duration | None = None, *, on_progress: OnProgress | None = None) -> bool:
         """Wait until the job is completed, failed or cancelled; False if `timeout` (seconds) ran out first.
+
+        Args:
+            timeout: seconds or a timedelta; None waits forever.
+            on_progress: called with the job's progress, then with each report, as long as it waits. It must not block.
 
         Raises:
             JobGone: nothing is stored about the job.
         """
-        return self._run(is_finished(self._connections.settings, self.id, timeout))
+        return self._run(is_finished(self._connections.settings, self.id, timeout, on_progress))
 
     def result(self, timeout: Duration | None = None) -> R:
         """Wait for the job's result, at most `timeout` seconds; None waits forever.
@@ -119,9 +128,13 @@ class Job(JobAliases, Generic[R]):
         """`status` for asyncio."""
         return await self._arun(_status(self._connections.settings, self.id))
 
-    async def await_end(self, timeout: Duration | None = None) -> bool:
+    async def aprogress(self) -> Progress | None:
+        """`progress` for asyncio."""
+        return await self._arun(stats.read_progress(self._connections.settings, self.id))
+
+    async def await_end(self, timeout: Duration | None = None, *, on_progress: OnProgress | None = None) -> bool:
         """`wait` for asyncio."""
-        return await self._arun(is_finished(self._connections.settings, self.id, timeout))
+        return await self._arun(is_finished(self._connections.settings, self.id, timeout, on_progress))
 
     async def aresult(self, timeout: Duration | None = None) -> R:
         """`result` for asyncio."""

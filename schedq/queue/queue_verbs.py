@@ -14,6 +14,7 @@ from schedq.model import checks, outcome
 from schedq.model.durability import Durability
 from schedq.model.expiry import Expiry
 from schedq.model.lifecycle import Cancellation
+from schedq.model.progress import OnProgress, Progress, ProgressReport
 from schedq.model.records import ClaimedJob, JobRecord, Options, Settlement
 from schedq.model.settings import Settings
 from schedq.model.times import Duration, Instant, duration_ms
@@ -272,13 +273,20 @@ class QueueVerbs:
         return events(self.settings, timeout)
 
     @verb
-    def wait(self, job_id: str, timeout: Duration | None = None) -> Listening[bool]:
+    def wait(
+        self, job_id: str, timeout: Duration | None = None, *, on_progress: OnProgress | None = None
+    ) -> Listening[bool]:
         """Wait until a job is completed, failed or cancelled; False if `timeout` (seconds) ran out first.
+
+        Args:
+            job_id: the job.
+            timeout: seconds or a timedelta; None waits forever.
+            on_progress: called with the job's progress, then with each report, as long as it waits. It must not block.
 
         Raises:
             JobGone: nothing is stored about the job.
         """
-        return is_finished(self.settings, job_id, timeout)
+        return is_finished(self.settings, job_id, timeout, on_progress)
 
     @verb
     def result(self, job_id: str, timeout: Duration | None = None) -> Listening[Any]:
@@ -332,9 +340,13 @@ class AttemptVerbs:
         return _settle(self.settings, outcome.released(job))
 
     @verb
-    def renew(self, job: ClaimedJob) -> RoundTrips[bool]:
-        """Restart the lease; False if this claim no longer owns the job."""
-        (reply,) = yield [renew.renew(self.settings, [(job.id, job.claim_token)])]
+    def renew(self, job: ClaimedJob, *, progress: Progress | None = None) -> RoundTrips[bool]:
+        """Restart the lease, and report progress if it is given; False if this claim no longer owns the job."""
+        if progress is None:
+            (reply,) = yield [renew.renew(self.settings, [(job.id, job.claim_token)])]
+        else:
+            report = ProgressReport.of(job.id, job.claim_token, (progress.done, progress.total, progress.note))
+            (reply,) = yield [renew.renew(self.settings, (), [report])]
         return bool(unwrap(reply)[0] != "LOST")
 
     @verb

@@ -19,6 +19,7 @@ from schedq.inspect.stats import JobStatus
 from schedq.inspect.wait import POLL_S, ended, event
 from schedq.model.keys import checked_id
 from schedq.model.lifecycle import FINISHED
+from schedq.model.progress import PROGRESS, OnProgress, of_json
 from schedq.model.settings import Settings
 from schedq.model.times import Duration, duration_ms, monotonic
 from schedq.transitions import Operation, Pipeline, RoundTrips, unwrap
@@ -254,9 +255,13 @@ def events(queue: Settings, timeout: Duration | None, *, shows_gaps: bool = Fals
     return Listening(queue.keys.events, _follow(queue, timeout, shows_gaps=shows_gaps))
 
 
-def is_finished(queue: Settings, job_id: str, timeout: Duration | None) -> Listening[bool]:
-    """Whether a job finishes within `timeout`."""
-    return _when_finished(queue, job_id, timeout, lambda found: found.status in FINISHED)
+def is_finished(
+    queue: Settings, job_id: str, timeout: Duration | None, on_progress: OnProgress | None = None
+) -> Listening[bool]:
+    """Whether a job finishes within `timeout`; `on_progress` is called with what it reports until then."""
+    channel = queue.keys.waiter(checked_id(job_id))
+    steps = _follow_job(queue, job_id, timeout, lambda found: found.status in FINISHED, on_progress)
+    return Listening(channel, steps)
 
 
 def result(queue: Settings, job_id: str, timeout: Duration | None) -> Listening[Any]:
@@ -265,14 +270,8 @@ def result(queue: Settings, job_id: str, timeout: Duration | None) -> Listening[
     Raises:
         JobFailed, JobCancelled, JobGone, TimeoutError: there is none.
     """
-    return _when_finished(queue, job_id, timeout, lambda found: ended(job_id, found))
-
-
-def _when_finished(
-    queue: Settings, job_id: str, timeout: Duration | None, read: Callable[[JobStatus], T]
-) -> Listening[T]:
-    """`read` applied to a job's status when it has finished, or when `timeout` has passed."""
-    return Listening(queue.keys.waiter(checked_id(job_id)), _follow_job(queue, job_id, timeout, read))
+    channel = queue.keys.waiter(checked_id(job_id))
+    return Listening(channel, _follow_job(queue, job_id, timeout, lambda found: ended(job_id, found)))
 
 
 def _follow(queue: Settings, timeout: Duration | None, *, shows_gaps: bool) -> Steps[None]:
@@ -297,13 +296,22 @@ def _follow(queue: Settings, timeout: Duration | None, *, shows_gaps: bool) -> S
 
 
 def _follow_job(
-    queue: Settings, job_id: str, timeout: Duration | None, read: Callable[[JobStatus], Any]
+    queue: Settings,
+    job_id: str,
+    timeout: Duration | None,
+    read: Callable[[JobStatus], Any],
+    on_progress: OnProgress | None = None,
 ) -> Steps[None]:
+    """`read` applied to a job's status when it has finished, or when `timeout` has passed."""
     watch = stats.watch(queue, job_id)
     left = math.inf if timeout is None else duration_ms(timeout, "timeout") / 1000
     deadline = monotonic() + left
     if left:
         yield Listen(min(POLL_S, left))  # subscribed: if the job ends from now on, a message arrives
+    if on_progress is not None:
+        (reply,) = yield [stats.read_progress(queue, job_id)]
+        if (progress := unwrap(reply)) is not None:
+            on_progress(progress)
     while True:
         (reply,) = yield [watch]
         found: JobStatus | None = unwrap(reply)
@@ -313,4 +321,15 @@ def _follow_job(
         if found.status in FINISHED or left <= 0:
             yield Item(read(found))
             return
-        yield Listen(left)
+        yield from _until_news(left, on_progress)
+
+
+def _until_news(seconds: float, on_progress: OnProgress | None) -> Steps[None]:
+    """Wait for a message that may be of the job's end, at most for this long."""
+    until = monotonic() + seconds
+    while text := (yield Listen(max(0.0, until - monotonic()))):
+        found = event(text)
+        if found is None or found.get("status") != PROGRESS:
+            return
+        if on_progress is not None and (progress := of_json(found)) is not None:
+            on_progress(progress)

@@ -27,6 +27,7 @@ local ACTIVE = {pending = true, delayed = true, processing = true}
 --@include wake
 --@include due
 --@include events
+--@include log
 --@include processing
 --@include tombstone
 --@include trim

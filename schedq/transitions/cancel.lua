@@ -19,6 +19,7 @@ Returns  cancelled | asked | no
 --@include job
 --@include totals
 --@include events
+--@include log
 --@include processing
 --@include tombstone
 --@include trim

@@ -36,6 +36,7 @@ local KEPT = 60000
 --@include wake
 --@include broken
 --@include events
+--@include log
 --@include processing
 --@include promote
 --@include tombstone
@@ -128,7 +129,8 @@ local seen, bytes_taken, looked_at = {}, 0, 0
 -- Sort the next entry into one of these tables; false if its payload no longer fits.
 local function look(id)
   local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
-    'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms', 'trace', 'unknown_since_ms', 'expires', 'headers')
+    'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms', 'trace', 'unknown_since_ms', 'expires', 'headers',
+    'progress')
   if not job then
     unfit[#unfit + 1] = {id, nil, reason}
   elseif seen[id] or is_stray(id, job[1]) then
@@ -199,6 +201,7 @@ for n, id in ipairs(ids) do
     'started_at_ms', stamp, 'worker', worker)
   redis.call('PERSIST', key)
   if job[9] or job[14] then redis.call('HDEL', key, 'adopted_token', 'expires') end  -- a job that has begun can't expire
+  if job[16] then redis.call('HDEL', key, 'progress', 'meta') end  -- of an earlier attempt
   ends[n * 2 - 1], ends[n * 2] = lease_end, id
   reply[n + 4] = claimed(id, job[2], attempts, token, job[4], job[5], job[6], job[7], job[8], job[11],
     job[12], job[13], job[15])

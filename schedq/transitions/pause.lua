@@ -2,12 +2,12 @@
 Stop all claims of a queue; running jobs continue.
 
 KEYS  paused (string), wake (zset), log (stream)
-ARGV  clock, events, log_size
+ARGV  clock, log_size
 Returns  since when the queue is paused, ms
 ]]
 --@include clock
 --@include numbers
---@include events
+--@include log
 redis.call('DEL', wake)
 local since = redis.pcall('GET', paused)
 if type(since) == 'string' then return whole(since) end

@@ -38,6 +38,7 @@ local LAST_INSTANT = 253402300799999
 --@include push_back
 --@include broken
 --@include events
+--@include log
 --@include attempt
 --@include processing
 --@include tombstone

@@ -6,7 +6,7 @@ oldest.
 
 KEYS  pending (list), failed (list), cancelled (list), stats (hash), wake (zset), paused (string), log (stream),
       leases (zset)
-ARGV  jobs, clock, events, log_size
+ARGV  jobs, clock, log_size
       request: a new id, by which a repeated request is recognised
       ids...
 Returns  per job: yes | no (neither failed nor cancelled); fewer words than ids means "send the rest again"
@@ -18,7 +18,7 @@ Returns  per job: yes | no (neither failed nor cancelled); fewer words than ids 
 --@include job
 --@include totals
 --@include wake
---@include events
+--@include log
 --@include idempotent
 local bad = wrong_type('list', pending, failed, cancelled) or wrong_type('zset', leases)
 if bad then return bad end

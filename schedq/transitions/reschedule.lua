@@ -2,7 +2,7 @@
 Change when a delayed job is due. If the new instant has passed, the job runs now, next in line.
 
 KEYS  pending (list), delayed (zset), stats (hash), wake (zset), paused (string), promoter (string), log (stream)
-ARGV  jobs, clock, events, log_size, due_channel
+ARGV  jobs, clock, log_size, due_channel
       request: a new id, by which a repeated request is recognised
       id: the job
       mode: 'in' | 'at'
@@ -17,7 +17,7 @@ local LAST_INSTANT = 253402300799999
 --@include totals
 --@include wake
 --@include due
---@include events
+--@include log
 --@include idempotent
 local bad = wrong_type('list', pending) or wrong_type('zset', delayed)
 if bad then return bad end

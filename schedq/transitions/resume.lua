@@ -2,14 +2,13 @@
 Allow claims again, and wake a worker.
 
 KEYS  paused (string), pending (list), wake (zset), log (stream)
-ARGV  clock, events, log_size
+ARGV  clock, log_size
 Returns  1 if the queue was paused, else 0
 ]]
 --@include clock
 --@include checks
---@include numbers
 --@include wake
---@include events
+--@include log
 local bad = wrong_type('list', pending)
 if bad then return bad end
 

@@ -24,6 +24,7 @@ local LAST_INSTANT = 253402300799999
 --@include due
 --@include push_back
 --@include events
+--@include log
 --@include attempt
 --@include processing
 --@include tombstone

@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from schedq.model.current_job import CurrentJob
 from schedq.model.escaping import harmless
+from schedq.model.progress import Reporters
 from schedq.model.records import ClaimedJob, Settlement
 from schedq.model.times import monotonic
 from schedq.observer import AttemptFacts
@@ -176,15 +177,20 @@ class InFlight:
 
     Args:
         interrupt: tells the handler of an attempt to end, on the worker's loop.
+        reporters: collects what handlers report.
 
     Attributes:
         running: the attempts whose handlers have yet to end, also those that nobody waits for any more.
+        reporters: what handlers report.
     """
 
-    def __init__(self, interrupt: Callable[[Attempt], None] = Attempt.interrupt) -> None:
+    def __init__(
+        self, interrupt: Callable[[Attempt], None] = Attempt.interrupt, reporters: Reporters | None = None
+    ) -> None:
         self._interrupt = interrupt
         self._attempts: dict[str, Attempt] = {}
         self.running: set[Attempt] = set()
+        self.reporters = reporters or Reporters()
         self.changed = threading.Event()
         self._listeners = [self.changed]
         _all.add(self)
@@ -210,6 +216,8 @@ class InFlight:
         """An attempt has been settled, or was lost."""
         if self._attempts.get(attempt.job.id) is attempt:
             del self._attempts[attempt.job.id]
+        if self.reporters.by_token:
+            self.reporters.forget(attempt.job.claim_token)
 
     def start(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
         """The task that runs the handler of an attempt has been made."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from schedq.logs import log
 from schedq.model import current_job, outcome
+from schedq.model.progress import Reporters
 from schedq.model.times import monotonic, wall
 from schedq.queue.handler import Invocation
 from schedq.queue.queue import QueueBase
@@ -29,6 +30,7 @@ class Caller:
     Args:
         queue: the application's queue.
         context: of the worker.
+        reporters: collects what handlers report.
         interrupt: tells a handler to end.
         interrupt_again: tells it again and again, until its slot counts as stuck after some seconds.
         interrupted: decides how an attempt ends that was interrupted.
@@ -39,6 +41,7 @@ class Caller:
         self,
         queue: QueueBase,
         context: WorkerContext,
+        reporters: Reporters,
         *,
         interrupt: Callable[[Attempt], None],
         interrupt_again: Callable[[Attempt, str, float], None],
@@ -46,6 +49,7 @@ class Caller:
         failed: Callable[[Attempt, BaseException, outcome.Policy], None],
     ) -> None:
         self._queue = queue
+        self._reporters = reporters
         self._threads = context.threads
         self._observers = context.observers
         self._resources = context.resources
@@ -67,6 +71,7 @@ class Caller:
             queue=attempt.queue,
             task=attempt.name,
             worker=attempt.worker,
+            reporters=self._reporters,
         )
         if call.handler.injection is not None:
             return await self._with_dependencies(attempt, call, current, policy)

@@ -10,10 +10,11 @@ from typing import Any, Final, NamedTuple
 from schedq.errors import SchedqError
 from schedq.logs import log
 from schedq.model import outcome
+from schedq.model.progress import ProgressReport, Reporters
 from schedq.model.records import ClaimedJob, Settlement
 from schedq.observer import Observer
 from schedq.queue.queue import QueueBase
-from schedq.transitions import Operation, settle
+from schedq.transitions import Operation, renew, settle
 from schedq.worker.attempt import FINISHED, SETTLED, Attempt, InFlight
 from schedq.worker.capacity import Consumer, Reservation
 from schedq.worker.executor import Executor
@@ -21,11 +22,15 @@ from schedq.worker.worker_context import WorkerContext
 
 
 class Parcel(NamedTuple):
-    """Attempts whose ends are sent together, the batches in which scripts take them, and what to send."""
+    """Attempts whose ends are sent together, the batches in which scripts take them, and what to send.
+
+    What the attempts have yet to report is sent first: after their ends it would come too late.
+    """
 
     attempts: Sequence[Attempt] = ()
     batches: Sequence[Sequence[Settlement]] = ()
     operations: Sequence[Operation[Any]] = ()
+    reports: Sequence[Sequence[ProgressReport]] = ()
 
 
 _NOTHING: Final = Parcel()
@@ -54,8 +59,9 @@ class Dispatcher:
         self._worker = context
         self._consumer = consumer
         self._notify = notify
-        self._executor = Executor(queue, context, self._finished, self._stopped)
-        self.in_flight = InFlight(self._executor.interrupt)
+        reporters = Reporters()
+        self._executor = Executor(queue, context, reporters, self._finished, self._stopped)
+        self.in_flight = InFlight(self._executor.interrupt, reporters)
         self.unknown = self._executor.unknown
         self.waiting: list[Attempt] = []
         self.is_behind = False
@@ -93,15 +99,22 @@ class Dispatcher:
         if not self.waiting:
             return _NOTHING
         attempts, self.waiting = self.waiting, []
+        queue = self._queue.settings
         batches = settle.chunks([it.settlement for it in attempts if it.settlement is not None])
-        return Parcel(attempts, batches, [settle.settle(self._queue.settings, batch) for batch in batches])
+        operations = [settle.settle(queue, batch) for batch in batches]
+        if not self.in_flight.reporters.by_token:
+            return Parcel(attempts, batches, operations)
+        reports = renew.chunks(self.in_flight.reporters.waiting([it.job.claim_token for it in attempts]))
+        return Parcel(attempts, batches, [*(renew.renew(queue, (), some) for some in reports), *operations], reports)
 
     def read(self, parcel: Parcel, answers: list[Any]) -> SchedqError | None:
         """Forget what was settled; what was not looked at, or refused for now, goes out again. Returns the refusal."""
+        for some, words in zip(parcel.reports, answers, strict=False):
+            self.in_flight.reporters.confirm(some, words)
         sent = iter(parcel.attempts)
         again: list[Attempt] = []
         refused: SchedqError | None = None
-        for batch, answer in zip(parcel.batches, answers, strict=False):
+        for batch, answer in zip(parcel.batches, answers[len(parcel.reports) :], strict=False):
             words = answer
             if isinstance(answer, SchedqError):
                 refused, words = answer, ["REFUSED"] * len(batch)

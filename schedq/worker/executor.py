@@ -9,6 +9,7 @@ from typing import Final
 from schedq.logs import log
 from schedq.model import outcome
 from schedq.model.payload import clean_text
+from schedq.model.progress import Reporters
 from schedq.model.records import ClaimedJob, Settlement
 from schedq.model.times import monotonic
 from schedq.queue.handler import Invocation
@@ -39,6 +40,7 @@ class Executor:
     Args:
         queue: the application's queue.
         context: of the worker.
+        reporters: collects what handlers report.
         finished: called once per attempt, when how it ends is decided; its settlement is None if it was lost. The
             handler may run on: a plain one that overran its timeout can't be stopped.
         stopped: called once per attempt, when its handler has really ended.
@@ -52,6 +54,7 @@ class Executor:
         self,
         queue: QueueBase,
         context: WorkerContext,
+        reporters: Reporters,
         finished: Callable[[Attempt], None],
         stopped: Callable[[Attempt], None],
     ) -> None:
@@ -68,6 +71,7 @@ class Executor:
         self._caller = Caller(
             queue,
             context,
+            reporters,
             interrupt=self.interrupt,
             interrupt_again=self._interrupt_again,
             interrupted=self._interrupted,

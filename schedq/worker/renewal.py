@@ -1,9 +1,13 @@
-"""Renews leases from a thread of its own, so that a handler that blocks the event loop does not lose its job."""
+"""Renews leases from a thread of its own, so that a handler that blocks the event loop does not lose its job.
+
+What handlers report goes to Redis with the renewals, and in between at most twice a second.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Final
 
 from schedq.background.reconnecting_client import LogThrottle
@@ -13,12 +17,15 @@ from schedq.connection.endpoint import REPLY_S
 from schedq.connection.request import Request
 from schedq.errors import SchedqError
 from schedq.logs import log
+from schedq.model.progress import ProgressReport
 from schedq.model.times import monotonic
 from schedq.queue.queue import QueueBase
 from schedq.transitions import renew
 from schedq.worker.attempt import LOST, Attempt, InFlight
 
 MOST_RENEWED: Final = 250
+REPORT_S: Final = 0.5
+"""The least seconds between two requests with reports, however often handlers report."""
 _LEAST_REPLY_S: Final = 0.25
 
 
@@ -39,61 +46,105 @@ class Renewal(threading.Thread):
         super().__init__(name=f"schedq-renewal-{queue.name}", daemon=True)
         self._queue = queue
         self._in_flight = in_flight
+        self._reporters = in_flight.reporters
         self._loop = loop
         self._stopping = threading.Event()
+        self._interval_s = queue.settings.renewal_s
         # Half of an interval for a reply: a connection that hangs leaves time for another before the leases end.
-        reply_s = min(REPLY_S, max(_LEAST_REPLY_S, queue.settings.renewal_s / 2))
-        self._connection = Connection(queue.address, queue.settings, reply_s, accepted)
+        self._reply_s = min(REPLY_S, max(_LEAST_REPLY_S, self._interval_s / 2))
+        self._connection = Connection(queue.address, queue.settings, self._reply_s, accepted)
         self._throttle = LogThrottle()
         self._renewed_at = 0.0
+        self._due_at = 0.0
+        self._report_at = 0.0  # not before then
+        self._failures = 0
 
     def stop(self) -> None:
         """Let the thread end."""
         self._stopping.set()
         self._in_flight.changed.set()
+        self._reporters.changed.set()
 
     def run(self) -> None:
-        """Renew until stopped."""
-        wait = interval = self._queue.settings.renewal_s
-        failures = 0
+        """Renew and report until stopped."""
+        self._rest()
         while not self._stopping.is_set():
             if not self._in_flight:
                 self._in_flight.changed.clear()
                 if not self._in_flight and not self._stopping.is_set():
                     self._in_flight.changed.wait()
-                wait, self._renewed_at = interval, monotonic()
-            if self._stopping.wait(wait):
-                break
-            began = monotonic()
-            if self._renew():
-                wait, failures = max(0.0, interval - (monotonic() - began)), 0
-            else:
-                # At once the first time: an idle connection breaks unnoticed, as when Redis was restarted. Then soon:
-                # there is time for it before the leases end.
-                wait, failures = min(interval / 4, 1.0) if failures else 0.0, failures + 1
+                self._rest()
+            self._wait()
+            if not self._stopping.is_set():
+                self._send()
         self._connection.close()
 
-    def _renew(self) -> bool:
-        """One round; returns whether Redis answered."""
-        in_flight = [attempt for attempt in self._in_flight.all() if attempt.state is not LOST]
-        for start in range(0, len(in_flight), MOST_RENEWED):
-            batch = in_flight[start : start + MOST_RENEWED]
-            try:
-                words = self._ask(batch)
-            except (SchedqError, *redis_errors.CONNECTION_LOST) as error:
-                if monotonic() - self._renewed_at > 2 * self._queue.settings.renewal_s:
-                    self._throttle.log(f"queue {self._queue.name}: leases can't be renewed", error)
-                return False
-            told = [(attempt, word) for attempt, word in zip(batch, words, strict=True) if word != "OK"]
-            if told:
-                self._call(told)  # together: a busy loop lets this thread go on only after milliseconds, each time
+    def _rest(self) -> None:
         self._renewed_at = monotonic()
+        self._due_at = self._renewed_at + self._interval_s
+
+    def _wait(self) -> None:
+        """Wait until a renewal is due, or something was reported and may be sent."""
+        if self._reporters.changed.wait(max(0.0, self._due_at - monotonic())):
+            pause_s = min(self._report_at, self._due_at) - monotonic()
+            if pause_s > 0:
+                self._stopping.wait(pause_s)
+
+    def _send(self) -> None:
+        began = monotonic()
+        self._reporters.changed.clear()
+        self._report_at = began + REPORT_S
+        attempts = {it.job.claim_token: it for it in self._in_flight.all() if it.state is not LOST}
+        reports = self._reporters.waiting()
+        for late in [report for report in reports if report.token not in attempts]:
+            self._reporters.forget(late.token)
+            reports.remove(late)
+        # A request that hangs may take `_reply_s`, and must not delay a renewal: one that is due by then goes with it.
+        is_due = began >= self._due_at - (self._reply_s if reports else 0.0)
+        if not is_due and not reports:
+            return
+        reporting = [attempts.pop(report.token) for report in reports]
+        if self._are_renewed(list(attempts.values()) if is_due else [], reporting, reports):
+            self._failures = 0
+            if is_due:
+                self._renewed_at, self._due_at = monotonic(), began + self._interval_s
+            return
+        # At once the first time: an idle connection breaks unnoticed, as when Redis was restarted. Then soon: there is
+        # time for it before the leases end.
+        wait_s = min(self._interval_s / 4, 1.0) if self._failures else 0.0
+        self._due_at, self._failures = monotonic() + wait_s, self._failures + 1
+
+    def _are_renewed(
+        self, attempts: list[Attempt], reporting: list[Attempt], reports: Sequence[ProgressReport]
+    ) -> bool:
+        """Renew these attempts, and those of the reports with them; returns whether Redis replied."""
+        for chunk in renew.chunks(reports):
+            rest, attempts = attempts[: MOST_RENEWED - len(chunk)], attempts[MOST_RENEWED - len(chunk) :]
+            those, reporting = reporting[: len(chunk)], reporting[len(chunk) :]
+            if not self._is_renewed([*those, *rest], chunk):
+                return False
+        batches = (attempts[start : start + MOST_RENEWED] for start in range(0, len(attempts), MOST_RENEWED))
+        return all(self._is_renewed(batch) for batch in batches)
+
+    def _is_renewed(self, attempts: list[Attempt], reports: Sequence[ProgressReport] = ()) -> bool:
+        """One request about these attempts, the first of which report; returns whether Redis replied."""
+        try:
+            words = self._ask(attempts, reports)
+        except (SchedqError, *redis_errors.CONNECTION_LOST) as error:
+            if monotonic() - self._renewed_at > 2 * self._interval_s:
+                self._throttle.log(f"queue {self._queue.name}: leases can't be renewed", error)
+            return False
+        self._reporters.confirm(reports, words)
+        told = [(attempt, word) for attempt, word in zip(attempts, words, strict=True) if word != "OK"]
+        if told:
+            self._call(told)  # together: a busy loop lets this thread go on only after milliseconds, each time
         return True
 
-    def _ask(self, batch: list[Attempt]) -> list[str]:
-        pairs = [(attempt.job.id, attempt.job.claim_token) for attempt in batch]
+    def _ask(self, attempts: list[Attempt], reports: Sequence[ProgressReport] = ()) -> list[str]:
         queue = self._queue
-        request = Request([renew.renew(queue.settings, pairs)], queue.address, queue.settings, 0)
+        pairs = [(attempt.job.id, attempt.job.claim_token) for attempt in attempts[len(reports) :]]
+        operation = renew.renew(queue.settings, pairs, reports)
+        request = Request([operation], queue.address, queue.settings, 0)
         while request.left:
             request.on_replies(self._connection.ask(request.commands()))
         answer = request.answers[0]

@@ -201,6 +201,8 @@ def test_what_makes_no_sense_in_a_record_reads_as_nothing(queue: Handle):
         "max_attempts": "0",
         "history": 'no json\n[1]\n{"attempt":1}',
         "result": "undefined",
+        "progress": '{"done":-1}',
+        "meta": "[1]",
         "more": "of it",
     }
     queue.redis.hset(queue.keys.job("theirs"), mapping=fields)

@@ -115,6 +115,7 @@ def test_the_makers_are_one():
             "run_now",
             "why",
             "timeline",
+            "progress",
         )
     ]
     + [(Task, name, f"a{name}") for name in ("enqueue", "enqueue_many")],

@@ -301,17 +301,23 @@ def test_a_renewal_that_fails_is_sent_again_at_once_and_then_soon(
     queue: Handle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
+    now = 0.0
     answers = iter([False, False, False, True, False])
     held = InFlight()
     held.add(Attempt(ClaimedJob("a", None, 1, "mine.1")))
     renewal = Renewal(queue.queue, held, asyncio.new_event_loop())
 
     def wait(seconds: float) -> bool:
+        nonlocal now
+        now += seconds
         waits.append(round(seconds, 1))
-        return len(waits) > 5
+        if len(waits) > 5:
+            renewal.stop()
+        return False
 
-    monkeypatch.setattr(renewal, "_renew", lambda: next(answers))
-    monkeypatch.setattr(renewal._stopping, "wait", wait)
+    monkeypatch.setattr("schedq.worker.renewal.monotonic", lambda: now)
+    monkeypatch.setattr(renewal, "_are_renewed", lambda *_: next(answers))
+    monkeypatch.setattr(held.reporters.changed, "wait", wait)
     renewal.run()
     renewal._loop.close()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from schedq.background.reconnecting_client import ReconnectingClient
+from schedq.model.progress import ProgressReport
 from schedq.transitions import Operation
 from schedq.transitions.promote import Promotion
 from schedq.worker.attempt import Attempt
@@ -47,9 +48,9 @@ class RequestLog:
                 self._replied(operation, number, reply, began, sendings)
             return replies
 
-        def renewed(renewal: Renewal, batch: list[Attempt]) -> list[str]:
+        def renewed(renewal: Renewal, batch: list[Attempt], reports: Sequence[ProgressReport] = ()) -> list[str]:
             began = now()
-            words = ask(renewal, batch)
+            words = ask(renewal, batch, reports)
             renewals = [(a.job.id, a.job.claim_token, word) for a, word in zip(batch, words, strict=True)]
             self._write("renewed", began, now(), renewals)
             return words

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Literal, reveal_type
 
-from schedq import AsyncQueue, ClaimedJob, CurrentJob, Depends, Fixed, Job, NewJob, Queue, current_job
+from schedq import AsyncQueue, ClaimedJob, CurrentJob, Depends, Fixed, Job, NewJob, Queue, current_job, track
 
 queue = Queue("mail", redis="redis://localhost", backoff=Fixed(5), clock=lambda: 0.0)
 
@@ -23,6 +23,15 @@ async def fetch(url: str) -> bytes:
 @queue.task(backoff=lambda attempt, error: attempt * 2.0)
 def flaky() -> None:
     reveal_type(current_job().id)  # R: str
+    current_job().progress(1, 2.5, "note")
+    current_job().update_meta({"page": 1}, rows=[2])
+    reveal_type(current_job().meta)  # R: Mapping[str, Any]
+    reveal_type(track([1, 2]))  # R: Iterator[int]
+    reveal_type(track(fetched(), total=5, note="pages"))  # R: AsyncIterator[bytes]
+
+
+async def fetched() -> AsyncIterator[bytes]:
+    yield b""
 
 
 @queue.handler
@@ -53,6 +62,8 @@ reveal_type(job.created)  # R: bool | None
 reveal_type(job.reschedule(delay=5))  # R: bool
 reveal_type(job.why())  # R: Why
 reveal_type(job.timeline())  # R: Timeline | None
+reveal_type(job.progress())  # R: Progress | None
+reveal_type(job.wait(1, on_progress=lambda progress: print(progress.fraction)))  # R: bool
 stats = queue.stats()
 reveal_type(stats.pending_depth)  # R: int
 reveal_type(stats.next_due_ms)  # R: int | None

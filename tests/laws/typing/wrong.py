@@ -1,6 +1,6 @@
 """Wrong calls: every marked line must fail the type checker, and no other."""
 
-from schedq import CurrentJob, Depends, Fixed, Job, Queue, current_job
+from schedq import CurrentJob, Depends, Fixed, Job, Queue, current_job, track
 
 queue = Queue("mail")
 
@@ -42,6 +42,11 @@ queue.task(max_attempts="3")  # E: no number
 Queue("mail", visibility=5)  # E: misspelt
 Queue("mail", durability=True)  # E: no such durability
 Queue("mail", backoff=Fixed)  # E: a class
+
+
+current_job().progress("3")  # E: no number
+current_job().meta["page"] = 1  # E: read-only
+track(5)  # E: not iterable
 
 
 def tenant(job: int = Depends(current_job)) -> None: ...  # E: another type

@@ -107,6 +107,20 @@ async def gated(gate: str) -> int:
 
 
 @queue.task
+async def reporting(gate: str) -> int:
+    """Its first run reports that it is half done and waits until the gate is open; later runs report nothing."""
+    note("start")
+    is_first, job = is_first_run(), current_job()
+    if is_first and hasattr(job, "progress"):  # the release before has none
+        job.progress(1, 2)
+        job.update_meta(by=os.getpid())
+    while not is_open(gate if is_first else f"{gate}-again"):
+        await asyncio.sleep(0.01)
+    note("end")
+    return os.getpid()
+
+
+@queue.task
 def gated_in_thread(gate: str) -> int:
     """The same in a thread, which can't be cancelled."""
     note("start")

@@ -134,6 +134,25 @@ def test_a_worker_of_the_release_before_leaves_the_headers_of_a_job_as_they_are(
     assert scene.job(job_id).headers == {"tenant": "acme"}
 
 
+@pytest.mark.parametrize("then", [OLD, NEW])
+def test_what_a_killed_worker_reported_is_not_shown_of_the_next_attempt(upgrade: Upgrade, then: str):
+    scene = upgrade.scene
+    killed = upgrade.worker(NEW)
+    (job_id,) = upgrade.enqueue(NEW, call("reporting", "go"))
+    scene.until(lambda: scene.job(job_id).progress is not None)
+    assert (scene.job(job_id).progress.fraction, scene.job(job_id).meta) == (0.5, {"by": killed.pid})
+    upgrade.worker(then)
+
+    killed.kill()
+    scene.until(lambda: len(scene.notes("start")) == 2)
+
+    job = scene.job(job_id)
+    assert (job.status, job.attempts, job.progress, job.meta) == ("processing", 2, None, {})
+    scene.open("go-again")
+    scene.until(lambda: scene.is_completed(job_id))
+    assert scene.job(job_id).progress is None
+
+
 @pytest.mark.parametrize(("looks", "works"), [(OLD, NEW), (NEW, OLD)], ids=["old looks", "new looks"])
 def test_operators_of_one_see_and_move_the_jobs_of_the_other(upgrade: Upgrade, looks: str, works: str):
     scene = upgrade.scene
