@@ -17,6 +17,7 @@ from schedq.model.records import NewJob, Options
 from schedq.model.tasks import TaskOptions, is_task_call, is_task_name
 from schedq.model.times import Duration, Instant
 from schedq.queue.before_enqueue import prepared_options, prepared_rows
+from schedq.queue.conversion import Conversion
 from schedq.queue.enqueue_many import Calls, of_each
 from schedq.queue.handler import Handler
 from schedq.queue.job import Job
@@ -227,9 +228,11 @@ class Task(Generic[P, R_co]):
         return await self._connections.aio.drive(self._created_many(calls))
 
     def _job(self, job_id: str, *, created: bool) -> Job[Any]:
-        converter = self._handler.converter
-        conversion = None if converter is None else converter.conversion
-        return Job(job_id, self._connections, created=created, conversion=conversion)
+        return Job(job_id, self._connections, created=created, conversion=self._conversion)
+
+    @property
+    def _conversion(self) -> Conversion | None:
+        return None if self._handler.converter is None else self._handler.converter.conversion
 
     def _created(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Operation[tuple[str, bool]]:
         """The request that stores a call; it returns the job's id and whether it is new."""
@@ -251,7 +254,11 @@ class Task(Generic[P, R_co]):
             rows, options = prepared_rows(self._connections, rows, options), _NOT_GIVEN
         prepared = enqueue.prepare_many(queue, rows, options, is_marked=True)
         created = yield from enqueue.create_many(queue, prepared)
-        return [self._job(job.job_id, created=is_new) for job, is_new in zip(prepared, created, strict=True)]
+        connections, conversion = self._connections, self._conversion
+        return [
+            Job(job.job_id, connections, created=is_new, conversion=conversion)
+            for job, is_new in zip(prepared, created, strict=True)
+        ]
 
     def new_job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         """A job that calls the function with these arguments."""

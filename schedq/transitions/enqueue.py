@@ -361,7 +361,7 @@ def _next_round_trip(left: list[list[EncodedJob]]) -> tuple[list[list[EncodedJob
     """
     count, space = 0, _ROUND_TRIP_BYTES
     while count < len(left) and space > 0 and not (count and _has_own_ids(left[count - 1])):
-        space -= sum(job.size() for job in left[count])
+        space -= sum([len(job.text) for job in left[count]])  # roughly: exact sizes would take as long as encoding
         count += 1
     return left[:count], left[count:]
 
