@@ -7,7 +7,7 @@ In three terminals, from the folder examples (add SCHEDQ_REDIS_URL=embedded:// t
     python -m demo.produce          # enqueues some jobs
 
 A job may run twice if a worker dies in the middle of it, so every task here is idempotent: files are replaced as a
-whole, and webhooks and mail carry the job id, by which receivers recognise duplicates.
+whole, and webhooks and mail carry the job id, by which receivers recognize duplicates.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Journal:
 
 
 class WebhookReceiver:
-    """An HTTP server that accepts signed deliveries and recognises duplicates by their Idempotency-Key.
+    """An HTTP server that accepts signed deliveries and recognizes duplicates by their Idempotency-Key.
 
     Attributes:
         url: where to post to.
@@ -130,7 +130,7 @@ class WebhookReceiver:
 
 
 class MailSink:
-    """An SMTP server that accepts everything, delivers nothing, and recognises each e-mail by its Message-ID.
+    """An SMTP server that accepts everything, delivers nothing, and recognizes each e-mail by its Message-ID.
 
     Attributes:
         port: the port it listens on.

@@ -58,7 +58,7 @@ class Console(rich_console.Console):
 
 
 def show(*things: RenderableType) -> None:
-    """Print for people: in colour and at full width on a terminal, else plain, `COLUMNS` or 120 columns wide."""
+    """Print for people: in color and at full width on a terminal, else plain, `COLUMNS` or 120 columns wide."""
     click.echo(_rendered(*things), nl=False, color=True)
 
 

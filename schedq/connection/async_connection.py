@@ -162,7 +162,7 @@ class AsyncConnection:
 
         Raises:
             ConnectionError, TimeoutError, OSError: raised by redis-py; the connection is closed.
-            UsageError, StoreUnavailable: the server can't fulfil these waits; nothing was sent.
+            UsageError, StoreUnavailable: the server can't fulfill these waits; nothing was sent.
         """
         if self._transport is None or self._connecting is not None:
             await self.connect()

@@ -86,7 +86,7 @@ class Connection:
 
         Raises:
             ConnectionError, TimeoutError, OSError: raised by redis-py; the connection is closed.
-            UsageError, StoreUnavailable: the server can't fulfil these waits; nothing was sent.
+            UsageError, StoreUnavailable: the server can't fulfill these waits; nothing was sent.
         """
         sock = self._socket or self.connect()
         try:

@@ -75,7 +75,7 @@ class Handshake:
         return [("INFO",), ("CONFIG", "GET", "appendfsync"), *(wait.probe for wait in waits)]
 
     def check_waits(self, waits: Sequence[Wait], replies: Sequence[Any]) -> None:
-        """Reject a server that can't fulfil these waits, by its replies to `probes`. No write was sent to it yet.
+        """Reject a server that can't fulfill these waits, by its replies to `probes`. No write was sent to it yet.
 
         Raises:
             UsageError: the server does not know the command, the user may not send it, or the server does not write to

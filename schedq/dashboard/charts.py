@@ -42,7 +42,7 @@ class ChartLine:
 
     Attributes:
         name: its legend.
-        kind: its colour, a class of the style sheet.
+        kind: its color, a class of the style sheet.
         path: SVG path.
         last: its last value as text.
     """
@@ -213,7 +213,7 @@ def _held(points: list[Point]) -> list[Point]:
 
 
 Series = tuple[str, str, str, Callable[[Sequence[Sample], str], list[Point]]]
-"""A line of a chart: its name, its colour, the field of the samples, and the function that reads it."""
+"""A line of a chart: its name, its color, the field of the samples, and the function that reads it."""
 _CHARTS: Final[tuple[tuple[str, Callable[[float | None], str], tuple[Series, ...]], ...]] = (
     (
         "Throughput, jobs per second",
@@ -251,9 +251,7 @@ def charts(samples: Sequence[Sample], now_ms: int, window_ms: int) -> list[Chart
     since = now_ms - window_ms
     recent = [sample for sample in samples if sample.at_ms >= since - 2 * _SPACING_MS]
     return [
-        chart(
-            title, {(name, colour): read(recent, field) for name, colour, field, read in lines}, since, now_ms, to_text
-        )
+        chart(title, {(name, color): read(recent, field) for name, color, field, read in lines}, since, now_ms, to_text)
         for title, to_text, lines in _CHARTS
     ]
 

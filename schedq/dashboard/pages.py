@@ -281,7 +281,7 @@ class Event:
     Attributes:
         at_ms: when.
         text: what.
-        kind: its colour: good, bad, warn, next or ''.
+        kind: its color: good, bad, warn, next or ''.
         more: details, or ''.
     """
 

@@ -3,7 +3,7 @@ Write one entry to the audit stream about an operator's action on many jobs; a r
 
 KEYS  log (stream)
 ARGV  clock, log_size
-      request: a new id, by which a repeated request is recognised
+      request: a new id, by which a repeated request is recognized
       act: what was done
       count: the number of jobs
       note: details

@@ -251,7 +251,7 @@ def note(queue: Settings, request: str, action: str, count: int, text: str, who:
 
     Args:
         queue: the queue.
-        request: a new id, by which a repeated request is recognised.
+        request: a new id, by which a repeated request is recognized.
         action: what was done.
         count: the number of jobs.
         text: details.
@@ -269,7 +269,7 @@ def delete(
 
     Args:
         queue: the queue.
-        request: a new id, by which a repeated request is recognised.
+        request: a new id, by which a repeated request is recognized.
         job_ids: the jobs.
         state: the state they must be in; '' for any.
         position: about how many entries come before them, counted from the old end of that state's list.

@@ -9,7 +9,7 @@ back or noted as broken.
 KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), leases (zset), stats (hash)
 ARGV  jobs
       state: the state that the jobs must be in, or '' for any
-      request: a new id, by which a repeated request is recognised
+      request: a new id, by which a repeated request is recognized
       position (number): how many entries come before them, counted from the old end of a list, or ''
       ids...
 Returns  per job: yes | no | FAR; fewer words than ids means "send the rest again"

@@ -17,7 +17,7 @@ ARGV  jobs, clock
       age_field: the field with the instant from which a job's age counts
       least_age (number): the least age in ms, or ''
       most_age (number): the greatest age in ms, or ''
-      word: part of the payload by which a task is recognised, or ''
+      word: part of the payload by which a task is recognized, or ''
       text: part of the payload or the error, or ''
       error_text: part of the error, or ''
       anchors...: ids at the position (of a zset: the last one looked at); none at the beginning

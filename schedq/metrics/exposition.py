@@ -67,7 +67,7 @@ def _encoded(metrics: Iterable[Metric], accept: str) -> Response:
 
 
 def merged(texts: Mapping[int, str | None], others: Iterable[Collector], accept: str = "") -> Response:
-    """The metrics of all processes, labelled with `process`, and of other collectors.
+    """The metrics of all processes, labeled with `process`, and of other collectors.
 
     Args:
         texts: process number -> its metrics page; None if it did not respond, which sets `schedq_worker_up` to 0.

@@ -74,5 +74,5 @@ def made_at_ms(job_id: str) -> int | None:
 
 
 def new_request() -> str:
-    """A new random id for one request, by which a repetition is recognised; 64 bits as hex."""
+    """A new random id for one request, by which a repetition is recognized; 64 bits as hex."""
     return os.urandom(8).hex()

@@ -114,7 +114,7 @@ class Settings:
         if self.min_keep and self.retry_for > self.min_keep:
             raise UsageError(
                 f"retry_for ({self.retry_for} s) must not be longer than min_keep ({self.min_keep} s): "
-                "a request sent again later than that could not be recognised"
+                "a request sent again later than that could not be recognized"
             )
         if self.clock is not None and not callable(self.clock):
             raise UsageError(f"clock must be a function that returns Unix seconds, got {self.clock!r}")

@@ -6,7 +6,7 @@ saw. That also enables a schedule again that was disabled because its definition
 
 KEYS  schedules (zset), schedule (hash), slots (list), log (stream)
 ARGV  clock, log_size, due_channel
-      request: a new id, by which a repeated request is recognised
+      request: a new id, by which a repeated request is recognized
       id: the schedule
       act: pause | resume | backfill
       seen: digest of the definition that the caller saw

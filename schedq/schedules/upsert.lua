@@ -2,12 +2,12 @@
 Store a schedule's definition, new or changed, and its next slot, or leave the slot as it is.
 
 The caller has read the schedule first; if the definition has changed since, it must read again. A pause and the number
-of runs stay. The digests of the last 20 replaced definitions are kept, so that a worker of an older release recognises
+of runs stay. The digests of the last 20 replaced definitions are kept, so that a worker of an older release recognizes
 that its definition was replaced. The first write is one that Redis refuses when memory is full.
 
 KEYS  schedules (zset), schedule (hash), log (stream)
 ARGV  clock, log_size, due_channel
-      request: a new id, by which a repeated request is recognised
+      request: a new id, by which a repeated request is recognized
       id: the schedule
       seen: digest of the definition that the caller saw, or ''
       slot: the next slot, '' for never, or 'keep'

@@ -6,7 +6,7 @@ list would block all other clients.
 
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), cancelled (list), stats (hash), log (stream)
 ARGV  jobs, clock, events, log_size
-      request: a new id, by which a repeated request is recognised
+      request: a new id, by which a repeated request is recognized
       id: the job
       failed_history (number), min_keep_ms (number)
       state: the state the job must be in, or '' for any

@@ -7,7 +7,7 @@ oldest.
 KEYS  pending (list), failed (list), cancelled (list), stats (hash), wake (zset), paused (string), log (stream),
       leases (zset)
 ARGV  jobs, clock, log_size
-      request: a new id, by which a repeated request is recognised
+      request: a new id, by which a repeated request is recognized
       ids...
 Returns  per job: yes | no (neither failed nor cancelled); fewer words than ids means "send the rest again"
 ]]

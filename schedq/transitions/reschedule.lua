@@ -3,7 +3,7 @@ Change when a delayed job is due. If the new instant has passed, the job runs no
 
 KEYS  pending (list), delayed (zset), stats (hash), wake (zset), paused (string), promoter (string), log (stream)
 ARGV  jobs, clock, log_size, due_channel
-      request: a new id, by which a repeated request is recognised
+      request: a new id, by which a repeated request is recognized
       id: the job
       mode: 'in' | 'at'
       ms (number): from now, or since the epoch

@@ -57,7 +57,7 @@ def drawings() -> dict[str, str]:
 
 
 def drawn(ways: Iterable[tuple[str, Sequence[str], str]]) -> str:
-    """The source text for `dot`: one arrow from state to state, labelled with the names of all transitions.
+    """The source text for `dot`: one arrow from state to state, labeled with the names of all transitions.
 
     A transition from many states starts at a box of its own, which names them.
     """

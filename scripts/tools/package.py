@@ -97,7 +97,7 @@ def of_contents(wheel: set[str], sdist: set[str]) -> list[str]:
 
 
 def of_metadata(message: Message) -> list[str]:
-    """Licence, URLs and authors are present, and the description has no relative links."""
+    """License, URLs and authors are present, and the description has no relative links."""
     problems = [f"no {field}" for field in ("License-Expression", "License-File", "Author") if not message[field]]
     addresses = {address.partition(",")[0] for address in message.get_all("Project-URL", [])}
     problems += [

@@ -312,15 +312,15 @@ def test_a_job_shows_what_it_has_been_through(run: Run, queue: Queue, desk: Serv
 
 def test_what_others_stored_is_shown_as_it_is(run: Run, queue: Queue, desk: Server):
     with desk.client() as client:
-        client.hset("queue:mail:job:theirs", mapping={"payload": "{oops\x1b", "status": "[red]", "colour": "blue\x07"})
+        client.hset("queue:mail:job:theirs", mapping={"payload": "{oops\x1b", "status": "[red]", "color": "blue\x07"})
         client.lpush("queue:mail:pending", "theirs")
 
     lines = run("job", "theirs", "--queue", "mail").lines
 
     assert r"{oops\x1b" in lines
-    assert [line.split() for line in lines if line.startswith(("state", "colour"))] == [
+    assert [line.split() for line in lines if line.startswith(("state", "color"))] == [
         ["state", "[red]"],
-        ["colour", r"blue\x07"],
+        ["color", r"blue\x07"],
     ]
     assert run("job", "theirs", "--queue", "mail", "--json").json["payload_text"] == "{oops\x1b"
     assert r"{oops\x1b" in run("jobs", "mail").out

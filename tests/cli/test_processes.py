@@ -195,7 +195,7 @@ def test_a_command_that_waits_for_its_input_can_be_interrupted(queue: Queue):
     assert queue.get_job(first)
 
 
-def test_colours_are_for_terminals_only(queue: Queue):
+def test_colors_are_for_terminals_only(queue: Queue):
     queue.enqueue(1)
 
     terminal = Terminal("stats", "mail")

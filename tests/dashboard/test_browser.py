@@ -432,7 +432,7 @@ OVERLAPPING = """() => {
 }"""
 
 
-# Words whose colour differs too little from their ground: less than 4.5 to 1, as WCAG 2 reckons.
+# Words whose color differs too little from their ground: less than 4.5 to 1, as WCAG 2 reckons.
 PALE = """() => {
   const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
   const light = (rgb) => {

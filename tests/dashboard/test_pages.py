@@ -261,7 +261,7 @@ def test_a_task_that_no_worker_has_is_named_on_the_pages_of_the_queue_and_the_jo
     assert re.search(r"No worker that claimed it in the last .* had the task '<resize>'", job), job
 
 
-def test_a_running_job_that_was_asked_to_stop_says_so_in_colour(visitor: Visitor, queue: Queue):
+def test_a_running_job_that_was_asked_to_stop_says_so_in_color(visitor: Visitor, queue: Queue):
     job_id = queue.enqueue(1)
     assert queue.claim(0)
     queue.cancel(job_id)

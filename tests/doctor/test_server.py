@@ -171,7 +171,7 @@ def test_everything_that_the_engine_stands_on_holds_here(mail: Queue, client: An
     assert client.keys("*probe*") == []
 
 
-def test_a_behaviour_that_differs_is_found(mail: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_a_behavior_that_differs_is_found(mail: Queue, monkeypatch: pytest.MonkeyPatch):
     probes = {
         "lists can sing": ("return redis.call('TYPE', key).ok", "song"),
         "it raises": ("error('x')", ""),

@@ -105,13 +105,13 @@ def test_jobs_of_other_programs_go_too(queue: Handle):
 
 
 def test_other_queues_are_not_touched(make_queue: MakeQueue):
-    queue, neighbour = make_queue("purged"), make_queue("purged.job")
-    job_id = neighbour.enqueue(1)
+    queue, neighbor = make_queue("purged"), make_queue("purged.job")
+    job_id = neighbor.enqueue(1)
     queue.enqueue(2)
 
     queue.purge()
 
-    assert neighbour.places() == {"pending": [job_id]}
+    assert neighbor.places() == {"pending": [job_id]}
 
 
 def test_settings_and_totals_stay(queue: Handle):

@@ -1,4 +1,4 @@
-"""Totals and depths: a dict for programs that serialise it, attributes for those that are type-checked."""
+"""Totals and depths: a dict for programs that serialize it, attributes for those that are type-checked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_it_is_a_dict_as_before(queue: Handle):
     assert {**stats, "more": 1}.keys() == {*stats, "more"}
 
 
-def test_a_misspelt_attribute_is_named(queue: Handle):
+def test_a_misspelled_attribute_is_named(queue: Handle):
     stats: Any = queue.stats()
 
     with pytest.raises(AttributeError, match="'Stats' object has no attribute 'pending_dept'"):

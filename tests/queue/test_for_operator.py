@@ -50,7 +50,7 @@ def test_a_visitor_learns_what_the_workers_wrote_down(make_queue: MakeQueue, vis
         100_000,
         9,
     )
-    assert visitor.queue._client._queue.retry_for == 0.5  # otherwise a repeated request might not be recognised
+    assert visitor.queue._client._queue.retry_for == 0.5  # otherwise a repeated request might not be recognized
     assert not found.listed
     assert visitor.queue.aio.settings == found
     assert visitor.stats()["visibility_ms"] == 77_000

@@ -217,7 +217,7 @@ def test_a_purge_keeps_schedules(queue: Handle, clock: Clock):
         ({"every": MINUTE, "version": "2"}, "version"),
         ({"every": MINUTE, "start": 10, "end": 5}, "end is before start"),
         ({"every": MINUTE, "start": datetime(2027, 1, 1)}, "timezone-aware"),
-        ({"every": MINUTE, "colour": "red"}, "colour"),
+        ({"every": MINUTE, "color": "red"}, "color"),
         ({"every": MINUTE, "task": "a"}, "task or a payload"),
         ({"every": MINUTE, "args": [1]}, "args"),
     ],

@@ -31,7 +31,7 @@ def test_files_that_are_missing_or_do_not_belong_there_are_named() -> None:
     ]
 
 
-def test_a_text_with_addresses_and_a_licence_is_good() -> None:
+def test_a_text_with_addresses_and_a_license_is_good() -> None:
     assert package.of_metadata(described()) == []
 
 

@@ -10,7 +10,7 @@ from schedq import ClaimedJob, Discard
 from tests.doors import Clock, Handle
 
 one_door = pytest.mark.parametrize("door", ["blocking"])
-"""For behaviour of scripts that takes thousands of jobs or hundreds of cases to show."""
+"""For behavior of scripts that takes thousands of jobs or hundreds of cases to show."""
 
 
 def held(queue: Handle, **options: Any) -> ClaimedJob:

@@ -124,7 +124,7 @@ def test_another_end_after_the_first_is_false_and_changes_nothing(queue: Handle,
 
 
 @pytest.mark.parametrize("end", ["retry", "snooze", "release"])
-def test_an_end_sent_again_after_the_next_claim_is_still_recognised(make_queue: MakeQueue, clock: Clock, end: str):
+def test_an_end_sent_again_after_the_next_claim_is_still_recognized(make_queue: MakeQueue, clock: Clock, end: str):
     queue = make_queue(clock=clock)
     queue.enqueue(1)
     old = queue.claim(0)

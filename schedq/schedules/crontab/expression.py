@@ -110,7 +110,7 @@ def read(expression: str, schedule_id: str) -> Pattern:
 
     texts = _columns(expression)
     sources = [FieldText(expression, field, text, schedule_id) for field, text in zip(FIELDS, texts, strict=True)]
-    second, *others = (normalise(source) for source in sources)
+    second, *others = (normalize(source) for source in sources)
     try:
         columns, nth = croniter.expand(" ".join([*others, second]))
     except (CroniterError, ValueError) as error:
@@ -161,7 +161,7 @@ def _numbers(column: list[Any], every: range) -> tuple[int, ...]:
     return tuple(every if column == ["*"] else sorted(column))
 
 
-def normalise(source: FieldText) -> str:
+def normalize(source: FieldText) -> str:
     """The field in a form that croniter reads correctly.
 
     Raises:

@@ -27,7 +27,7 @@ _AHEAD_S: Final = 500 * _DAY_S
 
 
 class OffsetPeriod(NamedTuple):
-    """A period [start, end) in UTC seconds with one offset; `before` and `after` are the neighbouring offsets.
+    """A period [start, end) in UTC seconds with one offset; `before` and `after` are the neighboring offsets.
 
     If nothing changes for a long time, a period ends with `after` equal to `offset`, and another one follows.
     """

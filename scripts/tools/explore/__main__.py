@@ -96,7 +96,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _begin(places: SimpleQueue[str]) -> None:
-    """Initialise a process of the pool: take a server."""
+    """Initialize a process of the pool: take a server."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops this process
     _WORLDS.append(World(places.get()))
 

@@ -16,7 +16,7 @@ class Bug:
     """A bug to inject.
 
     Attributes:
-        name: the wrong behaviour.
+        name: the wrong behavior.
         script: the transition.
         old: the shipped code (without indentation and comments).
         new: the code that replaces it.
@@ -46,7 +46,7 @@ BUGS: Final = (
         "fail ∥ promote",
     ),
     Bug(
-        "settle does not recognise what it has settled",
+        "settle does not recognize what it has settled",
         "settle",
         "settled[1] == token and settled[2] == move",
         "false",
@@ -167,7 +167,7 @@ BUGS: Final = (
     ),
     Bug("cancel leaves the entry", "cancel", "redis.call('LREM', pending, 0, id) > 0", "true", "cancel ∥ claim"),
     Bug(
-        "cancel does not recognise a repetition", "cancel", "if before then return before end", "", "cancel ∥ complete"
+        "cancel does not recognize a repetition", "cancel", "if before then return before end", "", "cancel ∥ complete"
     ),
     Bug(
         "cancel removes running jobs",
@@ -198,7 +198,7 @@ BUGS: Final = (
         "requeue ∥ claim",
     ),
     Bug(
-        "requeue does not recognise a repetition",
+        "requeue does not recognize a repetition",
         "requeue",
         "local word = job and earlier_reply(job[3], request)",
         "local word",

@@ -18,11 +18,11 @@ async def fetch(url: str) -> bytes:
 send.enqueue()  # E: too few
 send.enqueue(7)  # E: wrong type
 send.enqueue("ada", "hi", "there")  # E: too many
-send.enqueue("ada", subjekt="hi")  # E: misspelt
+send.enqueue("ada", subjekt="hi")  # E: misspelled
 send.enqueue("ada", delay=5)  # E: options are given by options()
 send.options(60).enqueue("ada")  # E: by name only
 send.options(delay="soon")  # E: not a duration
-send.options(dealy=60)  # E: misspelt
+send.options(dealy=60)  # E: misspelled
 fetch.enqueue(b"https://example.org")  # E: wrong type
 send(7)  # E: the plain function too
 wrong_result: Job[str] = send.enqueue("ada")  # E: its result is an int
@@ -32,14 +32,14 @@ queue.enqueue(1, backoff=5)  # E: no plan
 queue.enqueue(1, durability="disk")  # E: no such durability
 queue.enqueue(1, job_id="one", must_create="yes")  # E: true or false
 queue.claim("1000")  # E: no number
-queue.stats().pending_dept  # E: misspelt
+queue.stats().pending_dept  # E: misspelled
 queue.stats().pending_depth = 5  # E: read-only
 queue.complete(None)  # E: no claim
 queue.cancel(3)  # E: no id
 queue.inspector.why()  # E: too few
 queue.schedules.pause("nightly", 3)  # E: too many
 queue.task(max_attempts="3")  # E: no number
-Queue("mail", visibility=5)  # E: misspelt
+Queue("mail", visibility=5)  # E: misspelled
 Queue("mail", durability=True)  # E: no such durability
 Queue("mail", backoff=Fixed)  # E: a class
 
@@ -57,7 +57,7 @@ def user(job: CurrentJob = Depends(5)) -> None: ...  # E: no function
 
 async def main() -> None:
     await queue.cancel("one")  # E: not awaited
-    await queue.aio.enqueue(1, dealy=60)  # E: misspelt
+    await queue.aio.enqueue(1, dealy=60)  # E: misspelled
     _id: str = queue.aio.enqueue(1)  # E: to be awaited
     await send.aenqueue(7)  # E: wrong type
     await fetch.aenqueue()  # E: too few

@@ -121,7 +121,7 @@ def door() -> str:
 
 
 @pytest.mark.parametrize("way", ["restored", "deleted"])
-def test_a_key_of_another_type_stops_no_loop_and_no_neighbour(
+def test_a_key_of_another_type_stops_no_loop_and_no_neighbor(
     make_queue: MakeQueue,
     crew: Crew,
     gate: Gate,
@@ -134,12 +134,12 @@ def test_a_key_of_another_type_stops_no_loop_and_no_neighbour(
     for routine in ("model.settings.HEARTBEAT_S", "background.reclaimer._ROUTINE_S", "worker.fetcher._BLOCK_S"):
         monkeypatch.setattr(f"schedq.{routine}", 1)
     cases: list[Case] = []
-    neighbours: list[Handle] = []
+    neighbors: list[Handle] = []
     for kind in TYPES:
         here = [Case(name, kind, make_queue(visibility_ms=3000), gate) for name in KEYS if KEYS[name] != kind]
-        neighbours.append(make_queue(visibility_ms=3000))
-        neighbours[-1].task(name="ok")(lambda: "ok")
-        post = crew.start(*(case.queue for case in here), neighbours[-1], debug=False, concurrency=64)
+        neighbors.append(make_queue(visibility_ms=3000))
+        neighbors[-1].task(name="ok")(lambda: "ok")
+        post = crew.start(*(case.queue for case in here), neighbors[-1], debug=False, concurrency=64)
         for case in here:
             case.key = case.key.replace("worker:*", f"worker:{post.worker.id}")
         cases += here
@@ -152,12 +152,12 @@ def test_a_key_of_another_type_stops_no_loop_and_no_neighbour(
     until(lambda: all_named(logs(), must_say), within=60)
     logged = "\n".join(logs())
     assert {repr(case): case.seen(logged) for case in cases if case.seen(logged) != SEEN[case.name]} == {}
-    all_serve([*neighbours, *(case.queue for case in cases if case.name not in NEEDED | {"paused"})])
+    all_serve([*neighbors, *(case.queue for case in cases if case.name not in NEEDED | {"paused"})])
 
     for case in cases:
         case.mend(way)
     gate.open()
-    all_serve([*neighbours, *(case.queue for case in cases)])
+    all_serve([*neighbors, *(case.queue for case in cases)])
     for case in cases:
         assert case.queue.result(case.held, 60) == "held", case
         assert case.queue.stats()["paused_since_ms"] is None, case

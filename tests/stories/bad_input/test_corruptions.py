@@ -149,9 +149,9 @@ def test_a_damaged_job_ends_where_it_can_be_seen_and_disturbs_nobody(
     make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs, caplog: pytest.LogCaptureFixture, record_property: Any
 ) -> None:
     queue = make_queue(visibility_ms=5000, max_attempts=20, completed_history=10_000)
-    neighbour = make_queue(visibility_ms=3000)
+    neighbor = make_queue(visibility_ms=3000)
     ran = serve(queue, gate)
-    neighbour.task(name="ok")(lambda: "ok")
+    neighbor.task(name="ok")(lambda: "ok")
     found = samples(queue)
     assert {field for fields in found.values() for field in fields} == FIELDS
     # A job that is asked to stop shows that the damage to the others has been noticed, so it comes last.
@@ -159,7 +159,7 @@ def test_a_damaged_job_ends_where_it_can_be_seen_and_disturbs_nobody(
     good = [Case(place, GOOD, str(number)) for place in found for number in range(10)]
     ids = {place: [case.id for case in (*damaged, *good) if case.place == place] for place in found}
 
-    crew.start(queue, neighbour, debug=False, concurrency=1000)
+    crew.start(queue, neighbor, debug=False, concurrency=1000)
     let_run(queue, ids.pop("running"), found["pending"])
     for place in ids:
         write(queue, dict.fromkeys(ids[place], found[place]))
@@ -168,7 +168,7 @@ def test_a_damaged_job_ends_where_it_can_be_seen_and_disturbs_nobody(
         lay_out(queue, place, ids[place])
     look_at_everything(queue)
     refused = {job_id for job_id in (*ids["failed"], *ids["cancelled"]) if not queue.requeue(job_id)}
-    assert neighbour.result(neighbour.enqueue({"task": "ok"}), 60) == "ok"
+    assert neighbor.result(neighbor.enqueue({"task": "ok"}), 60) == "ok"
     asked = {case.id for case in damaged if (case.place, case.field) == ("running", STOP)}
     until(lambda: not asked & set(queue.places().get("processing", ())), within=60)
     gate.open()
@@ -180,7 +180,7 @@ def test_a_damaged_job_ends_where_it_can_be_seen_and_disturbs_nobody(
     assert {case.id: ended[case.id] for case in (*damaged, *good) if ended[case.id] != case.end} == {}
     assert set(ran.values()) == {1}
     assert queue.stats()["strays_total"] == sum(end.startswith("dropped") for end in ended.values())
-    assert neighbour.result(neighbour.enqueue({"task": "ok"}), 60) == "ok"
+    assert neighbor.result(neighbor.enqueue({"task": "ok"}), 60) == "ok"
     record_property(PROPERTY, dict(Counter(case.end for case in damaged)))
 
     queue.purge()

@@ -14,7 +14,7 @@ from tests.conftest import MakeQueue
 from tests.doors import Handle
 
 STEERING = "\x1b[2J\x1b]0;owned\x07\x9b31m\x00\x08\r\u202e\u2066\ud800"
-"""Clears the screen, sets the window title, changes colours (in one byte), ends strings, reverses text, is invalid."""
+"""Clears the screen, sets the window title, changes colors (in one byte), ends strings, reverses text, is invalid."""
 LONG = "x" * 100_000
 MOST = 10_000
 
