@@ -20,6 +20,7 @@ from textwrap import indent
 from types import TracebackType
 from typing import Any, Final
 
+from schedq.errors import UsageError
 from schedq.model.current_job import CurrentJob, running_job
 from schedq.model.escaping import harmless, harmless_lines, rendered
 from schedq.observer import AttemptEnd, AttemptFacts, Observer
@@ -132,10 +133,15 @@ class JobFields(logging.Filter):
 
     Args:
         headers: names of headers whose values become fields too, also in the worker's own lines about an attempt.
+
+    Raises:
+        UsageError: `headers` is one text instead of a list of names.
     """
 
     def __init__(self, headers: Sequence[str] = ()) -> None:
         super().__init__()
+        if isinstance(headers, str):
+            raise UsageError(f"headers must be a list of names, got {headers!r:.200}; write [{headers!r:.200}]")
         self._headers = frozenset(headers)
 
     def filter(self, record: logging.LogRecord) -> bool:

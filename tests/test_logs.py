@@ -14,6 +14,7 @@ from datetime import datetime
 import click
 import pytest
 
+from schedq import UsageError
 from schedq.cli import daemon
 from schedq.logs import JobFields
 from schedq.testing import as_job
@@ -180,6 +181,11 @@ def test_a_line_may_have_headers_of_its_job(written: Lines) -> None:
     assert [line.get("request_id") for line in lines] == ["r-1\\n", "mine", "r-1\\n", None]
     assert [line["message"] for line in lines] == ["sent", "own", "odd", "outside"]
     assert not any({"absent", "tenant"} & line.keys() for line in lines)
+
+
+def test_one_name_of_a_header_is_no_list_of_names() -> None:
+    with pytest.raises(UsageError, match=r"write \['request_id'\]"):
+        JobFields("request_id")
 
 
 def test_what_no_json_can_hold_is_still_a_line(written: Lines) -> None:

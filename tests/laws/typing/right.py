@@ -5,7 +5,20 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Literal, reveal_type
 
-from schedq import AsyncQueue, ClaimedJob, CurrentJob, Depends, Fixed, Job, NewJob, Queue, current_job, track
+from schedq import (
+    AsyncQueue,
+    ClaimedJob,
+    CurrentJob,
+    Depends,
+    EnqueueFacts,
+    Fixed,
+    Job,
+    NewJob,
+    Queue,
+    current_job,
+    inherit_headers,
+    track,
+)
 
 queue = Queue("mail", redis="redis://localhost", backoff=Fixed(5), clock=lambda: 0.0)
 
@@ -167,3 +180,19 @@ def charge(
 
 
 reveal_type(charge.enqueue(1))  # R: Job[bool]
+
+
+# -- headers
+
+
+@injecting.before_enqueue
+def tag(job: EnqueueFacts) -> None:
+    job.headers["tenant"] = job.headers.get("locale", "none")
+    reveal_type(job.task)  # R: str | None
+
+
+injecting.before_enqueue(inherit_headers("tenant"))
+injecting.before_enqueue(lambda job: job.headers.setdefault("tenant", "acme"))
+reveal_type(charge.options(headers={"tenant": "acme"}).enqueue(1))  # R: Job[bool]
+reveal_type(current_job().headers["tenant"])  # R: str
+charge.options(headers=current_job().headers)

@@ -39,6 +39,10 @@ queue.cancel(3)  # E: no id
 queue.inspector.why()  # E: too few
 queue.schedules.pause("nightly", 3)  # E: too many
 queue.task(max_attempts="3")  # E: no number
+queue.enqueue(1, headers={"tenant": 7})  # E: no text
+send.options(headers=["tenant"])  # E: no mapping
+current_job().headers["tenant"] = "acme"  # E: read-only
+queue.before_enqueue(len)  # E: takes another argument
 Queue("mail", visibility=5)  # E: misspelled
 Queue("mail", durability=True)  # E: no such durability
 Queue("mail", backoff=Fixed)  # E: a class
