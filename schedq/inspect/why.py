@@ -146,7 +146,7 @@ REASONS: Final = (
     ),
     Reason(
         "cancelled",
-        "Somebody cancelled it, or it expired before it began.",
+        "It was cancelled, or it expired before it began.",
         _at(CANCELLED),
         lambda seen: f"it was cancelled {_ago(seen, seen.instant('cancelled_at_ms'))}{_because(seen)}",
         lambda seen: {"cancelled_at_ms": seen.instant("cancelled_at_ms"), **_cancel_reason(seen)},
