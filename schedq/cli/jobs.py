@@ -31,8 +31,8 @@ _COLUMNS: Final = {
     "pending": ("enqueued_at_ms", ("enqueued", "", "attempts", "payload")),
     "delayed": ("run_at_ms", ("due", "", "attempts", "payload")),
     "processing": ("started_at_ms", ("since", "attempts", "worker", "payload")),
-    "completed": ("completed_at_ms", ("completed", "", "result")),
-    "failed": ("last_error_at_ms", ("failed", "", "attempts", "error")),
+    "completed": ("completed_at_ms", ("completed", "", "task", "result")),
+    "failed": ("last_error_at_ms", ("failed", "", "task", "attempts", "error")),
     "cancelled": ("cancelled_at_ms", ("cancelled", "", "attempts", "payload")),
 }
 """State -> the most informative time of a job in that state, and the columns of `jobs` after the id."""
@@ -284,6 +284,7 @@ def _cells(record: JobRecord, field: str, titles: tuple[str, ...], now_ms: int) 
     texts = {
         "": ago,
         "since": ago,
+        "task": record.payload["task"] if is_task_call(record.payload) else display.NOTHING,
         "attempts": f"{record.attempts}" + (f" of {record.max_attempts}" if record.max_attempts else ""),
         "worker": record.worker or display.NOTHING,
         "payload": display.stored(record.fields, "payload"),

@@ -137,7 +137,11 @@ class Shutdown:
             await asyncio.sleep(0.02)
         waiting = [task for each in self._queue_workers for task in each.fetcher.dispatcher.release()]
         if waiting:
-            log.warning("worker %s: gives back %d jobs that still run", self._worker_id, len(waiting))
+            log.warning(
+                "worker %s: gives back %s",
+                self._worker_id,
+                count(len(waiting), "job that still runs=jobs that still run"),
+            )
             await self._unwind(waiting)
         for each in self._queue_workers:
             each.fetcher.dispatcher.release_rest()

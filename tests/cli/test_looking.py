@@ -156,8 +156,8 @@ def test_without_a_state_all_jobs_are_listed_state_by_state(run: Run, queue: Que
         ("pending", "id enqueued attempts payload", '{"n": 5}'),
         ("delayed", "id due attempts payload", "in 4 min"),
         ("processing", "id since attempts worker payload", '{"n": 4}'),
-        ("completed", "id completed result", '{"sent": true}'),
-        ("failed", "id failed attempts error", r"no [bold]such[/bold]�[31m user"),
+        ("completed", "id completed task result", '{"sent": true}'),
+        ("failed", "id failed task attempts error", r"no [bold]such[/bold]�[31m user"),
         ("cancelled", "id cancelled attempts payload", '{"n": 3}'),
     ],
 )
@@ -171,6 +171,15 @@ def test_a_table_is_fitted_to_the_state(state: str, titles: str, says: str, run:
     assert lines[2].startswith(f"{state} ")
     assert says in lines[2]
     assert lines[3:] == ["1 to 1 of 1", ""]
+
+
+def test_failed_and_completed_jobs_are_listed_with_their_tasks(run: Run, queue: Queue):
+    for task, end in (("send", "fail"), ("charge", "complete")):
+        queue.enqueue({"task": task}, max_attempts=1)
+        getattr(queue, end)(queue.claim(timeout_ms=0))
+
+    assert " send " in run("jobs", "mail", "--state", "failed").lines[2]
+    assert " charge " in run("jobs", "mail", "--state", "completed").lines[2]
 
 
 def test_pages_follow_one_another_by_the_command_that_is_shown(run: Run, queue: Queue):
