@@ -185,7 +185,7 @@ def _attempt(queue: Queue, job: ClaimedJob, runner: asyncio.Runner, resources: R
     policy = outcome.Policy.of(settings, job)
     try:
         invocation = queue.registry.find(job.payload)
-        policy = outcome.Policy.of(settings, job, invocation.handler.max_attempts, invocation.handler.backoff)
+        policy = invocation.handler.policy(settings, job)
         # In its own context, as in a worker, so that no variable leaks from one job to another or to the test.
         result = contextvars.copy_context().run(_result, queue, job, reporters, invocation, runner, resources)
         outcome.check_result(result)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import redis
 
 from schedq.model.keys import QueueKeys
-from schedq.model.lifecycle import BROKEN, CANCELLED, COMPLETED, FAILED, JOB_STATES, PENDING, PROCESSING
+from schedq.model.lifecycle import BROKEN, CANCELLED, COMPLETED, FAILED, FINISHED, JOB_STATES, PENDING, PROCESSING
 
 LAWS: Final = ("places", "status", "leases", "tokens", "totals", "ttl", "layout", "caps", "paused", "schedules")
 
@@ -145,10 +145,10 @@ class State:
         yield from (f"{job_id} is in no state" for job_id in self.jobs() if job_id not in somewhere)
 
     def _status(self) -> Iterator[str]:
-        """`status` names the state; only a completed job's record may have expired."""
+        """`status` names the state; only a finished job's record may have expired."""
         for job_id, place in self._entries():
             status = self.job(job_id).get("status")
-            if place == BROKEN or (place == COMPLETED and f"job:{job_id}" not in self.keys):
+            if place == BROKEN or (place in FINISHED and f"job:{job_id}" not in self.keys):
                 continue
             if status != place:
                 yield f"{job_id} is in {place} with status {status}"
@@ -185,10 +185,17 @@ class State:
             yield f"{totals['broken_total']} broken, {notes} there"
 
     def _ttl(self) -> Iterator[str]:
-        """Completed jobs, workers, the promoter's lease, standbys and unused suspects expire; nothing else does."""
+        """Completed jobs, workers, the promoter's lease, standbys and unused suspects expire; nothing else does.
+
+        A failed or cancelled job does if it, its task or the queue has a `failed_ttl`.
+        """
+        may_be_others = "own_ttls" in self.holds("stats", "hash") or self.holds("settings", "hash").get("failed_ttl")
         for name, key in self.keys.items():
-            is_completed = name.startswith("job:") and self.job(name[4:]).get("status") == COMPLETED
-            expires = is_completed or name in ("promoter", "standbys", "suspects") or name.startswith("worker:")
+            job = self.job(name[4:]) if name.startswith("job:") else {}
+            if job.get("status") in (FAILED, CANCELLED) and (may_be_others or "failed_ttl_ms" in job):
+                continue
+            expires = name in ("promoter", "standbys", "suspects") or name.startswith("worker:")
+            expires = expires or job.get("status") == COMPLETED
             if expires != (key.ttl_ms >= 0):
                 yield f"{name} {'never expires' if expires else f'expires in {key.ttl_ms} ms'}"
 

@@ -94,6 +94,8 @@ Examples:
     multiple=True,
     help="A text that goes with the job, for its handler and middleware; repeatable.",
 )
+@click.option("--completed-ttl", type=DURATION, metavar="D", help="How long to keep its record once it has completed.")
+@click.option("--failed-ttl", type=DURATION, metavar="D", help="The same once it has failed or was cancelled.")
 @click.option("--durability", type=click.Choice(LEVELS), help="Where the job must be stored before this returns.")
 @redis_option
 @json_option

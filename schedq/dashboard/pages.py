@@ -303,6 +303,7 @@ async def _job(request: Request, queue: AsyncQueue) -> PageData:
         "earlier": 0 if line is None else line.earlier,
         "now_ms": why.now_ms,
         "expires_at_ms": expires_at_ms(record.fields) if record is not None else 0,
+        "ttls": [] if record is None else [(name, span(ms)) for name, ms in record.ttls_ms.items()],
         "task": record.payload["task"] if record is not None and is_task_call(record.payload) else "",
         "actions": ACTIONS_OF.get(record.status, ()) if record is not None else (),
     }

@@ -48,6 +48,8 @@ _SECONDS_END: Final = 100_000_000_000
 _LATE_MS: Final = 5000
 _MOST_READ: Final = 200
 _FOREIGN_LIMIT: Final = 50
+_OWN_ENDS: Final = ("complete", "fail", "reclaim", "refuse")
+"""The `settled_move` of a job that schedq finished."""
 _HIGH_FOR_MS: Final = 60_000
 
 
@@ -178,7 +180,7 @@ class History:
         total: all-time number of jobs that ended in this state, from `stats`.
         limit: number of entries that the application keeps; -1 if it keeps all or this is unknown.
         foreign: ids of records that another program finished, not schedq.
-        expiring: ids of records with a TTL.
+        expiring: ids of records with a TTL that schedq did not set.
     """
 
     state: str
@@ -260,7 +262,11 @@ def _history(keys: QueueKeys, state: str, limit: int) -> RoundTrips[History]:
     records = yield from asked([plain("HMGET", keys.job(name), "status", "settled_move") for name in names])
     ttls = yield from asked([plain("PTTL", keys.job(name)) for name in names])
     foreign = tuple(name for name, record in zip(names, records, strict=True) if record == [state, None])
-    expiring = tuple(name for name, ttl in zip(names, ttls, strict=True) if known(ttl, -1) >= 0)
+    expiring = tuple(
+        name
+        for name, record, ttl in zip(names, records, ttls, strict=True)
+        if known(ttl, -1) >= 0 and known(record, [""])[-1] not in _OWN_ENDS
+    )
     return History(state, known(length, 0), whole(known(total, "0")), limit, foreign, expiring)
 
 

@@ -314,11 +314,11 @@ MISPLACED: Final[tuple[Check[JobLocations], ...]] = (
     ),
     Check(
         "record-gone",
-        "warning",
+        _unless_promoted,
         lambda it: it.kind == "none" and it.counts,
         "entry of a history without a record=entries of histories without records",
-        "the record was deleted or expired (another program's EXPIRE does that to failed jobs): it can't be requeued",
-        "the record can't be restored; see the finding on foreign workers",
+        "the record was deleted or expired, by a failed_ttl or another program's EXPIRE: it can't be requeued",
+        "the record can't be restored; a worker or promoter of the queue removes the entry",
         own_id,
     ),
     Check(

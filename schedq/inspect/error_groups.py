@@ -74,7 +74,7 @@ class Errors:
     Attributes:
         groups: the groups, largest first.
         looked_at: how many failed jobs were looked at, the newest ones.
-        failed: how many failed jobs there are.
+        failed: how many failed jobs there are; some of their records may have expired.
     """
 
     groups: tuple[ErrorGroup, ...]
@@ -112,7 +112,7 @@ def errors(queue: Settings, limit: int) -> RoundTrips[Errors]:
         # Jobs fail between two pages, so one may be on both. Masking after each page, not at the end, lets an event
         # loop run in between.
         for job in page:
-            if job.id not in seen:
+            if job.id not in seen and not job.is_gone:
                 seen.add(job.id)
                 alike.setdefault(masked(job.error), []).append(job)
     groups = sorted((_group(text, jobs) for text, jobs in alike.items()), key=lambda group: (-group.count, group.text))

@@ -28,6 +28,8 @@ _NUMBERS: Final = {
     "enqueued_at_ms": LAST_INSTANT_MS,
     "run_at_ms": LAST_INSTANT_MS,
     "timeout_ms": LONGEST_MS,
+    "completed_ttl_ms": LONGEST_MS,
+    "failed_ttl_ms": LONGEST_MS,
     "completed_at_ms": LAST_INSTANT_MS,
     "cancelled_at_ms": LAST_INSTANT_MS,
     "last_error_at_ms": LAST_INSTANT_MS,
@@ -151,9 +153,11 @@ def _options(known: dict[str, Any], *, is_new: bool) -> tuple[Argument, ...]:
         raise UsageError(f"expires is not in the form that schedq writes: {known['expires']!r:.80}")
     # A job that continues keeps its age and its attempts. The script writes its own values first, so these win.
     names = ("max_attempts", "backoff", "timeout_ms", *(() if is_new else ("attempts", "enqueued_at_ms", "expires")))
-    options: tuple[Argument, ...] = tuple(chain.from_iterable((name, known[name]) for name in names if known.get(name)))
-    headers = stored_headers(known.get("headers", {}))
-    return (*options, "headers", headers) if headers else options
+    given = [(name, known[name]) for name in names if known.get(name)]
+    given += [(name, known[name]) for name in ("completed_ttl_ms", "failed_ttl_ms") if name in known]
+    if headers := stored_headers(known.get("headers", {})):
+        given.append(("headers", headers))
+    return tuple(chain.from_iterable(given))
 
 
 def _json(name: str, text: str | None) -> dict[str, Any]:

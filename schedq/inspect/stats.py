@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Literal, Never, TypeVar, overload
 
 from schedq.model.checks import checked_limit, whole_number
 from schedq.model.keys import checked_id
-from schedq.model.lifecycle import DELAYED, PENDING
+from schedq.model.lifecycle import DELAYED, FINISHED, PENDING
 from schedq.model.progress import Progress, of_fields
 from schedq.model.records import JobRecord, score_ms, whole
 from schedq.model.settings import Settings
@@ -153,7 +153,9 @@ def stats(queue: Settings) -> Operation[Stats]:
 
 
 def page(queue: Settings, state: str, offset: int, limit: int) -> RoundTrips[list[JobRecord]]:
-    """Jobs of one state: waiting ones in the order in which they run, others newest first. Large jobs shorten the page.
+    """Jobs of one state: waiting ones in the order in which they run, others newest first.
+
+    Large jobs shorten the page, and so do finished ones whose records have expired.
 
     Raises:
         UsageError: `offset` is below 0, or `limit` is not 1 to 1000.
@@ -167,7 +169,7 @@ def page(queue: Settings, state: str, offset: int, limit: int) -> RoundTrips[lis
         (reply,) = yield [_part(queue, state, offset, count)]
         part: list[JobRecord] = unwrap(reply)
         # The list may shift between two requests, so a job may be in both replies.
-        found += [job for job in part if job.id not in seen]
+        found += [job for job in part if job.id not in seen and (job.status == state or state not in FINISHED)]
         seen.update([job.id for job in part])
         offset += count
         limit = limit - count if len(part) == count else 0

@@ -48,6 +48,11 @@ class JobSummary:
     error: str
     unknown_since_ms: int = 0
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether its record has expired, and only its entry in the list is left."""
+        return not (self.attempts or self.waits_ms or self.ended_at_ms or self.error or self.task)
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:

@@ -74,14 +74,18 @@ def all_absent(queue: Settings, job_ids: Sequence[str]) -> Generator[Pipeline, A
     facts: dict[str, str] = {} if isinstance(totals, SchedqError) else totals
     settings = queue if isinstance(stored, SchedqError) else queue.with_fields(stored)
     trimmed, memory_high_at_ms = whole(facts.get("trimmed_total")), whole(facts.get("memory_high_at_ms"))
-    return [_gone(job_id, _reasons(settings, job_id, trimmed, memory_high_at_ms)) for job_id in job_ids]
+    has_own_ttls = "own_ttls" in facts
+    return [
+        _gone(job_id, _reasons(settings, job_id, trimmed, memory_high_at_ms, has_own_ttls=has_own_ttls))
+        for job_id in job_ids
+    ]
 
 
 def _gone(job_id: str, reasons: Sequence[str]) -> JobGone:
     return JobGone("; ".join([f"nothing is stored about job {job_id}: trimmed, purged, or never there", *reasons]))
 
 
-def _reasons(settings: Settings, job_id: str, trimmed: int, memory_high_at_ms: int) -> list[str]:
+def _reasons(settings: Settings, job_id: str, trimmed: int, memory_high_at_ms: int, *, has_own_ttls: bool) -> list[str]:
     made = made_at_ms(job_id)
     age_s = None if made is None else wall_ns() / 1e9 - made / 1000
     may_be_expired = age_s is None or age_s > settings.completed_ttl - _MOMENT_S
@@ -103,4 +107,6 @@ def _reasons(settings: Settings, job_id: str, trimmed: int, memory_high_at_ms: i
         reasons.append(
             f"results expire after completed_ttl={settings.completed_ttl:g} seconds: raise it to keep them longer"
         )
+    if has_own_ttls:
+        reasons.append("jobs or tasks of this queue have a completed_ttl or failed_ttl of their own")
     return reasons

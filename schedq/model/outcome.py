@@ -61,11 +61,15 @@ class Policy(NamedTuple):
         max_attempts: how often it may be claimed.
         backoff: a plan, or the task's own function.
         max_payload: the most bytes of a result.
+        completed_ttl_ms: how long its task keeps records of completed jobs; None if it does not say.
+        failed_ttl_ms: the same for failed and cancelled jobs.
     """
 
     max_attempts: int
     backoff: plans.Plan | BackoffFunction
     max_payload: int
+    completed_ttl_ms: int | None = None
+    failed_ttl_ms: int | None = None
 
     @classmethod
     def of(
@@ -74,12 +78,16 @@ class Policy(NamedTuple):
         job: ClaimedJob,
         max_attempts: int | None = None,
         backoff: plans.Plan | BackoffFunction | None = None,
+        completed_ttl_ms: int | None = None,
+        failed_ttl_ms: int | None = None,
     ) -> Policy:
         """The policy for `job`; the optional arguments are its task's options."""
         return cls(
             job.max_attempts or max_attempts or queue.max_attempts,
             job.backoff or backoff or queue.backoff,
             queue.max_payload,
+            completed_ttl_ms,
+            failed_ttl_ms,
         )
 
 
@@ -93,7 +101,8 @@ def succeeded(job: ClaimedJob, result: Any, policy: Policy, convert: Callable[[A
         convert: converts the result to JSON types; None if it needs no conversion.
     """
     text, problem = encode_result(result, policy.max_payload, convert)
-    return Settlement("complete", job.id, job.claim_token, text=text, note=problem)
+    ttl_ms = policy.completed_ttl_ms
+    return Settlement("complete", job.id, job.claim_token, text=text, note=problem, ttl_ms=ttl_ms)
 
 
 def check_result(result: Any) -> None:
@@ -123,17 +132,17 @@ def failed(job: ClaimedJob, error: BaseException | str, policy: Policy) -> Settl
     """The attempt failed with `error`: retry, fail for good, or snooze if the handler asked for it."""
     if isinstance(error, Snooze):
         delay_ms = _requested_delay_ms(error, getattr(error, "delay_ms", None))
-        return Settlement("snooze", job.id, job.claim_token, delay_ms=delay_ms)
+        return Settlement("snooze", job.id, job.claim_token, delay_ms=delay_ms, ttl_ms=policy.failed_ttl_ms)
     text = described(error)
     trace = "" if isinstance(error, (str, Discard, Retry)) else _rendered(error, _as_stored)
     note = clean_text(text, _BRIEF)
     if isinstance(error, Discard) or job.attempts >= policy.max_attempts:
-        return Settlement("fail", job.id, job.claim_token, text=text, note=note, traceback=trace)
+        return Settlement("fail", job.id, job.claim_token, 0, text, note, trace, policy.failed_ttl_ms)
     if isinstance(error, Retry) and error.after_ms is not None:
         delay_ms = _requested_delay_ms(error, error.after_ms)
     else:
         delay_ms = _delay_ms(job, error, policy.backoff)
-    return Settlement("retry", job.id, job.claim_token, delay_ms, text=text, note=note, traceback=trace)
+    return Settlement("retry", job.id, job.claim_token, delay_ms, text, note, trace, policy.failed_ttl_ms)
 
 
 def unprocessed(job: ClaimedJob, problem: BaseException, policy: Policy) -> Settlement:

@@ -35,6 +35,8 @@ class Options(NamedTuple):
     reuse_id: bool = False
     expires: Duration | datetime | None = None
     headers: Mapping[str, str] | None = None
+    completed_ttl: Duration | None = None
+    failed_ttl: Duration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class NewJob:
         expires: if it has not begun by then, it is cancelled: seconds or a timedelta from its enqueue, or an aware
             datetime.
         headers: texts by name that go with the job; in `enqueue_many` they are added to the common ones.
+        completed_ttl: how long its record is kept once it has completed: seconds or a timedelta.
+        failed_ttl: how long its record is kept once it has failed or was cancelled.
     """
 
     payload: Any
@@ -69,6 +73,8 @@ class NewJob:
     reuse_id: bool = field(default=False, kw_only=True)
     expires: Duration | datetime | None = field(default=None, kw_only=True)
     headers: Mapping[str, str] | None = field(default=None, kw_only=True)
+    completed_ttl: Duration | None = field(default=None, kw_only=True)
+    failed_ttl: Duration | None = field(default=None, kw_only=True)
 
 
 @dataclass(slots=True)
@@ -149,6 +155,8 @@ class Settlement(NamedTuple):
         text: the result as JSON text, or the error; for a snooze, why this worker can't run the job, or ''.
         note: what was wrong with the result, or the error in short.
         traceback: the error's traceback, or ''.
+        ttl_ms: how long the record is kept if the job ends and has no ttl of its own: its task's `completed_ttl`, or
+            `failed_ttl` for any other move; None for the queue's.
     """
 
     move: str
@@ -158,6 +166,7 @@ class Settlement(NamedTuple):
     text: str = ""
     note: str = ""
     traceback: str = ""
+    ttl_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +218,12 @@ class JobRecord:
     headers: Mapping[str, str] = field(default_factory=dict)
     progress: Progress | None = None
     meta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ttls_ms(self) -> dict[str, int]:
+        """`completed_ttl` and `failed_ttl`, if they are its own."""
+        named = {name: self.fields.get(f"{name}_ms") for name in ("completed_ttl", "failed_ttl")}
+        return {name: whole(text) for name, text in named.items() if text}
 
     @classmethod
     def from_fields(cls, job_id: str, fields: Mapping[str, str]) -> JobRecord:

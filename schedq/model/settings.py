@@ -26,6 +26,7 @@ _STORED: Final = (
     "visibility_ms",
     "max_attempts",
     "completed_ttl",
+    "failed_ttl",
     "completed_history",
     "failed_history",
     "min_keep",
@@ -43,7 +44,7 @@ _LEAST: Final = {
     "log_size": 0,
     "replicas": 1,
 }
-_DURATIONS: Final = ("completed_ttl", "min_keep", "unknown_for", "retry_for")
+_DURATIONS: Final = ("completed_ttl", "failed_ttl", "min_keep", "unknown_for", "retry_for")
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,10 @@ class Settings:
         max_attempts: claims a job gets before it fails for good, unless the job or its task says otherwise.
         backoff: waits between attempts, unless the job or its task says otherwise.
         completed_ttl: seconds until a completed job's record expires.
+        failed_ttl: seconds until a failed or cancelled job's record expires; None if it does not.
         completed_history: the most completed jobs to keep, 1,000 while Redis is nearly full; the oldest go first. 0
             keeps none after `min_keep`.
-        failed_history: the most failed jobs to keep, and the most cancelled ones; they have no TTL.
+        failed_history: the most failed jobs to keep, and the most cancelled ones.
         min_keep: seconds that a finished record is kept whatever the caps, so that a repeated request finds it. A
             request that creates a job is not repeated later than that, however long `retry_for` is; with 0, never.
         unknown_for: seconds for which a job whose task no worker knows is put back without spending attempts; then it
@@ -81,6 +83,7 @@ class Settings:
     max_attempts: int = 3
     backoff: plans.Plan = field(default_factory=lambda: plans.Exponential(base=2, factor=2, cap=600, jitter=0.5))
     completed_ttl: float = 3600
+    failed_ttl: float | None = None
     completed_history: int = 100_000
     failed_history: int = 10_000
     min_keep: float = 30
@@ -108,6 +111,8 @@ class Settings:
             whole_number("max_pending", self.max_pending, 1)
         for what in _DURATIONS:
             value: object = getattr(self, what)
+            if value is None and what == "failed_ttl":
+                continue
             duration_ms(value, what)
             if isinstance(value, timedelta):
                 object.__setattr__(self, what, seconds_of(value))
@@ -150,6 +155,8 @@ class Settings:
     def to_fields(self) -> dict[str, str]:
         """The settings that other processes need, as fields of the `settings` hash."""
         stored = {name: str(getattr(self, name)) for name in _STORED}
+        if self.failed_ttl is None:
+            stored["failed_ttl"] = ""  # replaces one that an earlier release of the application had
         return {**stored, "backoff": plans.to_text(self.backoff), "durability": self.durability}
 
     def with_fields(self, stored: Mapping[str, str]) -> Settings:

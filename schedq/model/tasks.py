@@ -17,17 +17,20 @@ class TaskOptions(NamedTuple):
         max_attempts: how often its jobs may be claimed; None for the queue's setting.
         backoff: waits between attempts; None for the queue's setting, or if the task has a backoff function.
         timeout_ms: the longest an attempt may take; None for no limit.
+        completed_ttl_ms: how long records of completed jobs are kept; None for the queue's setting.
+        failed_ttl_ms: how long records of failed and cancelled jobs are kept; None for the queue's setting.
     """
 
     max_attempts: int | None = None
     backoff: plans.Plan | None = None
     timeout_ms: int | None = None
+    completed_ttl_ms: int | None = None
+    failed_ttl_ms: int | None = None
 
     def to_text(self) -> str:
         """The options that are set, as JSON text; '' if none is."""
         plan = None if self.backoff is None else json.loads(plans.to_text(self.backoff))
-        said = {"max_attempts": self.max_attempts, "backoff": plan, "timeout_ms": self.timeout_ms}
-        given = {name: value for name, value in said.items() if value is not None}
+        given = {name: value for name, value in (self._asdict() | {"backoff": plan}).items() if value is not None}
         return json.dumps(given, separators=(",", ":")) if given else ""
 
     @classmethod
@@ -36,15 +39,16 @@ class TaskOptions(NamedTuple):
         said = loaded(text)
         if not isinstance(said, dict):
             return cls()
-        most, timeout = (_positive(said.get(name)) for name in ("max_attempts", "timeout_ms"))
-        return cls(most, plans.from_text(json.dumps(said.get("backoff"))), timeout)
+        most, timeout = (_at_least(1, said.get(name)) for name in ("max_attempts", "timeout_ms"))
+        ttls = (_at_least(0, said.get(name)) for name in ("completed_ttl_ms", "failed_ttl_ms"))
+        return cls(most, plans.from_text(json.dumps(said.get("backoff"))), timeout, *ttls)
 
 
 NO_OPTIONS: Final = TaskOptions()
 
 
-def _positive(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+def _at_least(least: int, value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= least else None
 
 
 def is_task_name(name: object) -> bool:

@@ -11,10 +11,11 @@ from schedq.dependencies.providers import Injection
 from schedq.errors import ArgumentsError
 from schedq.model import backoff as plans
 from schedq.model.callables import Parameters, check_kinds
-from schedq.model.outcome import BackoffFunction, Discard
-from schedq.model.settings import checked_attempts
+from schedq.model.outcome import BackoffFunction, Discard, Policy
+from schedq.model.records import ClaimedJob
+from schedq.model.settings import Settings, checked_attempts
 from schedq.model.tasks import task_call
-from schedq.model.times import Duration, checked_timeout
+from schedq.model.times import Duration, checked_timeout, duration_ms
 from schedq.queue.conversion import Conversion, Converter, may_convert
 
 _MOST_SHAPES: Final = 100
@@ -33,7 +34,7 @@ class Handler:
         injection: the dependencies that fill in parameters; None if it declares none.
         parameters: those that calls of it give.
         converter: how they become JSON and come back; None if all of them are JSON.
-        max_attempts, backoff, timeout_ms: the task's own, or None.
+        max_attempts, backoff, timeout_ms, completed_ttl_ms, failed_ttl_ms: the task's own, or None.
     """
 
     __slots__ = (
@@ -41,7 +42,9 @@ class Handler:
         "_most",
         "_valid_shapes",
         "backoff",
+        "completed_ttl_ms",
         "converter",
+        "failed_ttl_ms",
         "function",
         "injection",
         "is_async",
@@ -60,6 +63,8 @@ class Handler:
         max_attempts: int | None = None,
         backoff: plans.Plan | BackoffFunction | None = None,
         timeout: Duration | None = None,
+        completed_ttl: Duration | None = None,
+        failed_ttl: Duration | None = None,
     ) -> None:
         self.name, self.function = name, function
         self.is_async = _is_async(function)
@@ -74,6 +79,8 @@ class Handler:
         if backoff is not None and not callable(backoff):
             plans.checked_plan(backoff)
         self.timeout_ms = None if timeout is None else checked_timeout(timeout)
+        self.completed_ttl_ms = None if completed_ttl is None else duration_ms(completed_ttl, "completed_ttl")
+        self.failed_ttl_ms = None if failed_ttl is None else duration_ms(failed_ttl, "failed_ttl")
 
     def payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload of a call with these arguments.
@@ -94,6 +101,10 @@ class Handler:
         if self.converter is not None and (conversion := self.converter.conversion) is not None:
             args, kwargs = conversion.encode_arguments(args, kwargs)
         return task_call(self.name, args, kwargs)
+
+    def policy(self, queue: Settings, job: ClaimedJob) -> Policy:
+        """The policy for a job that calls it."""
+        return Policy.of(queue, job, self.max_attempts, self.backoff, self.completed_ttl_ms, self.failed_ttl_ms)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Check that a call may have these arguments.

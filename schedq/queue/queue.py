@@ -63,6 +63,7 @@ class QueueBase(QueueVerbs, AttemptVerbs, Extensions, QueueAliases):
         max_attempts: int = 3,
         backoff: plans.Plan = plans.Exponential(base=2, factor=2, cap=600, jitter=0.5),  # noqa: B008 - frozen
         completed_ttl: Duration = 3600,
+        failed_ttl: Duration | None = None,
         completed_history: int = 100_000,
         failed_history: int = 10_000,
         min_keep: Duration = 30,
@@ -147,6 +148,8 @@ class QueueBase(QueueVerbs, AttemptVerbs, Extensions, QueueAliases):
         backoff: plans.Plan | BackoffFunction | None = None,
         timeout: Duration | None = None,
         durability: Durability | None = None,
+        completed_ttl: Duration | None = None,
+        failed_ttl: Duration | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc] # the overloads name the options
         """Register a function, plain or async, that jobs call by name. Use it bare or with options.
@@ -154,7 +157,8 @@ class QueueBase(QueueVerbs, AttemptVerbs, Extensions, QueueAliases):
         Args:
             function: the function, when used bare.
             options: name (by default the function's), max_attempts, backoff (a plan, or a function
-                (attempt, error) → seconds), timeout (seconds or a timedelta for one attempt), durability.
+                (attempt, error) → seconds), timeout (seconds or a timedelta for one attempt), durability,
+                completed_ttl and failed_ttl (how long records of its finished jobs are kept).
 
         Raises:
             UsageError: the name is taken by another function, an option is invalid, or calling this would not do the
@@ -266,9 +270,10 @@ class Queue(QueueBase, BlockingVerbs):
         max_attempts: claims a job gets.
         backoff: waits between attempts.
         completed_ttl: how long a completed job's record is kept: seconds or a timedelta, like all durations here.
+        failed_ttl: how long the record of a failed or cancelled job is kept; None for no limit.
         completed_history: the most completed jobs to keep; the oldest go first, even before `completed_ttl`.
-        failed_history: the most failed jobs to keep, and the most cancelled ones.
-        min_keep: seconds that a finished record is kept at least.
+        failed_history: the most failed jobs to keep, and the most cancelled ones, even before `failed_ttl`.
+        min_keep: seconds that a finished record is kept at least, whatever the ttls and the caps.
         unknown_for: seconds for which a job whose task no worker knows is put back without spending attempts,
             because a deploy may be under way; then it fails.
         max_pending: the most jobs that may wait; None for no limit.

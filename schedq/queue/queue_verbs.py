@@ -76,16 +76,14 @@ class QueueVerbs:
         reuse_id: bool = False,
         expires: Expiry | None = None,
         headers: Mapping[str, str] | None = None,
+        completed_ttl: Duration | None = None,
+        failed_ttl: Duration | None = None,
     ) -> Operation[str]:
-        """Store one job, to run now, after `delay` or at `run_at`, and return its id.
+        """Store one job, to run now, after `delay` or at `run_at`, and return its id; `NewJob` describes the options.
 
         A `job_id` of your own makes the call idempotent: with the same payload again, it changes nothing and returns
         the id, even if that job has finished. With `must_create`, any existing job with that id is a Conflict. With
         `reuse_id`, a finished job is replaced, record and all, and only a waiting or running one is a Conflict.
-
-        `delay` is in seconds or a timedelta, `run_at` an aware datetime or Unix seconds.
-        `expires` (seconds or a timedelta from now, or an aware datetime) cancels a job that has not begun by then.
-        `headers`, texts by name of at most 4,096 bytes as JSON, go with the job: `current_job().headers`.
 
         Raises:
             UsageError: the payload is not JSON or too large, or an option is invalid.
@@ -95,9 +93,8 @@ class QueueVerbs:
             StoreUnavailable: no reply for `retry_for` seconds, or too few replicas for "replicated". The job may be
                 stored all the same, with the id in `job_id`.
         """
-        options = Options(
-            delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires, headers
-        )
+        given = (delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires)
+        options = Options(*given, headers, completed_ttl, failed_ttl)
         if self.connections.before_enqueue:
             options = prepared_options(self.connections, payload, options)
         return enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options))
@@ -117,6 +114,8 @@ class QueueVerbs:
         reuse_id: bool = False,
         expires: Expiry | None = None,
         headers: Mapping[str, str] | None = None,
+        completed_ttl: Duration | None = None,
+        failed_ttl: Duration | None = None,
     ) -> RoundTrips[list[str]]:
         """Check and store many jobs in a few round trips: payloads, or `NewJob`s with options of their own.
 
@@ -130,9 +129,8 @@ class QueueVerbs:
             QueueFull, NotAcknowledged: `stored` has the ids of the jobs that are stored.
             UsageError, StoreUnavailable: as `enqueue`; `job_ids` has the ids of jobs that may not be stored.
         """
-        options = Options(
-            delay, run_at, None, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires, headers
-        )
+        given = (delay, run_at, None, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires)
+        options = Options(*given, headers, completed_ttl, failed_ttl)
         if self.connections.before_enqueue:
             jobs, options = prepared_rows(self.connections, jobs, options), Options()
         prepared = enqueue.prepare_many(self.settings, jobs, options)
@@ -357,9 +355,7 @@ class AttemptVerbs:
     def _policy(self, job: ClaimedJob) -> outcome.Policy:
         """The policy for a job that was claimed through this queue."""
         task = self.registry.task_of(job.payload)
-        if task is None:
-            return outcome.Policy.of(self.settings, job)
-        return outcome.Policy.of(self.settings, job, task.max_attempts, task.backoff)
+        return outcome.Policy.of(self.settings, job) if task is None else task._handler.policy(self.settings, job)
 
 
 def _settle(queue: Settings, settlement: Settlement) -> RoundTrips[bool]:

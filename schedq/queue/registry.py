@@ -213,9 +213,8 @@ def scheduled_payload(
     if isinstance(task, Task):
         new = task.new_job(args, kwargs or {})
         own: ScheduleOptions = {"max_attempts": new.max_attempts, "backoff": new.backoff, "timeout": new.timeout}
-        own["headers"] = new.headers
-        if new.expires is not None:
-            own["expires"] = cast(Duration, new.expires)  # `define` refuses a datetime
+        own |= {"headers": new.headers, "completed_ttl": new.completed_ttl, "failed_ttl": new.failed_ttl}
+        own["expires"] = cast(Duration | None, new.expires)  # `define` refuses a datetime
         return new.payload, own
     if task is not None:
         check_kinds(task, args, kwargs)

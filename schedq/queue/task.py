@@ -77,10 +77,13 @@ class Task(Generic[P, R_co]):
         backoff: plans.Plan | BackoffFunction | None = None,
         timeout: Duration | None = None,
         durability: Durability | None = None,
+        completed_ttl: Duration | None = None,
+        failed_ttl: Duration | None = None,
     ) -> None:
         if isinstance(function, str):
             raise UsageError(f"a task must be a function, got {function!r}; a name is given as name={function!r}")
         own: dict[str, Any] = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout}
+        own |= {"completed_ttl": completed_ttl, "failed_ttl": failed_ttl}
         given: object = function
         if isinstance(function, Task):  # a task of another queue: its options apply unless others are given
             given, name = function.function, function.name if name is None else name
@@ -100,8 +103,8 @@ class Task(Generic[P, R_co]):
         self.backoff: plans.Plan | BackoffFunction | None = handler.backoff
         self.timeout_ms: int | None = handler.timeout_ms
         self._connections = connections
-        plan, timeout_s = self.own_options.backoff, self._timeout_s
-        self._defaults = Options(None, None, None, self.max_attempts, plan, timeout_s, self.durability)
+        common = {"backoff": self.own_options.backoff, "durability": self.durability}
+        self._defaults = Options(**own | common)
         self._options = self._defaults
         self.__name__, self.__doc__, self.__wrapped__ = self.name, self.function.__doc__, self.function
 
@@ -111,11 +114,8 @@ class Task(Generic[P, R_co]):
     @property
     def own_options(self) -> TaskOptions:
         """The options of its jobs, whichever process enqueues them."""
-        return TaskOptions(self.max_attempts, None if callable(self.backoff) else self.backoff, self.timeout_ms)
-
-    @property
-    def _timeout_s(self) -> float | None:
-        return None if self.timeout_ms is None else self.timeout_ms / 1000
+        plan, it = None if callable(self.backoff) else self.backoff, self._handler
+        return TaskOptions(it.max_attempts, plan, it.timeout_ms, it.completed_ttl_ms, it.failed_ttl_ms)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function in this process; no job is made."""
@@ -136,6 +136,8 @@ class Task(Generic[P, R_co]):
         reuse_id: bool | None = None,
         expires: Expiry | None = None,
         headers: Mapping[str, str] | None = None,
+        completed_ttl: Duration | None = None,
+        failed_ttl: Duration | None = None,
     ) -> Task[P, R_co]:
         """A copy of the task with options for the jobs enqueued through it; options not given stay as they are.
 
@@ -149,13 +151,13 @@ class Task(Generic[P, R_co]):
         """
         task = copy.copy(self) if queue is None else self._in(queue)
         headers = merged_headers(task._options.headers, headers)
-        checked = Options(
-            delay, run_at, job_id, max_attempts, backoff, timeout, durability, expires=expires, headers=headers
-        )
+        given = (delay, run_at, job_id, max_attempts, backoff, timeout, durability)
+        checked = Options(*given, expires=expires, headers=headers)
+        checked = checked._replace(completed_ttl=completed_ttl, failed_ttl=failed_ttl)
         enqueue.check(task._connections.settings, checked)
-        given = (*checked[:7], must_create, reuse_id, expires, headers)
         task._options = Options._make(
-            own if new is None else new for own, new in zip(task._options, given, strict=True)
+            own if new is None else new
+            for own, new in zip(task._options, (*given, must_create, reuse_id, *checked[9:]), strict=True)
         )
         return task
 

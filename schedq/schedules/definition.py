@@ -31,7 +31,7 @@ ON_TIME_MS: Final = 60_000
 """How late a slot may run with catch_up="none" and no window: enough for another promoter to take over."""
 SHORTEST_MS: Final = 1000
 _TIMING: Final = ("cron", "every_ms", "tz", "gap", "fold", "start_ms", "end_ms")
-_LATER: Final = ("expires", "headers")
+_LATER: Final = ("expires", "headers", "completed_ttl_ms", "failed_ttl_ms")
 """Fields that did not exist in the first release."""
 
 
@@ -52,6 +52,7 @@ class ScheduleOptions(TypedDict, total=False):
         max_attempts, backoff, timeout: options of its jobs.
         expires: how long after it is made a job may begin; seconds or a timedelta. Then it is cancelled.
         headers: texts by name that go with each of its jobs.
+        completed_ttl, failed_ttl: how long records of its finished jobs are kept; seconds or a timedelta.
         owner: only code of this owner reports the schedule as missing, or prunes it.
         version: a lower version does not replace the definition of a higher one [0].
     """
@@ -71,6 +72,8 @@ class ScheduleOptions(TypedDict, total=False):
     timeout: Duration | None
     expires: Duration | None
     headers: Mapping[str, str] | None
+    completed_ttl: Duration | None
+    failed_ttl: Duration | None
     owner: str
     version: int
 
@@ -127,6 +130,7 @@ class Definition:
         backoff: a plan as JSON text.
         expires: as `model.expiry` stores it.
         headers: as `model.headers` stores them.
+        completed_ttl_ms, failed_ttl_ms: digits, because 0 is a value.
     """
 
     id: str
@@ -150,6 +154,8 @@ class Definition:
     version: int = 0
     expires: str = ""
     headers: str = ""
+    completed_ttl_ms: str = ""
+    failed_ttl_ms: str = ""
 
     def next_after(self, instant_ms: int) -> int | None:
         """The first slot after an instant, between start and end; None if there is none."""
@@ -190,8 +196,7 @@ class Definition:
             ("max_attempts", self.max_attempts),
             ("backoff", self.backoff),
             ("timeout_ms", self.timeout_ms),
-            ("expires", self.expires),
-            ("headers", self.headers),
+            *((name, getattr(self, name)) for name in _LATER),
         )
         return tuple(word for pair in named if pair[1] for word in pair)
 
@@ -287,6 +292,9 @@ def _checked(made: Definition) -> Definition:
         raise UsageError(f"expires is {made.expires!r:.60}, which is not a valid duration")
     if made.headers and not is_stored_headers(made.headers):
         raise UsageError(f"headers are {made.headers!r:.60}, which is not a valid JSON object of texts")
+    for name in ("completed_ttl_ms", "failed_ttl_ms"):
+        if text := getattr(made, name):
+            _number(name, text)
     _ = made.recurrence
     return made
 
@@ -313,6 +321,8 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "timeout": ("timeout_ms", checked_timeout),
     "expires": ("expires", relative_expiry),
     "headers": ("headers", stored_headers),
+    "completed_ttl": ("completed_ttl_ms", lambda value: str(duration_ms(value, "completed_ttl"))),
+    "failed_ttl": ("failed_ttl_ms", lambda value: str(duration_ms(value, "failed_ttl"))),
     "owner": ("owner", lambda value: _text("owner", value)),
     "version": ("version", lambda value: whole_number("version", value, 0)),
 }

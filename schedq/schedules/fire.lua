@@ -8,7 +8,8 @@ memory is full, so then everything fails, and the slots stay due.
 
 KEYS  schedules (zset), pending (list), delayed (zset), processing (list), leases (zset), cancelled (list),
       broken (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream)
-ARGV  jobs, clock, events, log_size, due_channel, definitions, failed_history (number), min_keep_ms (number)
+ARGV  jobs, clock, events, log_size, due_channel, definitions, failed_history (number), failed_ttl_ms,
+      min_keep_ms (number)
       kept (number): how many slots to keep the outcome of
       plans...: per schedule: id, slot, definition, next slot or '', count of entries; and per entry: fire | skip |
         coalesce | disable, first slot, last slot, how many, when the job is due or why it is skipped or disabled
@@ -17,6 +18,7 @@ Returns  {jobs enqueued, per schedule: FIRED | WAITS (for the last run) | MOVED 
 ]]
 local MOST_JOBS, MOST_BYTES, MOST_CANCELLED = 120, 1048576, 20
 local LAST_INSTANT = 253402300799999
+local OPTIONS = {'max_attempts', 'backoff', 'timeout_ms', 'expires', 'headers', 'completed_ttl_ms', 'failed_ttl_ms'}
 local ACTIVE = {pending = true, delayed = true, processing = true}
 --@include clock
 --@include checks
@@ -31,6 +33,7 @@ local ACTIVE = {pending = true, delayed = true, processing = true}
 --@include processing
 --@include tombstone
 --@include trim
+--@include retention
 --@include cancel
 --@include broken
 --@include slot_log
@@ -51,9 +54,9 @@ local function make(turn, job_id, slot, due)
   local stored = turn.stored
   local fields = {'id', job_id, 'payload', stored[2], 'status', due > now and 'delayed' or 'pending', 'attempts', 0,
     'enqueued_at_ms', now, 'run_at_ms', due, 'schedule', turn.id, 'slot_ms', slot}
-  for n, name in ipairs({'max_attempts', 'backoff', 'timeout_ms', 'expires', 'headers'}) do
-    if stored[6 + n] and stored[6 + n] ~= '' then
-      fields[#fields + 1], fields[#fields + 2] = name, stored[6 + n]
+  for n, name in ipairs(OPTIONS) do
+    if stored[7 + n] and stored[7 + n] ~= '' then
+      fields[#fields + 1], fields[#fields + 2] = name, stored[7 + n]
     end
   end
   made[#made + 1] = {fields, due}
@@ -114,11 +117,11 @@ local function decide(turn, definition, first, count)
     return 'GONE'
   end
   local stored = redis.pcall('HMGET', definitions .. id, 'definition', 'payload', 'overlap', 'last_job_id', 'runs',
-    'max_runs', 'max_attempts', 'backoff', 'timeout_ms', 'expires', 'headers', 'paused_at_ms')
+    'max_runs', 'paused_at_ms', unpack(OPTIONS))
   if stored.err then turn.gone = 'its data is of the wrong type' return 'GONE' end
   if not stored[1] and redis.call('EXISTS', definitions .. id) == 0 then turn.gone = 'its definition is gone' return 'GONE' end
   if (stored[1] or '') ~= definition then return 'MOVED' end
-  if stored[12] then turn.error = '' return 'DISABLED' end
+  if stored[7] then turn.error = '' return 'DISABLED' end
   if ARGV[first] == 'disable' then turn.error = ARGV[first + 4] return 'DISABLED' end
   if not stored[2] then turn.error = 'it has no payload' return 'DISABLED' end
   turn.stored, turn.last, turn.runs, turn.most = stored, stored[4], whole(stored[5]), whole(stored[6])
@@ -171,7 +174,7 @@ for _, turn in ipairs(turns) do
       upcoming = '+inf'
     else
       if turn.cancel then
-        local job = read_job(turn.cancel, 'status', 'payload', 'request', 'attempts', 'waiter')
+        local job = read_job(turn.cancel, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms')
         if job and not FINISHED[job[1]] then cancel_job(turn.cancel, job, turn.last) end
       end
       local key = definitions .. turn.id

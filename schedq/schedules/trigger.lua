@@ -15,14 +15,15 @@ Returns  yes | no (there is no such schedule, or it has no payload)
 local bad = wrong_type('list', pending) or wrong_type('hash', schedule)
 if bad then return bad end
 
-local stored = redis.call('HMGET', schedule, 'payload', 'max_attempts', 'backoff', 'timeout_ms', 'expires', 'headers')
+local OPTIONS = {'max_attempts', 'backoff', 'timeout_ms', 'expires', 'headers', 'completed_ttl_ms', 'failed_ttl_ms'}
+local stored = redis.call('HMGET', schedule, 'payload', unpack(OPTIONS))
 if redis.call('EXISTS', jobs .. job_id) == 1 then return 'yes' end
 if not stored[1] then return 'no' end
 
 redis.call('LPUSH', pending, job_id)
 local fields = {'id', job_id, 'payload', stored[1], 'status', 'pending', 'attempts', 0, 'enqueued_at_ms', now,
   'schedule', id}
-for n, name in ipairs({'max_attempts', 'backoff', 'timeout_ms', 'expires', 'headers'}) do
+for n, name in ipairs(OPTIONS) do
   if stored[1 + n] and stored[1 + n] ~= '' then
     fields[#fields + 1], fields[#fields + 2] = name, stored[1 + n]
   end

@@ -8,7 +8,7 @@ KEYS  pending (list), delayed (zset), processing (list), leases (zset), cancelle
 ARGV  jobs, clock, events, log_size
       request: a new id, by which a repeated request is recognized
       id: the job
-      failed_history (number), min_keep_ms (number)
+      failed_history (number), failed_ttl_ms, min_keep_ms (number)
       state: the state the job must be in, or '' for any
 Returns  cancelled | asked | no
 ]]
@@ -24,11 +24,12 @@ Returns  cancelled | asked | no
 --@include tombstone
 --@include trim
 --@include idempotent
+--@include retention
 --@include cancel
 local bad = wrong_type('list', pending, processing, cancelled) or wrong_type('zset', delayed, leases)
 if bad then return bad end
 
-local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter')
+local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms')
 if not job then return 'no' end
 local before = earlier_reply(job[3], request)
 if before then return before end

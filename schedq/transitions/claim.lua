@@ -19,7 +19,7 @@ ARGV  jobs, clock, events, log_size
       allowed (number): how many suspects the caller may take (0 or 1)
       promote_limit (number): the most jobs to promote
       bytes (number): the most bytes of payloads
-      failed_history (number), min_keep_ms (number), due_channel
+      failed_history (number), failed_ttl_ms, min_keep_ms (number), due_channel
       share...: if several processes share the jobs: the number of processes, of jobs held by all of them, and of jobs
         held by the caller
 Returns  {OK | PAUSED, now, next due instant or '', flags: 1 if more jobs wait, 2 if suspects were passed over, job, ...},
@@ -41,6 +41,7 @@ local KEPT = 60000
 --@include promote
 --@include tombstone
 --@include trim
+--@include retention
 --@include claimed
 local bad = wrong_type('list', pending, processing, failed, broken) or wrong_type('zset', leases, delayed)
 if bad then return bad end
@@ -84,11 +85,16 @@ local function is_stray(id, status)
   return false
 end
 
+local function expire_failed(id)
+  expire_record(jobs .. id, kept_for(redis.call('HGET', jobs .. id, 'failed_ttl_ms'), '', failed_ttl_ms))
+end
+
 local function refuse(id, job)
   local text = 'unreadable payload: there is none'
   redis.call('LPUSH', processing, id)  -- if an error ends the script here, the reclaimer repairs it
   redis.call('HSET', jobs .. id, 'status', 'failed', 'settled_move', 'refuse', 'last_error', text, 'last_error_at_ms', stamp)
   redis.call('HDEL', jobs .. id, 'claim_token')
+  expire_failed(id)
   redis.call('LPUSH', failed, id)
   redis.call('LREM', processing, 1, id)
   add_to_total('failed_total', 1)
@@ -111,6 +117,7 @@ local function expire(id, job)
   redis.call('HSET', jobs .. id, 'status', 'cancelled', 'cancelled_at_ms', stamp, 'cancel_reason', 'expired')
   redis.call('HDEL', jobs .. id, 'claim_token', 'waiter')
   redis.call('PERSIST', jobs .. id)
+  expire_failed(id)
   local length = redis.pcall('LPUSH', cancelled, id)
   add_to_total('cancelled_total', 1)
   publish_event(id, 'cancelled', 0, job[10], ',"reason":"expired"')
@@ -189,8 +196,11 @@ elseif looked_at > 0 then
 end
 add_to_total('strays_total', #strays)
 for _, id in ipairs(strays) do
-  local entry_left, tombstone = unpack(redis.call('HMGET', jobs .. id, 'entry_left', 'tombstone'))
-  if entry_left then note_met(jobs .. id, entry_left, tombstone) end
+  local entry_left, tombstone, status = unpack(redis.call('HMGET', jobs .. id, 'entry_left', 'tombstone', 'status'))
+  if entry_left then
+    note_met(jobs .. id, entry_left, tombstone)
+    if status == 'cancelled' and not tombstone and whole(entry_left) <= 1 then expire_failed(id) end
+  end
 end
 
 local reply, ends, lease_end = {'OK', stamp, '', 0}, {}, digits(now + visibility_ms)

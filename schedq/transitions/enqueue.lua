@@ -6,7 +6,8 @@ Generated ids are new. A caller's id may exist: the same payload then changes no
 unless the caller requires that no job with that id exists (`create`) or wants a finished one replaced (`reuse`). A mark
 in the record shows a repeated request which jobs its first sending created. A caller's id may also be in a history
 although its record has expired, so the histories are searched for it, `completed` only at the old end, where such
-entries are. The longer the histories, the fewer jobs a call takes. If every job already exists, one field is written
+entries are, and at the new end if records have ttls of their own. The reclaimer removes entries between them. The longer
+the histories, the fewer jobs a call takes. If every job already exists, one field is written
 again: WAIT and WAITAOF only cover writes of their own connection, so without a write a retry would be confirmed at once,
 wrongly.
 
@@ -20,7 +21,7 @@ Returns  per job STORED | EXISTS | CONFLICT | FULL | WRONGTYPE | TAKEN and the s
          status; fewer words than jobs means "send the rest again"
 ]]
 local theirs = whose_ids ~= '0'
-local LAST_INSTANT, MOST_SEARCHED, MOST_WAITING = 253402300799999, 2000, 100000
+local LAST_INSTANT, MOST_SEARCHED, NEWEST, MOST_WAITING = 253402300799999, 2000, 10000, 100000
 --@include clock
 --@include checks
 --@include totals
@@ -57,10 +58,11 @@ local bad = wrong_type('list', pending) or wrong_type('zset', delayed)
   or (theirs and wrong_type('list', completed, failed, cancelled) or nil)
 if bad then return bad end
 
-local waiting, searched = redis.call('LLEN', pending), 0
+local waiting, searched, has_own_ttls = redis.call('LLEN', pending), 0, false
 if theirs then
   searched = redis.call('LLEN', completed)
-  if whose_ids == '1' then searched = math.min(searched, MOST_SEARCHED) end
+  has_own_ttls = searched > MOST_SEARCHED and redis.pcall('HMGET', stats, 'own_ttls')[1] == '1'
+  if whose_ids == '1' then searched = math.min(searched, has_own_ttls and MOST_SEARCHED + NEWEST or MOST_SEARCHED) end
   searched = searched + redis.call('LLEN', failed) + redis.call('LLEN', cancelled)
 end
 local allowance = theirs and math.max(1, math.floor(100000 / (searched + 100))) or 1000
@@ -151,7 +153,11 @@ for _, n in ipairs(new) do
     redis.call('UNLINK', keys[n])
     add_to_total('purged_total', 1)
   elseif theirs and searched > 0 then
-    if redis.call('LPOS', completed, id, 'RANK', -1, 'MAXLEN', MOST_SEARCHED) then redis.call('LREM', completed, -1, id) end
+    if redis.call('LPOS', completed, id, 'RANK', -1, 'MAXLEN', MOST_SEARCHED) then
+      redis.call('LREM', completed, -1, id)
+    elseif has_own_ttls and redis.call('LPOS', completed, id, 'MAXLEN', NEWEST) then
+      redis.call('LREM', completed, 1, id)
+    end
     redis.call('LREM', failed, 1, id)
     redis.call('LREM', cancelled, 1, id)
   end

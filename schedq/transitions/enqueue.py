@@ -123,6 +123,8 @@ def merged(row: NewJob, common: Options) -> Options:
         reuse_id=row.reuse_id if says_if_exists else common.reuse_id,
         expires=row.expires if row.expires is not None else common.expires,
         headers=merged_headers(common.headers, row.headers),
+        completed_ttl=row.completed_ttl if row.completed_ttl is not None else common.completed_ttl,
+        failed_ttl=row.failed_ttl if row.failed_ttl is not None else common.failed_ttl,
     )
 
 
@@ -143,6 +145,10 @@ def _resolved(queue: Settings, options: Options, *, is_marked: bool = False) -> 
         fields += ("expires", expiry)
     if options.headers is not None and (headers := stored_headers(options.headers)):
         fields += ("headers", headers)
+    if options.completed_ttl is not None:
+        fields += ("completed_ttl_ms", duration_ms(options.completed_ttl, "completed_ttl"))
+    if options.failed_ttl is not None:
+        fields += ("failed_ttl_ms", duration_ms(options.failed_ttl, "failed_ttl"))
     says_if_exists = options.must_create is not False or options.reuse_id is not False
     if_exists = _if_exists(options) if says_if_exists else ""
     if own_id is not None and (if_exists or is_marked):

@@ -2,9 +2,13 @@
 Reclaim jobs whose lease has ended, adopt claims without a lease, and trim the histories; one bounded pass.
 
 What happens to a job depends on its list entry and its status together. From the second lost lease on, a job waits
-before its next attempt, and the caller computes the wait. A job without a max_attempts of its own has its task's, which
-the caller looks up, because only the caller reads payloads. A job that needs such a decision, and none was sent, is left
-as it is and named in the reply.
+before its next attempt, and the caller computes the wait. A job without a max_attempts or a failed_ttl of its own has its
+task's, which the caller looks up, because only the caller reads payloads. A job that needs such a decision, and none was
+sent, is left as it is and named in the reply.
+
+Records of finished jobs expire, and the entries that they leave in the histories are removed. Usually they expire in the
+order of the history, so the old end is looked at. Once a job had a ttl of its own, a page of each history is searched as
+well, another one in each pass.
 
 KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
       cancelled (list), broken (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream),
@@ -12,21 +16,21 @@ KEYS  processing (list), leases (zset), pending (list), delayed (zset), complete
 ARGV  jobs, clock, events, log_size, due_channel
       limit (number): the most leases to look at
       visibility_ms (number), max_attempts (number), completed_history (number), failed_history (number),
-      min_keep_ms (number)
+      failed_ttl_ms, min_keep_ms (number)
       offset (number): where in `processing` to look for claims without a lease; -1 to look only if there are any
       shorten (flag): the clock went back: shorten all leases that end after now + visibility, not only those of claims
         in the future
       looked_at (number): the last Redis time that the caller saw, ms, or ''. Leases that end later are left for the
         next pass, since the clock may have jumped
       knows_tasks (flag): whether the caller knows options of tasks that are not stored
-      decided...: per job: id, attempts, max_attempts, wait in ms
+      decided...: per job: id, attempts, max_attempts, wait in ms, its task's failed_ttl in ms or ''
 Returns  {now, 1 if there is more to do, else 0, next offset or -1, completed records trimmed since the queue began, ms
          since the oldest kept record completed, 1 if memory is high, else 0, how many jobs were reclaimed, per reclaimed
          job its id and new state, then per job that needs a decision: id, attempts, its own max_attempts or '', backoff
          or '', and payload}
 ]]
 local PAGE, MOST_SEARCHED, FURTHEST, MOST_BYTES = 200, 10000, 100, 1048576
-local MOST_TRIMMED, HIGH_MEMORY = 200, 0.8
+local MOST_TRIMMED, HISTORY_PAGE, HIGH_MEMORY = 200, 500, 0.8
 local LAST_INSTANT = 253402300799999
 --@include clock
 --@include checks
@@ -44,14 +48,15 @@ local LAST_INSTANT = 253402300799999
 --@include tombstone
 --@include trim
 --@include completed
+--@include retention
 local bad = wrong_type('list', processing, pending, completed, failed, cancelled, broken) or wrong_type('zset', leases, delayed)
 if bad then return bad end
 
 local head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
 local earliest = LAST_INSTANT + 1
 local decisions = {}
-for i = decided_start, #ARGV, 4 do
-  decisions[ARGV[i] .. ' ' .. ARGV[i + 1]] = {most = tonumber(ARGV[i + 2]), wait = tonumber(ARGV[i + 3])}
+for i = decided_start, #ARGV, 5 do
+  decisions[ARGV[i] .. ' ' .. ARGV[i + 1]] = {most = tonumber(ARGV[i + 2]), wait = tonumber(ARGV[i + 3]), ttl = ARGV[i + 4]}
 end
 local taken_back, undecided, left, bytes = {}, {}, 0, 0
 local written = redis.pcall('HLEN', tasks)
@@ -64,7 +69,7 @@ local entries = (in_flight > redis.call('ZCARD', leases) and in_flight <= MOST_S
 
 local gone = {}  -- leases to remove last: if an error ends this earlier, a lease without an entry shows that the job is lost
 local HISTORIES = {completed = completed, failed = failed, cancelled = cancelled}
-local HOUR = 3600000
+local HOUR = '3600000'
 local RETURNS = {release = true, reclaim = true}  -- schedq's own moves that end in `pending`
 
 local function take_entry(id, started)
@@ -86,7 +91,9 @@ local function keep(id, job)
   -- It would have been added recently, so only the newest entries are searched.
   if redis.call('LPOS', history, id, 'MAXLEN', MOST_SEARCHED) then return false end
   redis.call('HDEL', jobs .. id, 'claim_token', 'stop', 'waiter')
-  if job[1] == 'completed' then redis.call('PEXPIRE', jobs .. id, HOUR) else redis.call('PERSIST', jobs .. id) end
+  redis.call('PERSIST', jobs .. id)
+  local is_completed = job[1] == 'completed'
+  expire_record(jobs .. id, kept_for(is_completed and job[17] or job[18], '', is_completed and HOUR or failed_ttl_ms))
   redis.call('LPUSH', history, id)
   return true
 end
@@ -135,7 +142,7 @@ local function take_back(id, key, job)
   local own = job[4] and whole(job[4]) > 0 and whole(job[4])
   local decided = decisions[id .. ' ' .. digits(attempts)]
   local most = own or (decided and decided.most) or max_attempts
-  local is_open = (not own and has_tasks) or (crashes >= 2 and attempts < most)
+  local is_open = (has_tasks and not (own and job[18])) or (crashes >= 2 and attempts < most)
   if is_open and not decided and not job[7] then return ask(id, attempts, own, job[6], job[2]) end
   local wait = decided and decided.wait or 0
   local becomes = {'status', 'pending'}
@@ -154,6 +161,7 @@ local function take_back(id, key, job)
     with_attempt(job[11], attempts, job[12], whole(job[9]), 'lost', text), unpack(becomes))
   redis.call('HDEL', key, 'claim_token', 'adopted_token', 'stop', 'unknown_since_ms')
   redis.call('PERSIST', key)
+  if FINISHED[status] then expire_record(key, kept_for(job[18], decided and decided.ttl or '', failed_ttl_ms)) end
   add_to_total('reclaimed_total', 1)
   taken_back[#taken_back + 1] = {id, status}
   gone[#gone + 1] = id
@@ -179,7 +187,8 @@ end
 
 local function read(id)
   return read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'crashes', 'backoff', 'stop', 'claim_token',
-    'started_at_ms', 'waiter', 'history', 'worker', 'adopted_token', 'settled_move', 'run_at_ms', 'settled_token')
+    'started_at_ms', 'waiter', 'history', 'worker', 'adopted_token', 'settled_move', 'run_at_ms', 'settled_token',
+    'completed_ttl_ms', 'failed_ttl_ms')
 end
 
 local function decide(id)
@@ -273,17 +282,46 @@ local function kept_ms()
   return oldest and math.max(0, now - whole(redis.pcall('HGET', jobs .. oldest, 'completed_at_ms'))) or 0
 end
 
+-- Remove the entries of one page of a history whose records are gone, or whose ids were enqueued again since. They are
+-- first overwritten with the same id, so that one LREM from the nearer end removes them all. Returns how many they were.
+local function forget_page(list, state, keep, number)
+  local length = redis.call('LLEN', list)
+  if keep < 0 or length == 0 then return 0 end
+  local first = number % math.ceil(length / HISTORY_PAGE) * HISTORY_PAGE  -- counted from the old end
+  local ids, name, count = redis.call('LRANGE', list, -first - HISTORY_PAGE, -first - 1), nil, 0
+  for n, id in ipairs(ids) do
+    local status = redis.pcall('HGET', jobs .. id, 'status')
+    if status ~= state and (type(status) == 'string' or redis.call('EXISTS', jobs .. id) == 0) then
+      name, count = name or id, count + 1
+      redis.call('LSET', list, n - 1 - first - #ids, name)
+    end
+  end
+  if count > 0 then redis.call('LREM', list, first < length / 2 and -count or count, name) end
+  return count
+end
+
+local function forget_pages()
+  if redis.pcall('HGET', stats, 'own_ttls') ~= '1' then return 0 end
+  local number = redis.pcall('HINCRBY', stats, 'own_ttl_sweeps', 1)
+  if type(number) ~= 'number' then number = now end
+  return forget_page(completed, 'completed', completed_history, number)
+    + forget_page(failed, 'failed', failed_history, number)
+    + forget_page(cancelled, 'cancelled', failed_history, number)
+end
+
 note_memory()
+local has_forgotten = forget_pages() > 0
 local forgotten = {
   forget_expired(completed, completed_history),
   forget_expired(failed, failed_history),
+  forget_expired(cancelled, failed_history),
   trim_completed(completed_history, min_keep_ms, MOST_TRIMMED),
   trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, MOST_TRIMMED),
   (trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep_ms, MOST_TRIMMED)),
 }
 if earliest < head then announce_due(earliest) end
 
-local more = #expired == limit and left < limit
+local more = has_forgotten or (#expired == limit and left < limit)
 for _, count in ipairs(forgotten) do more = more or count >= MOST_TRIMMED end
 local trimmed = whole(redis.pcall('HGET', stats, 'trimmed_total'))
 local reply = {now, more and 1 or 0, offset, trimmed, trimmed > 0 and kept_ms() or 0, is_memory_high() and 1 or 0, #taken_back}

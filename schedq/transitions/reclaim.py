@@ -99,7 +99,7 @@ class _Undecided(NamedTuple):
 def _decide(
     queue: Settings, undecided: Sequence[_Undecided], tasks: Mapping[str, TaskOptions]
 ) -> RoundTrips[list[Argument]]:
-    """The max_attempts and waits of these jobs, in the script's form.
+    """The max_attempts, waits and ttls of these jobs, in the script's form.
 
     A job's own options come first, then its task's stored options, those known to the caller, and the queue's.
     """
@@ -115,7 +115,8 @@ def _decide(
         options: TaskOptions = written.get(name) or tasks.get(name) or NO_OPTIONS
         most = job.max_attempts or options.max_attempts or queue.max_attempts
         wait = plans.delay_ms(plans.from_text(job.backoff) or options.backoff or queue.backoff, job.attempts)
-        decided += (job.job_id, job.attempts, most, wait)
+        ttl_ms = "" if options.failed_ttl_ms is None else options.failed_ttl_ms
+        decided += (job.job_id, job.attempts, most, wait, ttl_ms)
     return decided
 
 

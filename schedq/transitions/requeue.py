@@ -35,8 +35,13 @@ def requeue_these(queue: Settings, job_ids: Sequence[str]) -> RoundTrips[list[bo
 
 def requeue_failed(queue: Settings, limit: int) -> RoundTrips[int]:
     """Requeue the `limit` oldest failed jobs; returns how many were requeued."""
-    (reply,) = yield [
-        Operation("requeue_failed", None, (), ("LRANGE", queue.keys.failed, -limit, -1), lambda reply: reply[::-1])
-    ]
-    requeued = yield from requeue_these(queue, unwrap(reply))
-    return sum(requeued)
+    done, left = 0, 0  # entries that stay: their records have expired
+    while done < limit:
+        words = ("LRANGE", queue.keys.failed, -left - limit + done, -left - 1)
+        (reply,) = yield [Operation("requeue_failed", None, (), words, lambda reply: reply[::-1])]
+        if not (ids := unwrap(reply)):
+            break
+        requeued = sum((yield from requeue_these(queue, ids)))
+        done += requeued
+        left += len(ids) - requeued
+    return done

@@ -35,7 +35,7 @@ from typing import Any, Final, NamedTuple
 
 from schedq.model import settings
 from schedq.model.keys import Key, QueueKeys
-from schedq.model.settings import KEEP_ALL, Settings
+from schedq.model.settings import Settings
 from schedq.model.times import duration_ms
 
 Argument = str | int
@@ -183,11 +183,8 @@ COMMON: Final[Mapping[str, Callable[[Settings], Argument]]] = {
     "max_attempts": lambda queue: queue.max_attempts,
     "max_pending": lambda queue: "" if queue.max_pending is None else queue.max_pending,
     "min_keep_ms": lambda queue: duration_ms(queue.min_keep, "min_keep"),
-    "completed_ttl_ms": lambda queue: max(_record_ttl_ms(queue), 1),
-    # A completed record that would expire at once is not kept at all.
-    "completed_cap": lambda queue: (
-        queue.completed_history if _record_ttl_ms(queue) or queue.completed_history == KEEP_ALL else 0
-    ),
+    "completed_ttl_ms": lambda queue: _record_ttl_ms(queue, queue.completed_ttl),
+    "failed_ttl_ms": lambda queue: "" if queue.failed_ttl is None else _record_ttl_ms(queue, queue.failed_ttl),
     "completed_history": lambda queue: queue.completed_history,
     "failed_history": lambda queue: queue.failed_history,
     "silence_ms": lambda _: 3000 * settings.HEARTBEAT_S,
@@ -200,8 +197,8 @@ is the time, or '' for Redis's own. A worker silent for `silence_ms` counts as d
 _QUEUE_KEYS: Final = frozenset(name for name, found in vars(QueueKeys).items() if isinstance(found, Key))
 
 
-def _record_ttl_ms(queue: Settings) -> int:
-    return max(duration_ms(queue.completed_ttl, "completed_ttl"), duration_ms(queue.min_keep, "min_keep"))
+def _record_ttl_ms(queue: Settings, ttl: float) -> int:
+    return max(duration_ms(ttl, "the ttl"), duration_ms(queue.min_keep, "min_keep"))
 
 
 class Binding:

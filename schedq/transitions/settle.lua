@@ -3,18 +3,20 @@ End attempts (complete, retry, fail, snooze or release), each only for the worke
 
 Nothing is written if the token is not the job's, or the job is not in `processing`. A job that was asked to stop ends in
 `cancelled`, unless it completed. A snooze with a text comes from a worker that lacks the job's task; the record keeps
-the time of the first such snooze until a worker that has the task ends an attempt. The longer `processing`, the fewer
-jobs a call takes, because it searches the list for each.
+the time of the first such snooze until a worker that has the task ends an attempt. The record of a finished job may
+expire; one that is not to be kept at all is deleted at the end. The longer `processing`, the fewer jobs a call takes,
+because it searches the list for each.
 
 KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
       cancelled (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream)
-ARGV  jobs, clock, events, log_size, due_channel, completed_ttl_ms, completed_cap (number), failed_history (number),
-      min_keep_ms (number)
+ARGV  jobs, clock, events, log_size, due_channel, completed_ttl_ms, failed_ttl_ms, completed_history (number),
+      failed_history (number), min_keep_ms (number)
       endings...: per job: complete | retry | fail | snooze | release, id, token, delay in ms, text (result, error or
-        why it can't be run), note (what was wrong with the result, or the text in short), traceback or ''
+        why it can't be run), note (what was wrong with the result, or the text in short), traceback or '', its task's
+        completed_ttl or, unless it completes, failed_ttl in ms, or ''
 Returns  per job: OK | DUPLICATE (this token has already ended the job by this move) | LOST | AGAIN (send it again)
 ]]
-local MOST_RELEASES = 5
+local MOST_RELEASES, MINUTE = 5, '60000'
 local LAST_INSTANT = 253402300799999
 --@include clock
 --@include checks
@@ -30,12 +32,15 @@ local LAST_INSTANT = 253402300799999
 --@include tombstone
 --@include trim
 --@include completed
+--@include retention
 local bad = wrong_type('list', processing, pending, completed, failed, cancelled) or wrong_type('zset', leases, delayed)
 if bad then return bad end
 
+local HISTORIES = {completed = completed, failed = failed, cancelled = cancelled}
 local earliest = LAST_INSTANT + 1
 local ended = {}  -- list or zset -> ids
 local counts = {}
+local dropped = {}  -- {history, id} of those that are not kept
 local job  -- fields of the current job, as read below
 
 local function arrive(place, id, outcome)
@@ -64,8 +69,11 @@ local function put_back_unknown(key, token, due, attempts)
   redis.call('HDEL', key, 'claim_token', 'stop')
 end
 
-local function finish(id, key, place, attempts, note)
+local function finish(id, key, place, attempts, kept_ms, note)
   if job[6] then redis.call('HDEL', key, 'waiter') end
+  expire_record(key, kept_ms == '0' and MINUTE or kept_ms)
+  arrive(place, id, place)
+  if kept_ms == '0' then dropped[#dropped + 1] = {place, id} end
   publish_event(id, place, attempts, job[6], note)
   write_log(place, id, attempts)
 end
@@ -77,7 +85,7 @@ local function delay_until(due, id)
   earliest = math.min(earliest, due)
 end
 
-local function settle(move, id, token, delay, text, note, traceback)
+local function settle(move, id, token, delay, text, note, traceback, ttl)
   local key, attempts = jobs .. id, whole(job[4])
   local due = math.min(now + delay, LAST_INSTANT)
   take_claimed(id, whole(job[5]))
@@ -85,17 +93,13 @@ local function settle(move, id, token, delay, text, note, traceback)
   if move == 'complete' then
     write(key, move, token, 'completed', '', 'status', 'completed', 'completed_at_ms', stamp, 'result', text)
     if note ~= '' then redis.call('HSET', key, 'result_error', note) end
-    redis.call('PEXPIRE', key, completed_ttl_ms)
-    arrive('completed', id, 'completed')
-    finish(id, key, 'completed', attempts)
+    finish(id, key, 'completed', attempts, kept_for(job[9], ttl, completed_ttl_ms))
   elseif job[3] then
     write(key, move, token, 'cancelled', note, 'status', 'cancelled', 'cancelled_at_ms', stamp)
-    arrive('cancelled', id, 'cancelled')
-    finish(id, key, 'cancelled', attempts)
+    finish(id, key, 'cancelled', attempts, kept_for(job[10], ttl, failed_ttl_ms))
   elseif move == 'fail' then
     write(key, move, token, 'failed', note, 'status', 'failed', 'last_error', text, 'last_error_at_ms', stamp)
-    arrive('failed', id, 'failed')
-    finish(id, key, 'failed', attempts, ',"error":' .. cjson.encode(note))
+    finish(id, key, 'failed', attempts, kept_for(job[10], ttl, failed_ttl_ms), ',"error":' .. cjson.encode(note))
   elseif move == 'retry' then
     write(key, move, token, 'retry', note, 'status', 'delayed', 'last_error', text, 'last_error_at_ms', stamp,
       'run_at_ms', due)
@@ -124,16 +128,16 @@ end
 
 local words, gone = {}, {}
 local allowance = math.max(1, math.floor(200000 / (redis.call('LLEN', processing) + 200)))
-for i = endings_start, #ARGV, 7 do
+for i = endings_start, #ARGV, 8 do
   local move, id, token = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local word = 'LOST'
   if #gone >= allowance then
     word = 'AGAIN'
   elseif token ~= '' then
     job = redis.pcall('HMGET', jobs .. id, 'status', 'claim_token', 'stop', 'attempts', 'started_at_ms', 'waiter',
-      'history', 'worker')
+      'history', 'worker', 'completed_ttl_ms', 'failed_ttl_ms')
     if not job.err and job[1] == 'processing' and job[2] == token then
-      settle(move, id, token, tonumber(ARGV[i + 3]), ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])
+      settle(move, id, token, tonumber(ARGV[i + 3]), ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7])
       gone[#gone + 1] = id
       word = 'OK'
     elseif not job.err then
@@ -151,8 +155,12 @@ if ended.cancelled then redis.call('LPUSH', cancelled, unpack(ended.cancelled)) 
 push_returned()
 -- Leases are removed last: if an error ends the script earlier, the reclaimer finds the job by its lease and puts it back.
 redis.call('ZREM', leases, unpack(gone))
+for _, entry in ipairs(dropped) do
+  delete_record(jobs .. entry[2], redis.call('HGET', jobs .. entry[2], 'entry_left'))
+  redis.call('LREM', HISTORIES[entry[1]], 1, entry[2])
+end
 local budget = 2 * #gone + 10
-if ended.completed then trim_completed(completed_cap, min_keep_ms, budget) end
+if ended.completed then trim_completed(completed_history, min_keep_ms, budget) end
 if ended.failed then trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, budget) end
 if ended.cancelled then trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep_ms, budget) end
 for outcome, count in pairs(counts) do add_to_total(outcome .. '_total', count) end

@@ -24,7 +24,8 @@ def settle(queue: Settings, items: Sequence[Settlement]) -> Operation[list[str]]
     """End attempts; returns OK, DUPLICATE, LOST or AGAIN for each. At most 1000, and 1 MiB."""
     endings: list[Argument] = []
     for item in items:
-        endings += [item.move, item.job_id, item.token, item.delay_ms, item.text, item.note, item.traceback]
+        move, job_id, token, delay_ms, text, note, traceback, ttl_ms = item
+        endings += (move, job_id, token, delay_ms, text, note, traceback, "" if ttl_ms is None else ttl_ms)
     return Operation("settle", *_SETTLE(queue, endings=endings), list)
 
 

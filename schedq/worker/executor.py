@@ -199,7 +199,7 @@ class Executor:
     def _policy(self, job: ClaimedJob, call: Invocation | None) -> outcome.Policy:
         if call is None:
             return outcome.Policy.of(self._settings, job)
-        return outcome.Policy.of(self._settings, job, call.handler.max_attempts, call.handler.backoff)
+        return call.handler.policy(self._settings, job)
 
 
 _QUIET_S: Final = 60.0

@@ -127,6 +127,15 @@ def test_headers_that_another_program_damaged_are_shown_as_they_are(run: Run, qu
     assert (found["headers"], found["fields"]["headers"]) == ({}, "what is \x1b[31m this")
 
 
+def test_a_job_may_say_how_long_its_record_is_kept(run: Run, queue: Queue):
+    (job_id,) = run("enqueue", "mail", "1", "--completed-ttl", "0", "--failed-ttl", "2d").lines
+
+    assert queue.get_job(job_id).ttls_ms == {"completed_ttl": 0, "failed_ttl": 172_800_000}
+    shown = [line.split(maxsplit=1) for line in run("job", job_id, "--queue", "mail").lines]
+    assert ["completed_ttl", "0 ms"] in shown
+    assert ["failed_ttl", "2 d"] in shown
+
+
 def test_an_id_of_ones_own_is_stored_once(run: Run, queue: Queue, state: Look):
     for _ in range(2):
         assert run("enqueue", "mail", "1", "--id", "welcome-17").lines == ["welcome-17"]

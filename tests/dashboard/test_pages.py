@@ -111,6 +111,15 @@ def test_a_schedule_is_shown_with_the_headers_of_its_jobs(visitor: Visitor, queu
     assert 'Headers { "tenant": "acme" }' in text_of(visitor.page("/queues/mail/schedules/nightly"))
 
 
+def test_a_job_shows_how_long_its_record_is_kept(visitor: Visitor, queue: Any):
+    job_id = queue.enqueue("waits", failed_ttl=3600)
+
+    page = text_of(visitor.page(f"/queues/mail/jobs/{job_id}"))
+
+    assert "failed_ttl 1 h" in page
+    assert "completed_ttl 1 h" not in page
+
+
 def test_a_job_is_shown_with_all_that_happened_to_it(visitor: Visitor, queue: Any):
     job_id = queue.enqueue({"task": "send", "args": ["ada"]}, max_attempts=1)
     try:

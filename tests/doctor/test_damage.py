@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from schedq import Queue
+from schedq import Discard, Queue
 from schedq.model import outcome
 from schedq.transitions import announce
 from tests.cli.scenes import claimed
@@ -322,6 +322,13 @@ def test_a_lease_that_is_longer_than_the_settings_say_is_told(mail: Queue, diagn
     client.zadd("queue:mail:leases", {job.id: now_ms() + 3_600_000})
 
     assert "lease-too-long" in diagnosis().codes
+
+
+def test_failed_jobs_that_schedq_lets_expire_are_no_finding(mail: Queue, diagnosis: Examine):
+    mail.enqueue(1, failed_ttl=60)
+    mail.fail(claimed(mail), Discard("no"))
+
+    assert "failed-expire" not in diagnosis().codes
 
 
 def test_what_a_guide_worker_leaves_in_histories_is_told(mail: Queue, diagnosis: Examine, client: Any):

@@ -198,7 +198,7 @@ def test_a_job_is_removed_from_a_long_list_wherever_it_is(make_queue: MakeQueue,
     assert queue.places() == {"pending": chosen, "failed": [job_id for job_id in ids if job_id not in chosen]}
 
 
-@pytest.mark.breaks("totals", "status", because="entries of no job are put among the failed by hand")
+@pytest.mark.breaks("totals", because="entries of no job are put among the failed by hand")
 def test_entries_that_are_no_jobs_do_not_stop_the_others(queue: Handle):
     (good,) = failed_jobs(queue, 1)
     queue.redis.rpush(queue.keys.failed, "never-was", "a:b")

@@ -23,7 +23,7 @@ local function take_out(id, status, runs, was_marked)
 end
 
 -- Cancel a waiting job, or ask a running one to stop; returns cancelled, asked or no. `job` is its status, payload,
--- request, attempts and waiter.
+-- request, attempts, waiter and failed_ttl_ms.
 local function cancel_job(id, job, request)
   local key = jobs .. id
   -- A lease of 0 means that an error ended this move before, so the job may have no entry.
@@ -39,6 +39,8 @@ local function cancel_job(id, job, request)
     end
     redis.call('HDEL', key, 'claim_token', 'waiter')
     redis.call('PERSIST', key)
+    -- The claim that reaches the entry must find the record.
+    if not entry_left then expire_record(key, kept_for(job[6], '', failed_ttl_ms)) end
     redis.call('LPUSH', cancelled, id)
     unmark_in_transit(id)
     add_to_total('cancelled_total', 1)

@@ -19,6 +19,10 @@ FOUND: Final = Path(__file__).with_name("found.json")
 BLOCK: Final = Block("crash-matrix.md", "crashes")
 Found = dict[str, dict[str, Any]]
 
+_RECLAIM: Final = (
+    *("reclaim, ended leases", "reclaim, with waits", "reclaim, adopt"),
+    *("reclaim, expired records", "reclaim, trim"),
+)
 _ROWS: Final = {
     # transition -> verb cut on the wire, scenes whose script is interrupted
     "enqueue": ("enqueue", ("enqueue, now", "enqueue, an id again")),
@@ -26,13 +30,13 @@ _ROWS: Final = {
     "enqueue many": ("enqueue many", ("enqueue, many",)),
     "claim": ("claim", ("claim, all kinds of entries", "claim, no suspects", "claim, too large")),
     "renew": ("renew", ("renew",)),
-    "complete": ("complete", ("complete", "complete, with trim")),
+    "complete": ("complete", ("complete", "complete, with ttls", "complete, with trim")),
     "fail, attempts left": ("fail, attempts left", ("fail, attempts left",)),
     "fail, none left": ("fail, none left", ("fail, none left",)),
     "snooze": ("snooze", ("snooze",)),
     "release": ("release", ("release",)),
     "promote": ("promote", ("promote, by hand", "promote, by a promoter")),
-    "reclaim, adopt": ("reclaim", ("reclaim, ended leases", "reclaim, with waits", "reclaim, adopt", "reclaim, trim")),
+    "reclaim, adopt": ("reclaim", _RECLAIM),
     "cancel": ("cancel, pending", ("cancel, pending", "cancel, delayed", "cancel, running")),
     "reschedule": ("reschedule", ("reschedule, later", "reschedule, sooner")),
     "run now": ("run now", ("run now",)),

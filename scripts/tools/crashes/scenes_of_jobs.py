@@ -100,6 +100,16 @@ def _settle(*moves: str, asked: bool = False, **options: Any) -> Callable[[Queue
     return stage
 
 
+def _settle_with_ttls(queue: Queue, clock: Clock) -> Staged:
+    """Jobs with ttls of their own, one of which leaves nothing behind."""
+    gone, failed = claimed_job(queue, completed_ttl=0), claimed_job(queue, failed_ttl=60)
+    ends = [
+        Settlement("complete", gone.id, gone.claim_token, text='"done"'),
+        Settlement("fail", failed.id, failed.claim_token, text="no use", note="no use"),
+    ]
+    return Staged(settle.settle(queue.settings, ends), [failed.id], may_go=[gone.id])
+
+
 def _settle_with_trim(queue: Queue, clock: Clock) -> Staged:
     old = claimed_job(queue)
     queue.complete(old)
@@ -168,7 +178,7 @@ def _reclaim_with_waits(queue: Queue, clock: Clock) -> Staged:
     waits: list[str | int] = []
     for job in held:
         mark_job(queue, job.id, "attempts", 2, "crashes", 1, "max_attempts", 9)
-        waits += [job.id, 2, 9, 4000]
+        waits += [job.id, 2, 9, 4000, ""]
     clock.pass_time(11)
     return Staged(
         reclaim._reclaim(queue.settings, offset=-1, shorten=0, decided=waits, looked_at="", knows_tasks=0),
@@ -205,6 +215,19 @@ def _reclaim_trims(queue: Queue, clock: Clock) -> Staged:
     return Staged(operation, [held.id], may_go=[job.id for job in ended] + [held.id] + _failed_ids(queue))
 
 
+def _reclaim_expired(queue: Queue, clock: Clock) -> Staged:
+    """Records that have expired between others, and a job with a ttl of its own that loses its last lease."""
+    ended = [claimed_job(queue, completed_ttl=60) for _ in range(4)]
+    for job in ended:
+        queue.complete(job)
+    wipe_job(queue, ended[1].id)
+    wipe_job(queue, ended[2].id)
+    held = claimed_job(queue, failed_ttl=60, max_attempts=1)
+    clock.pass_time(11)
+    (operation,) = next(reclaim.sweep(queue.settings))  # type: ignore[misc]
+    return Staged(operation, [held.id, ended[0].id, ended[3].id], may_go=[ended[1].id, ended[2].id])
+
+
 def _failed_ids(queue: Queue) -> list[str]:
     """The ids of the failed jobs."""
     return [job.id for job in queue.list_failed()]
@@ -229,11 +252,13 @@ SCENES: Final = (
     Scene("release", _settle("release")),
     Scene("stop", _settle("retry", "release", asked=True)),
     Scene("settle, all kinds", _settle("complete", "retry", "fail", "snooze", "release", "complete")),
+    Scene("complete, with ttls", _settle_with_ttls, {"min_keep": 0}),
     Scene("complete, with trim", _settle_with_trim, _FORGETFUL),
     Scene("promote, by hand", _promote("")),
     Scene("promote, by a promoter", _promote("me")),
     Scene("reclaim, ended leases", _reclaim),
     Scene("reclaim, with waits", _reclaim_with_waits),
     Scene("reclaim, adopt", _adopt),
+    Scene("reclaim, expired records", _reclaim_expired),
     Scene("reclaim, trim", _reclaim_trims, _FORGETFUL),
 )

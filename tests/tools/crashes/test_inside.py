@@ -31,7 +31,7 @@ BUGS = [
     ("reclaim, ended leases", "reclaim", "local text = 'lease expired '", f"{ZREM}local text = 'lease expired '"),
     ("release", "reclaim", "give_back(id, whole(job[9]), job[16])", ""),
     ("fail, none left", "reclaim", "redis.call('LPUSH', history, id)", ""),
-    ("complete", "reclaim", "redis.call('PEXPIRE', jobs .. id, HOUR)", ""),
+    ("complete", "reclaim", "is_completed and HOUR or failed_ttl_ms", "failed_ttl_ms"),
     ("cancel, pending", "cancel", "if not runs then mark_in_transit(id) end", ""),
     ("cancel, delayed", "cancel", "or was_marked", ""),
     ("requeue", "requeue", "mark_in_transit(id)\n", "\n"),
