@@ -38,6 +38,7 @@ from schedq.cli.queues import (
     warn_if_no_task,
     wrong_usage,
 )
+from schedq.cli.result import show_result, wait_for_end
 from schedq.errors import NotAcknowledged, QueueFull, SchedqError
 from schedq.inspect import display
 from schedq.inspect.export import exported
@@ -97,6 +98,12 @@ Examples:
 @click.option("--completed-ttl", type=DURATION, metavar="D", help="How long to keep its record once it has completed.")
 @click.option("--failed-ttl", type=DURATION, metavar="D", help="The same once it has failed or was cancelled.")
 @click.option("--durability", type=click.Choice(LEVELS), help="Where the job must be stored before this returns.")
+@click.option(
+    "--wait",
+    "waits",
+    is_flag=True,
+    help="Wait until the job has ended, with a progress bar on a terminal, and print its result instead of its id.",
+)
 @redis_option
 @json_option
 def enqueue(
@@ -106,24 +113,21 @@ def enqueue(
     task: str | None,
     args: list[Any] | None,
     kwargs: dict[str, Any] | None,
+    waits: bool,
     redis_url: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Store jobs in the queue NAME, to run now or later, and print their ids.
 
+    With --wait, print the job's result as `schedq result` does; the exit code is 1 if there is none.
+
     PAYLOAD is JSON text, or - for standard input. With --lines, each line of standard input is a job; with --task, the
     job calls a task of the application. A new queue, or a task that no live worker has, prints a warning; the job is
     stored anyway, because the worker may start later.
     """
-    given = [name for name, value in (("PAYLOAD", payload), ("--lines", lines), ("--task", task)) if value]
-    if not given:
-        raise click.UsageError("nothing to enqueue: give PAYLOAD, --lines or --task")
-    if len(given) > 1:
-        raise click.UsageError(f"give one of PAYLOAD, --lines and --task, not {' and '.join(given)}")
-    if task is None and (args is not None or kwargs is not None):
-        raise click.UsageError("--args and --kwargs need --task")
-    _check_options(**options, is_many=lines)
+    _check_source(payload, task, lines=lines, has_arguments=args is not None or kwargs is not None)
+    _check_options(**options, waits=waits, is_many=lines)
     options["headers"] = _headers(options["headers"])
     if options["backoff"] is not None:
         options["backoff"] = Steps(options["backoff"])
@@ -134,10 +138,25 @@ def enqueue(
     with open_or_create(name, redis_url) as queue:
         _warn(queue, [job], redis_url)
         stored = queue.enqueue(job, **options)
-    if as_json:
-        output.show_json({"queue": name, "id": stored})
-    else:
-        output.line(stored)
+        if waits:
+            output.warn(f"job {stored}")
+            wait_for_end(queue, stored)
+            show_result(queue, stored, as_json=as_json)
+        elif as_json:
+            output.show_json({"queue": name, "id": stored})
+        else:
+            output.line(stored)
+
+
+def _check_source(payload: str | None, task: str | None, *, lines: bool, has_arguments: bool) -> None:
+    """Refuse a command that says twice or not at all what to enqueue."""
+    given = [name for name, value in (("PAYLOAD", payload), ("--lines", lines), ("--task", task)) if value]
+    if not given:
+        raise click.UsageError("nothing to enqueue: give PAYLOAD, --lines or --task")
+    if len(given) > 1:
+        raise click.UsageError(f"give one of PAYLOAD, --lines and --task, not {' and '.join(given)}")
+    if task is None and has_arguments:
+        raise click.UsageError("--args and --kwargs need --task")
 
 
 def _job(payload: str | None, task: str | None, **arguments: object) -> Any:
@@ -167,6 +186,7 @@ def _check_options(
     reuse_id: bool,
     timeout: object,
     expires: object,
+    waits: bool,
     is_many: bool,
     **_: object,
 ) -> None:
@@ -174,6 +194,7 @@ def _check_options(
     mistakes = {
         "give --delay or --run-at, not both": delay is not None and run_at is not None,
         "--id names one job and can't be used with --lines": is_many and job_id is not None,
+        "--wait waits for one job and can't be used with --lines": is_many and waits,
         "--must-create and --reuse-id need --id": (must_create or reuse_id) and job_id is None,
         "give --must-create or --reuse-id, not both": must_create and reuse_id,
     }

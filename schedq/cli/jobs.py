@@ -21,7 +21,7 @@ from schedq.inspect.timeline import Timeline, TimelineEvent
 from schedq.inspect.why import Why
 from schedq.model import escaping
 from schedq.model.expiry import expires_at_ms
-from schedq.model.lifecycle import BROKEN, JOB_STATES
+from schedq.model.lifecycle import BROKEN, JOB_STATES, PROCESSING
 from schedq.model.records import JobRecord, whole
 from schedq.model.tasks import is_task_call
 from schedq.model.times import span
@@ -276,8 +276,10 @@ def _table(page: Page, now_ms: int) -> Table:
         notes = [(n.id, display.clock(n.at_ms, now_ms), display.roughly(n.at_ms, now_ms), n.reason) for n in page.rows]
         return output.table(["id", "found", "", "reason"], notes, times=(1, 2))
     field, titles = _COLUMNS[page.state]
+    if page.state == PROCESSING and any(record.progress for record in page.rows):
+        titles = (*titles[:2], "progress", *titles[2:])
     cells = [_cells(record, field, titles, now_ms) for record in page.rows]
-    return output.table(["id", *titles], cells, right=["attempts"], times=(1, 2))
+    return output.table(["id", *titles], cells, right=["attempts"], times=(1, 2, 3) if "progress" in titles else (1, 2))
 
 
 def _cells(record: JobRecord, field: str, titles: tuple[str, ...], now_ms: int) -> list[str]:
@@ -288,6 +290,7 @@ def _cells(record: JobRecord, field: str, titles: tuple[str, ...], now_ms: int) 
         "since": ago,
         "task": record.payload["task"] if is_task_call(record.payload) else display.NOTHING,
         "attempts": f"{record.attempts}" + (f" of {record.max_attempts}" if record.max_attempts else ""),
+        "progress": display.bar(record.progress) if record.progress else "",
         "worker": record.worker or display.NOTHING,
         "payload": display.stored(record.fields, "payload"),
         "result": display.stored(record.fields, "result") if record.fields else "its record has expired",
@@ -329,6 +332,8 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
     _block("payload", display.pretty(record.fields.get("payload", "")))
     if "headers" in record.fields:
         _block("headers", display.pretty(record.fields["headers"]))
+    if record.meta:
+        _block("meta", display.pretty(record.fields["meta"]))
     if "result" in record.fields:
         _block("result", display.pretty(record.fields["result"]))
     if record.last_error:
@@ -347,6 +352,7 @@ def _facts(name: str, record: JobRecord, now_ms: int, most: int | None) -> list[
     times = {what: whole(fields.get(field)) for what, field in _TIMES.items()}
     if record.status != "processing":
         del times["lease renewed"]
+    shown = {*_SHOWN, *(("progress", "meta") if record.meta else ("progress",) if record.progress else ())}
     return [
         ("job", record.id),
         ("queue", name),
@@ -355,6 +361,7 @@ def _facts(name: str, record: JobRecord, now_ms: int, most: int | None) -> list[
         ("attempts", f"{record.attempts}" + (f" of {most}" if most else "")),
         ("worker", record.worker),
         ("leases lost", str(record.crashes) if record.crashes else ""),
+        ("progress", _progress(record, now_ms)),
         *((what, display.moment(at_ms, now_ms)) for what, at_ms in times.items() if at_ms),
         ("timeout", span(whole(fields["timeout_ms"])) if "timeout_ms" in fields else ""),
         ("backoff", fields.get("backoff", "")),
@@ -362,8 +369,16 @@ def _facts(name: str, record: JobRecord, now_ms: int, most: int | None) -> list[
         ("expires", display.moment(expires, now_ms) if (expires := expires_at_ms(fields)) else ""),
         ("cancelled because", fields.get("cancel_reason", "")),
         ("result error", record.result_error),
-        *((field, text) for field, text in sorted(fields.items()) if field not in _SHOWN),
+        *((field, text) for field, text in sorted(fields.items()) if field not in shown),
     ]
+
+
+def _progress(record: JobRecord, now_ms: int) -> str:
+    found = record.progress
+    if found is None:
+        return ""
+    at = f" ({display.apart(found.at_ms, now_ms)})" if found.at_ms else ""
+    return output.progress_line(found) + at
 
 
 def _block(title: str, text: str) -> None:

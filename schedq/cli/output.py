@@ -20,8 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from schedq.cli.warning import warn as warn
+from schedq.inspect import display
 from schedq.model.escaping import harmless as harmless
 from schedq.model.escaping import harmless_lines as harmless_lines
+from schedq.model.progress import Progress
 
 
 @contextmanager
@@ -155,6 +157,12 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
 def heading(text: str) -> Text:
     """A heading above a table."""
     return Text(harmless(text), style="bold underline")
+
+
+def progress_line(found: Progress) -> str:
+    """A bar, the numbers and the note."""
+    bar = "" if found.fraction is None else display.bar(found).partition(" ")[0] + "  "
+    return bar + display.progress(found)
 
 
 def plain(record: Any) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from schedq.cli import drop_output, output
 from schedq.cli.params import JOB_ID, QUEUE_NAME, redis_option
 from schedq.cli.queues import open_queue, warn_if_unknown
 from schedq.inspect import display
+from schedq.model.progress import PROGRESS, of_json
 from schedq.model.records import whole
 
-STATUSES: Final = ("completed", "retry", "snoozed", "released", "failed", "cancelled", "reclaimed")
+STATUSES: Final = ("completed", "retry", "snoozed", "released", "failed", "cancelled", "reclaimed", PROGRESS)
 _LIMITS: Final = (
     "enqueuing or starting a job sends no event; "
     "events during a lost connection are not shown (schedq jobs shows the current state)"
@@ -54,6 +55,7 @@ def tail(
 ) -> None:
     """Show the events of the queue NAME: jobs that complete, fail, retry, or are cancelled, released or reclaimed.
 
+    What running jobs report of their progress is shown with --status progress, or if the job is named by --id.
     A lost connection is retried until it succeeds. Events are not stored: those sent while the connection was lost
     are missed, and a message says so. Enqueuing or starting a job sends no event.
     """
@@ -83,6 +85,8 @@ def tail(
 
 
 def _is_wanted(found: dict[str, Any], statuses: Collection[str], job_ids: Collection[str]) -> bool:
+    if found.get("status") == PROGRESS and not statuses and not job_ids:
+        return False  # often, and of no interest to those who wait for ends
     return (not statuses or found.get("status") in statuses) and (not job_ids or found.get("id") in job_ids)
 
 
@@ -90,10 +94,12 @@ def _text(found: dict[str, Any]) -> str:
     """The event as one line: time, status, job and details."""
     at_ms = whole(found.get("at_ms"))
     due, error = whole(found.get("run_at_ms")), found.get("error")
+    progress = of_json(found) if found.get("status") == PROGRESS else None
     notes = (
         f"attempt {found['attempts']}" if found.get("attempts") else "",
         f"due {display.apart(due, at_ms)}" if due else "",
         str(error) if error else "",
+        display.progress(progress) if progress else "",
     )
     about = ", ".join(filter(None, notes))
     return f"{display.clock(at_ms, at_ms)}  {found.get('status', '?'):<10} {found.get('id', '?')}  {about}".rstrip()

@@ -94,6 +94,8 @@ _FILTERS: Final = {
     "clean": escaping.harmless,
     "stored": display.stored,
     "count": display.count,
+    "progress": display.progress,
+    "percent": display.percent,
 }
 _TESTS: Final = {
     "job_id": _passes(checked_id),

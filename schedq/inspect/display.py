@@ -9,6 +9,7 @@ from typing import Final
 
 from schedq.model.escaping import harmless_lines as harmless_lines
 from schedq.model.payload import UnreadablePayload, decode
+from schedq.model.progress import Progress
 from schedq.model.tasks import is_task_call
 from schedq.model.times import span
 
@@ -78,9 +79,30 @@ def number(value: float | None) -> str:
     """`1,234`, `0.25`; a dash for None."""
     if value is None:
         return NOTHING
+    if value >= 1e15:
+        return f"{value:.3g}"
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def progress(found: Progress) -> str:
+    """`3 of 10 (30 %), a note`; `3` without a total and a note."""
+    share = "" if found.fraction is None else f" of {number(found.total)} ({percent(found.fraction)})"
+    return f"{number(found.done)}{share}" + (f", {found.note}" if found.note else "")
+
+
+def bar(found: Progress, width: int = 10) -> str:
+    """`███░░░░░░░ 30 %`; the number without a bar if there is no total."""
+    if found.fraction is None:
+        return number(found.done)
+    full = int(found.fraction * width)
+    return f"{'█' * full}{'░' * (width - full)} {percent(found.fraction)}"
+
+
+def percent(fraction: float) -> str:
+    """`30 %`; 100 only if all is done."""
+    return f"{int(100 * fraction)} %"
 
 
 def approximate(ms: float) -> str:

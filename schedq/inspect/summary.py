@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from schedq.model.progress import Progress, of_fields
 from schedq.model.records import whole
 from schedq.model.settings import Settings
 from schedq.transitions import Binding, Operation
@@ -16,7 +17,7 @@ from schedq.transitions import Binding, Operation
 _SUMMARIZE: Final = Binding("summarize", "source", "order", "offset", "limit")
 MOST_SUMMARIZED: Final = 150
 """The most jobs that one script summarizes; it blocks all other clients for about 10 µs each."""
-_WIDTH: Final = 10
+_WIDTH: Final = 11
 _TASK: Final = re.compile(r'\s*\{\s*"task"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -35,6 +36,7 @@ class JobSummary:
         worker: the worker of the last attempt.
         error: the beginning of its last error, or ''.
         unknown_since_ms: since when no worker that claimed it had its task.
+        progress: how far its last attempt has come; None if it reported nothing.
     """
 
     id: str
@@ -47,6 +49,7 @@ class JobSummary:
     worker: str
     error: str
     unknown_since_ms: int = 0
+    progress: Progress | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -105,6 +108,7 @@ def _job_summary(
     error: str,
     payload: str,
     unknown: str,
+    reported: str,
 ) -> JobSummary:
     return JobSummary(
         job_id,
@@ -117,6 +121,7 @@ def _job_summary(
         worker,
         error,
         whole(unknown),
+        of_fields({"progress": reported, "attempts": attempts})[0] if reported else None,
     )
 
 

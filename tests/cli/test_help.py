@@ -150,7 +150,7 @@ def test_queues_states_and_shells_are_completed(complete: Callable[[str], set[st
     assert complete("schedq job 1 --queue r") == {"reports"}
     assert complete("schedq jobs mail --state c") == {"completed", "cancelled"}
     assert complete("schedq completion z") == {"zsh"}
-    assert {"requeue", "reschedule", "resume"} == complete("schedq re")
+    assert complete("schedq re") == {"requeue", "reschedule", "result", "resume"}
 
 
 def test_a_redis_that_does_not_answer_completes_to_nothing(

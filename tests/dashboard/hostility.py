@@ -54,6 +54,7 @@ def fill(raw: Any) -> None:
             "enqueued_at_ms run_at_ms started_at_ms completed_at_ms last_error_at_ms cancelled_at_ms crashes"
         )
         job = dict.fromkeys([*fields.split(), text], text)
+        job |= {"progress": json.dumps({"done": 1, "total": 2, "note": text}), "meta": json.dumps({text: text})}
         line = json.dumps({"attempt": 1, "worker": text, "outcome": text, "error": text, "ended_at_ms": text})
         for place in ("pending", "processing", "completed", "failed", "cancelled"):
             for job_id in (f"{place}{n}", text):

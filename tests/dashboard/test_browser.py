@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from schedq import Queue
+from schedq import Progress, Queue
 from schedq.dashboard import create_app
 from schedq.model import outcome
 from tests.dashboard.conftest import TOKEN, Running, Served
@@ -107,6 +107,21 @@ def test_a_job_that_is_enqueued_is_seen_to_run_without_a_reload(open_page: Open,
 
     expect(page.locator("#live_jobs")).to_contain_text(job_id)
     expect(depth(page, "completed")).to_have_text("2")
+    assert page.evaluate("window.stays") is True
+
+
+@pytest.mark.parametrize("path", ["/queues/mail/jobs?state=processing", "/queues/mail/jobs/{}", "/queues/mail"])
+def test_a_bar_is_seen_to_grow_without_a_reload(path: str, open_page: Open, mail: Any):
+    job = mail.claim()
+    mail.renew(job, progress=Progress(1, 4, "first"))
+    page = open_page(path.format(job.id))
+    live(page)
+    page.evaluate(STAYS)
+    expect(page.locator("progress")).to_have_attribute("value", "0.25")
+
+    mail.renew(job, progress=Progress(3, 4, "then"))
+
+    expect(page.locator("progress")).to_have_attribute("value", "0.75")
     assert page.evaluate("window.stays") is True
 
 
@@ -351,7 +366,7 @@ def crowded(queue: Any) -> str:
     fail_all(queue, 3)
     queue.enqueue_many([{"task": "send_email", "args": ["ada@example.org", "w" * 300]}] * 3)
     queue.complete(queue.claim())
-    queue.claim()
+    queue.renew(queue.claim(), progress=Progress(123_456, 1_000_000, "rows of a long table " * 9))
     queue.enqueue({"kind": "later", "text": "x" * 200}, delay=1800)
     queue.schedules.upsert("nightly-report-of-everything", cron="0 3 * * *", task="report", tz="Europe/Berlin")
     return str(queue.list_failed()[0].id)
@@ -368,6 +383,7 @@ def test_pages_fit_the_screen_and_can_be_read(scheme: Any, width: int, open_page
         path.partition("?")[0].partition("/")[0] + ("-one" if "/" in path else ""): f"/queues/mail/{path}"
         for path in paths
     }
+    names["running"] = "/queues/mail/jobs?state=processing"
     names["schedule"] = "/queues/mail/schedules/nightly-report-of-everything"
     for name, path in names.items():
         page.goto(path)

@@ -187,12 +187,16 @@ def _failing(tasks: Iterable[TaskPulse]) -> Table:
 
 
 def _running(found: Pulse, most: int) -> Table:
-    rows = [
-        (job.id, job.task or "(no task)", span(max(0, found.now_ms - job.started_at_ms)), job.worker)
-        for job in found.running[:most]
-        if job.started_at_ms
-    ]
-    return output.table(["id", "task", "for", "worker"], rows, times=(2,))
+    jobs = [job for job in found.running[:most] if job.started_at_ms]
+    rows = [[job.id, job.task or "(no task)", span(max(0, found.now_ms - job.started_at_ms))] for job in jobs]
+    titles = ["id", "task", "for"]
+    if any(job.progress for job in jobs):
+        titles.append("progress")
+        for row, job in zip(rows, jobs, strict=True):
+            row.append(display.bar(job.progress) if job.progress else "")
+    for row, job in zip(rows, jobs, strict=True):
+        row.append(job.worker)
+    return output.table([*titles, "worker"], rows, times=range(2, len(titles)))
 
 
 def queues(rows: Sequence[tuple[str, Stats | None, Rate | None]], selected: int, lines: int) -> RenderableType:
@@ -234,6 +238,8 @@ def jobs(
             if job.status == "failed"
             else display.stored(job.fields, "payload")
         )
+        if job.status == "processing" and job.progress:
+            what = f"{display.bar(job.progress)}  {what}"
         rows.append((">" if n == selected else " ", job.id, display.roughly(instant, now_ms), f"{job.attempts}", what))
     last = first + len(records)
     head = f"{title}: {first + 1:,} to {last:,} of {max(total, last):,}" if records else f"{title}: none"
@@ -267,6 +273,7 @@ def job(record: JobRecord, now_ms: int, lines: int) -> RenderableType:
         ("state", record.status),
         ("attempts", f"{record.attempts}" + (f" of {record.max_attempts}" if record.max_attempts else "")),
         ("worker", record.worker),
+        ("progress", output.progress_line(record.progress) if record.progress else ""),
         *((what, display.moment(at_ms, now_ms)) for what, at_ms in instants.items() if at_ms),
     ]
     texts = {
