@@ -81,10 +81,10 @@ EXEMPT: Final[dict[str, dict[str, str]]] = {
         " tests' own user sends more of them",
     },
     "worker": {
-        "tests/worker/test_faults.py::test_an_answer_that_is_lost_costs_no_job_an_attempt": _NO_USER,
+        "tests/worker/test_faults.py::test_a_lost_reply_costs_no_job_an_attempt": _NO_USER,
         "tests/worker/test_faults.py::test_jobs_that_a_lost_answer_brought_go_back": _NO_USER,
-        "tests/worker/test_heartbeat.py::test_a_claim_on_its_way_counts_as_no_running_job": _NO_USER,
-        "tests/worker/test_leases.py::test_a_renewal_whose_connection_hangs_leaves_time_for_another": _NO_USER,
+        "tests/worker/test_heartbeat.py::test_a_claim_in_progress_does_not_count_as_a_running_job": _NO_USER,
+        "tests/worker/test_leases.py::test_a_renewal_whose_connection_hangs_leaves_time_for_another_one": _NO_USER,
     },
     "viewer": {
         "tests/cli/test_tail.py::test_it_goes_on_after_a_loss_and_says_so": _OWN_SERVER,

@@ -93,7 +93,7 @@ Examples:
     type=HEADER,
     metavar="NAME=VALUE",
     multiple=True,
-    help="A text that goes with the job, for its handler and middleware; repeatable.",
+    help="A text attached to the job, for its handler and middleware; repeatable.",
 )
 @click.option("--completed-ttl", type=DURATION, metavar="D", help="How long to keep its record once it has completed.")
 @click.option("--failed-ttl", type=DURATION, metavar="D", help="The same once it has failed or was cancelled.")

@@ -70,13 +70,13 @@ _PORT: Final = click.IntRange(0, 65_535)
     "--max-jobs",
     type=click.IntRange(1),
     metavar="N",
-    help="Exit when N attempts have been run; with --processes each process, which another one replaces.",
+    help="Exit when N attempts have been run; with --processes each process does, and is replaced.",
 )
 @click.option(
     "--max-time",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="Claim nothing more after this long, and exit when the last running job has ended; likewise.",
+    help="Claim nothing more after this long, and exit when the last running job has ended; with --processes as above.",
 )
 @click.option(
     "--app-dir",
@@ -189,7 +189,7 @@ def worker(
 
 
 def _instrument(*, traces: bool, metrics: bool) -> None:
-    """Record what OpenTelemetry is to be told."""
+    """Turn on OpenTelemetry spans and metrics."""
     if traces:
         instrument()
     if metrics:

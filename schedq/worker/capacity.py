@@ -1,4 +1,4 @@
-"""How many jobs a worker may hold, and which of its queues may take the next one: in strict order, or by weights."""
+"""The slots of a worker, and which of its queues may take the next job: in strict order or by weight."""
 
 from __future__ import annotations
 
@@ -16,45 +16,48 @@ _LOOK_S: Final = 0.05
 
 
 class Strict:
-    """A queue may take when no queue before it is ready. Queues are numbers: their positions among the arguments.
+    """A queue may claim if no queue before it is ready. Queues are identified by their index in the arguments.
 
     Args:
-        ranks: per queue, the smaller the earlier.
+        ranks: the rank of each queue; the lowest claims first.
     """
 
     def __init__(self, ranks: Sequence[int]) -> None:
         self._ranks = ranks
 
     def allowance(self, queue: int, ready: Sequence[int], held: Sequence[int], size: int) -> int:  # noqa: ARG002
-        """How many slots the queue may hold now: all, or 0 if a queue before it is ready.
+        """Return how many slots the queue may hold now: all, or 0 if a queue before it is ready.
 
         Args:
             queue: one of `ready`.
-            ready: the queues that may have jobs waiting.
-            held: per queue, the slots that it has.
-            size: slots of the worker.
+            ready: the queues that may have waiting jobs.
+            held: the number of slots that each queue holds.
+            size: the number of slots of the worker.
         """
         return size if all(self._ranks[queue] <= self._ranks[other] for other in ready) else 0
 
     def charge(self, queue: int, jobs: int) -> None:
-        """The queue has taken this many slots, or gives some back: that is of no matter here."""
+        """Do nothing: a strict order does not depend on the number of jobs."""
 
     def to_check(self, ready: Sequence[int]) -> Sequence[int]:
-        """Queues to ask again when a slot is freed: those before one that is ready, whose markers nobody waits for."""
+        """Return the queues to check again when a slot becomes free.
+
+        These are the idle queues before one that is ready: nothing waits for their wake markers meanwhile.
+        """
         last = max((self._ranks[queue] for queue in ready), default=-1)
         return [queue for queue, rank in enumerate(self._ranks) if rank < last and queue not in ready]
 
 
 class Weighted:
-    """Queues take jobs in proportion to their weights, for as long as they have some; none waits forever.
+    """Queues with waiting jobs claim in proportion to their weights; no queue starves.
 
-    Start-time fair queueing: a job moves its queue's own time on by 1/weight, and the queue whose time is the least
-    has its turn. One that had nothing to do begins at the present, so that it can't save up turns (Goyal, Vin, Cheng:
-    "Start-time Fair Queueing", 1997). In addition no queue holds more than its share of the slots while others want
-    some, so that long jobs of one leave room for the short ones of another.
+    This is start-time fair queueing (Goyal, Vin, Cheng: "Start-time Fair Queueing", 1997). Each job advances the
+    virtual time of its queue by 1/weight, and the queue with the lowest time claims next. An idle queue resumes at the
+    present, so it can't save up turns. In addition, no queue holds more than its share of the slots while others want
+    some, so that the long jobs of one queue leave room for the short jobs of another.
 
     Args:
-        weights: per queue, at least 1.
+        weights: the weight of each queue, at least 1.
     """
 
     def __init__(self, weights: Sequence[int]) -> None:
@@ -65,7 +68,7 @@ class Weighted:
         self._looked_at = -math.inf
 
     def allowance(self, queue: int, ready: Sequence[int], held: Sequence[int], size: int) -> int:
-        """The queue's share of the slots, if its time is the least of those that hold less than theirs."""
+        """Return the queue's share of the slots if it has the lowest time of all queues below their share, else 0."""
         self._bring_to_the_present(ready)
         total = sum(self._weights[other] for other in ready)
 
@@ -76,19 +79,19 @@ class Weighted:
         return share(queue) if turns and min(turns)[1] == queue else 0
 
     def charge(self, queue: int, jobs: int) -> None:
-        """Move the queue's time on."""
+        """Advance the queue's virtual time."""
         self._times[queue] += jobs / self._weights[queue]
 
     def to_check(self, ready: Sequence[int]) -> Sequence[int]:
-        """All others, at times."""
-        # Each costs a request: too much for every one of a thousand short jobs a second.
+        """Return all idle queues, at most every 0.05 s."""
+        # Checking a queue costs a request, which is too much for each of a thousand short jobs a second.
         if not ready or monotonic() - self._looked_at < _LOOK_S:
             return ()
         self._looked_at = monotonic()
         return [queue for queue in range(len(self._weights)) if queue not in ready]
 
     def _bring_to_the_present(self, ready: Sequence[int]) -> None:
-        """The present is the least time of those that have jobs; a queue that joins them is not behind it."""
+        """Set the present to the lowest time of the queues with jobs, and let queues that become ready start there."""
         now_ready = set(ready)
         if stayed := now_ready & self._ready:
             self._present = max(self._present, min(self._times[queue] for queue in stayed))
@@ -98,18 +101,18 @@ class Weighted:
 
 
 Order = Strict | Weighted
-"""Decides which queue may take the next jobs."""
+"""Decides which queue may claim next."""
 
 
 def make_order(kind: str, weights: Sequence[int]) -> Order:
-    """The order of queues that have these weights.
+    """Return the order for queues with these weights.
 
     Args:
-        kind: "strict": the heavier first, those of one weight as they are given; or "weighted": in proportion.
-        weights: per queue, 1 to 1000.
+        kind: "strict": heavier queues first, and queues of equal weight as listed; or "weighted": in proportion.
+        weights: the weight of each queue, 1 to 1000.
 
     Raises:
-        UsageError: there is no such order, or a weight makes no sense.
+        UsageError: the kind or a weight is invalid.
     """
     for weight in weights:
         whole_number("the weight of a queue", weight, 1, MOST_WEIGHT)
@@ -122,19 +125,19 @@ def make_order(kind: str, weights: Sequence[int]) -> Order:
 
 
 class Consumer(Protocol):
-    """A queue's fetcher, as the capacity sees it."""
+    """The part of a queue's fetcher that the capacity uses."""
 
     @property
     def is_ready(self) -> bool:
-        """Its queue may hold jobs, and it can claim them now."""
+        """Its queue may contain jobs, and it can claim them now."""
         ...
 
     def mark_ready(self) -> None:
-        """Its queue may hold jobs; `notify` follows."""
+        """Note that the queue may contain jobs; `notify` is called afterwards."""
         ...
 
     def notify(self) -> None:
-        """Something changed: look whether there is something to do."""
+        """Check, after a change, whether there is something to do."""
         ...
 
 
@@ -142,12 +145,12 @@ class Capacity:
     """The slots of one worker, shared by the fetchers of its queues.
 
     Args:
-        size: jobs that may be held at a time.
-        order: whose turn it is; its queues are the fetchers as they join.
-        max_jobs: jobs that may be started in all; None for any number.
+        size: the number of slots.
+        order: decides which queue may claim; its queues are the fetchers in the order in which they join.
+        max_jobs: the total number of jobs that may be started; None for no limit.
 
     Attributes:
-        size: jobs that may be held at a time.
+        size: the number of slots.
         on_used_up: called when no more jobs may be started and the last one has ended.
     """
 
@@ -165,7 +168,7 @@ class Capacity:
 
     @property
     def free(self) -> int:
-        """Slots that jobs may be claimed for: those that nobody has, as long as more jobs may be started."""
+        """The number of slots for which jobs may be claimed: the free ones, limited by the jobs that may be started."""
         return self._unheld if self._unheld <= self._startable else max(0, int(self._startable))
 
     @property
@@ -174,30 +177,30 @@ class Capacity:
         return self._startable <= 0 and self._unheld == self.size
 
     def retire(self) -> None:
-        """Let no more jobs be started."""
-        self._startable = -self.size  # claims that are on their way may give back as many
+        """Allow no more jobs to be started."""
+        self._startable = -self.size  # claims in progress may give back as many
         self._look_whether_used_up()
 
     @property
     def is_any_ready(self) -> bool:
-        """Whether some queue may hold jobs that were not looked for yet."""
+        """Whether some queue may contain jobs and was not checked since."""
         return any(consumer.is_ready for consumer in self._consumers)
 
     def join(self, consumer: Consumer) -> None:
-        """Add a queue's fetcher, after those of the queues before it."""
+        """Add a queue's fetcher. Fetchers must join in the order of their queues."""
         self._consumers.append(consumer)
         self._held.append(0)
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever free slots or queues that are ready changed."""
+        """Call `listener` whenever the free slots or the ready queues change."""
         self._listeners.append(listener)
 
     def reserve(self, consumer: Consumer, share: float = 1.0) -> Reservation | None:
-        """Free slots for a claim of this queue, if there are any and it is its turn.
+        """Reserve free slots for a claim of this queue; None if there are none or another queue claims first.
 
         Args:
             consumer: the queue's fetcher.
-            share: of all slots, that it takes at most.
+            share: the share of all slots that it may take at most.
         """
         queue = self._consumers.index(consumer)
         is_alone = len(self._consumers) == 1
@@ -207,11 +210,11 @@ class Capacity:
             return None
         reservation = self.take(consumer, min(count, math.ceil(self.size * share)))
         if self.free:
-            self.notify_all()  # the rest is another's
+            self.notify_all()  # other queues may take the rest
         return reservation
 
     def take(self, consumer: Consumer, count: int) -> Reservation:
-        """Up to `count` free slots, whoever's turn it is."""
+        """Reserve up to `count` free slots, whichever queue may claim next."""
         queue = self._consumers.index(consumer)
         count = min(count, self.free)
         self._unheld -= count
@@ -222,12 +225,12 @@ class Capacity:
         return Reservation(self, queue, count, has_suspect=has_suspect)
 
     def release(self, consumer: Consumer, *, suspect: bool) -> None:
-        """A job has ended.
+        """Free the slot of a job that has ended.
 
-        While all slots are taken, or a queue is ready, nobody listens for the markers of the others: those whose turn
-        it might be are looked at before another gets the slot.
+        While all slots are taken, or a queue is ready, nothing waits for the wake markers of the other queues. The
+        queues that may claim first are therefore checked before another queue gets the slot.
         """
-        if suspect:  # others may have been passed over, of any queue
+        if suspect:  # claims of any queue may have left suspects behind
             for each in self._consumers:
                 each.mark_ready()
         if len(self._consumers) > 1:
@@ -236,7 +239,7 @@ class Capacity:
         self._give_back(self._consumers.index(consumer), 1, suspect=suspect)
 
     def passed_over(self, consumer: Consumer) -> None:
-        """A claim had to leave suspects, as another had the right to one: look again when nobody uses it."""
+        """Note that a claim left suspects behind, because the worker may hold only one. Check again once it is free."""
         if self._suspect_is_out:
             self._left_suspects.add(consumer)
         else:
@@ -244,14 +247,14 @@ class Capacity:
             self.notify_all()
 
     def return_unused(self, queue: int, count: int, *, suspect: bool) -> None:
-        """Slots that a claim did not fill are free again, and with `suspect` the right to hold one."""
+        """Free the slots that a claim did not fill and, with `suspect`, the right to hold a suspect."""
         if count:
             self._order.charge(queue, -count)
         self._startable += count
         self._give_back(queue, count, suspect=suspect)
 
     def notify_all(self) -> None:
-        """Tell everybody who may have waited for this."""
+        """Notify all fetchers and listeners of a change."""
         for consumer in self._consumers:
             consumer.notify()
         for listener in self._listeners:
@@ -278,11 +281,11 @@ class Capacity:
 
 
 class Reservation:
-    """Slots that a claim on its way may fill, and perhaps the worker's one right to hold a suspect.
+    """Slots reserved for a claim in progress, perhaps with the worker's single right to hold a suspect.
 
     Attributes:
-        free: slots that are not filled yet.
-        has_suspect: a suspect may be among the jobs.
+        free: the number of slots that are not filled yet.
+        has_suspect: one of the jobs may be a suspect.
     """
 
     def __init__(self, capacity: Capacity, queue: int, count: int, *, has_suspect: bool) -> None:
@@ -292,7 +295,7 @@ class Reservation:
         self._queue = queue
 
     def fill(self, *, suspect: bool) -> bool:
-        """Put a job into a slot; False if there is none for it. Whoever fills it gives the slot back later."""
+        """Put a job into a slot; return False if there is none for it. The caller must release the slot later."""
         if self.free == 0 or (suspect and not self.has_suspect):
             return False
         self.free -= 1
@@ -301,7 +304,7 @@ class Reservation:
         return True
 
     def let_go(self) -> None:
-        """Give back what was not filled; more than once does no harm."""
+        """Give back the unfilled slots. Calling it again has no effect."""
         count, self.free = self.free, 0
         suspect, self.has_suspect = self.has_suspect, False
         self._capacity.return_unused(self._queue, count, suspect=suspect)

@@ -1,6 +1,6 @@
-"""Fetches jobs of one queue: every round trip settles all that has ended and claims for all that is free.
+"""Fetches the jobs of one queue: every round trip settles all finished attempts and claims jobs for all free slots.
 
-While one is under way finished jobs gather, so under load a job costs a fraction of a command.
+Attempts that finish during a round trip wait for the next one, so under load a job costs a fraction of a command.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from schedq.worker.dispatcher import Dispatcher
 from schedq.worker.worker_context import WorkerContext
 
 MOST_CLAIMED: Final = 100
-"""Jobs in one claim, which keeps everybody else waiting, for about 20 µs a job."""
+"""The maximum of jobs in one claim. A claim blocks all other clients for about 20 µs per job."""
 
 
 class FetchState(StateName):
     """Whether a fetcher claims jobs, and if not, why.
 
     Attributes:
-        READY: `pending` may hold jobs that were not looked for yet.
-        CLAIMING: a claim is on its way, and nothing was heard since it was sent.
-        IDLE: `pending` held no more jobs when it was last looked at.
-        AWAY: Redis does not answer.
-        REFUSED: Redis has refused a claim a moment ago.
-        BEHIND: Redis did not take the ends of some jobs; more jobs would only add to them.
-        CLOSED: the worker stops.
+        READY: `pending` may contain jobs, because it was not checked since the last notification.
+        CLAIMING: a claim was sent, and no notification has arrived since.
+        IDLE: `pending` contained no more jobs at the last check.
+        AWAY: Redis does not respond.
+        REFUSED: Redis has just rejected a claim.
+        BEHIND: Redis did not accept some settlements; claiming more jobs would only add to them.
+        CLOSED: the worker is stopping.
     """
 
     READY = "ready"
@@ -66,17 +66,17 @@ TRANSITIONS: Final = (
     Transition("catch_up", (BEHIND,), READY),
     Transition("close", (READY, CLAIMING, IDLE, AWAY, REFUSED, BEHIND), CLOSED),
 )
-"""What stops claims for a while ends in `READY`: nobody listened for the queue's marker in between."""
+"""After an interruption the state is `READY` and not `IDLE`, because nothing waited for the wake marker meanwhile."""
 _LEGAL: Final = targets(TRANSITIONS)
 
 
 class Fetcher:
-    """Brings jobs of one queue in and their ends out.
+    """Claims the jobs of one queue and settles their attempts.
 
     Attributes:
-        dispatcher, in_flight: run what is fetched, and hold it.
-        is_ready: `pending` may hold jobs that can be claimed now: the queues after this one wait.
-        notify: to be called when something changed: it looks whether there is something to do.
+        dispatcher, in_flight: run the claimed jobs, and hold their attempts.
+        is_ready: `pending` may contain jobs that can be claimed now, so queues of lower priority wait.
+        notify: call it after a change; the fetcher then checks whether there is something to do.
     """
 
     def __init__(self, queue: QueueBase, client: ReconnectingClient, context: WorkerContext) -> None:
@@ -92,11 +92,11 @@ class Fetcher:
         self.state = READY
         self.is_ready = True
         self._throttle = LogThrottle()
-        self._claims = 0  # on their way
-        self._unanswered = 0  # claims in a row
+        self._claims = 0  # claims whose replies have not arrived
+        self._unanswered = 0  # claims in a row without a reply
         self._owes_marker = False
         self._flooded = asyncio.Event()  # the last claim left jobs behind
-        # Handlers on the event loop need no second process to run at the same time.
+        # Only plain handlers are shared evenly: async handlers run concurrently in a single process.
         self._siblings = context.siblings if queue.registry.has_plain_functions else None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
@@ -106,26 +106,26 @@ class Fetcher:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is held, nothing is to be sent, nothing is to be looked for."""
+        """There are no attempts, no unsent settlements, and no jobs to claim."""
         return self.is_settled and self.state is IDLE
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is left to be sent, and no claim is on its way that could bring jobs."""
+        """There are no attempts, no unsent settlements, and no claims in progress that may return jobs."""
         return not (self.dispatcher.waiting or self._claims or self.in_flight)
 
     def mark_ready(self) -> None:
-        """The queue may hold jobs. The caller also sees to it that everybody is notified."""
+        """Note that the queue may contain jobs. The caller must notify all fetchers afterwards."""
         if self.state is IDLE or self.state is CLAIMING:
             self._become(READY)
 
     def look(self) -> None:
-        """The queue may hold jobs: look now."""
+        """Check the queue now, because it may contain jobs."""
         self.mark_ready()
         self._capacity.notify_all()
 
     def on_wake(self) -> None:
-        """The wake marker was taken for this queue: a claim is owed."""
+        """Handle the wake marker that was taken for this queue: it obliges the worker to claim, or to put it back."""
         self._owes_marker = True
         self.look()
 
@@ -139,7 +139,7 @@ class Fetcher:
         """Fetch until cancelled.
 
         Raises:
-            UsageError: Redis refuses for a reason that does not pass with time.
+            UsageError: Redis rejects a request for a permanent reason.
         """
         second = asyncio.create_task(self._fetch_more())
         try:
@@ -148,11 +148,11 @@ class Fetcher:
                 if self._observers.is_watched:
                     self._observers.notify(Observer.went_round, self._settings.name)
                 if not self._client.is_connected:
-                    # A claim is sent on a connection only: of one that fails before, no job can have come.
+                    # Connect before claiming: if a claim fails while connecting, it is certain that it got no jobs.
                     await self._client.connect(self._lost)
                     self._resume(AWAY)
                 reservation = self._reserve() if self.is_ready else None
-                # While claims are refused the debt waits for the next one: a marker put back would come again at once.
+                # While claims are rejected, keep the marker: if it were put back, it would be taken again at once.
                 is_due = self._owes_marker and self.state is not REFUSED
                 if self.dispatcher.waiting or reservation is not None or is_due:
                     await self._round_trip(reservation)
@@ -163,9 +163,9 @@ class Fetcher:
             await asyncio.gather(second, return_exceptions=True)
 
     async def _fetch_more(self) -> None:
-        """While more jobs wait than are claimed: a round trip of its own, so that Redis works while these jobs run.
+        """Make a second round trip in parallel while more jobs wait than were claimed, so that Redis is never idle.
 
-        What ends it for good ends the first one as well.
+        An error that ends this also ends the first one.
         """
         while True:
             await self._flooded.wait()
@@ -177,9 +177,9 @@ class Fetcher:
                 await self._round_trip(reservation)
 
     def _reserve(self) -> Reservation | None:
-        """Slots for a claim; half of all at most while two claims are sent at a time."""
+        """Reserve slots for a claim; at most half of all slots while two claims are sent in parallel."""
         if self._siblings is not None:
-            # Another process that holds fewer jobs has the first go at the few that wait.
+            # Another process that holds fewer jobs may claim first.
             wait_s = 0.0 if self._flooded.is_set() else self._siblings.wait_s()
             self._call_later("first go", wait_s, self.notify)
             if wait_s > 0:
@@ -187,7 +187,7 @@ class Fetcher:
         return self._capacity.reserve(self, share=0.5 if self._flooded.is_set() else 1.0)
 
     async def _round_trip(self, reservation: Reservation | None) -> None:
-        """One round trip: settle, and fill the reserved slots or put the marker back."""
+        """Make one round trip: settle finished attempts, and fill the reserved slots or put the wake marker back."""
         parcel = self.dispatcher.take()
         owes, self._owes_marker = self._owes_marker, False
         if reservation is None:
@@ -205,11 +205,11 @@ class Fetcher:
         if self._siblings is not None:
             self._siblings.tell()
         if refused is not None:
-            self._throttle.log(f"queue {self._settings.name}: the ends of jobs", refused)
+            self._throttle.log(f"queue {self._settings.name}: jobs can't be settled", refused)
             await asyncio.sleep(REFUSED_S)
 
     async def _claim(self, operations: Sequence[Operation[Any]], reservation: Reservation) -> list[Any]:
-        """Send operations and a claim together; start what it got, and return the answers to the other operations."""
+        """Send operations and a claim together, start the claimed jobs, and return the other operations' results."""
         request = new_request()
         limit, share = min(reservation.free, MOST_CLAIMED), None
         if self._siblings is not None:
@@ -238,7 +238,7 @@ class Fetcher:
                 self._refused(answer)
             elif answer.jobs and monotonic() - began >= self._settings.visibility_ms / 1000:
                 # The process was frozen, or a handler blocked the loop: the leases may have ended since, and other
-                # workers may have completed the jobs.
+                # workers may have completed the jobs, so ask Redis again before starting them.
                 reservation.let_go()
                 await self._recover(request)
             else:
@@ -249,7 +249,7 @@ class Fetcher:
         return answers
 
     def _claimed(self, claimed: claim.Claim, reservation: Reservation, *, is_full: bool) -> None:
-        """A claim was answered."""
+        """Handle the reply to a claim."""
         self._unanswered = 0
         if self.state is CLAIMING or self.state is IDLE:
             more = READY if self._claims == 1 else CLAIMING
@@ -264,7 +264,7 @@ class Fetcher:
             self._siblings.tell()
 
     async def _recover(self, request: str) -> None:
-        """Start what a claim still holds whose answer was lost, or came late."""
+        """Start the jobs that a claim still holds whose reply was lost or came too late."""
         while True:
             try:
                 jobs = await self._client.drive(claim.recover(self._settings, request))
@@ -282,10 +282,10 @@ class Fetcher:
         self._capacity.notify_all()
 
     def _refused(self, error: SchedqError) -> None:
-        """Claims are refused: log it, and try again in a while.
+        """Handle a rejected claim: log it, and try again in a while.
 
         Raises:
-            UsageError: it does not pass with time.
+            UsageError: the reason is permanent.
         """
         if isinstance(error, UsageError):
             raise error
@@ -296,26 +296,26 @@ class Fetcher:
         self._call_later("retry", REFUSED_S, partial(self._resume, REFUSED))
 
     def _lost(self) -> None:
-        """It may be a long time: other queues, perhaps on other servers, need not wait for this one's turn."""
+        """Handle a lost connection. Other queues, perhaps on other servers, must not wait for this one meanwhile."""
         if self.state not in (AWAY, BEHIND, CLOSED):
             self._become(AWAY)
         self._capacity.notify_all()
 
     def _resume(self, stopped_by: FetchState) -> None:
-        """What had stopped claims is over."""
+        """Continue claiming if this state had interrupted it."""
         if self.state is stopped_by:
             self._become(READY)
             self._capacity.notify_all()
 
     def _become(self, state: FetchState) -> None:
-        """Go on to another state; raises IllegalTransition if the table has no way there."""
+        """Change the state; raises IllegalTransition if the table does not allow it."""
         if state not in _LEGAL[self.state]:
             raise IllegalTransition(f"fetcher of queue {self._settings.name}: {self.state} can't become {state}")
         self.state = state
         self.is_ready = state is READY or state is CLAIMING
 
     def _call_later(self, what: str, seconds: float, callback: Callable[[], None]) -> None:
-        """Call something after a while, in place of what was to be called for the same reason; 0: call nothing."""
+        """Call something after a while; replaces an earlier call for the same reason. 0 only cancels that one."""
         if (timer := self._timers.pop(what, None)) is not None:
             timer.cancel()
         if seconds:
@@ -329,11 +329,11 @@ _LONGEST_WAIT_S: Final = 2.0
 
 
 class WakeListener:
-    """Blocks while no queue is ready and slots are free; a marker makes its queue ready.
+    """Waits in Redis for wake markers while slots are free and no queue is ready; a marker makes its queue ready.
 
     Args:
         queue: any of the queues, for its connection.
-        fetchers: wake key → fetcher, of all queues on that server.
+        fetchers: wake key → fetcher, for all queues on that server.
     """
 
     def __init__(
@@ -368,18 +368,17 @@ class WakeListener:
         try:
             if not self._connection.is_connected:
                 await self._connection.connect()
-                self._availability.back(self)  # the reply may be long in coming
-            # The server may never end the block (its clock may step): our own time is a little longer.
+                self._availability.back(self)  # before the command, whose reply may take long
+            # The server may never end the block, for example if its clock jumps. The timeout is a little longer.
             (reply,) = await self._connection.ask([command], reply_s=_BLOCK_S + 1)
         except (SchedqError, *redis_errors.CONNECTION_LOST) as error:
             is_early = monotonic() - began < _BLOCK_S
             if is_early:
-                if (
-                    redis_errors.is_transient(error) or self._availability.has_answered
-                ):  # else it is a mistake, which a fetcher raises
+                # Any other error is a configuration mistake, which a fetcher raises.
+                if redis_errors.is_transient(error) or self._availability.has_answered:
                     self._availability.lost(self, error)
-                # If the server has gone the other connections notice in a moment: a claim that is sent on one of them
-                # before that would have to be looked for until the server is back.
+                # If the server is gone, the other connections notice it within a moment. A claim sent on one of them
+                # before that would have no known result until the server is back.
                 await asyncio.sleep(_NOTICED_S)
             self._look_everywhere()
             if is_early:
@@ -391,12 +390,12 @@ class WakeListener:
             self._fetchers[reply[0]].on_wake()
         elif isinstance(reply, Exception):
             if not redis_errors.is_moved(reply):
-                self._throttle.log(f"{', '.join(self._fetchers)}: can't be waited for", reply)
+                self._throttle.log(f"{', '.join(self._fetchers)}: can't wait for wake markers", reply)
                 self._connection.close()  # after a failover the address may lead to another server
                 await asyncio.sleep(REFUSED_S)
             self._look_everywhere()
 
     def _look_everywhere(self) -> None:
-        """A marker may have been lost with the connection: every queue is looked at once."""
+        """Check every queue once, because a wake marker may have been lost with the connection."""
         for fetcher in self._fetchers.values():
             fetcher.look()

@@ -1,8 +1,9 @@
-"""A child that a handler forked: it must never come back into the worker, or it would go on as a second one.
+"""Ends children that a handler has forked before they return into the worker's code and act as a second worker.
 
-It has copies of the event loop and of all connections, and shares their sockets with the worker: whatever it reads or
-writes there is the worker's. So the handler's own code may run in it, as between `os.fork` and `os._exit`; when that
-code returns, raises or awaits something, control would pass to the worker's code, and the child ends instead.
+Such a child has copies of the event loop and of all connections, and shares their sockets with the worker. If it read
+or wrote there, it would take the worker's replies or corrupt its requests. The handler's own code may run in it, as
+between `os.fork` and `os._exit`. When that code returns, raises or awaits something, control would pass to the worker's
+code, so the child exits instead.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from schedq.logs import log
 from schedq.model import current_job
 
 EXIT_CODE: Final = 1
-"""Of a child that comes back from its handler."""
+"""The exit code of a child that returns from its handler."""
 _WORKER: Final = ("schedq.worker.", "schedq.cli.daemon.")
 _POOLS: Final = ("concurrent.futures.",)
 _LOOPS: Final = ("asyncio.", "uvloop.")
@@ -31,7 +32,7 @@ _is_hooked = False
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """While a worker runs in this thread, children of its handlers end where they would come back into it."""
+    """While a worker runs in this thread, end children of its handlers where they would return into its code."""
     global _is_hooked
     if not _is_hooked:
         _is_hooked = True
@@ -45,24 +46,24 @@ def guarded() -> Iterator[None]:
 
 
 def _in_child() -> None:
-    """In the child, before `os.fork` returns there."""
+    """Prepare the child; called before `os.fork` returns in it."""
     is_worker, on_loop = any(_loops.values()), _loops[threading.get_ident()] > 0
     _loops.clear()
     frame = sys._getframe(1) if is_worker else None
     outermost = frame and _outermost(frame, on_loop=on_loop)
     if outermost:
-        # A profile function costs nothing before the fork, and hears of returns, exceptions and awaits alike. A loop
-        # can't be told to stop instead: what is ready to run goes first, and reads the worker's replies.
+        # A profile function costs nothing before the fork, and is called for returns, exceptions and awaits alike.
+        # Stopping the loop would not suffice: callbacks that are ready run first, and would read the worker's replies.
         sys.setprofile(_watch(outermost))
 
 
 def _outermost(frame: FrameType, *, on_loop: bool) -> FrameType | None:
-    """The last frame of the handler's own code, on the way out to the worker's; None if that is not where it leads."""
+    """Return the outermost frame of the handler's code, which returns to the worker's; None if it does not."""
     inner, outer = frame, frame.f_back
     while outer is not None:
         module = f"{outer.f_globals.get('__name__', '')}."
         if module.startswith("multiprocessing."):
-            return None  # it ends its children itself
+            return None  # multiprocessing ends its children itself
         if module.startswith((*_WORKER, *_POOLS)):
             return inner
         if on_loop and module.startswith(_LOOPS) and not outer.f_code.co_flags & inspect.CO_COROUTINE:
@@ -77,12 +78,12 @@ def _watch(outermost: FrameType) -> Any:
             try:
                 job = current_job.running_job()
                 log.warning(
-                    "job %s: its handler called os.fork, and the child (pid %d) came back from it or awaited "
-                    "something: it ends here, as it is no worker; end a child by os._exit, or use subprocess",
+                    "job %s: its handler called os.fork, and the child (pid %d) returned from the handler or awaited "
+                    "something; it exits here, because it is no worker; end children with os._exit, or use subprocess",
                     job.id if job else "?",
                     os.getpid(),
                 )
             finally:
-                os._exit(EXIT_CODE)  # whatever the application's log does
+                os._exit(EXIT_CODE)  # even if logging raises
 
     return leave

@@ -41,7 +41,7 @@ def worker_id() -> str:
 
 
 def version() -> str:
-    """Of schedq as it is installed here, or ''."""
+    """Return the installed version of schedq, or ''."""
     try:
         return metadata.version("schedq")
     except metadata.PackageNotFoundError:
@@ -49,10 +49,10 @@ def version() -> str:
 
 
 def until_next_beat(phase: float, now_s: float) -> float:
-    """Seconds until a worker's next beat. Each keeps to times of its own, by its `phase` of 0 to 1.
+    """Return the seconds until a worker's next heartbeat. Its `phase`, 0 to 1, determines the times.
 
-    Workers that start together, or reconnect together, would go on beating together otherwise. Among beats that are
-    spread, one soon finds that a standby's place is vacant, and the others that it is taken.
+    Without it, workers that start or reconnect together would continue to send their heartbeats together. If heartbeats
+    are spread over time, one of them soon finds that a standby's place is vacant, and the later ones that it is taken.
     """
     period_s = settings.HEARTBEAT_S
     rest = period_s - (now_s + phase * period_s) % period_s
@@ -63,16 +63,16 @@ _as_json: Final = partial(json.dumps, separators=(",", ":"))
 
 
 class Heartbeat:
-    """Tells Redis every 10 s that the worker lives, and writes the queue's settings for processes that lack them.
+    """Tells Redis every 10 s that the worker is alive, and stores the queue's settings for other processes.
 
-    A heartbeat that is no longer where it was written says that Redis holds other data than before: it was emptied, or
-    went back to an older state, perhaps without breaking a connection.
+    If a heartbeat is no longer where it was written, Redis has other data than before: it was emptied, or was reset to
+    an older state, perhaps without closing a connection.
 
     Args:
-        in_flight: what the worker holds of this queue.
-        unknown: told which tasks other workers have, while jobs come whose task this one lacks.
-        on_other_data: called whenever Redis holds other data than before.
-        on_vacancy: called with the part that nobody takes for the queue, as each answer says.
+        in_flight: the attempts of this queue that the worker holds.
+        unknown: gets the tasks of other workers, while there are jobs whose task this worker lacks.
+        on_other_data: called whenever Redis has other data than before.
+        on_vacancy: called after each reply with the promoter's part that is vacant.
     """
 
     def __init__(
@@ -112,11 +112,11 @@ class Heartbeat:
         }
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Send heartbeats until cancelled."""
         await run_forever(f"queue {self._settings.name}: heartbeat", self._beat_and_rest)
 
     async def beat_soon(self) -> None:
-        """Send the next heartbeat soon: something changed that others should know."""
+        """Send the next heartbeat soon, because something changed that other processes should know."""
         self._change.set()
 
     async def _beat_and_rest(self) -> float:
@@ -133,10 +133,11 @@ class Heartbeat:
         client, settings, context = self._client, self._settings, self._context
         losses = client.availability.losses
         beat = heartbeat.beat(settings, context.worker_id, self._facts | self._now())
-        # The list of queues has no owner who would write the name again; a cluster keeps it on another node.
+        # Write the queue's name each time, because no other process would if the list was lost. On a cluster the list
+        # is on another node.
         name = [announce.enlist(settings)] if settings.listed and not settings.tagged else []
         answer, policy, *_ = await client.execute([beat, heartbeat.policy(), *name])
-        # A usage error is a mistake, which ends the worker.
+        # A UsageError is a configuration mistake and ends the worker.
         if not (self._has_answered or isinstance(answer, UsageError)):
             self._has_answered = True
             context.answered()
@@ -144,7 +145,7 @@ class Heartbeat:
         if not is_refused:
             self._read(answer)
         self._look_at_policy(policy)
-        # What one key's damage prevents must not prevent the other; either is logged, and tried again.
+        # If one key is damaged, the others must still be written. The error is logged and the write tried again.
         options = self._queue.registry.options
         is_new = self._announced_at != losses or self._announced != options
         written = sum(said != NO_OPTIONS for said in options.values())
@@ -162,15 +163,15 @@ class Heartbeat:
             self._was_asked = True
             self._context.stop()
         if self._settings.listed:
-            # On a cluster, where the list may be on another node, and be lost alone.
+            # This matters on a cluster only, where the list may be on another node and be lost separately.
             self._queue.address.enlist(self._settings.name, again=self._last is not None)
         self._look_for_another_store(answer)
         self._on_vacancy(answer.vacancy)
 
     def _look_at_policy(self, policy: str | SchedqError) -> None:
-        """Say, once a minute, that eviction was switched on: a worker that starts now would refuse to.
+        """Log once a minute that eviction was turned on. A worker that starts now would refuse to.
 
-        This worker goes on: the jobs that it would leave undone may be evicted as well.
+        This worker continues: if it stopped, its jobs would wait in Redis, where they may be evicted as well.
         """
         if isinstance(policy, SchedqError):
             return  # the Redis user may lack the permission
@@ -180,7 +181,7 @@ class Heartbeat:
             self._throttle.log(f"queue {self._settings.name}", error)
 
     def _look_for_another_store(self, beat: heartbeat.Beat) -> None:
-        """Have everything that is written once per store written again, if this is another one."""
+        """If Redis has other data than before, have everything written again that is normally written once."""
         before, self._last = self._last, beat
         if before is None or not beat.is_of_another_store(before):
             return
@@ -194,9 +195,9 @@ class Heartbeat:
         self._on_other_data()
 
     async def leave(self, promoter_id: str) -> None:
-        """Deregister the worker. The marker that a cancelled wait may have taken is put back, if jobs wait.
+        """Deregister the worker. If jobs wait, put back the wake marker that a cancelled wait may have taken.
 
-        Two round trips: when the first is answered Redis has noticed that nobody waits on the old connection.
+        This takes two round trips: after the first, Redis has noticed that the connection of that wait was closed.
         """
         await self._client.ask(heartbeat.leave(self._settings, self._context.worker_id, promoter_id))
         await self._client.ask(promote.wake(self._settings))
@@ -230,6 +231,6 @@ class Heartbeat:
             "has_handler": int(registry.has_handler),
             "stuck": len(stuck),
             "stuck_jobs": _as_json(stuck_jobs),
-            # A worker of an older release leaves the definitions of schedules alone that this code has.
+            # A worker with an older release of the application does not replace these definitions of schedules.
             "definitions": _as_json(registry.definitions),
         }

@@ -1,8 +1,8 @@
-"""Roles as processes: a worker, several promoters, and the parent of `--processes`, which replaces dead workers.
+"""The processes of `schedq worker` and `schedq promoter`, and the parent of `--processes`, which replaces dead workers.
 
-Parent and child have a socket between them: the parent sends `s` for each stop; the child says once that Redis serves
-it, and at its end that it ended gracefully, or why it can't go on. An exit code can't tell: a handler may end its
-process with any.
+Parent and child are connected by a socket. The parent sends `s` for each stop. The child reports once that Redis has
+accepted a claim, and at its end that it ended gracefully, or why it can't continue. An exit code would not suffice,
+because a handler may end its process with any code.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from schedq.worker.heartbeat import version
 from schedq.worker.siblings import SIBLINGS, Board
 
 PARENT_FD: Final = "SCHEDQ_PARENT_FD"
-"""Environment variable of a child of `--processes`: the socket between it and its parent."""
+"""Environment variable of a child of `--processes`: the socket to its parent."""
 SERVED: Final = b"served "
-"""What a child says to its parent when Redis has answered its first claims."""
+"""A child sends this to its parent when Redis has accepted its first claims."""
 
 
 async def run_worker(worker: Worker) -> bytes:
-    """Run a worker until SIGTERM or SIGINT, or, as a child, until the parent says so or is gone.
+    """Run a worker until SIGTERM or SIGINT or, as a child, until the parent sends a stop or has exited.
 
     Returns:
         What a child reports to its parent at its end: `ENDED` or `RETIRED`.
 
     Raises:
-        UsageError: Redis refuses for a reason that does not pass with time.
+        UsageError: Redis rejects a request for a permanent reason.
     """
     if parent := os.environ.get(PARENT_FD):
         worker.served = partial(_say, int(parent), SERVED)
@@ -51,7 +51,7 @@ async def run_worker(worker: Worker) -> bytes:
         await worker.run()
     finally:
         for queue in worker.queues:
-            await queue.aio.aclose()  # what handlers enqueued with
+            await queue.aio.aclose()  # the connections that handlers enqueued with
     return RETIRED if worker.is_retired else ENDED
 
 
@@ -59,7 +59,7 @@ async def run_promoters(queues: Sequence[QueueBase]) -> None:
     """Run the promoters of some queues until SIGTERM or SIGINT.
 
     Raises:
-        UsageError: Redis refuses for a reason that does not pass with time.
+        UsageError: Redis rejects a request for a permanent reason.
     """
     asked = asyncio.Event()
     _obey(asked.set)
@@ -83,7 +83,7 @@ async def run_promoters(queues: Sequence[QueueBase]) -> None:
 
 
 async def _say_when_ready(daemons: Sequence[_Daemon]) -> None:
-    """Log that all is well as soon as every Redis has answered, and not before."""
+    """Log that the promoters are ready as soon as every Redis has replied, and not before."""
     for daemon in daemons:
         await daemon.answered.wait()
     where = ", ".join(daemon.queue.name for daemon in daemons)
@@ -91,7 +91,7 @@ async def _say_when_ready(daemons: Sequence[_Daemon]) -> None:
 
 
 class _Daemon:
-    """The promoter of one queue without application code: it goes by what the workers wrote down."""
+    """The promoter of one queue without application code. It uses the settings that the workers have stored."""
 
     def __init__(self, queue: QueueBase, availability: Availability) -> None:
         self.queue = queue
@@ -106,7 +106,7 @@ class _Daemon:
         await self._promoter.run()
 
     async def leave(self) -> None:
-        """Give up the promoter lease, so that another takes over at once."""
+        """Release the promoter lease, so that another process takes over at once."""
         promoter_id = self._promoter.id
         try:
             async with asyncio.timeout(1):
@@ -117,7 +117,7 @@ class _Daemon:
     async def _read_settings(self) -> None:
         try:
             settings = self.queue.settings
-            # Nobody else may write the name again.
+            # If the list of queues was lost, this may be the only process that adds the name again.
             name = [] if settings.tagged else [announce.enlist(settings)]
             self.queue.address.enlist(settings.name, again=self.answered.is_set())  # on a cluster
             stored, *_ = await self._client.execute([announce.read_settings(settings), *name])
@@ -132,40 +132,40 @@ class _Daemon:
 
 def _obey(stop: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
-    fd = os.environ.pop(PARENT_FD, None)  # not for the handlers' own processes
+    fd = os.environ.pop(PARENT_FD, None)  # so that handlers' own processes do not inherit it
     for number in (signal.SIGTERM, signal.SIGINT):
         if fd is None:
             loop.add_signal_handler(number, stop)
         else:
-            # The parent gets the signal too and passes it on, so that one to the whole group counts once. (Ignored
-            # for good, as by SIG_IGN, it would be by the handlers' own processes as well.)
+            # The parent gets the signal too and passes it on, so that a signal to the whole group counts once. Not
+            # SIG_IGN, which the handlers' own processes would inherit.
             signal.signal(number, lambda _number, _frame: None)
     if fd is not None:
         loop.add_reader(int(fd), _hear_parent, int(fd), stop)
 
 
 def _say(fd: int, words: bytes) -> None:
-    with suppress(OSError):  # the parent is gone
+    with suppress(OSError):  # the parent has exited
         os.write(fd, words)
 
 
 def _hear_parent(fd: int, stop: Callable[[], None]) -> None:
     words = b""
-    with suppress(OSError):  # a parent that is killed with our last word unread resets the connection
+    with suppress(OSError):  # a parent that is killed before it has read everything resets the connection
         words = os.read(fd, 16)
     for _ in words or b"s":
         stop()
     if not words:
-        log.warning("the parent process is gone; stopping")
+        log.warning("the parent process has exited; stopping")
         asyncio.get_running_loop().remove_reader(fd)
 
 
 ENDED: Final = b"ended"
-"""A child's last word when it ends gracefully: no other is to take its place."""
+"""The last message of a child that ends gracefully; it is not replaced."""
 RETIRED: Final = b"retired"
-"""The last word of a child that exits because of `--max-jobs` or `--max-time`: another one takes its place at once."""
+"""The last message of a child that exits because of `--max-jobs` or `--max-time`; it is replaced at once."""
 REFUSED: Final = b"refused "
-"""What a child's last words begin with when it can't go on, nor could another one; the reason follows."""
+"""The last message of a child that can't continue for a reason that would stop others too; the reason follows."""
 _MOST_WORDS: Final = 8192
 _ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 _QUICK_S: Final = 10.0
@@ -173,21 +173,21 @@ _LONGEST_WAIT_S: Final = 30.0
 _OVERTIME_S: Final = 15.0
 _TICK_S: Final = 0.1
 MONITOR_FD: Final = "SCHEDQ_MONITOR_FD"
-"""Environment variable of a child that is watched: the socket on which it is to answer its parent's questions."""
+"""Environment variable of a watched child: the socket on which it replies to its parent's health checks."""
 
 
 class _Child:
-    """One worker process, now or again soon.
+    """One worker process and its successors.
 
     Attributes:
-        number: for logs.
-        process: None while there is none.
-        start_at: when the next one may start, on the monotonic clock.
-        is_served: Redis has served it, or one before it.
-        is_finished: it ended gracefully, so no other one takes its place.
-        is_retired: it has run the jobs that it may run.
-        complaint: what it could not go on with, nor could another one; '' if there was nothing.
-        port: where on the loopback it answers questions, if it is to.
+        number: the number of the process in logs.
+        process: the running process, or None.
+        start_at: when the next process may start, on the monotonic clock.
+        is_served: Redis has accepted a claim of this process or of a predecessor.
+        is_finished: it ended gracefully, so it is not replaced.
+        is_retired: it exited because of `--max-jobs` or `--max-time`.
+        complaint: why it could not continue, if the reason would stop others too; otherwise ''.
+        port: the port on the loopback interface for health checks, if it is watched.
     """
 
     def __init__(self, command: Sequence[str], number: int, board: Board | None, *, watched: bool) -> None:
@@ -208,7 +208,7 @@ class _Child:
         self.complaint = ""
 
     def start(self) -> None:
-        """Start one; if the system can't, another attempt comes later."""
+        """Start a process. If the system can't, this is tried again later."""
         is_first = self._started_at == 0
         self._started_at = monotonic()
         self._wire, theirs = socket.socketpair()
@@ -226,7 +226,7 @@ class _Child:
                 fds.append(listener.fileno())
                 environment[MONITOR_FD] = str(listener.fileno())
                 self.port = listener.getsockname()[1]
-            # SIGUSR1 would end a child that does not know it yet; blocked, it waits until the child does.
+            # SIGUSR1 would end a child that has not installed its handler yet, so block it until the child unblocks it.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
             self.process = subprocess.Popen(self._command, env=environment, pass_fds=fds)  # noqa: S603
         except OSError as error:
@@ -241,24 +241,24 @@ class _Child:
                 listener.close()
 
     def ask_for_stacks(self) -> None:
-        """Let it log where its threads and tasks are."""
+        """Make it log the stacks of its threads and tasks."""
         if self.process is not None:
             self.process.send_signal(signal.SIGUSR1)
 
     def say_stop(self) -> None:
-        """One stop; the second means at once."""
+        """Send one stop. After the second one the child releases its jobs immediately."""
         if self.process is not None and self._wire is not None:
-            with suppress(OSError):  # it is gone already
+            with suppress(OSError):  # it has already exited
                 self._wire.send(b"s")
 
     def kill(self) -> None:
-        """End it by force."""
+        """Send SIGKILL."""
         if self.process is not None:
-            log.error("worker process %d: does not end; killed", self.number)
+            log.error("worker process %d: does not exit; killed", self.number)
             self.process.kill()
 
     def look(self) -> int | None:
-        """Hear it, and notice its end; returns its exit code then."""
+        """Read its messages, and return its exit code if it has ended."""
         if self.process is None:
             return None
         code = self.process.poll()
@@ -277,16 +277,16 @@ class _Child:
         return code
 
     def _heard(self) -> bytes:
-        """What it has said since it was last asked."""
+        """Return the messages that it has sent since the last call."""
         assert self._wire is not None
         with suppress(OSError):
-            # Not to the end of the stream: a process that it has forked may hold the other side.
+            # Do not read until the end of the stream: a process that the child has forked may keep it open.
             return self._wire.recv(_MOST_WORDS, socket.MSG_DONTWAIT)
         return b""
 
     def wait_for_the_next(self, reason: str) -> None:
-        """Log why the child ended, and set when the next one may start: later for each quick end in a row."""
-        # A child that ended before it served is quick, however long it took: imports take seconds on a busy machine.
+        """Log why the child ended, and set when the next one may start; each quick end in a row doubles the delay."""
+        # An end before the first claim is always quick: on a busy machine, imports alone take seconds.
         quick = not self._words.startswith(SERVED) or monotonic() - self._started_at < _QUICK_S
         self._deaths = self._deaths + 1 if quick else 1
         wait = min(_LONGEST_WAIT_S, 0.25 * 2.0 ** min(self._deaths - 1, 10))
@@ -299,9 +299,9 @@ class Supervisor:
 
     Args:
         command: starts one worker.
-        count: how many.
-        grace: seconds that the command gives its jobs; a child that takes much longer is killed.
-        watched: each child is given a socket, on which it is to answer questions; see `ports`.
+        count: the number of copies.
+        grace: the grace period of the command, in seconds; a child that takes much longer to end is killed.
+        watched: each child gets a socket for health checks; see `ports`.
     """
 
     def __init__(self, command: Sequence[str], count: int, grace: float, *, watched: bool = False) -> None:
@@ -309,17 +309,17 @@ class Supervisor:
         self._children = [_Child(command, number + 1, board, watched=watched) for number in range(count)]
         self._grace = grace
         self._stops = 0
-        self._requests: deque[Callable[[_Child], None]] = deque()  # of signals, for all children
+        self._requests: deque[Callable[[_Child], None]] = deque()  # from signal handlers, for all children
         self._kill_at: float | None = None
         self._code = 0
         self._complaints: set[str] = set()
 
     def ports(self) -> dict[int, int | None]:
-        """The number of each child, and where on the loopback it answers; None while it is not there."""
+        """The number of each child and its port for health checks; None while it is not running."""
         return {child.number: None if child.process is None else child.port for child in self._children}
 
     def run(self) -> int:
-        """Start the children and mind them; returns the exit code: 0 if all ended gracefully."""
+        """Start the children and supervise them; return the exit code, 0 if all ended gracefully."""
         for number in _ENDINGS:
             signal.signal(number, lambda *_: self._stop())
         signal.signal(signal.SIGUSR1, lambda *_: self._requests.append(_Child.ask_for_stacks))
@@ -332,7 +332,7 @@ class Supervisor:
         return self._code
 
     def _mind(self) -> bool:
-        """Replace the dead; returns whether anything is left to mind."""
+        """Replace dead children; return whether there is anything left to supervise."""
         now = monotonic()
         for child in self._children:
             code = child.look()
@@ -349,19 +349,19 @@ class Supervisor:
     def _died(self, child: _Child, code: int) -> None:
         reason = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         if child.complaint and any(each.is_served for each in self._children):
-            child.wait_for_the_next(child.complaint)  # the others wait as well until it has passed
+            child.wait_for_the_next(child.complaint)  # other children are served, so the reason is not permanent
         elif child.complaint:
             self._give_up(child.complaint)
         elif child.is_retired:
-            log.info("worker process %d: has run the jobs that it may run", child.number)
+            log.info("worker process %d: has reached its limit of jobs or time", child.number)
         elif not self._stops:
             child.wait_for_the_next(reason)
-        elif code and -code not in _ENDINGS:  # which end a child that does not leave them to its parent yet
+        elif code and -code not in _ENDINGS:  # these end a child that has not installed its signal handlers yet
             log.error("worker process %d: %s", child.number, reason)
             self._code = 1
 
     def _give_up(self, complaint: str) -> None:
-        """Another child could not go on either: stop them all, and say why once."""
+        """Stop all children, because none of them could continue, and log the reason once."""
         if complaint not in self._complaints:
             self._complaints.add(complaint)
             log.error("%s", complaint)

@@ -1,6 +1,6 @@
-"""Renews leases from a thread of its own, so that a handler that blocks the event loop does not lose its job.
+"""Renews leases from a separate thread, so that a handler that blocks the event loop does not lose its job.
 
-What handlers report goes to Redis with the renewals, and in between at most twice a second.
+Progress reports of handlers are sent with the renewals, and in between at most twice a second.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from schedq.worker.attempt import LOST, Attempt, InFlight
 
 MOST_RENEWED: Final = 250
 REPORT_S: Final = 0.5
-"""The least seconds between two requests with reports, however often handlers report."""
+"""The minimum seconds between two requests with reports, however often handlers report."""
 _LEAST_REPLY_S: Final = 0.25
 
 
 class Renewal(threading.Thread):
-    """Renews what one queue's fetcher holds, every third of a lease; quiet while nothing is held.
+    """Renews the leases of one queue's fetcher every third of a lease; sleeps while there are none.
 
     Args:
         accepted: see `Handshake`.
@@ -60,7 +60,7 @@ class Renewal(threading.Thread):
         self._failures = 0
 
     def stop(self) -> None:
-        """Let the thread end."""
+        """Stop the thread soon."""
         self._stopping.set()
         self._in_flight.changed.set()
         self._reporters.changed.set()
@@ -84,7 +84,7 @@ class Renewal(threading.Thread):
         self._due_at = self._renewed_at + self._interval_s
 
     def _wait(self) -> None:
-        """Wait until a renewal is due, or something was reported and may be sent."""
+        """Wait until a renewal is due, or a report may be sent."""
         if self._reporters.changed.wait(max(0.0, self._due_at - monotonic())):
             pause_s = min(self._report_at, self._due_at) - monotonic()
             if pause_s > 0:
@@ -99,7 +99,7 @@ class Renewal(threading.Thread):
         for late in [report for report in reports if report.token not in attempts]:
             self._reporters.forget(late.token)
             reports.remove(late)
-        # A request that hangs may take `_reply_s`, and must not delay a renewal: one that is due by then goes with it.
+        # A request may hang for `_reply_s`, which must not delay a renewal. One that is due by then is sent with it.
         is_due = began >= self._due_at - (self._reply_s if reports else 0.0)
         if not is_due and not reports:
             return
@@ -109,15 +109,15 @@ class Renewal(threading.Thread):
             if is_due:
                 self._renewed_at, self._due_at = monotonic(), began + self._interval_s
             return
-        # At once the first time: an idle connection breaks unnoticed, as when Redis was restarted. Then soon: there is
-        # time for it before the leases end.
+        # Retry at once after the first failure, because an idle connection breaks unnoticed, for example when Redis is
+        # restarted. After more failures wait a little; there is time for it before the leases end.
         wait_s = min(self._interval_s / 4, 1.0) if self._failures else 0.0
         self._due_at, self._failures = monotonic() + wait_s, self._failures + 1
 
     def _are_renewed(
         self, attempts: list[Attempt], reporting: list[Attempt], reports: Sequence[ProgressReport]
     ) -> bool:
-        """Renew these attempts, and those of the reports with them; returns whether Redis replied."""
+        """Renew the leases of these attempts and of those that report; return whether Redis replied."""
         for chunk in renew.chunks(reports):
             rest, attempts = attempts[: MOST_RENEWED - len(chunk)], attempts[MOST_RENEWED - len(chunk) :]
             those, reporting = reporting[: len(chunk)], reporting[len(chunk) :]
@@ -127,7 +127,7 @@ class Renewal(threading.Thread):
         return all(self._is_renewed(batch) for batch in batches)
 
     def _is_renewed(self, attempts: list[Attempt], reports: Sequence[ProgressReport] = ()) -> bool:
-        """One request about these attempts, the first of which report; returns whether Redis replied."""
+        """Send one request for these attempts, the first of which have reports; return whether Redis replied."""
         try:
             words = self._ask(attempts, reports)
         except (SchedqError, *redis_errors.CONNECTION_LOST) as error:
@@ -137,7 +137,7 @@ class Renewal(threading.Thread):
         self._reporters.confirm(reports, words)
         told = [(attempt, word) for attempt, word in zip(attempts, words, strict=True) if word != "OK"]
         if told:
-            self._call(told)  # together: a busy loop lets this thread go on only after milliseconds, each time
+            self._call(told)  # in one call: with a busy loop, each one would take milliseconds
         return True
 
     def _ask(self, attempts: list[Attempt], reports: Sequence[ProgressReport] = ()) -> list[str]:
@@ -149,7 +149,7 @@ class Renewal(threading.Thread):
             request.on_replies(self._connection.ask(request.commands()))
         answer = request.answers[0]
         if isinstance(answer, SchedqError):
-            self._connection.close()  # there may be another user or password to come back with
+            self._connection.close()  # the credential provider may have a new user or password for the next one
             raise answer
         words: list[str] = answer
         return words
@@ -161,7 +161,7 @@ class Renewal(threading.Thread):
             self._stopping.set()  # the loop is closed
 
     def _hear(self, told: list[tuple[Attempt, str]]) -> None:
-        """On the loop: what Redis said of leases that are not simply renewed."""
+        """Handle, on the loop, the replies for leases that were not simply renewed."""
         for attempt, word in told:
             if word == "LOST":
                 self._in_flight.lose(attempt)

@@ -1,9 +1,9 @@
-"""How the worker processes of one parent share few jobs evenly.
+"""Lets the worker processes of one parent share few jobs evenly.
 
-Each has a record in memory that all of them see: how many jobs it holds, and how often it has claimed. So a process
-knows what the others do without asking anybody. It claims its share of what waits; and while another one holds fewer
-jobs, that one has the first go, for a moment: if it does not come, it is busy with something else, and is not waited
-for again until it has claimed.
+Each process has a record in shared memory with the number of jobs that it holds and how often it has claimed, so it
+knows the state of the others without any request. A process claims its share of the waiting jobs. If another one holds
+fewer jobs, that one may claim first, for a moment. If it does not, it is busy with something else, and the others do
+not wait for it again until it has claimed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Final, NamedTuple, Self
 from schedq.model.times import monotonic
 
 SIBLINGS: Final = "SCHEDQ_SIBLINGS"
-"""Environment variable of a child of `--processes`: file descriptor of the records, its own number among them."""
+"""Environment variable of a child of `--processes`: the file descriptor of the records, and the number of its own."""
 PATIENCE_S: Final = 0.1
-"""Seconds for which a sibling that holds fewer jobs has the first go."""
+"""Seconds for which a sibling that holds fewer jobs may claim first."""
 START_PATIENCE_S: Final = 1.0
-"""The same while it starts for the first time, together with this process."""
+"""The same while the sibling starts for the first time, together with this process."""
 _MAGIC: Final = b"schedq-1"
 _RECORD: Final = struct.Struct("=IIII")
 _GONE, _STARTING, _READY = range(3)
 
 
 class _Record(NamedTuple):
-    """What a process says of itself: its state, its slots, the jobs it holds, and a number that each claim changes."""
+    """A process's record: its state, its slots, the jobs that it holds, and a number that changes with each claim."""
 
     state: int
     size: int
@@ -39,12 +39,12 @@ class _Record(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a claim has to know to take no more than its share.
+    """The numbers that a claim needs to take no more than its share.
 
     Attributes:
-        processes: that the jobs are shared among.
-        held: jobs that they hold, all together.
-        own: those of this process.
+        processes: the number of processes that share the jobs.
+        held: the number of jobs that they hold together.
+        own: the number of jobs that this process holds.
     """
 
     processes: int
@@ -53,10 +53,10 @@ class Share(NamedTuple):
 
 
 class Board:
-    """The records of some processes, in a file without a name that is mapped into the memory of each.
+    """The records of some processes, in an unnamed file that each of them maps into its memory.
 
     Attributes:
-        fd: the file; children inherit it.
+        fd: the descriptor of the file, which children inherit.
     """
 
     def __init__(self, fd: int) -> None:
@@ -66,7 +66,7 @@ class Board:
 
     @classmethod
     def create(cls, count: int) -> Board | None:
-        """Records for `count` processes; None where there is no room for such a file."""
+        """Create records for `count` processes; return None if there is no space for the file."""
         with suppress(OSError), tempfile.TemporaryFile() as file:
             file.write(_MAGIC + bytes(_RECORD.size * count))
             file.flush()
@@ -75,7 +75,7 @@ class Board:
 
     @classmethod
     def inherited(cls, fd: int) -> Board | None:
-        """The one behind a file descriptor; None if that is something else."""
+        """Open the records behind a file descriptor; return None if it is something else."""
         with suppress(OSError, ValueError):
             found = cls(fd)
             if found._memory[: len(_MAGIC)] == _MAGIC:
@@ -84,29 +84,29 @@ class Board:
         return None
 
     def read(self, number: int) -> _Record:
-        """The record of one."""
+        """Return the record of a process."""
         return _Record(*_RECORD.unpack_from(self._memory, len(_MAGIC) + number * _RECORD.size))
 
     def write(self, number: int, *, state: int, size: int = 0, held: int = 0, claims: int = 0) -> None:
-        """Change the record of one."""
+        """Write the record of a process."""
         _RECORD.pack_into(self._memory, len(_MAGIC) + number * _RECORD.size, state, size, held, claims)
 
     def starting(self, number: int) -> None:
-        """The parent starts it for the first time."""
+        """Note that the parent starts a process for the first time."""
         self.write(number, state=_STARTING)
 
     def gone(self, number: int) -> None:
-        """The parent has seen its end."""
+        """Note that a process has exited."""
         self.write(number, state=_GONE)
 
 
 class Siblings:
-    """One process's view of the records, and its own one.
+    """One process's view of the records, and its own record.
 
     Args:
         board: all records.
-        number: which one is its own.
-        size: jobs that it runs at a time.
+        number: the number of its own record.
+        size: the number of its slots.
     """
 
     def __init__(self, board: Board, number: int, size: int) -> None:
@@ -115,39 +115,39 @@ class Siblings:
         self._size = size
         self._claims = 0
         self._holdings: list[Sized] = []
-        self._ignored: dict[int, int] = {}  # number -> its claims when it was waited for in vain
+        self._ignored: dict[int, int] = {}  # number -> its claims when it did not use its chance to claim first
         self._waits_since: float | None = None
         self._has_left = False
 
     @classmethod
     def of_this_process(cls, size: int) -> Self | None:
-        """Its own, if a parent has given it siblings. They are not those of the handlers' own processes."""
+        """Return the siblings of this process, or None. Removes the variable, so that handlers' processes have none."""
         words = os.environ.pop(SIBLINGS, "").split()
         board = Board.inherited(int(words[0])) if len(words) == 2 and all(map(str.isdecimal, words)) else None
         return None if board is None else cls(board, int(words[1]), size)
 
     def join(self, held: Sized) -> None:
-        """Count also what is held here; from now on jobs are shared with this process."""
+        """Count these jobs as well; from now on jobs are shared with this process."""
         self._holdings.append(held)
         self.tell()
 
     def leave(self) -> None:
-        """Have no part in it any more."""
+        """Stop sharing jobs with this process."""
         self._has_left = True
         self._board.gone(self._number)
 
     def tell(self) -> None:
-        """What this process holds has changed."""
+        """Update the record after a change of the jobs that this process holds."""
         if not self._has_left:
             self._board.write(self._number, state=_READY, size=self._size, held=self._own(), claims=self._claims)
 
     def claimed(self) -> None:
-        """A claim is about to be sent."""
+        """Note that a claim is about to be sent."""
         self._claims = (self._claims + 1) % 2**32
         self.tell()
 
     def share(self) -> Share | None:
-        """What a claim has to know; None if there is nobody to share with."""
+        """Return the numbers for a claim; None if there is no process to share with."""
         others = self._others()
         if not others:
             return None
@@ -155,7 +155,7 @@ class Siblings:
         return Share(1 + len(others), own + sum(other.held for other in others.values()), own)
 
     def wait_s(self) -> float:
-        """Seconds for which others that hold fewer jobs still have the first go; 0: it is this one's turn."""
+        """Return the seconds for which others that hold fewer jobs may still claim first; 0 if this one may claim."""
         own = self._own()
         idler = {number: other for number, other in self._others().items() if other.held < own}
         if not idler:
@@ -176,7 +176,7 @@ class Siblings:
         return sum(map(len, self._holdings))
 
     def _others(self) -> dict[int, _Record]:
-        """Those that can take jobs, as far as is known."""
+        """Return the records of the other processes that seem to have free slots."""
         found = {}
         for number in range(self._board.count):
             record = self._board.read(number)

@@ -1,4 +1,4 @@
-"""Where threads and tasks are and which jobs they run: logged on SIGUSR1, and when a loop or a handler is slow."""
+"""Logs the stacks of threads and tasks with their jobs: on SIGUSR1, and when an event loop or a handler is slow."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ loops: Final[WeakSet[asyncio.AbstractEventLoop]] = WeakSet()
 
 
 def label(attempt: Attempt) -> str:
-    """Names an attempt for people."""
+    """Describe an attempt in the log."""
     return f"job {harmless(attempt.job.id)}: {harmless(attempt.name) or 'its handler'}, attempt {attempt.job.attempts}"
 
 
 def attempt_of(task: asyncio.Task[Any] | None) -> Attempt | None:
-    """The attempt that a task belongs to; a task that a handler has started is known from Python 3.12 on."""
+    """Return the attempt that a task belongs to. For tasks started by a handler this needs Python 3.12 or later."""
     if task is None:
         return None
     inherited: list[object] = []
@@ -48,25 +48,25 @@ def attempt_of(task: asyncio.Task[Any] | None) -> Attempt | None:
 
 
 def of_thread(thread_id: int) -> str:
-    """The stack of a thread, outermost call first; '' if the thread has ended."""
+    """Return the stack of a thread, outermost call first; '' if the thread has ended."""
     frame = sys._current_frames().get(thread_id)
     return "" if frame is None else "".join(traceback.format_stack(frame))
 
 
 def of_task(task: asyncio.Task[Any]) -> str:
-    """Where a waiting task is: its coroutine, the one that this awaits, and so on."""
+    """Return the stack of a waiting task: its coroutine, the one that it awaits, and so on."""
     return "".join(traceback.StackSummary.extract((frame, frame.f_lineno) for frame in _awaited(task)).format())
 
 
 def of_attempt(attempt: Attempt) -> str:
-    """Where a handler is: in its thread, or where its task waits."""
+    """Return the stack of a handler: of its thread, or of its waiting task."""
     if attempt.thread_id is not None:
         return of_thread(attempt.thread_id)
     return "" if attempt.task is None else of_task(attempt.task)
 
 
 def report() -> str:
-    """The stacks of all threads and tasks of this process, each with the job that it runs."""
+    """Return the stacks of all threads and tasks of this process, each with its job."""
     by_thread = {attempt.thread_id: attempt for attempt in running_attempts()}
     parts = []
     for thread in threading.enumerate():
@@ -95,22 +95,22 @@ def _awaited(task: asyncio.Task[Any]) -> Iterator[FrameType]:
 
 
 def _age(task: asyncio.Task[Any]) -> tuple[int, str]:
-    """Tasks by their numbers, where they have nothing but that for a name."""
+    """Sort key: tasks with a default name, by their number."""
     number = re.fullmatch(r"Task-(\d+)", name := task.get_name())
     return (int(number[1]) if number else 0, name)
 
 
 _MOST_BYTES: Final = 65_536
 _QUIET_S: Final = 0.05
-"""The C handler writes in pieces; it is done when nothing has come for this long."""
+"""The C handler writes in pieces; it has finished when nothing has arrived for this many seconds."""
 _PYTHONS: Final = b"\0"
-"""What the handler of Python's own writes, which C's never does."""
+"""Written by the Python-level handler, and never by the C handler."""
 
 
 def log_stacks_on_signal() -> None:
-    """From now on SIGUSR1 makes this process log its stacks. In the main thread only, before others start.
+    """Make this process log its stacks on SIGUSR1. Call it in the main thread, before other threads start.
 
-    A parent starts its children with the signal blocked, so that none of them dies by one that comes too early.
+    A parent starts its children with the signal blocked, so that a signal which arrives too early does not kill them.
     """
     _Inquiry().start()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
@@ -121,24 +121,24 @@ class _Inquiry(threading.Thread):
 
     Python runs signal handlers only between bytecodes, so a long call into C can delay them. A handler in C therefore
     writes the interrupted stack to a pipe first, and this thread, which sleeps at its other end, does the rest. If C
-    code keeps the interpreter's lock, the stack is logged once it is released.
+    code holds the interpreter's lock, the stack is logged once the lock is released.
     """
 
     def __init__(self) -> None:
         super().__init__(name="schedq-stacks", daemon=True)
-        self._is_heard = False  # by the C handler; that of Python's own has yet to run for it
+        self._is_heard = False  # the C handler has written; Python's handler for the same signal has yet to run
         self._reading, self._writing = os.pipe()
-        os.set_blocking(self._writing, False)  # a signal handler that waits would never end
-        # A thread that only begins to be Python's may get the signal, while the one that starts it blocks all; of that
-        # one C's handler can say nothing.
+        os.set_blocking(self._writing, False)  # a signal handler that blocks on a full pipe would never return
+        # A thread that is just starting may get the signal before it belongs to Python. The C handler writes nothing
+        # then, so Python's handler is needed as well.
         signal.signal(signal.SIGUSR1, self._signalled)
-        # Not of all threads: the others go on running, and reading their stacks without the lock may end in a crash.
+        # Not all threads: the others continue to run, and reading their stacks without the lock may crash the process.
         faulthandler.register(signal.SIGUSR1, file=self._writing, all_threads=False, chain=True)
         _let_calls_go_on()
         os.register_at_fork(after_in_child=_forget)
 
     def run(self) -> None:
-        """Answer until the process ends."""
+        """Log the stacks for each signal until the process ends."""
         while found := os.read(self._reading, _MOST_BYTES):
             self._is_heard = True
             _let_calls_go_on()
@@ -147,26 +147,26 @@ class _Inquiry(threading.Thread):
             self._is_heard = _PYTHONS not in found
             first = found.replace(_PYTHONS, b"").decode(errors="replace")
             try:
-                stack = (f"the signal found it at\n{first}" if first else "") + report()
+                stack = (f"the signal interrupted\n{first}" if first else "") + report()
                 log.log(logging.INFO, "stacks of process %d", os.getpid(), below=stack)
-            except Exception:  # noqa: BLE001 - what we read changes meanwhile; the next signal must be served
+            except Exception:  # noqa: BLE001 - stacks change while they are read; the next signal must be served
                 log.exception("the stacks could not be logged")
 
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:
         if self._is_heard:
             self._is_heard = False
         else:
-            with suppress(BlockingIOError):  # it is full of others
+            with suppress(BlockingIOError):  # the pipe is full, so the thread will log anyway
                 os.write(self._writing, _PYTHONS)
 
 
 def _let_calls_go_on() -> None:
-    """System calls of C code are restarted, not ended by EINTR; the C handler resets this each time."""
+    """Let interrupted system calls of C code restart instead of failing with EINTR. The C handler resets this."""
     signal.siginterrupt(signal.SIGUSR1, False)  # noqa: FBT003
 
 
 def _forget() -> None:
-    """A process that a handler has forked must not write into its parent's pipe."""
+    """Remove the handlers in a forked process, which would write into its parent's pipe."""
     faulthandler.unregister(signal.SIGUSR1)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 
@@ -176,10 +176,10 @@ _SHORTEST_S: Final = 0.01
 
 
 class Watchdog(threading.Thread):
-    """Looks after one event loop, at most twice a second; sleeps while no attempt is under way.
+    """Checks one event loop at least twice a second; sleeps while there are no attempts.
 
     Args:
-        worker_id: for the log.
+        worker_id: names the worker in the log.
         still: log once when the loop is blocked for this many seconds, and again when it continues; 0: never. A shorter
             block is never logged; one longer by half a second (or by half, if that is less) always is.
         slow: seconds after which a handler that still runs is logged, once per attempt; 0: never.
@@ -200,10 +200,10 @@ class Watchdog(threading.Thread):
         self._loop_thread = 0
         self._begun = threading.Event()
         self._stopping = threading.Event()
-        self._since: dict[Attempt, float] = {}  # when each one was seen first; infinity: it was logged
+        self._since: dict[Attempt, float] = {}  # when each attempt was seen first; infinity once it was logged
 
     def watch(self, in_flight: Sequence[InFlight]) -> None:
-        """Begin, with the event loop of the calling thread; `in_flight` are the attempts of its worker."""
+        """Start watching the event loop of the calling thread; `in_flight` has the attempts of its worker."""
         if not (self._still_s or self._slow_s):
             return
         self._in_flight = in_flight
@@ -213,7 +213,7 @@ class Watchdog(threading.Thread):
         self.start()
 
     def stop(self) -> None:
-        """Let the thread end."""
+        """Stop the thread soon."""
         self._stopping.set()
         self._begun.set()
 
@@ -236,7 +236,7 @@ class Watchdog(threading.Thread):
         turned, asked_at = threading.Event(), monotonic()
         try:
             self._loop.call_soon_threadsafe(turned.set)
-        except RuntimeError:  # it is closed
+        except RuntimeError:  # the loop is closed
             self.stop()
             return
         if self._turns_in_time(turned):
@@ -248,14 +248,15 @@ class Watchdog(threading.Thread):
         self._tell_of_its_end(monotonic() - asked_at)
 
     def _turns_in_time(self, turned: threading.Event) -> bool:
-        """Wait for a turn, in pieces: while the whole process is stopped or starved the loop is not to blame."""
+        """Wait for the loop in short intervals, to exclude time in which the whole process was stopped or starved."""
         left = self._still_s
         while left > 0:
             piece, began, used = min(left, self._still_s / 4), monotonic(), time.process_time()
             if turned.wait(piece):
                 return True
             passed = monotonic() - began
-            # This thread was late as well: the process got no time to work, or C code kept the interpreter's lock.
+            # This thread was late as well: the process got no CPU time, or C code held the interpreter's lock. Count
+            # only CPU time that the process has used.
             left -= passed if passed < 2 * piece else min(passed, time.process_time() - used)
         return False
 
@@ -264,7 +265,7 @@ class Watchdog(threading.Thread):
         self._stopping.wait(self._pause_s)
         late = monotonic() - began - self._pause_s
         if self._still_s and min(late, time.process_time() - used) >= self._still_s:
-            # C code kept the interpreter's lock, and has let it go just now: its caller is where it was.
+            # C code held the interpreter's lock and has just released it, so the stack still shows its caller.
             self._tell_of_standstill(late)
             self._tell_of_its_end(late)
 

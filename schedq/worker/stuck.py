@@ -1,7 +1,7 @@
-"""Handlers that do not end when they are told to: they are told again, and then their slots count as stuck.
+"""Handlers that do not end when asked to: they are interrupted repeatedly, and then their slots count as stuck.
 
-A thread can't be ended from outside, and a coroutine may swallow its cancellation. Their jobs are settled without them,
-but each of them still holds one of the worker's slots.
+A thread can't be stopped from outside, and a coroutine may suppress its cancellation. The jobs of such handlers are
+settled without them, but each handler still holds one of the worker's slots.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class StuckSlot:
     """One slot whose handler does not end.
 
     Attributes:
-        queue: name of the job's queue.
-        task: name of its task, or 'handler'.
+        queue: the name of the job's queue.
+        task: the name of its task, or 'handler'.
         job_id: the job.
-        why: the handler was told to end: 'timed out', 'cancelled' or 'lost its lease'.
-        since: when it was, on the monotonic clock.
+        why: why the handler was asked to end: 'timed out', 'cancelled' or 'lost its lease'.
+        since: when it was asked, on the monotonic clock.
     """
 
     queue: str
@@ -41,18 +41,18 @@ class StuckSlot:
 
     @property
     def for_s(self) -> float:
-        """Seconds that have passed since."""
+        """Seconds since the handler was asked to end."""
         return monotonic() - self.since
 
 
 class StuckSlots:
-    """The stuck slots of one worker, and what the log says of them. Any thread may read.
+    """The stuck slots of one worker, and their log messages. Any thread may read them.
 
     Args:
         worker_id: names the worker in the log.
-        size: slots that the worker has.
-        patience: seconds that a handler which was told to end may go on before its slot is stuck.
-        changed: called on the worker's loop whenever a slot is stuck, or free again.
+        size: the number of slots of the worker.
+        patience: seconds that a handler which was asked to end may continue before its slot is stuck.
+        changed: called on the worker's loop whenever a slot becomes stuck or free again.
     """
 
     def __init__(self, worker_id: str, size: int, patience: float, changed: Callable[[], None] = lambda: None) -> None:
@@ -67,16 +67,16 @@ class StuckSlots:
 
     @property
     def found(self) -> list[StuckSlot]:
-        """The stuck slots now."""
+        """The slots that are stuck now."""
         return list(self._found.values())
 
     @property
     def are_all(self) -> bool:
-        """No slot is left for other jobs."""
+        """All slots are stuck, so no other job can run."""
         return len(self._found) >= self.size
 
     def add(self, attempt: Attempt, slot: StuckSlot) -> None:
-        """The slot of this attempt is stuck."""
+        """Add the slot of an attempt, which is stuck, and log it."""
         self._found[attempt] = slot
         if self._is_closed:
             return
@@ -89,11 +89,11 @@ class StuckSlots:
         self._changed()
 
     def remove(self, attempt: Attempt) -> None:
-        """The handler of this attempt has ended after all."""
+        """Remove the slot of an attempt whose handler has ended after all."""
         slot = self._found.pop(attempt, None)
         if slot is None or self._is_closed:
             return
-        text = "job %s: %s has ended after all, %.0f s after it was told to; its slot is free again"
+        text = "job %s: %s has ended after all, %.0f s after it was asked to; its slot is free again"
         log.info(text, slot.job_id, slot.task, slot.for_s, extra=attempt.fields())
         if self._are_all_said:
             self._are_all_said = False
@@ -102,13 +102,13 @@ class StuckSlots:
         self._changed()
 
     def close(self) -> None:
-        """The worker leaves: log nothing further."""
+        """Log nothing more, because the worker is stopping."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
 
     def _say_that_all_are(self) -> None:
-        """Say so now, and once a minute while it lasts."""
+        """Log that all slots are stuck, now and once a minute while it lasts."""
         if not self.are_all:
             return
         text = "worker %s: %s; it runs no other job until a slot is free or it is restarted"
@@ -119,13 +119,13 @@ class StuckSlots:
 
 
 class RepeatedInterrupt:
-    """Tells one handler to end again, after 1, 2, 4 … s, for as long as the patience lasts.
+    """Interrupts one handler again after 1, 2, 4 … s, for as long as the patience lasts.
 
     Args:
-        attempt: whose handler has just been told to end.
-        loop: the worker's.
-        why: it was told to: 'timed out', 'cancelled' or 'lost its lease'.
-        patience: seconds until it is given up.
+        attempt: the attempt whose handler has just been asked to end.
+        loop: the worker's loop.
+        why: why it was asked: 'timed out', 'cancelled' or 'lost its lease'.
+        patience: seconds until this gives up.
         give_up: called then.
     """
 
@@ -147,7 +147,7 @@ class RepeatedInterrupt:
         self._timer = self._next()
 
     def end(self) -> None:
-        """The handler has ended."""
+        """Stop, because the handler has ended."""
         self._timer.cancel()
 
     def _next(self) -> asyncio.TimerHandle:
@@ -159,13 +159,13 @@ class RepeatedInterrupt:
         if monotonic() >= self._ends_at:
             self._give_up(self._attempt)
             return
-        if self._attempt.thread_id is None:  # a thread can see it in `current_job()`, and nothing else can be done
+        if self._attempt.thread_id is None:  # a thread can only check `current_job()`; it can't be interrupted
             self._attempt.interrupt()
         self._timer = self._next()
 
 
 def summary(slots: list[StuckSlot], size: int) -> str:
-    """All slots of a worker are stuck, in one line: by which tasks, and one job of each."""
+    """Describe in one line that all slots of a worker are stuck: by which tasks, with one job of each."""
     counts = Counter((slot.queue, slot.task, slot.why) for slot in slots)
     jobs = {(slot.queue, slot.task, slot.why): slot.job_id for slot in reversed(slots)}
     named = [

@@ -1,4 +1,4 @@
-"""Threads of a worker: those of plain handlers, and the one with the event loop of the background."""
+"""Threads of a worker: those of plain handlers, and the one that runs the background event loop."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from schedq.model.times import monotonic
 
 
 class ThreadPool:
-    """Up to `size` threads, started as they are needed.
+    """A pool of up to `size` threads, started as they are needed.
 
-    They are daemons. The standard pool joins its threads when the interpreter ends, so one handler that does not end
-    would keep a stopped worker alive.
+    They are daemon threads. The standard library's pool joins its threads when the interpreter exits, so one handler
+    that does not end would keep a stopped worker alive.
     """
 
     def __init__(self, size: int) -> None:
@@ -32,7 +32,7 @@ class ThreadPool:
         self._is_told = False
 
     def run(self, loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Run `function` in a thread; the future belongs to `loop`, which is the running one."""
+        """Run `function` in a thread; return a future of `loop`, which must be the running loop."""
         future: asyncio.Future[Any] = loop.create_future()
         self._busy += 1
         future.add_done_callback(self._ended)
@@ -43,7 +43,7 @@ class ThreadPool:
         return future
 
     async def run_to_end(self, loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> Any:
-        """Run `function` in a thread, with the caller's context. A caller that is cancelled waits for its end."""
+        """Run `function` in a thread with the caller's context. Even a cancelled caller waits for its end."""
         future = self.run(loop, partial(contextvars.copy_context().run, function))
         cancelled: asyncio.CancelledError | None = None
         while not future.done():
@@ -56,14 +56,14 @@ class ThreadPool:
         return future.result()
 
     def close(self) -> None:
-        """Let idle threads end; busy ones end after what they do."""
+        """Stop idle threads now, and busy ones when their function has ended."""
         for _ in range(self._started):
             self._work.put(None)
 
     def _ended(self, future: asyncio.Future[Any]) -> None:
         self._busy -= 1
         if not future.cancelled():
-            future.exception()  # perhaps nobody waits for it any more
+            future.exception()  # marks it as retrieved: its caller may have been abandoned
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
@@ -77,16 +77,16 @@ class ThreadPool:
             loop = future.get_loop()
             self._done.append((future, result, error))
             del function, future, result, error, work
-            # Waking the loop costs more than many a handler: what ends until it looks is told together.
+            # Waking the loop costs more than many handlers, so results that arrive before it runs share one wake-up.
             if not self._is_told:
                 self._is_told = True
                 try:
                     loop.call_soon_threadsafe(self._deal)
                 except RuntimeError:
-                    return  # the loop is closed: the worker has gone
+                    return  # the loop is closed, because the worker has stopped
 
     def _deal(self) -> None:
-        """On the loop: what has ended since it last looked. Whoever ends after the first line tells it again."""
+        """Deliver results, on the loop. A function that ends after the first line wakes the loop again."""
         self._is_told = False
         while self._done:
             future, result, error = self._done.popleft()
@@ -94,7 +94,7 @@ class ThreadPool:
                 _settle(future, result, error)
             except BaseException as problem:  # noqa: BLE001 - an exception's __class__ may do anything
                 future.set_exception(
-                    RuntimeError(f"what the handler raised could not be passed on: {described(problem)}")
+                    RuntimeError(f"the handler's exception could not be passed on: {described(problem)}")
                 )
             del future, result, error
 
@@ -104,7 +104,7 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         return
     if error is None:
         future.set_result(result)
-    elif issubclass(type(error), StopIteration):  # which no future takes
+    elif issubclass(type(error), StopIteration):  # futures reject it
         future.set_exception(RuntimeError(f"the handler raised {error!r}"))
     else:
         future.set_exception(error)
@@ -115,12 +115,12 @@ _JOIN_S: Final = 1.0
 
 
 class LoopThread:
-    """One event loop in one thread, for what serves the queues of a worker: promoters, schedules, heartbeats.
+    """One event loop in its own thread, for the background work of a worker: promoters, schedules, heartbeats.
 
-    It is made on the worker's event loop, which gets the results.
+    It must be created on the worker's event loop, which gets the results.
 
-    A handler that blocks the worker's event loop delays none of that. C code that keeps the interpreter's lock still
-    stops this thread, as it stops every other of its process.
+    A handler that blocks the worker's event loop does not delay this work. C code that holds the interpreter's lock
+    still stops this thread, like all threads of the process.
     """
 
     def __init__(self) -> None:
@@ -132,12 +132,12 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name="schedq-background", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns when it takes work."""
+        """Start the thread; return when it accepts work."""
         self._thread.start()
         self._ready.wait()
 
     def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        """Run a coroutine there. The future belongs to the worker's loop; to cancel it cancels the work."""
+        """Run a coroutine there. The future belongs to the worker's loop; cancelling it cancels the work."""
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._tracked(work), self._loop))
 
     async def cancel(self) -> None:
@@ -145,11 +145,11 @@ class LoopThread:
         await self.run(self._cancel())
 
     async def aclose(self) -> None:
-        """End the loop, and the thread unless it is stuck."""
-        with suppress(RuntimeError):  # it has ended
+        """Stop the loop, and the thread unless it is stuck."""
+        with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._closing.set)
         deadline = monotonic() + _JOIN_S
-        while self._thread.is_alive() and monotonic() < deadline:  # noqa: ASYNC110 - it ends soon
+        while self._thread.is_alive() and monotonic() < deadline:  # noqa: ASYNC110 - the thread ends soon
             await asyncio.sleep(0.002)
 
     async def _tracked(self, work: Coroutine[Any, Any, T]) -> T:
@@ -158,7 +158,7 @@ class LoopThread:
         self._work.add(task)
         try:
             return await work
-        except (KeyboardInterrupt, SystemExit) as error:  # asyncio would end its loop by it, before anybody heard
+        except (KeyboardInterrupt, SystemExit) as error:  # would end the loop before the error reaches its caller
             raise RuntimeError(f"{type(error).__name__} was raised in the worker's background") from error
         finally:
             self._work.discard(task)
@@ -180,6 +180,6 @@ class LoopThread:
         await self._closing.wait()
 
     def _complain(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What asyncio has to complain of goes where the application looks for it."""
+        """Pass errors that asyncio reports to the worker's loop, whose exception handler the application may set."""
         with suppress(RuntimeError):  # the worker's loop is closed
             self._owner.call_soon_threadsafe(self._owner.call_exception_handler, context)

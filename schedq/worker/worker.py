@@ -1,4 +1,4 @@
-"""A worker: one event loop runs the jobs of one or several queues, another one maintains the queues."""
+"""A worker: one event loop runs the jobs of one or several queues, a second one does the background work."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from schedq.worker.threads import LoopThread, ThreadPool
 from schedq.worker.worker_context import WorkerContext
 
 _LAST_S: Final = 0.1
-"""Seconds that a cancelled handler may take to end when its job has been given back, or can't be."""
+"""Seconds that a cancelled handler may take to end after its job was released, or if it can't be released."""
 _LEAST_PATIENCE_S: Final = 1.0
-"""Seconds that a handler which was told to end may take, whatever the grace."""
+"""The minimum seconds that a handler which was asked to end may take, however short the grace period is."""
 _DEREGISTER_S: Final = 1.0
 _UNWIND_S: Final = 2.0
-"""Seconds that a cancelled handler may take to end before its job is given back all the same."""
+"""Seconds that a cancelled handler may take to end before its job is released without it."""
 _GOODBYE_S: Final = 5.0
 """Seconds allowed for writing the last results to Redis; after that, the leases expire."""
 _LEAVE_S: Final = 3.0
@@ -52,8 +52,8 @@ class QueueWorker:
     """Everything that serves one queue in this worker: the fetcher on the worker's loop, the rest in the background.
 
     Attributes:
-        client: the connection of the worker's loop.
-        background_client: that of the background.
+        client: the connection for the worker's loop.
+        background_client: the connection for the background loop.
     """
 
     def __init__(self, queue: QueueBase, availability: Availability, context: WorkerContext) -> None:
@@ -82,11 +82,11 @@ class QueueWorker:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is left to be sent, or nobody is left to send it."""
+        """There is nothing left to send, or the fetcher has ended and can't send it."""
         return self.fetcher.is_settled or self.fetching is None or self.fetching.done()
 
     def duties(self) -> list[Coroutine[Any, Any, None]]:
-        """What is done in the background."""
+        """Return the coroutines to run in the background."""
         work = [self.heartbeat.run(), self.registrar.run()]
         return work if self.promoter is None else [*work, self.promoter.run()]
 
@@ -102,13 +102,13 @@ class QueueWorker:
 
 
 class Shutdown:
-    """Ends the work of one worker.
+    """Shuts one worker down.
 
     Args:
         worker_id: names the worker in the log.
-        queue_workers: all that it has.
-        grace: seconds that running jobs get to end after the first stop.
-        stops: returns how often the worker was told to stop.
+        queue_workers: the worker's queues.
+        grace: seconds that running jobs may take to finish after the first stop.
+        stops: returns how often the worker was asked to stop.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Shutdown:
         self._stops = stops
 
     async def wind_down(self, siblings: Siblings | None) -> None:
-        """Stop claiming, wait for running jobs, release the rest."""
+        """Stop claiming, wait for running jobs within the grace period, and release the rest."""
         if siblings is not None:
             siblings.leave()
         for each in self._queue_workers:
@@ -128,7 +128,10 @@ class Shutdown:
         running = sum(len(each.fetcher.in_flight) for each in self._queue_workers)
         if running and self._stops() == 1:
             log.info(
-                "worker %s: stopping; %s %g s to end", self._worker_id, count(running, "job has=jobs have"), self._grace
+                "worker %s: stopping; %s %g s to finish",
+                self._worker_id,
+                count(running, "job has=jobs have"),
+                self._grace,
             )
         deadline = monotonic() + self._grace
         while self._stops() < 2 and monotonic() < deadline:
@@ -138,9 +141,9 @@ class Shutdown:
         waiting = [task for each in self._queue_workers for task in each.fetcher.dispatcher.release()]
         if waiting:
             log.warning(
-                "worker %s: gives back %s",
+                "worker %s: releases %s",
                 self._worker_id,
-                count(len(waiting), "job that still runs=jobs that still run"),
+                count(len(waiting), "job that is still running=jobs that are still running"),
             )
             await self._unwind(waiting)
         for each in self._queue_workers:
@@ -150,14 +153,14 @@ class Shutdown:
             await asyncio.sleep(0.01)
 
     async def leave(self, background: LoopThread) -> None:
-        """Deregister from every queue, close all connections, end the threads."""
+        """Deregister from every queue, close all connections, and stop the threads."""
         for each in self._queue_workers:
             each.renewal.stop()
         try:
             async with asyncio.timeout(_LEAVE_S):
                 await background.cancel()
                 await asyncio.gather(*(background.run(each.leave()) for each in self._queue_workers))
-        except (TimeoutError, RuntimeError):  # the latter: its thread has ended
+        except (TimeoutError, RuntimeError):  # RuntimeError: its thread has ended
             log.warning("worker %s: its background thread does not end; abandoned", self._worker_id)
         await background.aclose()
         await asyncio.gather(*(each.client.aclose() for each in self._queue_workers))
@@ -166,7 +169,7 @@ class Shutdown:
             await asyncio.sleep(0.005)
 
     async def _unwind(self, handlers: Iterable[asyncio.Task[None]]) -> None:
-        """Wait for handlers that were told to end: a while, or only a moment after a second stop."""
+        """Wait a while for handlers that were asked to end; after a second stop, only for a moment."""
         deadline = monotonic() + _UNWIND_S
         is_over = False
         while handlers and not is_over:
@@ -255,7 +258,7 @@ class Worker(WorkerAliases):
 
     @property
     def is_retired(self) -> bool:
-        """It has come to an end by `max_jobs` or `max_time`."""
+        """It has reached `max_jobs` or `max_time`."""
         return self.capacity.is_used_up
 
     @property
@@ -274,10 +277,10 @@ class Worker(WorkerAliases):
         """Work until stopped; can be called once. Cancelling it releases running jobs immediately.
 
         Raises:
-            UsageError: Redis refuses for a reason that does not pass with time.
+            UsageError: Redis rejects a request for a permanent reason.
         """
         if self._queue_workers or self._resources is not None:
-            raise UsageError("a worker runs once; make another")
+            raise UsageError("a worker runs only once; create another one")
         for queue in self.queues:
             queue.registry.start()
         lifespans = [queue.lifespan for queue in self.queues if queue.lifespan is not None]
@@ -287,7 +290,7 @@ class Worker(WorkerAliases):
                 await self._work(self._resources)
         finally:
             await self._resources.close(max(self._grace, _LEAST_PATIENCE_S))
-            log.info("worker %s: gone", self.id)
+            log.info("worker %s: stopped", self.id)
 
     async def _work(self, resources: Resources) -> None:
         """Serve the queues until stopped."""
@@ -344,7 +347,7 @@ class Worker(WorkerAliases):
             await self._close(tasks, context)
 
     def _redis_answered(self) -> None:
-        """The Redis of one more queue has answered. When all have, the worker is ready, and not before."""
+        """Count the queues whose Redis has replied. When all have, and not before, log that the worker is ready."""
         self._unanswered -= 1
         if self._unanswered:
             return
@@ -355,7 +358,7 @@ class Worker(WorkerAliases):
         log.info("worker %s: ready for %s, %d at a time, schedq %s", self.id, where, self.concurrency, version() or "?")
 
     def _tell_of_stuck(self) -> None:
-        """Slots became stuck or free: report it to Redis soon."""
+        """Report to Redis soon that slots became stuck or free."""
         for queue_worker in self._queue_workers:
             self._background.run(queue_worker.heartbeat.beat_soon())
 
@@ -364,10 +367,10 @@ class Worker(WorkerAliases):
             self.served()
 
     def _loop_duties(self) -> list[Coroutine[Any, Any, None]]:
-        """What else is done on the worker's loop."""
+        """Return the coroutines to run on the worker's loop, besides the fetchers."""
         work: list[Coroutine[Any, Any, None]] = []
-        # One connection can wait for all queues of a place. On a cluster each queue is alone: one command can't name
-        # keys of two slots, not even of one node.
+        # One connection can wait for all queues on a server. On a cluster each queue needs its own: one command can't
+        # name keys of two slots, even if both are on the same node.
         places: dict[object, list[QueueWorker]] = {}
         for queue_worker in self._queue_workers:
             address = queue_worker.queue.address
@@ -382,13 +385,13 @@ class Worker(WorkerAliases):
         return work
 
     def _retire(self) -> None:
-        """The last job that this worker may run has ended."""
+        """Stop after the last job that this worker may run."""
         if not self._stops:
-            log.info("worker %s: has run the jobs that it may run; stopping", self.id)
+            log.info("worker %s: has reached its limit of jobs or time; stopping", self.id)
             self.stop()
 
     async def _until_stopped(self, tasks: Sequence[asyncio.Future[None]]) -> None:
-        """Wait for a stop; a task that ends before is one that failed."""
+        """Wait for a stop. A task that ends earlier has failed, and its error is raised."""
         asked = asyncio.create_task(self._stop_asked.wait())
         try:
             ends: list[asyncio.Future[Any]] = [asked, *tasks]
@@ -403,7 +406,7 @@ class Worker(WorkerAliases):
     async def _close(self, tasks: Sequence[asyncio.Future[None]], context: WorkerContext) -> None:
         for task in tasks:
             task.cancel()
-        self._stuck.close()  # handlers that are left behind have not ended
+        self._stuck.close()  # first: abandoned handlers have not ended, so their slots must not be logged as free
         handlers = [task for queue_worker in self._queue_workers for task in queue_worker.fetcher.in_flight.abandon()]
         await asyncio.gather(*tasks, return_exceptions=True)
         if handlers:
@@ -418,11 +421,11 @@ class Worker(WorkerAliases):
 
 
 async def retire_after(seconds: float, worker_id: str, capacity: Capacity) -> None:
-    """Let no more jobs be started after a time."""
+    """Allow no more jobs to be started after this many seconds."""
     await asyncio.sleep(seconds)
-    log.info("worker %s: %g s have passed; it claims nothing more", worker_id, seconds)
+    log.info("worker %s: %g s have passed; it claims no more jobs", worker_id, seconds)
     capacity.retire()
-    await asyncio.Event().wait()  # a duty that ends would end the worker
+    await asyncio.Event().wait()  # if this coroutine returned, the worker would stop
 
 
 async def stop_when_done(worker_id: str, queue_workers: Sequence[QueueWorker], stop: Callable[[], None]) -> None:
@@ -434,7 +437,8 @@ async def stop_when_done(worker_id: str, queue_workers: Sequence[QueueWorker], s
     async def look() -> float:
         if not is_idle():
             return 0.1
-        # A job may have added one to a queue that was looked at before: only two equal looks are one instant.
+        # A job may have enqueued another one in a queue that was already checked. If two checks have equal results,
+        # nothing happened in between.
         once, twice = await _totals(queue_workers), await _totals(queue_workers)
         if once is None or once != twice or not is_idle():
             return 0.5
@@ -445,7 +449,7 @@ async def stop_when_done(worker_id: str, queue_workers: Sequence[QueueWorker], s
 
 
 async def _totals(queue_workers: Sequence[QueueWorker]) -> list[int] | None:
-    """How many jobs each queue ever got; None if one of them has work."""
+    """Return how many jobs were ever enqueued in each queue; None if a queue has work."""
     totals = []
     for each in queue_workers:
         found = await each.client.ask(stats.stats(each.queue.settings))

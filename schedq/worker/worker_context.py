@@ -1,4 +1,4 @@
-"""What all parts of one worker have in common."""
+"""The objects that all parts of one worker share."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from schedq.worker.threads import ThreadPool
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """What the queues of one worker share.
+    """The objects that the queues of one worker share.
 
     Attributes:
         worker_id: names the worker in Redis and in logs.
-        capacity: for jobs, of all queues.
-        threads: for plain handlers.
+        capacity: the slots for jobs of all queues.
+        threads: the threads for plain handlers.
         observers: notified on the worker's loop.
-        background_observers: the same ones, to be notified from the background.
-        promotes: also do the promoter's part.
-        stop: what to do when Redis asks the worker to stop; called in the background.
-        answered: called in the background whenever the Redis of one of the queues has answered for the first time.
+        background_observers: the same observers, for notifications from the background thread.
+        promotes: the worker also runs the promoter.
+        stop: called in the background when Redis asks the worker to stop.
+        answered: called in the background when the Redis of one of the queues has replied for the first time.
         stuck: slots whose handlers do not end.
-        siblings: other processes of the same parent, if there are any.
-        lines: what the log says of jobs that have finished.
-        report: tells observers and the log of each attempt.
+        siblings: other processes of the same parent, or None.
+        lines: logs finished jobs.
+        report: reports each attempt to observers and to the log.
         resources: the values that live as long as the worker.
     """
 
@@ -50,7 +50,7 @@ class WorkerContext:
     resources: Resources
 
     def observed_by(self, observers: Observers) -> WorkerContext:
-        """The same for a queue that has observers of its own, on the worker's loop."""
+        """Return the context for a queue with its own observers. Must be called on the worker's loop."""
         if observers is self.observers:
             return self
         background = LoopObservers(observers, asyncio.get_running_loop())

@@ -16,19 +16,19 @@ Logs = Callable[[], list[str]]
 
 @pytest.fixture
 def door() -> str:
-    """A worker takes the queues of either door; tests here need one."""
+    """A worker serves queues of either client; the tests here need only one."""
     return "blocking"
 
 
 @pytest.fixture
 def queue(make_queue: MakeQueue) -> Handle:
-    """A queue with short leases, whose retries come at once."""
+    """A queue with short leases and immediate retries."""
     return make_queue(visibility_ms=3000)
 
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    """Holds handlers until it is opened, at the end of the test at the latest."""
+    """Holds handlers until it is opened, at the latest at the end of the test."""
     gate = Gate()
     yield gate
     gate.open()
@@ -36,7 +36,7 @@ def gate() -> Iterator[Gate]:
 
 @pytest.fixture
 def crew(make_queue: MakeQueue, gate: Gate) -> Iterator[Crew]:
-    """Starts workers; after the test they leave, before the state of the queues is looked at."""
+    """Starts workers; they are stopped after the test, before the state of the queues is checked."""
     crew = Crew()
     yield crew
     gate.open()
@@ -45,13 +45,13 @@ def crew(make_queue: MakeQueue, gate: Gate) -> Iterator[Crew]:
 
 @pytest.fixture
 def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Promoters look once in half a minute: what comes sooner was told, or known."""
+    """Promoters check once in half a minute, so anything earlier was a notification."""
     monkeypatch.setattr("schedq.background.promoter._LONGEST_SLEEP_S", 30)
 
 
 @pytest.fixture
 def logs(caplog: pytest.LogCaptureFixture) -> Logs:
-    """What schedq logged so far, from level info on: `LEVEL sentence`."""
+    """What schedq has logged so far, from level info on: `LEVEL sentence`."""
     caplog.set_level(logging.INFO, logger="schedq")
 
     def read() -> list[str]:

@@ -1,4 +1,4 @@
-"""Workers inside the test process, each on an event loop in a thread of its own."""
+"""Workers inside the test process, each on an event loop in its own thread."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ T = TypeVar("T")
 
 
 def asked(requests: Iterable[Request], queue: Handle, *moves: str) -> list[Request]:
-    """Those of the requests that are about this queue, of some scripts only if they are named."""
+    """The requests about this queue; only those of some scripts if they are named."""
     shas = {scripts.load(move).sha for move in moves}
     found = [request for request in requests if any(word.startswith(queue.keys.prefix) for word in request.words)]
     return [request for request in found if not moves or request.words[1] in shas]
 
 
 def broken_laws(queue: Handle) -> dict[str, list[str]]:
-    """What is wrong with a queue, for tests whose server goes before the check that follows each test."""
+    """The broken laws of a queue, for tests whose server stops before the check that follows each test."""
     with queue.server.client() as client:
         return State.of(client, queue.keys).broken_laws()
 
 
 @contextmanager
 def frozen(server: Server) -> Iterator[None]:
-    """Redis stands still: what is sent meanwhile is done when it goes on."""
+    """Freeze Redis: it executes requests sent meanwhile when it continues."""
     server.freeze()
     try:
         yield
@@ -46,13 +46,13 @@ def frozen(server: Server) -> Iterator[None]:
 
 
 class Gate:
-    """Holds handlers until the test opens it, plain ones and async ones."""
+    """Holds plain and async handlers until the test opens it."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
     def task(self, queue: Any, *, in_thread: bool = False) -> Any:
-        """A task `hold` of a queue, which waits here and returns "held"."""
+        """Add a task `hold` to a queue, which waits here and returns "held"."""
 
         async def hold() -> str:
             await self.passed()
@@ -65,7 +65,7 @@ class Gate:
         return queue.task(name="hold")(hold_thread if in_thread else hold)
 
     def open(self) -> None:
-        """Let everybody through."""
+        """Let all handlers continue."""
         self._event.set()
 
     def wait(self) -> None:
@@ -81,7 +81,7 @@ class Gate:
 
 
 class Post:
-    """One worker at work."""
+    """One running worker."""
 
     def __init__(self, worker: Worker, *, debug: bool = True, context: Context | None = None) -> None:
         self.worker = worker
@@ -97,28 +97,28 @@ class Post:
 
     @property
     def is_working(self) -> bool:
-        """Its event loop runs."""
+        """Whether its event loop is running."""
         return self._thread.is_alive()
 
     @property
     def has_run(self) -> bool:
-        """`Worker.run` has returned, though its event loop may wait for what it left behind."""
+        """Whether `Worker.run` has returned; its event loop may still wait for what it has abandoned."""
         return self._task is not None and self._task.done()
 
     def do(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function on the worker's event loop; its result."""
+        """Call a function on the worker's event loop and return its result."""
         assert self._loop is not None
         result: Future[Any] = Future()
         self._loop.call_soon_threadsafe(lambda: result.set_result(function(*args)))
         return result.result(60)
 
     def stop(self, times: int = 1) -> None:
-        """Ask the worker to stop, once or more."""
+        """Ask the worker to stop, once or several times."""
         for _ in range(times):
             self.do(self.worker.stop)
 
     def look(self) -> None:
-        """Let it look for jobs of its first queue, as it does at first, and wait until its claim is on its way."""
+        """Let it check its first queue for jobs, as it does at its start, and wait until its claim was sent."""
         self.do(self.worker._queue_workers[0].fetcher.look)
         for _ in range(5):
             self.do(lambda: None)
@@ -129,12 +129,12 @@ class Post:
         self.do(self._task.cancel)
 
     def join(self, within: float = 60.0) -> None:
-        """Wait until it has gone."""
+        """Wait until it has stopped."""
         self._thread.join(within)
         assert not self._thread.is_alive(), f"the worker has not gone within {within} s"
 
     def end(self) -> None:
-        """Let it go, whatever it does."""
+        """Let it stop, whatever it does."""
         assert self._loop is not None
         with suppress(RuntimeError):  # its loop has ended
             for _ in range(2):
@@ -162,7 +162,7 @@ class Post:
 
 
 class HasQueue(Protocol):
-    """What wraps a queue: a `Handle`, for one."""
+    """A wrapper of one queue, such as a `Handle`."""
 
     queue: Any
 
@@ -172,29 +172,29 @@ class Crew:
 
     def __init__(self) -> None:
         self._posts: list[Post] = []
-        gc.freeze()  # what earlier tests have left, pytest's reports above all, need not be looked through at the end
+        gc.freeze()  # earlier tests' garbage, above all pytest's reports, need not be traversed at the end
 
     def start(self, *queues: HasQueue, debug: bool = True, context: Context | None = None, **options: Any) -> Post:
-        """Let a worker begin, with asyncio's debug mode on; in a context, if one is given."""
+        """Start a worker with asyncio's debug mode on; in a context, if one is given."""
         post = Post(Worker([queue.queue for queue in queues], **options), debug=debug, context=context)
         self._posts.append(post)
         return post
 
     @property
     def all_are_working(self) -> bool:
-        """None has left."""
+        """Whether no worker has stopped."""
         return all(post.is_working for post in self._posts)
 
     @property
     def all_left_in_order(self) -> bool:
-        """None has failed, or works on."""
+        """Whether all workers have stopped without an error."""
         return all(post.error is None and not post.is_working for post in self._posts)
 
     def end(self) -> None:
-        """Let all go; none may have failed, nor left anything behind."""
+        """Stop all workers; none may have failed, nor left anything behind."""
         for post in self._posts:
             post.end()
-        gc.collect()  # what nobody has waited for complains when it is collected
+        gc.collect()  # tasks whose exceptions were never retrieved complain when they are collected
         for post in self._posts:
             assert post.error is None, repr(post.error)
             assert post.complaints == []

@@ -1,4 +1,4 @@
-"""What a worker does beside its jobs, in a thread: what it raises ends the worker, and nothing is left of it."""
+"""The background thread of a worker: its errors end the worker, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def threads() -> list[threading.Thread]:
     "role", ["background.promoter.Promoter", "background.registrar.Registrar", "worker.heartbeat.Heartbeat"]
 )
 @pytest.mark.parametrize("error", [UsageError("refused for good"), SystemExit(3)])
-def test_what_fails_in_the_background_ends_the_worker(
+def test_an_error_in_the_background_ends_the_worker(
     queue: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch, role: str, error: BaseException
 ) -> None:
     async def fail(_: Any) -> None:
@@ -38,7 +38,7 @@ def test_what_fails_in_the_background_ends_the_worker(
     assert not threads()
 
 
-def test_nothing_is_left_of_it_when_the_worker_has_gone(queue: Handle, crew: Crew) -> None:
+def test_nothing_is_left_of_the_background_when_the_worker_has_stopped(queue: Handle, crew: Crew) -> None:
     queue.task(name="ok")(lambda: "ok")
     post = crew.start(queue)
     assert queue.result(queue.enqueue({"task": "ok"}), 60) == "ok"
@@ -50,7 +50,7 @@ def test_nothing_is_left_of_it_when_the_worker_has_gone(queue: Handle, crew: Cre
     assert not threads()
 
 
-def test_its_work_can_be_cancelled_from_the_loop_that_it_serves() -> None:
+def test_background_work_can_be_cancelled_from_the_workers_loop() -> None:
     ends: list[str] = []
 
     async def work(name: str) -> None:
@@ -74,7 +74,7 @@ def test_its_work_can_be_cancelled_from_the_loop_that_it_serves() -> None:
     assert sorted(ends) == ["one in schedq-background", "two in schedq-background"]
 
 
-def test_what_it_answers_comes_to_the_loop_that_asked() -> None:
+def test_results_of_background_work_arrive_on_the_loop_that_asked() -> None:
     async def main() -> tuple[int, str]:
         background = LoopThread()
         background.start()

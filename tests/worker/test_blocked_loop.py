@@ -1,4 +1,4 @@
-"""Handlers that keep the worker's event loop: the queue is served all the same."""
+"""Handlers that block the worker's event loop: the queue is still served."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VISIBILITY_MS = 1000
 
 @pytest.fixture
 def held(make_queue: MakeQueue, gate: Gate) -> Handle:
-    """A second queue, whose jobs keep the event loop of whoever runs them until the gate is open."""
+    """A second queue, whose jobs block their worker's event loop until the gate is open."""
     queue = make_queue(visibility_ms=VISIBILITY_MS)
 
     @queue.task(name="hold")
@@ -35,7 +35,7 @@ def is_running(queue: Handle, job_id: str) -> bool:
     return queue.fields(job_id)["status"] == "processing"
 
 
-def test_a_blocked_holder_of_the_promoter_lease_delays_nobody(
+def test_a_blocked_holder_of_the_promoter_lease_delays_no_other_worker(
     make_queue: MakeQueue, held: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "HEARTBEAT_S", 0.2)
@@ -60,7 +60,7 @@ def test_a_blocked_holder_of_the_promoter_lease_delays_nobody(
     assert is_running(held, job_id)
 
 
-def test_a_dead_workers_job_is_taken_back_though_leases_are_shorter_than_the_blocks(
+def test_a_dead_workers_job_is_taken_back_even_if_leases_are_shorter_than_the_blocks(
     make_queue: MakeQueue, crew: Crew
 ) -> None:
     queue = make_queue(visibility_ms=VISIBILITY_MS)
@@ -85,7 +85,7 @@ def test_a_dead_workers_job_is_taken_back_though_leases_are_shorter_than_the_blo
 
 
 def thieves(count: int, queue: Handle, make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
-    """Workers of the queue that wait for its marker, and whose event loop is blocked by a job of another queue."""
+    """Workers that wait for the queue's marker, and whose event loop is blocked by a job of another queue."""
     for _ in range(count):
         other = make_queue()
         begun = threading.Event()
@@ -102,7 +102,7 @@ def thieves(count: int, queue: Handle, make_queue: MakeQueue, crew: Crew, gate: 
 
 
 @pytest.mark.usefixtures("rare_looks")
-def test_what_is_due_waits_for_no_blocked_worker_that_took_its_wake_marker(
+def test_due_jobs_do_not_wait_for_a_blocked_worker_that_took_their_wake_marker(
     make_queue: MakeQueue, crew: Crew, gate: Gate
 ) -> None:
     queue = make_queue()
@@ -115,10 +115,10 @@ def test_what_is_due_waits_for_no_blocked_worker_that_took_its_wake_marker(
 
     due = queue.enqueue({"task": "ok"}, delay=0.2)
 
-    assert queue.result(due, 20) == "ok"  # the promoter looks by itself every half a minute
+    assert queue.result(due, 20) == "ok"  # on its own the promoter checks every half a minute
 
 
-def test_a_new_job_waits_a_second_at_most_however_many_blocked_workers_take_its_wake_marker(
+def test_a_new_job_waits_at_most_a_second_however_many_blocked_workers_take_its_wake_marker(
     make_queue: MakeQueue, crew: Crew, gate: Gate
 ) -> None:
     queue = make_queue()
@@ -132,10 +132,10 @@ def test_a_new_job_waits_a_second_at_most_however_many_blocked_workers_take_its_
 
     assert queue.result(queue.enqueue({"task": "ok"}), 60) == "ok"
 
-    assert time.monotonic() - began < 3  # one look of the promoter, and not one for each of them
+    assert time.monotonic() - began < 3  # one check of the promoter, and not one for each of them
 
 
-def test_observers_hear_of_what_is_done_in_the_background_on_the_workers_loop(
+def test_observers_are_notified_of_background_events_on_the_workers_loop(
     make_queue: MakeQueue, crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "HEARTBEAT_S", 0.05)

@@ -1,4 +1,4 @@
-"""Workers that leave when everything is done."""
+"""Workers that exit when everything is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.doors import Handle
 from tests.worker.crew import Crew
 
 
-def test_a_worker_in_a_burst_leaves_when_everything_is_done(queue: Handle, crew: Crew) -> None:
+def test_a_burst_worker_exits_when_everything_is_done(queue: Handle, crew: Crew) -> None:
     @queue.task(backoff=Fixed(0.1))
     def fails_once() -> str:
         if current_job().attempts == 1:
@@ -29,7 +29,7 @@ def test_a_worker_in_a_burst_leaves_when_everything_is_done(queue: Handle, crew:
     assert queue.places() == {"completed": [job.id for job in jobs]}
 
 
-def test_a_worker_in_a_burst_waits_for_jobs_that_others_run(queue: Handle, crew: Crew) -> None:
+def test_a_burst_worker_waits_for_jobs_that_others_run(queue: Handle, crew: Crew) -> None:
     queue.task(name="ok")(lambda: "ok")
     queue.enqueue({"task": "ok"})
     theirs = queue.claim()
@@ -44,7 +44,7 @@ def test_a_worker_in_a_burst_waits_for_jobs_that_others_run(queue: Handle, crew:
     assert queue.fields(theirs.id)["worker"] == ""
 
 
-def test_a_worker_in_a_burst_leaves_an_empty_queue_at_once(queue: Handle, crew: Crew) -> None:
+def test_a_burst_worker_exits_from_an_empty_queue_at_once(queue: Handle, crew: Crew) -> None:
     queue.task(name="ok")(lambda: "ok")
     began = time.monotonic()
     post = crew.start(queue, burst=True)
@@ -54,7 +54,7 @@ def test_a_worker_in_a_burst_leaves_an_empty_queue_at_once(queue: Handle, crew: 
     assert time.monotonic() - began < 25
 
 
-def test_a_burst_over_two_queues_ends_when_neither_adds_to_the_other(make_queue: MakeQueue, crew: Crew) -> None:
+def test_a_burst_over_two_queues_ends_when_neither_enqueues_in_the_other(make_queue: MakeQueue, crew: Crew) -> None:
     first, second = make_queue(), make_queue()
 
     @first.task

@@ -1,4 +1,4 @@
-"""What a handler can know and do of the job it runs."""
+"""What a handler can learn about its job, and do with it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_handler_sees_the_headers_of_its_job(queue: Handle, crew: Crew, kind: 
     assert task.enqueue("mail").result(60) == {}
 
 
-def test_a_handler_may_hand_its_headers_on(queue: Handle, crew: Crew) -> None:
+def test_a_handler_may_pass_its_headers_on(queue: Handle, crew: Crew) -> None:
     headers = {"tenant": "acme"}
     inner = queue.task(name="inner")(lambda: dict(current_job().headers))
 
@@ -109,7 +109,7 @@ def test_outside_a_handler_there_is_no_current_job(queue: Handle, crew: Crew) ->
     assert ["outside a handler" in text for text in found] == [True, True]
 
 
-def test_jobs_at_the_same_time_have_a_current_job_each(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_concurrent_jobs_have_a_current_job_each(queue: Handle, crew: Crew, gate: Gate) -> None:
     arrived = threading.Semaphore(0)
 
     @queue.task
@@ -137,7 +137,7 @@ tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="
 
 
 @pytest.mark.parametrize("kind", ["async", "plain", "awaitable"])
-def test_a_variable_that_one_job_sets_is_unknown_to_the_next(queue: Handle, crew: Crew, kind: str) -> None:
+def test_a_context_variable_of_one_job_does_not_leak_to_the_next(queue: Handle, crew: Crew, kind: str) -> None:
     def serve(name: str) -> list[str]:
         found = [tenant.get(), current_job().id]
         tenant.set(name)
@@ -161,7 +161,7 @@ def test_a_variable_that_one_job_sets_is_unknown_to_the_next(queue: Handle, crew
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_a_job_begins_with_the_variables_of_whoever_runs_the_worker(queue: Handle, crew: Crew, kind: str) -> None:
+def test_a_job_starts_with_the_context_variables_of_the_workers_caller(queue: Handle, crew: Crew, kind: str) -> None:
     def look() -> str:
         return tenant.get()
 
@@ -183,7 +183,7 @@ def test_a_job_begins_with_the_variables_of_whoever_runs_the_worker(queue: Handl
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_renew_lets_the_lease_begin_anew_and_says_when_it_is_lost(make_queue: Any, crew: Crew, kind: str) -> None:
+def test_renew_restarts_the_lease_and_reports_its_loss(make_queue: Any, crew: Crew, kind: str) -> None:
     queue = make_queue(visibility_ms=60_000)
     client, keys = queue.redis, queue.keys
 
@@ -214,7 +214,7 @@ def test_renew_lets_the_lease_begin_anew_and_says_when_it_is_lost(make_queue: An
     assert task.enqueue().result(60) == [True, True, False]
 
 
-def test_a_worker_renews_what_runs_longer_than_its_lease(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_a_worker_renews_the_lease_of_a_job_that_runs_longer(queue: Handle, crew: Crew, gate: Gate) -> None:
     @queue.task
     async def wait() -> int:
         await gate.passed()

@@ -1,4 +1,4 @@
-"""What the log and those who watch hear of a job that fails."""
+"""What the log shows and observers get of a job that fails."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ HOSTILE = "no\r\n2026-01-01 ERROR forged\x1b[2J"
 
 @pytest.fixture
 def records(caplog: pytest.LogCaptureFixture) -> Records:
-    """What was logged at a level about failures."""
+    """The records logged for failures."""
     caplog.set_level(logging.DEBUG, logger="schedq")
     return lambda level: [entry for entry in caplog.records if entry.levelno == level and "failed" in entry.msg]
 
 
 @pytest.fixture
 def plain_log() -> Iterator[io.StringIO]:
-    """The log of an application that has set up logging for itself, in the plainest way."""
+    """The log of an application with the simplest logging setup."""
     stream, logger = io.StringIO(), logging.getLogger("schedq")
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
@@ -40,7 +40,7 @@ def plain_log() -> Iterator[io.StringIO]:
 
 
 def failing(queue: Handle, kind: str, text: str, **options: object) -> str:
-    """A job whose handler fails at every attempt; its id, when it has failed for good."""
+    """Run a job whose handler fails at every attempt; return its id when it has failed for good."""
 
     def deliver(password: str) -> None:
         secret = password * 2
@@ -87,7 +87,7 @@ def test_the_last_failure_has_its_traceback_and_others_only_when_debugging(
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_a_timeout_tells_where_the_handler_was(
+def test_a_timeout_shows_where_the_handler_was(
     queue: Handle, crew: Crew, records: Records, gate: Gate, kind: str
 ) -> None:
     async def wait() -> None:
@@ -102,7 +102,7 @@ def test_a_timeout_tells_where_the_handler_was(
     assert kind == "plain" or "in wait\n" in logging.Formatter().format(last)
 
 
-def test_no_text_of_an_error_can_pass_for_a_line_of_a_plain_log(
+def test_no_text_of_an_error_can_look_like_a_line_of_a_plain_log(
     queue: Handle, crew: Crew, plain_log: io.StringIO, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="schedq")

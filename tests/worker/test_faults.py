@@ -1,4 +1,4 @@
-"""Redis away, slow, forgetful; connections cut."""
+"""Redis unavailable, slow or without its scripts; cut connections."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.worker.crew import Crew, Gate, Post, broken_laws, frozen
 
 @pytest.fixture
 def proxy(server: Server) -> Iterator[Proxy]:
-    """Stands between a queue and its server."""
+    """A proxy between a queue and its server."""
     with Proxy(server) as proxy:
         yield proxy
 
 
 class Load:
-    """Jobs of a task that notes each start."""
+    """Jobs of a task that records each start."""
 
     def __init__(self, queue: Handle) -> None:
         self.starts: Counter[str] = Counter()
@@ -38,12 +38,12 @@ class Load:
         queue.task(name="plain")(self._note)
 
     def enqueue(self, count: int) -> list[str]:
-        """Half of them plain, half of them async."""
+        """Enqueue jobs, half of them plain and half async."""
         found: list[str] = self._queue.enqueue_many([{"task": "along"}, {"task": "plain"}] * (count // 2))
         return found
 
     def check(self, ids: list[str]) -> None:
-        """All are done, each in one attempt."""
+        """Check that all jobs are completed, each in one attempt."""
         stats = self._queue.keys.stats
         until(lambda: int(self._queue.redis.hget(stats, "completed_total") or 0) == len(ids), within=60)
         assert set(self._queue.places()["completed"]) == set(ids)
@@ -59,7 +59,7 @@ class Load:
 
 
 def connections(queue: Handle) -> dict[str, list[int]]:
-    """The ids of a worker's connections to the queue, by what they sent last."""
+    """The ids of a worker's connections to the queue, by the command they sent last."""
     found: dict[str, list[int]] = {}
     for one in queue.redis.client_list():
         if one["name"].startswith(f"schedq-{queue.name}"):
@@ -68,18 +68,18 @@ def connections(queue: Handle) -> dict[str, list[int]]:
 
 
 def kill(queue: Handle, command: str) -> None:
-    """Cut the connections that sent this command last."""
+    """Close the connections whose last command was this one."""
     for number in until(lambda: connections(queue).get(command)):
         queue.redis.client_kill_filter(_id=number)
 
 
 def until_at_rest(queue: Handle, post: Post) -> None:
-    """Wait until the worker blocks, and listens for due jobs."""
+    """Wait until the worker waits for a marker and listens for due jobs."""
     until(lambda: {"bzpopmin", "subscribe"} <= connections(queue).keys())
     until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready))
 
 
-def test_a_redis_that_was_frozen_for_longer_than_a_lease_costs_nobody_a_job(
+def test_a_redis_that_was_frozen_for_longer_than_a_lease_costs_no_worker_a_job(
     queue: Handle, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
     @queue.task
@@ -96,7 +96,7 @@ def test_a_redis_that_was_frozen_for_longer_than_a_lease_costs_nobody_a_job(
         crew.start(queue, concurrency=3)
     jobs = [task.enqueue() for task in (hold, hold_plain) for _ in range(3)]
     until(lambda: len(queue.places().get("processing", ())) == 6)
-    time.sleep(0.4)  # the reclaimer has rested
+    time.sleep(0.4)  # the reclaimer has finished its rest
 
     with frozen(queue.server):
         time.sleep(4)  # longer than the leases
@@ -108,7 +108,7 @@ def test_a_redis_that_was_frozen_for_longer_than_a_lease_costs_nobody_a_job(
     assert not [line for line in logs() if "lost its lease" in line or "too late" in line]
 
 
-def test_scripts_that_redis_forgot_are_sent_again(queue: Handle, crew: Crew) -> None:
+def test_scripts_that_redis_has_forgotten_are_sent_again(queue: Handle, crew: Crew) -> None:
     load = Load(queue)
     crew.start(queue, concurrency=5)
     ids = []
@@ -119,7 +119,7 @@ def test_scripts_that_redis_forgot_are_sent_again(queue: Handle, crew: Crew) -> 
     load.check(ids)
 
 
-def test_connections_that_are_cut_under_load_cost_no_job_an_attempt(queue: Handle, crew: Crew) -> None:
+def test_connections_cut_under_load_cost_no_job_an_attempt(queue: Handle, crew: Crew) -> None:
     load = Load(queue)
     crew.start(queue, concurrency=5)
     ids = []
@@ -134,12 +134,14 @@ def test_connections_that_are_cut_under_load_cost_no_job_an_attempt(queue: Handl
     queue.redis.hset(queue.keys.job(suspect), "crashes", 2)
     queue.resume()
 
-    load.check([*ids, suspect])  # nor has a claim that was not answered kept the right to a suspect
+    load.check([*ids, suspect])  # nor has a claim without a reply kept the right to hold a suspect
 
 
 @pytest.mark.usefixtures("rare_looks")
 @pytest.mark.parametrize("command", ["bzpopmin", "subscribe", "evalsha"])
-def test_an_idle_worker_whose_connection_was_cut_is_as_quick_as_before(queue: Handle, crew: Crew, command: str) -> None:
+def test_an_idle_worker_whose_connection_was_cut_starts_jobs_as_fast_as_before(
+    queue: Handle, crew: Crew, command: str
+) -> None:
     times: list[float] = []
     queue.task(name="note")(lambda: times.append(time.time()))
     until_at_rest(queue, crew.start(queue))
@@ -176,7 +178,7 @@ def test_a_job_keeps_its_lease_when_the_renewals_connection_is_cut(queue: Handle
 
 
 @pytest.mark.parametrize("move", ["claim", "settle"])
-def test_an_answer_that_is_lost_costs_no_job_an_attempt(
+def test_a_lost_reply_costs_no_job_an_attempt(
     make_queue: MakeQueue, proxy: Proxy, crew: Crew, logs: Logs, move: str
 ) -> None:
     queue = make_queue(url=proxy.url)
@@ -193,7 +195,7 @@ def test_an_answer_that_is_lost_costs_no_job_an_attempt(
     assert not [line for line in logs() if "too late" in line]
 
 
-def test_jobs_that_a_lost_answer_brought_go_back_when_their_slots_are_taken(
+def test_jobs_of_a_lost_reply_are_released_when_their_slots_are_taken(
     make_queue: MakeQueue, proxy: Proxy, crew: Crew, gate: Gate
 ) -> None:
     first, second = make_queue(url=proxy.url), make_queue()
@@ -220,7 +222,7 @@ def test_jobs_that_a_lost_answer_brought_go_back_when_their_slots_are_taken(
     assert all(second.wait(job_id, 60) for job_id in held)
 
 
-def test_one_line_says_that_redis_is_lost_and_one_that_it_is_back(
+def test_an_outage_of_redis_is_logged_in_two_lines_its_start_and_its_end(
     make_queue: MakeQueue, crew: Crew, logs: Logs
 ) -> None:
     with Server(appendonly=True) as server:
@@ -241,7 +243,7 @@ def test_one_line_says_that_redis_is_lost_and_one_that_it_is_back(
     assert f"{queue.address.label}: back after" in back
 
 
-def test_a_worker_whose_slots_fill_as_redis_comes_back_knows_that_it_is_back(
+def test_a_worker_whose_slots_fill_as_redis_comes_back_notices_that_it_is_back(
     make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
     queue = make_queue()
@@ -249,7 +251,7 @@ def test_a_worker_whose_slots_fill_as_redis_comes_back_knows_that_it_is_back(
     post = crew.start(queue, concurrency=1, promotes=False)
     until(lambda: connections(queue).get("bzpopmin"))
     until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready))
-    queue.pause()  # so that no marker is set: the worker finds the job as it looks around after its loss
+    queue.pause()  # without a marker the worker finds the job in the check after its loss
     job_id = queue.enqueue({"task": "hold"})
     queue.redis.delete(queue.keys.paused)
 

@@ -1,4 +1,4 @@
-"""What is left of jobs that have ended: nothing that only the garbage collector could free."""
+"""Ended jobs leave nothing behind that only the garbage collector could free."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = (Attempt, ClaimedJob, CurrentJob, Settlement, asyncio.Task)
 
 @pytest.fixture
 def garbage() -> Iterator[list[object]]:
-    """What the collector finds from here on; it does not look by itself meanwhile."""
+    """What the collector finds from here on; it does not run on its own meanwhile."""
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
@@ -48,11 +48,11 @@ def test_a_job_that_has_ended_is_freed_at_once(queue: Handle, crew: Crew, garbag
 
     gc.collect()
     left = [type(thing).__name__ for thing in garbage if isinstance(thing, KINDS)]
-    assert len(left) < 5, left  # tasks of the worker's own may be among them
+    assert len(left) < 5, left  # tasks of the worker itself may be among them
 
 
 def register(queue: Handle) -> None:
-    """Tasks, one for each way in which a job can end."""
+    """Register tasks, one for each way in which a job can end."""
     snoozed: set[str] = set()
 
     @queue.task

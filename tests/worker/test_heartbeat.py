@@ -1,4 +1,4 @@
-"""A worker's signs of life."""
+"""A worker's heartbeats."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from tests.worker.crew import Crew, Gate, Post, broken_laws
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers beat ten times a second."""
+    """Workers send ten heartbeats a second."""
     monkeypatch.setattr(settings, "HEARTBEAT_S", 0.1)
 
 
 def facts(queue: Handle, post: Post) -> dict[str, str]:
-    """What a worker says of itself."""
+    """A worker's record of itself."""
     found: dict[str, str] = queue.redis.hgetall(queue.keys.worker(post.worker.id))
     return found
 
 
-def test_a_worker_says_what_it_is(queue: Handle, crew: Crew) -> None:
+def test_a_worker_describes_itself(queue: Handle, crew: Crew) -> None:
     queue.task(name="ok")(lambda: "ok")
     post = crew.start(queue, concurrency=3)
     until(lambda: facts(queue, post))
@@ -55,7 +55,7 @@ def test_a_worker_says_what_it_is(queue: Handle, crew: Crew) -> None:
     assert queue.stats()["workers"] == 1
 
 
-def test_a_worker_says_what_it_runs(queue: Handle, crew: Crew, gate: Gate, hasty: None) -> None:
+def test_a_worker_reports_the_jobs_that_it_runs(queue: Handle, crew: Crew, gate: Gate, hasty: None) -> None:
     gate.task(queue, in_thread=True)
     post = crew.start(queue)
     job_id = queue.enqueue({"task": "hold"})
@@ -68,7 +68,7 @@ def test_a_worker_says_what_it_runs(queue: Handle, crew: Crew, gate: Gate, hasty
     until(lambda: facts(queue, post).get("running") == "0")
 
 
-def test_a_claim_on_its_way_counts_as_no_running_job(
+def test_a_claim_in_progress_does_not_count_as_a_running_job(
     make_queue: MakeQueue, crew: Crew, gate: Gate, hasty: None, server: Server
 ) -> None:
     with Proxy(server) as proxy:
@@ -92,7 +92,7 @@ def test_a_claim_on_its_way_counts_as_no_running_job(
         crew.end()
 
 
-def test_a_worker_that_leaves_is_forgotten(queue: Handle, crew: Crew) -> None:
+def test_a_stopped_worker_is_deregistered(queue: Handle, crew: Crew) -> None:
     queue.task(name="ok")(lambda: "ok")
     post = crew.start(queue)
     until(lambda: facts(queue, post))
@@ -104,7 +104,7 @@ def test_a_worker_that_leaves_is_forgotten(queue: Handle, crew: Crew) -> None:
     assert queue.redis.zcard(queue.keys.workers) == 0
 
 
-def test_a_stop_request_in_its_hash_stops_the_worker_in_order(
+def test_a_stop_request_in_its_hash_stops_the_worker_gracefully(
     queue: Handle, crew: Crew, gate: Gate, hasty: None
 ) -> None:
     hold = gate.task(queue)
@@ -117,7 +117,7 @@ def test_a_stop_request_in_its_hash_stops_the_worker_in_order(
     queue.redis.hset(queue.keys.worker(post.worker.id), "stop", 1)
 
     with pytest.raises(AssertionError, match="has not gone"):
-        post.join(0.5)  # five beats: one request counts once
+        post.join(0.5)  # five heartbeats: one request counts once
     gate.open()
     post.join()
     assert job.status() == "completed"
@@ -134,7 +134,7 @@ def test_the_settings_are_written_for_processes_that_lack_them(make_queue: MakeQ
     assert (found.visibility_ms, found.max_attempts, found.completed_history) == (2500, 7, 5)
 
 
-def test_the_settings_are_written_again_when_they_are_gone(queue: Handle, crew: Crew, hasty: None) -> None:
+def test_deleted_settings_are_written_again(queue: Handle, crew: Crew, hasty: None) -> None:
     queue.task(name="ok")(lambda: "ok")
     crew.start(queue)
     until(lambda: queue.redis.hlen(queue.keys.settings))
@@ -145,7 +145,7 @@ def test_the_settings_are_written_again_when_they_are_gone(queue: Handle, crew: 
     until(lambda: queue.redis.zcard(queue.keys.workers))
 
 
-def test_after_everything_was_deleted_the_worker_goes_on(make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
+def test_a_worker_continues_after_everything_was_deleted(make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
     with Server() as server:
         queue = make_queue(at=server, visibility_ms=3000)
         ended = []
@@ -171,7 +171,7 @@ def test_after_everything_was_deleted_the_worker_goes_on(make_queue: MakeQueue, 
 
 
 @pytest.mark.parametrize("loss", ["emptied", "rolled back"])
-def test_a_store_that_is_another_one_gets_schedules_settings_and_the_name_again(
+def test_a_replaced_store_gets_schedules_settings_and_the_name_again(
     make_queue: MakeQueue, crew: Crew, hasty: None, logs: Logs, loss: str
 ) -> None:
     with Server() as server:
@@ -220,7 +220,7 @@ def test_a_worker_that_was_silent_for_long_writes_everything_again_without_a_war
 
 
 @pytest.mark.parametrize("is_allowed", [False, True])
-def test_eviction_that_is_switched_on_is_said_by_workers_that_run(
+def test_running_workers_log_that_eviction_was_turned_on(
     make_queue: MakeQueue, crew: Crew, hasty: None, logs: Logs, is_allowed: bool
 ) -> None:
     with Server() as server:
@@ -236,13 +236,13 @@ def test_eviction_that_is_switched_on_is_said_by_workers_that_run(
         queue.redis.config_set("maxmemory-policy", "allkeys-lru")
         until(lambda: queue.redis.zscore(queue.keys.workers, post.worker.id) > beat + 500)
 
-        until(lambda: queue.redis.llen(queue.keys.completed))  # it goes on
+        until(lambda: queue.redis.llen(queue.keys.completed))  # the worker continues
         said = [line for line in logs() if "may evict keys (maxmemory-policy allkeys-lru)" in line]
         assert [line.split(":")[0] for line in said] == ([] if is_allowed else [f"ERROR queue {queue.name}"])
         crew.end()
 
 
-def test_eviction_that_is_switched_on_costs_no_lease(make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs) -> None:
+def test_turning_eviction_on_costs_no_lease(make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs) -> None:
     with Server() as server:
         queue = make_queue(at=server, visibility_ms=1000)
         gate.task(queue, in_thread=True)
@@ -261,7 +261,7 @@ def test_eviction_that_is_switched_on_costs_no_lease(make_queue: MakeQueue, crew
         crew.end()
 
 
-def test_eviction_that_is_switched_on_stops_no_worker_that_connects_again(
+def test_turning_eviction_on_stops_no_worker_that_reconnects(
     make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
     with Server() as server:
@@ -286,7 +286,7 @@ def test_eviction_that_is_switched_on_stops_no_worker_that_connects_again(
 
 
 @pytest.mark.parametrize("topology", ["single", "cluster"])
-def test_the_name_of_a_queue_is_written_again_while_its_workers_live(
+def test_the_name_of_a_queue_is_written_again_while_its_workers_are_alive(
     make_queue: MakeQueue, crew: Crew, hasty: None, monkeypatch: pytest.MonkeyPatch, topology: str
 ) -> None:
     monkeypatch.setattr("schedq.connection.topology._ENLIST_AGAIN_S", 0.1)
@@ -321,7 +321,7 @@ def test_the_settings_are_written_again_after_an_outage(make_queue: MakeQueue, c
         assert broken_laws(queue) == {}
 
 
-def test_the_options_of_tasks_are_written_and_written_again_when_they_are_gone(
+def test_the_options_of_tasks_are_written_and_written_again_after_they_were_deleted(
     queue: Handle, crew: Crew, hasty: None
 ) -> None:
     queue.task(name="charge", max_attempts=1, timeout=5)(lambda: None)
@@ -335,7 +335,7 @@ def test_the_options_of_tasks_are_written_and_written_again_when_they_are_gone(
     until(lambda: queue.redis.hgetall(queue.keys.tasks) == said)
 
 
-def test_a_worker_of_the_release_before_brings_no_option_back_that_the_task_has_no_more(
+def test_a_worker_of_the_previous_release_does_not_restore_a_removed_task_option(
     queue: Handle, crew: Crew, hasty: None
 ) -> None:
     queue.task(name="charge", max_attempts=1)(lambda: None)
@@ -349,7 +349,7 @@ def test_a_worker_of_the_release_before_brings_no_option_back_that_the_task_has_
     assert queue.redis.hgetall(queue.keys.tasks) == {"charge": "{}"}
 
 
-def test_settings_are_written_also_where_the_options_of_tasks_cannot_be(queue: Handle, crew: Crew) -> None:
+def test_settings_are_written_even_if_the_options_of_tasks_cannot_be(queue: Handle, crew: Crew) -> None:
     queue.redis.set(queue.keys.tasks, "not a hash")
     queue.task(name="charge", max_attempts=1)(lambda: None)
     crew.start(queue)
@@ -358,7 +358,9 @@ def test_settings_are_written_also_where_the_options_of_tasks_cannot_be(queue: H
     queue.redis.delete(queue.keys.tasks)
 
 
-def test_a_job_made_by_name_is_not_begun_again_when_its_only_attempt_is_lost(make_queue: MakeQueue, crew: Crew) -> None:
+def test_a_job_enqueued_by_name_is_not_started_again_when_its_only_attempt_is_lost(
+    make_queue: MakeQueue, crew: Crew
+) -> None:
     queue = make_queue(visibility_ms=1000, max_attempts=3)
     begun = []
     queue.task(name="charge", max_attempts=1)(lambda: begun.append(1))
@@ -374,7 +376,7 @@ def test_a_job_made_by_name_is_not_begun_again_when_its_only_attempt_is_lost(mak
     elsewhere.close()
 
 
-def test_nor_if_one_took_it_back_that_knows_nothing_of_the_task(
+def test_a_job_taken_back_by_a_worker_without_the_task_is_not_started_again_either(
     make_queue: MakeQueue, crew: Crew, clock: Clock
 ) -> None:
     queue = make_queue(max_attempts=3, clock=clock)
@@ -382,7 +384,7 @@ def test_nor_if_one_took_it_back_that_knows_nothing_of_the_task(
     job_id = queue.enqueue({"task": "charge"})
     queue.claim(0)
     clock.pass_time(11)
-    assert queue.reclaim_stuck() == [job_id]  # as a release would that knew no options of tasks
+    assert queue.reclaim_stuck() == [job_id]  # as a release would that did not know options of tasks
     assert queue.places() == {"pending": [job_id]}
 
     queue.task(name="charge", max_attempts=1)(lambda: begun.append(1))
@@ -393,7 +395,7 @@ def test_nor_if_one_took_it_back_that_knows_nothing_of_the_task(
     assert begun == []
 
 
-def test_workers_that_start_together_do_not_go_on_beating_together():
+def test_workers_that_start_together_do_not_keep_sending_heartbeats_together():
     beats = {}
     for phase in (0.0, 0.25, 0.5, 0.999):
         now, at = 1234.5, []
@@ -405,7 +407,7 @@ def test_workers_that_start_together_do_not_go_on_beating_together():
     assert beats == {0.0: [0.0] * 3, 0.25: [7.5] * 3, 0.5: [5.0] * 3, 0.999: [0.01] * 3}
 
 
-def test_a_beat_follows_another_after_1_to_10_seconds():
+def test_the_time_between_two_heartbeats_is_1_to_10_seconds():
     rests = [until_next_beat(phase / 100, now / 7) for phase in range(100) for now in range(100)]
 
     assert 1.0 <= min(rests) <= max(rests) <= 10.0

@@ -1,4 +1,4 @@
-"""Whatever a handler raises or returns, its attempt ends, its slot is free, and the worker goes on."""
+"""Whatever a handler raises or returns, its attempt ends, its slot is freed, and the worker continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.waiting import until
 from tests.worker.crew import Crew, Post
 
 BEYOND: tuple[type[BaseException], ...] = (ValueError, SystemExit, KeyboardInterrupt, GeneratorExit)
-"""What user code may raise while it is looked at; most of these end a process that does not catch them."""
+"""Exceptions that user code may raise while it is examined; most of these end a process that does not catch them."""
 
 
 class BareRetry(Retry):
@@ -47,7 +47,7 @@ def raises(kind: type[BaseException]) -> Callable[..., NoReturn]:
 
 
 def hostile(attribute: str, kind: type[BaseException], parent: type[BaseException] = RuntimeError) -> BaseException:
-    """An exception that raises when one of its attributes is looked at."""
+    """An exception that raises when one of its attributes is read."""
     method = raises(kind)
     value = method if attribute in ("__str__", "__repr__") else property(method)
     made: BaseException = type("HostileError", (parent,), {attribute: value})("hostile")
@@ -55,7 +55,7 @@ def hostile(attribute: str, kind: type[BaseException], parent: type[BaseExceptio
 
 
 class Nameless(type):
-    """Its classes raise when they are asked for their names."""
+    """Its class raises when asked for its name."""
 
     def __getattribute__(cls, name: str) -> Any:
         if name in ("__name__", "__qualname__", "__module__"):
@@ -67,7 +67,7 @@ class NamelessError(Exception, metaclass=Nameless): ...
 
 
 class WorseError(ValueError):
-    """What a hostile exception raises may itself be hostile."""
+    """The exception that a hostile exception raises may itself be hostile."""
 
     __repr__ = __str__ = raises(SystemExit)
 
@@ -98,7 +98,7 @@ def expect_life(queue: Handle, post: Post) -> None:
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_whatever_a_handler_raises_its_attempt_ends(queue: Handle, crew: Crew, kind: str) -> None:
+def test_an_attempt_ends_whatever_its_handler_raises(queue: Handle, crew: Crew, kind: str) -> None:
     def fail(what: str) -> None:
         raise ERRORS[what]()
 
@@ -117,7 +117,7 @@ def test_whatever_a_handler_raises_its_attempt_ends(queue: Handle, crew: Crew, k
     expect_life(queue, post)
 
 
-def test_a_failure_is_logged_also_if_its_class_can_not_be_looked_at(
+def test_a_failure_is_logged_even_if_its_class_can_not_be_examined(
     queue: Handle, crew: Crew, caplog: pytest.LogCaptureFixture
 ) -> None:
     @queue.task(max_attempts=1)
@@ -133,7 +133,7 @@ def test_a_failure_is_logged_also_if_its_class_can_not_be_looked_at(
     assert "NamelessError (its traceback can't be shown)" in caplog.text
 
 
-def test_a_delay_that_is_none_is_named(queue: Handle, crew: Crew) -> None:
+def test_an_invalid_delay_is_named(queue: Handle, crew: Crew) -> None:
     @queue.task(max_attempts=1)
     def snooze() -> None:
         raise BareSnooze
@@ -146,7 +146,7 @@ def test_a_delay_that_is_none_is_named(queue: Handle, crew: Crew) -> None:
     assert error.startswith("the end of the attempt could not be processed: UsageError: BareSnooze has no valid delay")
 
 
-def test_a_retry_that_does_not_call_its_parent_comes_back_by_the_jobs_backoff(queue: Handle, crew: Crew) -> None:
+def test_a_retry_that_does_not_call_its_parent_uses_the_jobs_backoff(queue: Handle, crew: Crew) -> None:
     seen: list[int] = []
 
     @queue.task(max_attempts=2, backoff=Fixed(0))
@@ -163,7 +163,7 @@ def test_a_retry_that_does_not_call_its_parent_comes_back_by_the_jobs_backoff(qu
 
 @pytest.mark.parametrize("kind", BEYOND)
 @pytest.mark.parametrize("attribute", ["__repr__", "__class__", "__len__", "__iter__", "__await__"])
-def test_a_result_that_can_not_be_looked_at_completes_its_job(
+def test_a_result_that_can_not_be_examined_completes_its_job(
     queue: Handle, crew: Crew, attribute: str, kind: type[BaseException]
 ) -> None:
     parent = {"__len__": list, "__iter__": dict}.get(attribute, object)
@@ -229,7 +229,7 @@ class Brute(Observer):
 
 
 @pytest.mark.parametrize("observers", [[], [Brute()]])
-def test_a_log_that_raises_disturbs_nobody(
+def test_a_log_that_raises_disturbs_no_job(
     queue: Handle,
     crew: Crew,
     broken_log: None,
@@ -257,7 +257,7 @@ def test_a_log_that_raises_disturbs_nobody(
     assert "a log line is lost, a filter or handler raised" in capsys.readouterr().err
 
 
-def test_a_log_line_names_its_caller_and_escapes_what_users_gave(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_line_names_its_caller_and_escapes_text_from_users(caplog: pytest.LogCaptureFixture) -> None:
     try:
         raise LookupError("no such\x1b[2J mailbox\r")
     except LookupError as error:
@@ -267,7 +267,7 @@ def test_a_log_line_names_its_caller_and_escapes_what_users_gave(caplog: pytest.
     assert record.getMessage() == r"job j\n1: failed, attempt 3: no such\x1b[2J mailbox\r"
     assert (record.filename, record.funcName) == (
         "test_hostile_ends.py",
-        "test_a_log_line_names_its_caller_and_escapes_what_users_gave",
+        "test_a_log_line_names_its_caller_and_escapes_text_from_users",
     )
     assert record.__dict__["error"] == "a\nb", "for formatters that escape by themselves"
     text = logging.Formatter("%(message)s").format(record)

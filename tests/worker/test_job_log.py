@@ -1,4 +1,4 @@
-"""What the log says of a worker at its start, and of each job that it has finished."""
+"""What a worker logs at its start, and for each finished job."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def finished(logs: Logs) -> Lines:
 
 
 def report_of(post: Post) -> Any:
-    """What writes the lines, once the worker has begun."""
+    """The object that logs finished jobs, once the worker has started."""
     return post.worker._queue_workers[0].fetcher.dispatcher._executor._report._lines
 
 
-def test_a_worker_says_what_it_is_ready_for(make_queue: MakeQueue, crew: Crew, logs: Logs) -> None:
+def test_a_worker_logs_what_it_is_ready_for(make_queue: MakeQueue, crew: Crew, logs: Logs) -> None:
     mail, files = make_queue("mail"), make_queue("files")
     for name in ("send", "bounce"):
         mail.task(name=name)(lambda: None)
@@ -51,7 +51,7 @@ def test_a_worker_says_what_it_is_ready_for(make_queue: MakeQueue, crew: Crew, l
     )
 
 
-def test_a_worker_is_ready_when_redis_has_answered_and_not_before(crew: Crew, logs: Logs, server: Server) -> None:
+def test_a_worker_is_ready_when_redis_has_replied_and_not_before(crew: Crew, logs: Logs, server: Server) -> None:
     up, down = Queue("up", redis=server.unix_url), Queue("down", redis="redis://127.0.0.1:1/0")
     for queue in (up, down):
         queue.task(name="nothing")(lambda: None)
@@ -110,7 +110,7 @@ def test_each_finished_job_has_a_line_with_its_outcome_and_time(
     assert entry["duration_s"] >= 0
 
 
-def test_at_high_rates_one_line_stands_for_many_jobs(
+def test_at_high_rates_one_line_summarizes_many_jobs(
     queue: Handle, crew: Crew, finished: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("schedq.worker.attempt_report._WINDOW_S", 1.5)
@@ -137,7 +137,7 @@ def test_at_high_rates_one_line_stands_for_many_jobs(
     assert until(lambda: any(job.id in line for line in finished())), "it is quiet again"
 
 
-def test_a_worker_that_goes_says_what_it_only_counted(
+def test_a_worker_that_stops_logs_what_it_had_only_counted(
     queue: Handle, crew: Crew, finished: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("schedq.worker.attempt_report._WINDOW_S", 60)
@@ -156,7 +156,7 @@ def test_a_worker_that_goes_says_what_it_only_counted(
     assert re.fullmatch(expected, finished()[-1])
 
 
-def test_who_logs_every_attempt_gets_no_second_line(
+def test_with_a_log_of_every_attempt_there_is_no_second_line(
     queue: Handle, crew: Crew, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="schedq")
@@ -170,7 +170,7 @@ def test_who_logs_every_attempt_gets_no_second_line(
     assert len([text for text in about if "nothing completed" in text]) == 1
 
 
-def test_a_line_carries_no_variable_of_the_job_that_started_a_timer(queue: Handle, crew: Crew) -> None:
+def test_a_line_has_no_context_variable_of_the_job_that_started_a_timer(queue: Handle, crew: Crew) -> None:
     @queue.task
     async def nothing() -> None: ...
 

@@ -1,4 +1,4 @@
-"""Two round trips at a time while more jobs wait than are claimed."""
+"""Two round trips run in parallel while more jobs wait than are claimed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.worker.crew import Crew, asked
 
 _HEADER = scripts.header("claim")
 LIMIT = 3 + len(_HEADER.keys) + [argument.name for argument in _HEADER.args].index("limit")
-"""The position in a claim of how many jobs it takes at most: after the command, the script, and the number of keys."""
+"""The position of the limit in a claim: after the command, the script, and the number of keys."""
 
 
-def test_while_jobs_wait_each_round_trip_is_for_half_of_the_slots(make_queue: MakeQueue, crew: Crew) -> None:
+def test_while_jobs_wait_each_round_trip_claims_for_half_of_the_slots(make_queue: MakeQueue, crew: Crew) -> None:
     queue = make_queue(visibility_ms=5000)
     starts: Counter[str] = Counter()
     running, most = 0, 0
@@ -42,7 +42,7 @@ def test_while_jobs_wait_each_round_trip_is_for_half_of_the_slots(make_queue: Ma
     assert most <= 10
 
 
-def test_a_few_jobs_are_fetched_by_one_round_trip(make_queue: MakeQueue, crew: Crew) -> None:
+def test_a_few_jobs_are_fetched_in_one_round_trip(make_queue: MakeQueue, crew: Crew) -> None:
     queue = make_queue(visibility_ms=5000)
     queue.task(name="ok")(lambda: None)
     post = crew.start(queue, concurrency=10, promotes=False)
@@ -52,7 +52,7 @@ def test_a_few_jobs_are_fetched_by_one_round_trip(make_queue: MakeQueue, crew: C
         queue.enqueue({"task": "ok"})
         until(lambda: queue.stats()["completed_total"] == 1, within=60)
 
-    # The worker also looks once in a while: before the job is there, or when it is done.
+    # The worker also checks from time to time: before the job is there, or when it is done.
     found = [(request.words[1], request.words) for request in asked(requests, queue, "enqueue", "claim", "settle")]
     shas = [sha for sha, _ in found]
     between = found[shas.index(scripts.load("enqueue").sha) + 1 : shas.index(scripts.load("settle").sha)]

@@ -1,4 +1,4 @@
-"""Keeping a job, losing it, and being asked to let go of it."""
+"""Keeping a job, losing it, and being asked to stop it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SOON_S = 30
 
 
 def take_away(queue: Handle, job_id: str) -> ClaimedJob:
-    """Make a running job somebody else's."""
+    """Let another worker take over a running job."""
     queue.redis.hset(queue.keys.job(job_id), "claim_token", "other.1")
     return ClaimedJob(job_id, None, 2, "other.1")
 
@@ -37,7 +37,9 @@ def test_a_handler_that_blocks_the_event_loop_longer_than_its_lease_keeps_its_jo
 ) -> None:
     @queue.task
     async def block() -> int:
-        time.sleep(5)  # as long as a lease and two thirds: without a renewal it ends, and another sweeps
+        time.sleep(
+            5
+        )  # one lease and two thirds: without a renewal the lease ends and another worker takes the job back
         return current_job().attempts
 
     crew.start(queue, promotes=False)
@@ -49,7 +51,7 @@ def test_a_handler_that_blocks_the_event_loop_longer_than_its_lease_keeps_its_jo
     assert queue.stats()["reclaimed_total"] == 0
 
 
-def test_a_renewal_whose_connection_hangs_leaves_time_for_another(
+def test_a_renewal_whose_connection_hangs_leaves_time_for_another_one(
     make_queue: MakeQueue, server: Server, crew: Crew, gate: Gate
 ) -> None:
     with Proxy(server) as proxy:
@@ -65,7 +67,7 @@ def test_a_renewal_whose_connection_hangs_leaves_time_for_another(
         ends_at = until(lambda: queue.redis.zscore(queue.keys.leases, job.id))
         proxy.hold_reply(scripts.load("renew").sha)
 
-        # The one whose reply is held prolongs it by a second.
+        # The renewal whose reply is held extends the lease by a second.
         until(lambda: (queue.redis.zscore(queue.keys.leases, job.id) or 0) > ends_at + 1400)
         gate.open()
 
@@ -120,10 +122,10 @@ def test_a_lost_lease_stops_the_handler_and_its_outcome_is_dropped(
     assert len([line for line in logs() if "hold lost its lease" in line]) == 1
 
 
-def test_an_outcome_that_comes_after_the_lease_was_lost_is_dropped_and_said(
+def test_an_outcome_that_comes_after_the_lease_was_lost_is_dropped_and_logged(
     make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
-    queue = make_queue()  # renewed after 3.3 s: long after the test
+    queue = make_queue()  # renewed after 3.3 s, long after the test
     hold = gate.task(queue)
     crew.start(queue)
     job = hold.enqueue()
@@ -156,7 +158,7 @@ def test_a_worker_that_claims_a_job_again_stops_its_older_attempt(
     crew.start(queue, concurrency=2, promotes=False)
     job = hold.enqueue()
     until(lambda: begun)
-    with queue.redis.pipeline(transaction=True) as moves:  # as a reclaimer elsewhere does, before it is noticed here
+    with queue.redis.pipeline(transaction=True) as moves:  # as a reclaimer elsewhere does before this worker notices it
         moves.lrem(queue.keys.processing, 1, job.id)
         moves.zrem(queue.keys.leases, job.id)
         moves.hdel(queue.keys.job(job.id), "claim_token")
@@ -217,7 +219,7 @@ def test_a_plain_handler_can_see_that_its_job_was_cancelled(queue: Handle, crew:
     assert queue.places() == {"cancelled": [job.id]}
 
 
-def test_a_job_that_completes_is_completed_though_it_was_asked_to_stop(queue: Handle, crew: Crew) -> None:
+def test_a_job_that_completes_is_completed_although_it_was_asked_to_stop(queue: Handle, crew: Crew) -> None:
     @queue.task
     async def calm() -> str:
         current = current_job()
@@ -238,7 +240,7 @@ def test_a_job_that_completes_is_completed_though_it_was_asked_to_stop(queue: Ha
     assert [job.result(60) for job in jobs] == ["done", "done"]
 
 
-def test_a_stop_request_reaches_the_job_beside_others_only(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_a_stop_request_reaches_only_its_own_job(queue: Handle, crew: Crew, gate: Gate) -> None:
     @queue.task
     async def hold(number: int) -> int:
         await gate.passed()
@@ -255,7 +257,7 @@ def test_a_stop_request_reaches_the_job_beside_others_only(queue: Handle, crew: 
     assert [jobs[number].result(60) for number in (0, 1, 3)] == [0, 1, 3]
 
 
-def test_a_claim_that_is_answered_after_its_leases_have_ended_starts_only_what_it_still_holds(
+def test_a_claim_whose_reply_comes_after_its_leases_have_ended_starts_only_jobs_it_still_holds(
     make_queue: MakeQueue, crew: Crew
 ) -> None:
     queue = make_queue(visibility_ms=1000)
@@ -297,9 +299,7 @@ def test_a_claim_that_is_answered_after_its_leases_have_ended_starts_only_what_i
     assert begun == ["ours"]
 
 
-def test_a_renewal_that_fails_is_sent_again_at_once_and_then_soon(
-    queue: Handle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_renewal_is_sent_again_at_once_and_then_soon(queue: Handle, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     now = 0.0
     answers = iter([False, False, False, True, False])

@@ -1,4 +1,4 @@
-"""What a worker tells those who watch it, and that they can't disturb it."""
+"""What observers of a worker are notified of, and that they can't disturb it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ span: contextvars.ContextVar[str] = contextvars.ContextVar("span", default="none
 
 
 class Diary(Observer):
-    """Writes down what it is told."""
+    """Records its notifications."""
 
     def __init__(self) -> None:
         self.started: list[AttemptFacts] = []
@@ -84,7 +84,7 @@ class Diary(Observer):
         self.words.append(f"round of {queue}")
 
     def outcomes(self, job_id: str) -> list[str]:
-        """How the attempts at a job ended."""
+        """The outcomes of the attempts at a job."""
         return [end.outcome for attempt, end in self.ends if attempt.job.id == job_id]
 
 
@@ -94,7 +94,7 @@ def diary() -> Diary:
 
 
 @pytest.mark.parametrize("kind", ["async", "plain", "awaitable"])
-def test_an_attempt_is_told_at_its_start_around_its_handler_and_at_its_end(
+def test_an_observer_is_notified_at_the_start_around_the_handler_and_at_the_end(
     queue: Handle, crew: Crew, diary: Diary, kind: str
 ) -> None:
     async def see(number: int) -> list[Any]:
@@ -121,7 +121,9 @@ def test_an_attempt_is_told_at_its_start_around_its_handler_and_at_its_end(
     assert len(diary.threads) == 1, "told on the loop"
 
 
-def test_what_a_handler_raises_is_seen_around_it_and_told_at_the_end(queue: Handle, crew: Crew, diary: Diary) -> None:
+def test_an_exception_of_a_handler_is_seen_around_it_and_reported_at_the_end(
+    queue: Handle, crew: Crew, diary: Diary
+) -> None:
     @queue.task(max_attempts=2, backoff=Fixed(0))
     async def fail() -> None:
         raise LookupError("no such customer")
@@ -153,7 +155,9 @@ def test_what_a_handler_raises_is_seen_around_it_and_told_at_the_end(queue: Hand
     assert errors == ["LookupError: no such customer"] * 2
 
 
-def test_a_job_that_nothing_can_run_is_told_without_a_task(make_queue: MakeQueue, crew: Crew, diary: Diary) -> None:
+def test_a_job_that_no_task_here_can_run_is_reported_without_a_task(
+    make_queue: MakeQueue, crew: Crew, diary: Diary
+) -> None:
     queue = make_queue(unknown_for=0)
     queue.task(lambda: None, name="another")
     crew.start(queue, observers=[diary])
@@ -166,7 +170,7 @@ def test_a_job_that_nothing_can_run_is_told_without_a_task(make_queue: MakeQueue
     assert diary.started == [attempt for attempt, _ in diary.ends]
 
 
-def test_an_attempt_that_is_cancelled_or_given_back_is_told_as_such(
+def test_a_cancelled_or_released_attempt_is_reported_as_such(
     queue: Handle, crew: Crew, diary: Diary, gate: Gate
 ) -> None:
     hold = gate.task(queue)
@@ -189,7 +193,7 @@ def test_an_attempt_that_is_cancelled_or_given_back_is_told_as_such(
     ]
 
 
-def test_a_lost_lease_is_told(queue: Handle, crew: Crew, diary: Diary, gate: Gate) -> None:
+def test_a_lost_lease_is_reported(queue: Handle, crew: Crew, diary: Diary, gate: Gate) -> None:
     hold = gate.task(queue)
 
     crew.start(queue, observers=[diary])
@@ -204,7 +208,7 @@ def test_a_lost_lease_is_told(queue: Handle, crew: Crew, diary: Diary, gate: Gat
     queue.complete(ClaimedJob(job.id, None, 1, "other.1"))
 
 
-def test_an_end_that_comes_too_late_is_told(queue: Handle, crew: Crew, diary: Diary, gate: Gate) -> None:
+def test_an_end_that_comes_too_late_is_reported(queue: Handle, crew: Crew, diary: Diary, gate: Gate) -> None:
     hold = gate.task(queue)
 
     crew.start(queue, observers=[diary])
@@ -219,7 +223,7 @@ def test_an_end_that_comes_too_late_is_told(queue: Handle, crew: Crew, diary: Di
     queue.complete(ClaimedJob(job.id, None, 1, "other.1"))
 
 
-def test_what_a_promoter_takes_back_is_told(queue: Handle, crew: Crew, diary: Diary) -> None:
+def test_jobs_that_a_promoter_takes_back_are_reported(queue: Handle, crew: Crew, diary: Diary) -> None:
     queue.task(lambda: None, name="nothing")
     job_id = queue.enqueue({"task": "nothing"})
     assert queue.claim() is not None
@@ -228,13 +232,13 @@ def test_what_a_promoter_takes_back_is_told(queue: Handle, crew: Crew, diary: Di
     crew.start(queue, observers=[diary])
     queue.job(job_id).result(60)
 
-    # The reclaimer is in a thread of its own, so the job may have run before the worker's loop tells of it.
+    # The reclaimer runs in another thread, so the job may have run before the worker's loop notifies the observer.
     until(lambda: diary.reclaimed)
     assert diary.reclaimed == [(queue.name, [job_id])]
     assert diary.outcomes(job_id) == ["completed"]
 
 
-def test_claims_beats_and_rounds_are_told(queue: Handle, crew: Crew, diary: Diary) -> None:
+def test_claims_heartbeats_and_fetches_are_reported(queue: Handle, crew: Crew, diary: Diary) -> None:
     task = queue.task(lambda: None, name="nothing")
     crew.start(queue, observers=[diary])
 
@@ -247,7 +251,7 @@ def test_claims_beats_and_rounds_are_told(queue: Handle, crew: Crew, diary: Diar
 
 
 class Brute(Observer):
-    """Raises whatever it is told, SystemExit too."""
+    """Raises at every notification, also SystemExit."""
 
     @contextmanager
     def _around(self) -> Iterator[None]:
@@ -271,7 +275,7 @@ for event in (name for name in vars(Observer) if not name.startswith("_") and na
 
 
 class Swallower(Observer):
-    """Its context manager says that what was raised is dealt with."""
+    """Its context manager suppresses exceptions."""
 
     class _Context:
         def __enter__(self) -> None: ...
@@ -284,7 +288,7 @@ class Swallower(Observer):
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_an_observer_that_raises_disturbs_nobody_and_is_logged_once(
+def test_an_observer_that_raises_disturbs_no_job_and_is_logged_once(
     queue: Handle, crew: Crew, diary: Diary, logs: Logs, kind: str
 ) -> None:
     def double(number: int) -> int:
@@ -306,7 +310,7 @@ def test_an_observer_that_raises_disturbs_nobody_and_is_logged_once(
     assert len(said) == len(set(said))
 
 
-def test_no_observer_can_swallow_what_a_handler_raises(queue: Handle, crew: Crew) -> None:
+def test_no_observer_can_suppress_an_exception_of_a_handler(queue: Handle, crew: Crew) -> None:
     @queue.task(max_attempts=1)
     def fail() -> None:
         raise LookupError("no such customer")
@@ -317,9 +321,7 @@ def test_no_observer_can_swallow_what_a_handler_raises(queue: Handle, crew: Crew
         fail.enqueue().result(60)
 
 
-def test_a_stored_traceback_begins_in_the_handler_also_when_somebody_watches(
-    queue: Handle, crew: Crew, diary: Diary
-) -> None:
+def test_a_stored_traceback_begins_in_the_handler_even_with_observers(queue: Handle, crew: Crew, diary: Diary) -> None:
     @queue.task(max_attempts=1)
     async def fail() -> None:
         raise LookupError("no such customer")
@@ -335,7 +337,7 @@ def test_a_stored_traceback_begins_in_the_handler_also_when_somebody_watches(
     assert "observer.py" not in traceback
 
 
-def test_an_observer_of_one_queue_hears_of_that_queue_only(
+def test_an_observer_of_one_queue_is_notified_of_that_queue_only(
     make_queue: MakeQueue, crew: Crew, diary: Diary, gate: Gate
 ) -> None:
     mail, files = make_queue(visibility_ms=3000), make_queue(visibility_ms=3000)
@@ -368,7 +370,9 @@ def test_an_observer_of_one_queue_hears_of_that_queue_only(
     ]
 
 
-def test_what_a_promoter_takes_back_is_told_to_the_queues_observer(queue: Handle, crew: Crew, diary: Diary) -> None:
+def test_jobs_that_a_promoter_takes_back_are_reported_to_the_queues_observer(
+    queue: Handle, crew: Crew, diary: Diary
+) -> None:
     queue.task(lambda: None, name="nothing")
     queue.observe(diary)
     job_id = queue.enqueue({"task": "nothing"})
@@ -382,7 +386,7 @@ def test_what_a_promoter_takes_back_is_told_to_the_queues_observer(queue: Handle
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_an_observer_that_is_attached_in_several_places_hears_of_each_event_once(
+def test_an_observer_attached_in_several_places_gets_each_event_once(
     make_queue: MakeQueue, crew: Crew, diary: Diary, kind: str
 ) -> None:
     async def anothing() -> None: ...
@@ -418,7 +422,7 @@ def test_an_observer_of_a_queue_that_raises_is_logged_once(queue: Handle, crew: 
     assert len(said) == 1
 
 
-def test_observe_comes_too_late_once_a_worker_has_started(queue: Handle, crew: Crew, diary: Diary) -> None:
+def test_observe_is_refused_once_a_worker_has_started(queue: Handle, crew: Crew, diary: Diary) -> None:
     queue.task(lambda: None, name="nothing")
     crew.start(queue)
 

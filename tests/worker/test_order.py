@@ -1,4 +1,4 @@
-"""Several queues in one worker: by weights each gets its part and its turn; in strict order none is missed."""
+"""Several queues in one worker: by weight each gets its share and its turn; in strict order none is missed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Weights = st.lists(st.integers(1, 9), min_size=2, max_size=5)
 
 
 class Floor:
-    """A worker's slots and queues with jobs of no real duration: who gets the next one is all that happens."""
+    """A worker's slots and queues with jobs of no duration: only the order of the claims matters."""
 
     def __init__(self, order: Order, backlogs: Sequence[int], size: int) -> None:
         self.ran: list[int] = []
@@ -33,7 +33,7 @@ class Floor:
         self.stands = [Stand(self, number, backlog) for number, backlog in enumerate(backlogs)]
 
     def work(self, jobs: int, *, pick: Callable[[list[Stand]], int] = lambda running: 0) -> list[int]:
-        """Let so many jobs begin, each as another ends; which queues they were of."""
+        """Start this many jobs, each as another ends; return the queues they came from."""
         while len(self.ran) < jobs:
             before = len(self.ran)
             for stand in self.stands:
@@ -77,7 +77,7 @@ class Stand:
 
 @settings(max_examples=40)
 @given(Weights, st.integers(1, 20))
-def test_each_queue_gets_its_part_of_the_jobs(weights: list[int], size: int):
+def test_each_queue_gets_its_share_of_the_jobs(weights: list[int], size: int):
     floor = Floor(make_order("weighted", weights), [10_000] * len(weights), size)
     rounds = 20
 
@@ -89,7 +89,7 @@ def test_each_queue_gets_its_part_of_the_jobs(weights: list[int], size: int):
 
 @settings(max_examples=40)
 @given(Weights, st.integers(1, 20))
-def test_no_queue_waits_for_longer_than_the_others_have_turns(weights: list[int], size: int):
+def test_no_queue_waits_longer_than_the_turns_of_the_others(weights: list[int], size: int):
     floor = Floor(make_order("weighted", weights), [10_000] * len(weights), size)
 
     ran = floor.work(40 * sum(weights))
@@ -110,7 +110,7 @@ def test_a_queue_that_was_alone_for_long_does_not_wait_for_the_others_to_catch_u
     assert abs(Counter(floor.work(1300)[1100:])[0] - 100) <= 1
 
 
-def test_a_queue_that_had_nothing_to_do_saves_no_turns_up():
+def test_an_idle_queue_saves_up_no_turns():
     floor = Floor(make_order("weighted", [1, 1]), [10_000, 1], 1)
     floor.work(1000)
     floor.stands[1].backlog = 10_000
@@ -118,7 +118,7 @@ def test_a_queue_that_had_nothing_to_do_saves_no_turns_up():
     assert abs(Counter(floor.work(1200)[1000:])[0] - 100) <= 1
 
 
-def test_long_jobs_leave_the_other_queue_its_part_of_the_slots():
+def test_long_jobs_leave_the_other_queue_its_share_of_the_slots():
     floor = Floor(make_order("weighted", [1, 3]), [10_000, 10_000], 8)
     long = floor.stands[0]
 
@@ -127,21 +127,21 @@ def test_long_jobs_leave_the_other_queue_its_part_of_the_slots():
     assert floor.running.count(long) == 2
 
 
-def test_strict_order_goes_by_weight_and_then_by_place():
+def test_strict_order_goes_by_weight_and_then_by_position():
     floor = Floor(make_order("strict", [1, 5, 1, 5]), [3] * 4, 2)
 
     assert floor.work(12) == [1] * 3 + [3] * 3 + [0] * 3 + [2] * 3
 
 
 @pytest.mark.parametrize("weight", [0, -1, 1001, 1.5, True, "3", None])
-def test_a_weight_that_makes_no_sense_is_refused(queue: Handle, weight: object):
+def test_an_invalid_weight_is_refused(queue: Handle, weight: object):
     queue.task(name="note")(print)
 
     with pytest.raises(UsageError, match=r"weight of a queue .* 1 to 1000"):
         Worker([queue.queue], weights=[weight])  # type: ignore[list-item]
 
 
-def test_an_order_that_does_not_exist_is_refused(queue: Handle):
+def test_an_unknown_order_is_refused(queue: Handle):
     queue.task(name="note")(print)
 
     with pytest.raises(UsageError, match="one of strict, weighted, got 'fair'"):
@@ -151,7 +151,7 @@ def test_an_order_that_does_not_exist_is_refused(queue: Handle):
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-def test_weights_are_the_queues_parts_of_the_jobs(make_queue: MakeQueue, crew: Crew, concurrency: int) -> None:
+def test_weights_are_the_queues_shares_of_the_jobs(make_queue: MakeQueue, crew: Crew, concurrency: int) -> None:
     heavy, light, ran = make_queue(), make_queue(), []
     for name, queue in (("heavy", heavy), ("light", light)):
         queue.task(name="note")(lambda name=name: ran.append(name))
@@ -164,8 +164,8 @@ def test_weights_are_the_queues_parts_of_the_jobs(make_queue: MakeQueue, crew: C
     assert set(ran[240:]) == {"heavy", "light"}
 
 
-def test_weighted_order_starves_nobody_and_loses_no_marker(make_queue: MakeQueue, crew: Crew) -> None:
-    """One queue always has jobs waiting; those that come to the others, one now and then, run soon all the same."""
+def test_weighted_order_starves_no_queue_and_loses_no_marker(make_queue: MakeQueue, crew: Crew) -> None:
+    """One queue always has waiting jobs; occasional jobs of the others still run soon."""
     busy, others = make_queue(), [make_queue(), make_queue()]
     is_over = False
 
@@ -188,7 +188,7 @@ def test_weighted_order_starves_nobody_and_loses_no_marker(make_queue: MakeQueue
 
 
 def test_strict_order_loses_no_marker(make_queue: MakeQueue, crew: Crew) -> None:
-    """Every queue gets jobs while the others are busy; no promoter looks after them."""
+    """Every queue gets jobs while the others are busy, and no promoter helps."""
     queues = [make_queue(), make_queue(), make_queue()]
     draw = random.Random(1)
     for queue in queues:
@@ -205,7 +205,7 @@ def test_strict_order_loses_no_marker(make_queue: MakeQueue, crew: Crew) -> None
         assert queue.wait(job_id, 60), queue.places()
 
 
-def test_a_full_worker_takes_the_marker_of_none(make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
+def test_a_full_worker_takes_no_marker(make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
     first, second = make_queue(), make_queue()
     for queue in (first, second):
         gate.task(queue, in_thread=True)

@@ -1,4 +1,4 @@
-"""What becomes of a job, by what its handler does."""
+"""How a job ends, depending on what its handler does."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tests.worker.crew import Crew
 
 
 def delayed(queue: Handle, job_id: str) -> dict[str, str]:
-    """The fields of a job, once it waits for its next attempt."""
+    """The fields of a job once it waits for its next attempt."""
     until(lambda: queue.fields(job_id)["status"] == "delayed")
     return queue.fields(job_id)
 
 
 def wait_ms(fields: dict[str, str]) -> int:
-    """For how long a failed job has to wait."""
+    """How long a failed job has to wait."""
     return int(fields["run_at_ms"]) - int(fields["last_error_at_ms"])
 
 
-def test_what_async_and_plain_functions_return_is_the_result(queue: Handle, crew: Crew) -> None:
+def test_the_return_values_of_async_and_plain_functions_are_the_results(queue: Handle, crew: Crew) -> None:
     @queue.task
     async def twice(number: int) -> int:
         await asyncio.sleep(0)
@@ -60,7 +60,7 @@ def test_a_traceback_begins_at_the_handler(queue: Handle, crew: Crew, is_async: 
     assert [line.rpartition(" in ")[2] for line in files] == (["fail_later", "fail"] if is_async else ["fail"])
 
 
-def test_the_handler_gets_payloads_that_are_no_task_call(queue: Handle, crew: Crew) -> None:
+def test_the_handler_gets_payloads_that_are_not_task_calls(queue: Handle, crew: Crew) -> None:
     @queue.handler
     def handle(payload: Any) -> Any:
         return ["handled", payload]
@@ -88,7 +88,7 @@ def test_an_async_object_and_a_plain_function_around_an_async_one_are_awaited(qu
     assert wrapped.enqueue(1).result(60) == 3
 
 
-def test_a_task_that_a_later_release_brings_is_run_by_it(queue: Handle, crew: Crew) -> None:
+def test_a_task_added_by_a_later_release_is_run_by_that_release(queue: Handle, crew: Crew) -> None:
     @queue.task
     def known() -> None: ...
 
@@ -117,7 +117,7 @@ def test_an_unreadable_payload_fails_and_is_never_run(queue: Handle, crew: Crew,
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_an_exception_brings_the_job_back_until_its_attempts_are_used(queue: Handle, crew: Crew, kind: str) -> None:
+def test_an_exception_is_retried_until_the_attempts_are_used_up(queue: Handle, crew: Crew, kind: str) -> None:
     seen = []
 
     def fail(text: str) -> None:
@@ -177,7 +177,7 @@ def test_a_backoff_function_gets_attempt_and_error(queue: Handle, crew: Crew) ->
 
 
 @pytest.mark.parametrize("answer", [ZeroDivisionError("by zero"), -1, float("nan"), "soon", None])
-def test_a_backoff_function_that_fails_costs_nothing_but_its_wait(queue: Handle, crew: Crew, answer: Any) -> None:
+def test_a_backoff_function_that_fails_costs_nothing_but_its_delay(queue: Handle, crew: Crew, answer: Any) -> None:
     def backoff(attempt: int, error: BaseException) -> float:
         if isinstance(answer, Exception):
             raise answer
@@ -226,7 +226,7 @@ def test_a_handler_may_ask_for_retry_discard_and_snooze(queue: Handle, crew: Cre
 @pytest.mark.parametrize(
     "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit(), StopIteration()]
 )
-def test_what_would_end_a_process_fails_the_job_and_not_the_worker(
+def test_an_exception_that_would_end_a_process_fails_the_job_and_not_the_worker(
     queue: Handle, crew: Crew, kind: str, error: BaseException
 ) -> None:
     def fail() -> None:
@@ -246,7 +246,7 @@ def test_what_would_end_a_process_fails_the_job_and_not_the_worker(
     assert post.is_working
 
 
-def test_a_result_that_is_no_json_completes_the_job_and_says_so(queue: Handle, crew: Crew) -> None:
+def test_a_result_that_is_not_json_completes_the_job_with_a_result_error(queue: Handle, crew: Crew) -> None:
     class Odd:
         def __repr__(self) -> str:
             raise RuntimeError("not even that")
@@ -270,7 +270,7 @@ def test_a_result_that_is_no_json_completes_the_job_and_says_so(queue: Handle, c
         assert "result" in record.result_error
 
 
-def test_huge_and_wild_error_texts_are_stored_tamed(queue: Handle, crew: Crew, logs: Logs) -> None:
+def test_huge_and_wild_error_texts_are_stored_shortened_and_escaped(queue: Handle, crew: Crew, logs: Logs) -> None:
     class MuteError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no")

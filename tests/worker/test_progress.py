@@ -1,4 +1,4 @@
-"""What handlers report while they run: how it gets to Redis, how often, and what stops it."""
+"""What handlers report while they run: how and how often it gets to Redis, and what stops it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_progress_is_seen_while_the_handler_runs(queue: Handle, crew: Crew, gate
     assert record.started_at_ms <= record.progress.at_ms <= queue.stats()["now_ms"]
 
 
-def test_a_handler_that_blocks_the_event_loop_is_reported_all_the_same(queue: Handle, crew: Crew) -> None:
+def test_a_handler_that_blocks_the_event_loop_can_still_report(queue: Handle, crew: Crew) -> None:
     ended = threading.Event()
 
     @queue.task
@@ -81,7 +81,7 @@ def test_a_handler_that_blocks_the_event_loop_is_reported_all_the_same(queue: Ha
 
 
 @pytest.mark.parametrize("end", ["returns", "fails", "fails for good"])
-def test_the_last_report_is_there_when_the_attempt_has_ended(queue: Handle, crew: Crew, end: str) -> None:
+def test_the_last_report_is_stored_when_the_attempt_has_ended(queue: Handle, crew: Crew, end: str) -> None:
     @queue.task
     async def count() -> None:
         for number in track(range(500)):
@@ -128,7 +128,7 @@ def test_however_often_handlers_report_a_worker_sends_two_requests_a_second(queu
 
 
 def test_a_job_that_reports_nothing_costs_no_request(make_queue: MakeQueue, crew: Crew) -> None:
-    queue = make_queue()  # renewed after 3.3 s: long after the test
+    queue = make_queue()  # renewed after 3.3 s, long after the test
 
     @queue.task
     async def quick() -> None:
@@ -144,7 +144,7 @@ def test_a_job_that_reports_nothing_costs_no_request(make_queue: MakeQueue, crew
     assert asked(requests, queue, "renew") == []
 
 
-def test_the_last_report_goes_with_the_end_of_its_attempt(make_queue: MakeQueue, crew: Crew) -> None:
+def test_the_last_report_is_sent_with_the_end_of_its_attempt(make_queue: MakeQueue, crew: Crew) -> None:
     queue = make_queue(visibility_ms=600_000)
 
     @queue.task
@@ -163,7 +163,9 @@ def test_the_last_report_goes_with_the_end_of_its_attempt(make_queue: MakeQueue,
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_reporting_neither_blocks_nor_fails_while_redis_is_away(make_queue: MakeQueue, crew: Crew, kind: str) -> None:
+def test_reporting_neither_blocks_nor_fails_while_redis_is_unavailable(
+    make_queue: MakeQueue, crew: Crew, kind: str
+) -> None:
     with Server() as server:
         queue = make_queue(at=server, visibility_ms=60_000)
         starts, ended = threading.Event(), threading.Event()
@@ -196,7 +198,7 @@ def test_reporting_neither_blocks_nor_fails_while_redis_is_away(make_queue: Make
         crew.end()
 
 
-def test_a_worker_that_lost_its_lease_reports_nothing_more(queue: Handle, crew: Crew) -> None:
+def test_a_worker_that_lost_its_lease_sends_no_more_reports(queue: Handle, crew: Crew) -> None:
     lost = threading.Event()
 
     @queue.task
@@ -227,7 +229,7 @@ def test_a_worker_that_lost_its_lease_reports_nothing_more(queue: Handle, crew: 
     until(lambda: queue.reclaim_stuck() or not queue.places().get("processing"))
 
 
-def test_a_plain_handler_that_overran_its_timeout_reports_nothing_more(queue: Handle, crew: Crew) -> None:
+def test_a_plain_handler_that_overran_its_timeout_sends_no_more_reports(queue: Handle, crew: Crew) -> None:
     overran, reported = threading.Event(), threading.Event()
 
     @queue.task(timeout=0.3, max_attempts=1)
@@ -249,7 +251,7 @@ def test_a_plain_handler_that_overran_its_timeout_reports_nothing_more(queue: Ha
     assert post.worker._queue_workers[0].fetcher.in_flight.reporters.by_token == {}
 
 
-def test_nothing_is_kept_of_attempts_that_have_ended(queue: Handle, crew: Crew) -> None:
+def test_reports_of_ended_attempts_are_forgotten(queue: Handle, crew: Crew) -> None:
     @queue.task
     async def quick() -> None:
         current_job().progress(1)
@@ -262,7 +264,7 @@ def test_nothing_is_kept_of_attempts_that_have_ended(queue: Handle, crew: Crew) 
     until(lambda: not reporters.by_token)
 
 
-def test_each_attempt_begins_with_nothing_of_the_one_before(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_each_attempt_begins_without_the_progress_of_the_previous_one(queue: Handle, crew: Crew, gate: Gate) -> None:
     seen: list[Any] = []
 
     @queue.task(max_attempts=2)

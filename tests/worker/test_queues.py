@@ -18,7 +18,7 @@ from tests.worker.crew import Crew, Gate, asked, frozen
 
 
 def until_blocked(queue: Handle, workers: int = 1) -> None:
-    """Wait until that many workers block on the markers of this queue."""
+    """Wait until this many workers wait for the markers of this queue."""
 
     def blocked() -> bool:
         found = queue.redis.client_list()
@@ -29,7 +29,7 @@ def until_blocked(queue: Handle, workers: int = 1) -> None:
 
 @pytest.fixture
 def times(queue: Handle) -> list[float]:
-    """When jobs of the task `note` ran."""
+    """The times at which jobs of the task `note` ran."""
     found: list[float] = []
     queue.task(name="note", backoff=Fixed(0.2))(lambda: found.append(time.time()))
     return found
@@ -93,7 +93,7 @@ def test_paused_workers_claim_nothing_and_resume_wakes_them_at_once(
     with queue.server.requests() as requests:
         until(lambda: asked(requests, queue, "promote"))  # which may set the marker
         monkeypatch.setattr("schedq.background.promoter._LONGEST_SLEEP_S", 30)
-        time.sleep(1.3)  # the last sleep of a second is over; it is not the promoter that wakes them
+        time.sleep(1.3)  # the last sleep of a second is over, so it is not the promoter that wakes them
     assert times == []
     assert not asked(requests, queue, "claim")
     resumed = time.time()
@@ -103,7 +103,7 @@ def test_paused_workers_claim_nothing_and_resume_wakes_them_at_once(
     assert times[0] - resumed < 25
 
 
-def test_what_runs_when_a_queue_is_paused_runs_on(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_jobs_that_run_when_a_queue_is_paused_continue(queue: Handle, crew: Crew, gate: Gate) -> None:
     hold = gate.task(queue)
 
     crew.start(queue)
@@ -137,14 +137,14 @@ def test_queues_are_served_in_strict_order(make_queue: MakeQueue, crew: Crew, ga
     assert ran == ["first"] * 3 + ["second"] * 3
 
 
-def test_a_backlog_of_an_earlier_queue_is_worked_off_first(make_queue: MakeQueue, crew: Crew) -> None:
+def test_a_backlog_of_an_earlier_queue_is_processed_first(make_queue: MakeQueue, crew: Crew) -> None:
     first, second = make_queue(), make_queue()
     ran: list[str] = []
 
     def noting(name: str) -> Callable[[], Coroutine[Any, Any, None]]:
         async def note() -> None:
             ran.append(name)
-            await asyncio.sleep(len(ran) % 5 / 2000)  # some end while a claim is on its way
+            await asyncio.sleep(len(ran) % 5 / 2000)  # some end while a claim is in progress
 
         return note
 
@@ -200,7 +200,7 @@ def test_a_job_that_a_full_worker_cannot_take_is_taken_by_another_at_once(
     assert ran.wait(9)
 
 
-def test_a_marker_that_a_worker_takes_as_it_gets_full_is_put_back(
+def test_a_marker_that_a_worker_takes_as_its_slots_fill_is_put_back(
     make_queue: MakeQueue, crew: Crew, gate: Gate
 ) -> None:
     first, second = make_queue(), make_queue()
@@ -213,9 +213,11 @@ def test_a_marker_that_a_worker_takes_as_it_gets_full_is_put_back(
     until_blocked(second)
     first.pause()
     held = first.enqueue({"task": "hold"})
-    first.redis.delete(first.keys.paused)  # unlike `resume` this wakes nobody
+    first.redis.delete(first.keys.paused)  # unlike `resume` this wakes no worker
 
-    with frozen(first.server):  # it claims the only job it can hold, and gets the marker: it has waited for longer
+    with frozen(
+        first.server
+    ):  # it claims the only job that it can hold, and gets the marker, because it has waited longest
         full.look()
         enqueued = second.start("enqueue", {"task": "note"})
         time.sleep(0.05)
@@ -226,14 +228,12 @@ def test_a_marker_that_a_worker_takes_as_it_gets_full_is_put_back(
 
 
 @pytest.mark.parametrize("how", ["stop", "cancel"])
-def test_a_worker_that_goes_leaves_no_marker_behind_in_its_hands(
-    queue: Handle, crew: Crew, times: list[float], how: str
-) -> None:
+def test_a_worker_that_stops_takes_no_marker_with_it(queue: Handle, crew: Crew, times: list[float], how: str) -> None:
     post = crew.start(queue, promotes=False)
     until_blocked(queue)
     stopping: Callable[[], None] = post.stop if how == "stop" else post.cancel
     with frozen(queue.server):
-        enqueued = queue.start("enqueue", {"task": "note"})  # its marker goes to the wait that is being given up
+        enqueued = queue.start("enqueue", {"task": "note"})  # its marker goes to the wait that is being cancelled
         time.sleep(0.05)
         stopping()
         time.sleep(0.05)
@@ -246,20 +246,20 @@ def test_a_worker_that_goes_leaves_no_marker_behind_in_its_hands(
     assert queue.redis.zcard(queue.keys.wake) == 1
 
 
-def test_an_idle_worker_asks_for_little(queue: Handle, crew: Crew, times: list[float]) -> None:
+def test_an_idle_worker_sends_few_requests(queue: Handle, crew: Crew, times: list[float]) -> None:
     queue.enqueue({"task": "note"}, delay=3600)
     crew.start(queue)
     until_blocked(queue)
     until(lambda: queue.redis.get(queue.keys.promoter))
-    time.sleep(0.2)  # the promoter settles in
+    time.sleep(0.2)  # the promoter finishes its start
 
     with queue.server.requests() as requests:
         time.sleep(2.2)
 
-    assert 1 <= len(asked(requests, queue)) <= 5  # a script that the server has not seen yet is sent twice
+    assert 1 <= len(asked(requests, queue)) <= 5  # a script that the server does not know yet is sent twice
 
 
-def test_a_busy_worker_needs_no_marker_to_go_on(queue: Handle, crew: Crew, times: list[float]) -> None:
+def test_a_busy_worker_needs_no_marker_to_continue(queue: Handle, crew: Crew, times: list[float]) -> None:
     crew.start(queue, concurrency=2, promotes=False)
     until_blocked(queue)
     queue.enqueue_many([{"task": "note"}] * 500)

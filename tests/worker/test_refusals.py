@@ -1,4 +1,4 @@
-"""Redis refuses a user, a password or an operation: a mistake at the start, and an outage later."""
+"""Redis rejects a user, a password or an operation: a mistake at the start, and an outage later."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ WELCOME = ("SETUSER", "ada", "reset", "on", ">ada", "~*", "&*", "+@all")
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Server]:
-    """A server that lets in the user ada."""
+    """A server with a user ada."""
     with Server(topology="single", users={"ada": "~* &* +@all"}) as server:
         yield server
 
 
 @pytest.fixture
 def acl(guarded: Server) -> Iterator[Acl]:
-    """Changes the rules of access, and cuts ada's connections."""
+    """Changes the access rules and closes ada's connections."""
     with guarded.client() as client:
 
         def change(*words: str, cut: bool = True) -> None:
@@ -53,7 +53,7 @@ def acl(guarded: Server) -> Iterator[Acl]:
 
 
 def work(queue: Handle, gate: Gate) -> None:
-    """What can be done: wait at a gate, in a thread and on the loop, and add to the queue."""
+    """Tasks that wait at a gate, in a thread and on the loop, and one that enqueues."""
 
     @queue.task
     def hold() -> str:
@@ -72,7 +72,7 @@ def work(queue: Handle, gate: Gate) -> None:
 
 @pytest.mark.parametrize("refusal", REFUSALS)
 @pytest.mark.parametrize("place", ["socket", "port"])
-def test_a_worker_outlives_a_refusal_and_every_job_ends_once(
+def test_a_worker_survives_a_rejection_and_every_job_ends_once(
     make_queue: MakeQueue, guarded: Server, acl: Acl, crew: Crew, gate: Gate, logs: Logs, refusal: str, place: str
 ) -> None:
     url = guarded.url_as("ada") if place == "socket" else f"redis://ada:ada@127.0.0.1:{guarded.port}/0"
@@ -86,7 +86,7 @@ def test_a_worker_outlives_a_refusal_and_every_job_ends_once(
     acl(*words)
     until(lambda: [line for line in logs() if reason in line])
     gate.open()
-    until(lambda: [line for line in logs() if "lost (" in line])  # the fetch loop has met the refusal as well
+    until(lambda: [line for line in logs() if "lost (" in line])  # the fetch loop has met the rejection as well
     assert post.is_working
     with Queue(queue.queue.name, redis=guarded.url_as("tests")) as another:
         added = another.enqueue({"task": "ok"})
@@ -100,7 +100,7 @@ def test_a_worker_outlives_a_refusal_and_every_job_ends_once(
 
 
 @pytest.mark.parametrize("rules", ["~* &* -@all", "~* &* +@all -evalsha -eval", "&* +@all", "~* +@all -evalsha"])
-def test_a_refusal_at_the_start_is_final(
+def test_a_rejection_at_the_start_is_final(
     make_queue: MakeQueue, guarded: Server, acl: Acl, crew: Crew, gate: Gate, rules: str
 ) -> None:
     queue, other = make_queue(at=guarded, url=guarded.url_as("ada")), make_queue()
@@ -114,11 +114,11 @@ def test_a_refusal_at_the_start_is_final(
 
     assert isinstance(post.error, UsageError)
     assert "the Redis user may not do this" in str(post.error)
-    assert other.places() == {"pending": [job_id]}  # what another queue's server can be told is given back
+    assert other.places() == {"pending": [job_id]}  # jobs that can be settled at another queue's server are released
     post.error = None
 
 
-def test_who_enqueues_is_told_at_once(make_queue: MakeQueue, guarded: Server, acl: Acl) -> None:
+def test_a_producer_gets_the_error_at_once(make_queue: MakeQueue, guarded: Server, acl: Acl) -> None:
     queue = make_queue(at=guarded, url=guarded.url_as("ada"), retry_for=20)
     queue.enqueue(1)
 
@@ -168,7 +168,7 @@ def test_a_server_that_lacks_scripts_ends_a_promoter_at_its_start(make_queue: Ma
         assert broken_laws(queue) == {}
 
 
-# -- what is said of an outage
+# -- the log of an outage
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     return Clock
 
 
-def test_a_lasting_outage_tells_its_reason_once_a_minute(logs: Logs, clock: Any) -> None:
+def test_a_lasting_outage_logs_its_reason_once_a_minute(logs: Logs, clock: Any) -> None:
     outage = Availability("redis://here")
     for _ in range(1300):
         outage.lost("pump", ConnectionError("refused"))
@@ -195,13 +195,13 @@ def test_a_lasting_outage_tells_its_reason_once_a_minute(logs: Logs, clock: Any)
     ]
 
 
-def test_a_lasting_outage_tells_another_reason(logs: Logs, clock: Any) -> None:
+def test_a_lasting_outage_logs_a_new_reason(logs: Logs, clock: Any) -> None:
     outage = Availability("redis://here")
     outage.lost("pump", ConnectionError("the server closed the connection"))
     clock.now += 0.1
     for _ in range(50):
         outage.lost("pump", ConnectionError("certificate verify failed: certificate has expired (_ssl.c:1002)"))
-        outage.lost("waker", ConnectionError("refused"))  # the first seconds' ways to break all say the same
+        outage.lost("waker", ConnectionError("refused"))  # different errors of the first seconds mean the same
         clock.now += 0.1
 
     assert [line.split("still lost after ")[1] for line in logs()[1:]] == [
@@ -210,13 +210,13 @@ def test_a_lasting_outage_tells_another_reason(logs: Logs, clock: Any) -> None:
     ]
 
 
-def test_an_outage_in_which_nobody_answers_says_so(logs: Logs, clock: Any) -> None:
+def test_an_outage_without_any_reply_is_logged(logs: Logs, clock: Any) -> None:
     Availability("redis://here").lost("pump", TimeoutError())
 
     assert logs() == ["WARNING redis://here: lost (no reply in time); trying again until it is back"]
 
 
-def test_reasons_that_are_never_the_same_are_no_flood(logs: Logs, clock: Any) -> None:
+def test_reasons_that_all_differ_do_not_flood_the_log(logs: Logs, clock: Any) -> None:
     outage = Availability("redis://here")
     for number in range(590):
         outage.lost("pump", ConnectionError(f"refused {number}"))

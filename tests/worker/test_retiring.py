@@ -15,9 +15,7 @@ from tests.worker.crew import Crew, Gate, asked
 
 
 @pytest.mark.parametrize(("concurrency", "max_jobs"), [(1, 3), (2, 3), (10, 3), (10, 1)])
-def test_a_worker_runs_exactly_as_many_jobs_as_it_may(
-    queue: Handle, crew: Crew, concurrency: int, max_jobs: int
-) -> None:
+def test_a_worker_runs_exactly_its_maximum_of_jobs(queue: Handle, crew: Crew, concurrency: int, max_jobs: int) -> None:
     queue.task(name="ok")(lambda: "ok")
     ids = queue.enqueue_many([{"task": "ok"}] * 5)
 
@@ -51,7 +49,7 @@ def test_each_attempt_of_a_job_counts(queue: Handle, crew: Crew) -> None:
     assert queue.places().keys() <= {"delayed", "pending"}
 
 
-def test_jobs_that_come_later_are_run_too(queue: Handle, crew: Crew) -> None:
+def test_jobs_enqueued_later_are_run_too(queue: Handle, crew: Crew) -> None:
     queue.task(name="ok")(lambda: "ok")
     post = crew.start(queue, max_jobs=2)
     first = queue.enqueue({"task": "ok"})
@@ -64,7 +62,7 @@ def test_jobs_that_come_later_are_run_too(queue: Handle, crew: Crew) -> None:
     assert len(queue.places()["completed"]) == 2
 
 
-def test_the_last_jobs_are_not_cut_short_by_the_grace(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_the_last_jobs_are_not_cut_short_by_the_grace_period(queue: Handle, crew: Crew, gate: Gate) -> None:
     gate.task(queue)
     ids = queue.enqueue_many([{"task": "hold"}] * 2)
     post = crew.start(queue, max_jobs=1, grace=0)
@@ -78,7 +76,7 @@ def test_the_last_jobs_are_not_cut_short_by_the_grace(queue: Handle, crew: Crew,
     assert queue.places() == {"completed": ids[:1], "pending": ids[1:]}
 
 
-def test_while_they_run_the_worker_asks_for_nothing(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_while_they_run_the_worker_sends_no_claim(queue: Handle, crew: Crew, gate: Gate) -> None:
     gate.task(queue)
     queue.enqueue({"task": "hold"})
     post = crew.start(queue, max_jobs=1, concurrency=5)
@@ -89,18 +87,18 @@ def test_while_they_run_the_worker_asks_for_nothing(queue: Handle, crew: Crew, g
         with pytest.raises(AssertionError, match="has not gone"):
             post.join(0.5)
 
-    assert len(asked(sent, queue, "claim", "wake")) <= 2  # one may have been on its way
+    assert len(asked(sent, queue, "claim", "wake")) <= 2  # one claim may have been in progress
     gate.open()
     post.join()
 
 
-def test_a_worker_whose_time_is_over_finishes_what_it_runs(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_a_worker_whose_time_is_over_finishes_its_running_jobs(queue: Handle, crew: Crew, gate: Gate) -> None:
     gate.task(queue)
     ids = queue.enqueue_many([{"task": "hold"}] * 2)
     post = crew.start(queue, concurrency=1, grace=0)
     until(lambda: len(queue.places().get("processing", ())) == 1)
 
-    post.do(post.worker.capacity.retire)  # as it does when `max_time` is over
+    post.do(post.worker.capacity.retire)  # as it does when `max_time` has passed
 
     with pytest.raises(AssertionError, match="has not gone"):
         post.join(0.3)
@@ -119,7 +117,7 @@ def test_an_idle_worker_exits_when_its_time_is_over(queue: Handle, crew: Crew) -
     assert post.worker.is_retired
 
 
-def test_one_that_is_stopped_before_is_not_retired(queue: Handle, crew: Crew) -> None:
+def test_a_worker_that_is_stopped_earlier_is_not_retired(queue: Handle, crew: Crew) -> None:
     queue.task(name="ok")(lambda: "ok")
     post = crew.start(queue, max_jobs=1000, max_time=1000)
     until(lambda: queue.redis.zcard(queue.keys.workers))
@@ -131,7 +129,7 @@ def test_one_that_is_stopped_before_is_not_retired(queue: Handle, crew: Crew) ->
 
 
 @pytest.mark.parametrize("given", [{"max_jobs": 0}, {"max_jobs": 1.5}, {"max_time": 0}, {"max_time": math.nan}])
-def test_numbers_that_make_no_sense_are_refused(queue: Handle, given: dict[str, Any]) -> None:
+def test_invalid_numbers_are_refused(queue: Handle, given: dict[str, Any]) -> None:
     queue.task(name="ok")(lambda: "ok")
 
     with pytest.raises(UsageError, match=f"{next(iter(given))} must be"):

@@ -1,4 +1,4 @@
-"""Timeouts, threads, and how many jobs run at a time."""
+"""Timeouts, threads, and the number of concurrent jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.worker.crew import Crew, Gate, asked
 
 
 class Meter:
-    """How many are inside, and how many were at most."""
+    """How many are inside now, and the highest number so far."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ def test_a_handlers_own_timeout_error_is_not_taken_for_the_jobs(queue: Handle, c
 
 @pytest.mark.parametrize("timeout", [None, 60])
 @pytest.mark.parametrize("kind", ["async", "plain", "awaitable", "nested"])
-def test_a_handlers_own_timeout_error_is_kept_as_it_is(
+def test_a_handlers_own_timeout_error_is_kept_unchanged(
     queue: Handle, crew: Crew, kind: str, timeout: float | None
 ) -> None:
     asked: list[BaseException] = []
@@ -176,7 +176,7 @@ def test_a_result_that_comes_before_the_timeout_counts(queue: Handle, crew: Crew
 
 
 @pytest.mark.parametrize("kinds", [["async"], ["plain"], ["async", "plain"]])
-def test_as_many_jobs_run_as_the_worker_may_hold_and_no_more(queue: Handle, crew: Crew, kinds: list[str]) -> None:
+def test_as_many_jobs_run_as_the_worker_has_slots_and_no_more(queue: Handle, crew: Crew, kinds: list[str]) -> None:
     meter = Meter()
 
     def plain() -> None:
@@ -198,7 +198,7 @@ def test_as_many_jobs_run_as_the_worker_may_hold_and_no_more(queue: Handle, crew
     assert meter.most == 7
 
 
-def test_plain_handlers_run_in_no_more_threads_than_slots(queue: Handle, crew: Crew) -> None:
+def test_plain_handlers_use_no_more_threads_than_slots(queue: Handle, crew: Crew) -> None:
     names = set()
 
     @queue.task
@@ -226,10 +226,10 @@ def test_many_jobs_need_fewer_requests_than_jobs(queue: Handle, crew: Crew) -> N
 
     found = asked(requests, queue)
     assert 20 <= len(found) < 250
-    assert len([request for request in found if request.name == "BZPOPMIN"]) <= 2  # busy, it waits for nothing
+    assert len([request for request in found if request.name == "BZPOPMIN"]) <= 2  # while busy, it waits for no marker
 
 
-def test_ends_that_are_too_much_for_one_request_are_all_told(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_settlements_too_large_for_one_request_are_all_sent(queue: Handle, crew: Crew, gate: Gate) -> None:
     @queue.task
     async def large(number: int) -> str:
         await gate.passed()
@@ -244,7 +244,7 @@ def test_ends_that_are_too_much_for_one_request_are_all_told(queue: Handle, crew
         assert job.result(60) == str(number) * 150_000
 
 
-def test_ends_that_redis_takes_in_portions_are_all_told(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_settlements_that_redis_accepts_in_portions_are_all_sent(queue: Handle, crew: Crew, gate: Gate) -> None:
     @queue.task
     async def wait() -> None:
         await gate.passed()

@@ -1,4 +1,4 @@
-"""Roles as whole processes run them: until a signal, leaving nothing behind."""
+"""Workers and promoters as whole processes run them: until a signal, leaving nothing behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.worker.conftest import Logs
 
 
 def run(work: Coroutine[Any, Any, object], meanwhile: Coroutine[Any, Any, None] | None = None) -> None:
-    """Run it in this thread, where signals arrive; send SIGTERM when the other has ended."""
+    """Run it in this thread, where signals arrive; send SIGTERM when the other function has ended."""
 
     async def main() -> None:
         task = asyncio.create_task(work)
@@ -28,10 +28,10 @@ def run(work: Coroutine[Any, Any, object], meanwhile: Coroutine[Any, Any, None] 
         await asyncio.wait_for(task, 60)
 
     asyncio.run(main(), debug=True)
-    gc.collect()  # what was left open complains when it is collected
+    gc.collect()  # open connections complain when they are collected
 
 
-def test_what_handlers_asked_redis_with_is_closed_when_the_worker_ends(queue: Handle) -> None:
+def test_connections_that_handlers_used_are_closed_when_the_worker_ends(queue: Handle) -> None:
     @queue.task
     async def first() -> bool:
         await second.aenqueue()
@@ -60,7 +60,7 @@ def test_a_signal_stops_a_worker(queue: Handle) -> None:
     assert queue.redis.zcard(queue.keys.workers) == 0
 
 
-def test_promoters_go_on_while_the_settings_are_of_the_wrong_type(make_queue: MakeQueue, logs: Logs) -> None:
+def test_promoters_continue_while_the_settings_are_of_the_wrong_type(make_queue: MakeQueue, logs: Logs) -> None:
     queues = [make_queue() for _ in range(2)]
     for queue in queues:
         queue.redis.set(queue.keys.settings, "not a hash")

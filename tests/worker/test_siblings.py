@@ -1,4 +1,4 @@
-"""Who of several worker processes takes the next jobs."""
+"""Which of several worker processes claims the next jobs."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def board() -> Iterator[Board]:
 
 
 def process(board: Board, number: int, held: int = 0) -> tuple[Siblings, list[int]]:
-    """One of them, and what it holds."""
+    """One of them, and the jobs that it holds."""
     jobs = [0] * held
     made = Siblings(board, number, SIZE)
     made.join(jobs)
     return made, jobs
 
 
-def test_a_process_alone_shares_with_nobody(board: Board):
+def test_a_process_without_siblings_shares_with_none(board: Board):
     alone, _ = process(board, 0, held=2)
 
     assert (alone.share(), alone.wait_s()) == (None, 0)
 
 
-def test_a_claim_is_told_what_all_hold(board: Board):
+def test_a_claim_gets_the_number_of_jobs_that_all_hold(board: Board):
     first, _ = process(board, 0, held=1)
     process(board, 1, held=2)
     board.starting(2)
@@ -48,14 +48,14 @@ def test_a_claim_is_told_what_all_hold(board: Board):
 
 
 @pytest.mark.parametrize("held", [SIZE, SIZE + 1])
-def test_one_whose_slots_are_full_takes_no_part(board: Board, held: int):
+def test_a_process_whose_slots_are_full_does_not_take_part(board: Board, held: int):
     first, _ = process(board, 0, held=1)
     process(board, 1, held=held)
 
     assert first.share() is None
 
 
-def test_one_that_holds_fewer_has_the_first_go_for_a_moment(board: Board, monkeypatch: pytest.MonkeyPatch):
+def test_a_process_that_holds_fewer_jobs_may_claim_first_for_a_moment(board: Board, monkeypatch: pytest.MonkeyPatch):
     now = 100.0
     monkeypatch.setattr("schedq.worker.siblings.monotonic", lambda: now)
     first, _ = process(board, 0, held=2)
@@ -69,7 +69,9 @@ def test_one_that_holds_fewer_has_the_first_go_for_a_moment(board: Board, monkey
     assert first.wait_s() == 0
 
 
-def test_one_that_does_not_come_is_not_waited_for_until_it_claims_again(board: Board, monkeypatch: pytest.MonkeyPatch):
+def test_a_process_that_does_not_claim_is_not_waited_for_until_it_claims_again(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+):
     now = 100.0
     monkeypatch.setattr("schedq.worker.siblings.monotonic", lambda: now)
     first, _ = process(board, 0, held=2)
@@ -84,7 +86,7 @@ def test_one_that_does_not_come_is_not_waited_for_until_it_claims_again(board: B
     assert first.share() == Share(2, 2, 2)
 
 
-def test_one_that_starts_is_waited_for_longer_and_one_that_ended_not_at_all(board: Board):
+def test_a_starting_process_is_waited_for_longer_and_an_ended_one_not_at_all(board: Board):
     first, _ = process(board, 0, held=1)
 
     board.starting(1)
@@ -93,7 +95,7 @@ def test_one_that_starts_is_waited_for_longer_and_one_that_ended_not_at_all(boar
     assert first.wait_s() == 0
 
 
-def test_one_that_stops_is_not_counted_though_it_says_more_of_itself(board: Board):
+def test_a_stopping_process_is_not_counted_even_if_it_updates_its_record(board: Board):
     first, _ = process(board, 0, held=1)
     second, _ = process(board, 1)
 
@@ -126,7 +128,7 @@ def test_a_process_without_siblings_is_not_misled_by_its_environment(words: str,
         (4, None, 4),
     ],
 )
-def test_a_claim_takes_its_share_of_few_jobs_and_of_many_all_it_has_room_for(
+def test_a_claim_takes_its_share_of_few_jobs_and_fills_its_slots_from_many(
     queue: Handle, waiting: int, share: tuple[int, int, int] | None, taken: int
 ):
     queue.enqueue_many(range(waiting))

@@ -30,20 +30,20 @@ def test_every_state_can_be_reached_and_leads_to_an_end(what: str):
 
 
 @pytest.mark.parametrize("what", TABLES)
-def test_transitions_have_names_of_their_own(what: str):
+def test_transitions_have_unique_names(what: str):
     table = TABLES[what][0]
 
     assert len({each.name for each in table}) == len(table)
 
 
-def test_a_table_says_what_may_follow_each_state():
+def test_a_table_lists_what_may_follow_each_state():
     table = (Transition("open", ("shut",), "ajar"), Transition("shut", ("ajar", "shut"), "shut"))
 
     assert targets(table) == {"shut": {"ajar", "shut"}, "ajar": {"shut"}}
 
 
 @pytest.mark.parametrize(("source", "target"), list(product(AttemptState, repeat=2)))
-def test_an_attempt_goes_where_its_table_says_and_nowhere_else(source: AttemptState, target: AttemptState):
+def test_an_attempt_changes_only_as_its_table_allows(source: AttemptState, target: AttemptState):
     one = Attempt(ClaimedJob("a", None, 1, "r.1"), state=source)
     if any(source in each.sources and target == each.target for each in attempt.TRANSITIONS):
         one.become(target)
@@ -55,7 +55,7 @@ def test_an_attempt_goes_where_its_table_says_and_nowhere_else(source: AttemptSt
 
 
 @pytest.mark.parametrize(("source", "target"), list(product(FetchState, repeat=2)))
-def test_a_fetcher_goes_where_its_table_says_and_nowhere_else(source: FetchState, target: FetchState):
+def test_a_fetcher_changes_only_as_its_table_allows(source: FetchState, target: FetchState):
     one = object.__new__(fetcher.Fetcher)
     one.state = source
     one._settings = type("Settings", (), {"name": "mail"})()

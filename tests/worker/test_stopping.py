@@ -1,4 +1,4 @@
-"""How a worker goes."""
+"""How a worker stops."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.worker.crew import Crew, Gate, frozen
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a worker waits for at most is longer than these tests wait: who leaves in time has not waited for that."""
+    """The longest waits of a worker are longer than these tests wait, so a worker that stops in time has not waited."""
     monkeypatch.setattr("schedq.worker.worker._UNWIND_S", 60)
     monkeypatch.setattr("schedq.worker.worker._GOODBYE_S", 60)
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_stop_waits_for_what_runs_and_claims_no_more(queue: Handle, crew: Crew, gate: Gate, kind: str) -> None:
+def test_stop_waits_for_running_jobs_and_claims_no_more(queue: Handle, crew: Crew, gate: Gate, kind: str) -> None:
     task = gate.task(queue, in_thread=kind == "plain")
     post = crew.start(queue, concurrency=1)
     running = task.enqueue()
@@ -37,7 +37,7 @@ def test_stop_waits_for_what_runs_and_claims_no_more(queue: Handle, crew: Crew, 
     assert queue.places() == {"completed": [running.id], "pending": [waiting.id]}
 
 
-def test_what_runs_longer_than_the_grace_is_given_back_next_in_line(
+def test_jobs_that_run_longer_than_the_grace_period_are_released_to_the_front(
     queue: Handle, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
     cleaned = []
@@ -47,7 +47,7 @@ def test_what_runs_longer_than_the_grace_is_given_back_next_in_line(
         try:
             await gate.passed()
         finally:
-            await asyncio.sleep(0)  # together: who ends later is given back later
+            await asyncio.sleep(0)  # together, because one that ends later is released later
             cleaned.append(number)
 
     jobs = [hold.enqueue(number) for number in range(5)]
@@ -61,7 +61,7 @@ def test_what_runs_longer_than_the_grace_is_given_back_next_in_line(
     assert sorted(cleaned) == [0, 1, 2]
     for job in jobs:
         assert queue.fields(job.id)["attempts"] == "0"
-    assert [line for line in logs() if "gives back 3 jobs that still run" in line]
+    assert [line for line in logs() if "releases 3 jobs that are still running" in line]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_runs_longer_than_the_grace_is_given_back_next_in_line(
     [(["stop", "stop"], None), (["cancel"], asyncio.CancelledError)],
     ids=["stopped again", "cancelled"],
 )
-def test_a_worker_that_is_to_go_at_once_gives_back_at_once(
+def test_a_worker_that_must_stop_at_once_releases_its_jobs_at_once(
     queue: Handle, crew: Crew, gate: Gate, asks: list[str], error: type[BaseException] | None
 ) -> None:
     hold = gate.task(queue)
@@ -87,7 +87,7 @@ def test_a_worker_that_is_to_go_at_once_gives_back_at_once(
     post.error = None
 
 
-def test_a_stuck_thread_does_not_hold_the_worker(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_a_stuck_thread_does_not_delay_the_worker(queue: Handle, crew: Crew, gate: Gate) -> None:
     @queue.task
     def stuck() -> None:
         gate.wait()
@@ -102,7 +102,7 @@ def test_a_stuck_thread_does_not_hold_the_worker(queue: Handle, crew: Crew, gate
     assert queue.places() == {"pending": [job.id]}
 
 
-def test_an_async_handler_that_will_not_end_is_left_behind(queue: Handle, crew: Crew, gate: Gate, logs: Logs) -> None:
+def test_an_async_handler_that_does_not_end_is_abandoned(queue: Handle, crew: Crew, gate: Gate, logs: Logs) -> None:
     @queue.task
     async def stuck() -> None:
         while True:
@@ -123,7 +123,7 @@ def test_an_async_handler_that_will_not_end_is_left_behind(queue: Handle, crew: 
     assert [line for line in logs() if "exits without waiting for 1 handlers that do not end" in line]
 
 
-def test_a_plain_handler_gets_a_moment_to_see_that_the_worker_goes(queue: Handle, crew: Crew) -> None:
+def test_a_plain_handler_gets_a_moment_to_notice_that_the_worker_stops(queue: Handle, crew: Crew) -> None:
     @queue.task
     def polite(*, returns: bool) -> str:
         current = current_job()
@@ -143,7 +143,7 @@ def test_a_plain_handler_gets_a_moment_to_see_that_the_worker_goes(queue: Handle
     assert queue.fields(half.id)["attempts"] == "0"
 
 
-def test_a_handler_that_says_what_is_to_become_of_its_job_is_obeyed_at_the_end_too(
+def test_a_handler_that_decides_how_its_job_ends_is_obeyed_even_during_a_stop(
     queue: Handle, crew: Crew, gate: Gate
 ) -> None:
     @queue.task
@@ -163,7 +163,7 @@ def test_a_handler_that_says_what_is_to_become_of_its_job_is_obeyed_at_the_end_t
     assert queue.places() == {"delayed": [job.id]}
 
 
-def test_a_job_that_was_asked_to_stop_ends_cancelled_when_its_worker_goes(
+def test_a_job_that_was_asked_to_stop_is_cancelled_when_its_worker_stops(
     make_queue: MakeQueue, crew: Crew, gate: Gate
 ) -> None:
     queue = make_queue()
@@ -179,7 +179,7 @@ def test_a_job_that_was_asked_to_stop_ends_cancelled_when_its_worker_goes(
     assert queue.places() == {"cancelled": [job.id]}
 
 
-def test_jobs_that_a_claim_brings_after_the_stop_are_given_back(queue: Handle, crew: Crew) -> None:
+def test_jobs_claimed_after_the_stop_are_released(queue: Handle, crew: Crew) -> None:
     ran: list[int] = []
     queue.task(name="run")(lambda: ran.append(1))
     post = crew.start(queue, promotes=False)
@@ -217,7 +217,7 @@ def test_a_worker_runs_once(queue: Handle, crew: Crew) -> None:
     post.stop()
     post.join()
 
-    with pytest.raises(UsageError, match="runs once"):
+    with pytest.raises(UsageError, match="runs only once"):
         asyncio.run(post.worker.run())
 
 
@@ -232,14 +232,14 @@ def test_a_worker_runs_once(queue: Handle, crew: Crew) -> None:
         ({"grace": float("nan")}, "grace"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(queue: Handle, options: dict[str, float], problem: str) -> None:
+def test_invalid_numbers_are_refused(queue: Handle, options: dict[str, float], problem: str) -> None:
     queue.task(name="ok")(lambda: "ok")
 
     with pytest.raises(UsageError, match=problem):
         Worker([queue.queue], **options)  # type: ignore[arg-type]
 
 
-def test_queues_that_make_no_sense_are_refused(queue: Handle, make_queue: MakeQueue) -> None:
+def test_invalid_queues_are_refused(queue: Handle, make_queue: MakeQueue) -> None:
     with pytest.raises(UsageError, match="at least one queue"):
         Worker([])
     with pytest.raises(UsageError, match=rf"got queue {queue.name} alone; write Worker\(\[queue\]\)"):

@@ -1,4 +1,4 @@
-"""Handlers that do not end when they are told to: they are told again, and in the end everybody hears of it."""
+"""Handlers that do not end when asked to: they are interrupted again, and finally reported as stuck."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.worker.crew import Crew, Gate, Post
 
 @pytest.fixture
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second of these waits passes in a twentieth of one."""
+    """A second of these waits takes a twentieth of a second."""
     monkeypatch.setattr("schedq.worker.stuck._FIRST_WAIT_S", 0.05)
     monkeypatch.setattr("schedq.worker.worker._LEAST_PATIENCE_S", 0.05)
     monkeypatch.setattr("schedq.worker.caller._THREAD_PATIENCE_S", 0.1)
@@ -31,7 +31,7 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Swallower:
-    """An async handler that swallows its first cancellations."""
+    """An async handler that suppresses its first cancellations."""
 
     def __init__(self, queue: Handle, gate: Gate, count: int, **options: Any) -> None:
         self.swallowed = 0
@@ -53,13 +53,13 @@ class Swallower:
 
 
 def record(queue: Handle, post: Post) -> WorkerRecord | None:
-    """What the worker said of itself last."""
+    """The last record that the worker wrote about itself."""
     return next((worker for worker in queue.list_workers() if worker.id == post.worker.id), None)
 
 
 @pytest.mark.usefixtures("_hasty")
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_handler_that_swallows_cancellations_is_cancelled_again_by_its_timeout(
+def test_a_handler_that_suppresses_cancellation_is_cancelled_again_after_its_timeout(
     queue: Handle, crew: Crew, gate: Gate, count: int
 ) -> None:
     found = Swallower(queue, gate, count, timeout=0.05, max_attempts=1)
@@ -76,7 +76,7 @@ def test_a_handler_that_swallows_cancellations_is_cancelled_again_by_its_timeout
 
 @pytest.mark.usefixtures("_hasty")
 @pytest.mark.parametrize("how", ["cancel", "lost lease"])
-def test_a_handler_that_swallows_cancellations_is_cancelled_again_for_every_other_reason(
+def test_a_handler_that_suppresses_cancellation_is_cancelled_again_for_every_other_reason(
     queue: Handle, crew: Crew, gate: Gate, how: str
 ) -> None:
     found = Swallower(queue, gate, 3)
@@ -115,7 +115,7 @@ def test_a_stopping_worker_cancels_again_too(
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_a_worker_that_leaves_a_thread_behind_does_not_say_that_it_has_ended(
+def test_a_worker_that_abandons_a_thread_does_not_report_that_it_has_ended(
     queue: Handle, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
     @queue.task(timeout=0.05, max_attempts=1)
@@ -184,7 +184,7 @@ def test_an_async_handler_that_never_ends_is_stuck_and_its_job_is_settled_withou
 
 @pytest.mark.usefixtures("_hasty")
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_when_all_slots_are_stuck_everybody_hears_of_it_until_they_are_free_again(
+def test_when_all_slots_are_stuck_it_is_reported_everywhere_until_they_are_free_again(
     queue: Handle, crew: Crew, gate: Gate, logs: Logs, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr("schedq.worker.stuck._AGAIN_S", 0.2)
@@ -246,7 +246,7 @@ _COLLECTORS: dict[int, StuckCollector] = {}
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_a_stuck_slot_beside_free_ones_is_told_and_is_no_reason_against_the_worker(
+def test_a_stuck_slot_next_to_free_ones_is_reported_but_the_worker_stays_healthy(
     queue: Handle, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
     task = queue.task(name="render", timeout=0.05, max_attempts=1)(gate.wait)

@@ -1,4 +1,4 @@
-"""Jobs that may kill their worker: one at a time per process, and nobody else waits for them."""
+"""Jobs that may kill their worker: one at a time per process, without delaying other jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.worker.crew import Crew, Gate, asked
 
 
 class Cage:
-    """A task for suspects, which wait at a gate, and one for others."""
+    """A task for suspects, which wait at a gate, and one for other jobs."""
 
     def __init__(self, queue: Handle, gate: Gate) -> None:
         self.inside = self.most = 0
@@ -41,7 +41,7 @@ class Cage:
 
 @pytest.fixture
 def frozen_queue(make_queue: MakeQueue, clock: Clock) -> Handle:
-    """A queue whose clock stands still: a suspect that was passed over never comes due by itself."""
+    """A queue whose clock is frozen, so a suspect that was skipped never becomes due on its own."""
     return make_queue(clock=clock)
 
 
@@ -50,7 +50,7 @@ def cage(queue: Handle, gate: Gate) -> Cage:
     return Cage(queue, gate)
 
 
-def test_a_process_holds_one_suspect_at_a_time_and_others_pass(
+def test_a_process_holds_one_suspect_at_a_time_while_others_run(
     queue: Handle, crew: Crew, gate: Gate, cage: Cage
 ) -> None:
     suspects = cage.suspects(4)
@@ -64,7 +64,7 @@ def test_a_process_holds_one_suspect_at_a_time_and_others_pass(
     assert cage.most == 1
 
 
-def test_two_processes_hold_a_suspect_each(queue: Handle, crew: Crew, gate: Gate, cage: Cage) -> None:
+def test_two_processes_hold_one_suspect_each(queue: Handle, crew: Crew, gate: Gate, cage: Cage) -> None:
     suspects = cage.suspects(4)
     crew.start(queue)
     crew.start(queue)
@@ -76,12 +76,12 @@ def test_two_processes_hold_a_suspect_each(queue: Handle, crew: Crew, gate: Gate
 
 
 @pytest.mark.parametrize("count", [3, 45])
-def test_suspects_that_nobody_may_have_are_not_asked_for_again_and_again(
+def test_suspects_that_no_process_may_hold_are_not_claimed_again_and_again(
     queue: Handle, crew: Crew, gate: Gate, cage: Cage, count: int
 ) -> None:
     suspects = cage.suspects(count)
     crew.start(queue)
-    until(lambda: cage.inside == 1 and not queue.places().get("pending"))  # the others were passed over
+    until(lambda: cage.inside == 1 and not queue.places().get("pending"))  # the others were skipped
 
     with queue.server.requests() as requests:
         time.sleep(1.5)
@@ -92,7 +92,7 @@ def test_suspects_that_nobody_may_have_are_not_asked_for_again_and_again(
     assert all(queue.wait(job_id, 60) for job_id in suspects)
 
 
-def test_others_behind_many_suspects_are_reached(queue: Handle, crew: Crew, gate: Gate, cage: Cage) -> None:
+def test_jobs_behind_many_suspects_are_reached(queue: Handle, crew: Crew, gate: Gate, cage: Cage) -> None:
     cage.suspects(30)
     crew.start(queue, concurrency=2)
     until(lambda: cage.inside == 1)
@@ -102,7 +102,7 @@ def test_others_behind_many_suspects_are_reached(queue: Handle, crew: Crew, gate
     assert queue.wait(good, 60)
 
 
-def test_a_suspect_whose_end_is_refused_for_a_while_does_not_keep_the_next_one_out(
+def test_a_suspect_whose_settlement_is_rejected_for_a_while_does_not_block_the_next_one(
     queue: Handle, crew: Crew, gate: Gate, cage: Cage
 ) -> None:
     (first,) = cage.suspects(1)
@@ -111,7 +111,7 @@ def test_a_suspect_whose_end_is_refused_for_a_while_does_not_keep_the_next_one_o
     queue.redis.set(queue.keys.completed, "not a list")
     gate.open()
     until(lambda: cage.inside == 0)
-    time.sleep(0.1)  # its end is refused
+    time.sleep(0.1)  # its settlement is rejected
     queue.redis.delete(queue.keys.completed)
 
     assert queue.wait(first, 60)
@@ -119,7 +119,7 @@ def test_a_suspect_whose_end_is_refused_for_a_while_does_not_keep_the_next_one_o
     assert queue.wait(second, 60)
 
 
-def test_a_suspect_that_fails_gives_way_to_the_next(frozen_queue: Handle, crew: Crew) -> None:
+def test_a_suspect_that_fails_makes_room_for_the_next(frozen_queue: Handle, crew: Crew) -> None:
     queue = frozen_queue
 
     @queue.task(name="bad", backoff=Fixed(600))
@@ -136,7 +136,7 @@ def test_a_suspect_that_fails_gives_way_to_the_next(frozen_queue: Handle, crew: 
     until(lambda: all(queue.get_job(job_id).last_error for job_id in ids))
 
 
-def test_suspects_that_were_passed_over_follow_each_other_at_once(frozen_queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_skipped_suspects_follow_each_other_at_once(frozen_queue: Handle, crew: Crew, gate: Gate) -> None:
     queue, cage = frozen_queue, Cage(frozen_queue, gate)
     gate.open()
     ids = cage.suspects(200)
@@ -148,7 +148,7 @@ def test_suspects_that_were_passed_over_follow_each_other_at_once(frozen_queue: 
 
 
 @pytest.mark.usefixtures("rare_looks")
-def test_hundreds_of_suspects_hold_up_no_good_job(queue: Handle, crew: Crew, cage: Cage) -> None:
+def test_hundreds_of_suspects_delay_no_other_job(queue: Handle, crew: Crew, cage: Cage) -> None:
     cage.suspects(400)
     crew.start(queue, concurrency=5)
     until(lambda: cage.inside == 1)

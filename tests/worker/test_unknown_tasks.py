@@ -1,4 +1,4 @@
-"""Workers that lack the task of a job: what they do with it, and what they say."""
+"""Workers that lack the task of a job: what they do with it, and what they log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def about(logs: Logs, words: str) -> list[str]:
     return [line for line in logs() if words in line]
 
 
-def test_the_log_says_so_once_a_minute_for_each_task_with_the_tasks_of_the_worker(
+def test_it_is_logged_once_a_minute_for_each_task_with_the_workers_own_tasks(
     queue: Handle, crew: Crew, logs: Logs
 ) -> None:
     queue.task(name="send")(lambda: None)
@@ -36,7 +36,7 @@ def test_the_log_says_so_once_a_minute_for_each_task_with_the_tasks_of_the_worke
     assert {queue.fields(job_id)["attempts"] for job_id in ids} == {"0"}
 
 
-def test_in_the_end_it_fails_with_an_error_that_says_so(make_queue: MakeQueue, crew: Crew, logs: Logs) -> None:
+def test_finally_the_job_fails_with_an_error_that_names_the_task(make_queue: MakeQueue, crew: Crew, logs: Logs) -> None:
     queue = make_queue(unknown_for=0.3)
     queue.task(name="send")(lambda: None)
     crew.start(queue)
@@ -48,7 +48,7 @@ def test_in_the_end_it_fails_with_an_error_that_says_so(make_queue: MakeQueue, c
     assert len(about(logs, f"ERROR job {job_id}: this worker has no task 'resize'")) == 1
 
 
-def test_a_worker_that_has_the_task_gets_it_and_nothing_is_left_of_that(queue: Handle, crew: Crew) -> None:
+def test_a_worker_that_has_the_task_gets_the_job_and_no_trace_is_left(queue: Handle, crew: Crew) -> None:
     queue.task(name="send")(lambda: None)
     crew.start(queue)
     job_id = queue.enqueue({"task": "resize"}, max_attempts=1)
@@ -64,7 +64,7 @@ def test_a_worker_that_has_the_task_gets_it_and_nothing_is_left_of_that(queue: H
     newer.close()
 
 
-def test_it_is_learnt_that_another_worker_has_the_task(
+def test_a_worker_learns_that_another_one_has_the_task(
     queue: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "HEARTBEAT_S", 0.1)

@@ -1,4 +1,4 @@
-"""Another program's data under a queue's keys: what comes of it for others. (All: tests/stories/bad_input.)"""
+"""Another program's data under a queue's keys, and its effect on other queues. (All cases: tests/stories/bad_input.)"""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from tests.worker.conftest import Logs
 from tests.worker.crew import Crew
 
 
-def test_a_queue_that_refuses_claims_does_not_keep_the_queues_after_it_waiting(
-    make_queue: MakeQueue, crew: Crew
-) -> None:
+def test_a_queue_that_rejects_claims_does_not_delay_the_queues_after_it(make_queue: MakeQueue, crew: Crew) -> None:
     first, second = make_queue(), make_queue()
     for queue in (first, second):
         queue.task(name="ok")(lambda: "ok")
@@ -28,7 +26,7 @@ def test_a_queue_that_refuses_claims_does_not_keep_the_queues_after_it_waiting(
     assert first.result(first_job, 30) == "ok"
 
 
-def test_jobs_whose_ends_are_refused_are_not_followed_by_more(queue: Handle, crew: Crew, logs: Logs) -> None:
+def test_a_worker_whose_settlements_are_rejected_claims_no_more_jobs(queue: Handle, crew: Crew, logs: Logs) -> None:
     started = []
     queue.task(name="note")(lambda: started.append(1))
     ids = queue.enqueue_many([{"task": "note"}] * 50)
@@ -38,7 +36,9 @@ def test_jobs_whose_ends_are_refused_are_not_followed_by_more(queue: Handle, cre
     until(lambda: len(started) >= 2)
     time.sleep(1.2)
     assert 2 <= len(started) <= 6
-    assert len([line for line in logs() if f"{queue.name}: the ends of jobs: " in line and "WRONGTYPE" in line]) == 1
+    assert (
+        len([line for line in logs() if f"{queue.name}: jobs can't be settled: " in line and "WRONGTYPE" in line]) == 1
+    )
     queue.redis.delete(queue.keys.completed)
     assert all(queue.wait(job_id, 60) for job_id in ids)
     assert len(started) == 50

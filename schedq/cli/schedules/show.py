@@ -196,7 +196,7 @@ def _policies(record: ScheduleRecord) -> list[tuple[str, str]]:
         ("max attempts", str(made.max_attempts or "")),
         ("backoff", made.backoff),
         ("timeout", span(made.timeout_ms) if made.timeout_ms else ""),
-        ("expires", f"{span(int(made.expires))} after it is made" if made.expires else ""),
+        ("expires", f"{span(int(made.expires))} after it is enqueued" if made.expires else ""),
         ("completed ttl", span(int(made.completed_ttl_ms)) if made.completed_ttl_ms else ""),
         ("failed ttl", span(int(made.failed_ttl_ms)) if made.failed_ttl_ms else ""),
     ]

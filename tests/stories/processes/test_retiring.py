@@ -21,7 +21,7 @@ def test_a_worker_that_has_run_its_jobs_exits_with_code_0(scene: Scene):
 
     assert worker.code() == 0
     assert [scene.is_completed(job_id) for job_id in ids] == [True, True, False]
-    assert "has run the jobs that it may run" in worker.log
+    assert "has reached its limit of jobs or time" in worker.log
 
 
 @together()
