@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import unquote
 
 import redis
@@ -17,10 +17,11 @@ import redis.asyncio.sentinel as async_sentinel
 import redis.connection as connections
 import redis.sentinel
 
-from schedq import embedded
 from schedq.connection.endpoint import PASSWORD_FILE, Endpoint, PasswordFile
-from schedq.connection.topology import Cluster, EmbeddedEndpoint, Sentinels
 from schedq.errors import UsageError
+
+if TYPE_CHECKING:  # imported for an address that needs one of them: most name a single server
+    from schedq.connection.topology import Cluster, EmbeddedEndpoint, Sentinels
 
 DEFAULT_URL: Final = "redis://localhost:6379/0"
 
@@ -65,7 +66,15 @@ class Address:
     @property
     def is_cluster(self) -> bool:
         """Whether this is a Redis Cluster. All keys of one queue are on one node, but that node may change."""
-        return isinstance(self._target, Cluster)
+        return self._cluster is not None
+
+    @property
+    def _cluster(self) -> Cluster | None:
+        if isinstance(self._target, Endpoint):
+            return None
+        from schedq.connection.topology import Cluster
+
+        return self._target if isinstance(self._target, Cluster) else None
 
     @property
     def db(self) -> int:
@@ -74,7 +83,7 @@ class Address:
         Raises:
             UsageError: the `db` of a client object is not a number.
         """
-        template = self._target.template if isinstance(self._target, Sentinels) else self._target
+        template = getattr(self._target, "template", self._target)
         db = template.settings.get("db") or 0 if isinstance(template, Endpoint) else 0
         if not str(db).isdecimal():
             raise UsageError(f"the database must be a number, got {db!r}")
@@ -102,8 +111,8 @@ class Address:
 
         A process does this once per queue, unless `again` is true.
         """
-        if isinstance(self._target, Cluster):
-            self._target.enlist(queue, again=again)
+        if cluster := self._cluster:
+            cluster.enlist(queue, again=again)
 
     def queues(self, *, scan: bool) -> list[str]:
         """Return the names of all queues of a cluster, where each node knows only some of them. It blocks.
@@ -111,8 +120,8 @@ class Address:
         Raises:
             StoreUnavailable, UsageError: as `find`.
         """
-        assert isinstance(self._target, Cluster)
-        return self._target.queues(scan=scan)
+        assert self._cluster is not None
+        return self._cluster.queues(scan=scan)
 
 
 SCHEMES: Final = (
@@ -137,6 +146,7 @@ _SHAPE: Final = re.compile(
     r"(?P<scheme>[a-z+]+)://(?:(?P<user>[^/?#\[\]]*)@)?(?P<hosts>[^/?#@]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?"
 )
 _HOST: Final = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::(?P<port>[0-9]*))?")
+_PLAIN_NAME: Final = re.compile(r"[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
 _HIGHEST_PORT: Final = 65_535
 _VERIFIED: Final = ("required", "optional", "none")
 _BAD_VALUE: Final = re.compile(r"Invalid value for '(?P<name>\w+)'")
@@ -161,6 +171,9 @@ def read_url(url: str) -> Endpoint | EmbeddedEndpoint | Cluster | Sentinels:
             + ", ".join(f"{known}://" for known in SCHEMES)
         )
     if scheme == "embedded":
+        from schedq import embedded
+        from schedq.connection.topology import EmbeddedEndpoint
+
         # Absolute from now on: the working folder may have changed by the time a lost connection is reopened.
         return EmbeddedEndpoint(f"embedded://{embedded.data_directory(url)}")
     parts = _read(url)
@@ -271,7 +284,8 @@ def _host(text: str) -> tuple[str, int | None]:
         raise ValueError(f"{text!r} is not HOST:PORT")
     if found["six"] is None:
         name = unquote(found["name"].lower())
-        name.encode("idna")  # an invalid name fails here, and not at each connection
+        if not _PLAIN_NAME.fullmatch(name):  # the codec's tables take a millisecond to load
+            name.encode("idna")  # an invalid name fails here, and not at each connection
     else:
         name = unquote(found["six"])
         IPv6Address(name)
@@ -358,6 +372,8 @@ def _server_of_url(parts: _Parts) -> Endpoint:
 
 
 def _cluster_of_url(parts: _Parts) -> Cluster:
+    from schedq.connection.topology import Cluster
+
     db = parts.path or parts.given.get("db", 0)
     if str(db) != "0":
         parts.refuse(f"a cluster has database 0 only, not {db}")
@@ -366,6 +382,8 @@ def _cluster_of_url(parts: _Parts) -> Cluster:
 
 
 def _sentinels_of_url(parts: _Parts) -> Sentinels:
+    from schedq.connection.topology import Sentinels
+
     service, _, db = parts.path.partition("/")
     if not service:
         parts.refuse(f"it names no service; write {parts.url.partition(':')[0]}://HOST:{SENTINEL_PORT}/SERVICE")
@@ -407,6 +425,8 @@ def _server_of_client(pool: Any, where: frozenset[str] = LOCATION) -> Endpoint:
 
 
 def _sentinels_of_client(pool: Any) -> Sentinels:
+    from schedq.connection.topology import Sentinels
+
     if not pool.is_master:
         raise UsageError("the client connects to replicas; pass Sentinel.master_for(…), or a redis+sentinel:// URL")
     template = _server_of_client(pool)
@@ -419,6 +439,8 @@ def _sentinels_of_client(pool: Any) -> Sentinels:
 
 
 def _cluster_of_client(client: Any) -> Cluster:
+    from schedq.connection.topology import Cluster
+
     given = client.get_connection_kwargs()
     is_tls = given.get("ssl") or issubclass(
         given.get("connection_class", connections.Connection),

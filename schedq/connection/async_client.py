@@ -10,19 +10,20 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from schedq.connection import redis_errors
 from schedq.connection.address import Address
-from schedq.connection.async_connection import AsyncConnection, GroupCommit, cancelled
 from schedq.connection.client import TROUBLE_S
-from schedq.connection.pubsub import PubSub
 from schedq.connection.request import BaseClient
 from schedq.errors import ClosedError, SchedqError, UsageError
 from schedq.inspect.wait import POLL_S
 from schedq.model.settings import Settings
 from schedq.model.times import monotonic
 from schedq.transitions import MarkerWait, Operation, Pipeline, RoundTrips, unwrap
+
+if TYPE_CHECKING:  # imported on the first use of an event loop
+    from schedq.connection.async_connection import AsyncConnection
 
 
 class LoopClose:
@@ -150,6 +151,9 @@ class LoopConnections:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, address: Address, queue: Settings) -> None:
+        from schedq.connection.async_connection import AsyncConnection, GroupCommit
+        from schedq.connection.pubsub import PubSub
+
         self.loop: asyncio.AbstractEventLoop | None = loop
         self.connection = AsyncConnection(address, queue)
         self.group_commit = GroupCommit(address, queue)
@@ -180,6 +184,8 @@ class LoopConnections:
 
     async def aclose(self) -> None:
         """Let background work finish, then close the connections. Pending requests and waits raise an error."""
+        from schedq.connection.async_connection import cancelled
+
         if self._background:
             await asyncio.wait(self._background, timeout=_LAST_S)
         self.loop = None
@@ -193,7 +199,7 @@ class LoopConnections:
         """Wait for the wake marker. The process that takes it claims next, so it need not put the marker back."""
         server_s = max(0.01, block.seconds + (1 if block.is_exact else 0))
         began = monotonic()
-        connection = self._idle.pop() if self._idle else AsyncConnection(self._address, self._queue)
+        connection = self._idle.pop() if self._idle else type(self.connection)(self._address, self._queue)
         self._blocked.add(connection)
         command = ("BZPOPMIN", self._queue.keys.wake, f"{server_s:.3f}")
         pause_s = 0.0

@@ -18,7 +18,6 @@ from redis.retry import Retry
 from schedq.connection import redis_internals
 from schedq.connection.resolver import in_thread
 from schedq.errors import SchedqError, StoreUnavailable, UsageError
-from schedq.logs import log
 
 REPLY_S: Final = 5.0
 """Seconds to wait for a reply, or for a connection, before the connection is closed."""
@@ -146,6 +145,8 @@ def warn_unheard(label: str, error: Exception) -> None:
 def _warn_once(text: str, label: str, *values: object) -> None:
     """Log a warning about a server, once per process."""
     if (text, label) not in _warned_of:
+        from schedq.logs import log
+
         _warned_of.add((text, label))
         log.warning(text, label, *values)
 

@@ -28,15 +28,14 @@ _TRANSIENT: Final = (
 _NO_ADDRESS: Final = "; REDIS_URL was not set when the queue was made; if you run no server, use embedded://"
 _NO_DATABASE: Final = "DB index is out of range"
 _DEMOTED: Final = ("CLUSTERDOWN", "MASTERDOWN", "MOVED", "NOREPLICAS", "READONLY", "UNBLOCKED")
-_IN_SCRIPT: Final = re.compile(r"@user_script: ?\d+: -?(?P<error>(?P<code>[A-Z]+) .*)", re.DOTALL)
+# Compiled on first use, because most programs meet no error.
+_IN_SCRIPT: Final = r"(?s)@user_script: ?\d+: -?(?P<error>(?P<code>[A-Z]+) .*)"
 """What Redis 6.2 prepends to the error of a command in a script; later releases keep the error code in front."""
 _DENIED_IN_SCRIPT: Final = ("ACL failure in script", "The user executing the script can't")
 """The texts of NOPERM errors inside a script, in older and in newer releases."""
-_UNKNOWN_COMMAND: Final = re.compile(
-    r"(unknown|unsupported) (redis )?command( called|,? [`'\"]?(?P<name>[A-Za-z.|-]+))?", re.IGNORECASE
-)
+_UNKNOWN_COMMAND: Final = r"(?i)(unknown|unsupported) (redis )?command( called|,? [`'\"]?(?P<name>[A-Za-z.|-]+))?"
 """The texts of errors about a command that is missing or was renamed."""
-_BAD_CERTIFICATE: Final = re.compile(r"certificate verify failed: (?P<why>.*?)\.? \(_ssl")
+_BAD_CERTIFICATE: Final = r"certificate verify failed: (?P<why>.*?)\.? \(_ssl"
 """The text of errors of Python's ssl module about an untrusted certificate."""
 
 
@@ -56,14 +55,14 @@ def is_refusal(error: Exception) -> bool:
         _is_unauthenticated(error)
         or _is_forbidden(error)
         or _NO_DATABASE in text
-        or bool(_UNKNOWN_COMMAND.search(text))
+        or bool(re.search(_UNKNOWN_COMMAND, text))
     )
 
 
 def is_unresponsive(error: Exception) -> bool:
     """Whether the server does not respond, for an unknown reason."""
     error = _root_cause(error)
-    return isinstance(error, CONNECTION_LOST) and not is_refusal(error) and not _BAD_CERTIFICATE.search(str(error))
+    return isinstance(error, CONNECTION_LOST) and not is_refusal(error) and not re.search(_BAD_CERTIFICATE, str(error))
 
 
 def reason(error: Exception) -> str:
@@ -72,7 +71,7 @@ def reason(error: Exception) -> str:
     text = _text(error) or ("no reply in time" if isinstance(error, TimeoutError) else type(error).__name__)
     if _is_unauthenticated(error):
         return f"it rejects the user name or password: {text}"
-    if bad := _BAD_CERTIFICATE.search(text):
+    if bad := re.search(_BAD_CERTIFICATE, text):
         return f"its certificate is not trusted: {bad['why']}"
     return text
 
@@ -109,7 +108,7 @@ def translate(error: Exception, what: str, where: str, *, is_default: bool = Fal
         )
     if _code(error) == "OOM" or "OOM command not allowed" in text:
         return QueueFull(f"{what}: the memory of {where} is full (maxmemory)")
-    if lacking := _UNKNOWN_COMMAND.search(text):
+    if lacking := re.search(_UNKNOWN_COMMAND, text):
         command = f"the command {lacking['name']}" if lacking["name"] else "a command of the script"
         return UsageError(
             f"{what}: {where} does not know {command}; schedq needs all commands of Redis 6.2 or later, or of Valkey"
@@ -120,7 +119,7 @@ def translate(error: Exception, what: str, where: str, *, is_default: bool = Fal
         return UsageError(
             f"{where} has no such database; the number at the end of the URL must be below the server's `databases`"
         )
-    if bad := _BAD_CERTIFICATE.search(text):
+    if bad := re.search(_BAD_CERTIFICATE, text):
         hint = "; to trust your own CA, add ?ssl_ca_certs=FILE to the URL" if "issuer" in text else ""
         return StoreUnavailable(f"{what}: the certificate of {where} is not trusted: {bad['why']}{hint}")
     if isinstance(error, exceptions.BusyLoadingError):
@@ -160,13 +159,13 @@ def _is_unauthenticated(error: Exception) -> bool:
 
 
 def _text(error: Exception) -> str:
-    wrapped = _IN_SCRIPT.search(str(error))
+    wrapped = re.search(_IN_SCRIPT, str(error))
     return wrapped["error"] if wrapped else str(error)
 
 
 def _code(error: Exception) -> str:
     """Return the error code, the first word of the error. redis-py removes the codes that it knows from the text."""
-    if wrapped := _IN_SCRIPT.search(str(error)):
+    if wrapped := re.search(_IN_SCRIPT, str(error)):
         return wrapped["code"]
     code = getattr(error, "status_code", None)
     return code if isinstance(code, str) else str(error).partition(" ")[0]

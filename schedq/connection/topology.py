@@ -12,11 +12,9 @@ from typing import Any, Final, cast
 from redis.crc import key_slot
 from redis.exceptions import RedisError
 
-from schedq import embedded
 from schedq.connection import redis_errors
 from schedq.connection.endpoint import REPLY_S, Endpoint, joined
 from schedq.errors import SchedqError, StoreUnavailable, UsageError
-from schedq.inspect import queue_names
 from schedq.model.keys import QUEUES_KEY
 from schedq.model.times import monotonic
 from schedq.transitions import MarkerWait, RoundTrips
@@ -38,6 +36,8 @@ class EmbeddedEndpoint:
         Raises:
             StoreUnavailable: the server can't be started.
         """
+        from schedq import embedded
+
         return Endpoint("UnixDomainSocketConnection", {"path": embedded.ensure_server(self.label)}, self.label)
 
 
@@ -119,6 +119,8 @@ class Cluster:
         Raises:
             StoreUnavailable, UsageError: as `find`.
         """
+        from schedq.inspect import queue_names
+
         names = set(_drive(self.find(QUEUES_KEY), queue_names.listed()))
         if scan:
             for node in self._primaries:

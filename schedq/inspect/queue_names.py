@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any, Final
 
 from schedq.errors import UsageError
@@ -72,5 +71,7 @@ def _fitting(found: Any) -> list[str]:
 
 def nearest(name: str, names: Collection[str]) -> str:
     """`; did you mean NAME?` with the most similar name; '' if none is similar."""
+    from difflib import get_close_matches  # for mistakes only
+
     found = get_close_matches(name, names, n=1, cutoff=0.6)
     return f"; did you mean {found[0]}?" if found else ""

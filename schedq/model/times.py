@@ -23,9 +23,10 @@ LAST_INSTANT_MS: Final = 253_402_300_799_999
 LONGEST_MS: Final = 100 * 365 * 86_400_000
 """The longest duration allowed: a hundred years."""
 _UNIT_S: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|min|m|h|d|w)")
-_PARTS: Final = re.compile(rf"(?:{_PART.pattern})+")
-_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
+# Compiled on first use, because most programs read no durations.
+_PART: Final = r"(\d+(?:\.\d+)?)(ms|s|min|m|h|d|w)"
+_PARTS: Final = rf"(?:{_PART})+"
+_NUMBER: Final = r"\d+(?:\.\d+)?"
 
 
 def duration_ms(value: object, what: str) -> int:
@@ -78,10 +79,10 @@ def parsed_duration(text: str) -> timedelta:
     Raises:
         UsageError: it is not a duration, or too long.
     """
-    if _NUMBER.fullmatch(text):
+    if re.fullmatch(_NUMBER, text):
         seconds = float(text)
-    elif _PARTS.fullmatch(text):
-        seconds = sum(float(number) * _UNIT_S[unit] for number, unit in _PART.findall(text))
+    elif re.fullmatch(_PARTS, text):
+        seconds = sum(float(number) * _UNIT_S[unit] for number, unit in re.findall(_PART, text))
     else:
         raise UsageError(f"{text!r} is not a duration; write 90 (seconds), 5m, 1d12h or 500ms")
     return timedelta(milliseconds=duration_ms(seconds, "it"))

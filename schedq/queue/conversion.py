@@ -17,7 +17,6 @@ from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from schedq.errors import ArgumentsError
-from schedq.logs import log
 
 _PLAIN: Final = frozenset(
     {Any, object, str, int, float, bool, None, type(None), list, dict, inspect.Parameter.empty}
@@ -181,6 +180,8 @@ def _wanted(task: str, place: str, annotation: Any, space: dict[str, Any]) -> An
     try:
         evaluated = typing.get_type_hints(holder, globalns=space)["it"]
     except Exception as error:  # noqa: BLE001 - evaluating an annotation runs code of the application
+        from schedq.logs import log
+
         text = "task %s: the annotation of %s can't be evaluated (%s: %s), so it stays plain JSON"
         log.warning(text, task, place, type(error).__name__, error)
         return None

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from schedq.errors import UsageError
-from schedq.observer import Observer
 from schedq.queue.before_enqueue import BeforeEnqueue, checked_function
 from schedq.queue.registry import Registry
 from schedq.queue.requests import Connections
 from schedq.queue.task import Task
 
+if TYPE_CHECKING:  # imported when it is used: most programs only enqueue
+    from schedq.observer import Observer
+
 P = ParamSpec("P")
 R = TypeVar("R")
 Hook = TypeVar("Hook", bound=BeforeEnqueue)
-Watcher = TypeVar("Watcher", bound=Observer)
+Watcher = TypeVar("Watcher", bound="Observer")
 
 
 class Extensions:
@@ -50,6 +52,8 @@ class Extensions:
         Raises:
             UsageError: it is not an `Observer`, or a worker of this queue has started.
         """
+        from schedq.observer import Observer
+
         if isinstance(observer, type):
             raise UsageError(f"observe takes an object, got the class {observer.__name__}: write {observer.__name__}()")
         if not isinstance(observer, Observer):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from schedq.dependencies.providers import Injection
 from schedq.errors import ArgumentsError
 from schedq.model import backoff as plans
 from schedq.model.callables import Parameters, check_kinds
@@ -17,6 +16,9 @@ from schedq.model.settings import Settings, checked_attempts
 from schedq.model.tasks import task_call
 from schedq.model.times import Duration, checked_timeout, duration_ms
 from schedq.queue.conversion import Conversion, Converter, may_convert
+
+if TYPE_CHECKING:
+    from schedq.dependencies.providers import Injection
 
 _MOST_SHAPES: Final = 100
 
@@ -68,7 +70,7 @@ class Handler:
     ) -> None:
         self.name, self.function = name, function
         self.is_async = _is_async(function)
-        self.injection = Injection.of(function)
+        self.injection = _injection_of(function)
         filled_in = () if self.injection is None else self.injection.names
         self.parameters = Parameters(name, function, left_out=filled_in)
         self._least, self._most = self.parameters.least, self.parameters.most
@@ -159,6 +161,15 @@ class Invocation(NamedTuple):
         except ArgumentsError as error:
             return Discard(f"wrong arguments: {error}")
         return None
+
+
+def _injection_of(function: Callable[..., Any]) -> Injection | None:
+    """The dependencies of a function. Each is the default of a parameter, so without defaults nothing is imported."""
+    if not (getattr(function, "__defaults__", None) or getattr(function, "__kwdefaults__", None)):
+        return None
+    from schedq.dependencies.providers import Injection
+
+    return Injection.of(function)
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

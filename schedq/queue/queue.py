@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from schedq.aliases import QueueAliases
 from schedq.connection.address import Address
-from schedq.dependencies.lifespan import Lifespan
 from schedq.errors import UsageError
 from schedq.model import backoff as plans
 from schedq.model.durability import Durability
@@ -27,12 +26,13 @@ from schedq.queue.registry import NO_PAYLOAD, Registry, owner_of, schedule_optio
 from schedq.queue.requests import Connections, acarry_out, carry_out
 from schedq.queue.task import Task
 from schedq.queue.verb import AsyncVerbs, BlockingVerbs, verb
-from schedq.schedules.definition import ScheduleOptions, define
 from schedq.transitions import RoundTrips, announce, unwrap
 
 if TYPE_CHECKING:  # imported when they are used: most programs only enqueue
+    from schedq.dependencies.lifespan import Lifespan
     from schedq.queue.inspector import AsyncInspector, Inspector
     from schedq.queue.schedules import AsyncSchedules, Schedules
+    from schedq.schedules.definition import ScheduleOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -224,6 +224,8 @@ class QueueBase(QueueVerbs, AttemptVerbs, Extensions, QueueAliases):
         call: tuple[Sequence[Any], Mapping[str, Any] | None],
         options: ScheduleOptions,
     ) -> Task[P, R]:
+        from schedq.schedules.definition import define
+
         is_known = isinstance(function, Task) and self._has(function)
         task = cast(Task[P, R], function if is_known else self._add(function, {}))
         args, kwargs = call

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schedq.connection.address import Address
-from schedq.inspect import queue_names, stats
+from schedq.inspect import stats
 from schedq.inspect.stats import BrokenNote, Stats
 from schedq.inspect.wait import milliseconds
 from schedq.model import backoff as plans
@@ -35,19 +35,17 @@ from schedq.transitions import (
     Operation,
     RoundTrips,
     cancel,
-    claim,
     enqueue,
-    heartbeat,
     pause,
-    promote,
-    reclaim,
     renew,
     requeue,
     reschedule,
     settle,
     unwrap,
 )
-from schedq.transitions.heartbeat import WorkerRecord
+
+if TYPE_CHECKING:  # imported when they are used, like what only workers and operators send: most programs enqueue
+    from schedq.transitions.heartbeat import WorkerRecord
 
 
 class QueueVerbs:
@@ -141,11 +139,15 @@ class QueueVerbs:
     @verb
     def promote_due(self, limit: int = 1000) -> RoundTrips[int]:
         """Move up to `limit` (1 to 1000) due jobs to `pending`; returns how many."""
+        from schedq.transitions import promote
+
         return promote.promote_due(self.settings, checks.checked_limit(limit))
 
     @verb
     def reclaim_stuck(self) -> RoundTrips[list[str]]:
         """Take back jobs whose lease has ended, in one bounded pass; returns their ids."""
+        from schedq.transitions import reclaim
+
         return reclaim.take_back(self.settings, self.registry.options)
 
     # -- looking
@@ -198,13 +200,12 @@ class QueueVerbs:
     @verb
     def list_workers(self) -> RoundTrips[list[WorkerRecord]]:
         """Live workers of this queue and what each runs, at most 1000, newest heartbeat first."""
-        return heartbeat.workers(self.settings)
+        return _workers(self.settings)
 
     @verb
     def list_queues(self, *, scan: bool = False) -> AnyRequest[list[str]]:
         """Names of the queues in this Redis; `scan` searches all keys for queues that only other programs use."""
-        address = self.address
-        return InThread(lambda: address.queues(scan=scan)) if address.is_cluster else queue_names.names(scan=scan)
+        return _queues(self.address, scan=scan)
 
     # -- acting on jobs from outside
 
@@ -313,6 +314,8 @@ class AttemptVerbs:
             UsageError: `timeout_ms` is not a whole number of at least 0.
             StoreUnavailable: no reply for `retry_for` seconds.
         """
+        from schedq.transitions import claim
+
         settings = self.settings
         waiting = claim.ClaimWait(settings, milliseconds(timeout_ms) / 1000)
         return WithCleanup(waiting.steps(), undoing=lambda: _give_back(settings, waiting.request))
@@ -358,6 +361,18 @@ class AttemptVerbs:
         return outcome.Policy.of(self.settings, job) if task is None else task._handler.policy(self.settings, job)
 
 
+def _queues(address: Address, *, scan: bool) -> AnyRequest[list[str]]:
+    from schedq.inspect import queue_names
+
+    return InThread(lambda: address.queues(scan=scan)) if address.is_cluster else queue_names.names(scan=scan)
+
+
+def _workers(queue: Settings) -> RoundTrips[list[WorkerRecord]]:
+    from schedq.transitions import heartbeat
+
+    return heartbeat.workers(queue)
+
+
 def _settle(queue: Settings, settlement: Settlement) -> RoundTrips[bool]:
     (reply,) = yield [settle.settle(queue, [settlement])]
     return bool(unwrap(reply)[0] != "LOST")
@@ -365,6 +380,8 @@ def _settle(queue: Settings, settlement: Settlement) -> RoundTrips[bool]:
 
 def _give_back(queue: Settings, request: str) -> RoundTrips[None]:
     """After a cancelled claim: release the job it took, and restore the marker it may have taken."""
+    from schedq.transitions import claim, promote
+
     for job in (yield from claim.recover(queue, request)) if request else ():
         yield from _settle(queue, outcome.released(job))
     (reply,) = yield [promote.wake(queue)]

@@ -6,17 +6,19 @@ Nothing from Redis is unpickled, evaluated or imported.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from schedq.errors import UsageError
 from schedq.model.callables import check_kinds, is_same, place_of, runnable
 from schedq.model.headers import merged_headers
 from schedq.model.tasks import TaskOptions, is_task_call, task_call
 from schedq.model.times import Duration
-from schedq.observer import Observer
 from schedq.queue.handler import Handler, Invocation
 from schedq.queue.task import Task
-from schedq.schedules.definition import Definition, ScheduleOptions
+
+if TYPE_CHECKING:  # most programs only enqueue
+    from schedq.observer import Observer
+    from schedq.schedules.definition import Definition, ScheduleOptions
 
 
 class _NoPayload:

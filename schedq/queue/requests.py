@@ -49,7 +49,7 @@ Steps = Generator[Pipeline | Listen | Item[Any], Any, T]
 """Yields the operations of one round trip, like `RoundTrips`, or a wait for a message, or an item."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Listening(Generic[T]):
     """A request that listens to a channel. A verb returns its first item, a stream all of them."""
 
@@ -57,7 +57,7 @@ class Listening(Generic[T]):
     steps: Steps[None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class WithCleanup(Generic[T]):
     """Round trips, and what must follow them.
 
@@ -72,14 +72,14 @@ class WithCleanup(Generic[T]):
     undoing: Callable[[], RoundTrips[Any]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class InThread(Generic[T]):
     """Blocking work without an asyncio variant."""
 
     work: Callable[[], T]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class InTurn(Generic[T]):
     """Requests that are made one after another: `steps` yields each and is sent its result or its SchedqError."""
 
