@@ -77,19 +77,20 @@ _NO_USER: Final = "it uses a proxy's address, which names no user"
 _OWN_SERVER: Final = "it fills its own server, which has only the role's user"
 EXEMPT: Final[dict[str, dict[str, str]]] = {
     "producer": {
-        "tests/queue/test_results.py::test_only_who_waits_for_a_job_hears_of_it": "it counts requests, and the"
-        " tests' own user sends more of them",
+        "tests/queue/test_results.py::test_only_callers_that_wait_for_a_job_are_notified_of_it": (
+            "it counts requests, and the tests' own user sends more of them"
+        ),
     },
     "worker": {
         "tests/worker/test_faults.py::test_a_lost_reply_costs_no_job_an_attempt": _NO_USER,
-        "tests/worker/test_faults.py::test_jobs_that_a_lost_answer_brought_go_back": _NO_USER,
+        "tests/worker/test_faults.py::test_jobs_of_a_lost_reply_are_released": _NO_USER,
         "tests/worker/test_heartbeat.py::test_a_claim_in_progress_does_not_count_as_a_running_job": _NO_USER,
         "tests/worker/test_leases.py::test_a_renewal_whose_connection_hangs_leaves_time_for_another_one": _NO_USER,
     },
     "viewer": {
-        "tests/cli/test_tail.py::test_it_goes_on_after_a_loss_and_says_so": _OWN_SERVER,
-        "tests/cli/test_top.py::test_a_redis_that_does_not_answer_is_said_and_the_screen_stays": _OWN_SERVER,
-        "tests/cli/test_top.py::test_in_a_terminal_keys_act_and_it_is_left_as_it_was": "it performs actions",
+        "tests/cli/test_tail.py::test_it_continues_after_a_lost_connection_and_says_so": _OWN_SERVER,
+        "tests/cli/test_top.py::test_a_redis_that_does_not_respond_is_reported_and_the_screen_stays": _OWN_SERVER,
+        "tests/cli/test_top.py::test_keys_act_in_a_terminal_and_the_terminal_is_restored": "it performs actions",
     },
 }
 """Tests in those files that can't run under the role, with the reason."""

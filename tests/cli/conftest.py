@@ -1,4 +1,4 @@
-"""The command line in this process: what it says, and how it ends."""
+"""The command line in this process: its output, and how it ends."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def place(desk: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command line; `stdin` is what it is given to read, from no terminal."""
+    """Run a command line; `stdin` is its standard input, which is not a terminal."""
 
     def run(*words: str, stdin: str | bytes = b"") -> Said:
         data = stdin.encode() if isinstance(stdin, str) else stdin

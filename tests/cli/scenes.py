@@ -1,4 +1,4 @@
-"""Queues with jobs in every state, for commands to look at and to act on."""
+"""Queues with jobs in every state, for commands to show and to act on."""
 
 from __future__ import annotations
 

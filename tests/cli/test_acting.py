@@ -1,4 +1,4 @@
-"""requeue, cancel, reschedule, pause, resume, purge: what they do, and what they say of it."""
+"""requeue, cancel, reschedule, pause, resume, purge: what they do, and what they print about it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_nothing_is_requeued_unasked(run: Run, queue: Queue, state: Look):
     assert state().places() == {"failed": ids}
 
 
-def test_no_failed_jobs_are_none_to_ask_about(run: Run, queue: Queue):
+def test_without_failed_jobs_there_is_no_question(run: Run, queue: Queue):
     queue.enqueue(1)
 
     assert run("requeue", "--failed", "--json").json.items() >= {"queue": "mail", "requeued": 0}.items()
@@ -126,7 +126,7 @@ def test_a_delayed_job_is_brought_forward_to_now(run: Run, queue: Queue, state: 
 # -- pause, resume
 
 
-def test_a_queue_is_paused_and_goes_on(run: Run, queue: Queue, state: Look):
+def test_a_queue_is_paused_and_resumed(run: Run, queue: Queue, state: Look):
     one_of_each(queue)
 
     assert run("pause", "mail").lines == ["queue mail is paused; 1 running, 1 waiting"]
@@ -239,7 +239,7 @@ def test_a_resume_is_one_line_of_the_log(run: Run, queue: Queue):
     assert [entry.move for entry in queue.inspector.log()] == ["pause", "resume"]
 
 
-def test_a_refused_act_is_no_line_of_the_log(run: Run, queue: Queue):
+def test_a_refused_action_is_not_logged(run: Run, queue: Queue):
     one_of_each(queue)
     before = queue.inspector.log()
 

@@ -46,7 +46,7 @@ def test_a_page_of_matches_says_how_to_go_on(run: Run, queue: Queue, state: Look
     assert [job["id"] for job in found["jobs"]] == [job_id for n, job_id in enumerate(ids) if n % 3][4::-1]
 
 
-def test_a_command_looks_at_so_many_jobs_and_says_how_to_go_on(run: Run, queue: Queue):
+def test_a_command_searches_a_limited_number_of_jobs_and_prints_how_to_continue(run: Run, queue: Queue):
     queue.enqueue_many(range(600))
     queue.enqueue_many(range(50), delay=60)
 
@@ -62,7 +62,7 @@ def test_a_command_looks_at_so_many_jobs_and_says_how_to_go_on(run: Run, queue: 
     assert [job["payload"] for job in run(*command.split(), "--json").json["jobs"]] == [599]
 
 
-def test_nothing_that_matches_is_said_to_be_nothing(run: Run, queue: Queue, state: Look):
+def test_a_filter_without_matches_is_reported(run: Run, queue: Queue, state: Look):
     queue.enqueue(1)
 
     assert run("jobs", "mail", "--text", "[x]").lines == ["queue mail holds no such jobs (text '[x]')"]
@@ -79,7 +79,7 @@ def test_nothing_that_matches_is_said_to_be_nothing(run: Run, queue: Queue, stat
     ],
     ids=" ".join,
 )
-def test_filters_that_cannot_be_meant_are_wrong_usage(words: list[str], run: Run, queue: Queue):
+def test_invalid_filters_are_wrong_usage(words: list[str], run: Run, queue: Queue):
     queue.enqueue(1)
 
     assert run("jobs", "mail", *words).code == 2
@@ -105,7 +105,7 @@ def test_failed_jobs_of_a_filter_are_requeued(run: Run, queue: Queue, state: Loo
     assert state().ids("pending") == ids[::3]
 
 
-def test_a_dry_run_says_how_many_are_meant(run: Run, queue: Queue, state: Look):
+def test_a_dry_run_counts_the_matching_jobs(run: Run, queue: Queue, state: Look):
     ids = failed_calls(queue, 9)
 
     (line,) = run("requeue", "--task", "mail", "--older", "0", "--dry-run").lines
@@ -125,7 +125,7 @@ def test_nothing_of_a_filter_is_done_unasked(run: Run, queue: Queue, state: Look
     assert state().places() == {"failed": ids}
 
 
-def test_waiting_jobs_of_a_filter_are_cancelled_and_running_ones_when_they_are_named(
+def test_matching_waiting_jobs_are_cancelled_and_running_ones_only_when_their_state_is_named(
     run: Run, queue: Queue, state: Look
 ):
     one_of_each(queue)
@@ -186,7 +186,7 @@ def test_ids_and_filters_do_not_mix(words: list[str], run: Run, queue: Queue):
 # -- export, import
 
 
-def test_what_is_exported_comes_back_elsewhere_as_it_was(run: Run, make_queue: Callable[..., Queue]):
+def test_exported_jobs_are_imported_unchanged_elsewhere(run: Run, make_queue: Callable[..., Queue]):
     old, new = make_queue("old"), make_queue("new")
     old.enqueue({"grüße": 1.5}, job_id="a", max_attempts=7, backoff=Fixed(5), timeout=9)
     old.enqueue([1], job_id="b")
@@ -212,7 +212,7 @@ def test_the_same_lines_again_change_nothing(run: Run, queue: Queue, state: Look
     assert state() == before
 
 
-def test_finished_jobs_come_back_only_when_asked_for(run: Run, queue: Queue, make_queue: Callable[..., Queue]):
+def test_finished_jobs_are_imported_only_on_request(run: Run, queue: Queue, make_queue: Callable[..., Queue]):
     one_of_each(queue)
     new = make_queue("new")
     lines = run("export", "mail").out
@@ -248,7 +248,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=list(BAD))
-def test_a_bad_line_is_named_and_nothing_of_it_is_stored(bad: str | bytes, run: Run, queue: Queue, state: Look):
+def test_an_invalid_line_is_named_and_nothing_of_it_is_stored(bad: str | bytes, run: Run, queue: Queue, state: Look):
     line = bad.encode() if isinstance(bad, str) else bad
 
     said = run("import", "mail", stdin=b'{"id":"a","payload":1}\n\n' + line + b'\n{"id":"b","payload":2}')
@@ -268,7 +268,7 @@ def test_an_id_with_another_payload_is_refused_by_its_line(run: Run, queue: Queu
     assert queue.get_job("a").payload == 1
 
 
-def test_a_payload_of_another_language_comes_back_to_the_letter(
+def test_a_payload_formatted_by_another_language_is_imported_exactly(
     run: Run, queue: Queue, make_queue: Callable[..., Queue]
 ):
     text = '{ "a" : 1.0e2 }'
@@ -287,7 +287,7 @@ def _command(*words: str):
     return Operation("a test's own", None, (), words, lambda reply: reply)
 
 
-def test_only_what_a_filter_leaves_is_exported(run: Run, queue: Queue, state: Look):
+def test_only_jobs_that_match_the_filter_are_exported(run: Run, queue: Queue, state: Look):
     failed_jobs(queue, 3)
     queue.enqueue({"task": "send"}, job_id="a")
 

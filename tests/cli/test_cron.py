@@ -64,7 +64,7 @@ def test_programs_get_a_list(run: Run):
     ]
 
 
-def test_ten_slots_from_now_on_are_shown_unless_told_otherwise(run: Run):
+def test_ten_slots_from_now_on_are_shown_by_default(run: Run):
     with freeze_time("2026-05-05T11:59:30+00:00"):
         said = run("cron", "* * * * *", "--json")
 
@@ -93,7 +93,7 @@ def test_seconds_and_hashes(run: Run):
     assert [slot["utc"][17:19] for slot in seconds] == ["20", "40", "00"]
 
 
-def test_an_expression_that_never_comes_says_so(run: Run):
+def test_an_expression_without_slots_is_reported(run: Run):
     words = ("cron", "30 2 * 3 L0", "--tz", "Europe/Berlin", "--gap", "skip", "--from", "2026-01-01")
 
     assert run(*words).lines[-1] == "No more slots within a hundred years."

@@ -1,4 +1,4 @@
-"""Commands that last end when they are told to, also while they begin."""
+"""Long-running commands end when asked to, even while they start."""
 
 from __future__ import annotations
 

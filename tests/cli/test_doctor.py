@@ -20,7 +20,7 @@ IGNORED = [word for code in OF_THE_SERVER + OF_THE_MACHINE for word in ("--ignor
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody takes over here, so nobody is waited for."""
+    """No process takes over here, so do not wait for one."""
     monkeypatch.setattr("schedq.doctor.examination._HANDOVER_S", 0)
 
 
@@ -28,7 +28,7 @@ def unfolded(said: Said) -> str:
     return " ".join(said.out.split())
 
 
-def test_a_finding_says_what_it_is_what_it_means_and_what_to_do(run: Run, queue: Queue, desk: Server):
+def test_a_finding_says_what_was_found_what_it_means_and_what_to_do(run: Run, queue: Queue, desk: Server):
     queue.enqueue(1)
     with desk.client() as client:
         client.hset("queue:mail:job:lost\x1b", mapping={"payload": "1", "status": "pending"})
@@ -75,7 +75,7 @@ def test_the_exit_code_is_0_when_nothing_wants_to_be_done(run: Run, queue: Queue
     assert json.loads(run("doctor", "--json", *IGNORED).out)["is_healthy"] is True
 
 
-def test_what_is_ignored_is_shown_and_counts_for_nothing(run: Run, queue: Queue):
+def test_ignored_findings_are_shown_but_not_counted(run: Run, queue: Queue):
     queue.enqueue(1)
     assert run("doctor", *IGNORED).code == 1
 
@@ -150,7 +150,7 @@ def test_a_user_of_one_queue_is_called_after_it(run: Run):
     assert line.startswith("ACL SETUSER mail-viewer on resetkeys ~queue:mail:* ~schedq:queues ")
 
 
-def test_programs_get_the_roles_as_one_object(run: Run):
+def test_roles_are_one_object_in_json(run: Run):
     found = run("doctor", "--acl", "--json").json["roles"]
 
     assert [role["role"] for role in found] == list(ROLES)

@@ -109,7 +109,7 @@ def test_the_jobs_of_many_lines_share_headers(run: Run, queue: Queue):
         (["a=" + "x" * 4096], "more than 4,096"),
     ],
 )
-def test_headers_that_are_none_are_wrong_usage(run: Run, queue: Queue, state: Look, given: list[str], what: str):
+def test_invalid_headers_are_wrong_usage(run: Run, queue: Queue, state: Look, given: list[str], what: str):
     said = run("enqueue", "mail", "1", *(word for header in given for word in ("--header", header)))
 
     assert said.code == 2
@@ -117,7 +117,7 @@ def test_headers_that_are_none_are_wrong_usage(run: Run, queue: Queue, state: Lo
     assert state().places() == {}
 
 
-def test_headers_that_another_program_damaged_are_shown_as_they_are(run: Run, queue: Queue, desk: Server):
+def test_headers_damaged_by_another_program_are_shown_unchanged(run: Run, queue: Queue, desk: Server):
     job_id = queue.enqueue("mail", headers={"tenant": "acme"})
     with desk.client() as client:
         client.hset(queue.settings.keys.job(job_id), "headers", "what is \x1b[31m this")
@@ -127,7 +127,7 @@ def test_headers_that_another_program_damaged_are_shown_as_they_are(run: Run, qu
     assert (found["headers"], found["fields"]["headers"]) == ({}, "what is \x1b[31m this")
 
 
-def test_a_job_may_say_how_long_its_record_is_kept(run: Run, queue: Queue):
+def test_a_job_may_set_how_long_its_record_is_kept(run: Run, queue: Queue):
     (job_id,) = run("enqueue", "mail", "1", "--completed-ttl", "0", "--failed-ttl", "2d").lines
 
     assert queue.get_job(job_id).ttls_ms == {"completed_ttl": 0, "failed_ttl": 172_800_000}
@@ -159,12 +159,14 @@ def test_lines_with_json_output_are_one_object(run: Run, queue: Queue, state: Lo
     assert found == {"queue": "mail", "ids": state().ids("delayed")}
 
 
-def test_no_lines_are_no_jobs(run: Run):
+def test_an_empty_input_stores_no_jobs(run: Run):
     assert run("enqueue", "mail", "--lines").lines == []
 
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["lines", "json"])
-def test_a_bad_line_is_named_and_what_was_stored_before_is_told(as_json: bool, run: Run, queue: Queue, state: Look):
+def test_an_invalid_line_is_named_and_the_jobs_stored_before_it_are_reported(
+    as_json: bool, run: Run, queue: Queue, state: Look
+):
     text = "".join(f"{n}\n" for n in range(1999)) + "{oops\n2000\n"
 
     said = run("enqueue", "mail", "--lines", *(["--json"] if as_json else []), stdin=text)
@@ -177,7 +179,7 @@ def test_a_bad_line_is_named_and_what_was_stored_before_is_told(as_json: bool, r
     assert len(ids) == 1000
 
 
-def test_a_line_that_is_no_text_is_named(run: Run):
+def test_a_line_that_is_not_utf8_is_named(run: Run):
     said = run("enqueue", "mail", "--lines", stdin=b'"fine"\n"\xff\xfe"\n')
 
     assert said.code == 1
@@ -185,7 +187,7 @@ def test_a_line_that_is_no_text_is_named(run: Run):
     assert said.out == ""
 
 
-def test_a_full_redis_tells_what_it_took(run: Run):
+def test_with_full_memory_the_jobs_that_were_stored_are_reported(run: Run):
     with Server(maxmemory="4mb") as small:
         said = run("enqueue", "mail", "--lines", "--redis", small.unix_url, stdin=f'"{"x" * 50_000}"\n' * 300)
 
@@ -198,9 +200,7 @@ def test_a_full_redis_tells_what_it_took(run: Run):
     assert 0 < len(stored) < 300
 
 
-def test_a_job_waits_for_what_it_is_told_to_and_else_for_what_the_queue_says(
-    run: Run, make_queue: Callable[..., Queue], state: Look
-):
+def test_the_durability_option_overrides_the_queues_setting(run: Run, make_queue: Callable[..., Queue], state: Look):
     application = make_queue(durability="replicated")
     application._ask(announce.announce(application.settings))  # as its workers do
 

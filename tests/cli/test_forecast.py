@@ -14,7 +14,7 @@ from tests.servers import Server
 HOUR_S = 3600
 
 
-def test_what_is_due_is_drawn_to_scale_and_the_busiest_minutes_are_named(run: Run, queue: Queue):
+def test_due_jobs_are_drawn_to_scale_and_the_busiest_minutes_are_named(run: Run, queue: Queue):
     base = int(time.time()) // HOUR_S * HOUR_S  # the hour that this test runs in, or the one before
     queue.enqueue_many(range(100), run_at=base + 5 * HOUR_S + 120)
     queue.enqueue_many(range(50), run_at=base + 9 * HOUR_S + 180)
@@ -46,7 +46,7 @@ def test_a_forecast_for_programs_has_raw_values(run: Run, queue: Queue):
     assert found["busiest"][0]["end_ms"] - found["busiest"][0]["start_ms"] == 60_000
 
 
-def test_slots_that_are_not_shown_are_said(run: Run, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_slots_that_the_bars_leave_out_are_reported(run: Run, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("schedq.inspect.forecast._MOST_COUNTED", 30)
     queue.schedules.upsert("rare", every=HOUR_S, payload=1)
     queue.schedules.upsert("often", every=60, payload=1)
@@ -57,13 +57,13 @@ def test_slots_that_are_not_shown_are_said(run: Run, queue: Queue, monkeypatch: 
     assert lines[-1] == "the bars leave out 1,440 slots of 1 frequent schedule"
 
 
-def test_nothing_to_come_is_said(run: Run, queue: Queue):
+def test_an_empty_forecast_says_so(run: Run, queue: Queue):
     queue.enqueue(1)
 
     assert run("forecast", "24h").lines == ["queue mail, the next 24 h: 0 delayed jobs, 0 slots of 0 schedules"]
 
 
-def test_what_is_due_already_or_damaged_is_noted(run: Run, queue: Queue, desk: Server):
+def test_overdue_and_damaged_entries_are_noted(run: Run, queue: Queue, desk: Server):
     queue.schedules.upsert("torn", every=60, payload=1)
     queue.enqueue(1)
     with desk.client() as client:

@@ -62,7 +62,7 @@ def test_a_link_is_the_command_that_shows_the_page(run: Run):
         ("../README", "schedq help lists all"),
     ],
 )
-def test_what_is_no_page_gets_a_hint(asked: str, hint: str, run: Run):
+def test_an_unknown_topic_gets_a_hint(asked: str, hint: str, run: Run):
     said = run("help", asked)
 
     assert (said.code, said.out) == (2, "")

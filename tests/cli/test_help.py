@@ -63,7 +63,7 @@ def test_every_command_has_help_with_an_example(name: str, run: Run):
 
 
 @pytest.mark.parametrize("command", PARTS.values(), ids=list(PARTS))
-def test_every_option_says_what_it_is_for(command: click.Command):
+def test_every_option_has_a_help_text(command: click.Command):
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     told = {option.name: option.help for option in options}
 
@@ -109,7 +109,7 @@ def test_the_list_of_commands_imports_none_of_them():
     assert said.stdout.splitlines()[-1] == "['schedq.cli.lazy_group']"
 
 
-def test_the_version_is_told(run: Run):
+def test_the_version_is_printed(run: Run):
     assert run("--version").lines[0].startswith("schedq, version ")
 
 
@@ -153,7 +153,7 @@ def test_queues_states_and_shells_are_completed(complete: Callable[[str], set[st
     assert complete("schedq re") == {"requeue", "reschedule", "result", "resume"}
 
 
-def test_a_redis_that_does_not_answer_completes_to_nothing(
+def test_with_a_redis_that_does_not_respond_nothing_is_completed(
     complete: Callable[[str], set[str]], monkeypatch: pytest.MonkeyPatch
 ):
     assert complete("schedq stats --redis redis://127.0.0.1:1 ") == set()

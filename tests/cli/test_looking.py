@@ -119,7 +119,7 @@ def test_a_damaged_queue_does_not_hide_the_others(run: Run, make_queue: Callable
     assert said.out.splitlines()[1].startswith("b ")
 
 
-def test_damaged_settings_are_said_and_keep_nobody_from_the_queue(run: Run, queue: Queue, desk: Server):
+def test_damaged_settings_are_reported_and_do_not_lock_an_operator_out(run: Run, queue: Queue, desk: Server):
     queue.enqueue(1)
     with desk.client() as client:
         client.lpush(queue.settings.keys.settings, "what is this")
@@ -241,7 +241,7 @@ def test_a_url_with_a_password_is_not_repeated(run: Run, queue: Queue, desk: Ser
     assert "s3cret" not in said.out
 
 
-def test_a_queue_without_jobs_says_so(run: Run, queue: Queue):
+def test_an_empty_queue_says_so(run: Run, queue: Queue):
     queue.enqueue(1)
     queue.purge()
 
@@ -292,7 +292,7 @@ def test_a_job_for_programs_has_raw_values(run: Run, queue: Queue):
     assert found["timeline"]["ended_at_ms"] == found["completed_at_ms"]
 
 
-def test_a_job_shows_what_it_has_been_through(run: Run, queue: Queue, desk: Server):
+def test_a_job_shows_its_history(run: Run, queue: Queue, desk: Server):
     """Instants of the past, so that they are the same whenever it is looked at."""
     with desk.client() as client, Queue("mail", redis=client, clock=lambda: now[0], max_attempts=2) as past:
         now = [1_700_000_000.0]
@@ -319,7 +319,7 @@ def test_a_job_shows_what_it_has_been_through(run: Run, queue: Queue, desk: Serv
     ]
 
 
-def test_what_others_stored_is_shown_as_it_is(run: Run, queue: Queue, desk: Server):
+def test_fields_of_other_programs_are_shown_unchanged(run: Run, queue: Queue, desk: Server):
     with desk.client() as client:
         client.hset("queue:mail:job:theirs", mapping={"payload": "{oops\x1b", "status": "[red]", "color": "blue\x07"})
         client.lpush("queue:mail:pending", "theirs")

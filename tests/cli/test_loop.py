@@ -24,7 +24,7 @@ def kind_of_loop() -> list[type]:
     return found
 
 
-def test_they_run_on_uvloop_where_it_is_installed(monkeypatch: pytest.MonkeyPatch):
+def test_commands_run_on_uvloop_where_it_is_installed(monkeypatch: pytest.MonkeyPatch):
     class Loop(asyncio.SelectorEventLoop):
         """Stands for uvloop's."""
 
@@ -44,14 +44,14 @@ def test_without_uvloop_they_run_on_asyncios_own(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def collector() -> Iterator[None]:
-    """What is said to the collector is taken back."""
+    """Restores the settings of the garbage collector."""
     thresholds = gc.get_threshold()
     yield
     gc.set_threshold(*thresholds)
 
 
 @pytest.mark.usefixtures("collector")
-def test_what_is_loaded_when_work_begins_is_not_searched_for_cycles_again():
+def test_objects_loaded_before_the_work_begins_are_not_traversed_again():
     gc.set_threshold(700, 9, 8)
     frozen, loaded = gc.get_freeze_count(), [[n] for n in range(1000)]
 

@@ -110,7 +110,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("words", REFUSED, ids=lambda words: " ".join(words)[:60])
-def test_what_is_refused_is_one_line_and_exit_code_1(words: tuple[str, ...], run: Run, queue: Queue, desk: Server):
+def test_a_refusal_is_one_line_and_exit_code_1(words: tuple[str, ...], run: Run, queue: Queue, desk: Server):
     queue.enqueue([1], job_id="a")
 
     said = run(*(word.replace("{port}", str(desk.port)) for word in words))
@@ -151,7 +151,7 @@ def test_redis_that_is_down_is_one_line(words: tuple[str, ...], run: Run, monkey
     assert "redis://127.0.0.1:1/0 does not respond" in said.complaint
 
 
-def test_a_redis_that_nobody_named_is_said_to_be_optional(run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_for_the_default_redis_the_error_mentions_the_embedded_server(run: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("SCHEDQ_REDIS_URL")
     monkeypatch.delenv("REDIS_URL", raising=False)
     monkeypatch.setattr("schedq.connection.address.DEFAULT_URL", "redis://127.0.0.1:1/0")

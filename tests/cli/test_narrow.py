@@ -90,7 +90,7 @@ def test_a_narrow_curve_has_fewer_bars_and_ends_with_the_latest(width: int, bars
     assert paper.file.getvalue() == f"completed/s, 10 min: {bars}  at most 100\n"  # type: ignore[attr-defined]
 
 
-def test_top_shows_all_time_totals_next_to_the_records_kept(run: Run, queue: Queue):
+def test_top_shows_all_time_totals_next_to_the_number_of_kept_records(run: Run, queue: Queue):
     queue.enqueue(1)
     job = queue.claim(0)
     assert job is not None

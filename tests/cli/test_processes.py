@@ -34,7 +34,7 @@ def schedq(*words: str, stdin: str = "", **environment: str) -> subprocess.Compl
 
 
 class Terminal:
-    """A command on a terminal of its own."""
+    """A command on its own terminal."""
 
     def __init__(self, *words: str) -> None:
         self.pid, self._screen = pty.fork()
@@ -98,7 +98,7 @@ def test_redis_that_is_down_is_known_within_seconds():
     assert time.monotonic() - began < 20  # about 1.5 s on a machine that has nothing else to do
 
 
-def test_a_reader_that_leaves_early_is_no_mistake(queue: Queue):
+def test_a_reader_that_exits_early_causes_no_error(queue: Queue):
     queue.enqueue_many(["x" * 500] * 2000)
 
     command = subprocess.Popen(
@@ -127,7 +127,7 @@ def test_a_full_disk_is_one_line(queue: Queue):
     assert "Traceback" not in said.stderr
 
 
-def test_closed_standard_streams_are_no_reason_for_a_traceback(queue: Queue):
+def test_closed_standard_streams_cause_no_traceback(queue: Queue):
     queue.enqueue(1)
 
     for words in (["purge", "mail"], ["enqueue", "mail", "-"]):

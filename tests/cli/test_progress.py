@@ -77,7 +77,7 @@ def test_a_job_that_reported_nothing_shows_nothing(run: Run, queue: Queue):
     assert (run("job", "one", "--json").json["progress"], run("job", "one", "--json").json["meta"]) == (None, {})
 
 
-def test_fields_of_another_program_are_shown_as_they_are(run: Run, queue: Queue, desk: Server):
+def test_progress_of_another_program_is_shown_unchanged(run: Run, queue: Queue, desk: Server):
     queue.enqueue(1, job_id="one")
     with desk.client() as client:
         client.hset(queue.settings.keys.job("one"), mapping={"progress": "half way", "meta": "{theirs}"})
@@ -247,7 +247,7 @@ def test_on_a_terminal_a_bar_shows_how_far_the_job_has_come(queue: Queue, words:
 
 
 @pytest.mark.processes
-def test_where_nobody_sees_it_there_is_no_bar(queue: Queue):
+def test_without_a_terminal_there_is_no_bar(queue: Queue):
     queue.enqueue("work", job_id="one")
     job = claimed(queue)
     queue.renew(job, progress=Progress(1, 4))

@@ -77,7 +77,7 @@ def test_a_list_shows_when_and_what(nightly: Queue, run: Run, monkeypatch: pytes
     assert row.endswith("clean(deep=true)")
 
 
-def test_a_list_tells_what_became_of_the_last_slot(past: Queue, run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_a_list_shows_the_outcome_of_the_last_slot(past: Queue, run: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "160")
 
     row = run("schedules", "ls").lines[1]
@@ -105,7 +105,7 @@ def test_a_list_for_programs(past: Queue, run: Run):
     assert one["next_slot_ms"] - one["last_slot_ms"] == 3_600_000
 
 
-def test_a_list_goes_page_by_page(queue: Queue, run: Run):
+def test_a_list_is_shown_page_by_page(queue: Queue, run: Run):
     queue.enqueue(1)
     for number in range(3):
         queue.schedules.upsert(f"s{number}", every=3600 + number * 86_400, payload=number)
@@ -153,7 +153,7 @@ def test_one_is_shown_with_what_became_of_its_slots(past: Queue, run: Run):
     assert stored["fields"]["every_ms"] == "3600000"
 
 
-def test_slots_of_a_pause_are_told_in_one_row(frozen: Queue, run: Run):
+def test_slots_of_a_pause_are_shown_in_one_row(frozen: Queue, run: Run):
     with freeze_time("2027-03-01 00:30") as time:
         frozen.schedules.upsert("hourly", every=3600, payload=1)
         frozen.schedules.pause("hourly")
@@ -168,7 +168,7 @@ def test_slots_of_a_pause_are_told_in_one_row(frozen: Queue, run: Run):
     ]
 
 
-def test_a_damaged_one_can_be_looked_at(nightly: Queue, run: Run, desk: Server):
+def test_a_damaged_schedule_can_be_shown(nightly: Queue, run: Run, desk: Server):
     with desk.client() as client:
         client.hset(nightly.settings.keys.schedule("nightly"), mapping={"tz": "Mars/\x1b[31mBase", "catch_up": "some"})
 
@@ -242,7 +242,7 @@ def test_a_trigger_names_its_job(nightly: Queue, run: Run):
     assert run("schedules", "trigger", "nightly").lines[0].startswith("nightly: triggered as job nightly-t")
 
 
-def test_a_deletion_asks_and_needs_an_answer(nightly: Queue, run: Run):
+def test_a_deletion_asks_for_confirmation(nightly: Queue, run: Run):
     asked = run("schedules", "rm", "nightly")
 
     assert (asked.code, asked.out) == (1, "")
@@ -252,7 +252,7 @@ def test_a_deletion_asks_and_needs_an_answer(nightly: Queue, run: Run):
     assert nightly.schedules.get("nightly") is None
 
 
-def test_a_deletion_that_is_answered_with_no_deletes_nothing(nightly: Queue, run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_a_declined_deletion_deletes_nothing(nightly: Queue, run: Run, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
     monkeypatch.setattr("schedq.cli.params.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.setattr("schedq.cli.params.click.confirm", lambda question, err: asked.append(question))
@@ -265,7 +265,7 @@ def test_a_deletion_that_is_answered_with_no_deletes_nothing(nightly: Queue, run
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "trigger", "rm"])
-def test_what_is_not_there_is_told_and_the_rest_done(verb: str, nightly: Queue, run: Run):
+def test_a_missing_schedule_is_named_and_the_others_are_processed(verb: str, nightly: Queue, run: Run):
     sure = ["--yes"] if verb == "rm" else []
 
     said = run("schedules", verb, "never", "nightly", *sure)
@@ -317,7 +317,7 @@ def test_a_backfill_enqueues_past_slots_once(queue: Queue, run: Run):
     assert run(*words).lines == ["daily: 4 slots, 0 jobs enqueued, 4 already existed"]
 
 
-def test_a_backfill_tells_a_terminal_how_far_it_is(queue: Queue, run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_a_backfill_shows_its_progress_on_a_terminal(queue: Queue, run: Run, monkeypatch: pytest.MonkeyPatch):
     queue.enqueue(1)
     queue.schedules.upsert("hourly", every=3600, payload=1)
     monkeypatch.setattr(import_module("schedq.cli.schedules.control"), "_is_terminal", lambda: True)
@@ -371,7 +371,7 @@ def test_the_schedules_of_code_are_written(upsert: Upsert, run: Run):
     assert upsert(APP.format(every=60)).lines[:2] == ["ping: changed", "clean: unchanged"]
 
 
-def test_what_the_code_has_no_more_is_told_and_pruned(upsert: Upsert):
+def test_schedules_removed_from_the_code_are_reported_and_pruned(upsert: Upsert):
     upsert(APP.format(every=3600))
     code = APP.format(every=3600).partition("@queue.every")[0]
 
@@ -435,7 +435,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("words", REFUSED, ids=lambda words: " ".join(words)[:60])
-def test_what_is_refused_is_one_line_and_exit_code_1(words: tuple[str, ...], nightly: Queue, run: Run):
+def test_a_refusal_is_one_line_and_exit_code_1(words: tuple[str, ...], nightly: Queue, run: Run):
     said = run("schedules", *words)
 
     assert (said.code, said.out) == (1, "")

@@ -1,4 +1,4 @@
-"""Blocks of shell in what people read: every line is right, and those that end by themselves do what they say."""
+"""Every command in the handbook's shell blocks is valid, and those that end by themselves do what they say."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_every_command_is_there_with_its_options(arguments: list[str]):
     ],
     ids=" ".join,
 )
-def test_what_ends_by_itself_ends_well(arguments: list[str], run: Run, queue: Queue):
+def test_commands_that_end_by_themselves_succeed(arguments: list[str], run: Run, queue: Queue):
     """ID is the id of a job, and mail the only queue. What is asked of hello is asked by scripts.tools.pages."""
     state = STATE.get(arguments[0], "pending")
     queue.enqueue({"task": "send"}, job_id="ID", delay=60 if state == "delayed" else None)
@@ -129,7 +129,7 @@ def test_extras_that_are_installed_exist():
     assert named <= extras
 
 
-def test_what_is_asked_of_redis_is_understood_and_makes_a_job(desk: Server, make_queue: Callable[..., Queue]):
+def test_redis_commands_are_understood_and_create_a_job(desk: Server, make_queue: Callable[..., Queue]):
     asked = [words[1:] for line in LINES for words in commands(line) if words[0] == "redis-cli" and len(words) > 1]
     answered = [words for words in asked if words[0] not in ("SUBSCRIBE", "ACL")]
 

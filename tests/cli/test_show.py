@@ -1,4 +1,4 @@
-"""How times, durations, payloads and tables read, and what is made harmless."""
+"""How times, durations, payloads and tables are shown, and what is escaped."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_duration_reads_as_people_say_it(ms: int, text: str):
         (253_402_300_799_999, "never", "in 2910982 d", "in 2910982 d"),
     ],
 )
-def test_an_instant_is_local_and_says_how_far_away_it_is(ms: int, clock: str, apart: str, roughly: str):
+def test_a_time_is_shown_as_local_time_and_distance(ms: int, clock: str, apart: str, roughly: str):
     assert (display.clock(ms, NOW), display.apart(ms, NOW), display.roughly(ms, NOW)) == (clock, apart, roughly)
 
 
@@ -96,7 +96,7 @@ def test_an_instant_without_an_offset_is_local_time(text: str, utc: str):
 
 
 @pytest.mark.parametrize("text", ["", "9:00", "now", "1893456000000", "0000-01-01T00:00", "9999-12-31T23:59:59-12:00"])
-def test_what_is_no_instant_is_refused(text: str):
+def test_an_invalid_time_is_refused(text: str):
     with pytest.raises(click.BadParameter, match="is not a valid time"):
         INSTANT.convert(text, None, None)
 

@@ -23,7 +23,7 @@ from tests.waiting import until
 
 @pytest.fixture
 def when_listening(desk: Server, queue: Queue) -> Callable[[Callable[[], Any]], threading.Thread]:
-    """Does something as soon as somebody listens to the queue."""
+    """Does something as soon as a client listens to the queue."""
 
     def begin(act: Callable[[], Any]) -> threading.Thread:
         def work() -> None:
@@ -51,7 +51,7 @@ def some_of_each(queue: Queue) -> None:
     queue.fail(claimed(queue), Discard("\x1b[31mno use"))
 
 
-def test_it_shows_what_happens_and_what_it_cannot_know(run: Run, queue: Queue, when_listening: Any):
+def test_it_shows_events_and_says_what_it_does_not_show(run: Run, queue: Queue, when_listening: Any):
     queue.enqueue("later", delay=3600)
     thread = when_listening(lambda: some_of_each(queue))
 
@@ -107,7 +107,7 @@ def test_ctrl_c_ends_it_in_order(desk: Server, queue: Queue):
 
 
 @pytest.mark.processes
-def test_a_reader_that_has_gone_ends_it_in_order(desk: Server, queue: Queue):
+def test_it_stops_gracefully_when_its_reader_has_exited(desk: Server, queue: Queue):
     with started(desk, queue, "--json") as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -124,7 +124,7 @@ def test_a_reader_that_has_gone_ends_it_in_order(desk: Server, queue: Queue):
 
 
 @pytest.mark.processes
-def test_it_goes_on_after_a_loss_and_says_so():
+def test_it_continues_after_a_lost_connection_and_says_so():
     with Server() as server, Queue("mail", redis=server.unix_url) as queue, started(server, queue, "--json") as process:
         assert process.stdout is not None
         server.kill()

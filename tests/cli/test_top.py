@@ -28,7 +28,7 @@ from tests.waiting import until
 # -- one screen
 
 
-def test_one_screen_shows_what_is_going_on(run: Run, queue: Queue):
+def test_one_screen_shows_the_state_of_a_queue(run: Run, queue: Queue):
     one_of_each(queue)
     beat(queue, "w-1", running=1)
 
@@ -53,7 +53,7 @@ def test_one_screen_of_all_queues_has_a_line_each(run: Run, make_queue: Callable
     assert said[3].endswith("PAUSED")
 
 
-def test_as_json_it_is_one_pulse_or_all(run: Run, queue: Queue):
+def test_json_has_one_queue_or_all(run: Run, queue: Queue):
     queue.enqueue(1)
 
     one, everything = run("top", "mail", "--json").json, run("top", "--json").json
@@ -178,7 +178,7 @@ def test_a_delayed_job_can_be_run_now_or_cancelled(queue: Queue, key: str, state
     assert queue.get_job(job_id).status == state
 
 
-def test_what_can_not_be_done_is_said(queue: Queue):
+def test_an_impossible_action_is_reported(queue: Queue):
     queue.enqueue(1)
     top = at(queue)
 
@@ -199,7 +199,7 @@ def test_a_queue_of_many_can_be_opened(make_queue: Callable[..., Queue], capsys:
     assert "queue reports at" in drawn(top, capsys)
 
 
-def test_a_redis_that_does_not_answer_is_said_and_the_screen_stays():
+def test_a_redis_that_does_not_respond_is_reported_and_the_screen_stays():
     with Server() as server, Queue("mail", redis=server.unix_url, retry_for=0) as queue:
         queue.enqueue(1)
         top = at(queue)
@@ -319,7 +319,7 @@ def terminal(*words: str, **environment: str) -> Iterator[Terminal]:
 
 
 @pytest.mark.processes
-def test_in_a_terminal_keys_act_and_it_is_left_as_it_was(queue: Queue):
+def test_keys_act_in_a_terminal_and_the_terminal_is_restored(queue: Queue):
     queue.enqueue({"task": "send"})
     queue.fail(claimed(queue), Discard("\x1b]0;evil\x07bad"))
     with terminal("mail") as screen:
@@ -345,7 +345,7 @@ def test_in_a_terminal_keys_act_and_it_is_left_as_it_was(queue: Queue):
 
 @pytest.mark.processes
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_signals_leave_the_terminal_as_it_was(queue: Queue, number: signal.Signals, code: int):
+def test_signals_restore_the_terminal(queue: Queue, number: signal.Signals, code: int):
     queue.enqueue(1)
     with terminal("mail") as screen:
         screen.shows("queue mail at")

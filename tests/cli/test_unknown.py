@@ -78,7 +78,7 @@ def test_so_are_many_with_one_warning(run: Run, queues: None):
     assert "did you mean mail?" in said.complaint
 
 
-def test_the_first_queue_of_a_redis_is_no_mistake(run: Run):
+def test_the_first_queue_of_a_redis_causes_no_warning(run: Run):
     assert run("enqueue", "mail", "1").err == ""
 
 
@@ -140,7 +140,7 @@ def test_a_task_that_no_worker_has_prints_a_warning_with_the_closest_name(
     assert said.complaint == "schedq: no live worker of queue mail has a task 'send_mial'; did you mean send_mail?"
 
 
-def test_a_task_that_resembles_none_prints_the_known_tasks(run: Run, queues: None):
+def test_for_a_task_that_resembles_none_the_known_tasks_are_printed(run: Run, queues: None):
     said = run("enqueue", "mail", "--task", "x")
 
     assert said.complaint.endswith("has a task 'x'; they have send_mail, send_report")
@@ -176,7 +176,7 @@ def test_a_promoter_of_an_unknown_queue_logs_a_warning(desk: Server, queues: Non
     assert process.returncode == 0
 
 
-def test_who_may_only_enqueue_can(run: Run, desk: Server, queues: None):
+def test_a_user_who_may_only_enqueue_can(run: Run, desk: Server, queues: None):
     with desk.client() as client:
         client.execute_command(f"ACL SETUSER producer on >secret {PRODUCER.rules()}")
     url = desk.unix_url.replace("unix://", "unix://producer:secret@")

@@ -130,6 +130,6 @@ def test_an_id_of_ours_says_when_it_was_made(queue: Queue):
         assert made_at_ms(other) is None
 
 
-def test_an_id_that_can_be_none_is_refused(queue: Queue):
+def test_an_invalid_id_is_refused(queue: Queue):
     with pytest.raises(UsageError, match="job id"):
         queue.inspector.why("a:b")

@@ -41,7 +41,7 @@ def test_without_a_name_it_shows_those_of_all_queues(run: Run, make_queue: Calla
     assert said[-1] == "no live worker: idle"
 
 
-def test_as_json_it_is_one_object(run: Run, queue: Queue):
+def test_json_is_one_object(run: Run, queue: Queue):
     queue.enqueue(1)
     beat(queue, "w-1", running=1, jobs=JOBS)
 
@@ -53,7 +53,7 @@ def test_as_json_it_is_one_object(run: Run, queue: Queue):
     assert worker["seen_at_ms"] > 0
 
 
-def test_a_queue_that_is_not_there_is_said_to_be_none(run: Run):
+def test_a_missing_queue_is_reported(run: Run):
     said = run("workers", "mali")
 
     assert said.out == "no live worker: mali\n"
@@ -73,7 +73,7 @@ def test_one_can_be_asked_to_stop_by_its_id_alone(run: Run, make_queue: Callable
     assert "STOPPING" in run("workers", "reports").out
 
 
-def test_who_is_not_there_is_named_and_the_others_are_asked(run: Run, queue: Queue):
+def test_a_missing_worker_is_named_and_the_others_are_asked(run: Run, queue: Queue):
     queue.enqueue(1)
     beat(queue, "w-1")
 
@@ -96,7 +96,7 @@ def test_several_are_asked_about_first(run: Run, queue: Queue):
 
 
 @pytest.mark.parametrize("hostile", ["\x1b[31mred", "[bold]x[/bold]", "a\nb"])
-def test_what_a_worker_says_cannot_steer_the_terminal(run: Run, queue: Queue, hostile: str):
+def test_texts_of_a_worker_cannot_control_the_terminal(run: Run, queue: Queue, hostile: str):
     beat(queue, "w-1", host=hostile, running=1, jobs=json.dumps([{"id": hostile, "task": hostile}]))
 
     said = run("workers", "mail")

@@ -1,4 +1,4 @@
-"""Situations in which a job is not running, each set up for real, and what must be said of it."""
+"""Situations in which a job is not running, each set up for real, and the expected explanation."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def _next(queue: Queue, _: Any) -> str:
 
 
 def _next_by_hand(queue: Queue, _: Any) -> str:
-    """Nobody shows life, and jobs end: somebody claims by hand."""
+    """No worker sends heartbeats, but jobs end: another program claims manually."""
     for _job in range(3):
         queue.enqueue(1)
         queue.complete(claimed(queue))

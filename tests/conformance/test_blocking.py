@@ -106,7 +106,7 @@ def test_a_closed_connection_leaves_the_line_and_takes_nothing(
     assert stays.hear() == verb.taken(key, "a")
 
 
-def test_what_a_script_adds_and_takes_away_wakes_nobody(
+def test_an_entry_that_a_script_adds_and_removes_wakes_no_waiter(
     wire: Wire, make_wire: MakeWire, blocked: Blocked, key: str, verb: Verb
 ):
     waiter = make_wire()

@@ -12,7 +12,7 @@ from tests.conformance.wires import Wire
 @pytest.mark.parametrize(
     "fails", ["redis.call('LPUSH', KEYS[1], 'x')", "local nothing = nil return nothing.field"], ids=["Redis", "Lua"]
 )
-def test_a_script_that_raises_keeps_what_it_wrote(wire: Wire, key: str, fails: str):
+def test_the_writes_of_a_script_that_raises_remain(wire: Wire, key: str, fails: str):
     assert wire.error("EVAL", f"redis.call('SET', KEYS[1], 'written') {fails}", 1, key)
     assert wire.ask("GET", key) == "written"
 
@@ -48,7 +48,7 @@ def test_a_script_that_was_forgotten_writes_nothing(wire: Wire, key: str):
     assert wire.ask("EXISTS", key) == 0
 
 
-def test_what_a_script_publishes_arrives_in_order(wire: Wire, make_wire: MakeWire, key: str):
+def test_messages_published_by_a_script_arrive_in_order(wire: Wire, make_wire: MakeWire, key: str):
     listener = make_wire()
     listener.ask("SUBSCRIBE", key)
 
@@ -58,7 +58,7 @@ def test_what_a_script_publishes_arrives_in_order(wire: Wire, make_wire: MakeWir
     assert [listener.hear()[-1] for _ in range(2)] == ["a", "b"]
 
 
-def test_what_a_script_publishes_before_it_raises_arrives(wire: Wire, make_wire: MakeWire, key: str):
+def test_messages_published_before_a_script_raises_arrive(wire: Wire, make_wire: MakeWire, key: str):
     listener = make_wire()
     listener.ask("SUBSCRIBE", key)
 
@@ -67,7 +67,7 @@ def test_what_a_script_publishes_before_it_raises_arrives(wire: Wire, make_wire:
     assert listener.hear()[-1] == "a"
 
 
-def test_what_is_published_has_already_happened(wire: Wire, make_wire: MakeWire, key: str):
+def test_a_published_change_has_already_happened(wire: Wire, make_wire: MakeWire, key: str):
     """A listener looks at once and must find it."""
     listener = make_wire()
     listener.ask("SUBSCRIBE", key)

@@ -34,7 +34,7 @@ def test_a_script_is_a_write_like_any_other(make_wire: MakeWire, primary: Server
     assert wire.ask("WAIT", 1, 100) == 0
 
 
-def test_writing_what_is_there_counts_as_a_write(make_wire: MakeWire, primary: Server, key: str):
+def test_writing_the_same_value_counts_as_a_write(make_wire: MakeWire, primary: Server, key: str):
     """So a repeated enqueue waits on a connection that has written nothing yet."""
     other, wire = make_wire(primary), make_wire(primary)
     other.ask("HSET", key, "id", "a")

@@ -1,4 +1,4 @@
-"""A Redis, a dashboard that serves it, and a client or a browser that looks at it."""
+"""A dashboard, the server that runs it, and a client or a browser that opens it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def queue(store: Server, raw: redis.Redis) -> Iterator[Queue]:
 
 
 class Running:
-    """A dashboard on a port of its own, in a thread of its own."""
+    """A dashboard on its own port, in its own thread."""
 
     def __init__(self, dashboard: Dashboard) -> None:
         ready = threading.Event()

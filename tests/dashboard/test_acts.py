@@ -47,7 +47,7 @@ def test_a_failed_job_is_requeued_once_that_is_confirmed(visitor: Visitor, queue
     assert job_id in line["note"]
 
 
-def test_what_was_said_is_said_once(visitor: Visitor, queue: Queue):
+def test_a_notice_is_shown_once(visitor: Visitor, queue: Queue):
     (job_id,) = failed(queue, 1)
 
     assert "1 job requeued." in visitor.do(f"requeue job {job_id}")
@@ -116,7 +116,7 @@ def test_a_delayed_job_is_given_another_time(visitor: Visitor, queue: Queue):
     assert queue.list_delayed()[0].run_at_ms > first + 36 * 3_500_000
 
 
-def test_a_time_that_is_none_is_refused_in_words(visitor: Visitor, queue: Queue):
+def test_an_invalid_time_is_refused_in_words(visitor: Visitor, queue: Queue):
     job_id = queue.enqueue(1, delay=60)
 
     answer = visitor.post("/queues/mail/act", {"do": f"reschedule job {job_id}", "delay": "soon"})
@@ -163,7 +163,7 @@ def test_a_schedule_is_triggered_paused_and_resumed(visitor: Visitor, queue: Que
     assert [line["count"] for line in log_of(raw)] == ["1", "1", "1"]
 
 
-def test_a_worker_that_is_not_there_is_told(visitor: Visitor, queue: Queue):
+def test_a_missing_worker_is_reported(visitor: Visitor, queue: Queue):
     queue.enqueue(1)
 
     assert "Worker nobody is not running." in visitor.do("stop_worker worker nobody")
@@ -184,7 +184,9 @@ def test_a_worker_that_is_not_there_is_told(visitor: Visitor, queue: Queue):
         "__class__ job 1",
     ],
 )
-def test_what_is_no_act_is_refused_before_anything_is_done(do: str, visitor: Visitor, queue: Queue, raw: redis.Redis):
+def test_an_invalid_action_is_refused_before_anything_is_done(
+    do: str, visitor: Visitor, queue: Queue, raw: redis.Redis
+):
     failed(queue, 1)
 
     for step in ("confirm", "act"):
@@ -240,9 +242,7 @@ def with_word(page: str, word: str) -> str:
     return page if word in page else ""
 
 
-def test_an_act_that_takes_long_goes_on_behind_a_page_that_shows_how_far_it_is(
-    impatient: None, visitor: Visitor, queue: Queue
-):
+def test_a_long_action_continues_behind_a_page_that_shows_its_progress(impatient: None, visitor: Visitor, queue: Queue):
     failed(queue, 700)
 
     page = visitor.do("requeue matching", state="failed")
@@ -254,7 +254,7 @@ def test_an_act_that_takes_long_goes_on_behind_a_page_that_shows_how_far_it_is(
     assert queue.stats()["pending_depth"] == 700
 
 
-def test_it_can_be_stopped_where_it_is(impatient: None, visitor: Visitor, queue: Queue, raw: redis.Redis):
+def test_a_long_action_can_be_stopped(impatient: None, visitor: Visitor, queue: Queue, raw: redis.Redis):
     failed(queue, 3000)
     page = visitor.do("delete matching", state="failed")
     path = re.search(r'action="(/errands/[^/"]+)/stop"', page)
@@ -280,7 +280,7 @@ def test_only_so_many_run_at_a_time(impatient: None, visitor: Visitor, queue: Qu
     assert (answer.status_code, queue.stats()["failed_depth"]) == (429, 1)
 
 
-def test_what_goes_wrong_on_the_way_is_told(visitor: Visitor, queue: Queue, raw: redis.Redis):
+def test_an_error_of_a_long_action_is_shown(visitor: Visitor, queue: Queue, raw: redis.Redis):
     failed(queue, 1)
     csrf = visitor.token()
     raw.delete("queue:mail:pending")

@@ -157,7 +157,7 @@ def test_details_stay_as_the_reader_left_them(open_page: Open, mail: Any):
         expect(details).to_have_js_property("open", is_open)
 
 
-def test_a_page_says_when_it_is_not_up_to_date_and_finds_its_way_back(browser: Browser, open_page: Open):
+def test_a_page_shows_that_it_is_outdated_and_recovers(browser: Browser, open_page: Open):
     with Server() as server, Queue("mail", redis=server.own_url) as queue:
         queue.enqueue(1)
         running = Running(create_app(server.own_url))
@@ -238,7 +238,7 @@ def test_a_delayed_job_is_run_now(open_page: Open, mail: Any):
     assert mail.get_job(job_id).status == "pending"
 
 
-def test_whoever_thinks_better_of_it_changes_nothing(open_page: Open, mail: Any):
+def test_an_operator_who_cancels_changes_nothing(open_page: Open, mail: Any):
     page = open_page("/queues/mail")
     page.get_by_role("button", name="Purge…").click()
 
@@ -292,7 +292,7 @@ def test_another_name_for_this_machine_is_refused(open_page: Open, served: Serve
     assert "first" not in page.content()
 
 
-def test_the_token_is_asked_for_and_kept_out_of_addresses(open_page: Open, serve: Callable[..., Served], mail: Any):
+def test_the_token_is_required_and_kept_out_of_addresses(open_page: Open, serve: Callable[..., Served], mail: Any):
     page = open_page("/queues/mail/jobs", at=serve(token=TOKEN).url)
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     page.get_by_label("Token").fill("wrong")

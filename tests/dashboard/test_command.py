@@ -65,12 +65,12 @@ def test_with_a_token_it_may_be_any_address():
         bound("no such host", 0, is_protected=True)
 
 
-def test_an_empty_token_is_none(run: Any):
+def test_an_empty_token_is_refused(run: Any):
     assert run("--host", "0.0.0.0", "--token", "")[0] == 2
     assert run("--token", " ")[0] == 2
 
 
-def test_a_port_that_is_taken_is_told(run: Any):
+def test_a_port_that_is_taken_is_reported(run: Any):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, line = run("--port", str(taken.getsockname()[1]))
 
@@ -111,7 +111,7 @@ except ImportError as error:
     assert said.stdout.strip() == "the dashboard needs starlette: pip install 'schedq[dashboard]'"
 
 
-def test_it_serves_until_it_is_told_to_stop_even_while_somebody_looks(process: Any, store: Server):
+def test_it_serves_until_it_is_asked_to_stop_even_while_a_browser_is_connected(process: Any, store: Server):
     with Queue("mail", redis=store.own_url) as queue:
         queue.enqueue(1)
     line = process.stdout.readline()
@@ -130,7 +130,7 @@ def test_it_serves_until_it_is_told_to_stop_even_while_somebody_looks(process: A
     assert process.stderr.read() == ""
 
 
-def test_without_redis_it_starts_and_says_so_on_its_pages():
+def test_without_redis_it_starts_and_its_pages_say_so():
     environment = os.environ | {"SCHEDQ_REDIS_URL": "redis://127.0.0.1:1/0"}
     words = [sys.executable, "-m", "schedq", "dashboard", "--port", "0"]
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
@@ -144,6 +144,6 @@ def test_without_redis_it_starts_and_says_so_on_its_pages():
     assert (answer.status_code, code) == (503, 0)
 
 
-def test_the_address_is_told_as_browsers_want_it():
+def test_the_address_is_printed_in_the_form_that_browsers_need():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         assert address_of(listening) == f"http://127.0.0.1:{listening.getsockname()[1]}"

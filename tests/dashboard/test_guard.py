@@ -26,7 +26,7 @@ WRONG = {"authorization": "Bearer wrong"}
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_answer_carries_the_headers_that_keep_a_browser_safe(path: str, visitor: Visitor, queue: Queue):
+def test_every_response_has_the_headers_that_keep_a_browser_safe(path: str, visitor: Visitor, queue: Queue):
     headers = visitor.get(path).headers
 
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
@@ -42,21 +42,21 @@ def test_every_answer_carries_the_headers_that_keep_a_browser_safe(path: str, vi
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "1.2.3.4"])
-def test_a_name_that_is_not_known_is_not_answered(host: str, visitor: Visitor):
+def test_an_unknown_host_name_is_refused(host: str, visitor: Visitor):
     answer = visitor.get("/", headers={"host": host})
 
     assert answer.status_code == 400
     assert "Queues" not in answer.text
 
 
-def test_local_names_and_those_that_were_allowed_are_answered(serve: Serve):
+def test_local_and_allowed_host_names_are_served(serve: Serve):
     visitor = Visitor(serve(allow_hosts=["queues.example.org"]).url)
 
     for host in ("localhost:1", "127.0.0.1", "[::1]:8090", "Queues.example.org"):
         assert visitor.get("/", headers={"host": host}).status_code == 200, host
 
 
-def test_any_address_is_a_name_only_where_that_was_said():
+def test_any_ip_address_is_accepted_only_if_configured():
     assert Hosts(any_address=True).allows("192.168.1.7:80")
     assert not Hosts(any_address=True).allows("evil.example")
     assert not Hosts().allows("192.168.1.7:80")
@@ -72,11 +72,11 @@ def test_what_can_not_be_a_host_is_refused_at_once(name: str):
     ("address", "expected"),
     [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.1", False)],
 )
-def test_this_machine_is_told_from_others(address: str, expected: bool):
+def test_clients_on_this_machine_are_distinguished_from_others(address: str, expected: bool):
     assert is_loopback(address) is expected
 
 
-def test_without_a_token_what_a_proxy_passes_on_is_refused(visitor: Visitor):
+def test_without_a_token_requests_through_a_proxy_are_refused(visitor: Visitor):
     assert visitor.get("/", headers={"x-forwarded-for": "10.0.0.1"}).status_code == 403
 
 
@@ -131,7 +131,7 @@ def test_a_program_may_show_a_token_that_is_not_ascii(encoding: str, serve: Serv
     assert httpx.get(url, headers={b"authorization": "Bearer s\xe8same".encode(encoding)}).status_code == 401
 
 
-def test_a_session_is_worth_nothing_with_another_token_or_when_it_is_old(monkeypatch: pytest.MonkeyPatch):
+def test_a_session_is_invalid_with_another_token_or_when_it_has_expired(monkeypatch: pytest.MonkeyPatch):
     session = Signer(TOKEN).session()
     assert Signer(TOKEN).is_session(session)
     assert not Signer("another").is_session(session)
@@ -143,7 +143,7 @@ def test_a_session_is_worth_nothing_with_another_token_or_when_it_is_old(monkeyp
     assert not Signer(TOKEN).is_session(Signer(TOKEN).session())
 
 
-def test_who_guesses_tokens_is_slowed_down_and_the_right_one_passes(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+def test_guessing_tokens_is_slowed_down_and_the_right_one_passes(serve: Serve, monkeypatch: pytest.MonkeyPatch):
     served = serve(token=TOKEN)
     monkeypatch.setattr(served.dashboard._security.throttle, "_window_s", 3600)
     monkeypatch.setattr(served.dashboard._security.throttle, "_delay_s", 0.3)
@@ -160,7 +160,7 @@ def test_who_guesses_tokens_is_slowed_down_and_the_right_one_passes(serve: Serve
     assert answer.status_code == 303
 
 
-def test_only_those_who_are_in_are_told_where_redis_is(serve: Serve, store: Server):
+def test_only_authenticated_users_see_where_redis_is(serve: Serve, store: Server):
     address = store.socket_path
     behind_a_token, behind_a_hook = (
         serve(token=TOKEN).url,
@@ -209,7 +209,9 @@ def test_behind_tls_every_cookie_is_secure(headers: dict[str, str], serve: Serve
 @pytest.mark.parametrize(
     "headers", [{}, {"x-forwarded-proto": "http"}, {"forwarded": "for=1.2.3.4;proto=http"}], ids=str
 )
-def test_without_it_none_is_as_the_browser_would_not_send_it_back(headers: dict[str, str], serve: Serve):
+def test_without_tls_cookies_are_not_secure_because_browsers_would_not_return_them(
+    headers: dict[str, str], serve: Serve
+):
     visitor = Visitor(serve(token=TOKEN).url)
 
     answer = visitor.post("/login", {"csrf": visitor.token("/login"), "token": TOKEN}, **headers)
@@ -230,7 +232,7 @@ def test_the_login_leads_nowhere_else(wanted: str, serve: Serve):
 # -- an auth hook of one's own
 
 
-def test_an_own_hook_says_who_may_come_in_and_the_log_says_who_it_was(serve: Serve, queue: Queue, raw: redis.Redis):
+def test_an_own_hook_decides_who_has_access_and_its_names_are_logged(serve: Serve, queue: Queue, raw: redis.Redis):
     async def auth(request: Request):
         name = request.headers.get("x-user")
         return RedirectResponse("/elsewhere") if name == "nobody" else name
@@ -244,7 +246,7 @@ def test_an_own_hook_says_who_may_come_in_and_the_log_says_who_it_was(serve: Ser
     assert any(fields.get("who") == "ada" for _, fields in raw.xrange("queue:mail:log"))
 
 
-def test_what_would_let_in_anybody_or_contradicts_itself_is_refused():
+def test_settings_that_contradict_each_other_or_let_everyone_in_are_refused():
     with pytest.raises(UsageError, match="not both"):
         create_app(token="t", auth=lambda request: "me")
     with pytest.raises(UsageError, match="empty"):

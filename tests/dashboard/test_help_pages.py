@@ -32,5 +32,5 @@ def test_a_page_is_shown_with_links_that_lead_to_headings(name: str, visitor: Vi
 
 
 @pytest.mark.parametrize("name", ["nothing", "..%2FREADME", "index"])
-def test_there_is_no_other_page(name: str, visitor: Visitor):
+def test_an_unknown_page_is_not_found(name: str, visitor: Visitor):
     assert visitor.get(f"/help/{name}").status_code == 404

@@ -66,7 +66,7 @@ def test_hostile_texts_are_texts(path: str, visitor: Visitor, hostile: str):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_so_they_are_in_what_a_stream_brings(path: str, visitor: Visitor, hostile: str):
+def test_hostile_texts_are_escaped_in_streams_too(path: str, visitor: Visitor, hostile: str):
     with visitor.http.stream("GET", path, headers={"accept": "text/event-stream"}) as stream:
         for line in stream.iter_lines():
             if line.startswith("data: "):
@@ -81,7 +81,7 @@ def test_so_they_are_in_what_a_stream_brings(path: str, visitor: Visitor, hostil
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_so_they_are_in_addresses_filters_and_forms(text: str, visitor: Visitor, hostile: str):
+def test_hostile_texts_are_escaped_in_addresses_filters_and_forms_too(text: str, visitor: Visitor, hostile: str):
     csrf = visitor.token("/queues/mail/workers")
     responses = [
         visitor.get("/queues/mail/jobs", params={"task": text, "text": text, "error": text, "state": "failed"}),

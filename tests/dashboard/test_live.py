@@ -58,7 +58,7 @@ def test_nothing_of_one_browsers_own_is_in_a_stream(visitor: Visitor, queue: Que
     assert "csrf" not in json.dumps(regions)
 
 
-def test_one_drawing_serves_all_and_none_is_made_when_nobody_looks(served: Served, queue: Queue, store: Server):
+def test_one_rendering_serves_all_browsers_and_none_is_made_without_one(served: Served, queue: Queue, store: Server):
     queue.enqueue(1)
     live = served.dashboard._live
     visitors = [Visitor(served.url) for _ in range(10)]
@@ -106,7 +106,7 @@ def _is_served(client: httpx.Client) -> bool:
         return answer.status_code == 200
 
 
-def test_a_redis_that_is_gone_is_told_and_so_is_its_return():
+def test_an_outage_of_redis_and_its_end_are_shown():
     with Server() as server, Queue("mail", redis=server.own_url) as queue:
         queue.enqueue(1)
         running = Running(create_app(server.own_url))
@@ -138,7 +138,7 @@ def test_a_server_that_stops_ends_its_streams(store: Server, queue: Queue):
         assert all(name in ("regions", "trouble") for name, _ in heard)  # which comes to an end
 
 
-def test_the_stream_of_an_act_that_is_no_more_says_so_once_and_ends(
+def test_the_stream_of_a_finished_action_says_so_once_and_ends(
     visitor: Visitor, queue: Queue, caplog: pytest.LogCaptureFixture
 ):
     with visitor.http.stream("GET", "/errands/nosuch", headers=STREAM) as answer:
@@ -168,7 +168,7 @@ def test_a_page_that_fails_at_every_drawing_is_logged_once(
     assert [record.message for record in caplog.records if record.exc_info] == ["a page can't be rendered"]
 
 
-def test_a_page_that_can_not_be_drawn_is_told_to_its_readers(visitor: Visitor, queue: Queue, raw: redis.Redis):
+def test_a_page_that_can_not_be_rendered_says_so(visitor: Visitor, queue: Queue, raw: redis.Redis):
     queue.enqueue(1)
     with visitor.http.stream("GET", PATH, headers=STREAM) as answer:
         heard = events(answer)

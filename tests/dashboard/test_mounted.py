@@ -74,7 +74,7 @@ def test_into_fastapi(store: Server, queue: Queue):
 
 
 def test_it_runs_next_to_django(store: Server, queue: Queue):
-    """Django's ASGI application has no mounts: one looks at the path before it, as README shows."""
+    """Django's ASGI application has no mounts, so a function checks the path before it, as the handbook shows."""
     from django.conf import settings  # type: ignore[import-untyped]
     from django.core.asgi import get_asgi_application  # type: ignore[import-untyped]
 

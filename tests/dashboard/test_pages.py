@@ -70,14 +70,14 @@ def test_a_damaged_queue_does_not_hide_the_others(visitor: Visitor, queue: Queue
     assert visitor.get("/queues/other").status_code == 409
 
 
-def test_a_queue_that_is_not_there_is_said_to_be_none(visitor: Visitor, queue: Queue):
+def test_a_missing_queue_is_reported(visitor: Visitor, queue: Queue):
     queue.enqueue(1)
 
     assert "Nothing is stored about queue mial; did you mean mail?" in visitor.page("/queues/mial")
     assert "Nothing is stored" not in visitor.page("/queues/mail")
 
 
-def test_a_count_of_kept_records_says_how_many_there_were(visitor: Visitor, queue: Any):
+def test_the_number_of_kept_records_is_shown_with_the_total(visitor: Visitor, queue: Any):
     for _ in range(3):
         queue.enqueue(1)
         queue.complete(queue.claim(0))
@@ -136,7 +136,7 @@ def test_a_job_is_shown_with_all_that_happened_to_it(visitor: Visitor, queue: An
 
 
 @pytest.mark.parametrize("job_id", ["unknown", "a" * 64])
-def test_a_job_that_is_not_there_is_told_why(job_id: str, visitor: Visitor, queue: Queue):
+def test_the_page_of_a_missing_job_says_why(job_id: str, visitor: Visitor, queue: Queue):
     answer = visitor.get(f"/queues/mail/jobs/{job_id}")
 
     assert (answer.status_code, job_id in answer.text) == (404, True)
@@ -151,7 +151,7 @@ def test_names_that_can_not_be_are_refused_in_words(path: str, visitor: Visitor,
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/queues", "/queues/mail/nothing", "/static/../signing.py", "/errands/x"])
-def test_a_page_that_is_not_there_is_told(path: str, visitor: Visitor):
+def test_a_missing_page_is_reported(path: str, visitor: Visitor):
     assert visitor.get(path).status_code == 404
 
 
@@ -220,7 +220,7 @@ def test_pages_read_as_much_of_a_long_queue_as_of_a_short_one(visitor: Visitor, 
     assert asked() == few
 
 
-def test_static_files_are_kept_by_browsers_until_they_change(visitor: Visitor):
+def test_static_files_are_cached_by_browsers_until_they_change(visitor: Visitor):
     first = visitor.get("/static/dashboard.js")
     again = visitor.get("/static/dashboard.js", headers={"if-none-match": first.headers["etag"]})
 
@@ -243,7 +243,7 @@ def test_a_line_keeps_its_peaks_when_it_is_thinned():
     assert (5001, 100.0) in thin
 
 
-def test_a_chart_is_words_too_for_those_who_do_not_see_it():
+def test_a_chart_has_a_text_for_screen_readers():
     made = chart("Depth", {("pending", "blue"): [(0, 1.0), (50, None), (100, 4.0)]}, 0, 100)
 
     assert made.alt_text == "Depth: now pending 4"
@@ -270,7 +270,7 @@ def test_a_task_that_no_worker_has_is_named_on_the_pages_of_the_queue_and_the_jo
     assert re.search(r"No worker that claimed it in the last .* had the task '<resize>'", job), job
 
 
-def test_a_running_job_that_was_asked_to_stop_says_so_in_color(visitor: Visitor, queue: Queue):
+def test_a_running_job_that_was_asked_to_stop_shows_it_in_color(visitor: Visitor, queue: Queue):
     job_id = queue.enqueue(1)
     assert queue.claim(0)
     queue.cancel(job_id)

@@ -62,7 +62,7 @@ def test_a_client_that_does_not_come_to_the_point_is_cut(
     assert [record for record in caplog.records if record.exc_info] == []
 
 
-def test_so_is_one_that_begins_again_slowly_after_an_answer(served: Served):
+def test_a_client_that_sends_slowly_after_a_response_is_disconnected_too(served: Served):
     with connected(served) as client:
         client.settimeout(10)
         client.sendall(b"GET /static/icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n")

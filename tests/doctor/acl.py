@@ -1,4 +1,4 @@
-"""A server that lets in nobody but the users of the roles, and the tests' own."""
+"""A server that accepts only the users of the roles, and the tests' own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However large a queue is, no request of the doctor's is: pages, and a sample that is said to be one."""
+"""The doctor's requests are bounded: it reads pages, and says when it has only sampled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.servers import Server
 PAGE = 500
 
 
-def test_of_a_long_queue_both_ends_are_looked_at_and_that_is_said(mail: Queue, diagnosis: Examine, client: Any):
+def test_both_ends_of_a_long_queue_are_examined_and_that_is_reported(mail: Queue, diagnosis: Examine, client: Any):
     ids = mail.enqueue_many(range(3000))
     client.rpush("queue:mail:pending", ids[5])
     client.lpush("queue:mail:pending", ids[-5])
@@ -57,7 +57,7 @@ def test_the_requests_are_pages_and_their_number_is_bounded(mail: Queue, diagnos
             assert "MAXLEN" in request.words
 
 
-def test_many_suspects_are_told_as_at_least(mail: Queue, diagnosis: Examine, client: Any):
+def test_many_suspects_are_reported_as_at_least_a_number(mail: Queue, diagnosis: Examine, client: Any):
     ids = mail.enqueue_many(range(400))
     client.lpush("queue:mail:pending", *ids)
 

@@ -25,7 +25,7 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def test_a_queue_at_work_on_a_server_as_it_should_be_wants_nothing(tended: Queue, diagnosis: Examine):
+def test_a_healthy_queue_on_a_healthy_server_has_no_findings(tended: Queue, diagnosis: Examine):
     tended.enqueue_many(["fail", *range(20)])
     tended.enqueue(1, delay=300)
 
@@ -96,7 +96,7 @@ def test_a_finished_job_that_waits_is_a_stray(mail: Queue, diagnosis: Examine, c
     assert diagnosis()["stray"].examples == (job_id,)
 
 
-def test_cancelled_jobs_in_a_long_queue_are_no_strays(mail: Queue, diagnosis: Examine, client: Any):
+def test_cancelled_jobs_in_a_long_queue_are_not_strays(mail: Queue, diagnosis: Examine, client: Any):
     ids = mail.enqueue_many(range(10_100))
     assert mail.cancel(ids[0]) == "cancelled"
     assert client.lpos("queue:mail:pending", ids[0]) is not None
@@ -135,7 +135,7 @@ def test_a_failed_job_whose_record_expired_is_found(mail: Queue, diagnosis: Exam
     assert diagnosis("mail")["record-gone"].examples == ("expired",)
 
 
-def test_a_job_whose_key_is_no_hash_is_found(mail: Queue, diagnosis: Examine, client: Any):
+def test_a_job_whose_key_is_not_a_hash_is_found(mail: Queue, diagnosis: Examine, client: Any):
     client.set("queue:mail:job:text", "x")
     client.lpush("queue:mail:pending", "text")
 
@@ -149,7 +149,7 @@ def test_an_id_that_breaks_the_rule_is_found(mail: Queue, diagnosis: Examine, cl
     assert diagnosis()["bad-id"].examples == ("a b\x1b",)
 
 
-def test_what_a_live_promoter_mends_is_a_note(tended: Queue, diagnosis: Examine, client: Any):
+def test_damage_that_a_live_promoter_repairs_is_a_note(tended: Queue, diagnosis: Examine, client: Any):
     tended.pause()
     job_id = tended.enqueue(1)
     client.lpush("queue:mail:pending", job_id)
@@ -161,7 +161,7 @@ def test_what_a_live_promoter_mends_is_a_note(tended: Queue, diagnosis: Examine,
     tended.resume()
 
 
-def test_a_job_that_moves_while_it_is_looked_at_is_not_judged(
+def test_a_job_that_moves_during_the_examination_is_not_reported(
     mail: Queue, diagnosis: Examine, client: Any, monkeypatch: pytest.MonkeyPatch
 ):
     """A program of other make moves jobs in several steps; here it ends one between the two looks."""
@@ -194,7 +194,7 @@ def test_scores_beyond_all_time_are_found(score: float, mail: Queue, diagnosis: 
     assert diagnosis()["due-never"].examples == ("never",)
 
 
-def test_jobs_that_nobody_promotes_are_overdue(mail: Queue, diagnosis: Examine, client: Any):
+def test_due_jobs_without_a_promoter_are_overdue(mail: Queue, diagnosis: Examine, client: Any):
     ids = mail.enqueue_many([1, 2], delay=60)
     client.zadd("queue:mail:delayed", {ids[0]: now_ms() - 7_300_000})
 
@@ -207,7 +207,7 @@ def test_jobs_that_nobody_promotes_are_overdue(mail: Queue, diagnosis: Examine, 
 # -- who is there
 
 
-def test_jobs_without_anybody_to_run_them_are_told(mail: Queue, diagnosis: Examine):
+def test_jobs_without_a_worker_are_reported(mail: Queue, diagnosis: Examine):
     mail.enqueue(1)
     mail.enqueue(1, delay=60)
 
@@ -217,7 +217,7 @@ def test_jobs_without_anybody_to_run_them_are_told(mail: Queue, diagnosis: Exami
     assert found["no-worker"].says.endswith("; 1 pending, 1 delayed, 0 running")
 
 
-def test_a_queue_without_jobs_needs_nobody(mail: Queue, diagnosis: Examine):
+def test_a_queue_without_jobs_needs_no_worker(mail: Queue, diagnosis: Examine):
     mail.enqueue(1)
     mail.complete(claimed(mail))
 
@@ -227,7 +227,7 @@ def test_a_queue_without_jobs_needs_nobody(mail: Queue, diagnosis: Examine):
     assert found.notes >= NOBODY
 
 
-def test_a_long_pause_is_told(mail: Queue, diagnosis: Examine, client: Any):
+def test_a_long_pause_is_reported(mail: Queue, diagnosis: Examine, client: Any):
     mail.enqueue(1)
     mail.pause()
     assert "paused" in diagnosis().notes
@@ -237,7 +237,7 @@ def test_a_long_pause_is_told(mail: Queue, diagnosis: Examine, client: Any):
     assert diagnosis()["paused-long"].says == "the queue has been paused for 3 d; 1 pending"
 
 
-def test_broken_notes_are_told_with_their_reasons(mail: Queue, diagnosis: Examine, client: Any):
+def test_broken_notes_are_reported_with_their_reasons(mail: Queue, diagnosis: Examine, client: Any):
     client.lpush("queue:mail:pending", "nothing")
     mail.claim(0)
 
@@ -306,7 +306,7 @@ def test_settings_that_make_no_sense_are_named(mail: Queue, diagnosis: Examine, 
     assert diagnosis("mail")["settings-unreadable"].says == "the setting visibility_ms is stored as 'soon'"
 
 
-def test_a_worker_with_settings_of_its_own_is_named(tended: Queue, diagnosis: Examine, client: Any):
+def test_a_worker_with_different_settings_is_named(tended: Queue, diagnosis: Examine, client: Any):
     assert diagnosis().codes == set()
 
     client.hset("queue:mail:settings", "failed_history", "7")
@@ -316,7 +316,7 @@ def test_a_worker_with_settings_of_its_own_is_named(tended: Queue, diagnosis: Ex
     assert found["settings-disagree"].examples == tuple(client.zrange("queue:mail:workers", 0, -1))
 
 
-def test_a_lease_that_is_longer_than_the_settings_say_is_told(mail: Queue, diagnosis: Examine, client: Any):
+def test_a_lease_longer_than_the_settings_allow_is_reported(mail: Queue, diagnosis: Examine, client: Any):
     mail.enqueue(1)
     job = claimed(mail)
     client.zadd("queue:mail:leases", {job.id: now_ms() + 3_600_000})
@@ -324,14 +324,14 @@ def test_a_lease_that_is_longer_than_the_settings_say_is_told(mail: Queue, diagn
     assert "lease-too-long" in diagnosis().codes
 
 
-def test_failed_jobs_that_schedq_lets_expire_are_no_finding(mail: Queue, diagnosis: Examine):
+def test_failed_jobs_that_schedq_lets_expire_are_not_reported(mail: Queue, diagnosis: Examine):
     mail.enqueue(1, failed_ttl=60)
     mail.fail(claimed(mail), Discard("no"))
 
     assert "failed-expire" not in diagnosis().codes
 
 
-def test_what_a_guide_worker_leaves_in_histories_is_told(mail: Queue, diagnosis: Examine, client: Any):
+def test_traces_of_guide_workers_in_histories_are_reported(mail: Queue, diagnosis: Examine, client: Any):
     for job_id in mail.enqueue_many(range(60)):
         mail.claim(0)
         client.hset(f"queue:mail:job:{job_id}", mapping={"status": "failed", "last_error": "theirs"})
@@ -353,7 +353,9 @@ def test_what_a_guide_worker_leaves_in_histories_is_told(mail: Queue, diagnosis:
 
 
 @pytest.mark.parametrize(("kept_s", "level"), [(40, "warnings"), (1200, "notes"), (3700, "nothing")])
-def test_results_that_are_deleted_early_are_told(mail: Queue, diagnosis: Examine, client: Any, kept_s: int, level: str):
+def test_results_that_are_deleted_early_are_reported(
+    mail: Queue, diagnosis: Examine, client: Any, kept_s: int, level: str
+):
     client.hset("queue:mail:settings", mapping={"completed_history": 20, "completed_ttl": 3600})
     for _ in range(25):
         mail.enqueue(1)
@@ -383,7 +385,7 @@ def test_a_clock_that_went_back_shows_in_the_audit_stream(mail: Queue, diagnosis
 # -- names
 
 
-def test_names_that_schedq_refuses_are_told(diagnosis: Examine, client: Any):
+def test_names_that_schedq_refuses_are_reported(diagnosis: Examine, client: Any):
     client.lpush("queue:no name:pending", "1")
     client.zadd("queue:a:b:delayed", {"1": now_ms()})
     client.lpush("queue:{mail}:pending", "1")
@@ -394,7 +396,7 @@ def test_names_that_schedq_refuses_are_told(diagnosis: Examine, client: Any):
     assert found["name-braced"].examples == ("{mail}",)
 
 
-def test_names_that_look_alike_are_told(tended: Queue, diagnosis: Examine, client: Any):
+def test_names_that_look_alike_are_reported(tended: Queue, diagnosis: Examine, client: Any):
     client.lpush("queue:Mail:pending", "1")
     client.hset("queue:Mail:job:1", "payload", "1")
 
@@ -414,7 +416,7 @@ def test_a_queue_of_other_programs_is_examined_without_being_named(diagnosis: Ex
     assert found["listed-twice"].queue == "theirs"
 
 
-def test_a_job_called_like_a_place_is_no_queue(mail: Queue, diagnosis: Examine):
+def test_a_job_named_like_a_place_does_not_count_as_a_queue(mail: Queue, diagnosis: Examine):
     mail.enqueue(1, job_id="pending")
     mail.enqueue(1, job_id="delayed")
 

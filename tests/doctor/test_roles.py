@@ -1,4 +1,4 @@
-"""Roles: users made by the lines that `schedq doctor --acl` prints can do what is theirs, and nothing else."""
+"""Users created by the lines of `schedq doctor --acl` can do what their role allows, and nothing else."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ AsUser = Callable[[str], Queue]
 
 @pytest.fixture(scope="module")
 def gated() -> Iterator[Server]:
-    """A server that lets nobody in but the tests."""
+    """A server that accepts only the tests' user."""
     with Server(users={}, topology="single") as server:
         yield server
 
@@ -110,7 +110,7 @@ def test_every_script_is_somebodys():
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_no_role_may_do_what_is_not_about_queues(role: str):
+def test_no_role_may_do_anything_unrelated_to_queues(role: str):
     dangerous = {
         "acl",
         "config",
@@ -156,7 +156,7 @@ def test_the_part_of_the_suite_that_proves_a_role_is_there():
             assert reason
 
 
-# -- what is theirs
+# -- what the roles may do
 
 
 def test_a_producer_enqueues_waits_for_results_and_cancels(as_role: AsUser, queue: Queue):
@@ -172,7 +172,7 @@ def test_a_producer_enqueues_waits_for_results_and_cancels(as_role: AsUser, queu
     assert producer.result(now, 30) == "done"
 
 
-def test_a_producer_hears_of_ends(as_role: AsUser, queue: Queue):
+def test_a_producer_is_notified_when_jobs_end(as_role: AsUser, queue: Queue):
     events = as_role("producer").events(timeout=60)
     job_id = queue.enqueue(1)
     seen: list[dict[str, Any]] = []
@@ -243,7 +243,7 @@ def test_a_worker_process_does_all_of_its_work(login: Callable[..., str], queue:
     until(lambda: queue.list_workers() == [], within=60)  # it could say that it goes
 
 
-def test_a_worker_claims_by_hand_too(as_role: AsUser):
+def test_a_worker_can_claim_manually_too(as_role: AsUser):
     worker = as_role("worker")
     for end in (worker.complete, worker.fail, worker.release, lambda job: worker.snooze(job, 60)):
         worker.enqueue(1)
@@ -274,7 +274,7 @@ def test_a_viewer_sees_everything(login: Callable[..., str], run: Run, queue: Qu
         assert (said.code, said.err) == (0, ""), words
 
 
-def test_a_viewer_has_the_looks_of_the_operators_door(login: Callable[..., str], run: Run, queue: Queue):
+def test_a_viewer_can_use_everything_of_an_operator_that_reads(login: Callable[..., str], run: Run, queue: Queue):
     job_id = queue.enqueue({"task": "send"})
     queue.enqueue(2, job_id="failed")
     queue.enqueue(3, delay=300)
@@ -314,7 +314,7 @@ def test_a_viewer_can_examine(login: Callable[..., str], run: Run, queue: Queue)
     assert {"no-worker", "conformance-untried"} <= {finding["code"] for finding in found}
 
 
-# -- what is not
+# -- what the roles may not do
 
 
 def refused(call: Callable[[], object]) -> str:
@@ -370,7 +370,7 @@ BEYOND: dict[str, dict[str, Callable[[Queue], object]]] = {
 
 
 @pytest.mark.parametrize(("role", "what"), [(role, what) for role, verbs in BEYOND.items() for what in verbs])
-def test_what_is_not_theirs_is_refused_and_changes_nothing(
+def test_forbidden_actions_are_refused_and_change_nothing(
     role: str, what: str, login: Callable[..., str], queue: Queue, boss: Any
 ):
     queue.enqueue(1, job_id="failed", max_attempts=1)
@@ -417,7 +417,7 @@ def test_the_rest_of_the_server_is_closed(role: str, command: str, login: Callab
         client.execute_command(*command.split())
 
 
-def test_a_user_who_is_brought_up_to_date_keeps_the_password(login: Callable[..., str], boss: Any):
+def test_updating_a_user_keeps_the_password(login: Callable[..., str], boss: Any):
     url = login("producer")
     boss.execute_command(*setuser(ROLES["worker"], "mail", user="producer").split())
 

@@ -34,7 +34,7 @@ def test_schedules_that_are_as_they_should_be_want_nothing(tended: Queue, diagno
     assert diagnosis().codes == set()
 
 
-def test_schedules_that_nobody_fires_want_a_promoter(yearly: Queue, diagnosis: Examine):
+def test_schedules_without_a_promoter_are_reported(yearly: Queue, diagnosis: Examine):
     assert diagnosis().codes == {"no-promoter"}
 
     yearly.schedules.pause("report")
@@ -52,7 +52,7 @@ def test_schedules_that_nobody_fires_want_a_promoter(yearly: Queue, diagnosis: E
     ],
     ids=["expression", "policy", "zone", "payload", "parked"],
 )
-def test_a_definition_that_cannot_be_meant_is_found_with_what_is_wrong(
+def test_an_invalid_definition_is_found_with_its_problem(
     fields: dict[str, str], reason: str, yearly: Queue, diagnosis: Examine, client: Any
 ):
     client.hset("queue:mail:schedule:report", mapping=fields)
@@ -116,7 +116,7 @@ def test_an_id_that_breaks_the_rule_is_found(schedule_id: str, yearly: Queue, di
     assert diagnosis()["schedule-bad-id"].examples == (schedule_id,)
 
 
-def test_a_slot_that_nobody_fired_is_found(yearly: Queue, diagnosis: Examine, client: Any):
+def test_a_slot_that_was_not_fired_is_found(yearly: Queue, diagnosis: Examine, client: Any):
     client.zadd("queue:mail:schedules", {"report": now_ms() - 3 * HOUR_MS - 60_000})
 
     found = diagnosis()["slot-overdue"]
@@ -135,7 +135,7 @@ def test_a_slot_that_waits_for_the_last_run_is_not_overdue(yearly: Queue, diagno
 
 
 @pytest.mark.parametrize("score", [1.8e9, -1, 1.8e15], ids=["seconds", "before the epoch", "microseconds"])
-def test_a_slot_that_is_no_instant_is_found(score: float, yearly: Queue, diagnosis: Examine, client: Any):
+def test_an_invalid_slot_time_is_found(score: float, yearly: Queue, diagnosis: Examine, client: Any):
     client.zadd("queue:mail:schedules", {"report": score})
 
     assert diagnosis()["slot-never"].examples == ("report",)
@@ -151,7 +151,7 @@ def test_a_schedule_whose_task_no_live_worker_has_is_found(tended: Queue, diagno
     assert diagnosis()["schedule-no-task"].examples == ("report: report",)
 
 
-def test_what_is_at_its_end_or_paused_for_long_is_a_note(mail: Queue, diagnosis: Examine, client: Any):
+def test_ended_and_long_paused_schedules_are_notes(mail: Queue, diagnosis: Examine, client: Any):
     past = datetime(2020, 1, 1, tzinfo=UTC)
     mail.schedules.upsert("past", every=60, payload=1, start=past, end=past.replace(month=2))
     mail.schedules.upsert("rests", every=60, payload=1)
@@ -166,7 +166,7 @@ def test_what_is_at_its_end_or_paused_for_long_is_a_note(mail: Queue, diagnosis:
     assert found.codes == set()
 
 
-def test_a_schedule_that_is_mended_while_it_is_looked_at_is_not_judged(
+def test_a_schedule_repaired_during_the_examination_is_not_reported(
     yearly: Queue, diagnosis: Examine, client: Any, monkeypatch: pytest.MonkeyPatch
 ):
     client.zrem("queue:mail:schedules", "report")
@@ -178,7 +178,7 @@ def test_a_schedule_that_is_mended_while_it_is_looked_at_is_not_judged(
     assert "schedule-unlisted" not in diagnosis("mail").codes
 
 
-def test_of_many_schedules_the_earliest_are_looked_at_and_that_is_said(mail: Queue, diagnosis: Examine, client: Any):
+def test_of_many_schedules_the_earliest_are_examined_and_that_is_reported(mail: Queue, diagnosis: Examine, client: Any):
     for number in range(30):
         mail.schedules.upsert(f"s{number}", every=3600 + number, payload=1)
     first, last = client.zrange("queue:mail:schedules", 0, 0) + client.zrange("queue:mail:schedules", -1, -1)

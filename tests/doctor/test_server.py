@@ -45,13 +45,13 @@ def codes(found: Iterator[Finding]) -> list[str]:
         ({}, False),
     ],
 )
-def test_releases_that_are_known_to_be_bad_are_told(info: dict[str, str], is_bad: bool):
+def test_releases_with_known_vulnerabilities_are_reported(info: dict[str, str], is_bad: bool):
     assert codes(check_server(ServerInfo(info))) == ["version-known-bad"] * is_bad
     for finding in check_server(ServerInfo(info, is_embedded=True)):
         assert "schedq export each queue, and schedq import it into a new folder" in finding.remedy
 
 
-def test_a_server_of_other_make_is_told():
+def test_a_server_that_is_neither_redis_nor_valkey_is_reported():
     assert codes(check_server(ServerInfo({"redis_version": "7.4.0", "dragonfly_version": "df-1.2"}))) == [
         "server-untried"
     ]
@@ -107,7 +107,7 @@ def test_replicas_are_judged(replica: str, found: list[str]):
     assert codes(check_server(account)) == found
 
 
-def test_a_full_script_cache_is_told():
+def test_a_full_script_cache_is_reported():
     assert codes(check_server(ServerInfo({"number_of_cached_scripts": "30"}))) == []
     assert codes(check_server(ServerInfo({"number_of_cached_scripts": "5000"}))) == ["script-cache-full"]
     alive = Liveness(0, 1, True, None, 0, 0, 0, 0, 0, has_script=False)
@@ -145,7 +145,7 @@ def test_clocks_are_judged():
     assert codes(check_clocks([])) == []
 
 
-def test_what_does_not_hold_is_said_with_what_was_found():
+def test_a_missing_behavior_is_reported_with_what_was_found():
     found = [*probes_module.check_conformance(Conformance({"an empty list or set no longer exists": "zset"}, 0))]
 
     assert found[0].says == "this does not hold: an empty list or set no longer exists; the result is zset"
@@ -155,7 +155,7 @@ def test_what_does_not_hold_is_said_with_what_was_found():
 # -- as real servers are
 
 
-def test_a_clock_that_differs_from_this_machines_is_told(
+def test_a_clock_that_differs_from_this_machines_is_reported(
     mail: Queue, diagnosis: Examine, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(probes_module.read_clocks, "__defaults__", (lambda: time.time() - 7300, time.monotonic))
@@ -163,7 +163,7 @@ def test_a_clock_that_differs_from_this_machines_is_told(
     assert diagnosis("mail")["clock-offset"].says == "Redis's clock is 2 h ahead of this machine's"
 
 
-def test_everything_that_the_engine_stands_on_holds_here(mail: Queue, client: Any):
+def test_every_behavior_that_the_engine_depends_on_is_found_here(mail: Queue, client: Any):
     with Queue("mail", redis=mail.address.label) as queue:
         found = queue._drive(probes_module.read_conformance(queue.settings))
 
@@ -184,7 +184,7 @@ def test_a_behavior_that_differs_is_found(mail: Queue, monkeypatch: pytest.Monke
     assert found.differing["it raises"].startswith("error: ")
 
 
-def test_a_server_without_any_of_it_is_told():
+def test_a_server_without_any_of_them_is_reported():
     with Server(maxmemory="300mb", maxmemory_policy="allkeys-lru") as server:
         with Queue("mail", redis=server.unix_url, allow_eviction=True) as queue:
             queue.enqueue(1)
@@ -232,7 +232,7 @@ def killed(server: Server) -> Any:
     raise AssertionError("it replied")
 
 
-def test_a_user_who_may_do_next_to_nothing_gets_what_can_be_had(ward: Server, mail: Queue, client: Any):
+def test_a_user_with_few_permissions_gets_as_many_checks_as_possible(ward: Server, mail: Queue, client: Any):
     mail.enqueue(1)
     client.execute_command("ACL", "SETUSER", "weak", "reset", "on", ">weak", "~*", "&*", "-@all", "+ping", "+client")
 

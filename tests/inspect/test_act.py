@@ -206,7 +206,7 @@ def test_a_deletion_sent_again_counts_the_same(queue: Handle):
     assert answers == [["yes", "yes", "no"]] * 2
 
 
-def test_what_is_enqueued_meanwhile_stays(queue: Handle):
+def test_jobs_enqueued_meanwhile_stay(queue: Handle):
     queue.enqueue_many(range(500))
     new: list[str] = []
 
@@ -266,7 +266,7 @@ def test_invalid_arguments_are_refused(action: str, state: str, more: dict[str, 
     assert acts(queue) == []
 
 
-def test_what_is_found_and_what_is_left_add_up(queue: Handle):
+def test_the_jobs_that_are_found_and_those_that_remain_add_up(queue: Handle):
     failed(queue, [call("a"), call("b"), call("a")])
 
     queue.inspector.act_on("delete", "failed", task="a")

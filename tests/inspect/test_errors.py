@@ -42,7 +42,7 @@ def fail(queue: Handle, task: str, error: str) -> str:
         ("commit deadbeef01 is bad", "commit 0123abcdef99 is bad"),
     ],
 )
-def test_errors_that_differ_in_what_they_name_are_one(one: str, other: str):
+def test_errors_that_differ_only_in_names_are_grouped(one: str, other: str):
     assert masked(one) == masked(other)
 
 
@@ -59,7 +59,7 @@ def test_errors_that_say_something_else_are_two(one: str, other: str):
     assert masked(one) != masked(other)
 
 
-def test_ids_are_masked_with_what_is_around_them_left_as_it_is():
+def test_ids_are_masked_and_the_text_around_them_is_unchanged():
     assert masked("-job-17-of-the-night- gone, abcdefgh-1234567_ too") == "-<id>- gone, <id> too"
     assert masked("only-words-with-dashes 1234567-1234567-1234567") == "only-words-with-dashes <n>-<n>-<n>"
     assert masked("mail to a@b@c.example.org. bounced") == "mail to a@<address>. bounced"
@@ -98,7 +98,7 @@ def test_failed_jobs_are_grouped_by_their_errors(queue: Handle, clock: Clock):
     assert (card.text, card.count) == ("card refused", 1)
 
 
-def test_it_says_how_many_it_has_looked_at(queue: Handle):
+def test_the_number_of_examined_jobs_is_reported(queue: Handle):
     for n in range(7):
         fail(queue, "send", f"no user {n}")
 
@@ -129,7 +129,7 @@ def test_a_queue_without_failed_jobs_has_no_errors(queue: Handle):
 # -- audit
 
 
-def test_the_log_says_what_ended_and_what_was_done(queue: Handle, clock: Clock):
+def test_the_log_has_finished_jobs_and_actions(queue: Handle, clock: Clock):
     job_id = queue.enqueue(1)
     queue.complete(queue.claim(0))
     clock.pass_time(3)
@@ -141,7 +141,7 @@ def test_the_log_says_what_ended_and_what_was_done(queue: Handle, clock: Clock):
     assert (paused.move, paused.id, paused.at_ms) == ("pause", "", clock.now_ms)
 
 
-def test_the_log_goes_on_behind_an_entry(queue: Handle):
+def test_a_page_of_the_log_continues_after_an_entry(queue: Handle):
     for _ in range(5):
         queue.enqueue(1)
         queue.complete(queue.claim(0))
@@ -153,7 +153,7 @@ def test_the_log_goes_on_behind_an_entry(queue: Handle):
     assert queue.inspector.log(everything[-1].entry_id) == []
 
 
-def test_what_others_wrote_into_the_log_is_shown_as_it_is(queue: Handle):
+def test_foreign_entries_of_the_log_are_shown_unchanged(queue: Handle):
     queue.redis.xadd(queue.keys.log, {"what": "theirs"})
 
     (entry,) = queue.inspector.log()
@@ -163,7 +163,7 @@ def test_what_others_wrote_into_the_log_is_shown_as_it_is(queue: Handle):
 
 
 @pytest.mark.parametrize("after", ["", "x", "1-2-3", "+", 7])
-def test_what_is_no_entry_is_refused(queue: Handle, after: Any):
+def test_an_invalid_entry_is_refused(queue: Handle, after: Any):
     with pytest.raises(UsageError, match="entry_id"):
         queue.inspector.log(after)
 

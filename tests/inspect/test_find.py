@@ -40,7 +40,7 @@ def test_jobs_are_found_by_text_in_payload_or_error(queue: Handle):
     assert every(queue, "failed", error="ada") == []
 
 
-def test_an_age_counts_from_what_the_state_is_about(make_queue: MakeQueue, clock: Clock):
+def test_what_an_age_is_counted_from_depends_on_the_state(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     queue.enqueue(1, job_id="old")
     clock.pass_time(100)
@@ -62,7 +62,7 @@ def test_a_job_that_does_not_say_since_when_has_no_age(queue: Handle):
     assert every(queue, "pending") == [job_id]
 
 
-def test_what_waits_comes_in_its_order_and_what_has_ended_newest_first(queue: Handle):
+def test_waiting_jobs_come_in_running_order_and_finished_ones_newest_first(queue: Handle):
     ended = failed(queue, [1, 2, 3])
     waiting = queue.enqueue_many([1, 2, 3])
     later = [queue.enqueue(n, delay=100 - n) for n in range(3)]
@@ -106,7 +106,7 @@ def test_jobs_that_fail_meanwhile_are_not_met_twice(queue: Handle):
     assert found == ids[:30][::-1]
 
 
-def test_a_delayed_job_that_goes_leaves_the_walk_where_it_was(make_queue: MakeQueue, clock: Clock):
+def test_a_delayed_job_that_disappears_does_not_move_the_scan(make_queue: MakeQueue, clock: Clock):
     """All are due at the same instant, so only their ids determine the position of the scan."""
     queue = make_queue(clock=clock)
     ids = sorted(queue.enqueue_many(range(30), delay=60))
@@ -132,7 +132,7 @@ def test_only_jobs_whose_status_is_the_state_are_found(queue: Handle):
     queue.redis.hset(queue.keys.job(ids[1]), "status", "pending")
 
 
-def test_a_call_looks_at_a_bounded_number_of_jobs(queue: Handle):
+def test_a_call_examines_a_bounded_number_of_jobs(queue: Handle):
     queue.enqueue_many(range(1000))
 
     first = queue.inspector.find("pending", text="none", look=450)

@@ -32,7 +32,7 @@ def counted(found: Forecast) -> dict[int, tuple[int, int]]:
     return {(bucket.start_ms - first) // MINUTE_MS: (bucket.delayed, bucket.slots) for bucket in busy}
 
 
-def test_delayed_jobs_are_counted_when_they_are_due(make_queue: MakeQueue, clock: Clock):
+def test_delayed_jobs_are_counted_at_their_due_time(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     for delay, count in ((1, 3), (29, 1), (30.5, 2), (60 * 9, 5), (60 * 10, 7), (60 * 60, 11)):
         queue.enqueue_many(range(count), delay=delay)
@@ -79,7 +79,7 @@ def slots_of_ten(clock: Clock) -> int:
     return len([at for at in range(0, last + 1, 600_000) if at > clock.now_ms])
 
 
-def test_a_slot_that_is_due_and_a_schedule_that_is_damaged_are_told_apart(make_queue: MakeQueue, clock: Clock):
+def test_due_slots_and_damaged_schedules_are_distinguished(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     queue.schedules.upsert("poll", every=60, payload=1)
     queue.schedules.upsert("torn", every=60, payload=1)
@@ -186,7 +186,7 @@ def test_slots_are_those_that_schedules_have_one_by_one():
     assert (found, left_out, more) == (one_by_one(standings), 0, 0)
 
 
-def test_frequent_ones_are_left_out_and_that_is_said(monkeypatch: pytest.MonkeyPatch):
+def test_frequent_schedules_are_left_out_and_that_is_reported(monkeypatch: pytest.MonkeyPatch):
     standings = some(20)
     monkeypatch.setattr(forecast, "_MOST_COUNTED", 1000)
 

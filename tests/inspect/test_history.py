@@ -70,7 +70,7 @@ def test_an_audit_stream_of_no_size_is_not_written(make_queue: MakeQueue):
     assert not queue.redis.exists(queue.keys.log)
 
 
-def test_a_job_that_completes_at_once_has_its_line_and_stays_small(make_queue: MakeQueue, clock: Clock):
+def test_a_job_that_completes_at_once_has_one_entry_and_stays_small(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     job_id = queue.enqueue(1)
     job = queue.claim(0)

@@ -54,7 +54,7 @@ def test_the_rate_is_that_of_the_jobs_that_ended_recently(make_queue: MakeQueue,
 
 
 @pytest.mark.breaks("totals", because="completed records are trimmed")
-def test_what_was_trimmed_is_no_time_without_ends(make_queue: MakeQueue, clock: Clock):
+def test_a_time_whose_records_were_trimmed_does_not_count_as_idle(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock, completed_history=100, min_keep=0, retry_for=0)
     for n in range(400):
         queue.enqueue(n)
@@ -94,7 +94,7 @@ def steps(found: Timeline, clock: Clock) -> list[tuple[int, str]]:
     ]
 
 
-def test_a_timeline_tells_all_that_a_job_has_been_through(make_queue: MakeQueue, clock: Clock):
+def test_a_timeline_shows_a_jobs_whole_history(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock, backoff=Fixed(5), max_attempts=2)
     job_id = queue.enqueue(1, delay=10)
     clock.pass_time(10.25)
@@ -186,7 +186,7 @@ def test_a_new_life_was_not_promoted(make_queue: MakeQueue, clock: Clock):
     assert [attempt.outcome for attempt in found.attempts] == ["failed"]
 
 
-def test_attempts_that_are_not_kept_are_counted(make_queue: MakeQueue, clock: Clock):
+def test_attempts_that_were_trimmed_are_counted(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock, backoff=Fixed(0), max_attempts=20)
     job_id = queue.enqueue(1)
     for _ in range(13):
@@ -209,5 +209,5 @@ def test_the_attempt_of_another_program_is_seen_by_its_instants(make_queue: Make
     assert found.attempts == (AttemptRecord(1, "", 5000, 7000, 2000, "failed", "no"),)
 
 
-def test_what_is_not_there_has_no_timeline(queue: Handle):
+def test_a_missing_job_has_no_timeline(queue: Handle):
     assert queue.inspector.timeline("nobody") is None

@@ -106,7 +106,7 @@ def test_it_names_slow_and_failing_tasks(queue: Handle, clock: Clock):
     }  # fmt: skip
 
 
-def test_what_ended_more_than_ten_minutes_ago_is_none_of_it(queue: Handle, clock: Clock):
+def test_jobs_that_ended_more_than_ten_minutes_ago_are_left_out(queue: Handle, clock: Clock):
     queue.enqueue(call("send"))
     run(queue, clock, 1)
     clock.pass_time(601)
@@ -115,7 +115,7 @@ def test_what_ended_more_than_ten_minutes_ago_is_none_of_it(queue: Handle, clock
     assert look(queue).run.count == 0
 
 
-def test_it_names_what_has_been_running_longest_and_who_waits(queue: Handle, clock: Clock):
+def test_it_names_the_longest_running_jobs_and_the_next_one(queue: Handle, clock: Clock):
     first, second, _ = queue.enqueue_many([call("one"), call("two"), call("three")])
     queue.claim(0)
     clock.pass_time(4)
@@ -128,7 +128,7 @@ def test_it_names_what_has_been_running_longest_and_who_waits(queue: Handle, clo
     assert found.oldest_pending_ms == 9000
 
 
-def test_it_says_what_is_due_and_who_promotes(queue: Handle, clock: Clock):
+def test_it_shows_what_is_due_and_which_process_promotes(queue: Handle, clock: Clock):
     queue.enqueue(1, delay=60)
     clock.pass_time(62)
     queue.redis.set(queue.keys.promoter, "somebody", px=600_000)
@@ -232,7 +232,7 @@ def test_a_task_that_fails_one_time_in_five_is_shown_so_however_much_it_does(que
     )
 
 
-def test_what_is_counted_reaches_back_as_far_as_both_histories_do(queue: Handle, clock: Clock):
+def test_counts_reach_back_as_far_as_both_histories_do(queue: Handle, clock: Clock):
     end(queue, clock, 3, fails=3, every_s=100)
     assert look(queue).since_ms == clock.now_ms - 600_000
 

@@ -54,7 +54,7 @@ def test_thousands_are_deleted_in_pages(queue: Handle):
 
 
 @pytest.mark.parametrize("options", [{}, {"delay": 60}], ids=["now", "later"])
-def test_jobs_enqueued_while_it_goes_on_stay(make_queue: MakeQueue, clock: Clock, options: Any):
+def test_jobs_enqueued_during_a_purge_stay(make_queue: MakeQueue, clock: Clock, options: Any):
     queue = make_queue(clock=clock)
     queue.enqueue_many(range(700), **options)
     trips = Purge(queue.settings).steps()
@@ -72,7 +72,7 @@ def test_jobs_enqueued_while_it_goes_on_stay(make_queue: MakeQueue, clock: Clock
     assert queue.places() == {"delayed" if options else "pending": fresh}
 
 
-def test_a_job_that_comes_back_from_its_worker_while_it_goes_on_does_not_escape(make_queue: MakeQueue, clock: Clock):
+def test_a_job_released_by_its_worker_during_a_purge_is_deleted_too(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     ids = queue.enqueue_many(range(3))
     jobs = [queue.claim(0) for _ in ids]
@@ -133,7 +133,7 @@ def test_a_purge_is_one_line_of_the_log(queue: Handle):
     assert line["note"] == "the whole queue: 300 deleted"
 
 
-def test_whoever_purges_unnamed_is_named_by_user_and_host(queue: Handle):
+def test_an_unnamed_operator_is_logged_by_user_and_host(queue: Handle):
     queue.enqueue(1)
 
     queue.purge()
@@ -142,7 +142,7 @@ def test_whoever_purges_unnamed_is_named_by_user_and_host(queue: Handle):
     assert line["who"].endswith(f"@{socket.gethostname()}")
 
 
-def test_a_purge_that_is_broken_off_says_what_it_has_deleted(queue: Handle):
+def test_an_interrupted_purge_reports_what_it_has_deleted(queue: Handle):
     queue.enqueue_many(range(300), delay=60)
     queue.redis.sadd(queue.keys.broken, "a set where a list should be")
 

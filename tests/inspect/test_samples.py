@@ -35,7 +35,7 @@ def instants(queue: Handle) -> list[int]:
     return [sample.at_ms for sample in queue.inspector.samples()]
 
 
-def test_a_sample_says_how_the_queue_stands(queue: Handle, clock: Clock):
+def test_a_sample_describes_the_queue(queue: Handle, clock: Clock):
     began = clock.now_ms
     queue.enqueue_many(range(3))
     queue.enqueue("later", delay=3600)
@@ -102,7 +102,7 @@ def test_another_promoter_neither_doubles_nor_bends_the_row(queue: Handle, clock
     assert [at - began for at in instants(queue)] == [0, 10_000, 20_000, 30_000]
 
 
-def test_a_process_without_the_promoter_lease_takes_none(queue: Handle):
+def test_a_process_without_the_promoter_lease_takes_no_sample(queue: Handle):
     hold(queue, "another")
 
     queue._ask(samples.take(queue.settings, "me"))
@@ -110,7 +110,7 @@ def test_a_process_without_the_promoter_lease_takes_none(queue: Handle):
     assert queue.inspector.samples() == []
 
 
-def test_of_a_time_in_which_nothing_changes_the_first_and_the_last_are_kept(queue: Handle, clock: Clock):
+def test_of_a_period_without_changes_the_first_and_last_sample_are_kept(queue: Handle, clock: Clock):
     began = clock.now_ms
     for _ in range(50):
         take(queue)
@@ -149,7 +149,7 @@ def test_after_the_clock_went_back_samples_stay_in_order(queue: Handle, clock: C
     assert found[-1] == clock.now_ms or found[-1] > clock.now_ms - 10_000
 
 
-def test_with_memory_full_none_is_taken_and_nothing_is_wrong(make_queue: MakeQueue, clock: Clock):
+def test_with_full_memory_no_sample_is_taken_and_no_error_raised(make_queue: MakeQueue, clock: Clock):
     with Server(maxmemory_policy="noeviction") as server:
         queue = make_queue(at=server, clock=clock)
         take(queue)
@@ -202,7 +202,7 @@ def test_a_rate_is_what_happened_since_then(queue: Handle):
     assert (found.seconds, found.completed) == (10, 100)
 
 
-def test_a_rate_goes_back_as_far_as_samples_do():
+def test_a_rate_reaches_back_as_far_as_the_samples():
     found = rate([sample(100, 0)], totals(300), 130_000, 600)
 
     assert (found.seconds, found.completed) == (30, 10)
@@ -212,7 +212,7 @@ def test_there_is_no_rate_without_samples():
     assert rate([], totals(300), 130_000, 10) is None
 
 
-def test_totals_that_somebody_reset_make_no_negative_rate():
+def test_reset_totals_give_no_negative_rate():
     assert rate([sample(100, 5000), sample(110, 5000)], totals(3), 120_000, 60).completed == 0
 
 

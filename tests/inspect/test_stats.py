@@ -25,7 +25,7 @@ def test_every_entry_is_an_attribute_too(queue: Handle):
     assert stats.paused_since_ms is stats["paused_since_ms"] is None
 
 
-def test_it_is_a_dict_as_before(queue: Handle):
+def test_stats_are_still_a_dict(queue: Handle):
     stats = queue.stats()
 
     assert isinstance(stats, dict)

@@ -35,7 +35,7 @@ def test_an_empty_queue_has_all_its_figures(queue: Handle):
     assert set(stats.values()) == {0}
 
 
-def test_figures_tell_what_happened(make_queue: MakeQueue, clock: Clock):
+def test_totals_and_depths_match_what_happened(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock, visibility_ms=5000)
     queue.enqueue_many(range(7))
     queue.enqueue(1, delay=60)
@@ -176,7 +176,7 @@ def test_a_page_shows_what_can_be_shown(queue: Handle):
 
 
 @pytest.mark.breaks("totals", "status", because="another program scheduled the job")
-def test_a_delayed_page_shows_when_whoever_scheduled_it(queue: Handle):
+def test_a_delayed_page_shows_when_jobs_of_any_program_are_due(queue: Handle):
     for job_id, due in {"half": 1_900_000_000_000.5, "never": "inf"}.items():
         queue.redis.hset(queue.keys.job(job_id), mapping={"payload": "1"})
         queue.redis.zadd(queue.keys.delayed, {job_id: due})
@@ -187,7 +187,7 @@ def test_a_delayed_page_shows_when_whoever_scheduled_it(queue: Handle):
 # -- one job
 
 
-def test_a_job_that_is_not_there_is_none(queue: Handle):
+def test_a_missing_job_is_none(queue: Handle):
     assert queue.get_job("never-was") is None
 
 
@@ -231,7 +231,7 @@ def test_what_makes_no_sense_in_a_record_reads_as_nothing(queue: Handle):
 
 
 @pytest.mark.breaks("layout", "places", because="the string at a job's key is another program's")
-def test_a_job_whose_key_is_no_hash_is_said(queue: Handle):
+def test_a_job_whose_key_is_not_a_hash_is_reported(queue: Handle):
     queue.redis.set(queue.keys.job("odd"), "what is this")
 
     with pytest.raises(Conflict, match="WRONGTYPE"):

@@ -7,6 +7,6 @@ from tests.cases import for_each
 
 
 @for_each(diagrams.drawings())
-def test_a_picture_was_drawn_from_the_table_as_it_is(name: str) -> None:
+def test_a_diagram_matches_its_table(name: str) -> None:
     """`python -m scripts.tools.diagrams` draws them again."""
     assert diagrams.source(name) == diagrams.drawings()[name]

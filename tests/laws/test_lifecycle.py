@@ -73,11 +73,11 @@ def test_every_place_can_be_reached_and_left():
     assert reached == left == {NOWHERE, *JOB_STATES}
 
 
-def test_moves_have_names_of_their_own():
+def test_moves_have_unique_names():
     assert len({move.name for move in MOVES}) == len(MOVES)
 
 
-def test_every_script_makes_a_move_or_is_known_to_make_none():
+def test_every_script_makes_a_move_or_is_listed_as_making_none():
     making = {script for move in MOVES for script in move.scripts}
 
     assert making | NO_MOVES.keys() == set(SCRIPTS)
@@ -110,7 +110,7 @@ def test_a_script_that_makes_no_move_touches_no_place(name: str):
 
 
 @for_each(SCRIPTS)
-def test_ids_get_into_broken_only_where_the_table_says_so(name: str):
+def test_ids_are_added_to_broken_only_where_the_table_says_so(name: str):
     breaks = {script for move in MOVES if move.target == (BROKEN,) for script in move.scripts}
 
     assert ("broken" in re.findall(r"--@include (\w+)", scripts.text(name))) == (name in breaks)

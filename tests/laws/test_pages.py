@@ -95,7 +95,7 @@ def test_every_verb_in_the_text_exists() -> None:
 
 
 @for_each(PAGES)
-def test_every_block_says_what_language_it_is_in(name: str) -> None:
+def test_every_block_names_its_language(name: str) -> None:
     unnamed = [block.code for block in all_blocks(PAGES[name]) if not block.language]
 
     assert len(unnamed) == (name == "README.md")  # the diagram of a job's life cycle

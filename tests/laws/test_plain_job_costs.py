@@ -105,7 +105,7 @@ def test_claim_costs_no_more_commands(queue: Queue, own_server: Server):
 
 
 @pytest.mark.parametrize("verb", ["renew", "complete", "fail"])
-def test_what_follows_a_claim_costs_no_more_commands(verb: str, queue: Queue, own_server: Server):
+def test_settling_a_claim_costs_no_more_commands(verb: str, queue: Queue, own_server: Server):
     queue.enqueue(PAYLOAD)
     job = claimed(queue)
 

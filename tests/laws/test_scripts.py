@@ -78,7 +78,7 @@ def stored(monkeypatch: pytest.MonkeyPatch):
 
 
 @for_each(SCRIPTS)
-def test_a_header_says_what_it_does_in_a_sentence(name: str):
+def test_a_header_describes_its_script_in_a_sentence(name: str):
     found = re.match(r"--\[\[\n(.+?)\n\nKEYS  .+?\nReturns  \S", scripts.text(name), re.DOTALL)
 
     assert found
@@ -142,7 +142,7 @@ def test_a_script_that_does_not_keep_to_its_header_is_not_loaded(stored, old: st
 
 
 @for_each(SCRIPTS)
-def test_a_script_uses_all_that_it_is_given_and_nothing_that_nobody_declares(name: str):
+def test_a_script_uses_all_its_arguments_and_nothing_undeclared(name: str):
     assert misnamed(name) == (set(), set())
 
 
@@ -264,7 +264,7 @@ def test_keys_are_declared_or_built_from_the_jobs_prefix(name: str):
 
 
 @for_each(SCRIPTS)
-def test_what_is_sent_is_the_body_without_comments(name: str):
+def test_scripts_are_sent_without_comments(name: str):
     script = scripts.load(name)
 
     assert "--" not in script.source
@@ -273,7 +273,7 @@ def test_what_is_sent_is_the_body_without_comments(name: str):
     assert script is scripts.load(name)
 
 
-def test_a_comment_is_told_from_text_that_looks_like_one():
+def test_a_comment_is_distinguished_from_text_that_looks_like_one():
     made = scripts.script("one", "--[[ what\nit is ]]\nlocal a = 1 -- why\n--@include clock\n  return a\n")
 
     assert made.source.startswith("local a = 1\nlocal function read_clock")

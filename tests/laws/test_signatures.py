@@ -147,7 +147,7 @@ PUBLIC = {name: found for name, found in public() if name != "__version__"}
 
 
 @for_each(PUBLIC)
-def test_every_public_name_says_what_it_is(name: str):
+def test_every_public_name_has_a_description(name: str):
     text = inspect.getdoc(PUBLIC[name])
 
     assert text

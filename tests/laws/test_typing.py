@@ -88,7 +88,7 @@ def test_wrong_calls_fail_each_for_itself(said: dict[str, dict[int, list[str]]])
     assert errors == set(marked("wrong.py", "E"))
 
 
-def test_the_package_says_that_it_is_typed():
+def test_the_package_is_marked_as_typed():
     import schedq
 
     assert (Path(schedq.__file__).parent / "py.typed").exists()

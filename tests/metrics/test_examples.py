@@ -113,7 +113,7 @@ def test_the_rules_have_an_expression_and_a_summary_each() -> None:
         assert ALERTS.count(word) == ALERTS.count("- alert: ")
 
 
-def test_what_the_scrape_of_a_worker_has_is_documented_by_its_help(served: Scrape) -> None:
+def test_every_metric_of_a_worker_is_documented_by_its_help_text(served: Scrape) -> None:
     registry = CollectorRegistry()
     AttemptMetrics([], registry)
 

@@ -55,7 +55,7 @@ def test_a_worker_that_has_not_begun_is_not_well(probe: HealthProbe) -> None:
     assert pages(probe.health)["/livez"]("").code == 200
 
 
-def test_an_idle_worker_is_well_and_its_pump_goes_round(queue: Handle, crew: Crew, probe: HealthProbe) -> None:
+def test_an_idle_worker_is_healthy_and_its_fetch_loop_runs(queue: Handle, crew: Crew, probe: HealthProbe) -> None:
     queue.task(lambda: None, name="nothing")
     begin(crew, probe, queue)
     until(lambda: probe.health().facts["queues"][queue.name]["beat_s_ago"] is not None)
@@ -70,7 +70,7 @@ def test_an_idle_worker_is_well_and_its_pump_goes_round(queue: Handle, crew: Cre
     assert health["queues"][queue.name]["claim_s_ago"] >= 0
 
 
-def test_a_blocked_event_loop_is_seen_while_it_is_blocked(queue: Handle, crew: Crew, probe: HealthProbe) -> None:
+def test_a_blocked_event_loop_is_reported_while_it_is_blocked(queue: Handle, crew: Crew, probe: HealthProbe) -> None:
     free = threading.Event()
 
     @queue.task
@@ -118,7 +118,7 @@ def test_claims_that_are_refused_are_a_reason(make_queue: MakeQueue, crew: Crew,
     until(lambda: probe.health().is_healthy)
 
 
-def test_a_pump_that_stands_still_is_seen(
+def test_a_stopped_fetch_loop_is_reported(
     queue: Handle, crew: Crew, probe: HealthProbe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue.task(lambda: None, name="nothing")
@@ -134,7 +134,7 @@ def test_a_pump_that_stands_still_is_seen(
     until(lambda: probe.health().is_healthy)
 
 
-def test_a_worker_that_stops_takes_no_more_and_yet_lives(queue: Handle, crew: Crew, probe: HealthProbe) -> None:
+def test_a_stopping_worker_is_not_ready_but_alive(queue: Handle, crew: Crew, probe: HealthProbe) -> None:
     queue.task(lambda: None, name="nothing")
     post = begin(crew, probe, queue)
 
@@ -180,7 +180,7 @@ def test_the_server_serves_its_pages_and_nothing_else(web_server: WebServer, cap
     assert "as it must be" in caplog.text
 
 
-def test_clients_that_say_nothing_do_not_keep_others_from_being_answered(web_server: WebServer) -> None:
+def test_silent_clients_do_not_delay_others(web_server: WebServer) -> None:
     host, _, port = web_server.url.removeprefix("http://").rpartition(":")
     silent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(8)]
 
@@ -212,7 +212,7 @@ def is_cut(client: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("count", [16, 300])
-def test_however_many_clients_are_slow_another_one_is_answered(web_server: WebServer, count: int) -> None:
+def test_any_number_of_slow_clients_do_not_delay_another_one(web_server: WebServer, count: int) -> None:
     clients = dripping(web_server, count)
 
     assert [ask(web_server, "/ok") for _ in range(5)] == [(200, "fine")] * 5
@@ -236,7 +236,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_cut_when_its_time_is_over(
     client.close()
 
 
-def test_a_client_that_does_not_read_its_answer_is_cut_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_its_response_is_disconnected_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("schedq.metrics.web._TIMEOUT_S", 0.3)
     web_server = WebServer({"/big": lambda _: Response(200, TEXT, b"x" * 50_000_000)})
     web_server.start()
@@ -248,7 +248,7 @@ def test_a_client_that_does_not_read_its_answer_is_cut_when_its_time_is_over(mon
     web_server.close()
 
 
-def test_a_page_that_takes_long_keeps_no_other_page_from_being_answered() -> None:
+def test_a_slow_page_does_not_delay_other_pages() -> None:
     gate, begun = threading.Event(), threading.Semaphore(0)
 
     def slow(_accept: str) -> Response:
@@ -277,7 +277,7 @@ def test_a_port_that_is_taken_is_named(web_server: WebServer) -> None:
         WebServer({}, port=port)
 
 
-def test_it_listens_on_the_loopback_alone_unless_told_otherwise(web_server: WebServer) -> None:
+def test_it_listens_only_on_the_loopback_interface_by_default(web_server: WebServer) -> None:
     assert web_server.url.startswith("http://127.0.0.1:")
 
 
@@ -322,7 +322,7 @@ def _refuse(listener: socket.socket) -> None:
         wire.sendall(b"-NOAUTH\r\n")
 
 
-def test_what_is_no_http_is_no_answer() -> None:
+def test_a_reply_that_is_not_http_counts_as_none() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=_refuse, args=(listener,), daemon=True)
         thread.start()

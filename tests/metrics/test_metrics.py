@@ -232,7 +232,7 @@ def test_a_second_scrape_is_served_what_the_first_read(queue: Handle) -> None:
     assert look(queue).value("schedq_jobs", queue=queue.name, state="pending") == 2
 
 
-def test_a_redis_that_does_not_answer_is_down_and_the_rest_is_shown(queue: Handle, server: Server) -> None:
+def test_a_redis_that_does_not_respond_is_down_and_the_rest_is_shown(queue: Handle, server: Server) -> None:
     with Server(topology="single") as other:
         away = Queue("away", redis=other.url)
         collector = QueueCollector([RedisQueues.of([queue.queue]), RedisQueues.of([away])], fresh_s=0)
@@ -268,7 +268,7 @@ def test_a_fleet_is_one_page_with_a_label_for_the_process() -> None:
         assert up == {"1": 1, "2": 1, "3": 0}
 
 
-def test_what_an_application_counts_itself_is_served_as_it_is() -> None:
+def test_an_applications_own_metrics_are_served_unchanged() -> None:
     registry = CollectorRegistry()
     Counter("mails", "Sent.", registry=registry).inc(3)
     Gauge("orders_created", "A gauge whose name ends as creation times do.", registry=registry).set(4)

@@ -67,12 +67,12 @@ def test_waits_never_shrink(plan: Any, attempt: int):
 
 
 @given(PLANS)
-def test_a_plan_comes_back_from_its_text_as_it_was(plan: Any):
+def test_a_plan_is_read_from_its_text_unchanged(plan: Any):
     assert from_text(to_text(plan)) == plan
 
 
 @given(st.text() | st.lists(st.none() | st.floats() | st.text()).map(json.dumps))
-def test_text_that_is_no_plan_is_none_and_raises_nothing(text: str):
+def test_text_that_is_not_a_plan_is_none_and_raises_nothing(text: str):
     assert from_text(text) is None
 
 
@@ -131,7 +131,7 @@ def test_a_plan_that_makes_no_sense_is_refused(kind: Any, arguments: Any):
 
 
 @pytest.mark.parametrize("plan", [5, None, "exponential", Exponential, lambda attempt: 1])
-def test_what_is_no_plan_is_refused(plan: Any):
+def test_an_invalid_plan_is_refused(plan: Any):
     with pytest.raises(UsageError, match="backoff must be"):
         checked_plan(plan)
 

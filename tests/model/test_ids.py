@@ -34,7 +34,7 @@ def test_ids_made_together_count_on_from_one_to_the_next():
     assert ticks == list(range(ticks[0], ticks[0] + 3000))
 
 
-def test_an_id_is_an_id_and_tells_when_it_was_made():
+def test_a_new_id_is_valid_and_shows_when_it_was_created():
     before = time.time_ns() // 1_000_000
     (job_id,) = new_ids()
     after = time.time_ns() // 1_000_000
@@ -51,7 +51,7 @@ def test_an_id_has_more_than_64_random_bits():
     assert all(0 < sum(number >> bit & 1 for number in noise) < 300 for bit in range(65))
 
 
-def test_a_clock_that_goes_back_does_not_turn_the_order_round(monkeypatch: pytest.MonkeyPatch):
+def test_a_clock_that_goes_back_does_not_reverse_the_order(monkeypatch: pytest.MonkeyPatch):
     (first,) = new_ids()
     monkeypatch.setattr(ids, "wall_ns", lambda: 1_000_000_000)
 
@@ -170,7 +170,7 @@ def test_a_number_that_is_stored_is_read(number: int):
 @pytest.mark.parametrize(
     "text", [None, "", "x", "-1", "nan", "inf", "-inf", "1e400", str(2**53), "0x10", [], {}, "9" * 5000]
 )
-def test_what_is_no_count_reads_as_none(text: object):
+def test_an_invalid_count_reads_as_none(text: object):
     assert whole(text) == 0
 
 

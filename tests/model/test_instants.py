@@ -41,7 +41,7 @@ def test_a_float_is_never_cut_short_by_more_than_a_microsecond(value: float):
 @pytest.mark.parametrize(
     ("value", "ms"), [(0.1, 100), (0.3, 300), (1.1, 1100), (0.001, 1), (0.0011, 2), (29.99, 29_990)]
 )
-def test_a_float_that_people_write_means_what_it_looks_like(value: float, ms: int):
+def test_a_float_is_read_as_the_decimal_that_people_write(value: float, ms: int):
     assert duration_ms(value, "delay") == ms
 
 
@@ -52,7 +52,7 @@ def test_an_aware_datetime_is_an_instant_whatever_its_zone(value: datetime):
     assert instant_ms(value, "run_at") == min(max(0, -(-exact // 1000)), LAST_INSTANT_MS)
 
 
-def test_an_hour_that_happens_twice_is_told_by_its_fold():
+def test_an_hour_that_happens_twice_is_distinguished_by_its_fold():
     first = datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=0)
     second = first.replace(fold=1)
 
@@ -86,7 +86,7 @@ def test_instants_at_the_ends_of_time_end_there(value: Any, ms: int):
     | st.times()
     | st.lists(st.integers())
 )
-def test_what_is_no_time_is_refused_by_name(value: object):
+def test_an_invalid_time_is_refused_by_name(value: object):
     with pytest.raises(UsageError, match="delay"):
         duration_ms(value, "delay")
     if not isinstance(value, datetime):

@@ -40,11 +40,11 @@ def test_a_jobs_own_options_come_first_then_its_tasks_then_the_queues():
 # -- what the moves are
 
 
-def test_who_returned_has_completed():
+def test_a_handler_that_returns_has_completed():
     assert succeeded(job(), {"sent": True}, policy()) == Settlement("complete", "a", "t", text='{"sent":true}')
 
 
-def test_who_goes_releases():
+def test_a_worker_that_stops_releases():
     assert released(job()) == Settlement("release", "a", "t")
 
 
@@ -85,13 +85,13 @@ def test_each_error_has_its_move(error: Any, move: str, delay_ms: int):
 
 
 @pytest.mark.parametrize(("error", "move"), [(Retry(after=7), "fail"), (Snooze(5), "snooze"), (Discard(), "fail")])
-def test_on_the_last_attempt_only_a_snooze_comes_back(error: Any, move: str):
+def test_on_the_last_attempt_only_a_snooze_is_repeated(error: Any, move: str):
     assert failed(job(attempts=3), error, policy()).move == move
 
 
 @pytest.mark.parametrize("wish", [Retry, Snooze])
 @pytest.mark.parametrize("wait", [-1, "soon", float("nan"), True])
-def test_a_wish_that_makes_no_sense_is_refused_where_it_is_made(wish: Any, wait: Any):
+def test_an_invalid_decision_is_refused_where_it_is_made(wish: Any, wait: Any):
     with pytest.raises(UsageError):
         wish(wait)
 
@@ -106,7 +106,7 @@ def raised(error: BaseException) -> BaseException:
         return found
 
 
-def test_the_traceback_of_a_surprise_is_kept_and_that_of_a_wish_is_not():
+def test_the_traceback_of_an_unexpected_error_is_kept_and_that_of_a_decision_is_not():
     assert "test_outcome.py" in failed(job(), raised(ValueError("x")), policy()).traceback
     for wish in (Retry(), Discard()):
         assert failed(job(), raised(wish), policy()).traceback == ""

@@ -22,7 +22,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_json_comes_back_as_it_was_type_by_type(value: object):
+def test_json_is_read_back_unchanged_type_by_type(value: object):
     text = encode(value, LIMIT)
 
     found = decode(text)
@@ -101,7 +101,7 @@ def test_any_stored_text_is_read_or_known_to_be_unreadable(text: str):
 
 
 @given(st.binary())
-def test_bytes_that_are_no_text_are_unreadable(data: bytes):
+def test_bytes_that_are_not_text_are_unreadable(data: bytes):
     text = b'"' + data + b'"'
     try:
         text.decode()
@@ -113,20 +113,20 @@ def test_bytes_that_are_no_text_are_unreadable(data: bytes):
 @pytest.mark.parametrize(
     "text", ["", "nope", "NaN", "Infinity", "[NaN]", "{'a': 1}", "[1,]", "1 2", "[" * 100_000, "9" * 5000]
 )
-def test_what_is_nearly_json_is_unreadable(text: str):
+def test_nearly_valid_json_is_unreadable(text: str):
     with pytest.raises(UnreadablePayload):
         decode(text)
 
 
 @given(JSON)
-def test_a_result_that_is_json_is_stored_as_it_is(value: object):
+def test_a_result_that_is_json_is_stored_unchanged(value: object):
     assert encode_result(value, LIMIT) == (encode(value, LIMIT), "")
 
 
 @pytest.mark.parametrize(
     "value", [object(), {1: 2}, float("nan"), "\ud800", nested(200), "x" * 2000], ids=lambda v: repr(v)[:20]
 )
-def test_any_other_result_is_stored_as_what_it_looks_like_and_why(value: object):
+def test_any_other_result_is_stored_as_its_text_form_with_the_reason(value: object):
     text, problem = encode_result(value, 1000)
 
     assert isinstance(decode(text), str)
@@ -144,6 +144,6 @@ def test_cleaned_text_fits_a_terminal_and_a_hash(text: str, limit: int):
     assert clean_text(found, limit) == found
 
 
-def test_text_that_is_clean_stays_as_it_is():
+def test_clean_text_stays_unchanged():
     assert clean_text("smtp timeout: 30 s\n\tат mail.example.org 🚀") == "smtp timeout: 30 s\n\tат mail.example.org 🚀"
     assert clean_text("\x1b[2Jgone\r\x00") == "�[2Jgone��"

@@ -36,7 +36,7 @@ def test_numbers_of_other_types_are_taken(number: Any):
 
 
 @for_each([-1, math.nan, math.inf, "3", None, True, [3], 10**200, 3j])
-def test_what_is_no_number_is_refused_by_its_name(number: Any):
+def test_a_value_that_is_not_a_number_is_refused_by_its_name(number: Any):
     with as_job() as job:
         with pytest.raises(UsageError, match=r"^done must be a finite number of at least 0, got"):
             job.progress(number)
@@ -58,7 +58,7 @@ def test_a_note_is_one_short_line_without_control_characters():
     assert Progress(1, note="é" * 1000).note == "é" * 199 + "…"
 
 
-def test_a_handler_sees_what_it_reported_last():
+def test_a_handler_sees_its_last_report():
     with as_job() as job:
         job.progress(1, 10, "first")
         job.progress(2, 10)
@@ -108,7 +108,7 @@ def test_meta_may_have_4096_bytes():
         assert len(json.dumps(dict(job.meta), separators=(",", ":"))) == MOST_META
 
 
-def test_only_what_has_changed_since_redis_confirmed_it_is_waiting():
+def test_only_changes_since_the_last_confirmation_are_waiting():
     reporter = Reporter("a", "a.1", lambda: None)
     assert not reporter.is_waiting
 
@@ -130,7 +130,7 @@ def test_each_report_of_an_attempt_has_a_greater_number():
     assert [reporter.report().number for _ in range(3)] == [1, 2, 3]
 
 
-def test_what_is_sent_leaves_out_what_was_not_said():
+def test_a_report_leaves_out_values_that_were_not_given():
     assert ProgressReport.of("a", "t", (3, None, "")).progress == '"done":3'
     assert ProgressReport.of("a", "t", (3, 10, "half\nway")).progress == '"done":3,"total":10,"note":"half way"'
     assert ProgressReport.of("a", "t", None, "{}").progress == ""
@@ -152,14 +152,14 @@ def test_stored_progress_is_that_of_the_present_attempt_only():
         *('{"done":1,"note":5}', '{"attempt":[]}', "{}", '{"done":null}', "\udc80", "[" * 100_000),
     ]
 )
-def test_garbage_is_no_progress(text: str):
+def test_garbage_is_not_progress(text: str):
     assert of_fields({"progress": text, "meta": text, "attempts": "1"})[0] is None
 
 
 @for_each(["", "{", "[1]", "5", "null", '"x"'])
-def test_meta_that_is_no_object_is_none(text: str):
+def test_meta_that_is_not_an_object_is_none(text: str):
     assert of_fields({"progress": '{"done":1}', "meta": text})[1] == {}
 
 
-def test_another_program_need_only_write_what_is_done():
+def test_another_program_need_only_write_done():
     assert of_fields({"progress": '{"done": 3, "total": 4}', "attempts": "7"})[0] == Progress(3, 4)

@@ -132,14 +132,14 @@ def test_whatever_is_stored_a_reader_gets_settings_that_make_sense(stored: dict[
     assert found.max_attempts >= 1
 
 
-def test_who_knows_no_settings_trims_nothing():
+def test_a_process_without_known_settings_trims_nothing():
     stranger = Settings("mail").without_application()
 
     assert (stranger.completed_history, stranger.failed_history) == (KEEP_ALL, KEEP_ALL)
     assert stranger.with_fields({}) == stranger
 
 
-def test_a_process_re_sends_no_longer_than_the_records_are_kept():
+def test_a_process_does_not_send_again_after_records_may_have_been_deleted():
     """The application keeps records for 2 s, so a process that uses its settings gives up by then."""
     found = Settings("mail").without_application().with_fields(Settings("mail", min_keep=2, retry_for=1).to_fields())
 

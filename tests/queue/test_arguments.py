@@ -37,7 +37,7 @@ def send(queue: Handle) -> Any:
 
 
 @pytest.mark.parametrize(("args", "kwargs", "problem"), WRONG)
-def test_they_are_refused_with_the_task_the_problem_and_the_signature(
+def test_wrong_arguments_are_refused_with_the_task_the_problem_and_the_signature(
     queue: Handle, send: Any, args: tuple[Any, ...], kwargs: dict[str, Any], problem: str
 ):
     good: tuple[tuple[str, ...], dict[str, Any]] = (("a",), {})
@@ -73,12 +73,12 @@ def test_of_many_calls_the_wrong_one_is_named(send: Any):
 
 
 @pytest.mark.parametrize("call", ["ada@example.org", ("ada@example.org",), 5, (("a",), {}, 3)])
-def test_what_is_no_pair_of_arguments_is_refused(send: Any, call: Any):
+def test_a_call_that_is_not_a_pair_of_arguments_is_refused(send: Any, call: Any):
     with pytest.raises(ArgumentsError, match="call 1 is "):
         send.enqueue_many([(("a",), {}), call])
 
 
-def test_a_text_is_no_list_of_arguments(queue: Handle, send: Any):
+def test_a_string_is_not_a_list_of_arguments(queue: Handle, send: Any):
     two = queue.task(name="two")(lambda a, b: None)
     for _ in range(2):
         with pytest.raises(ArgumentsError, match="must be a list or tuple, got 'ab'"):
@@ -88,7 +88,7 @@ def test_a_text_is_no_list_of_arguments(queue: Handle, send: Any):
 
 
 @pytest.mark.parametrize("wrong", [b"a", {"to": "a"}, {"a"}, None])
-def test_what_is_no_sequence_is_not_taken_apart_into_arguments(queue: Handle, send: Any, wrong: Any):
+def test_only_a_sequence_can_be_a_list_of_arguments(queue: Handle, send: Any, wrong: Any):
     for refused in (
         lambda: send.enqueue_many([(wrong, {})]),
         lambda: send.enqueue_many([(wrong, {"subject": "x"})]),
@@ -99,7 +99,7 @@ def test_what_is_no_sequence_is_not_taken_apart_into_arguments(queue: Handle, se
             refused()
 
 
-def test_what_is_no_mapping_names_no_arguments(send: Any):
+def test_only_a_mapping_can_be_keyword_arguments(send: Any):
     with pytest.raises(ArgumentsError, match="keyword arguments must be a dict, got .'to'.* .call 0.$"):
         send.enqueue_many([((), ["to"])])
 
@@ -110,7 +110,7 @@ def test_defaults_are_not_filled_in_so_that_a_new_one_reaches_waiting_jobs(queue
     assert queue.get_job(job.id).payload == {"task": "send", "args": ["ada"]}
 
 
-def test_what_a_decorator_wraps_is_not_asked_since_it_may_give_arguments_itself(queue: Handle):
+def test_a_decorated_function_is_not_checked_because_the_decorator_may_pass_arguments(queue: Handle):
     def with_session(function: Any) -> Any:
         @functools.wraps(function)
         def inner(*args: Any, **kwargs: Any) -> Any:

@@ -53,7 +53,7 @@ async def soon(condition: Callable[[], Awaitable[bool]]) -> None:
 # -- cancellation
 
 
-def test_a_cancelled_claim_gives_back_what_it_had_taken(run: Callable, proxy: Proxy, server: Server):
+def test_a_cancelled_claim_releases_its_jobs(run: Callable, proxy: Proxy, server: Server):
     async def body(queue: AsyncQueue) -> None:
         first, second = await queue.enqueue_many([1, 2])
         await queue.stats()
@@ -221,7 +221,7 @@ def test_what_waits_while_the_queue_is_closed_ends_soon_and_leaves_nothing(serve
     asyncio.run(main())
 
 
-def test_the_twin_of_a_blocking_queue_has_its_settings(server: Server):
+def test_the_asyncio_counterpart_of_a_queue_has_its_settings(server: Server):
     queue = Queue("twins", redis=server.unix_url, visibility_ms=7000)
 
     async def main() -> None:

@@ -48,7 +48,7 @@ def all_ways(queue: Handle) -> dict[str, Any]:
     }
 
 
-def test_every_way_to_enqueue_asks_first(queue: Handle):
+def test_every_way_to_enqueue_calls_the_function_first(queue: Handle):
     queue.before_enqueue(lambda job: job.headers.update(tenant="acme"))
 
     for way, stored in all_ways(queue).items():
@@ -217,7 +217,7 @@ class AsyncCallable:
         (None, "takes a function, got None"),
     ],
 )
-def test_what_is_no_plain_function_is_refused(queue: Handle, function: Any, what: str):
+def test_only_a_plain_function_is_accepted(queue: Handle, function: Any, what: str):
     with pytest.raises(UsageError, match=what):
         queue.before_enqueue(function)
 

@@ -95,12 +95,12 @@ def test_a_coroutine_is_a_call_and_no_function(queue: Handle):
 
 
 @pytest.mark.parametrize("function", [functools.partial(add, 1), Report()], ids=["partial", "object"])
-def test_what_has_no_name_of_its_own_needs_one(queue: Handle, function: Any):
+def test_a_callable_without_a_name_needs_one(queue: Handle, function: Any):
     with pytest.raises(UsageError, match="has no name of its own: give its task one, name='...'"):
         queue.task(function)
 
 
-def test_decorators_without_their_arguments_say_what_is_missing(queue: Handle):
+def test_decorators_without_their_arguments_name_what_is_missing(queue: Handle):
     with pytest.raises(UsageError, match="cron needs an expression, as in @queue.cron"):
         queue.cron(add)
     with pytest.raises(UsageError, match="every needs an interval, as in @queue.every"):
@@ -275,7 +275,7 @@ def test_one_function_that_would_do_different_things_under_one_name_is_refused(m
         module(f"from functools import partial\ndef plain(sender): ...\n{twice}\n")
 
 
-def test_what_is_the_same_may_be_registered_twice(queue: Handle):
+def test_the_same_function_may_be_registered_twice(queue: Handle):
     report = Report()
 
     for _ in range(2):

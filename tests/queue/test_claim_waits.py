@@ -83,7 +83,7 @@ def test_a_job_that_becomes_due_is_taken_at_once_and_never_early(make_queue: Mak
     assert 0 <= job.claimed_at_ms - job.run_at_ms < 900
 
 
-def test_a_job_that_was_delayed_before_the_wait_is_taken_when_it_is_due(queue: Handle):
+def test_a_job_that_was_delayed_before_the_wait_is_claimed_when_due(queue: Handle):
     queue.enqueue("soon", delay=0.15)
 
     job = queue.claim(5000)
@@ -116,7 +116,7 @@ def test_a_requeued_job_is_taken_at_once(queue: Handle, made: Callable[[Handle],
     assert seconds < AT_ONCE_S
 
 
-def test_a_retry_from_another_connection_is_taken_when_it_is_due(make_queue: MakeQueue):
+def test_a_retry_from_another_connection_is_claimed_when_due(make_queue: MakeQueue):
     queue = make_queue("retry", backoff=Fixed(0.15))
     other = make_queue("retry", backoff=Fixed(0.15))
     job_id = other.enqueue("flaky")
@@ -190,7 +190,7 @@ def test_each_of_many_jobs_wakes_one_of_many_waiters(make_queue: MakeQueue):
 
 
 @pytest.mark.breaks("totals", because="another program made the job")
-def test_waiting_asks_redis_once_a_second_and_so_finds_a_foreign_job_without_the_marker(queue: Handle):
+def test_a_waiting_claim_checks_once_a_second_and_finds_foreign_jobs_without_a_marker(queue: Handle):
     queue.enqueue("far away", delay=3600)
     queue.claim(50)  # has taken the marker
 

@@ -305,7 +305,7 @@ def test_what_one_loop_closes_stays_open_for_another(queue: Queue):
         assert first.run(queue.aio.stats())["processing_depth"] == 1
 
 
-def test_a_wait_that_goes_on_in_another_loop_is_refused(queue: Queue):
+def test_a_wait_can_not_continue_in_another_loop(queue: Queue):
     events = queue.aio.events()
     with asyncio.Runner() as first, asyncio.Runner() as second:
 
@@ -344,7 +344,7 @@ def test_a_queue_that_was_closed_opens_again(queue: Queue, server: Server):
     asyncio.run(main())
 
 
-def test_a_request_on_its_way_is_sent_again_when_the_queue_is_closed(queue: Queue, server: Server):
+def test_a_request_in_progress_is_sent_again_when_the_queue_is_closed(queue: Queue, server: Server):
     """Even one that has yet to connect, because its caller closed nothing."""
 
     async def main() -> None:
@@ -361,7 +361,7 @@ def test_a_request_on_its_way_is_sent_again_when_the_queue_is_closed(queue: Queu
     assert queue.stats()["pending_depth"] == 10
 
 
-def test_a_queue_that_is_dropped_is_closed_while_its_loop_goes_on(queue: Queue, server: Server):
+def test_a_dropped_queue_is_closed_while_its_loop_keeps_running(queue: Queue, server: Server):
     async def main() -> None:
         for _ in range(20):
             await AsyncQueue(queue.name, redis=server.unix_url).stats()
@@ -552,7 +552,7 @@ def test_a_loop_can_be_closed_from_within_another(queue: Queue, server: Server, 
     soon_has(queue, server, 0)
 
 
-def test_a_loop_whose_tasks_were_all_cancelled_goes_on(queue: Queue):
+def test_a_loop_whose_tasks_were_all_cancelled_can_be_used_again(queue: Queue):
     async def end_all() -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
@@ -600,7 +600,7 @@ def test_a_running_loop_still_refuses_to_be_closed(queue: Queue):
 # -- forks and processes
 
 
-def test_a_forked_child_has_its_own_loop_and_leaves_the_parents_alone(queue: Queue, server: Server):
+def test_a_forked_child_has_its_own_loop_and_does_not_affect_the_parents(queue: Queue, server: Server):
     async def main() -> None:
         first = await queue.aio.enqueue("parent")
         child = os.fork()

@@ -49,7 +49,7 @@ def test_scripts_may_be_forgotten_at_any_moment(queue: Handle):
     assert queue.places() == {"pending": ids[150:-1], "completed": ids[:150], "cancelled": ids[-1:]}
 
 
-def test_only_what_was_unknown_is_sent_again_with_its_source(queue: Handle):
+def test_only_unknown_scripts_are_sent_again_with_their_source(queue: Handle):
     """A pipeline is not a transaction: commands that were carried out must not be carried out twice."""
     queue.enqueue("known")
     queue.claim(0)
@@ -82,7 +82,7 @@ def test_a_call_waits_for_a_server_that_is_restarted(make_queue: MakeQueue, dura
     assert queue.claim(0).id == first
 
 
-def test_a_waiting_claim_goes_on_after_a_restart(make_queue: MakeQueue, durable: Server):
+def test_a_waiting_claim_continues_after_a_restart(make_queue: MakeQueue, durable: Server):
     queue = make_queue(at=durable, retry_for=30)
     future = queue.start("claim", 60_000)
     time.sleep(0.1)
@@ -95,7 +95,7 @@ def test_a_waiting_claim_goes_on_after_a_restart(make_queue: MakeQueue, durable:
     assert future.result(60).id == job_id
 
 
-def test_who_waits_for_a_result_goes_on_after_a_restart(make_queue: MakeQueue, durable: Server):
+def test_a_wait_for_a_result_continues_after_a_restart(make_queue: MakeQueue, durable: Server):
     queue = make_queue(at=durable, retry_for=30)
     job_id = queue.enqueue(1)
     job = queue.claim(0)
@@ -233,7 +233,7 @@ def test_a_server_that_may_evict_keys_is_refused_however_often_it_is_asked(make_
 
 
 @pytest.mark.parametrize("place", ["url", "unix_url"])
-def test_a_password_that_is_wrong_is_said_at_once_and_not_shown(make_queue: MakeQueue, place: str):
+def test_a_wrong_password_is_reported_at_once_and_not_shown(make_queue: MakeQueue, place: str):
     with Server(requirepass="right") as guarded:
         queue = make_queue(at=guarded, url=getattr(guarded, place).replace("right", "wr0ng"), retry_for=30)
         began = time.monotonic()
@@ -247,7 +247,7 @@ def test_a_password_that_is_wrong_is_said_at_once_and_not_shown(make_queue: Make
 
 
 @pytest.mark.parametrize("place", ["url", "unix_url"])
-def test_a_database_that_there_is_not_is_said_at_once(make_queue: MakeQueue, server: Server, place: str):
+def test_a_missing_database_is_reported_at_once(make_queue: MakeQueue, server: Server, place: str):
     url = getattr(server, place).removesuffix("0") + "99"
     queue = make_queue(url=url, retry_for=30)
     began = time.monotonic()

@@ -36,7 +36,7 @@ def test_a_visitor_knows_no_settings_and_trims_nothing(visit: Any):
     assert (settings.completed_history, settings.failed_history, settings.retry_for) == (KEEP_ALL, KEEP_ALL, 1)
 
 
-def test_a_visitor_learns_what_the_workers_wrote_down(make_queue: MakeQueue, visit: Any):
+def test_a_tool_uses_the_settings_that_workers_stored(make_queue: MakeQueue, visit: Any):
     queue = make_queue(visibility_ms=77_000, failed_history=7, max_payload=9, min_keep=0.5, retry_for=0.5)
     queue._ask(announce.announce(queue.settings))
     visitor = visit(queue.name)
@@ -56,7 +56,7 @@ def test_a_visitor_learns_what_the_workers_wrote_down(make_queue: MakeQueue, vis
     assert visitor.stats()["visibility_ms"] == 77_000
 
 
-def test_who_finds_no_settings_goes_on_trimming_nothing(visit: Any, queue: Handle):
+def test_a_tool_that_finds_no_settings_trims_nothing(visit: Any, queue: Handle):
     visitor = visit(queue.name)
 
     visitor.load_settings()
@@ -92,7 +92,7 @@ def test_a_scan_finds_queues_of_other_programs(queue: Handle, visit: Any):
     assert queue.name in visitor.list_queues(scan=True)
 
 
-def test_live_workers_say_what_they_run(make_queue: MakeQueue):
+def test_live_workers_report_what_they_run(make_queue: MakeQueue):
     queue = make_queue()
     jobs = [{"id": "a", "task": "send"}]
     facts: dict[str, str | int] = {
@@ -142,7 +142,7 @@ def test_notes_about_broken_ids_are_listed(make_queue: MakeQueue, clock: Clock):
 
 
 @pytest.mark.breaks("totals", because="the note is another program's")
-def test_a_note_that_can_not_be_read_is_shown_as_it_is(make_queue: MakeQueue):
+def test_an_unreadable_note_is_shown_unchanged(make_queue: MakeQueue):
     queue = make_queue()
     queue.redis.lpush(queue.keys.broken, '{"id":"a"}')
 

@@ -130,7 +130,7 @@ def test_a_job_that_fails_ends_the_wait_for_others(make_queue: MakeQueue):
         future.result(30)
 
 
-def test_a_job_that_is_deleted_meanwhile_is_gone(make_queue: MakeQueue):
+def test_a_job_deleted_meanwhile_raises_job_gone(make_queue: MakeQueue):
     queue, operator = make_queue("deleted"), make_queue("deleted")
     ids = [*finished(queue, 1), queue.enqueue("deleted")]
     future = queue.start("gather_results", ids, 60, return_exceptions=True)

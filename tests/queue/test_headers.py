@@ -142,7 +142,7 @@ def test_a_job_that_lost_its_lease_keeps_its_headers(make_queue: MakeQueue, cloc
     assert queue.claim(0).headers == HEADERS
 
 
-def test_jobs_whose_claim_was_lost_come_back_with_their_headers(queue: Handle):
+def test_jobs_of_a_lost_claim_reply_are_recovered_with_their_headers(queue: Handle):
     queue.enqueue_many([NewJob(1, headers=HEADERS), 2])
     request = new_request()
     claimed = queue._ask(claim.claim(queue.settings, request, 2)).jobs
@@ -197,7 +197,7 @@ def test_a_job_that_replaces_another_has_its_own_headers(queue: Handle):
         ({"tenant": "ü" * (MOST_BYTES // 2)}, r"headers are 4,1\d\d bytes of JSON, more than 4,096"),
     ],
 )
-def test_headers_that_are_none_are_refused_and_nothing_is_stored(queue: Handle, headers: Any, what: str):
+def test_invalid_headers_are_refused_and_nothing_is_stored(queue: Handle, headers: Any, what: str):
     known = task(queue)
     calls = (
         lambda: queue.enqueue("mail", headers=headers),
@@ -258,7 +258,7 @@ def test_many_jobs_with_large_headers_go_through(queue: Handle):
     ],
     ids=lambda text: repr(text)[:30],
 )
-def test_headers_that_make_no_sense_read_as_none_and_hold_up_no_job(queue: Handle, text: str | bytes):
+def test_invalid_stored_headers_count_as_none_and_block_no_job(queue: Handle, text: str | bytes):
     job_id = queue.enqueue("mail", headers=HEADERS)
     queue.redis.hset(queue.keys.job(job_id), "headers", text)
 
@@ -350,7 +350,7 @@ def test_a_schedule_in_code_has_headers_from_its_task_and_its_own(queue: Handle)
     assert "headers" not in queue.schedules.get("none").fields
 
 
-def test_a_schedule_whose_headers_are_damaged_says_so(make_queue: MakeQueue, clock: Clock):
+def test_a_schedule_with_damaged_headers_reports_it(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     queue.schedules.upsert("tick", every=HOUR, payload="tick", headers=HEADERS)
     queue.redis.hset(queue.keys.schedule("tick"), "headers", "what is this")

@@ -36,7 +36,7 @@ def test_a_handle_requeues_its_job(queue: Handle):
     assert queue.places() == {"pending": [job.id]}
 
 
-def test_a_handle_tells_why_its_job_waits_and_what_happened_to_it(make_queue: MakeQueue, clock: Clock):
+def test_a_handle_explains_why_its_job_waits_and_what_happened_to_it(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     job = call(queue, queue.task(send).options(delay=60), "enqueue", "ada")
 

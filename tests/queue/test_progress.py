@@ -38,7 +38,7 @@ def test_a_job_of_which_nothing_is_stored_has_no_progress(queue: Handle):
     assert queue.job("never-was").progress() is None
 
 
-def test_a_waiting_caller_hears_what_the_job_reports_until_it_ends(queue: Handle):
+def test_a_waiting_caller_gets_the_jobs_reports_until_it_ends(queue: Handle):
     job = held(queue)
     queue.renew(job, progress=Progress(1, 3))
     heard: list[Any] = []
@@ -54,7 +54,7 @@ def test_a_waiting_caller_hears_what_the_job_reports_until_it_ends(queue: Handle
     assert heard == [(1, ""), (2, ""), (3, "last")]
 
 
-def test_a_handle_hears_it_blocking_and_awaited(queue: Handle):
+def test_a_handle_reports_progress_blocking_and_awaited(queue: Handle):
     job = held(queue)
     queue.renew(job, progress=Progress(1))
     queue.complete(job)

@@ -59,7 +59,7 @@ def test_a_cancelled_job_has_no_result(queue: Handle):
     assert queue.wait(job_id, 0) is True
 
 
-def test_a_job_that_is_gone_is_said(queue: Handle):
+def test_a_missing_job_is_reported(queue: Handle):
     for verb in ("result", "wait"):
         with pytest.raises(JobGone, match="never-was"):
             getattr(queue, verb)("never-was", 0)
@@ -85,7 +85,7 @@ def test_a_timeout_that_makes_no_sense_is_refused(queue: Handle, timeout: Any):
 
 @pytest.mark.breaks("totals", because="another program completed the job")
 @pytest.mark.parametrize(("text", "result"), [("plain text", "plain text"), ("[1]", [1]), ("", None)])
-def test_a_result_that_another_program_wrote_is_what_it_is(queue: Handle, text: str, result: object):
+def test_a_result_of_another_program_is_returned_unchanged(queue: Handle, text: str, result: object):
     job_id = queue.enqueue(1)
     job = queue.claim(0)
     queue.complete(job)
@@ -125,7 +125,7 @@ def test_every_waiting_caller_is_notified_at_once_of_an_end(make_queue: MakeQueu
     assert seconds < AT_ONCE_S
 
 
-def test_a_waiting_job_that_is_cancelled_tells_at_once(queue: Handle):
+def test_cancelling_a_job_ends_the_wait_for_it_at_once(queue: Handle):
     job_id = queue.enqueue(1, delay=60)
     future = waiting(queue, "result", job_id)
 
@@ -137,7 +137,7 @@ def test_a_waiting_job_that_is_cancelled_tells_at_once(queue: Handle):
     assert time.monotonic() - began < AT_ONCE_S
 
 
-def test_a_retry_is_no_end(make_queue: MakeQueue):
+def test_a_retry_does_not_end_a_wait(make_queue: MakeQueue):
     queue = make_queue("retry-no-end")
     worker = make_queue("retry-no-end")
     job_id = worker.enqueue(1)
@@ -161,7 +161,7 @@ def test_many_may_wait_for_one_job(make_queue: MakeQueue):
     assert [future.result(60) for future in futures] == ["done"] * 5
 
 
-def test_only_who_waits_for_a_job_hears_of_it(queue: Handle):
+def test_only_callers_that_wait_for_a_job_are_notified_of_it(queue: Handle):
     mine, others = queue.enqueue(1), queue.enqueue_many(range(5))
     future = waiting(queue, "result", others[-1])
 
@@ -209,7 +209,7 @@ def test_a_message_that_was_lost_is_made_up_for_within_a_second(make_queue: Make
 # -- events
 
 
-def test_events_tell_every_move_of_every_job(make_queue: MakeQueue):
+def test_events_report_every_move_of_every_job(make_queue: MakeQueue):
     queue = make_queue("events", max_attempts=2)
     worker = make_queue("events", max_attempts=2)
     heard = queue.events(timeout=0.3)
@@ -237,7 +237,7 @@ def test_events_tell_every_move_of_every_job(make_queue: MakeQueue):
     assert events[1]["run_at_ms"] > events[1]["at_ms"] > 1_700_000_000_000
 
 
-def test_messages_that_are_no_events_are_passed_over(queue: Handle):
+def test_invalid_messages_are_ignored(queue: Handle):
     heard = queue.events(timeout=2)
     first = queue.start_iteration(heard)
     when_listening(queue, queue.keys.events)

@@ -58,7 +58,7 @@ def test_retry_says_when(make_queue: MakeQueue, clock: Clock, after: Any):
     assert queue.places() == {"delayed": [job.id]}
 
 
-def test_retry_without_a_time_goes_by_the_backoff(make_queue: MakeQueue, clock: Clock):
+def test_retry_without_a_time_uses_the_backoff(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock, backoff=Fixed(11))
     job = held(queue)
 

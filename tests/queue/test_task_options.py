@@ -58,7 +58,7 @@ def test_from_the_second_lost_lease_on_it_waits_as_its_task_says(queue: Handle, 
     assert queue.get_job(job_id).run_at_ms == clock.now_ms + 7000
 
 
-def test_what_the_job_says_itself_counts_before_what_its_task_says(queue: Handle, clock: Clock):
+def test_the_jobs_own_options_override_its_tasks(queue: Handle, clock: Clock):
     written(queue, sync=TaskOptions(max_attempts=1, backoff=Fixed(7)))
     job_id = queue.enqueue({"task": "sync"}, max_attempts=4, backoff=Fixed(9))
     for _ in range(2):
@@ -69,7 +69,7 @@ def test_what_the_job_says_itself_counts_before_what_its_task_says(queue: Handle
 
 
 @pytest.mark.parametrize("payload", [{"task": "other"}, {"kind": "email"}, [1], None, {"task": "\ud800"}, "text"])
-def test_a_job_of_no_such_task_goes_by_the_queue(queue: Handle, clock: Clock, payload: object):
+def test_a_job_of_an_unknown_task_uses_the_queues_options(queue: Handle, clock: Clock, payload: object):
     written(queue, charge=TaskOptions(max_attempts=1))
     job_id = queue.enqueue("to be replaced")
     queue.redis.hset(queue.keys.job(job_id), "payload", json.dumps(payload))
@@ -81,7 +81,7 @@ def test_a_job_of_no_such_task_goes_by_the_queue(queue: Handle, clock: Clock, pa
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"max_attempts": "1"}', '{"max_attempts": 0, "backoff": 3}', "null"])
-def test_damaged_options_of_a_task_count_as_none(queue: Handle, clock: Clock, text: str):
+def test_damaged_options_of_a_task_are_ignored(queue: Handle, clock: Clock, text: str):
     queue.redis.hset(queue.keys.tasks, "charge", text)
     job_id = queue.enqueue({"task": "charge"})
     for _ in range(2):
@@ -141,7 +141,7 @@ def test_a_process_with_the_code_needs_nothing_written_down(queue: Handle, clock
     assert queue.places() == {"failed": [job_id]}
 
 
-def test_a_job_claimed_and_failed_by_hand_has_its_tasks_options(queue: Handle, clock: Clock):
+def test_a_job_claimed_and_failed_manually_has_its_tasks_options(queue: Handle, clock: Clock):
     queue.task(name="charge", max_attempts=1)(lambda: None)
     queue.task(name="sync", backoff=Fixed(7))(lambda: None)
     last, again = queue.enqueue_many([{"task": "charge"}, {"task": "sync"}])

@@ -91,7 +91,7 @@ def test_options_of_the_task_go_with_its_jobs_and_those_of_a_call_come_first(mak
     ],
     ids=str,
 )
-def test_options_that_no_job_can_have_are_refused_where_they_are_written(queue: Handle, options: dict[str, Any]):
+def test_invalid_options_are_refused_where_they_are_written(queue: Handle, options: dict[str, Any]):
     with pytest.raises(UsageError) as when_written:
         queue.task(send).options(**options)
     with pytest.raises(UsageError) as when_sent:
@@ -127,7 +127,7 @@ def test_many_calls_are_one_request(queue: Handle):
     assert queue.get_job(jobs[1].id).payload == {"task": "send", "args": ["b"], "kwargs": {"subject": "c"}}
 
 
-def test_calls_with_options_of_their_own_are_enqueued_together(make_queue: MakeQueue, clock: Clock):
+def test_calls_with_their_own_options_are_enqueued_together(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     task = queue.task(name="mail", max_attempts=5)(send)
     calls = [
@@ -201,7 +201,7 @@ def test_a_queue_without_the_task_is_refused(make_queue: MakeQueue):
         task.options(queue="bulk")
 
 
-def test_what_stands_against_a_job_stands_against_a_call(make_queue: MakeQueue):
+def test_reasons_to_refuse_a_job_also_refuse_a_call(make_queue: MakeQueue):
     queue = make_queue(max_pending=1, max_payload=100)
     task = queue.task(send)
     with pytest.raises(UsageError, match="max_payload"):
@@ -268,7 +268,7 @@ def test_a_name_that_makes_no_sense_is_refused(queue: Handle, name: Any):
         queue.task(name=name)(send)
 
 
-def test_what_is_no_function_is_refused(queue: Handle):
+def test_a_task_that_is_not_a_function_is_refused(queue: Handle):
     for register in (queue.task, queue.handler):
         with pytest.raises(UsageError, match="must be a function"):
             register("send")
@@ -289,7 +289,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("payload", PLAIN, ids=repr)
-def test_a_payload_that_is_no_task_call_goes_to_the_handler(queue: Handle, payload: Any):
+def test_a_payload_that_is_not_a_task_call_goes_to_the_handler(queue: Handle, payload: Any):
     queue.task(send)
     with pytest.raises(NoHandler, match="no handler"):
         queue.registry.find(payload)
@@ -301,7 +301,7 @@ def test_a_payload_that_is_no_task_call_goes_to_the_handler(queue: Handle, paylo
     assert (found.handler.function, tuple(found.args), found.handler.name) == (handle, (payload,), "handler")
 
 
-def test_a_name_that_nobody_has_is_said(queue: Handle):
+def test_an_unknown_task_is_named(queue: Handle):
     queue.handler(print)
 
     with pytest.raises(NoHandler, match="no task 'delete_everything'"):

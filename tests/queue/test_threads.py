@@ -86,7 +86,7 @@ def test_while_claims_wait_everything_else_is_served(queue: Queue):
         queue.complete(future.result(60))
 
 
-def test_few_connections_are_kept_when_many_were_needed(queue: Queue, server: Server):
+def test_few_connections_stay_open_after_many_were_needed(queue: Queue, server: Server):
     for future in [in_thread(queue.claim, 50) for _ in range(30)]:
         assert future.result(60) is None
 
@@ -180,7 +180,7 @@ VERBS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_closed_queue_says_so(server: Server, verb: str):
+def test_using_a_closed_queue_raises_a_clear_error(server: Server, verb: str):
     queue = Queue("closed", redis=server.unix_url)
     queue.stats()
     queue.close()

@@ -119,7 +119,7 @@ FORMS: list[tuple[Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("annotation", "value", "form"), FORMS, ids=lambda it: getattr(it, "__name__", None))
-def test_a_value_is_stored_in_its_form_and_arrives_as_what_it_was(annotation: Any, value: Any, form: Any):
+def test_a_value_is_stored_in_its_form_and_arrives_unchanged(annotation: Any, value: Any, form: Any):
     def take(it, *more, named, **others): ...
 
     take.__annotations__ = dict.fromkeys(["it", "more", "named", "others", "return"], annotation)
@@ -289,7 +289,7 @@ def test_a_result_that_is_not_of_its_annotation_does_not_fail_the_job(queue: Han
     assert "result.customer: Expected `int`, got `str`" in queue.fields(job.id)["result_error"]
 
 
-def test_a_result_that_another_release_stored_is_an_error_that_says_so(queue: Handle):
+def test_a_result_of_another_release_that_does_not_fit_raises_a_clear_error(queue: Handle):
     @queue.task
     def count() -> Order:
         return Order(1)
@@ -349,7 +349,7 @@ PLAIN: list[Any] = [
 
 
 @pytest.mark.parametrize("annotation", PLAIN, ids=str)
-def test_a_parameter_that_json_can_say_or_that_is_not_known_stays_as_it_is(annotation: Any):
+def test_a_parameter_of_a_json_type_or_an_unknown_type_is_left_unchanged(annotation: Any):
     def take(it, *, other): ...
 
     take.__annotations__ = {"it": annotation, "return": annotation}
@@ -357,7 +357,7 @@ def test_a_parameter_that_json_can_say_or_that_is_not_known_stays_as_it_is(annot
     assert conversion_of("take", take) is None
 
 
-def test_a_function_without_such_annotations_is_not_looked_at_again(queue: Handle):
+def test_a_function_without_such_annotations_is_examined_only_once(queue: Handle):
     def take(one: int, two: str | None = None, *, three=1) -> None: ...
 
     assert may_convert(take) is False
@@ -386,7 +386,7 @@ WAY_OUT = "name the type in the task's annotations, or use a JSON type"
         (({"a": [1, {2}]},), "payload['args'][0]['a'][1] is a set"),
     ],
 )
-def test_a_value_that_nothing_converts_is_refused_with_its_place_and_the_way_out(queue: Handle, args: Any, place: str):
+def test_a_value_that_can_not_be_converted_is_refused_with_its_place_and_a_remedy(queue: Handle, args: Any, place: str):
     @queue.task
     def take(it) -> None: ...
 
@@ -442,7 +442,7 @@ def test_methods_partials_and_callable_objects_are_converted_for(queue: Handle, 
     assert seen == [dt.date(2026, 3, 1)] * 3
 
 
-def test_subclasses_of_what_json_has_are_taken_for_that():
+def test_subclasses_of_json_types_are_treated_like_those():
     def take(it: tuple[str, int]): ...
 
     conversion = conversion_of("take", take)

@@ -82,7 +82,7 @@ def test_with_no_time_at_all_it_fails_at_once(make_queue: MakeQueue, clock: Cloc
     assert put_back(queue) == "fail"
 
 
-def test_whoever_has_the_task_starts_it_with_its_attempts_and_the_mark_goes(queue: Handle, clock: Clock):
+def test_a_worker_with_the_task_starts_it_with_all_attempts_and_the_mark_is_removed(queue: Handle, clock: Clock):
     job_id = queue.enqueue({"task": "resize"})
     put_back(queue)
     clock.pass_time(1)

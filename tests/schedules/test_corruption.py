@@ -54,9 +54,7 @@ def test_a_damaged_field_ends_in_a_job_or_in_a_visible_note_and_others_go_on(que
 
 
 @pytest.mark.parametrize("junk", ["1.5", "-5", "-inf", "0", "1e17"])
-def test_a_score_that_is_no_slot_is_passed_over_or_fired_and_the_next_one_is_one(
-    queue: Handle, clock: Clock, junk: str
-):
+def test_an_invalid_score_is_skipped_or_fired_and_the_next_one_is_valid(queue: Handle, clock: Clock, junk: str):
     queue.redis.execute_command("ZADD", queue.keys.schedules, junk, "report")
     clock.pass_time(MINUTE)
 
@@ -180,7 +178,7 @@ def test_schedules_of_the_wrong_type_are_named_and_jobs_go_on(queue: Handle, clo
         queue.schedules.upsert("report", every=MINUTE, payload=1)
 
 
-def test_history_that_is_no_json_is_passed_over(queue: Handle, clock: Clock):
+def test_history_that_is_not_json_is_skipped(queue: Handle, clock: Clock):
     clock.pass_time(MINUTE)
     tick(queue)
     queue.redis.lpush(queue.keys.slots("report"), "junk", "[]", "{", '{"slot_ms": "x"}')

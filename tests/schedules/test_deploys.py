@@ -115,7 +115,7 @@ def test_a_pause_outlives_a_deploy(queue: Handle, deploy: MakeQueue, clock: Cloc
     assert tick(after).jobs == 1
 
 
-def test_what_is_no_longer_in_the_code_is_reported_and_removed_only_on_request(queue: Handle, deploy: MakeQueue):
+def test_schedules_removed_from_the_code_are_reported_and_deleted_only_on_request(queue: Handle, deploy: MakeQueue):
     queue.every(HOUR, id="old")(work)
     queue.every(HOUR, id="stays")(work)
     queue.schedules.register()
@@ -154,7 +154,7 @@ def test_two_versions_side_by_side_do_not_fight(queue: Handle, deploy: MakeQueue
     assert queue.schedules.register().unchanged == ("new", "work")
 
 
-def test_an_ended_schedule_goes_on_when_it_is_given_more_runs(queue: Handle, deploy: MakeQueue, clock: Clock):
+def test_an_ended_schedule_continues_when_it_is_given_more_runs(queue: Handle, deploy: MakeQueue, clock: Clock):
     queue.every(MINUTE, max_runs=1)(work)
     queue.schedules.register()
     clock.pass_time(MINUTE)

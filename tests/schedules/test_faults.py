@@ -48,7 +48,7 @@ def test_of_two_schedulers_one_fires(queue: Handle, clock: Clock):
     assert queue.dump() == before
 
 
-def test_a_scheduler_that_comes_back_from_a_freeze_changes_nothing(queue: Handle, clock: Clock):
+def test_a_scheduler_that_continues_after_a_freeze_changes_nothing(queue: Handle, clock: Clock):
     late = planned(queue, clock)
     for _ in range(3):
         tick(queue)
@@ -87,7 +87,7 @@ def test_a_clock_that_is_behind_fires_nothing(queue: Handle, clock: Clock):
     assert jobs(queue) == []
 
 
-def test_a_job_that_an_error_kept_from_being_accounted_for_is_not_made_twice(queue: Handle, clock: Clock):
+def test_a_job_that_an_error_left_uncounted_is_not_enqueued_twice(queue: Handle, clock: Clock):
     """As if the script had ended after enqueueing the job: the schedule has no record of it."""
     entry = queue.redis.zscore(queue.keys.schedules, "report")
     tick(queue)
@@ -122,7 +122,7 @@ def test_a_repeated_action_is_done_and_logged_once(queue: Handle):
     ]
 
 
-def test_two_that_write_at_the_same_time_both_end_with_what_is_there(queue: Handle):
+def test_two_concurrent_writers_both_end_with_the_stored_definition(queue: Handle):
     """The second one read before the first one wrote."""
     settings = queue.settings
     trips = register.upsert(settings, Definition("report", "2", every_ms=60_000))

@@ -73,7 +73,7 @@ def test_all_due_at_once_cost_two_scripts_a_batch(queue: Queue, own_server: Serv
     assert scripts(own_server) - before <= 2 * (MANY // MOST_FIRED + 1) + 2 * ticks + 1
 
 
-def test_what_is_known_is_not_read_again(queue: Queue, own_server: Server, clock: Clock):
+def test_known_definitions_are_not_read_again(queue: Queue, own_server: Server, clock: Clock):
     memory = DefinitionCache()
     for _ in range(2):
         clock.pass_time(3600)
@@ -120,7 +120,7 @@ async def looks(queue: Queue, link: ReconnectingClient, scheduler: Scheduler) ->
     raise AssertionError("it never rests")
 
 
-def test_schedules_that_wait_hold_up_no_others(crowd: tuple[Queue, Clock], own_server: Server):
+def test_waiting_schedules_do_not_delay_others(crowd: tuple[Queue, Clock], own_server: Server):
     queue, clock = crowd
 
     async def go() -> None:

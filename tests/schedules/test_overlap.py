@@ -116,7 +116,7 @@ def test_a_trigger_counts_as_the_last_run(queue: Handle, clock: Clock):
     assert tick(queue).jobs == 1
 
 
-def test_schedules_that_wait_do_not_stand_before_others(queue: Handle, clock: Clock):
+def test_waiting_schedules_do_not_block_others(queue: Handle, clock: Clock):
     for number in range(250):
         queue.schedules.upsert(f"waits-{number}", every=MINUTE, payload=1, overlap="queue_one")
     queue.schedules.upsert("late", every=2 * MINUTE, payload=1)

@@ -40,7 +40,7 @@ MISSED: list[tuple[dict[str, Any], float, list[float], list[tuple[float, str, in
 
 
 @pytest.mark.parametrize(("options", "minutes", "fired", "told"), MISSED)
-def test_missed_slots_become_what_the_policy_says(
+def test_missed_slots_are_handled_as_the_policy_says(
     queue: Handle, clock: Clock, options: dict[str, Any], minutes: float, fired: list[float], told: list[Any]
 ):
     queue.schedules.upsert("report", every=MINUTE, payload=1, **options)
@@ -83,7 +83,7 @@ def test_catching_up_is_capped_in_each_tick_and_complete_in_the_end(queue: Handl
     assert [name for name in jobs(queue) if name.startswith("report")] == sorted(ids("report", *range(1, 251)))
 
 
-def test_an_outage_of_a_year_is_counted_not_gone_through(queue: Handle, clock: Clock):
+def test_the_slots_of_a_long_outage_are_counted_without_iterating_over_them(queue: Handle, clock: Clock):
     queue.schedules.upsert("report", cron="* * * * * *", payload=1)
     clock.pass_time(365 * 24 * HOUR)
 
@@ -103,7 +103,7 @@ def test_jitter_puts_the_job_off_and_not_the_slot(queue: Handle, clock: Clock):
     assert len(set(late)) > 1
 
 
-def test_jitter_is_the_same_for_the_same_slot_whoever_draws_it():
+def test_jitter_is_the_same_for_the_same_slot_in_every_process():
     one, other = (Definition("report", "1", every_ms=60_000, jitter_ms=30_000) for _ in range(2))
     drawn = [one.due_ms(slot) for slot in range(0, 60_000_000, 60_000)]
 
@@ -113,7 +113,7 @@ def test_jitter_is_the_same_for_the_same_slot_whoever_draws_it():
     assert 29_000 < max(late) <= 30_000
 
 
-def test_a_schedule_ends_after_its_runs_and_tells_so(queue: Handle, clock: Clock):
+def test_a_schedule_ends_after_its_runs_and_reports_it(queue: Handle, clock: Clock):
     queue.schedules.upsert("report", every=MINUTE, payload=1, max_runs=2)
     for _ in range(4):
         clock.pass_time(MINUTE)

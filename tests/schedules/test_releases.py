@@ -91,7 +91,7 @@ def test_a_worker_of_the_old_release_that_starts_again_does_not_restore_its_own(
     assert starts(new, "new-2").unchanged == ("work",)
 
 
-def test_after_a_rollback_the_old_one_is_written_when_the_new_workers_are_gone(old: Handle, new: Handle):
+def test_after_a_rollback_the_old_definition_is_written_when_the_new_workers_are_gone(old: Handle, new: Handle):
     starts(old, "old-1")
     starts(new, "new-1")
     starts(new, "new-2")
@@ -116,7 +116,7 @@ def test_a_higher_version_decides_at_once_and_a_lower_one_never_wins(old: Handle
     assert stored(old) == "3600000"
 
 
-def test_what_a_person_registers_is_written(old: Handle, new: Handle):
+def test_definitions_that_a_person_registers_are_written(old: Handle, new: Handle):
     starts(old, "old-1")
     starts(new, "new-1")
 
@@ -125,7 +125,7 @@ def test_what_a_person_registers_is_written(old: Handle, new: Handle):
     assert stored(old) == "3600000"
 
 
-def test_what_a_person_changed_by_hand_is_the_code_s_again_when_a_worker_starts(old: Handle):
+def test_a_manual_change_is_replaced_by_the_code_when_a_worker_starts(old: Handle):
     starts(old, "old-1")
     old.schedules.upsert("work", every=60, task="work")
 
@@ -215,7 +215,7 @@ def restores(release: Handle) -> list[str]:
     return [mine.id for mine in release.drive(restore(release.settings, release.registry.schedules))]
 
 
-def test_what_an_older_schedq_put_back_is_written_again_when_its_workers_are_gone(old: Handle, new: Handle):
+def test_definitions_that_an_older_schedq_wrote_are_replaced_when_its_workers_are_gone(old: Handle, new: Handle):
     starts_with_an_older_schedq(old, "old-1")
     starts(new, "new-1")
     starts_with_an_older_schedq(old, "old-2")
@@ -258,7 +258,7 @@ def test_what_newer_releases_or_persons_write_is_not_written_over_by_live_worker
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("door", ["blocking"])
-def test_a_live_worker_restores_its_schedule_and_says_so(make_queue: MakeQueue, crew: Crew, logs: Logs):
+def test_a_live_worker_restores_its_schedule_and_logs_it(make_queue: MakeQueue, crew: Crew, logs: Logs):
     old, new = two_releases(make_queue)
     crew.start(new)
     until(lambda: stored(new) == "7200000")

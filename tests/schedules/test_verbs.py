@@ -53,7 +53,7 @@ def test_a_fired_job_is_recorded_as_an_enqueued_one_is(queue: Handle, clock: Clo
     assert fired | {"id": theirs} == enqueued
 
 
-def test_what_is_stored_can_be_read(queue: Handle, clock: Clock):
+def test_a_stored_schedule_can_be_read(queue: Handle, clock: Clock):
     queue.schedules.upsert("nightly", cron="0 3 * * *", tz="Europe/Berlin", task="clean", overlap="skip", owner="shop")
 
     record = queue.schedules.get("nightly")
@@ -116,7 +116,7 @@ def test_a_trigger_makes_a_job_now_that_no_slot_can_collide_with(queue: Handle, 
     assert queue.schedules.trigger("another") is None
 
 
-def test_a_deleted_schedule_is_gone_and_its_jobs_stay(queue: Handle, clock: Clock):
+def test_deleting_a_schedule_keeps_its_jobs(queue: Handle, clock: Clock):
     queue.schedules.upsert("report", every=MINUTE, payload=1)
     clock.pass_time(MINUTE)
     tick(queue)
@@ -141,7 +141,7 @@ def test_a_past_time_is_filled_in_once_and_at_a_rate(queue: Handle, clock: Clock
     assert acts(queue).count("schedule backfill report") == 2
 
 
-def test_what_was_fired_is_not_filled_in_again(queue: Handle, clock: Clock):
+def test_a_backfill_skips_fired_slots(queue: Handle, clock: Clock):
     queue.schedules.upsert("report", every=MINUTE, payload=1)
     clock.pass_time(MINUTE)
     tick(queue)
@@ -257,7 +257,7 @@ def test_a_slot_whose_id_another_job_has_is_skipped(queue: Handle, clock: Clock)
         queue.schedules.backfill("report", BEGIN_MS / 1000, clock())
 
 
-def test_each_act_is_one_line_of_the_log_and_what_changes_nothing_is_none(queue: Handle, clock: Clock):
+def test_each_action_is_one_entry_of_the_log_and_an_action_without_effect_is_none(queue: Handle, clock: Clock):
     verbs = queue.schedules
     for payload in (1, 1, 2):
         verbs.upsert("report", every=MINUTE, payload=payload)

@@ -127,7 +127,7 @@ def test_a_skipped_contestant_is_named(tmp_path: Path):
     assert "- bullmq_node is skipped: npm and node not on PATH" in result.output
 
 
-def test_what_went_wrong_is_said_and_ends_it_with_an_error(tmp_path: Path):
+def test_a_problem_is_reported_and_ends_the_run_with_an_error(tmp_path: Path):
     earlier = tmp_path / "earlier.json"
     earlier.write_text(json.dumps(found() | {"troubles": ["burst: rq: waited 60 s for a job\n    its log"]}))
 
@@ -154,7 +154,7 @@ def test_an_install_that_fails_is_left_out_with_the_reason(tmp_path: Path, monke
         Environments(tmp_path, print).make(CONTESTANTS["bullmq_node"])
 
 
-def test_the_handbook_shows_the_run_that_is_kept():
+def test_the_handbook_shows_the_stored_run():
     assert report.BLOCK.read() == report.for_handbook(report.known()), (
         "run: scripts/bench --from scripts/tools/bench/found.json --handbook"
     )
@@ -173,7 +173,7 @@ def test_schedq_is_held_against_the_best_of_those_peers_in_the_same_run():
     }
 
 
-def test_without_peers_their_known_figures_stand_in_and_are_marked():
+def test_without_peers_their_known_figures_are_used_and_marked():
     (first, second) = rules.judge(found(enqueue={"schedq": {"jobs/s": 9000.0}}))
 
     assert (first.peer, first.peers_figure, first.is_known, first.is_met) == ("huey", 9665, True, True)
@@ -203,7 +203,7 @@ def test_a_missed_figure_is_also_compared_with_its_reference_peer():
     assert "huey 1.30 | 0.92 | **not met** (yet within 1 × huey of this run)" in report.verdicts(found(**slow))
 
 
-def test_a_latency_that_a_bare_hop_does_not_reach_is_missed_and_says_so():
+def test_a_latency_that_a_bare_hop_does_not_reach_is_missed_and_marked():
     slow = found(latency_sparse={"schedq": {"p50 ms": 1.5, "p99 ms": 4.7}})
     shown = {bare: report.verdicts(slow | {"hop": {"latency-sparse": {"p99 ms": bare}}}) for bare in (1.0, 4.4)}
 
@@ -247,13 +247,13 @@ def test_two_processes_are_measured_while_both_are_at_work():
         (0.3, 0.4, 0.8, "neither: they wait for each other"),
     ],
 )
-def test_it_says_what_was_the_limit(redis_s: float, workers_s: float, machine_s: float, said: str):
+def test_the_limiting_factor_is_named(redis_s: float, workers_s: float, machine_s: float, said: str):
     window = Used(at=1.0, cpu_s=workers_s, redis_cpu_s=redis_s, machine_cpu_s=machine_s, commands=0)
 
     assert limit(window, count=2, cores=2) == said
 
 
-def test_a_run_on_a_busy_machine_says_so():
+def test_a_run_on_a_busy_machine_is_marked():
     quiet, busy = ({"drain_async": {"schedq": {"jobs/s": 9000.0, "others %": others}}} for others in (8.0, 150.0))
 
     assert "took up to 150 % of a core" in " ".join(report.heading(found(**busy)).split())
@@ -265,7 +265,7 @@ def test_quantiles_are_of_all_values():
 
 
 @pytest.mark.parametrize("name", CONTESTANTS)
-def test_every_contestant_has_its_application_and_says_how_it_is_set_up(name: str):
+def test_every_contestant_has_an_application_and_a_description_of_its_settings(name: str):
     contestant = CONTESTANTS[name]
 
     assert (APPS / f"{contestant.app}{'.py' if contestant.is_python else '.js'}").exists()

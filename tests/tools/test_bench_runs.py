@@ -67,7 +67,7 @@ def test_every_job_of_the_timed_rows_starts_and_none_before_its_time(make: parti
     assert float(later["earliest ms"]) >= 0
 
 
-def test_the_servers_own_limit_goes_through_all_steps():
+def test_the_servers_own_limit_runs_through_all_steps():
     found = limit.measure(None, jobs=200)
 
     assert set(found) == {"plain", "lua", "lua-50", "redis-py-1", "redis-py-10", "redis-py-50"}
@@ -82,7 +82,7 @@ def test_a_bare_hop_wakes_one_process_from_another():
 
 
 @pytest.mark.parametrize("place", JOB_STATES)
-def test_a_round_of_moves_leaves_the_backlog_as_long_as_it_was(place: str):
+def test_a_round_of_moves_does_not_change_the_length_of_the_backlog(place: str):
     with Server() as server, server.client() as store:
         growing = GrowingQueue(server, place)
         keys = growing.keys
@@ -116,7 +116,7 @@ def test_a_script_is_one_request(server: Server):
     assert 4 <= tap.requests <= 4 + greetings
 
 
-def test_what_a_process_has_started_ends_with_it():
+def test_processes_that_a_process_has_started_end_with_it():
     parent = subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600 & echo ready; wait"], stdout=subprocess.PIPE)
     assert parent.stdout and parent.stdout.readline() == b"ready\n"
     family = processes.tree(parent.pid)

@@ -42,7 +42,7 @@ def test_links_that_lead_nowhere_on_a_package_index_are_named() -> None:
     ]
 
 
-def test_what_the_metadata_lack_is_named() -> None:
+def test_missing_metadata_is_named() -> None:
     message = described()
     del message["License-File"]
     del message["Project-URL"]
@@ -59,7 +59,7 @@ def test_a_wheel_that_has_grown_is_named(tmp_path: Path) -> None:
     assert len(package.of_size(wheel)) == 1
 
 
-def test_an_extra_is_tried_with_what_it_brings_and_nothing_else(tmp_path: Path) -> None:
+def test_an_extra_is_tested_with_its_own_packages_and_nothing_else(tmp_path: Path) -> None:
     folder = package.link_extra("metrics", tmp_path)
 
     assert (folder / "prometheus_client" / "__init__.py").is_file()

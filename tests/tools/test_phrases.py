@@ -23,7 +23,7 @@ def test_a_phrase_is_found(phrase: phrases.Phrase, example: str) -> None:
     [(each, text) for each in phrases.PHRASES for text in each.leaves],
     ids=lambda value: str(value)[:40],
 )
-def test_what_is_plain_is_left_alone(phrase: phrases.Phrase, example: str) -> None:
+def test_plain_sentences_are_accepted(phrase: phrases.Phrase, example: str) -> None:
     assert not phrase.pattern.search(example)
 
 
@@ -50,7 +50,7 @@ def test_prose_is_what_people_read(
     assert sorted({found.line for found in phrases.find(name)}) == lines
 
 
-def test_a_line_more_and_a_line_less_than_was_left_are_both_told(
+def test_both_more_and_fewer_lines_than_allowed_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(phrases, "LEFT", tmp_path / "left.toml")

@@ -51,7 +51,7 @@ def test_only_finished_pythons_that_are_new_enough_count(says: str, version: str
     assert pythons.supported(program(tmp_path / "python3", says)) == version
 
 
-def test_they_are_found_in_pyenv_and_on_path_once_each_oldest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_pythons_are_found_in_pyenv_and_on_path_once_each_oldest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     newest = program(tmp_path / "pyenv" / "versions" / "9.10.0" / "bin" / "python3", "echo CPython 9 10 0 final")
     program(tmp_path / "bin" / "python3", "echo CPython 9 10 0 final")
     older = program(tmp_path / "bin" / "python3.9", "echo CPython 9 9 0 final")
@@ -71,7 +71,7 @@ def test_one_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, capsys:
     assert capsys.readouterr().err == "scripts/test: no Python 4; found: 3.11.2\n"
 
 
-def test_one_failure_fails_the_run_and_the_others_are_run_all_the_same(
+def test_one_failure_fails_the_run_and_the_others_still_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     there = [Python("3.11.2", Path("/one")), Python("3.12.1", Path("/two"))]
@@ -96,7 +96,7 @@ def test_the_lowest_versions_are_those_that_users_may_install():
     assert not [constraint for constraint in found if constraint.startswith(("pytest", "mkdocs"))]
 
 
-def test_they_are_installed_for_the_oldest_python(monkeypatch: pytest.MonkeyPatch):
+def test_lowest_versions_are_installed_for_the_oldest_python(monkeypatch: pytest.MonkeyPatch):
     ran: list[Python] = []
     there = [Python("3.11.2", Path("/one")), Python("3.12.1", Path("/two"))]
     monkeypatch.setattr(pythons, "pythons", lambda: there)

@@ -74,7 +74,7 @@ def test_a_version_is_released_once(checkout: Path) -> None:
     assert release(checkout, "1.2.3") == (1, "scripts/release: the tag v1.2.3 exists already")
 
 
-def test_what_agrees_goes_on_to_the_build(checkout: Path) -> None:
+def test_a_consistent_release_reaches_the_build(checkout: Path) -> None:
     changelog = checkout / "schedq" / "handbook" / "changelog.md"
     changelog.write_text(changelog.read_text().replace("not released yet", "2030-01-31"))
     commit(checkout)

@@ -86,7 +86,9 @@ def test_the_failures_in_another_cache_are_repeated(note: Note, tmp_path: Path, 
     assert given == [["-o", f"cache_dir={tmp_path}"]]
 
 
-def test_a_test_that_fails_alone_fails_the_run_even_if_it_is_known(note: Note, monkeypatch: pytest.MonkeyPatch):
+def test_a_test_that_fails_alone_fails_the_run_even_if_it_is_known_to_be_flaky(
+    note: Note, monkeypatch: pytest.MonkeyPatch
+):
     note(ONE)
     alone(monkeypatch, note, ONE)
     listed(monkeypatch, FlakyTest(ONE, dt.datetime.now(tz=dt.UTC).date(), "waits for a second"))

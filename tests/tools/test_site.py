@@ -59,7 +59,7 @@ def test_a_search_that_finds_another_page_first_fails_the_build(
         ("a.css", "a { background: url(../a.svg) }", []),
     ],
 )
-def test_what_is_loaded_from_elsewhere_is_found(file: str, text: str, found: list[str], tmp_path: Path):
+def test_files_loaded_from_elsewhere_are_found(file: str, text: str, found: list[str], tmp_path: Path):
     (tmp_path / file).write_text(text)
 
     assert list(site.loaded_from_elsewhere(tmp_path)) == found

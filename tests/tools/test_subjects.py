@@ -10,7 +10,7 @@ from scripts.tools import subjects
 @pytest.mark.parametrize(
     "subject", ["Add a promoter", "Pass the clock on", "Process jobs in order", "Bring delayed jobs home", "x" * 60]
 )
-def test_a_good_subject_is_let_through(subject: str):
+def test_a_good_subject_is_accepted(subject: str):
     assert list(subjects.complaints(subject.capitalize())) == []
 
 

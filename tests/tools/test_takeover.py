@@ -9,7 +9,7 @@ from tests.servers import Server
 
 
 @pytest.mark.parametrize(("count", "beats"), [(2, False), (80, False), (1000, False), (20, True)])
-def test_another_takes_over_within_the_limits_however_many_stand_by(server: Server, count: int, beats: bool):
+def test_another_promoter_takes_over_within_the_limits_however_many_stand_by(server: Server, count: int, beats: bool):
     found = virtual.run(server, count, 30, seed=1, beats=beats)
 
     assert not found.misses, found.line()

@@ -56,7 +56,7 @@ def test_a_release_is_built_from_a_commit_that_passes() -> None:
     assert build.index(".ci/run") < build.index("scripts.tools.package dist") < build.index("actions/upload-artifact")
 
 
-def test_it_is_published_without_a_stored_secret_attested_and_with_an_sbom() -> None:
+def test_a_release_is_published_without_a_stored_secret_attested_and_with_an_sbom() -> None:
     publish = jobs("release.yml")["publish"]
     done = steps(publish)
 

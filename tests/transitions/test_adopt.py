@@ -63,7 +63,7 @@ def test_a_foreign_worker_may_end_its_job_meanwhile(queue: Handle, clock: Clock)
     assert queue.places() == {"completed": [job_id]}
 
 
-def test_a_foreign_worker_that_claims_the_job_again_has_a_lease_of_its_own(queue: Handle, clock: Clock):
+def test_a_foreign_worker_that_claims_the_job_again_gets_its_own_lease(queue: Handle, clock: Clock):
     """The old lease is left behind, but the hash has another token, so the job is adopted again."""
     job_id = queue.enqueue(1)
     guide_claim(queue, clock, "t1")
@@ -80,7 +80,7 @@ def test_a_foreign_worker_that_claims_the_job_again_has_a_lease_of_its_own(queue
     assert queue.reclaim_stuck() == [job_id]
 
 
-def test_our_worker_after_a_foreign_one_goes_by_its_own_lease(queue: Handle, clock: Clock):
+def test_a_schedq_worker_that_claims_after_a_foreign_one_has_its_own_lease(queue: Handle, clock: Clock):
     job_id = queue.enqueue(1)
     guide_claim(queue, clock, "t1")
     queue.reclaim_stuck()

@@ -258,5 +258,5 @@ def go(server: Server, loop: Loop, *, runs: int, seed: int) -> int:
     return Counted.steps
 
 
-def test_verbs_in_any_order_do_what_the_model_says(server: Server, loop: Loop):
+def test_verbs_in_any_order_do_what_the_model_does(server: Server, loop: Loop):
     assert go(server, loop, runs=45, seed=1) >= 2000

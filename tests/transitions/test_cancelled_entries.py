@@ -159,7 +159,7 @@ def test_a_purge_counts_a_cancelled_job_once_and_leaves_nothing(make_queue: Make
 
 @one_door
 @GONE
-def test_a_purge_takes_what_is_left_of_trimmed_jobs_too(make_queue: MakeQueue):
+def test_a_purge_deletes_the_remains_of_trimmed_jobs_too(make_queue: MakeQueue):
     queue, _, others = a_long_queue(make_queue, trimmed)
 
     assert queue.purge() == len(others)

@@ -44,7 +44,7 @@ def test_a_claimed_job_is_leased_and_counted(make_queue: MakeQueue, clock: Clock
     assert fields["claimed_at_ms"] == fields["started_at_ms"] == str(clock.now_ms)
 
 
-def test_every_claim_has_a_token_of_its_own(queue: Handle):
+def test_every_claim_has_its_own_token(queue: Handle):
     queue.enqueue_many([1] * 20)
 
     tokens = {queue.claim(0).claim_token for _ in range(20)}
@@ -120,7 +120,7 @@ def test_a_claim_takes_at_most_its_limit_and_wakes_the_next_worker(queue: Handle
     assert "wake" in queue.state().keys
 
 
-def test_a_claim_that_empties_pending_wakes_nobody(queue: Handle):
+def test_a_claim_that_empties_pending_wakes_no_worker(queue: Handle):
     queue.enqueue(1)
     queue.redis.delete(queue.keys.wake)
 
@@ -217,7 +217,7 @@ def test_however_many_suspects_wait_they_do_not_keep_workers_awake(queue: Handle
     assert sorted(queue.state().ids("delayed")) == ids
 
 
-def test_who_may_have_a_suspect_gets_the_one_that_was_passed_over_first(queue: Handle):
+def test_a_worker_that_may_hold_a_suspect_gets_the_one_skipped_first(queue: Handle):
     first, second, third = (suspect(queue) for _ in range(3))
     claim_some(queue, 5, suspects=False)
     good = queue.enqueue("good")
@@ -262,7 +262,7 @@ def test_a_suspect_that_was_moved_since_it_was_passed_over_is_not_called(queue: 
     assert queue.redis.zcard(queue.keys.suspects) == 0
 
 
-def test_a_suspect_does_not_hold_up_what_comes_behind_it(queue: Handle):
+def test_a_suspect_does_not_block_the_jobs_behind_it(queue: Handle):
     for _ in range(50):
         suspect(queue)
     good = queue.enqueue("good")

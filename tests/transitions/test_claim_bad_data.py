@@ -37,7 +37,7 @@ def test_a_job_with_nothing_but_a_payload_is_run(queue: Handle):
 
 
 @pytest.mark.breaks("totals", because=FOREIGN)
-def test_a_job_as_the_guide_writes_it_is_run_and_retried(make_queue: MakeQueue, clock: Clock):
+def test_a_job_written_as_in_the_guide_is_run_and_retried(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     raw_job(
         queue,
@@ -166,7 +166,7 @@ def test_an_id_without_data_is_noted_as_broken_and_no_hash_is_made(queue: Handle
 
 
 @pytest.mark.breaks("layout", because="the string at a job's key is another program's")
-def test_an_id_whose_key_is_no_hash_is_noted_as_broken_and_left_alone(queue: Handle):
+def test_an_id_whose_key_is_not_a_hash_is_noted_as_broken_and_not_touched(queue: Handle):
     bad, good = queue.enqueue_many(["bad", "good"])
     queue.redis.set(queue.keys.job(bad), "what is this")
 
@@ -254,7 +254,7 @@ def test_very_many_bad_entries_are_cleared_in_small_steps_and_hide_nothing(queue
 
 
 @pytest.mark.breaks("layout", because="the list at `leases` is another program's")
-def test_a_queue_key_of_the_wrong_type_is_said_and_nothing_is_lost(queue: Handle):
+def test_a_queue_key_of_the_wrong_type_is_reported_and_nothing_is_lost(queue: Handle):
     job_id = queue.enqueue(1)
     queue.redis.rpush(queue.keys.leases, "what is this")
     before = queue.dump()
@@ -268,7 +268,7 @@ def test_a_queue_key_of_the_wrong_type_is_said_and_nothing_is_lost(queue: Handle
 
 @pytest.mark.breaks("layout", because="the string at this key is another program's")
 @pytest.mark.parametrize("name", ["wake", "log"])
-def test_what_only_tells_does_not_stop_a_job(queue: Handle, name: str):
+def test_damaged_keys_that_only_inform_do_not_stop_a_job(queue: Handle, name: str):
     job_id = queue.enqueue(1)
     queue.redis.delete(getattr(queue.keys, name))
     queue.redis.set(getattr(queue.keys, name), "what is this")

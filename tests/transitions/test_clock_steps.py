@@ -54,7 +54,7 @@ def test_a_killed_workers_job_is_taken_back_when_its_lease_ends_the_last_attempt
 
 
 @either_way
-def test_a_live_lease_survives_by_its_renewal_and_a_dead_ones_job_comes_back(
+def test_a_live_lease_survives_by_renewal_and_a_dead_workers_job_is_taken_back(
     queue: Handle, clock: Clock, step_s: float
 ):
     living, dead = (queue.enqueue(n) for n in range(2))

@@ -68,7 +68,7 @@ def test_a_result_that_is_too_large_does_not_undo_the_work(make_queue: MakeQueue
 # -- fail
 
 
-def test_a_failed_attempt_comes_back_after_its_backoff_and_not_before(make_queue: MakeQueue, clock: Clock):
+def test_a_failed_attempt_is_retried_after_its_backoff_and_not_before(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock, backoff=Fixed(30))
     job = held(queue)
 
@@ -159,7 +159,7 @@ def test_a_wait_past_the_last_instant_ends_there(make_queue: MakeQueue):
 # -- release
 
 
-def test_a_released_job_is_next_in_line_and_has_its_attempt_back(queue: Handle):
+def test_a_released_job_is_next_in_line_and_keeps_its_attempts(queue: Handle):
     first, second = queue.enqueue_many([1, 2])
     job = queue.claim(0)
 

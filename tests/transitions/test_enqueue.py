@@ -28,7 +28,7 @@ PAYLOADS = [
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_what_goes_in_comes_out_byte_by_byte(queue: Handle, payload: object):
+def test_payloads_are_returned_byte_by_byte(queue: Handle, payload: object):
     job_id = queue.enqueue(payload)
 
     record = queue.get_job(job_id)
@@ -190,7 +190,7 @@ def test_the_size_of_a_payload_has_a_limit_in_bytes(make_queue: MakeQueue):
     assert queue.places() == {"pending": [fits]}
 
 
-def test_options_of_a_job_are_kept_with_it(queue: Handle):
+def test_options_of_a_job_are_stored_with_it(queue: Handle):
     backoff = Exponential(base=1, factor=3, cap=9, jitter=0.25)
 
     job_id = queue.enqueue(1, max_attempts=7, backoff=backoff, timeout=timedelta(seconds=90))

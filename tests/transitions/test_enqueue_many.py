@@ -37,7 +37,7 @@ def test_no_script_carries_more_than_a_megabyte(queue: Handle):
     assert 3 <= len(scripts(sent)) <= 4
 
 
-def test_jobs_may_have_options_of_their_own_besides_the_common_ones(make_queue: MakeQueue, clock: Clock):
+def test_jobs_may_have_their_own_options_in_addition_to_the_common_ones(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     own_time = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -80,7 +80,7 @@ def test_one_bad_item_among_many_and_nothing_is_sent(queue: Handle, bad: object)
 
 
 @pytest.mark.parametrize("jobs", [[], (), iter(())])
-def test_none_at_all_is_fine(queue: Handle, jobs: object):
+def test_an_empty_list_is_accepted(queue: Handle, jobs: object):
     assert queue.enqueue_many(jobs) == []
     assert queue.places() == {}
 
@@ -97,7 +97,7 @@ def test_the_room_that_is_left_is_used_and_the_stored_ids_are_returned(make_queu
     assert [record.payload for record in queue.list_pending(limit=3)] == [0, 1, 2]
 
 
-def test_a_full_queue_still_takes_what_is_for_later(make_queue: MakeQueue):
+def test_a_full_queue_still_accepts_delayed_jobs(make_queue: MakeQueue):
     queue = make_queue(max_pending=1)
 
     with pytest.raises(QueueFull) as refused:
@@ -137,7 +137,7 @@ def test_the_same_id_twice_in_a_batch_is_one_job(queue: Handle):
 
 @pytest.mark.breaks("totals", because="the records of the first completions are deleted by hand")
 @one_door
-def test_own_ids_are_looked_for_in_long_histories_in_small_steps(queue: Handle):
+def test_own_ids_are_searched_in_long_histories_in_small_steps(queue: Handle):
     ids = queue.enqueue_many([NewJob(n, job_id=f"job-{n}") for n in range(1200)])
     while job := queue.claim(0):
         queue.complete(job)

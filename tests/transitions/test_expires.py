@@ -103,7 +103,7 @@ def test_a_requeued_job_no_longer_expires(queue: Handle, clock: Clock):
     assert "cancel_reason" not in queue.fields(job_id)
 
 
-def test_whoever_waits_for_an_expired_job_is_told(queue: Handle, clock: Clock):
+def test_a_caller_that_waits_for_an_expired_job_is_notified(queue: Handle, clock: Clock):
     job_id = queue.enqueue("expired", expires=60)
     clock.pass_time(61)
     queue.claim(0)
@@ -208,7 +208,7 @@ def test_a_job_that_another_program_enqueued_may_expire(queue: Handle, clock: Cl
         ({"expires": datetime(2030, 1, 1, tzinfo=UTC), "run_at": 1_900_000_000}, "before it is due"),
     ],
 )
-def test_an_expiry_that_can_not_be_meant_is_refused(queue: Handle, options: dict[str, Any], what: str):
+def test_an_invalid_expiry_is_refused(queue: Handle, options: dict[str, Any], what: str):
     with pytest.raises(UsageError, match=what):
         queue.enqueue("refused", **options)
     assert queue.places() == {}

@@ -41,14 +41,14 @@ def refused(queue: Handle, act: Act, job: ClaimedJob) -> None:
     assert queue.dump() == before
 
 
-def test_who_holds_the_job_may(queue: Handle, act: Act):
+def test_the_holder_of_the_job_may_move_it(queue: Handle, act: Act):
     queue.enqueue(1)
 
     assert act(queue, queue.claim(0)) is True
 
 
 @pytest.mark.parametrize("token", ["", "0123456789abcdef.1", "x" * 1000, "\x00", "a b"], ids=lambda token: token[:8])
-def test_nobody_with_a_token_that_is_made_up(queue: Handle, act: Act, token: str):
+def test_a_made_up_token_is_refused(queue: Handle, act: Act, token: str):
     queue.enqueue(1)
     job = queue.claim(0)
 
@@ -57,14 +57,14 @@ def test_nobody_with_a_token_that_is_made_up(queue: Handle, act: Act, token: str
     assert queue.complete(job)
 
 
-def test_nobody_with_the_token_of_another_job(queue: Handle, act: Act):
+def test_the_token_of_another_job_is_refused(queue: Handle, act: Act):
     queue.enqueue_many([1, 2])
     mine, other = queue.claim(0), queue.claim(0)
 
     refused(queue, act, replace(other, claim_token=mine.claim_token))
 
 
-def test_nobody_whose_lease_was_lost_to_another_claim(make_queue: MakeQueue, clock: Clock, act: Act):
+def test_a_token_whose_lease_was_lost_to_another_claim_is_refused(make_queue: MakeQueue, clock: Clock, act: Act):
     queue = make_queue(clock=clock)
     queue.enqueue(1)
     old = queue.claim(0)
@@ -80,21 +80,21 @@ def test_nobody_whose_lease_was_lost_to_another_claim(make_queue: MakeQueue, clo
 
 
 @pytest.mark.parametrize("word", ["", "pending job has no token"])
-def test_nobody_before_a_claim(queue: Handle, act: Act, word: str):
+def test_every_token_is_refused_before_a_claim(queue: Handle, act: Act, word: str):
     """An empty token must not pass for the token that a waiting job does not have."""
     job_id = queue.enqueue(1)
 
     refused(queue, act, ClaimedJob(job_id, 1, 1, word))
 
 
-def test_nobody_when_nothing_is_stored_of_the_job(queue: Handle, act: Act):
+def test_every_token_is_refused_when_nothing_is_stored_about_the_job(queue: Handle, act: Act):
     refused(queue, act, ClaimedJob("gone", 1, 1, "0123456789abcdef.1"))
 
     assert queue.places() == {}
 
 
 @pytest.mark.breaks("layout", "places", because="the string at a job's key is another program's")
-def test_nobody_when_the_jobs_key_is_no_hash(queue: Handle, act: Act):
+def test_every_token_is_refused_when_the_jobs_key_is_not_a_hash(queue: Handle, act: Act):
     queue.redis.set(queue.keys.job("odd"), "what is this")
 
     refused(queue, act, ClaimedJob("odd", 1, 1, "0123456789abcdef.1"))
@@ -139,7 +139,7 @@ def test_an_end_sent_again_after_the_next_claim_is_still_recognized(make_queue: 
     assert queue.complete(new)
 
 
-def test_a_lost_lease_that_nobody_has_taken_back_yet_is_still_held(make_queue: MakeQueue, clock: Clock, act: Act):
+def test_an_ended_lease_that_was_not_taken_back_yet_is_still_held(make_queue: MakeQueue, clock: Clock, act: Act):
     queue = make_queue(clock=clock)
     queue.enqueue(1)
     job = queue.claim(0)

@@ -59,7 +59,7 @@ def test_a_new_job_is_refused_and_leaves_no_trace(queue: Handle, options: Any):
     assert queue.dump() == before
 
 
-def test_a_job_that_is_there_already_is_no_new_one(queue: Handle):
+def test_enqueueing_an_existing_job_needs_no_memory(queue: Handle):
     queue.enqueue(1, job_id="mine")
 
     with full(queue.server):
@@ -71,7 +71,7 @@ def test_a_job_that_is_there_already_is_no_new_one(queue: Handle):
     assert queue.places() == {"pending": ["mine"]}
 
 
-def test_what_was_stored_before_memory_was_full_is_reported(queue: Handle):
+def test_jobs_stored_before_memory_was_full_are_reported(queue: Handle):
     """Batches are sent one by one, so the first ones may have been stored."""
     ids: list[str] = []
     queue.enqueue("known")
@@ -116,7 +116,7 @@ def test_due_jobs_are_promoted_and_claimed(queue: Handle, clock: Clock):
 
 
 @pytest.mark.parametrize("end", ["complete", "fail", "snooze", "release", "stop", "last fail"])
-def test_an_attempt_ends_as_it_should(queue: Handle, end: str):
+def test_an_attempt_ends_normally(queue: Handle, end: str):
     job_id = queue.enqueue(1, max_attempts=1 if end == "last fail" else 3)
     job = queue.claim(0)
 
@@ -199,7 +199,7 @@ def test_operators_keep_control(queue: Handle, clock: Clock):
     assert queue.places() == {}
 
 
-def test_whoever_waits_for_a_result_gets_it(queue: Handle):
+def test_a_caller_that_waits_for_a_result_gets_it(queue: Handle):
     job_id = queue.enqueue(1)
     job = queue.claim(0)
 

@@ -182,7 +182,7 @@ def test_many_failed_jobs_are_requeued_in_one_call(queue: Handle):
 
 
 @one_door
-def test_a_job_is_removed_from_a_long_list_wherever_it_is(make_queue: MakeQueue, clock: Clock):
+def test_a_job_is_removed_from_any_position_of_a_long_list(make_queue: MakeQueue, clock: Clock):
     """The list is searched from the end nearer to the job's time; a wrong time does no harm."""
     queue = make_queue(clock=clock)
     ids: list[str] = []
@@ -199,7 +199,7 @@ def test_a_job_is_removed_from_a_long_list_wherever_it_is(make_queue: MakeQueue,
 
 
 @pytest.mark.breaks("totals", because="entries of no job are put among the failed by hand")
-def test_entries_that_are_no_jobs_do_not_stop_the_others(queue: Handle):
+def test_entries_that_are_not_jobs_do_not_stop_the_others(queue: Handle):
     (good,) = failed_jobs(queue, 1)
     queue.redis.rpush(queue.keys.failed, "never-was", "a:b")
 

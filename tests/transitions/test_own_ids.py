@@ -32,7 +32,7 @@ def test_another_payload_under_the_same_id_is_a_conflict(queue: Handle):
 
 
 @pytest.mark.parametrize("end", ["running", "completed", "failed", "cancelled", "delayed"])
-def test_the_id_of_a_job_is_taken_in_whatever_state_it_is(queue: Handle, end: str):
+def test_the_id_of_a_job_is_taken_whatever_its_state(queue: Handle, end: str):
     queue.enqueue(1, job_id="a", max_attempts=2)
     if end == "cancelled":
         queue.cancel("a")
@@ -88,7 +88,7 @@ def test_a_queue_key_of_the_wrong_type_is_a_conflict_and_nothing_is_stored(queue
 # -- how many may wait
 
 
-def test_a_full_queue_takes_no_more_until_a_job_is_claimed(make_queue: MakeQueue):
+def test_a_full_queue_accepts_no_more_until_a_job_is_claimed(make_queue: MakeQueue):
     queue = make_queue(max_pending=2)
     first, second = queue.enqueue(1), queue.enqueue(2)
     before = queue.dump()

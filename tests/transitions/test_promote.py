@@ -12,7 +12,7 @@ from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 
 
-def test_what_is_due_comes_to_pending_and_the_rest_stays(make_queue: MakeQueue, clock: Clock):
+def test_due_jobs_are_moved_to_pending_and_the_rest_stay(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     later, due = queue.enqueue(1, delay=10), queue.enqueue(2, delay=5)
     clock.pass_time(5)
@@ -94,7 +94,7 @@ def test_waiting_jobs_without_a_marker_get_one(queue: Handle):
     assert queue.state().holds("wake", "zset")
 
 
-def test_while_paused_due_jobs_move_but_nobody_is_woken(make_queue: MakeQueue, clock: Clock):
+def test_while_paused_due_jobs_move_but_no_worker_is_woken(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     job_id = queue.enqueue(1, delay=1)
     queue.pause()
@@ -142,7 +142,7 @@ def test_an_entry_of_a_job_that_is_elsewhere_is_dropped(make_queue: MakeQueue, c
 
 @pytest.mark.breaks("totals", because="another program scheduled the job")
 @pytest.mark.parametrize("score", [1, 1.5, "-inf"])
-def test_a_foreign_job_is_moved_when_it_is_due(queue: Handle, score: Any):
+def test_a_foreign_job_is_moved_when_due(queue: Handle, score: Any):
     queue.redis.hset(queue.keys.job("theirs"), mapping={"payload": "1"})
     queue.redis.zadd(queue.keys.delayed, {"theirs": score})
 
@@ -181,7 +181,7 @@ def test_one_process_at_a_time_is_the_promoter(make_queue: MakeQueue, clock: Clo
     assert queue.places() == {"delayed": [job_id], "processing": [running]}
 
 
-def test_the_promoter_that_stands_by_moves_nothing(make_queue: MakeQueue, clock: Clock):
+def test_a_standby_promoter_moves_nothing(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     job_id = queue.enqueue(1, delay=1)
     queue._ask(promote.promote(queue.settings, 200, "a"))
@@ -193,7 +193,7 @@ def test_the_promoter_that_stands_by_moves_nothing(make_queue: MakeQueue, clock:
 
 
 @pytest.mark.parametrize("how", [{"px": 3_600_000 + promote.PROMOTER_LEASE_MS}, {}])
-def test_a_promoter_lease_longer_than_any_that_is_given_binds_nobody(queue: Handle, how: dict[str, int]):
+def test_a_promoter_lease_longer_than_any_valid_one_is_ignored(queue: Handle, how: dict[str, int]):
     # Its holder died and Redis's clock was set back by an hour, or it was written by hand.
     queue.redis.set(queue.keys.promoter, "dead", **how)
 

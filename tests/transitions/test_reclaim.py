@@ -27,7 +27,7 @@ def test_a_job_is_left_alone_until_its_lease_ends(queue: Handle, clock: Clock):
     assert queue.complete(job)
 
 
-def test_it_is_taken_back_and_next_in_line(queue: Handle, clock: Clock):
+def test_a_lost_job_is_taken_back_and_next_in_line(queue: Handle, clock: Clock):
     first, second = queue.enqueue_many([1, 2])
     job = lose(queue, clock)
     queue.redis.delete(queue.keys.wake)
@@ -50,7 +50,7 @@ def test_it_is_taken_back_and_next_in_line(queue: Handle, clock: Clock):
     assert queue.claim(0).attempts == 2
 
 
-def test_many_come_back_in_the_order_in_which_they_were_claimed(queue: Handle, clock: Clock):
+def test_many_lost_jobs_return_in_the_order_of_their_claims(queue: Handle, clock: Clock):
     ids = queue.enqueue_many(range(8))
     for _ in range(3):
         queue.claim(0)
@@ -64,7 +64,7 @@ def test_many_come_back_in_the_order_in_which_they_were_claimed(queue: Handle, c
     assert queue.state().ids("pending") == ids
 
 
-def test_from_the_second_lost_lease_on_it_comes_back_with_backoff(queue: Handle, clock: Clock):
+def test_from_its_second_lost_lease_on_a_job_returns_with_backoff(queue: Handle, clock: Clock):
     job_id = queue.enqueue(1)
     lose(queue, clock)
     queue.reclaim_stuck()
@@ -108,7 +108,7 @@ def test_a_job_that_kills_every_worker_has_failed_after_its_attempts(queue: Hand
         queue.result(job_id, 0)
 
 
-def test_a_lost_lease_on_the_last_attempt_has_failed_even_if_it_is_the_first_lost_one(queue: Handle, clock: Clock):
+def test_a_lease_lost_in_the_last_attempt_fails_the_job_even_if_it_is_the_first_lost_one(queue: Handle, clock: Clock):
     job_id = queue.enqueue(1, max_attempts=2, backoff=Fixed(0))
     queue.fail(queue.claim(0))
     lose(queue, clock)
@@ -146,7 +146,7 @@ def test_a_job_that_was_asked_to_stop_is_cancelled(queue: Handle, clock: Clock):
     assert not queue.complete(job)
 
 
-def test_asked_to_stop_it_is_cancelled_also_after_many_lost_leases(queue: Handle, clock: Clock):
+def test_a_lost_job_that_was_asked_to_stop_is_cancelled_even_after_many_lost_leases(queue: Handle, clock: Clock):
     job_id = queue.enqueue(1)
     for _ in range(2):
         lose(queue, clock)
@@ -161,7 +161,7 @@ def test_asked_to_stop_it_is_cancelled_also_after_many_lost_leases(queue: Handle
     assert queue.places() == {"cancelled": [job_id]}
 
 
-def test_while_paused_jobs_are_taken_back_and_nobody_is_woken(queue: Handle, clock: Clock):
+def test_while_paused_jobs_are_taken_back_and_no_worker_is_woken(queue: Handle, clock: Clock):
     job_id = queue.enqueue(1)
     lose(queue, clock)
     queue.pause()

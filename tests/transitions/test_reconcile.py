@@ -199,7 +199,7 @@ def test_a_lease_from_the_future_is_shortened_even_if_no_process_saw_the_clock_g
     assert queue.reclaim_stuck() == [dead]
 
 
-def test_a_lease_that_is_longer_as_its_worker_goes_by_a_longer_visibility_is_left_alone(
+def test_a_longer_lease_of_a_worker_with_a_longer_visibility_is_not_shortened(
     queue: Handle, make_queue: MakeQueue, clock: Clock
 ):
     longer = make_queue(queue.name, clock=clock, visibility_ms=60_000)
@@ -212,7 +212,7 @@ def test_a_lease_that_is_longer_as_its_worker_goes_by_a_longer_visibility_is_lef
     assert queue.state().holds("leases", "zset") == {job_id: str(end)}
 
 
-def test_leases_that_ended_since_the_clock_was_looked_at_are_left_to_the_next_look(queue: Handle, clock: Clock):
+def test_leases_that_ended_after_the_clock_was_read_are_left_for_the_next_sweep(queue: Handle, clock: Clock):
     first = queue.enqueue(1)
     queue.claim(0)
     clock.pass_time(5)

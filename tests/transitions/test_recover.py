@@ -32,7 +32,7 @@ def recovered(queue: Handle, between: Callable[[], Any] = lambda: None) -> list[
         return found
 
 
-def test_it_gets_back_exactly_what_it_took(make_queue: MakeQueue, clock: Clock):
+def test_it_returns_exactly_the_jobs_of_the_claim(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     queue.enqueue_many([{"n": n} for n in range(30)], max_attempts=7, timeout=5)
     claimed(queue, OTHERS, 5)
@@ -53,7 +53,7 @@ def test_a_claim_that_took_nothing_gets_nothing(queue: Handle):
     assert recovered(queue) == []
 
 
-def test_what_was_settled_or_taken_back_meanwhile_is_no_longer_held(make_queue: MakeQueue, clock: Clock):
+def test_jobs_that_were_settled_or_taken_back_meanwhile_are_no_longer_held(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     queue.enqueue_many(range(4))
     done, released, lost, kept = claimed(queue, MINE, 4)
@@ -81,7 +81,7 @@ def test_claims_of_others_between_two_pages_give_no_job_twice(queue: Handle):
     assert recovered(queue, lambda: claimed(queue, OTHERS, 40)) == list(mine)
 
 
-def test_ends_of_other_jobs_between_two_pages_hide_none(queue: Handle):
+def test_jobs_that_end_between_two_pages_hide_no_others(queue: Handle):
     queue.enqueue_many(range(230))
     mine = claimed(queue, MINE, 30)
     others = list(claimed(queue, OTHERS, 200))

@@ -79,7 +79,7 @@ def test_after_the_end_of_its_attempt_a_report_changes_nothing(queue: Handle, en
     assert queue.dump() == before
 
 
-def test_a_frozen_worker_that_comes_back_changes_nothing_of_the_next_attempt(make_queue: MakeQueue, clock: Clock):
+def test_a_frozen_worker_that_continues_changes_nothing_of_the_next_attempt(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     old = claimed(queue)
     report(queue, old, 9, meta='{"of":"the first"}')
@@ -165,7 +165,7 @@ def test_a_report_that_comes_late_does_not_replace_a_newer_one(queue: Handle):
     assert queue.get_job(job.id).progress.done == 10
 
 
-def test_a_report_of_meta_alone_is_no_progress(queue: Handle):
+def test_a_report_of_meta_only_has_no_progress(queue: Handle):
     job = claimed(queue)
     made = ProgressReport.of(job.id, job.claim_token, None, '{"page":1}', number=1)
     queue.execute([renew.renew(queue.settings, (), [made])])
@@ -201,7 +201,7 @@ def test_a_field_meta_of_another_program_stays_until_a_handler_writes_its_own(qu
     assert queue.get_job(job_id).meta == {}
 
 
-def test_an_older_worker_does_not_clear_and_what_it_leaves_is_not_taken_for_its_own(queue: Handle):
+def test_reports_left_by_an_older_worker_are_not_shown_for_its_attempt(queue: Handle):
     job = claimed(queue)
     report(queue, job, 9, meta='{"page":1}')
     with queue.redis.pipeline(transaction=True) as moves:  # as a release that knows nothing of progress

@@ -79,7 +79,7 @@ def test_results_that_go_early_are_counted_oldest_first(make_queue: MakeQueue, c
 
 @TRIMMED
 @one_door
-def test_results_that_nobody_wanted_to_keep_count_as_no_loss(make_queue: MakeQueue):
+def test_results_that_were_not_to_be_kept_do_not_count_as_deleted_early(make_queue: MakeQueue):
     queue = make_queue(completed_history=0, min_keep=0, retry_for=0)
     complete_many(queue, 30)
 
@@ -187,7 +187,7 @@ def test_what_finished_before_the_clock_went_back_an_hour_does_not_stay_for_that
 
 @TRIMMED
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
-def test_the_newest_are_kept_and_older_ones_deleted(make_queue: MakeQueue, clock: Clock, end: str):
+def test_the_newest_records_are_kept_and_older_ones_deleted(make_queue: MakeQueue, clock: Clock, end: str):
     queue = make_queue(clock=clock, completed_history=3, failed_history=3)
     old = finish(queue, 5, end)
     clock.pass_time(31)
@@ -198,7 +198,7 @@ def test_the_newest_are_kept_and_older_ones_deleted(make_queue: MakeQueue, clock
 
 
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
-def test_what_has_just_finished_is_kept_whatever_the_caps(make_queue: MakeQueue, clock: Clock, end: str):
+def test_just_finished_jobs_are_kept_whatever_the_limits(make_queue: MakeQueue, clock: Clock, end: str):
     """A request repeated up to `min_keep` later must find what it did before."""
     queue = make_queue(clock=clock, completed_history=0, failed_history=0)
 
@@ -211,7 +211,7 @@ def test_what_has_just_finished_is_kept_whatever_the_caps(make_queue: MakeQueue,
 
 @TRIMMED
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
-def test_a_history_of_none_keeps_none_after_min_keep(make_queue: MakeQueue, clock: Clock, end: str):
+def test_a_history_of_0_keeps_nothing_after_min_keep(make_queue: MakeQueue, clock: Clock, end: str):
     queue = make_queue(clock=clock, completed_history=0, failed_history=0)
     finish(queue, 20, end)
     clock.pass_time(30)
@@ -224,7 +224,7 @@ def test_a_history_of_none_keeps_none_after_min_keep(make_queue: MakeQueue, cloc
 
 @TRIMMED
 @pytest.mark.parametrize("end", ["completed", "failed"])
-def test_a_min_keep_of_none_keeps_none_at_once(make_queue: MakeQueue, end: str):
+def test_a_min_keep_of_0_keeps_nothing(make_queue: MakeQueue, end: str):
     queue = make_queue(completed_history=0, failed_history=0, min_keep=0)
 
     finish(queue, 3, end)
@@ -234,7 +234,7 @@ def test_a_min_keep_of_none_keeps_none_at_once(make_queue: MakeQueue, end: str):
 
 
 @TRIMMED
-def test_a_ttl_of_none_keeps_none(make_queue: MakeQueue):
+def test_a_ttl_of_0_keeps_nothing(make_queue: MakeQueue):
     queue = make_queue(completed_ttl=0, min_keep=0)
 
     finish(queue, 3)
@@ -258,7 +258,7 @@ def test_many_more_than_the_cap_are_trimmed_in_small_steps(make_queue: MakeQueue
 
 
 @pytest.mark.parametrize("end", ["pending", "delayed", "processing", "failed"])
-def test_trimming_deletes_a_record_only_if_it_is_that_lists_own(make_queue: MakeQueue, clock: Clock, end: str):
+def test_trimming_deletes_a_record_only_if_it_belongs_to_that_list(make_queue: MakeQueue, clock: Clock, end: str):
     """An id may be in a history although its job is live again; that job is not touched."""
     queue = make_queue(clock=clock, completed_history=0)
     job_id = queue.enqueue(1, delay=600 if end == "delayed" else None)

@@ -136,7 +136,7 @@ def test_many_finished_jobs_are_replaced_in_one_call(queue: Handle):
     assert queue.places() == {"pending": ids}
 
 
-def test_a_queue_that_takes_no_more_leaves_the_finished_job_as_it_is(make_queue: MakeQueue):
+def test_a_full_queue_leaves_the_finished_job_unchanged(make_queue: MakeQueue):
     queue = make_queue(max_pending=1)
     bring(queue, "failed")
     queue.enqueue("waits")
@@ -207,7 +207,7 @@ def test_handles_of_a_batch_say_it_too(queue: Handle):
     assert [job.created for job in many(_task(queue))] == [True, True]
 
 
-def test_who_does_not_ask_sends_and_stores_nothing_more(queue: Handle):
+def test_without_the_option_nothing_more_is_sent_or_stored(queue: Handle):
     queue.enqueue(1, job_id="a")
     _plain(queue)
 

@@ -77,7 +77,9 @@ def test_a_repeated_claim_gets_only_what_its_first_sending_took(queue: Handle, p
     assert queue.complete(job)
 
 
-def test_a_claim_finds_what_it_took_also_under_many_later_claims(queue: Handle, proxy: Proxy, make_queue: MakeQueue):
+def test_a_repeated_claim_finds_its_jobs_even_below_many_later_claims(
+    queue: Handle, proxy: Proxy, make_queue: MakeQueue
+):
     """`processing` is searched newest first, page by page."""
     first, *rest = queue.enqueue_many(range(451))
     proxy.hold_reply(scripts.load("claim").sha)

@@ -38,7 +38,7 @@ def left_ms(queue: Handle, ms: int) -> None:
     queue.redis.pexpire(queue.keys.promoter, ms)
 
 
-def test_two_have_places_and_the_others_take_turns_however_many_they_are(queue: Handle):
+def test_two_standbys_have_places_and_the_others_take_turns_however_many_they_are(queue: Handle):
     looks = [look(queue, name) for name in "habcdef"]
 
     assert [part for part, _ in looks] == [Part.LEADER, Part.FIRST, Part.SECOND, *[Part.RESERVE] * 4]
@@ -46,7 +46,7 @@ def test_two_have_places_and_the_others_take_turns_however_many_they_are(queue: 
     assert 1250 <= looks[1][1] <= 1510
 
 
-def test_the_first_standby_looks_when_the_lease_has_ended_but_not_all_too_often(queue: Handle):
+def test_the_first_standby_checks_when_the_lease_has_ended_but_not_too_often(queue: Handle):
     look(queue, "holder")
     waits = []
     for left in (1400, 1000, 400, 100):  # a holder renews its lease before it has less than 500 ms left
@@ -77,7 +77,7 @@ def test_the_second_follows_a_first_that_is_silent_and_a_reserve_the_second(queu
     assert look(queue, "first")[0] is Part.RESERVE  # it comes back
 
 
-def test_who_takes_over_gives_its_place_to_the_next(queue: Handle):
+def test_a_standby_that_takes_over_leaves_its_place_to_the_next(queue: Handle):
     for name in ("holder", "first", "second"):
         look(queue, name)
     queue.redis.delete(queue.keys.promoter)
@@ -100,7 +100,9 @@ def test_who_takes_over_gives_its_place_to_the_next(queue: Handle):
         (["first", "second", "holder"], Part.LEADER, Part.LEADER),
     ],
 )
-def test_who_leaves_in_order_leaves_its_part_to_others(queue: Handle, names: list[str], vacant: Part, heard: Part):
+def test_a_promoter_that_stops_gracefully_leaves_its_part_to_others(
+    queue: Handle, names: list[str], vacant: Part, heard: Part
+):
     for each in ("holder", "first", "second", "reserve"):
         look(queue, each)
     queue._ask(heartbeat.leave(queue.settings, "w-2", "reserve"))
@@ -114,7 +116,7 @@ def test_who_leaves_in_order_leaves_its_part_to_others(queue: Handle, names: lis
 
 
 @pytest.mark.parametrize("step_s", [3600, -3600])
-def test_places_that_were_given_before_a_step_of_the_clock_bind_nobody(queue: Handle, clock: Clock, step_s: int):
+def test_places_given_before_a_jump_of_the_clock_are_ignored(queue: Handle, clock: Clock, step_s: int):
     for name in ("holder", "first", "second", "third", "fourth"):
         look(queue, name)
 
@@ -157,7 +159,7 @@ def test_damaged_places_are_taken_again(queue: Handle, damage: str):
     assert [look(queue, name)[0] for name in "abc"] == [Part.FIRST, Part.SECOND, Part.RESERVE]
 
 
-def test_one_can_stand_by_while_memory_is_full(make_queue: MakeQueue):
+def test_a_process_can_stand_by_while_memory_is_full(make_queue: MakeQueue):
     queue = make_queue()
     look(queue, "holder")
 
@@ -170,7 +172,7 @@ def test_one_can_stand_by_while_memory_is_full(make_queue: MakeQueue):
     assert parts == [Part.FIRST, Part.SECOND, Part.RESERVE]
 
 
-def test_what_is_known_of_standbys_goes_when_nobody_stands_by(queue: Handle):
+def test_the_list_of_standbys_disappears_with_the_last_one(queue: Handle):
     look(queue, "holder")
     assert not queue.redis.exists(queue.keys.standbys)
     look(queue, "first")

@@ -70,7 +70,7 @@ def options_of(how: str, **options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_a_record_is_kept_for_as_long_as_its_job_says(queue: Handle, clock: Clock, how: str):
+def test_a_record_is_kept_as_long_as_its_job_says(queue: Handle, clock: Clock, how: str):
     job_id = queue.enqueue("work", **options_of(how, completed_ttl=7200, failed_ttl=timedelta(days=1)))
 
     end(queue, clock, how, job_id)
@@ -83,7 +83,7 @@ def test_a_record_is_kept_for_as_long_as_its_job_says(queue: Handle, clock: Cloc
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_a_queue_may_say_how_long_failed_and_cancelled_jobs_are_kept(make_queue: MakeQueue, clock: Clock, how: str):
+def test_a_queue_may_set_how_long_failed_and_cancelled_jobs_are_kept(make_queue: MakeQueue, clock: Clock, how: str):
     queue = make_queue(clock=clock, max_attempts=1, completed_ttl=7200, failed_ttl=timedelta(days=1))
     queue.execute([announce.announce(queue.settings)])
     job_id = queue.enqueue("work", **options_of(how))
@@ -148,7 +148,7 @@ def test_jobs_of_a_batch_have_theirs_or_the_common_ones(queue: Handle):
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_no_record_goes_before_min_keep(queue: Handle, clock: Clock, how: str):
+def test_no_record_is_deleted_before_min_keep(queue: Handle, clock: Clock, how: str):
     """A request that is sent again must find what it did before."""
     job_id = queue.enqueue("work", **options_of(how, completed_ttl=0, failed_ttl=0))
 
@@ -159,7 +159,7 @@ def test_no_record_goes_before_min_keep(queue: Handle, clock: Clock, how: str):
 
 @GONE
 @pytest.mark.parametrize("how", ["completed", "failed", "stopped"])
-def test_a_ttl_of_none_keeps_nothing_if_min_keep_is_none_either(make_queue: MakeQueue, clock: Clock, how: str):
+def test_a_ttl_of_0_keeps_nothing_if_min_keep_is_0_too(make_queue: MakeQueue, clock: Clock, how: str):
     queue = make_queue(clock=clock, min_keep=0, retry_for=0)
     job_id = queue.enqueue("work", completed_ttl=0, failed_ttl=0)
 
@@ -175,7 +175,7 @@ def test_a_ttl_of_none_keeps_nothing_if_min_keep_is_none_either(make_queue: Make
     )
 
 
-def test_attempts_that_do_not_end_a_job_let_nothing_expire(queue: Handle, clock: Clock):
+def test_attempts_that_do_not_end_a_job_make_nothing_expire(queue: Handle, clock: Clock):
     job_id = queue.enqueue("work", completed_ttl=100, failed_ttl=100, max_attempts=9)
     queue.fail(queue.claim(0), "again")
     clock.pass_time(600)
@@ -211,7 +211,7 @@ def test_a_ttl_that_makes_no_sense_is_passed_over(queue: Handle, clock: Clock, h
 
 @pytest.mark.parametrize("option", ["completed_ttl", "failed_ttl"])
 @pytest.mark.parametrize("value", [-1, "soon", True, float("nan"), 10**12])
-def test_a_ttl_that_can_not_be_meant_is_refused(queue: Handle, option: str, value: Any):
+def test_an_invalid_ttl_is_refused(queue: Handle, option: str, value: Any):
     for ask in (
         lambda: queue.enqueue("work", **{option: value}),
         lambda: queue.task(name="t", **{option: value})(lambda: None),
@@ -223,7 +223,7 @@ def test_a_ttl_that_can_not_be_meant_is_refused(queue: Handle, option: str, valu
     assert queue.places() == {}
 
 
-def test_results_and_errors_of_expired_records_are_gone(queue: Handle, clock: Clock):
+def test_results_and_errors_of_expired_records_are_deleted(queue: Handle, clock: Clock):
     job_id = queue.enqueue("work", completed_ttl=60)
     end(queue, clock, "completed", job_id)
     expire(queue, job_id)
@@ -235,7 +235,7 @@ def test_results_and_errors_of_expired_records_are_gone(queue: Handle, clock: Cl
 # -- what other processes know
 
 
-def test_the_settings_of_a_queue_are_told_to_others_and_taken_back(make_queue: MakeQueue):
+def test_the_ttls_of_a_queue_are_stored_for_other_processes_and_removed_again(make_queue: MakeQueue):
     queue = make_queue("kept", failed_ttl=60)
     queue.execute([announce.announce(queue.settings)])
     plain = make_queue("kept")
@@ -301,7 +301,7 @@ def finished(queue: Handle, count: int, end: str = "complete", **options: Any) -
 @GONE
 @one_door
 @pytest.mark.parametrize("end", ["complete", "fail"])
-def test_entries_of_expired_records_go_wherever_they_are(make_queue: MakeQueue, clock: Clock, end: str):
+def test_entries_of_expired_records_are_removed_wherever_they_are(make_queue: MakeQueue, clock: Clock, end: str):
     queue = make_queue(clock=clock)
     place = {"complete": "completed", "fail": "failed"}[end]
     ttls = {"completed_ttl": 600, "failed_ttl": 600}
@@ -319,7 +319,7 @@ def test_entries_of_expired_records_go_wherever_they_are(make_queue: MakeQueue, 
 
 @GONE
 @one_door
-def test_a_record_that_is_kept_for_longer_does_not_keep_entries_of_others(make_queue: MakeQueue, clock: Clock):
+def test_a_record_that_is_kept_longer_does_not_keep_entries_of_others(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     (kept,) = finished(queue, 1, completed_ttl=DAY_MS // 1000)
     expire(queue, *finished(queue, 300))
@@ -331,7 +331,7 @@ def test_a_record_that_is_kept_for_longer_does_not_keep_entries_of_others(make_q
 
 
 @one_door
-def test_a_queue_without_ttls_of_its_own_searches_no_history(make_queue: MakeQueue, clock: Clock):
+def test_a_queue_without_its_own_ttls_searches_no_history(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     ids = finished(queue, 10)
     queue.redis.delete(queue.keys.job(ids[5]))

@@ -146,7 +146,7 @@ def expressions(draw: st.DrawFn) -> Written:
     return Written(text, matches, hour.text == "*" or (hour.text.startswith("*/") and "," not in hour.text))
 
 
-def test_no_slot_is_missed_none_comes_twice_and_none_is_in_the_past():
+def test_no_slot_is_missed_or_repeated_and_none_is_in_the_past():
     tally: Counter[str] = Counter()
 
     @settings(max_examples=100, **QUIETLY)

@@ -149,7 +149,7 @@ def test_two_spellings_are_one_expression(one: str, other: str):
     assert first_slots(one) == first_slots(other)
 
 
-def test_what_is_written_alike_is_equal():
+def test_equal_expressions_compare_equal():
     assert parse("@daily", tz="Europe/Berlin") == parse("@daily", tz="Europe/Berlin")
     assert len({parse("@daily"), parse("@daily"), parse("@daily", tz="Europe/Berlin"), parse("0 0 * * *")}) == 3
 
@@ -244,11 +244,11 @@ WORDS = {
 
 
 @pytest.mark.parametrize("expression", WORDS)
-def test_an_expression_says_what_it_means(expression: str):
+def test_an_expression_is_explained_in_words(expression: str):
     assert parse(expression).describe() == WORDS[expression]
 
 
-def test_what_becomes_of_a_change_is_said_too():
+def test_the_effect_of_a_clock_change_is_explained_too():
     def said(expression: str, **policies: Any) -> str:
         crontab: Crontab = parse(expression, tz="Europe/Berlin", **policies)
         return crontab.describe_clock_changes()

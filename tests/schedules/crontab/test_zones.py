@@ -78,7 +78,7 @@ FACTS = [
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: f"{fact[0]} {fact[1]} {fact[2]}")
-def test_it_is_as_the_almanac_has_it(fact: tuple[str, str, dict[str, Any], str, list[str]]):
+def test_slots_match_the_almanac(fact: tuple[str, str, dict[str, Any], str, list[str]]):
     expression, zone, policies, after, wanted = fact
     crontab = parse(expression, tz=zone, **policies)
 
@@ -135,7 +135,7 @@ def iter_from(crontab, instant: int) -> Iterator[int]:
         yield instant
 
 
-def test_what_never_comes_is_none():
+def test_an_expression_without_slots_is_none():
     never = parse("30 2 * 3 L0", tz="Europe/Berlin", gap="skip")  # the hour that each spring skips
 
     assert never.next_after(ms("2026-01-01T00:00Z")) is None

@@ -1,4 +1,4 @@
-"""Workers, and what goes with them, as the tests of workers have them."""
+"""The fixtures of the tests of workers."""
 
 from __future__ import annotations
 

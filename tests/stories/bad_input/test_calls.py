@@ -195,11 +195,11 @@ NO_JSON: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("given", NO_JSON)
-def test_a_payload_that_is_no_json_is_refused_wherever_one_is_taken(queue: Handle, given: str) -> None:
+def test_a_payload_that_is_not_json_is_refused_wherever_one_is_accepted(queue: Handle, given: str) -> None:
     refused(queue, WITH_PAYLOAD, NO_JSON[given])
 
 
-def test_a_payload_that_is_too_large_is_refused_wherever_one_is_taken(make_queue: MakeQueue) -> None:
+def test_a_payload_that_is_too_large_is_refused_wherever_one_is_accepted(make_queue: MakeQueue) -> None:
     refused(make_queue(max_payload=100), WITH_PAYLOAD, "x" * 100)
 
 
@@ -211,7 +211,7 @@ class RudeDict(dict[str, int]):
 
 
 @pytest.mark.parametrize("given", [*NO_JSON, "rude dict", "large"])
-def test_whatever_a_handler_returns_its_job_completes_and_says_what_was_wrong(queue: Handle, given: str) -> None:
+def test_whatever_a_handler_returns_its_job_completes_and_the_problem_is_reported(queue: Handle, given: str) -> None:
     result = NO_JSON.get(given, {"rude dict": RudeDict(a=1), "large": "x" * 300_000}.get(given))
     queue.enqueue(1)
     job = queue.claim(0)
@@ -240,7 +240,7 @@ def test_a_worker_completes_a_job_whose_result_raises_when_it_is_read(queue: Han
 # -- the limit of pending jobs
 
 
-def test_two_producers_at_once_store_no_more_than_may_wait(make_queue: MakeQueue) -> None:
+def test_two_concurrent_producers_store_no_more_than_max_pending(make_queue: MakeQueue) -> None:
     queue = make_queue(max_pending=300)
     twin = make_queue(queue.name, max_pending=300)
 
@@ -259,7 +259,7 @@ def test_two_producers_at_once_store_no_more_than_may_wait(make_queue: MakeQueue
     assert sorted(queue.places()["pending"]) == sorted(stored)
 
 
-def test_a_batch_of_exactly_the_room_that_is_left_is_stored_and_one_more_is_not(make_queue: MakeQueue) -> None:
+def test_a_batch_that_fits_exactly_is_stored_and_a_larger_one_is_not(make_queue: MakeQueue) -> None:
     queue = make_queue(max_pending=3)
 
     stored = queue.enqueue_many(range(3))
@@ -270,7 +270,7 @@ def test_a_batch_of_exactly_the_room_that_is_left_is_stored_and_one_more_is_not(
     assert queue.places() == {"pending": stored}
 
 
-def test_what_becomes_due_comes_to_pending_though_the_queue_is_full(make_queue: MakeQueue, clock: Clock) -> None:
+def test_jobs_that_become_due_are_promoted_even_if_the_queue_is_full(make_queue: MakeQueue, clock: Clock) -> None:
     queue = make_queue(max_pending=1, clock=clock, backoff=Fixed(1))
     later = queue.enqueue_many(range(5), delay=10)
     first = queue.enqueue("now")

@@ -145,7 +145,7 @@ def let_run(queue: Handle, ids: list[str], fields: Fields) -> None:
     write(queue, {job_id: {"adopted_token": claimed.job(job_id)["claim_token"].encode()} for job_id in ids})
 
 
-def test_a_damaged_job_ends_where_it_can_be_seen_and_disturbs_nobody(
+def test_a_damaged_job_ends_visibly_and_disturbs_no_other(
     make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs, caplog: pytest.LogCaptureFixture, record_property: Any
 ) -> None:
     queue = make_queue(visibility_ms=5000, max_attempts=20, completed_history=10_000)

@@ -56,7 +56,7 @@ def everything_about(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize("form", JOB_STATES)
-def test_nothing_that_can_be_shown_shows_it(form: str) -> None:
+def test_no_representation_contains_the_password(form: str) -> None:
     place = JOB_STATES[form](CANARY, 6379, "/tmp/r.sock")
     address, queue, twin = Address(place), Queue("mail", redis=place), AsyncQueue("mail", redis=place)
 
@@ -76,7 +76,9 @@ def away() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("form", JOB_STATES)
-def test_no_error_tells_it_of_a_server_that_is_not_there(make_queue: MakeQueue, away: Server, form: str) -> None:
+def test_no_error_about_an_unavailable_server_contains_the_password(
+    make_queue: MakeQueue, away: Server, form: str
+) -> None:
     queue = make_queue(url=JOB_STATES[form](CANARY, 1, away.socket_path), at=away, retry_for=0)
 
     for verb in (queue.stats, lambda: queue.enqueue(1), lambda: queue.claim(0), lambda: next(queue.events(1))):
@@ -93,7 +95,7 @@ def guarded() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("form", [form for form in JOB_STATES if form != "TLS"])
-def test_no_error_tells_it_when_it_is_wrong(
+def test_no_error_about_a_wrong_password_contains_it(
     make_queue: MakeQueue, guarded: Server, caplog: pytest.LogCaptureFixture, form: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -106,7 +108,7 @@ def test_no_error_tells_it_when_it_is_wrong(
     assert_silent(caplog.text)
 
 
-def test_no_error_tells_it_when_none_was_wanted(make_queue: MakeQueue, server: Server) -> None:
+def test_no_error_about_an_unexpected_password_contains_it(make_queue: MakeQueue, server: Server) -> None:
     queue = make_queue(url=JOB_STATES["password"](CANARY, server.port, ""), retry_for=0)
 
     with pytest.raises(SchedqError) as refused:
@@ -141,7 +143,7 @@ def test_no_error_tells_it_when_none_was_wanted(make_queue: MakeQueue, server: S
         "redis:{}",
     ],
 )
-def test_a_url_that_makes_no_sense_does_not_tell_it(url: str) -> None:
+def test_no_error_about_an_invalid_url_contains_the_password(url: str) -> None:
     with pytest.raises(UsageError, match="URL") as refused:
         Queue("mail", redis=url.format(TYPED))
 
@@ -163,7 +165,7 @@ def test_a_url_that_makes_no_sense_does_not_tell_it(url: str) -> None:
         "unix://:4711{}9@/tmp/s",
     ],
 )
-def test_a_password_that_a_raw_sign_cuts_is_no_port(url: str, cut: str) -> None:
+def test_a_password_cut_by_an_unescaped_character_is_not_shown_as_a_port(url: str, cut: str) -> None:
     with pytest.raises(UsageError, match="%40 %3A %2F %3F %23") as refused:
         Queue("mail", redis=url.format(cut))
 
@@ -171,7 +173,7 @@ def test_a_password_that_a_raw_sign_cuts_is_no_port(url: str, cut: str) -> None:
 
 
 @pytest.mark.processes
-def test_no_process_writes_it_however_much_it_says() -> None:
+def test_no_process_writes_the_password_however_verbose_it_is() -> None:
     play(_talk, ())
 
 

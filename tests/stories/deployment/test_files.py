@@ -58,7 +58,7 @@ def test_systemd_accepts_the_units(name: str, folder: Path) -> None:
 
     assert (code, [line for line in said.splitlines() if name in line]) == (0, [])
     path.write_text(path.read_text().replace("Restart=", "Restarts="))
-    assert f"{name}:" in run(verify, "verify", "--man=no", name, cwd=folder)[1]  # it would have said so
+    assert f"{name}:" in run(verify, "verify", "--man=no", name, cwd=folder)[1]  # it would have reported it
 
 
 def test_honcho_reads_the_procfile(folder: Path) -> None:
@@ -95,13 +95,13 @@ def test_kubernetes_accepts_the_resources() -> None:
 # -- and what no tool can know
 
 
-def test_the_grace_that_the_pages_reckon_with_is_the_default() -> None:
+def test_the_grace_period_that_the_pages_assume_is_the_default() -> None:
     (option,) = (each for each in worker.params if each.name == "grace")
 
     assert option.default == GRACE_S
 
 
-def test_every_supervisor_waits_for_longer_than_the_grace() -> None:
+def test_every_supervisor_waits_for_longer_than_the_grace_period() -> None:
     pod = files.resources("Deployment")[0]["spec"]["template"]["spec"]
     service = files.unit("schedq-worker.service")["Service"]
 
@@ -125,8 +125,8 @@ def test_the_signal_reaches_the_worker_itself() -> None:
     assert "STOPSIGNAL" not in files.saved("compose.md")["Dockerfile"]
 
 
-def test_the_image_asks_for_health_where_its_worker_reports_it() -> None:
-    """Other services would look unhealthy, so they switch it off."""
+def test_the_image_checks_health_where_its_worker_reports_it() -> None:
+    """Other services would look unhealthy, so they disable the check."""
     port = files.port_of(files.image_command())
 
     assert files.port_of(files.health_command()) == port
@@ -137,7 +137,7 @@ def test_the_image_asks_for_health_where_its_worker_reports_it() -> None:
 
 
 @for_each(files.resources("Deployment"), name=lambda each: each["metadata"]["name"])
-def test_probes_and_prometheus_ask_at_the_port_that_is_served(deployment: dict) -> None:
+def test_probes_and_prometheus_use_the_port_that_is_served(deployment: dict) -> None:
     template = deployment["spec"]["template"]
     annotated = template["metadata"]["annotations"]["prometheus.io/port"]
 
@@ -147,10 +147,10 @@ def test_probes_and_prometheus_ask_at_the_port_that_is_served(deployment: dict) 
 
     assert probes
     assert {annotated, *(ports[name] for name in probes)} == {files.port_of(container["args"])}
-    assert {"--host", "--metrics-host"} & set(container["args"])  # 127.0.0.1 is the pod's own
+    assert {"--host", "--metrics-host"} & set(container["args"])  # 127.0.0.1 would be reachable only within the pod
 
 
-def test_what_selects_pods_finds_them() -> None:
+def test_selectors_match_the_pods() -> None:
     names = {each["metadata"]["name"] for each in files.resources("Deployment")}
 
     for each in files.resources("Deployment", "PodDisruptionBudget"):

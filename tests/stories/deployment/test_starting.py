@@ -81,7 +81,7 @@ def free_port() -> int:
 
 
 def at_a_free_port(command: Sequence[str]) -> tuple[list[str], int]:
-    """The command with a port of its own, because 8081 or 9465 may be taken here, and that port."""
+    """The command with a port of its own, because 8081 or 9465 may be taken here; and that port."""
     port = free_port()
     return [str(port) if word == files.port_of(command) else word for word in command], port
 

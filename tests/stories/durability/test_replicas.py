@@ -110,7 +110,7 @@ def test_of_many_jobs_those_stored_are_named(make_queue: MakeQueue, pair: Pair):
     assert set(told.value.stored) == ids_on(pair.primary, queue) - {known}
 
 
-def test_without_a_replica_nothing_is_stored_and_the_way_out_is_named(make_queue: MakeQueue, server: Server):
+def test_without_a_replica_nothing_is_stored_and_the_error_says_what_to_do(make_queue: MakeQueue, server: Server):
     queue = make_queue(durability="replicated", retry_for=0)
 
     for call in (lambda: queue.enqueue(1), lambda: queue.enqueue_many([1, 2])):
@@ -128,7 +128,7 @@ def test_more_replicas_than_there_are_confirm_nothing(make_queue: MakeQueue, pai
         queue.enqueue(1)
 
 
-def test_a_replica_that_comes_in_time_is_waited_for(make_queue: MakeQueue, pair: Pair):
+def test_a_replica_that_connects_in_time_is_waited_for(make_queue: MakeQueue, pair: Pair):
     pair.part()
     queue = make_queue(at=pair.primary, durability="replicated", retry_for=30)
     future = queue.start("enqueue", "new")

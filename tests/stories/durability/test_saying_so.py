@@ -106,7 +106,7 @@ def request(*operations: Operation[Any]) -> Request:
     return Request(operations, Address("redis://example.org"), Settings("mail"), 5)
 
 
-def test_one_wait_covers_all_that_went_before_it():
+def test_one_wait_covers_everything_sent_before_it():
     three = request(operation(REPLICAS), operation(), operation(REPLICAS))
 
     assert len(three.commands()) == 3

@@ -94,7 +94,7 @@ def test_a_demo_that_is_interrupted_takes_everything_down(tmp_path, ending):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("seconds", ["7.9", "0", "-1", "nan", "1e9", "soon"])
-def test_seconds_that_are_too_few_or_no_number_are_wrong_usage(tmp_path, seconds):
+def test_an_invalid_number_of_seconds_is_wrong_usage(tmp_path, seconds):
     demo = start_demo(tmp_path, "--seconds", seconds)
 
     output, _ = demo.communicate(timeout=30)
@@ -103,7 +103,7 @@ def test_seconds_that_are_too_few_or_no_number_are_wrong_usage(tmp_path, seconds
     assert "--seconds" in output
 
 
-def test_without_its_checkout_the_demo_says_in_one_line_where_it_is(tmp_path):
+def test_without_its_checkout_the_demo_says_in_one_line_where_to_find_it(tmp_path):
     (tmp_path / "schedq").symlink_to(ROOT / "schedq")
 
     demo = subprocess.run(
@@ -343,7 +343,7 @@ def test_the_contact_sheet_has_a_place_for_every_picture(app, tmp_path):
         assert sheet.size == (400, 200)
 
 
-def test_a_webhook_is_refused_then_accepted_once_then_known(app, monkeypatch):
+def test_a_webhook_is_refused_then_accepted_once_then_recognized(app, monkeypatch):
     import httpx
     from demo.receivers import Journal, WebhookReceiver
 
@@ -361,7 +361,7 @@ def test_a_webhook_is_refused_then_accepted_once_then_known(app, monkeypatch):
     assert verdicts == [("order-1", "refused"), ("order-1", "accepted"), ("order-1", "duplicate")]
 
 
-def test_the_receiver_takes_no_wrong_signature_and_no_old_one(app, monkeypatch):
+def test_the_receiver_accepts_no_wrong_signature_and_no_old_one(app, monkeypatch):
     from email.message import Message
 
     from demo.receivers import Journal, WebhookReceiver
@@ -383,7 +383,7 @@ def test_the_receiver_takes_no_wrong_signature_and_no_old_one(app, monkeypatch):
     assert [arrival.verdict for arrival in journal.arrivals] == ["forged", "forged", "forged", "accepted"]
 
 
-def test_a_reminder_arrives_and_is_known_by_its_job(app, monkeypatch):
+def test_a_reminder_arrives_and_is_recognized_by_its_job(app, monkeypatch):
     from demo.receivers import Journal, MailSink
 
     journal = Journal()

@@ -130,7 +130,7 @@ def test_a_delayed_batch_waits_with_a_countdown_and_then_runs(demo: Browser):
     assert demo.wait_for(lambda state: state["stats"]["completed_depth"] == 3)
 
 
-def test_jobs_fail_as_often_as_is_tuned_and_come_back_after_a_wait(demo: Browser):
+def test_jobs_fail_as_often_as_configured_and_are_retried_after_a_delay(demo: Browser):
     demo.act("enqueue", {"kind": "invoice", "count": 4})
 
     tune(demo, failure_rate=1)
@@ -140,7 +140,7 @@ def test_jobs_fail_as_often_as_is_tuned_and_come_back_after_a_wait(demo: Browser
     assert {row["error"] for row in state["lists"]["delayed"]} == {"mock failure, as tuned"}
 
 
-def test_a_hung_job_is_found_by_the_sweep_and_done_by_a_worker_that_does_not_hang(demo: Browser):
+def test_a_hung_job_is_taken_back_and_completed_by_a_worker_that_does_not_hang(demo: Browser):
     (job_id,) = demo.act("enqueue", {"kind": "webhook", "count": 1})["enqueued"]
     tune(demo, hang_rate=1)
     demo.act("workers/start")
@@ -221,7 +221,7 @@ def test_the_page_brings_its_own_files_and_nothing_else_is_read(demo: Browser):
     assert demo.ask("GET", "/demo_server.py")[0] == 404
 
 
-def test_without_a_redis_it_says_so_in_one_line():
+def test_without_a_redis_it_reports_that_in_one_line():
     with Server() as gone:
         port = gone.url.rpartition(":")[2].partition("/")[0]
     command = [sys.executable, str(EXAMPLES / "demo_server.py"), "--port", "0", "--redis-port", port]

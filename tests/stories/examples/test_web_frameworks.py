@@ -133,11 +133,11 @@ def test_fastapi_enqueues_for_later(fastapi: Site):
     assert fastapi.ended(accepted["reminder"], completed)["attempts"] == 1
 
 
-def test_fastapi_says_what_it_does_not_know(fastapi: Site):
+def test_fastapi_reports_unknown_jobs(fastapi: Site):
     assert fastapi.ask("/jobs/nothing")[0] == 404
 
 
-def test_fastapi_tells_its_clients_to_come_again_while_redis_is_away():
+def test_fastapi_asks_its_clients_to_retry_while_redis_is_unavailable():
     with Server() as gone, serving("shop_fastapi:app", "shop_fastapi:queue", gone.url) as site:
         gone.kill()
         status, facts = site.ask("/orders/1/label", b"")
@@ -164,7 +164,7 @@ def test_django_enqueues_from_an_async_view_and_a_task_is_tried_again(django: Si
     assert paid["attempts"] == 2
 
 
-def test_django_sees_what_failed_for_good_and_by_which_error(django: Site):
+def test_django_shows_which_jobs_failed_for_good_and_why(django: Site):
     _, accepted = django.ask("/orders/9/tell", b"failures=9", "application/x-www-form-urlencoded")
 
     failed = django.ended(accepted["paid"], lambda facts: facts["status"] == "FAILED")
@@ -173,6 +173,6 @@ def test_django_sees_what_failed_for_good_and_by_which_error(django: Site):
     assert failed["errors"] == ["builtins.ConnectionError"]
 
 
-def test_django_says_what_it_does_not_know(django: Site):
+def test_django_reports_unknown_jobs(django: Site):
     assert django.ask("/jobs/nothing")[0] == 404
     assert django.ask("/jobs/no*id")[0] == 404

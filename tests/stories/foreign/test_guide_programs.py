@@ -41,7 +41,7 @@ def options(text: str) -> set[str]:
 
 @by_language
 @pytest.mark.parametrize("wrong", [("dance",), ("produce", "{"), ("work", "--speed", "9")], ids=" ".join)
-def test_wrong_usage_is_said_without_a_traceback(client: Client, wrong: tuple[str, ...]):
+def test_wrong_usage_is_reported_without_a_traceback(client: Client, wrong: tuple[str, ...]):
     done = run(client, *wrong)
 
     assert done.returncode == 2

@@ -15,7 +15,7 @@ VISIBILITY_MS = 2000
 
 @pytest.mark.breaks("tokens", because="the guide's complete leaves its token in the hash")
 @matrix(EACH_LANGUAGE, visibility_ms=VISIBILITY_MS)
-def test_a_guide_reclaimer_spares_what_is_renewed_and_takes_what_a_dead_worker_held(guide: Guide):
+def test_a_guide_reclaimer_spares_renewed_jobs_and_takes_back_those_of_dead_workers(guide: Guide):
     scene = guide.scene
     killed = scene.ready_worker("--no-promoter")
     lost = scene.add("gated", "never")

@@ -35,7 +35,7 @@ def test_a_guide_producer_feeds_a_schedq_worker_that_its_marker_wakes(guide: Gui
 
 
 @matrix(EACH_LANGUAGE)
-def test_a_promoter_notices_within_a_second_what_a_guide_producer_stores(guide: Guide):
+def test_a_promoter_notices_jobs_of_a_guide_producer_within_a_second(guide: Guide):
     scene = guide.scene
     events = guide.start("events")
     scene.ready_worker()
@@ -93,7 +93,7 @@ def test_a_schedq_producer_feeds_guide_workers_now_and_later_by_schedq_promoter(
 
 @pytest.mark.breaks("tokens", because=LEAVES_IT)
 @matrix(EACH_LANGUAGE, visibility_ms=3000)
-def test_what_one_side_fails_the_other_completes(guide: Guide):
+def test_a_job_that_one_side_fails_can_be_completed_by_the_other(guide: Guide):
     scene = guide.scene
     theirs = guide.produce(call("brief"))
     assert guide.worker("--fail", "smtp timeout", "--jobs", 1).code() == 0

@@ -62,7 +62,7 @@ def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
 
 @uncounted
 @by_form
-def test_a_foreign_job_that_waits_is_shown_and_can_be_cancelled_and_requeued(queue: Handle, fields: dict[str, str]):
+def test_a_waiting_foreign_job_is_shown_and_can_be_cancelled_and_requeued(queue: Handle, fields: dict[str, str]):
     enqueue(queue, fields)
 
     (listed,) = queue.list_pending()
@@ -83,7 +83,7 @@ def test_a_foreign_job_that_waits_is_shown_and_can_be_cancelled_and_requeued(que
 
 @uncounted
 @by_form
-def test_a_foreign_job_that_is_due_later_is_shown_with_its_time_and_can_be_moved(
+def test_a_delayed_foreign_job_is_shown_with_its_time_and_can_be_rescheduled(
     queue: Handle, clock: Clock, fields: dict[str, str]
 ):
     store(queue, fields)
@@ -136,7 +136,7 @@ def test_a_job_that_a_guide_worker_fails_after_it_was_asked_to_stop_ends_with_th
 
 @uncounted
 @by_form
-def test_what_a_guide_worker_completed_has_a_result(queue: Handle, clock: Clock, fields: dict[str, str]):
+def test_a_job_completed_by_a_guide_worker_has_a_result(queue: Handle, clock: Clock, fields: dict[str, str]):
     enqueue(queue, fields)
     claim(queue, clock)
     end(queue, "completed", result='{"sent":true}', completed_at_ms=str(clock.now_ms))
@@ -151,7 +151,7 @@ def test_what_a_guide_worker_completed_has_a_result(queue: Handle, clock: Clock,
 
 @uncounted
 @by_form
-def test_what_a_guide_worker_failed_can_be_requeued_and_expires_no_more(
+def test_a_job_failed_by_a_guide_worker_can_be_requeued_and_no_longer_expires(
     queue: Handle, clock: Clock, fields: dict[str, str]
 ):
     enqueue(queue, fields)

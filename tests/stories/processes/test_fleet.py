@@ -45,7 +45,7 @@ def signal_all(scene: Scene, ending: signal.Signals) -> None:
 
 
 @together()
-def test_a_second_signal_to_a_fleet_gives_everything_back_at_once(scene: Scene):
+def test_a_second_signal_to_a_fleet_releases_all_jobs_at_once(scene: Scene):
     parent = fleet(scene, 2, "--grace", "60")
     ids = [scene.add("stuck"), scene.add("gated", "never")]
     scene.until(lambda: scene.has_started(*ids))
@@ -99,7 +99,7 @@ def test_a_child_that_a_handler_ended_with_success_is_replaced(scene: Scene):
 
 
 @together()
-def test_a_child_that_is_asked_to_leave_is_not_replaced(scene: Scene):
+def test_a_child_that_is_asked_to_stop_is_not_replaced(scene: Scene):
     parent = fleet(scene, 2)
     keys = scene.queue.settings.keys
 
@@ -111,7 +111,7 @@ def test_a_child_that_is_asked_to_leave_is_not_replaced(scene: Scene):
 
 
 @together()
-def test_a_child_that_dies_at_once_is_started_again_with_growing_waits(scene: Scene):
+def test_a_child_that_dies_at_once_is_restarted_with_growing_delays(scene: Scene):
     parent = scene.worker("--processes", "2", APP_DIES="yes")
 
     def waits(child: int) -> list[float]:
@@ -126,7 +126,7 @@ def test_a_child_that_dies_at_once_is_started_again_with_growing_waits(scene: Sc
 
 
 @together()
-def test_a_handlers_own_processes_can_be_ended(scene: Scene):
+def test_a_handlers_own_processes_can_be_terminated(scene: Scene):
     scene.worker("--processes", "2")
     job_id = scene.add("ends_a_child")
 

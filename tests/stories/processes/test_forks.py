@@ -32,7 +32,7 @@ def works_alone(scene: Scene, worker: Process, *ids: str) -> bool:
 
 
 @together()
-def test_a_child_that_comes_back_from_an_async_handler_ends(make_scene: MakeScene):
+def test_a_child_that_returns_from_an_async_handler_exits(make_scene: MakeScene):
     scene = make_scene(visibility_ms=3000)
     worker = scene.ready_worker("-c", "4")
 
@@ -45,7 +45,7 @@ def test_a_child_that_comes_back_from_an_async_handler_ends(make_scene: MakeScen
 
 
 @together()
-def test_so_does_one_of_a_plain_handler(make_scene: MakeScene):
+def test_a_child_that_returns_from_a_plain_handler_exits(make_scene: MakeScene):
     scene = make_scene(visibility_ms=3000)
     worker = scene.ready_worker("-c", "4")
 
@@ -56,7 +56,7 @@ def test_so_does_one_of_a_plain_handler(make_scene: MakeScene):
 
 
 @together()
-def test_a_log_that_raises_keeps_no_child_alive(make_scene: MakeScene):
+def test_a_log_that_raises_does_not_keep_a_child_alive(make_scene: MakeScene):
     scene = make_scene(visibility_ms=3000)
     worker = scene.ready_worker()
 
@@ -66,7 +66,7 @@ def test_a_log_that_raises_keeps_no_child_alive(make_scene: MakeScene):
     assert works_alone(scene, worker, *ids)
 
 
-def test_on_a_loop_without_frames_of_its_own_the_handler_ends_where_the_command_begins():
+def test_on_a_loop_without_python_frames_the_handlers_code_ends_where_the_command_begins():
     """As on uvloop, which is written in C."""
     command: dict[str, Any] = {"__name__": "schedq.cli.daemon"}
     exec("def go_on(callback): return callback()", command)
@@ -81,7 +81,7 @@ def test_on_a_loop_without_frames_of_its_own_the_handler_ends_where_the_command_
 
 
 @together()
-def test_a_child_that_ends_by_itself_is_left_alone(make_scene: MakeScene):
+def test_a_child_that_exits_on_its_own_is_not_touched(make_scene: MakeScene):
     scene = make_scene(visibility_ms=3000)
     worker = scene.ready_worker()
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.processes
 WINDOW_S = 10
 
 
-def test_idle_workers_leave_redis_and_the_processor_alone(make_scene: MakeScene, record_property):
+def test_idle_workers_use_almost_no_requests_and_no_cpu(make_scene: MakeScene, record_property):
     alone, crowd = make_scene(), make_scene()
     worker = alone.worker()
     ten = [crowd.worker() for _ in range(10)]

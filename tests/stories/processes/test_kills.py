@@ -21,7 +21,7 @@ GOOD = 9
 
 
 @together()
-def test_a_killed_workers_job_is_finished_by_another_in_time(make_scene: MakeScene):
+def test_a_killed_workers_job_is_finished_by_another_one_in_time(make_scene: MakeScene):
     each(
         [kill_a_worker, kill_the_holder_of_the_promoter_lease, kill_between_claim_and_start],
         lambda act: act(make_scene(visibility_ms=VISIBILITY_MS)),

@@ -109,7 +109,7 @@ def test_workers_and_producers_of_both_share_the_jobs_of_one_queue(upgrade: Upgr
 
 
 @pytest.mark.parametrize(("first", "then"), [(OLD, NEW), (NEW, OLD)], ids=["old, then new", "new, then old"])
-def test_one_finishes_what_a_killed_worker_of_the_other_held(upgrade: Upgrade, first: str, then: str):
+def test_a_release_finishes_the_jobs_of_a_killed_worker_of_the_other(upgrade: Upgrade, first: str, then: str):
     scene = upgrade.scene
     killed = upgrade.worker(first)
     (job_id,) = upgrade.enqueue(then, call("gated", "never"))
@@ -124,7 +124,7 @@ def test_one_finishes_what_a_killed_worker_of_the_other_held(upgrade: Upgrade, f
     assert [note.pid for note in scene.notes("start")] == [killed.pid, other.pid]
 
 
-def test_a_worker_of_the_release_before_leaves_the_headers_of_a_job_as_they_are(upgrade: Upgrade):
+def test_a_worker_of_the_previous_release_leaves_the_headers_of_a_job_unchanged(upgrade: Upgrade):
     scene = upgrade.scene
     (job_id,) = upgrade.enqueue(NEW, call("brief"), headers={"tenant": "acme"})
 
@@ -135,7 +135,7 @@ def test_a_worker_of_the_release_before_leaves_the_headers_of_a_job_as_they_are(
 
 
 @pytest.mark.parametrize("then", [OLD, NEW])
-def test_what_a_killed_worker_reported_is_not_shown_of_the_next_attempt(upgrade: Upgrade, then: str):
+def test_reports_of_a_killed_worker_are_not_shown_for_the_next_attempt(upgrade: Upgrade, then: str):
     scene = upgrade.scene
     killed = upgrade.worker(NEW)
     (job_id,) = upgrade.enqueue(NEW, call("reporting", "go"))
@@ -154,7 +154,7 @@ def test_what_a_killed_worker_reported_is_not_shown_of_the_next_attempt(upgrade:
 
 
 @pytest.mark.parametrize(("looks", "works"), [(OLD, NEW), (NEW, OLD)], ids=["old looks", "new looks"])
-def test_operators_of_one_see_and_move_the_jobs_of_the_other(upgrade: Upgrade, looks: str, works: str):
+def test_operators_of_one_release_see_and_move_the_jobs_of_the_other(upgrade: Upgrade, looks: str, works: str):
     scene = upgrade.scene
     (later,) = upgrade.enqueue(works, call("brief"), delay=3600)
     worker = upgrade.worker(works)

@@ -88,7 +88,7 @@ def test_tasks_in_the_modules_of_a_package_are_found(scene: Scene):
 
 
 @together()
-def test_a_module_that_is_not_there_is_named_with_the_folder(scene: Scene):
+def test_a_missing_module_is_named_with_the_folder(scene: Scene):
     make_package(scene.folder / "src")
     worker = scene.start("worker", "shop.app:queue", "--app-dir", str(scene.folder / "src"), "--import", "shop.task")
 
@@ -97,7 +97,7 @@ def test_a_module_that_is_not_there_is_named_with_the_folder(scene: Scene):
 
 
 @together()
-def test_without_a_task_the_way_to_find_them_is_named(scene: Scene):
+def test_without_a_task_the_error_says_how_to_find_them(scene: Scene):
     make_package(scene.folder / "src")
     worker = scene.start("worker", "shop.app:queue", "--app-dir", str(scene.folder / "src"))
 

@@ -17,7 +17,7 @@ REFUSED = "rejects the user name or password"
 
 
 @together()
-def test_a_password_that_is_changed_on_the_server_first_ends_no_process_and_no_job(make_scene: MakeScene):
+def test_a_password_changed_on_the_server_first_ends_no_process_and_no_job(make_scene: MakeScene):
     scene = make_scene(visibility_ms=60_000)
     secret = scene.folder / "secret"
     secret.write_text("one\n")

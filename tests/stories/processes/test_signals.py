@@ -38,7 +38,7 @@ def stop_gracefully(scene: Scene, ending: signal.Signals) -> None:
 
 
 @together()
-def test_what_does_not_end_in_time_is_next_in_line_elsewhere_and_keeps_its_attempts(make_scene: MakeScene):
+def test_jobs_that_do_not_end_in_time_go_to_the_front_and_keep_their_attempts(make_scene: MakeScene):
     each(ENDINGS, lambda ending: stop_short(make_scene(), ending))
 
 
@@ -65,7 +65,7 @@ def stop_short(scene: Scene, ending: signal.Signals) -> None:
 
 
 @together()
-def test_a_second_signal_gives_everything_back_at_once(make_scene: MakeScene):
+def test_a_second_signal_releases_all_jobs_at_once(make_scene: MakeScene):
     tasks = [("gated", "gated_in_thread"), ("stuck",), ("stuck_in_executor",), ("deaf",)]
     pairs = [(one, other) for one in ENDINGS for other in ENDINGS]
     each(zip(tasks, pairs, strict=True), lambda case: stop_twice(make_scene(), *case))
@@ -89,7 +89,7 @@ def stop_twice(scene: Scene, tasks: tuple[str, ...], endings: tuple[signal.Signa
 
 
 @together()
-def test_an_idle_worker_and_an_idle_promoter_leave_at_once(scene: Scene):
+def test_an_idle_worker_and_an_idle_promoter_stop_at_once(scene: Scene):
     worker, promoter = scene.ready_worker(), scene.start("promoter", "work")
     scene.until(lambda: "ready" in promoter.log)
 
@@ -102,7 +102,7 @@ def test_an_idle_worker_and_an_idle_promoter_leave_at_once(scene: Scene):
 
 
 @together()
-def test_without_redis_an_idle_worker_leaves_nearly_as_fast(make_scene: MakeScene):
+def test_without_redis_an_idle_worker_stops_nearly_as_fast(make_scene: MakeScene):
     each(("killed", "killed before the start"), lambda case: stop_without_redis(make_scene(), case))
 
 
@@ -124,7 +124,7 @@ def stop_without_redis(scene: Scene, case: str) -> None:
 
 
 @together()
-def test_a_burst_ends_when_all_is_done_also_what_comes_later(scene: Scene):
+def test_a_burst_ends_when_all_jobs_are_done_including_later_ones(scene: Scene):
     ids = [scene.add("brief"), scene.add("nap", 0.2), scene.add("brief", delay=1.2), scene.add("fails")]
     single, fleet = scene.worker("--burst"), scene.worker("--burst", "--processes", "2")
 
@@ -137,7 +137,7 @@ def test_a_burst_ends_when_all_is_done_also_what_comes_later(scene: Scene):
 
 
 @together()
-def test_a_handlers_task_that_ends_the_process_fails_its_job_and_no_other(make_scene: MakeScene):
+def test_a_handlers_task_that_exits_the_process_fails_only_its_job(make_scene: MakeScene):
     scene = make_scene()
     worker = scene.ready_worker("-c", "2")
     other = scene.add("gated", "gate")

@@ -39,7 +39,7 @@ def entry_with(scene: Scene, worker: Process, words: str) -> str:
 
 
 @together()
-def test_a_handler_that_keeps_the_event_loop_is_named_once_with_its_stack(make_scene: MakeScene):
+def test_a_handler_that_blocks_the_event_loop_is_named_once_with_its_stack(make_scene: MakeScene):
     scene = make_scene(visibility_ms=60_000)
     worker = scene.ready_worker("--watchdog", "0.2")
     job_id = scene.add("hogs", "open")
@@ -57,7 +57,7 @@ def test_a_handler_that_keeps_the_event_loop_is_named_once_with_its_stack(make_s
 
 
 @together()
-def test_so_is_one_that_keeps_the_whole_interpreter(make_scene: MakeScene):
+def test_a_handler_that_holds_the_interpreter_lock_is_named_too(make_scene: MakeScene):
     scene = make_scene(visibility_ms=60_000)
     worker = scene.ready_worker("--watchdog", "0.2")
     job_id = scene.add("keeps_the_interpreter", 1)
@@ -70,7 +70,7 @@ def test_so_is_one_that_keeps_the_whole_interpreter(make_scene: MakeScene):
 
 
 @together()
-def test_a_worker_that_was_stopped_as_a_whole_blames_nobody(make_scene: MakeScene):
+def test_after_the_whole_process_was_stopped_no_handler_is_blamed(make_scene: MakeScene):
     scene = make_scene(visibility_ms=60_000)
     worker = scene.ready_worker("--watchdog", "0.2")
     running = scene.add("gated", "open")
@@ -122,7 +122,7 @@ def test_a_slow_handler_is_reported_once_with_its_stack_wherever_it_runs(make_sc
 
 
 @together()
-def test_sigusr1_tells_where_all_threads_and_tasks_are_and_their_jobs(make_scene: MakeScene):
+def test_sigusr1_logs_the_stacks_of_all_threads_and_tasks_with_their_jobs(make_scene: MakeScene):
     scene = make_scene(visibility_ms=60_000)
     worker = scene.ready_worker()
     ids = {task: scene.add(task, "open") for task in ("gated", "gated_in_thread")}
@@ -144,7 +144,7 @@ def test_sigusr1_tells_where_all_threads_and_tasks_are_and_their_jobs(make_scene
 
 
 @together()
-def test_it_does_so_while_the_event_loop_is_blocked(make_scene: MakeScene):
+def test_sigusr1_works_while_the_event_loop_is_blocked(make_scene: MakeScene):
     scene = make_scene(visibility_ms=60_000)
     worker = scene.ready_worker("--watchdog", "0")
     (scene.folder / "lock").touch()
@@ -165,7 +165,7 @@ def test_it_does_so_while_the_event_loop_is_blocked(make_scene: MakeScene):
 
 
 @together()
-def test_the_stack_under_an_entry_is_a_field_of_it_in_json(make_scene: MakeScene):
+def test_the_stack_below_an_entry_is_a_field_of_it_in_json(make_scene: MakeScene):
     scene = make_scene(visibility_ms=60_000)
     worker = scene.worker("--log-format", "json")
     scene.until(lambda: "ready for" in worker.log)
@@ -178,7 +178,7 @@ def test_the_stack_under_an_entry_is_a_field_of_it_in_json(make_scene: MakeScene
 
 
 @together()
-def test_a_parent_passes_it_on_to_children_also_to_those_that_only_start(make_scene: MakeScene):
+def test_a_parent_passes_sigusr1_on_even_to_children_that_are_starting(make_scene: MakeScene):
     scene = make_scene(visibility_ms=60_000)
     parent = scene.worker("--processes", "2")
     scene.until(lambda: "worker process 1: started" in parent.log)
@@ -197,7 +197,7 @@ def pids(parent: Process) -> set[int]:
 
 
 @together()
-def test_a_promoter_tells_as_well_and_goes_on(scene: Scene):
+def test_a_promoter_logs_its_stacks_and_continues(scene: Scene):
     promoter = scene.start("promoter", "work")
     scene.until(lambda: "ready" in promoter.log)
 
@@ -208,7 +208,7 @@ def test_a_promoter_tells_as_well_and_goes_on(scene: Scene):
 
 
 @together()
-def test_a_process_that_a_handler_forked_does_not_ask_its_parent(make_scene: MakeScene):
+def test_a_process_that_a_handler_forked_does_not_write_to_its_parent(make_scene: MakeScene):
     scene = make_scene(visibility_ms=60_000)
     worker = scene.ready_worker()
 

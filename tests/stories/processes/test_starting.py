@@ -35,7 +35,7 @@ MISTAKES = {
 
 
 @together()
-def test_mistakes_of_usage_are_named_without_a_traceback(scene: Scene):
+def test_usage_errors_are_named_without_a_traceback(scene: Scene):
     started = [(scene.start(*words), complaint) for words, complaint in MISTAKES.items()]
     codes = [process.code() for process, _ in started]
 
@@ -68,7 +68,7 @@ def test_a_wrong_password_ends_a_process_with_one_line_that_does_not_contain_it(
 
 
 @together()
-def test_a_database_that_there_is_not_ends_a_process_with_one_line(scene: Scene):
+def test_a_missing_database_ends_a_process_with_one_line(scene: Scene):
     url = scene.server.url.removesuffix("0") + "99"
     roles = (("worker", APP), ("worker", APP, "--processes", "2"), ("promoter", app.NAME), ("stats", app.NAME))
     started = [scene.start(*words, SCHEDQ_REDIS_URL=url) for words in roles]
@@ -80,7 +80,7 @@ def test_a_database_that_there_is_not_ends_a_process_with_one_line(scene: Scene)
 
 
 @together()
-def test_a_worker_can_bring_its_own_server(scene: Scene):
+def test_a_worker_can_start_its_own_server(scene: Scene):
     data = scene.folder / "data"
     worker = scene.worker("--redis", f"embedded://{data}")
     try:
@@ -92,7 +92,7 @@ def test_a_worker_can_bring_its_own_server(scene: Scene):
 
 
 @together()
-def test_a_log_of_objects_has_one_on_each_line(scene: Scene):
+def test_a_json_log_has_one_object_on_each_line(scene: Scene):
     workers = [scene.worker("--log-format", "json", *more) for more in (["-v"], ["--processes", "2"])]
     promoter = scene.start("promoter", app.NAME, "--log-format", "json")
     scene.until(lambda: scene.client.zcard(scene.queue.settings.keys.workers) == 3)

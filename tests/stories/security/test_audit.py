@@ -34,7 +34,7 @@ def says(*entries: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("entries", "code"), [([FINE], 0), ([FINE, BAD], 1), ([FINE, UNKNOWN], 3), ([BAD, UNKNOWN], 1)], ids=str
 )
-def test_what_a_service_reports_decides_the_exit_code(tmp_path: Path, entries: list[dict[str, Any]], code: int):
+def test_the_report_of_a_service_decides_the_exit_code(tmp_path: Path, entries: list[dict[str, Any]], code: int):
     assert audit.known(program(tmp_path, says(*entries)), "click==8.4.0\n").code == code
 
 
@@ -47,7 +47,7 @@ def test_findings_say_what_to_do(tmp_path: Path):
     ]
 
 
-def test_the_second_service_is_asked_when_the_first_is_silent(tmp_path: Path):
+def test_the_second_service_is_asked_when_the_first_does_not_respond(tmp_path: Path):
     command = program(tmp_path, f"if service == 'pypi': sys.exit('no network')\n{says(FINE)}")
 
     assert audit.known(command, "click==8.4.0\n") == audit.Report(1, (), ())

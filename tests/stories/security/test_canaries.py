@@ -92,7 +92,7 @@ def assert_unseen(**places: str) -> None:
 
 
 @pytest.mark.processes
-def test_no_process_tells_it_nor_leaves_it_in_redis():
+def test_no_process_prints_the_canaries_or_stores_them_in_redis():
     play(_act, ())
 
 
@@ -136,7 +136,7 @@ def guarded() -> Iterator[Server]:
         yield server
 
 
-def test_an_application_that_prints_all_it_has_does_not_tell_it(
+def test_an_application_that_prints_everything_does_not_print_the_canaries(
     make_queue: MakeQueue, guarded: Server, caplog: pytest.LogCaptureFixture
 ):
     """Objects, tracebacks with their causes, and errors that handlers make from objects and that are stored."""
@@ -167,6 +167,6 @@ def test_an_application_that_prints_all_it_has_does_not_tell_it(
         queue.run(wrong.aclose())
 
 
-def test_the_search_finds_it():
+def test_the_search_finds_a_canary():
     with pytest.raises(AssertionError):
         assert_unseen(log=f"connected to redis://{USER}@h")

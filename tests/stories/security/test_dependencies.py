@@ -96,12 +96,12 @@ def named(requirements: list[str]) -> dict[str, Requirement]:
     return {(found := Requirement(text)).name.lower(): found for text in requirements}
 
 
-def test_what_is_installed_with_it_is_known_and_has_a_reason():
+def test_everything_installed_with_schedq_is_known_and_has_a_reason():
     assert named(PROJECT["dependencies"]).keys() == RUNTIME.keys()
 
 
 @pytest.mark.parametrize("extra", sorted(PROJECT["optional-dependencies"]))
-def test_so_is_what_an_extra_brings(extra: str):
+def test_everything_installed_by_an_extra_is_known_and_has_a_reason(extra: str):
     assert named(PROJECT["optional-dependencies"][extra]).keys() == EXTRAS[extra].keys()
 
 
@@ -129,7 +129,7 @@ def test_no_untested_release_is_allowed(name: str):
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_the_release_that_is_installed_is_one_that_is_named(name: str):
+def test_the_installed_release_is_a_listed_one(name: str):
     assert ".".join(version(name).split(".")[:2]) in SEEN[name]
 
 

@@ -82,7 +82,7 @@ def returning(queue: Handle) -> None:
     ],
     ids=["text", "long", "exception", "discard", "retry", "no text", "name of a class", "result"],
 )
-def test_however_an_attempt_ends_what_is_stored_of_it_is_harmless(make_queue: MakeQueue, end: Callable[[Handle], None]):
+def test_the_stored_error_is_harmless_however_an_attempt_ends(make_queue: MakeQueue, end: Callable[[Handle], None]):
     queue = make_queue(max_attempts=1)
     job_id = queue.enqueue("work")
     events = queue.events(timeout=60)

@@ -40,7 +40,7 @@ def state(cluster: Cluster, queue: Queue) -> State:
         return State.of(client, queue.settings.keys)
 
 
-def test_any_node_leads_to_the_queue_and_the_name_to_the_list_of_queues(cluster: Cluster, open_queue: OpenQueue):
+def test_any_node_leads_to_the_queue_and_the_name_is_on_the_list_of_queues(cluster: Cluster, open_queue: OpenQueue):
     names = [cluster.name_at(node) for node in cluster.nodes[:3]]
 
     for name, other in zip(names, (*cluster.nodes[1:3], cluster.nodes[0]), strict=True):
@@ -51,7 +51,7 @@ def test_any_node_leads_to_the_queue_and_the_name_to_the_list_of_queues(cluster:
     until(lambda: set(names) <= set(ask(cluster.owner(QUEUES_KEY), "SMEMBERS", QUEUES_KEY)))
 
 
-def test_queues_are_listed_wherever_they_are(cluster: Cluster, open_queue: OpenQueue):
+def test_queues_are_listed_whatever_their_node(cluster: Cluster, open_queue: OpenQueue):
     names = [cluster.name_at(node) for node in cluster.nodes[:3]]
     queues = [open_queue(name, cluster.url_of(cluster.nodes[0])) for name in names]
     for queue in queues:
@@ -64,7 +64,7 @@ def test_queues_are_listed_wherever_they_are(cluster: Cluster, open_queue: OpenQ
     assert {*names, "theirs"} <= set(queues[1].list_queues(scan=True))
 
 
-def test_the_nodes_that_were_named_may_all_be_gone_once_the_others_are_known(cluster: Cluster, open_queue: OpenQueue):
+def test_the_configured_nodes_may_all_disappear_once_the_others_are_known(cluster: Cluster, open_queue: OpenQueue):
     with Proxy(cluster.nodes[1]) as named:
         url = named.url.replace("redis://", "redis+cluster://")
         queue = open_queue(cluster.name_at(cluster.nodes[2]), url, retry_for=0)
@@ -80,7 +80,7 @@ def test_the_nodes_that_were_named_may_all_be_gone_once_the_others_are_known(clu
         newcomer.stats()
 
 
-def test_a_named_node_that_has_become_another_server_does_not_matter(cluster: Cluster, open_queue: OpenQueue):
+def test_a_configured_node_that_has_become_another_server_does_no_harm(cluster: Cluster, open_queue: OpenQueue):
     with Server(topology="single") as stranger, Server(topology="single", requirepass="theirs") as locked:
         url = cluster.url_of(stranger, locked, cluster.nodes[1])
         for _ in range(5):  # nodes are asked in random order
@@ -135,7 +135,7 @@ VERBS: dict[str, Callable[[Queue, ClaimedJob], Any]] = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_what_needs_a_job_that_has_moved_ahead_waits_for_the_rest_of_the_slot(
+def test_a_request_about_a_job_that_has_already_moved_waits_for_the_rest_of_the_slot(
     cluster: Cluster, open_queue: OpenQueue, verb: str
 ):
     """The jobs are on the target, all keys that the script names on the source: it would stop half-way."""
@@ -180,7 +180,7 @@ def move_at_once(cluster: Cluster, prefix: str, to: Server) -> None:
 
 
 @pytest.mark.parametrize("move", [move_by_keys, move_at_once])
-def test_a_slot_moves_under_load_and_nothing_is_lost_nor_done_twice(
+def test_a_slot_moves_under_load_and_no_job_is_lost_or_done_twice(
     cluster: Cluster, make_load: MakeLoad, crew: Crew, move: Callable[[Cluster, str, Server], None]
 ):
     source, to = cluster.nodes[1:3]
@@ -219,7 +219,7 @@ def test_an_idle_worker_notices_that_its_queue_has_moved(cluster: Cluster, make_
 # -- a node dies
 
 
-def test_a_node_dies_under_load_and_its_replica_goes_on(cluster: Cluster, make_load: MakeLoad, crew: Crew):
+def test_a_node_dies_under_load_and_its_replica_takes_over(cluster: Cluster, make_load: MakeLoad, crew: Crew):
     first, *others, replica = cluster.nodes
     loads = [
         make_load(cluster.name_at(node), cluster.url, retry_for=20, visibility_ms=3000) for node in cluster.nodes[:3]

@@ -43,7 +43,7 @@ def queue(make_queue: MakeQueue, node: Server) -> Handle:
     return make_queue(at=node, backoff=Fixed(0.05))
 
 
-def test_a_job_is_claimed_fails_comes_back_and_is_completed(queue: Handle):
+def test_a_job_is_claimed_fails_is_retried_and_completes(queue: Handle):
     now, later = queue.enqueue("now"), queue.enqueue("later", delay=0.2)
 
     assert queue.fail(queue.claim(0), "no")
@@ -61,7 +61,7 @@ def test_a_job_is_claimed_fails_comes_back_and_is_completed(queue: Handle):
     until(lambda: queue.redis.sismember(QUEUES_KEY, queue.name))
 
 
-def test_events_are_heard(queue: Handle):
+def test_events_are_received(queue: Handle):
     events = queue.events(5)
     first = queue.start_iteration(events)
     until(lambda: queue.redis.pubsub_numsub(queue.keys.events)[0][1])
@@ -74,7 +74,7 @@ def test_events_are_heard(queue: Handle):
 
 
 @pytest.mark.parametrize("door", ["blocking"])
-def test_a_worker_waits_for_the_markers_of_two_queues_that_no_one_command_can_name(
+def test_a_worker_waits_for_the_markers_of_two_queues_in_different_slots(
     make_queue: MakeQueue, node: Server, crew: Crew
 ):
     queues = [make_queue(at=node) for _ in range(2)]
@@ -97,7 +97,7 @@ def blocked(queue: Handle) -> list[str]:
 
 
 @pytest.mark.parametrize("door", ["blocking"])
-def test_a_promoter_without_the_application_moves_what_is_due(queue: Handle):
+def test_a_promoter_without_the_application_moves_due_jobs(queue: Handle):
     queue.enqueue("later", delay=0.2)
 
     async def promote() -> None:
@@ -123,7 +123,7 @@ def test_the_command_line_finds_the_queue(queue: Handle):
 
 
 @pytest.mark.parametrize("kind", [redis.RedisCluster, redis.asyncio.RedisCluster])
-def test_a_cluster_client_is_taken_for_where_it_leads(node: Server, kind: Any):
+def test_a_cluster_client_is_used_for_its_address(node: Server, kind: Any):
     async def make() -> Any:
         client = kind(host="127.0.0.1", port=node.port, password="s3cret")
         address = Address(client)

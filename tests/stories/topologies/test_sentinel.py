@@ -53,7 +53,7 @@ def test_a_database_is_the_servers_not_the_sentinels(watched: Watched, open_queu
     assert "db3" in info(watched.primary(), "keyspace")
 
 
-def test_a_client_of_the_primary_is_taken_for_its_sentinels(watched: Watched, open_queue: OpenQueue):
+def test_a_client_of_the_primary_is_used_for_its_sentinels(watched: Watched, open_queue: OpenQueue):
     sentinel = redis.sentinel.Sentinel([("127.0.0.1", one.port) for one in watched.sentinels])
     with sentinel.master_for(SERVICE, db=0) as client, sentinel.slave_for(SERVICE) as other:
         assert Address(client) == Address(watched.url)
@@ -62,7 +62,7 @@ def test_a_client_of_the_primary_is_taken_for_its_sentinels(watched: Watched, op
             Address(other)
 
 
-def test_a_server_that_is_named_must_say_that_it_is_the_primary(open_queue: OpenQueue):
+def test_a_server_that_sentinels_name_must_confirm_that_it_is_the_primary(open_queue: OpenQueue):
     with Server(topology="single") as server:
         ask(server, "REPLICAOF", "127.0.0.1", 1)
         with Sentinel(server, 1) as sentinel:
@@ -75,7 +75,7 @@ def test_a_server_that_is_named_must_say_that_it_is_the_primary(open_queue: Open
             assert queue.stats()["pending_depth"] == 0
 
 
-def test_the_primary_hands_over_under_load_and_nothing_is_lost(watched: Watched, make_load: MakeLoad, crew: Crew):
+def test_the_primary_hands_over_under_load_and_no_job_is_lost(watched: Watched, make_load: MakeLoad, crew: Crew):
     old, new = watched.primary(), watched.replica()
     load = make_load("handed-over", watched.url, retry_for=20)
     post = crew.start(load, debug=False)

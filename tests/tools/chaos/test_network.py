@@ -85,7 +85,7 @@ def test_a_lost_reply_is_that_of_a_request_that_was_carried_out(
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_what_is_sent_into_a_black_hole_comes_late_or_never(
+def test_data_sent_into_a_black_hole_arrives_late_or_never(
     network: Network, connect: Callable[[str], redis.Redis], keeps: bool
 ):
     client, witness = connect("a"), connect("b")

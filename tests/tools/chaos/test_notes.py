@@ -70,7 +70,7 @@ def test_a_line_over_and_over_is_noticed_and_one_per_job_is_not():
     assert repeated(same[:-1], causes=0) == {}
 
 
-def test_what_is_said_of_one_step_of_the_clock_is_counted_by_process_and_queue():
+def test_messages_about_a_jump_of_the_clock_are_counted_by_process_and_queue():
     said = [Line(1, 1, f"queue {name}: Redis's clock jumped by +3600.0 s") for name in "ab"]
 
     assert most_jumps([]) == 0
@@ -78,7 +78,7 @@ def test_what_is_said_of_one_step_of_the_clock_is_counted_by_process_and_queue()
     assert most_jumps([*said, Line(2, 1, said[0].text)]) == 2
 
 
-def test_a_traceback_in_a_log_is_found_whoever_wrote_it(tmp_path: Path):
+def test_a_traceback_in_a_log_is_found_whichever_process_wrote_it(tmp_path: Path):
     entry = {"time": "2026-01-01T00:00:00.000+00:00", "pid": 7, "message": "oh", "traceback": "Traceback: …"}
     (tmp_path / "log").write_text(f"{json.dumps(entry)}\nTraceback (most recent call last):\n  File\n")
 
@@ -115,7 +115,7 @@ def _has_gap(folder: Path) -> bool:
     return any(line[0] == "gap" for _, line in read(folder))
 
 
-def test_the_script_says_what_it_can_do():
+def test_the_script_lists_its_options():
     said = subprocess.run(
         [sys.executable, "-m", "scripts.tools.chaos", "--help"], cwd=ROOT, capture_output=True, text=True
     )
@@ -124,7 +124,7 @@ def test_the_script_says_what_it_can_do():
     assert {"--seconds", "--seed", "--record", "--handbook", "--also", "--keep"} <= set(said.stdout.split())
 
 
-def test_a_traceback_of_a_handler_is_no_error_of_schedq():
+def test_a_traceback_of_a_handler_is_not_an_error_of_schedq():
     assert not is_schedqs_own(Line(1, 2, "job 7f3a: refused failed for good, attempt 1: no", "Traceback"))
     assert is_schedqs_own(Line(1, 2, "job 7f3a: it could not be settled", "Traceback"))
     assert is_schedqs_own(Line(1, 2, "", "Traceback"))

@@ -27,7 +27,7 @@ def judged(fault: str, *parts: list[Line], faults: list[Fault] | None = None, pl
     return counts
 
 
-def test_a_worker_that_finds_no_way_back_while_its_executor_is_full_is_noticed():
+def test_a_worker_that_does_not_reconnect_while_its_executor_is_full_is_noticed():
     full = [Fault("executor_full", 5.0, 5.0, "w-1")]
     soon = [*begun(6, "w-1", "a"), *ended(7, "w-1", "a")]
     late = [*begun(6 + BACK_S, "w-1", "a"), *ended(7 + BACK_S, "w-1", "a")]
@@ -69,7 +69,7 @@ def test_a_task_that_a_worker_does_not_know_costs_no_attempt():
     assert verdict(enqueued("newcomer"), gone, place="failed").promises["unknown_task"].broken == 1
 
 
-def test_a_handler_that_is_stopped_because_redis_lets_nobody_in_is_noticed():
+def test_a_handler_that_is_stopped_because_redis_rejects_all_users_is_noticed():
     refused = [Fault("password_refused", 4.0, 6.0, SERVER)]
     done = [*begun(2, "w-1", "a"), *ended(5, "w-1", "a")]
     stopped = [*begun(2, "w-1", "a"), *ended(5, "w-1", "a", "release", "stopped")]

@@ -7,7 +7,7 @@ from scripts.tools.chaos.faults import KINDS
 from scripts.tools.chaos.run import failed
 
 
-def test_the_handbook_says_what_the_soak_has_found():
+def test_the_handbook_shows_the_results_of_the_soak():
     assert report.BLOCK.read() == report.text(report.recorded()), "run: scripts/chaos --handbook"
 
 

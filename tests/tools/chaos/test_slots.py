@@ -126,7 +126,7 @@ def test_a_schedule_of_which_nothing_is_known_in_the_end_is_noticed():
     ],
     ids=lambda fault: f"{fault.kind} of {fault.target}",
 )
-def test_the_last_slot_of_an_outage_may_stand_for_the_others(fault: Fault):
+def test_the_last_slot_of_an_outage_may_replace_the_others(fault: Fault):
     found = verdict(*every(but=[4, 5]), held(until=4), lines=[coalesced(4, 5, 6)], faults=[fault])
 
     assert wrong(found) == {}
@@ -190,7 +190,7 @@ def test_slots_that_were_waited_for_while_the_clock_was_set_back_are_of_that_ste
     assert (found.slots_leapt, found.slots_coalesced) == (2, 0)
 
 
-def test_a_slot_with_a_job_and_another_ones_that_stands_for_it_is_doubled():
+def test_a_slot_with_a_job_that_another_slot_replaces_is_doubled():
     outage = [Fault("redis_kill", 3.9, 6.05, SERVER)]
 
     assert wrong(verdict(*every(), lines=[coalesced(4, 5, 6)], faults=outage)) == {"slots_twice": 2}
@@ -206,7 +206,7 @@ def test_a_slot_whose_job_was_made_and_completed_again_is_doubled():
     assert (found.slots_twice, found.after_completion) == (2, 1)
 
 
-def test_a_job_that_the_server_counted_and_nobody_saw_is_noticed():
+def test_a_job_that_the_server_counted_but_no_process_reported_is_noticed():
     assert wrong(verdict(*every(), more=1)) == {"slots_twice": 1}
 
 

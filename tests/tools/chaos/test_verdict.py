@@ -100,7 +100,7 @@ def test_a_finished_job_may_be_deleted_but_a_requeued_one_may_not():
     assert verdict(enqueued(), FIRST, failed, revived, place=None).lost == 1
 
 
-def test_a_job_whose_producer_does_not_know_whether_it_is_there_need_not_be():
+def test_a_job_whose_producer_does_not_know_whether_it_was_stored_may_be_missing():
     assert wrong(verdict(enqueued(reply=None), place=None)) == {}
 
 
@@ -141,7 +141,7 @@ def test_a_second_start_that_no_fault_explains_is_noticed():
     assert (found.twice_unexplained, found.twice_explained) == (1, 0)
 
 
-def test_a_claim_that_was_long_on_its_way_is_no_earlier_one():
+def test_a_claim_whose_reply_took_long_does_not_count_as_earlier():
     snoozed = ended(3, "w-1", "a", "snooze", "snoozed")
     late: list[Line] = [
         ("w-2", ["claim", 1.5, "b"]),
@@ -204,7 +204,7 @@ def test_an_attempt_that_begins_twice_is_noticed():
     assert verdict(enqueued(), FIRST, again, ended(3, "w-1", "a")).twice_unexplained == 1
 
 
-def test_an_attempt_that_nobody_was_given_is_noticed():
+def test_an_attempt_without_a_claim_is_noticed():
     rogue: list[Line] = [("w-2", ["start", 2.5, "x", 1, "z", "x", 0.0])]
 
     assert verdict(enqueued(), FIRST, rogue, ended(3, "w-1", "a")).illegal == 1
@@ -217,7 +217,7 @@ def test_a_start_by_a_claim_after_the_completion_is_noticed():
     assert found.illegal == 1
 
 
-def test_a_frozen_process_may_begin_what_was_its_own_when_another_has_completed_it():
+def test_a_frozen_process_may_start_its_former_job_after_another_has_completed_it():
     frozen = begun(2, "w-1", "a", started=12)
     found = verdict(
         enqueued(), frozen, SECOND, ended(13, "w-1", "a", reply="LOST"), faults=[Fault("worker_stop", 2.1, 12, "w-1")]
@@ -285,7 +285,7 @@ def test_a_frozen_machine_is_not_a_late_recovery():
 
 
 @pytest.mark.parametrize(("kind", "illegal"), [("recovered", 0), ("claimed", 1)])
-def test_a_claim_may_come_after_the_question_what_it_has_got_and_not_after_its_answer(kind: str, illegal: int):
+def test_a_claim_may_be_executed_after_the_recovery_request_but_not_after_its_reply(kind: str, illegal: int):
     retried = ended(3, "w-1", "a", "retry", "raised")
     late: list[Line] = [("w-2", ["claim", 3.5, "late"]), ("w-2", [kind, 4.0, "late", []])]
     taken: list[Line] = [("w-3", ["taken", 8.2, 8.3, ["x"]])]
@@ -294,7 +294,7 @@ def test_a_claim_may_come_after_the_question_what_it_has_got_and_not_after_its_a
     assert verdict(enqueued(), FIRST, retried, late, taken, again).illegal == illegal
 
 
-def test_a_claim_whose_answer_came_after_the_lease_is_asked_for_again_and_is_no_other_claim():
+def test_a_claim_whose_reply_came_after_the_lease_is_recovered_and_counts_once():
     asked: list[Line] = [("w-1", ["recovered", 2.15, "a", [["x", "a", 1, 0]]])]
     claim, claimed, start = FIRST
 

@@ -52,7 +52,7 @@ def test_every_verb_is_cut_off():
         ("cancel, pending", "cancel", "if before then return before end", ""),
     ],
 )
-def test_what_is_done_twice_is_noticed(server: Server, loop: Loop, verb: str, script: str, old: str, new: str):
+def test_repeated_effects_are_noticed(server: Server, loop: Loop, verb: str, script: str, old: str, new: str):
     shipped = scripts.load(script).source
     assert old in shipped
     wrong, load = scripts.script(script, shipped.replace(old, new)), scripts.load

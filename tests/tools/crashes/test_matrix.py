@@ -7,7 +7,7 @@ from scripts.tools.crashes.scenes import SCENES
 from scripts.tools.crashes.wire import VERBS
 
 
-def test_the_handbook_says_what_was_found():
+def test_the_handbook_shows_the_results():
     assert matrix.BLOCK.read() == matrix.table(matrix.known()), "run: scripts/crashes --handbook"
 
 
