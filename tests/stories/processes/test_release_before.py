@@ -153,6 +153,21 @@ def test_reports_of_a_killed_worker_are_not_shown_for_the_next_attempt(upgrade: 
     assert scene.job(job_id).progress is None
 
 
+def test_a_promoter_of_the_release_before_fires_a_schedule_with_headers(upgrade: Upgrade):
+    queue = upgrade.scene.queue
+    queue.schedules.upsert("tick", every=1, task="brief", headers={"tenant": "acme"})
+
+    upgrade.start(OLD, "promoter", app.NAME)
+    upgrade.scene.until(lambda: queue.list_pending())
+
+    record = queue.schedules.get("tick")
+    assert record is not None
+    assert (record.state, record.fields["headers"]) == ("active", '{"tenant":"acme"}')
+    triggered = queue.get_job(queue.schedules.trigger("tick") or "")
+    assert triggered is not None
+    assert triggered.headers == {"tenant": "acme"}
+
+
 @pytest.mark.parametrize(("looks", "works"), [(OLD, NEW), (NEW, OLD)], ids=["old looks", "new looks"])
 def test_operators_of_one_release_see_and_move_the_jobs_of_the_other(upgrade: Upgrade, looks: str, works: str):
     scene = upgrade.scene
