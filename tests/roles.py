@@ -50,6 +50,8 @@ FILES: Final = {
         "tests/transitions/test_promote.py",
         "tests/transitions/test_reclaim.py",
         "tests/transitions/test_recover.py",
+        "tests/transitions/test_reports.py",
+        "tests/queue/test_progress.py",
         "tests/queue/test_results.py",
         "tests/transitions/test_retention.py",
         "tests/background",

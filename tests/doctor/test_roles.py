@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from schedq import Queue, UsageError
+from schedq import Progress, Queue, UsageError
 from schedq.doctor.roles import ROLES, VIEWER, setuser
 from schedq.errors import SchedqError
 from schedq.transitions import heartbeat
@@ -172,6 +172,18 @@ def test_a_producer_enqueues_waits_for_results_and_cancels(as_role: AsUser, queu
     assert producer.result(now, 30) == "done"
 
 
+def test_a_producer_hears_how_far_its_job_has_come(as_role: AsUser, queue: Queue):
+    producer, heard = as_role("producer"), list[float]()
+    job = producer.job(producer.enqueue(1))
+    held = claimed(queue)
+    queue.renew(held, progress=Progress(3, 10))
+
+    assert not job.wait(0, on_progress=lambda progress: heard.append(progress.done))
+    progress = job.progress()
+
+    assert (heard, progress and progress.fraction) == ([3], 0.3)
+
+
 def test_a_producer_is_notified_when_jobs_end(as_role: AsUser, queue: Queue):
     events = as_role("producer").events(timeout=60)
     job_id = queue.enqueue(1)
@@ -249,7 +261,7 @@ def test_a_worker_can_claim_manually_too(as_role: AsUser):
         worker.enqueue(1)
         job = worker.claim(timeout_ms=1000)
         assert job is not None
-        assert worker.renew(job)
+        assert worker.renew(job, progress=Progress(1, 2))
         assert end(job)
 
     assert worker.stats()["enqueued_total"] == 4

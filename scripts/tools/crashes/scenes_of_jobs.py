@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from schedq import Discard, Queue
 from schedq.inspect import stats
+from schedq.model.progress import ProgressReport
 from schedq.model.records import Options, Settlement
 from schedq.transitions import claim, enqueue, promote, reclaim, renew, settle
 from scripts.tools.crashes.scene import Scene, Staged, claimed_job, command, failed_job, mark_job, wipe_job
@@ -122,9 +123,13 @@ def _settle_with_trim(queue: Queue, clock: Clock) -> Staged:
 def _renew(queue: Queue, clock: Clock) -> Staged:
     held = [claimed_job(queue) for _ in range(3)]
     queue.cancel(held[1].id)
-    shown = [(job.id, job.claim_token) for job in held]
+    reports = [
+        ProgressReport.of(job.id, job.claim_token, (n, 10, ""), '{"page":1}', number=1)
+        for n, job in enumerate(held[:2])
+    ]
     clock.pass_time(1)
-    return Staged(renew.renew(queue.settings, shown), [job.id for job in held], reply=["OK", "STOP", "OK"])
+    operation = renew.renew(queue.settings, [(held[2].id, held[2].claim_token)], reports)
+    return Staged(operation, [job.id for job in held], reply=["OK", "STOP", "OK"])
 
 
 def _recover(queue: Queue, clock: Clock) -> Staged:
