@@ -60,7 +60,7 @@ class Acted:
     refused: int = 0
 
 
-Progress = Callable[[Acted], object]
+OnActed = Callable[[Acted], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class BulkAction:
         acted: the result so far.
     """
 
-    def __init__(self, queue: Settings, request: BulkRequest, subject: str, progress: Progress | None = None) -> None:
+    def __init__(self, queue: Settings, request: BulkRequest, subject: str, progress: OnActed | None = None) -> None:
         self.acted = Acted()
         self._queue = queue
         self._quiet = replace(queue, log_size=0)  # one log entry for all jobs, not one for each
@@ -175,9 +175,7 @@ class BulkAction:
 class ActionOnIds(BulkAction):
     """An action on jobs given by their ids."""
 
-    def __init__(
-        self, queue: Settings, request: BulkRequest, job_ids: Sequence[str], progress: Progress | None
-    ) -> None:
+    def __init__(self, queue: Settings, request: BulkRequest, job_ids: Sequence[str], progress: OnActed | None) -> None:
         self._job_ids = [checked_id(job_id) for job_id in dict.fromkeys(job_ids)]
         more = len(self._job_ids) - _MOST_NAMED
         named = ", ".join(self._job_ids[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -202,7 +200,7 @@ class ActionOnMatching(BulkAction):
         *,
         limit: int | None,
         dry_run: bool,
-        progress: Progress | None,
+        progress: OnActed | None,
     ) -> None:
         checked_state(state, ACTIONS[request.action])
         if limit is not None:

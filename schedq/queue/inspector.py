@@ -7,7 +7,7 @@ from typing import Any
 
 from schedq.inspect import audit, bulk, error_groups, forecast, overview, samples, timeline, why
 from schedq.inspect.audit import LogEntry
-from schedq.inspect.bulk import Acted, ActionOnIds, ActionOnMatching, BulkRequest, Progress, Purge
+from schedq.inspect.bulk import Acted, ActionOnIds, ActionOnMatching, BulkRequest, OnActed, Purge
 from schedq.inspect.error_groups import Errors
 from schedq.inspect.export import Imported, import_jobs
 from schedq.inspect.forecast import Forecast
@@ -162,7 +162,7 @@ class InspectorVerbs:
         dry_run: bool = False,
         delay: Duration | None = None,
         run_at: Instant | None = None,
-        progress: Progress | None = None,
+        progress: OnActed | None = None,
         who: str | None = None,
     ) -> WithCleanup[Acted]:
         """Apply one action to all matching jobs of a state, oldest first, and write one entry to the audit log.
