@@ -23,7 +23,7 @@ class Tuning:
         size: number of workers, 0 to 50.
         latency_ms: duration of a job, 0 to 600,000.
         failure_rate: share of jobs that fail, 0 to 1.
-        hang_rate: share of jobs that are abandoned, as by a worker that died, 0 to 1.
+        hang_rate: share of jobs that are abandoned as if their worker had died, 0 to 1.
     """
 
     size: int = 2

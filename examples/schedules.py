@@ -32,7 +32,7 @@ def report(to: str) -> str:
 
 
 def slots(schedule_id: str) -> tuple[SlotRecord, ...]:
-    """What became of a schedule's latest slots, newest first."""
+    """What happened to a schedule's latest slots, newest first."""
     found = queue.schedules.get(schedule_id)
     return found.slots if found else ()
 

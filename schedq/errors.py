@@ -1,4 +1,4 @@
-"""Everything schedq raises, grouped by who must act.
+"""Everything schedq raises, grouped by what to do about it.
 
     SchedqError
     ├── UsageError (also a ValueError)   fix the call or the configuration

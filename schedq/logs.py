@@ -76,7 +76,7 @@ class Logger(logging.LoggerAdapter[logging.Logger]):
             self.logger.handle(record)
         except KeyboardInterrupt:
             raise
-        except BaseException as problem:  # noqa: BLE001 - a filter or handler may do anything; the work must go on
+        except BaseException as problem:  # noqa: BLE001 - a filter or handler may do anything; the work must continue
             self._report(problem)
 
     def _record(

@@ -71,16 +71,16 @@ class Observers:
 
 
 class WorkerObservers:
-    """All observers of one worker: its own hear of everything, those of a queue only of that queue.
+    """All observers of one worker. Its own get every event; those of a queue get only the events of that queue.
 
-    One that is attached in several places hears of each event once.
+    An observer that is attached in several places gets each event once.
 
     Args:
-        own: the worker's.
+        own: the worker's observers.
         queues: the name of each queue, and its observers.
 
     Attributes:
-        by_queue: those that hear of each queue.
+        by_queue: for each queue, the observers that get its events.
     """
 
     def __init__(self, own: Observers, queues: Sequence[tuple[str, Sequence[Observer]]]) -> None:

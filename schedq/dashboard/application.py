@@ -232,7 +232,7 @@ def create_app(
         title: title of the pages.
 
     Raises:
-        UsageError: an argument is invalid, or would let everybody in.
+        UsageError: an argument is invalid, or would give everyone access.
     """
     names = [*allow_hosts]
     if token is not None and not token.strip():

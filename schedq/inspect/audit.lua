@@ -7,7 +7,7 @@ ARGV  clock, log_size
       act: what was done
       count: the number of jobs
       note: details
-      who: who did it
+      who: the operator
 Returns  1
 ]]
 local LOOKED_BACK = 100

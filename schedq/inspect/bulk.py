@@ -253,7 +253,7 @@ def note(queue: Settings, request: str, action: str, count: int, text: str, who:
         action: what was done.
         count: the number of jobs.
         text: details.
-        who: who did it; None for this process's user and host.
+        who: the operator's name for the log; None for this process's user and host.
     """
     return Operation(
         "note", *_AUDIT(queue, request=request, act=action, count=count, note=text, who=who or _user()), int

@@ -1,7 +1,7 @@
 """Headers of a job: short texts by name, fixed when it is enqueued, such as a tenant, a locale or a request id.
 
 They are stored in the field `headers` as the text of a JSON object, and only if there are any. Other programs may write
-the field too; headers that break the rules read as none, so that they hold up no job.
+the field too; headers that break the rules count as none, so that they block no job.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def check_result(result: Any) -> None:
     if kind := not_run(result):
         if isinstance(result, CoroutineType):
             result.close()
-        raise Discard(f"it returned {kind}, whose code has not run: run that in the task, and return what comes of it")
+        raise Discard(f"it returned {kind}, whose code has not run: run it in the task, and return its result")
 
 
 def lost_too_often(job: ClaimedJob, policy: Policy) -> Discard | None:

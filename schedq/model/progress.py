@@ -18,7 +18,7 @@ from schedq.errors import UsageError
 from schedq.model.payload import clean_text, decoded, encode, size_of
 
 PROGRESS: Final = "progress"
-"""The status of the events that tell of a report."""
+"""The status of events about a report."""
 MOST_NOTE: Final = 200
 """The most characters of a note; the rest is cut off."""
 MOST_META: Final = 4096
@@ -88,7 +88,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _of_other_type(value: Any) -> float:
-    """A number of another library, such as NumPy's; -1 if it is none."""
+    """Convert a number of another library, such as NumPy's; -1 if it is not a number."""
     for special, read in (("__index__", operator.index), ("__float__", float)):
         with suppress(TypeError, ValueError, OverflowError):
             if hasattr(value, special):

@@ -1,4 +1,4 @@
-"""What an application does to a job before it is stored: `Queue.before_enqueue`, for instance to give it headers."""
+"""`Queue.before_enqueue`: application functions that see each job before it is stored, for instance to add headers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class EnqueueFacts:
 
     Attributes:
         queue: name of the queue.
-        task: name of the task that it calls; None for a payload that is no task call.
+        task: name of the task that it calls; None for a payload that is not a task call.
         args: positional arguments of the call, in the form that they have in Redis.
         kwargs: keyword arguments of the call, likewise.
-        payload: the whole payload, likewise; a copy, so that changing it changes nothing.
+        payload: the whole payload, likewise; a copy, so changing it has no effect.
         job_id: the caller's own id, or None.
-        delay, run_at: when it is due, as the caller said it; None for now.
-        expires: until when it must begin, as the caller said it, or None.
-        headers: those given so far; names and values that are added are stored.
+        delay, run_at: when it is due, as given by the caller; None for now.
+        expires: until when it must begin, as given by the caller, or None.
+        headers: the headers so far; names and values that are added are stored.
     """
 
     queue: str
@@ -53,10 +53,10 @@ F = TypeVar("F", bound=BeforeEnqueue)
 
 
 def checked_function(function: F) -> F:
-    """Return a function that can be called before a job is stored.
+    """Return the function if it can be called before a job is stored.
 
     Raises:
-        UsageError: it can't.
+        UsageError: it is not a plain function.
     """
     if not callable(function):
         raise UsageError(f"before_enqueue takes a function, got {function!r:.200}")
@@ -68,10 +68,10 @@ def checked_function(function: F) -> F:
 
 
 def inherit_headers(*names: str) -> BeforeEnqueue:
-    """A function for `Queue.before_enqueue`: what a handler enqueues gets these headers of the handler's job.
+    """Return a function for `Queue.before_enqueue` that passes these headers of a handler's job on to jobs it enqueues.
 
-    Without names it gets all of them. Headers that the new job has already stay as they are. Outside a handler nothing
-    is added.
+    Without names it passes on all headers. Headers that the new job already has are not replaced. Outside a handler
+    nothing is added.
 
     Raises:
         UsageError: a name is not a text.

@@ -1,6 +1,6 @@
-"""Arguments and results of types that JSON lacks, such as datetime or a dataclass, as annotations name them.
+"""Converts arguments and results of types that JSON lacks, such as datetime or a dataclass, by their annotations.
 
-A parameter whose annotation JSON can express, or that has none, is left alone. msgspec converts the others, and is
+A parameter whose annotation JSON can express, or that has none, is not converted. msgspec converts the others. It is
 imported when the first function with such an annotation is used.
 """
 
@@ -22,7 +22,7 @@ _PLAIN: Final = frozenset(
     {Any, object, str, int, float, bool, None, type(None), list, dict, inspect.Parameter.empty}
     | {collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection, collections.abc.Mapping}
 )
-"""What JSON has of its own; a container of it, too, if it has string keys."""
+"""Types that JSON has; containers of them too, if their keys are strings."""
 _PLAIN_WORDS: Final = frozenset(
     f"{word}{end}"
     for word in ("str", "int", "float", "bool", "None", "list", "dict", "Any", "object")
@@ -34,22 +34,22 @@ _KEYED: Final = (dict, collections.abc.Mapping)
 
 
 class _NotConvertible(Exception):  # noqa: N818 - a fact about an annotation
-    """No value of this annotation can be made from JSON."""
+    """JSON can't be converted to a value of this annotation."""
 
 
 _Convert = Callable[[Any, Any], Any]
-"""From a value and the type of its annotation to the converted value."""
+"""Returns the converted value, given a value and the type of its annotation."""
 
 
 class Conversion(NamedTuple):
-    """How the arguments and the result of one function become JSON, and come back.
+    """Converts the arguments and the result of one function to JSON types, and back.
 
     Attributes:
-        task: its name, for errors.
-        by_position: a type per positional parameter; None: leave the argument alone.
-        by_name: a type per parameter that may be given by name, where there is one.
-        more_args, more_kwargs: for `*args` and `**kwargs`.
-        returned: for the result.
+        task: the task's name, for errors.
+        by_position: the type of each positional parameter; None: do not convert it.
+        by_name: the type of each parameter that may be given by name, except those that are not converted.
+        more_args, more_kwargs: the types for `*args` and `**kwargs`.
+        returned: the type of the result.
     """
 
     task: str
@@ -60,34 +60,34 @@ class Conversion(NamedTuple):
     returned: Any
 
     def encode_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments as JSON types.
+        """Convert arguments to JSON types.
 
         Raises:
-            ArgumentsError: one of them is not of the type that its annotation names.
+            ArgumentsError: an argument does not have the type in its annotation.
         """
         return self._each(_encode, args, kwargs)
 
     def decode_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments as the annotations say, from JSON types.
+        """Convert arguments from JSON types to those in the annotations.
 
         Raises:
-            ArgumentsError: one of them can't be read so.
+            ArgumentsError: an argument can't be converted.
         """
         return self._each(_decode, args, kwargs)
 
     def encode_result(self, value: Any) -> Any:
-        """What the function returned, as JSON types.
+        """Convert a result to JSON types.
 
         Raises:
-            ArgumentsError: it is not of the type that the annotation names.
+            ArgumentsError: it does not have the type in the annotation.
         """
         return self._converted(_encode, value, self.returned, "result")
 
     def decode_result(self, value: Any) -> Any:
-        """The result as the annotation says, from JSON types.
+        """Convert a result from JSON types to the type in the annotation.
 
         Raises:
-            ArgumentsError: it can't be read so.
+            ArgumentsError: it can't be converted.
         """
         return self._converted(_decode, value, self.returned, "result")
 
@@ -118,7 +118,7 @@ class Conversion(NamedTuple):
 
 
 class Converter:
-    """The conversion of one function, looked for at first use: annotations may name what is defined further down."""
+    """The conversion of one function. It is built at first use, because annotations may name what is defined later."""
 
     def __init__(self, task: str, function: Callable[..., Any], left_out: Collection[str] = ()) -> None:
         self._task, self._function, self._left_out = task, function, left_out
@@ -127,7 +127,7 @@ class Converter:
 
     @property
     def conversion(self) -> Conversion | None:
-        """How arguments and result become JSON and come back; None if they are JSON as they are."""
+        """The conversion; None if the arguments and the result are JSON already."""
         if not self._is_known:
             self._conversion = conversion_of(self._task, self._function, self._left_out)
             self._is_known = True
@@ -135,13 +135,13 @@ class Converter:
 
 
 def may_convert(function: Callable[..., Any]) -> bool:
-    """Whether a function has an annotation that must be looked at; False costs no import and no evaluation."""
+    """Whether a function has an annotation that must be evaluated. If not, nothing is imported or evaluated."""
     annotations = getattr(_inner(function), "__annotations__", None) or {}
     return not all(_is_evidently_plain(each) for each in annotations.values())
 
 
 def conversion_of(task: str, function: Callable[..., Any], left_out: Collection[str] = ()) -> Conversion | None:
-    """How to convert for a function, except for the parameters that are left out; None if nothing needs it."""
+    """Return the conversion of a function, without the parameters in `left_out`; None if it needs none."""
     try:
         signature = inspect.signature(function, follow_wrapped=False)
     except (ValueError, TypeError):
@@ -173,7 +173,7 @@ def conversion_of(task: str, function: Callable[..., Any], left_out: Collection[
 
 
 def _wanted(task: str, place: str, annotation: Any, space: dict[str, Any]) -> Any:
-    """The type to convert to; None if the annotation says nothing that JSON does not, or can't be used."""
+    """Return the type to convert to; None if JSON can express the annotation, or if it can't be used."""
     if _is_evidently_plain(annotation):
         return None
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
@@ -215,7 +215,7 @@ def _is_evidently_plain(annotation: Any) -> bool:
 
 
 def _unwrapped(annotation: Any) -> Any:
-    """What an async function, or an alias, comes to."""
+    """Return the annotation inside `Awaitable`, `Annotated`, a `NewType` or a type alias."""
     while True:
         origin = typing.get_origin(annotation)
         if origin in _AWAITED:
@@ -224,14 +224,14 @@ def _unwrapped(annotation: Any) -> Any:
             annotation = typing.get_args(annotation)[0]
         elif isinstance(annotation, typing.NewType):
             annotation = annotation.__supertype__
-        elif type(annotation).__name__ == "TypeAliasType":  # of Python 3.12 and later
+        elif type(annotation).__name__ == "TypeAliasType":  # Python 3.12 and later
             annotation = annotation.__value__
         else:
             return annotation
 
 
 def _is_plain(annotation: Any) -> bool:
-    """Whether JSON alone can say what an annotation does."""
+    """Whether JSON can express an annotation without a conversion."""
     annotation = _unwrapped(annotation)
     origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is None:
@@ -243,11 +243,11 @@ def _is_plain(annotation: Any) -> bool:
     return (origin in _UNIONS or _is_evidently_plain(origin)) and all(map(_is_plain, inside))
 
 
-# -- what converts
+# -- converting values
 
 
 _HOOKS: Final[dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {}
-"""Types that msgspec lacks: to JSON, and from it."""
+"""Types that msgspec lacks: their conversions to JSON, and from it."""
 
 
 def _hooks() -> dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]]:
@@ -264,7 +264,7 @@ def _hooks() -> dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]]:
 
 
 def _is_model(kind: object) -> bool:
-    """Whether it is a class of pydantic's, which is not imported for this: nobody else has made one."""
+    """Whether it is a pydantic model. pydantic is not imported for this: without it there are no models."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
@@ -281,7 +281,7 @@ def _to_json(value: Any) -> Any:
     for kind in type(value).__mro__:
         if kind in _hooks():
             return _hooks()[kind][0](value)
-        if kind in (str, int, float):  # a subclass, which JSON takes for what it is based on
+        if kind in (str, int, float):  # JSON treats a subclass like its base class
             return kind(value)
     if calendar := _calendar_class(type(value)):
         return calendar.fromisoformat(value.isoformat())
@@ -301,10 +301,10 @@ def _from_json(kind: type, value: Any) -> Any:
 
 
 def _check(annotation: Any) -> None:
-    """Nothing, if values can be made from JSON.
+    """Check that JSON can be converted to values of an annotation.
 
     Raises:
-        _NotConvertible: they can't: of a class that is not known here, or a union that JSON can't tell apart.
+        _NotConvertible: it contains an unknown class, or a union whose members JSON can't distinguish.
     """
     import msgspec
 
@@ -321,7 +321,7 @@ def _check(annotation: Any) -> None:
 
 
 def _parts(annotation: Any) -> list[Any]:
-    """An annotation and all that stands in its brackets."""
+    """Return an annotation and all annotations inside its brackets."""
     inside = [each for each in typing.get_args(annotation) if each is not Ellipsis]
     if typing.get_origin(annotation) is typing.Literal:
         inside = []
@@ -334,7 +334,7 @@ def _decode(value: Any, wanted: Any) -> Any:
 
 def _encode(value: Any, wanted: Any) -> Any:
     found = _msgspec().to_builtins(value, str_keys=True, enc_hook=_to_json)
-    _decode(found, wanted)  # what a worker could not read is refused here
+    _decode(found, wanted)  # refuse here what a worker could not read
     return found
 
 

@@ -34,7 +34,7 @@ def gather_results(
 
 
 class _Wanted(NamedTuple):
-    """One of the jobs, and what makes of its result what the caller gets."""
+    """One of the jobs, and the function that converts its result for the caller."""
 
     id: str
     read: Callable[[Any], Any]

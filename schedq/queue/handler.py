@@ -35,7 +35,7 @@ class Handler:
         is_async: whether calling it returns a coroutine.
         injection: the dependencies that fill in parameters; None if it declares none.
         parameters: those that calls of it give.
-        converter: how they become JSON and come back; None if all of them are JSON.
+        converter: converts them to JSON and back; None if all of them are JSON already.
         max_attempts, backoff, timeout_ms, completed_ttl_ms, failed_ttl_ms: the task's own, or None.
     """
 

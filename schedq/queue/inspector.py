@@ -223,7 +223,7 @@ class InspectorVerbs:
             action: what was done.
             said: details.
             count: how many jobs it concerned.
-            who: who did it; by default this process's user and host.
+            who: the operator's name for the log; by default this process's user and host.
         """
         (reply,) = yield [bulk.note(self._connections.settings, new_request(), action, count, said, who)]
         unwrap(reply)

@@ -277,7 +277,7 @@ class Queue(QueueBase, BlockingVerbs):
         failed_history: the most failed jobs to keep, and the most cancelled ones, even before `failed_ttl`.
         min_keep: seconds that a finished record is kept at least, whatever the ttls and the caps.
         unknown_for: seconds for which a job whose task no worker knows is put back without spending attempts,
-            because a deploy may be under way; then it fails.
+            because a deployment may be in progress; then it fails.
         max_pending: the most jobs that may wait; None for no limit.
         max_payload: the most bytes of JSON in a payload or a result.
         allow_eviction: work with a Redis that may evict keys.

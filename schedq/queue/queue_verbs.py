@@ -89,7 +89,7 @@ class QueueVerbs:
             QueueFull: `max_pending` jobs wait, or Redis's memory is full; nothing is left behind.
             NotAcknowledged: the job is stored, with the id in `stored`, but `durability` was not confirmed in time.
             StoreUnavailable: no reply for `retry_for` seconds, or too few replicas for "replicated". The job may be
-                stored all the same, with the id in `job_id`.
+                stored nevertheless, with the id in `job_id`.
         """
         given = (delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires)
         options = Options(*given, headers, completed_ttl, failed_ttl)

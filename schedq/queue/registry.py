@@ -156,7 +156,9 @@ class Registry:
         function = runnable(function, "handler")
         handler = Handler("handler", function, converts=False)
         if not handler.parameters.least <= 1 <= handler.parameters.most:
-            raise UsageError(f"a handler takes one argument, the payload; {place_of(function)} can't be called so")
+            raise UsageError(
+                f"a handler takes one argument, the payload; {place_of(function)} can't be called like that"
+            )
         if self._handler is not None and not is_same(self._handler.function, function):
             raise UsageError(f"queue {self._queue_name} has a handler already ({place_of(self._handler.function)})")
         self._handler = handler

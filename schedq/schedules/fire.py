@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What happens to the due slots, and the next slot, None if there are no more."""
+    """What happens to the due slots, and the next slot; None if there is none."""
 
     entries: tuple[Entry, ...]
     next_ms: int | None

@@ -5,7 +5,7 @@ An entry that can't be run moves to where operators see it (`broken`, `failed`);
 dropped; a job that has not begun by the instant in its field `expires` is cancelled.
 
 A job that lost two leases is a suspect: it may be a poison pill that kills its workers, so a process gets one at a
-time. Suspects that the caller may not take move to `delayed`, so that they hold up no other job. The next claim that
+time. Suspects that the caller may not take move to `delayed`, so that they block no other job. The next claim that
 may take a suspect takes the first of them from there; without such a claim they become due a few a second. However many
 entries can't be run, a call looks at only a few more entries than it may take.
 

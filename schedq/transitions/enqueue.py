@@ -29,7 +29,7 @@ _ACCEPTED: Final = ("STORED", "EXISTS")
 tracers: Final[list[Callable[[str, str, str], str]]] = []
 """Functions (queue, job id, payload text) → the job's `trace`, the trace context of its producer; '' for none."""
 counters: Final[list[Callable[[str, int, str], None]]] = []
-"""Functions that are told (queue, how many jobs, class of the error or '') when jobs were sent."""
+"""Functions that are called with (queue, number of jobs, class of the error or '') when jobs were sent."""
 
 
 class EncodedJob(NamedTuple):
@@ -263,7 +263,7 @@ def _store(
 
 
 def _counted(queue: Settings, batch: Sequence[EncodedJob], operation: Operation[T]) -> Operation[T]:
-    """The operation, which also tells the counters what became of its jobs."""
+    """Wrap an operation so that it reports the outcome of its jobs to the counters."""
 
     def tell(errors: Iterable[str]) -> None:
         for error, count in Counter(errors).items():
@@ -306,7 +306,7 @@ def create_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[
 
 
 def _store_all(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[str]]:
-    """Store jobs, up to some megabytes in one round trip; returns for each what became of it."""
+    """Store jobs, up to some megabytes in one round trip; return the outcome of each."""
     words: list[str] = []
     stored: list[str] = []
     errors: list[SchedqError] = []

@@ -78,7 +78,7 @@ if redis.call('LLEN', pending) > 0 and redis.pcall('EXISTS', wake) == 0 then
 end
 local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2] or ''
 local unleased = redis.call('LLEN', processing) - redis.call('ZCARD', leases)
--- The scheduler reports a damaged key; that must not hold up due jobs.
+-- The scheduler reports a damaged key; that must not delay due jobs.
 local slot = redis.pcall('ZRANGE', schedules, 0, 0, 'WITHSCORES')
 slot = slot.err and '0' or slot[2]
 slot = slot ~= 'inf' and slot or ''

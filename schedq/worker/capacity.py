@@ -178,7 +178,7 @@ class Capacity:
 
     def retire(self) -> None:
         """Allow no more jobs to be started."""
-        self._startable = -self.size  # claims in progress may give back as many
+        self._startable = -self.size  # claims in progress may return as many
         self._look_whether_used_up()
 
     @property
@@ -304,7 +304,7 @@ class Reservation:
         return True
 
     def let_go(self) -> None:
-        """Give back the unfilled slots. Calling it again has no effect."""
+        """Release the unfilled slots. Calling it again has no effect."""
         count, self.free = self.free, 0
         suspect, self.has_suspect = self.has_suspect, False
         self._capacity.return_unused(self._queue, count, suspect=suspect)

@@ -20,7 +20,7 @@ class CodeBlock(NamedTuple):
     Attributes:
         language: as the fence names it, or ''.
         code: its text.
-        path: the file name under which the reader is told to save it, or ''.
+        path: the file name under which the reader should save it, or ''.
         is_fragment: it does not run as pasted; its first line (`# Fragment…`) or a comment before the block says so.
     """
 

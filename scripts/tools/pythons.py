@@ -7,9 +7,9 @@
 `lowest` means the oldest Python with the lowest versions that pyproject.toml allows of everything that users install.
 
 The quick part leaves out the tests marked `processes`, `browser` or `topologies` (see tests/conftest.py), tests/tools,
-which tests scripts/, and the tests of types, whose checkers are told the version of Python anyway. Each Python has its
-own environment, .venv-VERSION, created once with the extra `test`. Failed tests are
-repeated as by scripts/test. The exit code is 0 if all tests passed on every version.
+which tests scripts/, and the tests of types, whose checkers get the version of Python as an option anyway. Each Python
+has its own environment, .venv-VERSION, created once with the extra `test`. Failed tests are repeated as in
+scripts/test. The exit code is 0 if all tests passed on every version.
 """
 
 from __future__ import annotations

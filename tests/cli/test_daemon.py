@@ -50,7 +50,7 @@ async def work():
     loop = asyncio.get_running_loop()
     {begin}
     await asyncio.sleep(0.05)
-    print("went on")
+    print("continued")
 
 daemon.handle_signals()
 daemon.run(work())
@@ -65,7 +65,7 @@ def test_a_task_or_callback_of_the_application_does_not_end_the_process(begin: s
     code = BESIDE.format(begin=begin)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
 
-    assert (done.returncode, done.stdout) == (0, "went on\n")
+    assert (done.returncode, done.stdout) == (0, "continued\n")
     assert "a task or callback of the application tried to exit the process; continuing" in done.stderr
 
 

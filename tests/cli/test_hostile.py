@@ -1,4 +1,4 @@
-"""What Redis holds may steer a terminal: no command prints it as it is."""
+"""Texts in Redis may try to control a terminal: no command prints them unescaped."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def kind_of_loop() -> list[type]:
 
 def test_commands_run_on_uvloop_where_it_is_installed(monkeypatch: pytest.MonkeyPatch):
     class Loop(asyncio.SelectorEventLoop):
-        """Stands for uvloop's."""
+        """A replacement of uvloop's."""
 
     monkeypatch.setitem(sys.modules, "uvloop", types.SimpleNamespace(new_event_loop=Loop))
 

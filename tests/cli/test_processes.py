@@ -53,7 +53,7 @@ class Terminal:
         os.write(self._screen, text.encode())
 
     def code(self, *, again: str = "") -> int:
-        """Its exit code; `again` is typed once more whenever nothing has come of it for a while."""
+        """Its exit code; `again` is typed once more whenever it had no effect for a while."""
         for _ in range(6):
             try:
                 while self._read(5):
@@ -71,7 +71,7 @@ class Terminal:
         if select.select([self._screen], [], [], within)[0]:
             try:
                 data = os.read(self._screen, 4096)
-            except OSError:  # Linux: nobody is on the other side any more
+            except OSError:  # Linux: the other side was closed
                 data = b""
             self.text += data.decode()
             return bool(data)

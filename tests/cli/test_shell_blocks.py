@@ -28,7 +28,7 @@ TRIED = {
 }
 """What is run here as well: all but fragments, and of these the list of all commands."""
 ENDLESS = {"worker", "top", "dashboard", "tail", "promoter", "exporter", "health", "server"}
-"""Commands that serve until they are told to stop, or want something that serves."""
+"""Commands that serve until they are asked to stop, or that need a running server."""
 ASIDE = {
     "pip",
     "python",

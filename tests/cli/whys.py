@@ -238,7 +238,7 @@ def _alone(queue: Queue, _: Any) -> str:
 
 
 def _workers_died(queue: Queue, client: Any) -> str:
-    """Jobs ended of late, by a worker that no longer exists."""
+    """Jobs ended recently, by a worker that no longer exists."""
     for _job in range(3):
         job_id = queue.enqueue(1)
         queue.complete(claimed(queue))
@@ -325,7 +325,7 @@ def _next_by_hand(queue: Queue, _: Any) -> str:
     return queue.enqueue(1)
 
 
-# -- it stands nowhere
+# -- it is in no list
 
 
 def _cut_short(queue: Queue, client: Any) -> str:
@@ -446,7 +446,7 @@ SITUATIONS: Final = (
         _earlier(2 * THREE_DAYS_S),
     ),
     Situation(
-        "nobody promotes",
+        "no process promotes",
         _due,
         "no_promoter",
         "no promoter is alive, and no worker is alive either",

@@ -43,7 +43,7 @@ class Wire:
         except ResponseError as error:
             code = getattr(error, "status_code", None)
             return str(error) if code is None or str(error).startswith(code) else f"{code} {error}"
-        raise AssertionError(f"{words} was answered with {reply!r}")
+        raise AssertionError(f"{words} got the reply {reply!r}")
 
     def together(self, *commands: tuple[object, ...]) -> list[Any]:
         """The replies to commands sent in one go, errors as values."""

@@ -26,7 +26,7 @@ CSRF = re.compile(r'name="csrf" value="([0-9a-f]{64})"')
 
 @dataclass(frozen=True)
 class Served:
-    """A dashboard under way.
+    """A running dashboard.
 
     Attributes:
         url: where it is.

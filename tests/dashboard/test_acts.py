@@ -268,7 +268,7 @@ def test_a_long_action_can_be_stopped(impatient: None, visitor: Visitor, queue: 
     left = queue.stats()["failed_depth"]
     assert state[1] == "stopped" or (state[1], left) == ("done", 0)  # it may have been quicker
     (line,) = log_of(raw)
-    assert int(line["count"]) <= 3000 - left  # a batch that was under way is done, and not counted
+    assert int(line["count"]) <= 3000 - left  # a batch that was in progress is done, and not counted
 
 
 def test_only_so_many_run_at_a_time(impatient: None, visitor: Visitor, queue: Queue, monkeypatch: pytest.MonkeyPatch):

@@ -264,7 +264,7 @@ def test_hostile_texts_run_no_script(open_page: Open, raw: Any, mail: Any):
             live(page)
         assert page.evaluate("window.hit") is None, path
 
-    # A job that is known by another key is told with 404, which a browser notes.
+    # A job whose id differs from its key has no page: a 404, which the browser logs.
     assert [text for text in complaints if "404" not in text] == []
 
 
@@ -309,7 +309,7 @@ def test_the_token_is_required_and_kept_out_of_addresses(open_page: Open, serve:
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
 
 
-# -- for everybody
+# -- for all users
 
 
 def test_without_javascript_everything_is_read_and_done(open_page: Open, mail: Any):

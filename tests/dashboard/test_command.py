@@ -40,7 +40,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def process(store: Server) -> Iterator[subprocess.Popen[str]]:
-    """The command under way, with a token; its first line is read."""
+    """The running command, with a token; its first line has been read."""
     environment = os.environ | {"SCHEDQ_REDIS_URL": store.own_url, "SCHEDQ_DASHBOARD_TOKEN": TOKEN}
     words = [sys.executable, "-m", "schedq", "dashboard", "--port", "0"]
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

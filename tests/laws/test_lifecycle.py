@@ -40,7 +40,7 @@ NO_MOVES = {
     "summarize": "looks",
     "stats": "looks",
     "wake": "sets the marker",
-    "watch": "looks, and notes that somebody waits",
+    "watch": "looks, and notes that a caller waits",
     "why": "looks",
 }
 STATUS = re.compile(r"'status', '(\w+)'")

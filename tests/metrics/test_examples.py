@@ -107,7 +107,7 @@ def test_the_rules_are_well_formed() -> None:
 
 
 def test_the_rules_have_an_expression_and_a_summary_each() -> None:
-    """What holds whoever reads the file: as many of the one as of the other, and no tab."""
+    """This needs no YAML parser: there is one of each per alert, and no tab."""
     assert "\t" not in ALERTS
     for word in ("- alert: ", " expr: ", " summary: ", " description: ", " severity: "):
         assert ALERTS.count(word) == ALERTS.count("- alert: ")

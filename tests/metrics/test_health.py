@@ -200,7 +200,7 @@ def dripping(web_server: WebServer, count: int) -> list[socket.socket]:
 
 
 def is_cut(client: socket.socket) -> bool:
-    """Whether the server hung up on a client; if so, at once."""
+    """Whether the server closed a client's connection; if so, without waiting."""
     try:
         client.sendall(b"x")
         client.settimeout(0.02)

@@ -27,7 +27,7 @@ from tests.worker.crew import Crew, Gate
 
 
 def look(*queues: Handle, fresh_s: float = 0) -> Scrape:
-    """Scrape what Redis knows of queues at one place."""
+    """Scrape what one Redis knows about its queues."""
     collector = QueueCollector([RedisQueues.of([queue.queue for queue in queues])], fresh_s)
     try:
         return scraped(page([collector]))

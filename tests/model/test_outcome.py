@@ -96,7 +96,7 @@ def test_an_invalid_decision_is_refused_where_it_is_made(wish: Any, wait: Any):
         wish(wait)
 
 
-# -- what is told of an error
+# -- what is stored of an error
 
 
 def raised(error: BaseException) -> BaseException:

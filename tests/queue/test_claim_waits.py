@@ -15,7 +15,7 @@ from tests.waiting import until
 
 AT_ONCE_S = 0.9
 """Sooner than the next periodic look."""
-"""Far below the second after which a waiting claim would look by itself."""
+"""Far below the second after which a waiting claim checks on its own."""
 
 
 def waiting_claim(queue: Handle, timeout_ms: int = 5000) -> Future[ClaimedJob | None]:

@@ -1,4 +1,4 @@
-"""What a queue does when its server forgets scripts, goes away, comes back, is slow, or is not the expected one."""
+"""What a queue does when its server forgets scripts, disappears, comes back, is slow, or is not the expected one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_only_unknown_scripts_are_sent_again_with_their_source(queue: Handle):
     assert queue.state().totals() == {"enqueued_total": 601}
 
 
-# -- a server that goes and comes back
+# -- a server that stops and comes back
 
 
 def test_a_call_waits_for_a_server_that_is_restarted(make_queue: MakeQueue, durable: Server):

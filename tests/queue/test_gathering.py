@@ -120,7 +120,7 @@ def test_errors_can_take_the_places_of_results(queue: Handle):
 
 def test_a_job_that_fails_ends_the_wait_for_others(make_queue: MakeQueue):
     queue, worker = make_queue("fails-early"), make_queue("fails-early")
-    ids = queue.enqueue_many(["fails", "goes on"])
+    ids = queue.enqueue_many(["fails", "continues"])
     future = queue.start("gather_results", ids, 60)
     when_listening(queue, queue.keys.waiter(ids[1]))
 

@@ -16,7 +16,7 @@ from tests.waiting import until
 
 def when_listening(queue: Handle, channel: str) -> None:
     """Wait until a client is subscribed to a channel."""
-    until(lambda: dict(queue.redis.pubsub_numsub(channel))[channel], failing=f"nobody listens to {channel}")
+    until(lambda: dict(queue.redis.pubsub_numsub(channel))[channel], failing=f"no client listens to {channel}")
 
 
 def waiting(queue: Handle, verb: str, job_id: str, timeout: float | None = 10) -> Any:

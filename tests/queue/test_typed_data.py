@@ -316,7 +316,7 @@ def test_a_worker_converts_as_well(make_queue: MakeQueue, seen: list[Any]):
         queue.result(bad, 0)
 
 
-# -- what is left alone
+# -- what is not converted
 
 PLAIN: list[Any] = [
     Any,

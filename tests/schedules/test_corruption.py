@@ -109,7 +109,7 @@ def test_a_repaired_definition_is_resumed_from_now(queue: Handle, clock: Clock):
 FOREIGN = ["report:slots", "x" * 49, "", "a b", b"\xff\xfe", "*", "nobody"]
 
 
-@pytest.mark.breaks("layout", because="foreign ids make keys that nobody knows")
+@pytest.mark.breaks("layout", because="foreign ids make unknown keys")
 @pytest.mark.parametrize("name", FOREIGN[:1])
 def test_an_entry_that_names_another_key_is_removed_and_noted(queue: Handle, clock: Clock, name: str):
     queue.redis.set(queue.keys.schedule("thing") + ":of:others", "x")

@@ -193,7 +193,7 @@ def test_one_that_was_deleted_while_the_old_release_waited_stays_deleted(make_qu
 
 
 def test_a_pruned_schedule_is_written_again_by_an_old_release_that_starts(old: Handle, make_queue: MakeQueue):
-    """It can't be told from a new schedule, whose first worker starts next to workers that lack it."""
+    """It can't be distinguished from a new schedule whose first worker starts next to workers that lack it."""
     starts(old, "old-1")
     new = make_queue(old.name, clock=old.settings.clock)
     new.every(HOUR, id="other")(work)

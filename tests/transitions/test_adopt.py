@@ -37,7 +37,7 @@ def guide_end(queue: Handle, job_id: str, status: str) -> None:
 def test_a_claim_without_a_lease_gets_one_from_first_sight_on(queue: Handle, clock: Clock):
     job_id = queue.enqueue(1)
     guide_claim(queue, clock, "t1")
-    clock.pass_time(3600)  # the age of the job is no reason to reclaim it
+    clock.pass_time(3600)  # the age of the job is not a reason to reclaim it
 
     assert queue.reclaim_stuck() == []
     assert queue.state().holds("leases", "zset") == {job_id: str(clock.now_ms + 10_000)}

@@ -173,7 +173,7 @@ class AnyOrder(RuleBasedStateMachine):
             if found["name"] == f"schedq-{self.queue.name}":
                 self.queue.redis.client_kill_filter(_id=found["id"])
 
-    # -- another program damages something, and what meets the damage next mends it
+    # -- another program damages something, and the next request that reads it repairs it
 
     def in_place(self, *places: str) -> list[str]:
         return [job.id for job in self.model.jobs.values() if job.place in places]
@@ -191,7 +191,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.in_place("processing"))
     @rule(n=ANY)
     def lose_an_entry_of_processing(self, n: int) -> None:
-        """When its lease has ended, it is reclaimed all the same."""
+        """When its lease has ended, it is still reclaimed."""
         ids = self.in_place("processing")
         self.queue.redis.lrem(self.queue.keys.processing, 0, ids[n % len(ids)])
         self.reclaim(LEASE_MS / 1000)

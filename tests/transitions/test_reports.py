@@ -204,7 +204,7 @@ def test_a_field_meta_of_another_program_stays_until_a_handler_writes_its_own(qu
 def test_reports_left_by_an_older_worker_are_not_shown_for_its_attempt(queue: Handle):
     job = claimed(queue)
     report(queue, job, 9, meta='{"page":1}')
-    with queue.redis.pipeline(transaction=True) as moves:  # as a release that knows nothing of progress
+    with queue.redis.pipeline(transaction=True) as moves:  # as a release without progress
         moves.hset(queue.keys.job(job.id), mapping={"attempts": 2, "claim_token": "old.1"})
         moves.execute()
 

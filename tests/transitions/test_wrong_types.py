@@ -14,7 +14,7 @@ from tests.doors import Clock, Handle
 from tests.transitions.scenes import one_door
 
 HINTS = {"wake", "log", "stats", "promoter", "standbys", "workers", "schedules", "tasks", "suspects"}
-"""Keys that only inform, count or speed things up never hold up a job."""
+"""Keys that only inform, count or speed things up never block a job."""
 
 UNTOUCHED = {("enqueue", "delayed"), ("claim", "cancelled")} | {
     (verb, history) for verb in ("enqueue", "enqueue later") for history in ("completed", "failed", "cancelled")

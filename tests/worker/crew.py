@@ -70,13 +70,13 @@ class Gate:
 
     def wait(self) -> None:
         """Wait in a thread."""
-        assert self._event.wait(120), "nobody opened the gate"
+        assert self._event.wait(120), "the gate was not opened"
 
     async def passed(self) -> None:
         """Wait on an event loop."""
         deadline = time.monotonic() + 120
         while not self._event.is_set():
-            assert time.monotonic() < deadline, "nobody opened the gate"
+            assert time.monotonic() < deadline, "the gate was not opened"
             await asyncio.sleep(0.002)
 
 

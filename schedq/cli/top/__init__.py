@@ -31,7 +31,7 @@ _PRINTED: Final = 60
 _BELOW: Final = 2
 """Lines of the terminal that the status line and the cursor occupy."""
 _SEQUENCE_S: Final = 0.05
-"""A byte that follows an escape this quickly belongs to its sequence: nobody types that fast."""
+"""A byte that follows an escape this quickly belongs to its sequence: no person types that fast."""
 _MOST: Final = 64
 _NAMED: Final = {
     b"\x1b[A": "up",

@@ -8,7 +8,7 @@ end
 
 -- How long the record of a finished job is kept, in ms as text; '' if it does not expire. Its own ttl comes first, then
 -- its task's, as its worker sent it, then the queue's. Records with ttls of their own do not expire in the order of the
--- histories, so the reclaimer is told to search these for them.
+-- histories, so the reclaimer must search these for them.
 local function kept_for(own, tasks, queues)
   if not own and tasks == '' then return queues end
   local ms = valid_ttl(own) or valid_ttl(tasks)

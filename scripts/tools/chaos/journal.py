@@ -52,7 +52,7 @@ class Job:
     """One job, over all processes.
 
     Attributes:
-        is_accepted: its producer was told that the job is stored.
+        is_accepted: its producer got the reply that the job is stored.
         ops: the requests about it.
         claims: by token.
         ends: token → how its handler ended, as recorded by the handler itself, and when.

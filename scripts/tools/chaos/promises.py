@@ -78,7 +78,7 @@ def _timed_out(verdict: Verdict, evidence: Evidence, job: Job) -> None:
 
 
 def _unknown(verdict: Verdict, evidence: Evidence, job: Job) -> None:
-    """Attempts that were given back do not count: each start must follow exactly as many other attempts."""
+    """Released attempts do not count: each start must follow exactly as many other attempts."""
     back = {op.token for op in job.ops if op.move == "snooze" and op.reply in ("OK", "DUPLICATE")}
     if not any(claim.process.rpartition("-")[0] in IGNORANT for claim in job.claims.values()):
         return

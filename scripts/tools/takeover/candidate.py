@@ -50,7 +50,7 @@ def _be(part: str) -> None:
 
 
 def _serve() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no code waits for the children
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

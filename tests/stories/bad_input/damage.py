@@ -55,7 +55,7 @@ WHOLE: Final = "hash"
 """The field of a case in which the whole key is damaged."""
 
 
-HARMLESS: Final = "run all the same"
+HARMLESS: Final = "run nevertheless"
 LISTED: Final = "listed as they are"
 
 

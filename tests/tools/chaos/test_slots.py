@@ -141,7 +141,7 @@ def test_the_last_slot_of_an_outage_may_replace_the_others(fault: Fault):
         [Fault("redis_kill", 0.5, 0.6, SERVER)],
         [Fault("script_flush", 4, 6, SERVER)],
     ],
-    ids=["no fault", "one of who did not hold the lease", "one before", "one that stops nobody"],
+    ids=["no fault", "one of a process without the lease", "one before", "one that stops no process"],
 )
 def test_a_slot_that_went_into_another_without_an_outage_is_missed(faults: Sequence[Fault]):
     found = verdict(*every(but=[4, 5]), held(), lines=[coalesced(4, 5, 6)], faults=faults)
