@@ -1,4 +1,4 @@
-"""Starts claimed jobs in the slots that were reserved for them, and keeps their ends until Redis has heard them."""
+"""Starts claimed jobs in their reserved slots, and keeps finished attempts until Redis has settled them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from schedq.worker.worker_context import WorkerContext
 
 
 class Parcel(NamedTuple):
-    """Attempts whose ends are sent together, the batches in which scripts take them, and what to send.
+    """Attempts that are settled together, the batches in which scripts accept them, and the operations to send.
 
-    What the attempts have yet to report is sent first: after their ends it would come too late.
+    Unsent progress reports of these attempts are sent first: after the settlement they would be refused.
     """
 
     attempts: Sequence[Attempt] = ()
@@ -37,19 +37,19 @@ _NOTHING: Final = Parcel()
 
 
 class Dispatcher:
-    """Turns jobs of one queue into attempts, one task each, on the event loop that it is made on.
+    """Runs each job of one queue as an attempt in its own task, on the event loop where this object is created.
 
     Args:
         queue: the application's queue.
-        context: of the worker.
-        consumer: takes slots for this queue.
-        notify: called whenever an attempt is finished.
+        context: the context of the worker.
+        consumer: the fetcher, for which the slots were reserved.
+        notify: called whenever an attempt has finished.
 
     Attributes:
-        in_flight: what the worker holds of this queue.
-        waiting: attempts that are finished, whose ends are to be sent, oldest first.
-        is_behind: Redis did not take all that was sent last.
-        unknown: what becomes of jobs for which this process has no function.
+        in_flight: the attempts of this queue that the worker holds.
+        waiting: finished attempts whose settlements have not been sent, oldest first.
+        is_behind: Redis did not accept all settlements that were sent last.
+        unknown: handles jobs for which this process has no function.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
 
     def start(self, jobs: Sequence[ClaimedJob], reservation: Reservation, *, is_closed: bool) -> None:
-        """Start jobs in reserved slots; what there is no slot for, or no time, goes back to be next in line."""
+        """Start jobs in reserved slots; release those without a slot, or all of them if the fetcher is closed."""
         queue, worker = self._queue.name, self._worker.worker_id
         for job in jobs:
             attempt = Attempt(job, queue, worker)
@@ -79,23 +79,23 @@ class Dispatcher:
                 attempt.settlement = outcome.released(job)
                 self._finished(attempt)
             else:
-                # A copy of the context that the worker was run in: no variable gets from one job to another.
+                # Each job gets a copy of the worker's context, so that no variable leaks from one job to another.
                 context = self._context.copy()
                 task = self._loop.create_task(self._executor.run(attempt), context=context)
                 self.in_flight.start(attempt, task)
 
     def release(self) -> list[asyncio.Task[None]]:
-        """Tell all that still runs to end, to be given back; returns the tasks of handlers that have yet to end."""
+        """Interrupt all running handlers so that their jobs are released; return the tasks that have not ended."""
         self._executor.is_releasing = True
         return self.in_flight.release()
 
     def release_rest(self) -> None:
-        """Give back also what did not end when it was told to."""
+        """Release the jobs of handlers that did not end when they were interrupted."""
         for attempt in self.in_flight.all():
             self._executor.finish(attempt, outcome.released(attempt.job))
 
     def take(self) -> Parcel:
-        """Take out the ends of all attempts that are finished; the caller sends them."""
+        """Take the settlements of all finished attempts; the caller must send them."""
         if not self.waiting:
             return _NOTHING
         attempts, self.waiting = self.waiting, []
@@ -108,7 +108,10 @@ class Dispatcher:
         return Parcel(attempts, batches, [*(renew.renew(queue, (), some) for some in reports), *operations], reports)
 
     def read(self, parcel: Parcel, answers: list[Any]) -> SchedqError | None:
-        """Forget what was settled; what was not looked at, or refused for now, goes out again. Returns the refusal."""
+        """Process the replies to a parcel; return the error if Redis rejected a batch.
+
+        Settled attempts are removed. Those that Redis did not process, or rejected for now, are sent again.
+        """
         for some, words in zip(parcel.reports, answers, strict=False):
             self.in_flight.reporters.confirm(some, words)
         sent = iter(parcel.attempts)
@@ -132,7 +135,7 @@ class Dispatcher:
         return refused
 
     def _finished(self, attempt: Attempt) -> None:
-        """How an attempt ends is decided: Redis is to hear it, unless it was lost."""
+        """Queue the settlement of a finished attempt; an attempt that lost its lease is only removed."""
         if attempt.settlement is None:
             self.in_flight.remove(attempt)
         else:
@@ -140,12 +143,12 @@ class Dispatcher:
         self._notify()
 
     def _stopped(self, attempt: Attempt) -> None:
-        """The handler of an attempt has really ended: its slot is free."""
+        """Free the slot of an attempt whose handler has really ended."""
         self.in_flight.stopped(attempt)
         self._worker.capacity.release(self._consumer, suspect=attempt.is_suspect)
 
     def _came_too_late(self, attempt: Attempt) -> None:
         assert attempt.settlement is not None
-        text = "job %s: %s came too late, the job is another's or its data is gone"
+        text = "job %s: %s came too late, the job belongs to another worker or its data is gone"
         log.warning(text, attempt.job.id, attempt.settlement.move, extra=attempt.fields())
         self._worker.observers.notify(Observer.lease_lost, self._queue.name, attempt.job.id)

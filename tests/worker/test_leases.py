@@ -134,7 +134,7 @@ def test_an_outcome_that_comes_after_the_lease_was_lost_is_dropped_and_logged(
     theirs = take_away(queue, job.id)
     gate.open()
 
-    until(lambda: [line for line in logs() if "complete came too late, the job is another's" in line])
+    until(lambda: [line for line in logs() if "complete came too late, the job belongs to another worker" in line])
     assert queue.fields(job.id)["status"] == "processing"
     assert queue.complete(theirs, "theirs")
 
