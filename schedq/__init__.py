@@ -39,7 +39,8 @@ if typing.TYPE_CHECKING:
     from schedq.model.records import ClaimedJob, JobRecord, NewJob
     from schedq.model.tracking import track
     from schedq.observer import AttemptEnd, AttemptFacts, Observer, QueueHealth
-    from schedq.queue.before_enqueue import EnqueueFacts, inherit_headers
+    from schedq.queue.before_enqueue import inherit_headers
+    from schedq.queue.enqueue_facts import EnqueueFacts
     from schedq.queue.inspector import AsyncInspector, Inspector
     from schedq.queue.job import Job
     from schedq.queue.queue import AsyncQueue, Queue
@@ -146,7 +147,8 @@ _NAMES_OF_MODULES = {
     "schedq.model.records": ["ClaimedJob", "JobRecord", "NewJob"],
     "schedq.model.tracking": ["track"],
     "schedq.observer": ["AttemptEnd", "AttemptFacts", "Observer", "QueueHealth"],
-    "schedq.queue.before_enqueue": ["EnqueueFacts", "inherit_headers"],
+    "schedq.queue.before_enqueue": ["inherit_headers"],
+    "schedq.queue.enqueue_facts": ["EnqueueFacts"],
     "schedq.queue.inspector": ["AsyncInspector", "Inspector"],
     "schedq.queue.job": ["Job"],
     "schedq.queue.queue": ["AsyncQueue", "Queue"],

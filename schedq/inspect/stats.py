@@ -99,7 +99,7 @@ MOST_PAGED: Final = 200
 """The most records that one script reads; it blocks all other clients for about 8 µs each."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class JobStatus:
     """The status and result of a job, for a caller that waits for its end."""
 

@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from schedq.errors import UsageError
 from schedq.model.callables import not_run, place_of
 from schedq.model.current_job import running_job
-from schedq.model.expiry import Expiry
 from schedq.model.payload import decode, encode
 from schedq.model.records import NewJob, Options
 from schedq.model.tasks import is_task_call
-from schedq.model.times import Duration, Instant
 from schedq.queue.requests import Connections
 from schedq.transitions import enqueue
 
+if TYPE_CHECKING:  # imported for the first job that such a function sees
+    from schedq.queue.enqueue_facts import EnqueueFacts
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EnqueueFacts:
-    """One job that is about to be stored. Only its headers can be changed.
-
-    Attributes:
-        queue: name of the queue.
-        task: name of the task that it calls; None for a payload that is not a task call.
-        args: positional arguments of the call, in the form that they have in Redis.
-        kwargs: keyword arguments of the call, likewise.
-        payload: the whole payload, likewise; a copy, so changing it has no effect.
-        job_id: the caller's own id, or None.
-        delay, run_at: when it is due, as given by the caller; None for now.
-        expires: until when it must begin, as given by the caller, or None.
-        headers: the headers so far; names and values that are added are stored.
-    """
-
-    queue: str
-    task: str | None
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    payload: Any
-    job_id: str | None
-    delay: Duration | None
-    run_at: Instant | None
-    expires: Expiry | None
-    headers: dict[str, str]
-
-
-BeforeEnqueue = Callable[[EnqueueFacts], object]
+BeforeEnqueue = Callable[["EnqueueFacts"], object]
 """Called before a job is stored. An exception that it raises reaches the caller of `enqueue`, and nothing is stored."""
 F = TypeVar("F", bound=BeforeEnqueue)
 
@@ -102,6 +73,8 @@ def prepared_options(connections: Connections, payload: Any, options: Options) -
     enqueue.check(settings, options)
     shown = decode(encode(payload, settings.max_payload))
     call = shown if is_task_call(shown) else {}
+    from schedq.queue.enqueue_facts import EnqueueFacts
+
     facts = EnqueueFacts(
         queue=settings.name,
         task=call.get("task"),

@@ -77,7 +77,7 @@ class Operation(NamedTuple, Generic[T]):
         return (name, text, len(keys), *keys, *self.args)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class MarkerWait:
     """A wait for the queue's wake marker.
 

@@ -185,7 +185,7 @@ def when(delay: object, run_at: object) -> tuple[str, int]:
     raise UsageError(f"give delay or run_at, not both (got delay={delay!r} and run_at={run_at!r})")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Stored:
     """The result of storing a batch.
 

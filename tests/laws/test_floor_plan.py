@@ -163,6 +163,7 @@ LAZY = {"schedq", "schedq.metrics"} | {
     for name in (
         "connection.address",
         "connection.async_client",
+        "queue.before_enqueue",
         "queue.extensions",
         "queue.handler",
         "queue.job",
@@ -223,6 +224,7 @@ def test_a_program_that_only_enqueues_loads_none_of_the_workers_code():
 
     unneeded = (
         "schedq.worker",
+        "schedq.queue.enqueue_facts",
         "schedq.queue.inspector",
         "schedq.queue.schedules",
         "schedq.schedules",
