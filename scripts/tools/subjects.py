@@ -2,8 +2,9 @@
 
     python -m scripts.tools.subjects
 
-Only commits since BASE are checked, because older ones can't be changed. Without git or that commit, as in a shallow
-clone or a source archive, there is nothing to check.
+Only commits since BASE are checked, because older ones can't be changed. In a shallow clone and without git, as in a
+source archive, there is nothing to check. In a whole clone, a BASE that git does not know is an error: the check would
+pass whatever the subjects are.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BASE = "b2d2bbd"
-"""The last commit before the rule was introduced."""
+BASE = "ce27534"
+"""The last commit that the rule came too late for."""
 MOST = 60
 _NO_IMPERATIVE = re.compile(r"\w+(?:ed|ing|[^s]s)")
 _IMPERATIVES = {"Bring", "Embed", "Exceed", "Feed", "Focus", "Need", "Seed", "Shed", "Speed", "Spring", "String"}
@@ -26,12 +27,16 @@ _IMPERATIVES = {"Bring", "Embed", "Exceed", "Feed", "Focus", "Need", "Seed", "Sh
 def main() -> int:
     """Print the violations, and return the exit code."""
     wrong = [f"{commit}: {complaint}: {subject}" for commit, subject in commits() for complaint in complaints(subject)]
+    if _git("rev-parse", "--is-shallow-repository").strip() == "false" and not _git("cat-file", "-t", BASE):
+        wrong.append(f"{BASE}, the commit to begin after, is not in this repository: name another one in subjects.py")
     print(*wrong, sep="\n", end="\n" if wrong else "")
     return int(bool(wrong))
 
 
 def complaints(subject: str) -> Iterator[str]:
     """The violations of one subject."""
+    if " " not in subject:
+        yield "one word does not say what the commit does"
     if len(subject) > MOST:
         yield f"{len(subject)} characters; at most {MOST} are allowed"
     if ";" in subject:
@@ -45,14 +50,17 @@ def complaints(subject: str) -> Iterator[str]:
 
 def commits() -> list[tuple[str, str]]:
     """Short hash and subject of each commit since BASE; none if unknown here."""
-    command = ["git", "log", "--no-merges", "--format=%h%x09%s", f"{BASE}..HEAD"]
+    found = _git("log", "--no-merges", "--format=%h%x09%s", f"{BASE}..HEAD")
+    return [(commit, subject) for commit, _, subject in (line.partition("\t") for line in found.splitlines())]
+
+
+def _git(*arguments: str) -> str:
+    """What a git command prints; '' if it fails."""
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return []
-    if done.returncode:
-        return []
-    return [(commit, subject) for commit, _, subject in (line.partition("\t") for line in done.stdout.splitlines())]
+        return ""
+    return "" if done.returncode else done.stdout
 
 
 if __name__ == "__main__":
