@@ -32,6 +32,8 @@ code, added 85; dependencies of tasks and typed data 16; later features 35. A fe
 up to 900 kB. Compressed, Python has 480 kB (a quarter of it docstrings), the handbook 112, Lua 53, the archive's own
 directory 61. Stronger compression would save 18 kB, and Lua without comments 3."""
 TRY: Final = ROOT / "scripts" / "tools" / "installed.py"
+REPOSITORY: Final = r"https://(?:raw\.githubusercontent\.com/schedq/schedq|github\.com/schedq/schedq/blob)/main/"
+"""Where files of the repository are for readers of the description."""
 EXTRAS: Final = ("dashboard", "embedded", "metrics", "tracing")
 """Those with public names. `fast` has none, and `demo` is used in a checkout only."""
 
@@ -97,13 +99,15 @@ def of_contents(wheel: set[str], sdist: set[str]) -> list[str]:
 
 
 def of_metadata(message: Message) -> list[str]:
-    """License, URLs and authors are present, and the description has no relative links."""
+    """License, URLs and authors are present. Links of the description are absolute, and lead to files that exist."""
     problems = [f"no {field}" for field in ("License-Expression", "License-File", "Author") if not message[field]]
     addresses = {address.partition(",")[0] for address in message.get_all("Project-URL", [])}
     problems += [
         f"no URL for {name}" for name in ("Homepage", "Documentation", "Changelog", "Issues") if name not in addresses
     ]
     text = str(message.get_payload())
+    files = re.findall(rf"{REPOSITORY}([^)#\s]*)", text)
+    problems += [f"the description links to {path}, which is not there" for path in files if not (ROOT / path).exists()]
     problems += [f"the description links to {target}" for target in re.findall(r"\]\((?!https://|#)([^)]*)\)", text)]
     return problems
 

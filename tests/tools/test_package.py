@@ -42,6 +42,16 @@ def test_links_that_lead_nowhere_on_a_package_index_are_named() -> None:
     ]
 
 
+def test_links_to_files_that_have_moved_are_named() -> None:
+    places = ("https://raw.githubusercontent.com/schedq/schedq/main", "https://github.com/schedq/schedq/blob/main")
+    text = f"![A queue]({places[0]}/.github/dashboard-queue.png) [a]({places[0]}/a.png) [b]({places[1]}/b.md#c)"
+
+    assert package.of_metadata(described(text)) == [
+        "the description links to a.png, which is not there",
+        "the description links to b.md, which is not there",
+    ]
+
+
 def test_missing_metadata_is_named() -> None:
     message = described()
     del message["License-File"]

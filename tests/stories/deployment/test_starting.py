@@ -26,6 +26,8 @@ from tests.stories.processes.scene import Process
 from tests.waiting import until
 
 pytestmark = pytest.mark.processes
+HONCHO: Final = "from honcho import command, manager; manager.KILL_WAIT = 60; command.main()"
+"""Honcho, which kills after 5 s what has not ended; that may be too soon on a busy machine."""
 PROGRAMS: Final = Path(sys.executable).parent
 
 
@@ -124,7 +126,8 @@ def test_the_procfile_under_honcho(host: Host) -> None:
     files.save_all(files.saved("procfile.md") | {"shop.py": files.saved("web-applications.md")["shop.py"]}, host.folder)
     (host.folder / "shop").rename(host.folder / "another")  # the package of the other page
     port = free_port()
-    honcho = host.start(["honcho", "--no-colour", "start", "--port", str(port)], PYTHONUNBUFFERED="1")
+    command = ["python", "-c", HONCHO, "--no-colour", "start", "--port", str(port)]
+    honcho = host.start(command, PYTHONUNBUFFERED="1")
     until(lambda: get(port, "/openapi.json")[0] == 200, failing=lambda: honcho)
 
     request = urllib.request.Request(f"http://127.0.0.1:{port}/orders/17/receipt?to=ada@example.org", method="POST")
@@ -134,9 +137,8 @@ def test_the_procfile_under_honcho(host: Host) -> None:
 
     honcho.send(signal.SIGTERM)
     assert honcho.code() == 128 + signal.SIGTERM
-    ends = dict(re.findall(r"(\w+)\.1 stopped \(rc=(-?\d+)\)", honcho.output))
-    assert ends.keys() == files.procfile().keys()
-    assert set(ends.values()) <= {"0", str(-signal.SIGTERM)}, repr(honcho)
+    assert re.search(r"worker\.1 \| .*: stopped$", honcho.output, re.MULTILINE), honcho.output
+    assert "Application shutdown complete" in honcho.output
     assert honcho.leaves_nothing()
 
 
