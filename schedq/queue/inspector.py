@@ -131,7 +131,7 @@ class InspectorVerbs:
         run_at: Instant | None = None,
         who: str | None = None,
     ) -> WithCleanup[Acted]:
-        """Apply one action to the jobs with these ids, and write one entry to the audit log.
+        """Apply an action (requeue, cancel, run_now, reschedule, delete) to jobs by id; one entry in the audit log.
 
         Args:
             action: requeue, cancel, run_now, reschedule (with `delay` or `run_at`) or delete.
@@ -165,7 +165,7 @@ class InspectorVerbs:
         progress: OnActed | None = None,
         who: str | None = None,
     ) -> WithCleanup[Acted]:
-        """Apply one action to all matching jobs of a state, oldest first, and write one entry to the audit log.
+        """Apply an action, as `act`, to all matching jobs of a state, oldest first; one entry in the audit log.
 
         It works in small batches on the jobs that are in the state when it begins, once on each. A job that has left
         the state by then counts as refused. See `find` for the filter, and `act` for `delay`, `run_at` and `who`.
