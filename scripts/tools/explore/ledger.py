@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from schedq.errors import SchedqError
+from schedq.model.records import Settlement
 from schedq.model.settings import Settings
 from schedq.transitions import Operation
+from schedq.transitions.scripts import header
 from tests.state import Key, State
 
-_SETTLE_BEGINS, _SETTLE_WIDTH = 9, 7
+_SETTLE_WIDTH = len(Settlement._fields)
 FREE_RELEASES = 5
 
 
@@ -55,6 +57,14 @@ class Entry:
     after: State
 
 
+def _given(entry: Entry, *names: str) -> list[Any]:
+    """The values of arguments of the step's script, by their names in its header; a list for one that repeats."""
+    assert entry.operation.script is not None
+    known, args = header(entry.operation.script.name).args, entry.operation.args
+    places = {each.name: slice(n, None) if each.repeats else n for n, each in enumerate(known)}
+    return [args[places[name]] for name in names]
+
+
 def enter(ledger: Ledger, entry: Entry) -> tuple[Ledger, list[str]]:
     """The ledger after a step, and the violations by that step."""
     if isinstance(entry.reply, SchedqError):
@@ -80,8 +90,8 @@ def _key(entry: Entry, job_id: str) -> str:
 
 
 def _enqueued(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    args = entry.operation.args
-    job_id, mode, ms = str(args[5]), args[7], int(args[8])
+    ((job_id, _, mode, ms, *_),) = _given(entry, "new_jobs")
+    ms = int(ms)
     key = _key(entry, job_id)
     known = ledger.get(key)
     was_there = f"job:{job_id}" in entry.before.keys
@@ -121,9 +131,10 @@ def _claimed(ledger: Ledger, entry: Entry) -> Iterator[str]:
 
 def _settled(ledger: Ledger, entry: Entry) -> Iterator[str]:
     words = entry.reply
+    (endings,) = _given(entry, "endings")
     for number, word in enumerate(words):
-        at = _SETTLE_BEGINS + number * _SETTLE_WIDTH
-        move, job_id, token, delay = entry.operation.args[at : at + 4]
+        at = number * _SETTLE_WIDTH
+        move, job_id, token, delay = endings[at : at + 4]
         key = _key(entry, str(job_id))
         known = ledger.get(key, JobLedger(is_gone=True))
         if known.is_foreign:
@@ -142,7 +153,7 @@ def _settled(ledger: Ledger, entry: Entry) -> Iterator[str]:
         elif word == "LOST" and known.ended == (token, move) and not known.is_gone:
             yield f"{key}: {move} by {token} was accepted, but rejected when sent again"
     if "OK" not in words and entry.before != entry.after:
-        yield f"{entry.operation.args[_SETTLE_BEGINS + 2]} got the replies {words} but changed something"
+        yield f"{endings[2]} got the replies {words} but changed something"
 
 
 def _after(known: JobLedger, move: str, token: str, due_ms: int, entry: Entry, job_id: str) -> JobLedger:
@@ -160,7 +171,8 @@ def _after(known: JobLedger, move: str, token: str, due_ms: int, entry: Entry, j
 
 
 def _renewed(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    pairs = entry.operation.args[3:]
+    reports, pairs = _given(entry, "reports", "held")
+    assert not reports, "none of the actors reports progress"
     for number, word in enumerate(entry.reply):
         job_id, token = str(pairs[2 * number]), pairs[2 * number + 1]
         known = ledger.get(_key(entry, job_id), JobLedger())
@@ -196,7 +208,7 @@ def _reclaimed(ledger: Ledger, entry: Entry) -> Iterator[str]:
 
 
 def _recovered(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    request = entry.operation.args[1]
+    (request,) = _given(entry, "request")
     for job in entry.reply[1]:
         if not job.claim_token.startswith(f"{request}."):
             yield f"{job.id} is held by {job.claim_token} but was returned to {request}"
@@ -205,10 +217,9 @@ def _recovered(ledger: Ledger, entry: Entry) -> Iterator[str]:
 
 
 def _cancelled(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    job_id = str(entry.operation.args[5])
+    request, job_id = _given(entry, "request", "id")
     status = entry.after.job(job_id).get("status")
     known = ledger.get(_key(entry, job_id), JobLedger(is_gone=True))
-    request = entry.operation.args[4]
     is_repeated = entry.before.job(job_id).get("request", "").startswith(f"{request} ")
     if is_repeated:
         if entry.before != entry.after:
@@ -222,7 +233,7 @@ def _cancelled(ledger: Ledger, entry: Entry) -> Iterator[str]:
 
 
 def _requeued(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    request, *ids = entry.operation.args[4:]
+    request, ids = _given(entry, "request", "ids")
     for job_id, word in zip(map(str, ids), entry.reply, strict=False):
         if entry.before.job(job_id).get("request", "").startswith(f"{request} "):
             continue
@@ -235,9 +246,8 @@ def _requeued(ledger: Ledger, entry: Entry) -> Iterator[str]:
 
 
 def _rescheduled(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    _, job_id, mode, ms = entry.operation.args[5:]
+    request, job_id, mode, ms = _given(entry, "request", "id", "mode", "ms")
     key = _key(entry, str(job_id))
-    request = entry.operation.args[5]
     if entry.reply and not entry.before.job(str(job_id)).get("request", "").startswith(f"{request} "):
         if entry.before.job(str(job_id)).get("status") != "delayed":
             yield f"{key} was rescheduled although it was not delayed"
@@ -246,7 +256,7 @@ def _rescheduled(ledger: Ledger, entry: Entry) -> Iterator[str]:
 
 
 def _promoted(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    me, holder = entry.operation.args[3], entry.before.holds("promoter", "string")[0]
+    (me,), holder = _given(entry, "promoter_id"), entry.before.holds("promoter", "string")[0]
     if entry.reply.is_leader and holder not in ("", me):
         yield f"{me} promoted while {holder} had the lease"
     if not entry.reply.is_leader and _but_standbys(entry.before) != _but_standbys(entry.after):
@@ -285,7 +295,8 @@ def _deleted(ledger: Ledger, entry: Entry) -> Iterator[str]:
     """A job that was not running is gone completely; a running or rejected one is unchanged."""
     if entry.before == entry.after:
         return
-    for job_id, word in zip(map(str, entry.operation.args[4:]), entry.reply, strict=False):
+    (ids,) = _given(entry, "ids")
+    for job_id, word in zip(map(str, ids), entry.reply, strict=False):
         key = _key(entry, job_id)
         known = ledger.get(key, JobLedger())
         if word != "yes":
