@@ -22,11 +22,14 @@ from schedq import JobRecord
 from tests.servers import Server, environment_now
 from tests.state import State
 from tests.stories.processes import app
+from tests.stories.processes.forkserver import Fork, fork_server
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
 APP = "tests.stories.processes.app:queue"
 POLL_S = 0.01
+FRESH: Final = (sys.executable, "-m", "schedq")
+"""The command for a process that starts with a new interpreter."""
 Case = TypeVar("Case")
 _FAILURES: Final = re.compile(
     r"^.*(?:job \S+: \S+ failed(?: for good)?, attempt|a task or callback of the application) .*\n(?:    .*\n)*",
@@ -47,7 +50,11 @@ class Note:
 
 
 class Process:
-    """A `python -m schedq …` in its own process group; `log` is its output."""
+    """A `python -m schedq …` in its own process group; `log` is its output.
+
+    It is a fork of a process that has imported schedq, unless the command, the folder or an environment variable of
+    Python or of the system differs.
+    """
 
     def __init__(
         self,
@@ -55,22 +62,26 @@ class Process:
         folder: Path,
         number: int,
         environment: dict[str, str],
-        command: Sequence[str] = (sys.executable, "-m", "schedq"),
+        command: Sequence[str] = (),
         cwd: Path = ROOT,
     ) -> None:
         self.arguments = arguments
         self._file = folder / f"log-{number}"
         self._output = folder / f"output-{number}"
+        self._popen: Fork | subprocess.Popen[bytes]
         with self._file.open("wb") as log, self._output.open("wb") as output:
-            self._popen = subprocess.Popen(
-                [*command, *arguments],
-                cwd=cwd,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=log,
-                start_new_session=True,
-            )
+            if not command and cwd == ROOT:
+                self._popen = fork_server(ROOT, system_of(environment)).start(arguments, environment, output, log)
+            else:
+                self._popen = subprocess.Popen(
+                    [*(command or FRESH), *arguments],
+                    cwd=cwd,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=log,
+                    start_new_session=True,
+                )
         self.pid = self._popen.pid
 
     def __repr__(self) -> str:
@@ -132,6 +143,12 @@ class Process:
     def leaves_nothing(self) -> bool:
         """Whether its process group is empty."""
         return all(group != self.pid for _, _, group in living())
+
+
+def system_of(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The variables that are neither the test's nor schedq's."""
+    ours = ("APP_", "SCHEDQ_", "REDIS_", "PYTEST_")
+    return tuple(sorted((name, value) for name, value in environment.items() if not name.startswith(ours)))
 
 
 class Scene:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -34,11 +35,14 @@ NO_PROMOTER = "--no-promoter"
 
 
 @pytest.fixture(scope="module")
-def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package of the previous release."""
-    folder = tmp_path_factory.mktemp("before")
-    if not unpack(BEFORE, folder):
-        pytest.skip(f"git does not know {BEFORE} here, as in a shallow clone")
+def before(pytestconfig: pytest.Config) -> Path:
+    """A folder with the package of the previous release; it stays, and with it its bytecode."""
+    folder = pytestconfig.cache.mkdir(f"release-{BEFORE}")
+    if not (folder / "schedq").exists():
+        with tempfile.TemporaryDirectory(dir=folder) as new:
+            if not unpack(BEFORE, Path(new)):
+                pytest.skip(f"git does not know {BEFORE} here, as in a shallow clone")
+            Path(new, "schedq").rename(folder / "schedq")
     return folder
 
 
@@ -54,7 +58,7 @@ class Upgrade:
         # `-m` and `-c` put the current folder first on sys.path, which is where each finds its own `schedq`.
         folder = ROOT if release == NEW else self._before
         how = {"command": (sys.executable, *command), "cwd": folder}
-        return self.scene.start(*arguments, how=how, PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1")
+        return self.scene.start(*arguments, how=how, PYTHONPATH=str(ROOT))
 
     def says(self, release: str, program: str, *arguments: str) -> str:
         """The output of a program that ends by itself."""

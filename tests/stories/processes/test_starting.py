@@ -9,7 +9,7 @@ import pytest
 
 from schedq import embedded
 from tests.stories.processes import app
-from tests.stories.processes.scene import APP, Scene
+from tests.stories.processes.scene import APP, FRESH, Scene
 from tests.stories.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
@@ -82,7 +82,7 @@ def test_a_missing_database_ends_a_process_with_one_line(scene: Scene):
 @together()
 def test_a_worker_can_start_its_own_server(scene: Scene):
     data = scene.folder / "data"
-    worker = scene.worker("--redis", f"embedded://{data}")
+    worker = scene.start("worker", APP, "--redis", f"embedded://{data}", how={"command": FRESH})
     try:
         with app.made(f"embedded://{data}", scene.settings) as queue:
             job_id = queue.enqueue({"task": "brief"})

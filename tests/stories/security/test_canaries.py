@@ -22,7 +22,7 @@ from tests.conftest import MakeQueue
 from tests.doors import contents
 from tests.servers import Server
 from tests.stories.processes import app
-from tests.stories.processes.scene import APP, Process, Scene, living
+from tests.stories.processes.scene import APP, FRESH, Process, Scene, living
 from tests.stories.processes.stage import play
 
 USER: Final = "k4n4ri-ada"
@@ -105,7 +105,8 @@ def _act(make_scene: Any) -> None:
         ("worker", APP, "-vv", "--processes", "2", "--log-format", "json", *watched),
         ("exporter", "--port", "0", "-vv"),
     )
-    lasting = [scene.start(*words, **at) for words in (*roles, ("promoter", app.NAME, "-vv"))]
+    started_as_by_a_user = {"command": FRESH}  # their command lines are looked at
+    lasting = [scene.start(*words, how=started_as_by_a_user, **at) for words in (*roles, ("promoter", app.NAME, "-vv"))]
     failed, waiting = scene.add("fails", max_attempts=1), scene.add("brief", delay=3600)
     scene.until(lambda: scene.job(failed).status == "failed", within=60)
     said = re.compile(r'DEBUG|"debug"|exporter: ready')
