@@ -6,7 +6,6 @@ import gc
 import signal
 import uuid
 from collections.abc import Callable, Iterator
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -56,21 +55,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the files: one whose tests wait for processes, then one that computes, and so on, the longest first.
+    """Order the files, the longest first, as the suite's processes take whole files in this order.
 
-    The suite's processes take whole files in this order, so that some wait while others compute, and short files come
-    last.
+    A test that starts something takes about as long as ten others.
     """
-    files: dict[Path, list[pytest.Item]] = {}
+    weights: dict[Path, int] = {}
     for item in items:
-        files.setdefault(item.path, []).append(item)
-    waiting: list[list[pytest.Item]] = []
-    computing: list[list[pytest.Item]] = []
-    for found in sorted(files.values(), key=len, reverse=True):
-        waits = any(item.get_closest_marker(marker) for item in found for marker in STARTED_BY)
-        (waiting if waits else computing).append(found)
-    pairs = zip_longest(waiting, computing, fillvalue=list[pytest.Item]())
-    items[:] = [item for pair in pairs for found in pair for item in found]
+        starts = any(item.get_closest_marker(marker) for marker in STARTED_BY)
+        weights[item.path] = weights.get(item.path, 0) + (10 if starts else 1)
+    items.sort(key=lambda item: weights[item.path], reverse=True)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
