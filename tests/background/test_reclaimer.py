@@ -70,11 +70,37 @@ def lost_job(queue: Handle, **options: Any) -> str:
     return job_id
 
 
-async def rest(wait: float | None) -> None:
-    """Wait until a reclaimer that has reported a rest has finished it."""
-    assert wait is not None
-    assert 0 < wait <= RENEWAL_S
-    await asyncio.sleep(RENEWAL_S + LATE_S)
+class Ahead:
+    """The reclaimer's clock and Redis's, which a test moves ahead together."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.by_s = 0.0
+        monkeypatch.setattr("schedq.background.reclaimer.monotonic", self.now)
+
+    def now(self) -> float:
+        """The reclaimer's clock."""
+        return monotonic() + self.by_s
+
+    @property
+    def now_ms(self) -> int:
+        """Redis's clock."""
+        return int((time.time() + self.by_s) * 1000)
+
+    def seen(self, **found: Any) -> promote.Promotion:
+        """The result of a check at this time."""
+        return seen(**{"now_ms": self.now_ms, **found})
+
+    def rest(self, wait: float | None) -> None:
+        """Let a reclaimer that has reported a rest finish it."""
+        assert wait is not None
+        assert 0 < wait <= RENEWAL_S
+        self.by_s += RENEWAL_S + LATE_S
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> Ahead:
+    """A clock for the reclaimer."""
+    return Ahead(monkeypatch)
 
 
 def test_after_its_start_it_rests_until_live_workers_must_have_renewed(
@@ -122,34 +148,32 @@ def test_a_job_that_fails_for_good_because_its_lease_ended_is_logged_as_an_error
 
 
 @pytest.mark.parametrize("trouble", ["lost", "slow", "late", "unwatched", "clock ahead", "clock back"])
-def test_it_rests_again_after_a_disturbance(
-    queue: Handle, logs: Logs, trouble: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_rests_again_after_a_disturbance(queue: Handle, logs: Logs, trouble: str, ahead: Ahead) -> None:
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
-        await rest(await reclaimer.look(seen()))
-        reclaimer.notice(seen().now_ms, monotonic())
+        ahead.rest(await reclaimer.look(ahead.seen()))
+        reclaimer.notice(ahead.now_ms, ahead.now())
         job_id = lost_job(queue)
         if trouble == "lost":
             outage.lost("somebody", ConnectionError())
             outage.back("somebody")
-            reclaimer.notice(seen().now_ms, monotonic())
+            reclaimer.notice(ahead.now_ms, ahead.now())
         elif trouble == "late":
             # The process was stopped for most of a lease, and could not renew.
-            reclaimer.notice(seen().now_ms, monotonic(), late_s=2 * RENEWAL_S)
+            reclaimer.notice(ahead.now_ms, ahead.now(), late_s=2 * RENEWAL_S)
         elif trouble == "unwatched":
             # A standby takes over: the clock may have jumped back and forth meanwhile.
-            monkeypatch.setattr("schedq.background.reclaimer.monotonic", lambda: monotonic() + 4)
-            reclaimer.notice(seen().now_ms + 4000, monotonic() + 4)
+            ahead.by_s += 4
+            reclaimer.notice(ahead.now_ms, ahead.now())
         elif trouble == "slow":
             # The reply was read long after Redis sent it, as when a handler blocks the loop: that is not a jump.
-            reclaimer.notice(seen().now_ms - 1500, monotonic() - 1.6)
-            reclaimer.notice(seen().now_ms, monotonic())
+            reclaimer.notice(ahead.now_ms - 1500, ahead.now() - 1.6)
+            reclaimer.notice(ahead.now_ms, ahead.now())
         else:
-            reclaimer.notice(seen().now_ms + (3_600_000 if trouble == "clock ahead" else -3_600_000), monotonic())
-        wait = await reclaimer.look(seen())
+            reclaimer.notice(ahead.now_ms + (3_600_000 if trouble == "clock ahead" else -3_600_000), ahead.now())
+        wait = await reclaimer.look(ahead.seen())
         assert queue.places() == {"processing": [job_id]}
-        await rest(wait)
-        await reclaimer.look(seen())
+        ahead.rest(wait)
+        await reclaimer.look(ahead.seen())
         assert queue.places() == {"pending": [job_id]}
 
     step(queue, steps)
@@ -262,15 +286,15 @@ def test_a_standby_that_was_stopped_rests_once_it_is_the_leader(queue: Handle, m
     step(queue, steps)
 
 
-def test_it_does_not_rest_without_a_reason(queue: Handle, logs: Logs) -> None:
+def test_it_does_not_rest_without_a_reason(queue: Handle, logs: Logs, ahead: Ahead) -> None:
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
-        await rest(await reclaimer.look(seen()))
+        ahead.rest(await reclaimer.look(ahead.seen()))
         for _ in range(3):
             job_id = lost_job(queue)
-            asked_at = monotonic()
-            await asyncio.sleep(0.1)
-            reclaimer.notice(seen().now_ms, asked_at, late_s=RENEWAL_S / 10)
-            await reclaimer.look(seen())
+            asked_at = ahead.now()
+            ahead.by_s += 0.1
+            reclaimer.notice(ahead.now_ms, asked_at, late_s=RENEWAL_S / 10)
+            await reclaimer.look(ahead.seen())
             assert queue.places()["pending"] == [job_id]
             queue.purge()
 
@@ -278,18 +302,20 @@ def test_it_does_not_rest_without_a_reason(queue: Handle, logs: Logs) -> None:
     assert not [line for line in logs() if "jumped" in line]
 
 
-def test_after_the_clock_jumped_back_leases_are_shortened_to_their_full_length(queue: Handle) -> None:
+def test_after_the_clock_jumped_back_leases_are_shortened_to_their_full_length(queue: Handle, ahead: Ahead) -> None:
     job_id: str = queue.enqueue({})
     queue.claim(timeout_ms=0)
-    ahead = int(time.time() * 1000) + 3_600_000
-    queue.redis.zadd(queue.keys.leases, {job_id: ahead + 3000})  # a lease that was given before the clock jumped back
+    before_ms = int(time.time() * 1000) + 3_600_000
+    queue.redis.zadd(
+        queue.keys.leases, {job_id: before_ms + 3000}
+    )  # a lease that was given before the clock jumped back
 
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
-        reclaimer.notice(ahead, monotonic())
-        await rest(await reclaimer.look(seen(first_lease_end_ms=ahead + 3000)))
-        reclaimer.notice(seen().now_ms, monotonic())
-        await rest(await reclaimer.look(seen(first_lease_end_ms=ahead + 3000)))
-        await reclaimer.look(seen(first_lease_end_ms=ahead + 3000))
+        reclaimer.notice(before_ms, ahead.now())
+        ahead.rest(await reclaimer.look(ahead.seen(first_lease_end_ms=before_ms + 3000)))
+        reclaimer.notice(ahead.now_ms, ahead.now())
+        ahead.rest(await reclaimer.look(ahead.seen(first_lease_end_ms=before_ms + 3000)))
+        await reclaimer.look(ahead.seen(first_lease_end_ms=before_ms + 3000))
 
     step(queue, steps)
 
@@ -298,11 +324,11 @@ def test_after_the_clock_jumped_back_leases_are_shortened_to_their_full_length(q
     assert queue.places() == {"processing": [job_id]}
 
 
-def test_it_reports_when_the_next_lease_ends(queue: Handle) -> None:
+def test_it_reports_when_the_next_lease_ends(queue: Handle, ahead: Ahead) -> None:
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
-        await rest(await reclaimer.look(seen(first_lease_end_ms=None)))
-        assert await reclaimer.look(seen(first_lease_end_ms=None)) is None
-        now_ms = seen().now_ms
+        ahead.rest(await reclaimer.look(ahead.seen(first_lease_end_ms=None)))
+        assert await reclaimer.look(ahead.seen(first_lease_end_ms=None)) is None
+        now_ms = ahead.now_ms
         assert await reclaimer.look(seen(now_ms=now_ms, first_lease_end_ms=now_ms + 700)) == 0.7
 
     step(queue, steps)

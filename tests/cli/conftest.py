@@ -50,6 +50,12 @@ class Said:
 Run = Callable[..., Said]
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`doctor` need not wait for a process that takes over, as none does here."""
+    monkeypatch.setattr("schedq.doctor.examination._HANDOVER_S", 0)
+
+
 @pytest.fixture(scope="session")
 def desk() -> Iterator[Server]:
     """A server whose queues are those of one test."""

@@ -18,12 +18,6 @@ OF_THE_MACHINE = ("clock-jump", "latency-high", "latency-stalls", "scripts-slow"
 IGNORED = [word for code in OF_THE_SERVER + OF_THE_MACHINE for word in ("--ignore", code)]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No process takes over here, so do not wait for one."""
-    monkeypatch.setattr("schedq.doctor.examination._HANDOVER_S", 0)
-
-
 def unfolded(said: Said) -> str:
     return " ".join(said.out.split())
 

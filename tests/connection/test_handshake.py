@@ -108,7 +108,7 @@ def test_a_worker_on_a_replica_reports_it_and_waits(make_queue: MakeQueue, prima
 def test_a_server_that_is_loading_is_reported_and_waited_for(make_queue: MakeQueue):
     with Server(appendonly=True, aof_use_rdb_preamble=False) as server:
         with server.client() as client, client.pipeline(transaction=False) as pipeline:
-            for number in range(16_000):
+            for number in range(64_000):
                 pipeline.set(f"ballast:{number}", "")
             pipeline.execute()
         server.kill()
@@ -122,6 +122,8 @@ def test_a_server_that_is_loading_is_reported_and_waited_for(make_queue: MakeQue
         with pytest.raises(StoreUnavailable, match="is still loading its data"):
             impatient.enqueue(1)
         assert not enqueuing.done()
+        with server.client() as client:
+            client.config_set("key-load-delay", 0)
 
         starting.result(60)
         job_id = enqueuing.result(60)

@@ -77,11 +77,16 @@ def keys(mail: Queue) -> Any:
     return mail.settings.keys
 
 
-@pytest.fixture
-def diagnosis(ward: Server, client: Any, monkeypatch: pytest.MonkeyPatch) -> Examine:
-    """Examines that server."""
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process takes over in these tests, so do not wait for one."""
     monkeypatch.setattr("schedq.doctor.examination._HANDOVER_S", 0)
     monkeypatch.setattr("schedq.doctor.examination._AGAIN_S", 0)
+
+
+@pytest.fixture
+def diagnosis(ward: Server, client: Any) -> Examine:
+    """Examines that server."""
 
     def diagnosis(*names: str, **options: Any) -> Found:
         return Found(examine(ward.unix_url, names, **options))

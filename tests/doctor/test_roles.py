@@ -209,7 +209,7 @@ def test_a_producer_is_notified_when_jobs_end(as_role: AsUser, queue: Queue):
 
 
 @pytest.mark.processes
-def test_a_worker_process_does_all_of_its_work(login: Callable[..., str], queue: Queue, tmp_path: Path):
+def test_a_worker_process_does_all_of_its_work(login: Callable[..., str], queue: Queue, boss: Any, tmp_path: Path):
     """A job now, one later, one that fails and is tried again, one whose worker has died."""
     (tmp_path / "app.py").write_text(
         "import os\nfrom schedq import Fixed, Queue\n"
@@ -225,6 +225,7 @@ def test_a_worker_process_does_all_of_its_work(login: Callable[..., str], queue:
     )
     queue.enqueue("dead", job_id="dead")
     assert queue.claim(0) is not None  # and never ended
+    boss.zadd(queue.settings.keys.leases, {"dead": 1})
     for payload in ("now", "again", "more"):
         queue.enqueue(payload, job_id=payload)
     queue.enqueue("later", job_id="later", delay=0.3)

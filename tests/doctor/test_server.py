@@ -196,7 +196,12 @@ def test_a_server_without_any_of_them_is_reported():
 
 
 def test_a_primary_and_its_replica():
-    with Server(appendonly=True) as primary, Server() as replica, replica.client() as client, primary.client() as other:
+    with (
+        Server(appendonly=True, repl_diskless_sync_delay=0) as primary,
+        Server() as replica,
+        replica.client() as client,
+        primary.client() as other,
+    ):
         client.execute_command("REPLICAOF", "127.0.0.1", str(primary.port))
         until(lambda: other.info("replication").get("slave0", {}).get("state") == "online", within=60)
 

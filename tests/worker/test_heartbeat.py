@@ -364,7 +364,9 @@ def test_a_job_enqueued_by_name_is_not_started_again_when_its_only_attempt_is_lo
     queue = make_queue(visibility_ms=1000, max_attempts=3)
     begun = []
     queue.task(name="charge", max_attempts=1)(lambda: begun.append(1))
-    elsewhere = Handle(type(queue.queue)(queue.name, redis=queue.server.unix_url), queue.server, queue._loop)
+    elsewhere = Handle(
+        type(queue.queue)(queue.name, redis=queue.server.unix_url, visibility_ms=1000), queue.server, queue._loop
+    )
     job_id = elsewhere.enqueue({"task": "charge"})
     assert elsewhere.claim(0).id == job_id  # and this program dies
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.processes
 def test_a_thousand_delayed_jobs_start_once_each_never_early_and_on_time(make_scene: MakeScene, record_property):
     scene = make_scene(completed_history=2000)
     workers = [scene.ready_worker(), scene.ready_worker()]
-    delays = [0.5 + n / 100 for n in range(1000)]
+    delays = [0.5 + n / 400 for n in range(1000)]
     random.Random(7).shuffle(delays)
 
     ids = scene.queue.enqueue_many([NewJob(call("brief"), delay=delay) for delay in delays])
