@@ -43,6 +43,7 @@ if typing.TYPE_CHECKING:
     from schedq.queue.enqueue_facts import EnqueueFacts
     from schedq.queue.inspector import AsyncInspector, Inspector
     from schedq.queue.job import Job
+    from schedq.queue.middleware import CallNext, Middleware
     from schedq.queue.queue import AsyncQueue, Queue
     from schedq.queue.schedules import AsyncSchedules, Schedules
     from schedq.queue.task import Task
@@ -66,6 +67,7 @@ __all__ = [
     "AttemptRecord",
     "BrokenNote",
     "Bucket",
+    "CallNext",
     "ClaimedJob",
     "ClosedError",
     "Conflict",
@@ -88,6 +90,7 @@ __all__ = [
     "JobRecord",
     "Linear",
     "LogEntry",
+    "Middleware",
     "NewJob",
     "NotAcknowledged",
     "Observer",
@@ -151,6 +154,7 @@ _NAMES_OF_MODULES = {
     "schedq.queue.enqueue_facts": ["EnqueueFacts"],
     "schedq.queue.inspector": ["AsyncInspector", "Inspector"],
     "schedq.queue.job": ["Job"],
+    "schedq.queue.middleware": ["CallNext", "Middleware"],
     "schedq.queue.queue": ["AsyncQueue", "Queue"],
     "schedq.queue.schedules": ["AsyncSchedules", "Schedules"],
     "schedq.queue.task": ["Task"],

@@ -26,6 +26,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from schedq.dependencies.lifespan import Resources
@@ -35,9 +36,12 @@ from schedq.model import current_job, outcome
 from schedq.model.headers import headers_of, stored_headers
 from schedq.model.keys import checked_id
 from schedq.model.progress import Reporters
-from schedq.model.records import ClaimedJob
+from schedq.model.records import ClaimedJob, Settlement
 from schedq.model.times import monotonic, wall
+from schedq.observer import AttemptFacts, attempt_facts
 from schedq.queue.handler import Invocation
+from schedq.queue.hooks import Ending, Hooks
+from schedq.queue.middleware import Layers, Middleware
 from schedq.queue.queue import Queue, QueueBase
 from schedq.queue.registry import NoHandler
 from schedq.schedules.fire import DefinitionCache, fire_due
@@ -81,7 +85,7 @@ def run_due(queue: QueueBase, *, limit: int = 10_000) -> int:
             job = blocking.claim(timeout_ms=0)
             if job is not None:
                 attempts += 1
-                _attempt(blocking, job, runner, resources)
+                _Attempt(blocking, job, runner, resources).run()
                 continue
             fired = blocking._drive(fire_due(blocking.settings, cache, offset=offset))
             offset, moved = fired.offset, moved + fired.moved
@@ -178,59 +182,141 @@ def _utc(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _attempt(queue: Queue, job: ClaimedJob, runner: asyncio.Runner, resources: Resources) -> None:
-    """Run one job and settle it, as a worker does."""
-    invocation: Invocation | None = None
-    settings, reporters = queue.settings, Reporters()
-    policy = outcome.Policy.of(settings, job)
-    try:
-        invocation = queue.registry.find(job.payload)
-        policy = invocation.handler.policy(settings, job)
-        # In its own context, as in a worker, so that no variable leaks from one job to another or to the test.
-        result = contextvars.copy_context().run(_result, queue, job, reporters, invocation, runner, resources)
-        outcome.check_result(result)
-        settlement = outcome.succeeded(job, result, policy, invocation.encode_result)
-    except KeyboardInterrupt:
-        raise
-    except NoHandler as missing:
-        settlement = outcome.unknown(job, str(missing), settings)
-    except BaseException as error:  # noqa: BLE001 - any exception of a handler fails its job
-        wrong_arguments = (
-            invocation.argument_error() if invocation is not None and isinstance(error, TypeError) else None
+class _Attempt:
+    """One job, run and settled as a worker does."""
+
+    def __init__(self, queue: Queue, job: ClaimedJob, runner: asyncio.Runner, resources: Resources) -> None:
+        self._queue, self._job = queue, job
+        self._runner, self._resources = runner, resources
+        self._policy = outcome.Policy.of(queue.settings, job)
+        self._reporters = Reporters()
+        self._invocation: Invocation | None = None
+        self._foreseen: tuple[BaseException, BaseException, Settlement] | None = None
+
+    def run(self) -> None:
+        """Run it to its end."""
+        settlement = self._settlement()
+        if reports := self._reporters.waiting():
+            self._queue._ask(renew.renew(self._queue.settings, (), reports))
+        self._queue.settle(settlement)
+
+    def _settlement(self) -> Settlement:
+        job, settings = self._job, self._queue.settings
+        try:
+            self._invocation = invocation = self._queue.registry.find(job.payload)
+            self._policy = invocation.handler.policy(settings, job)
+            # In its own context, as in a worker, so that no variable leaks from one job to another or to the test.
+            result = contextvars.copy_context().run(self._result, invocation)
+            outcome.check_result(result)
+            return outcome.succeeded(job, result, self._policy, invocation.encode_result)
+        except KeyboardInterrupt:
+            raise
+        except NoHandler as missing:
+            return outcome.unknown(job, str(missing), settings)
+        except BaseException as error:  # noqa: BLE001 - any exception of a handler fails its job
+            return self._ending(error)[1]
+
+    def _ending(self, error: BaseException) -> tuple[BaseException, Settlement]:
+        """The cause and the end of the attempt if it raises this: a hook gets the end that follows."""
+        if self._foreseen is None or self._foreseen[0] is not error:
+            call, cause = self._invocation, error
+            if call is not None and isinstance(error, TypeError):
+                cause = call.argument_error() or error
+            self._foreseen = (error, cause, outcome.failed(self._job, cause, self._policy))
+        return self._foreseen[1:]
+
+    def _result(self, invocation: Invocation) -> Any:
+        queue, job, handler = self._queue, self._job, invocation.handler
+        timeout_ms = job.timeout_ms or handler.timeout_ms
+        timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        current = current_job.CurrentJob(
+            job,
+            deadline=None if timeout_s is None else (queue.settings.clock or wall)() + timeout_s,
+            renew=lambda: queue.renew(job),
+            arenew=lambda: queue.aio.renew(job),
+            queue=queue.name,
+            task=handler.name,
+            reporters=self._reporters,
         )
-        settlement = outcome.failed(job, wrong_arguments or error, policy)
-    if reports := reporters.waiting():
-        queue._ask(renew.renew(settings, (), reports))
-    queue.settle(settlement)
+        token = current_job.context.set(current)
+        try:
+            if handler.hooks is None and not queue.registry.middleware:
+                return self._call(invocation, timeout_s)
+            facts = attempt_facts(queue.name, "", handler.name, job)
+            call = partial(self._call, invocation, timeout_s)
+            middleware = list(queue.registry.middleware)
+            return _Wrapped(self._runner, facts, middleware, call, handler.hooks, self._ending).result()
+        finally:
+            current_job.context.reset(token)
 
-
-def _result(
-    queue: Queue,
-    job: ClaimedJob,
-    reporters: Reporters,
-    invocation: Invocation,
-    runner: asyncio.Runner,
-    resources: Resources,
-) -> Any:
-    timeout_ms = job.timeout_ms or invocation.handler.timeout_ms
-    timeout_s = None if timeout_ms is None else timeout_ms / 1000
-    current = current_job.CurrentJob(
-        job,
-        deadline=None if timeout_s is None else (queue.settings.clock or wall)() + timeout_s,
-        renew=lambda: queue.renew(job),
-        arenew=lambda: queue.aio.renew(job),
-        queue=queue.name,
-        task=invocation.handler.name,
-        reporters=reporters,
-    )
-    token = current_job.context.set(current)
-    try:
+    def _call(self, invocation: Invocation, timeout_s: float | None) -> Any:
         if invocation.handler.injection is not None:
-            return _Injected(invocation, invocation.handler.injection, runner, resources, timeout_s).result()
+            injection, resources = invocation.handler.injection, self._resources
+            return _Injected(invocation, injection, self._runner, resources, timeout_s).result()
         result = invocation.bound()()
-        return _awaited(runner, result, timeout_s) if inspect.isawaitable(result) else result
-    finally:
-        current_job.context.reset(token)
+        return _awaited(self._runner, result, timeout_s) if inspect.isawaitable(result) else result
+
+
+class _Wrapped(Layers):
+    """Middleware around a call, on the event loop. As without middleware, the loop does not run during the call."""
+
+    def __init__(
+        self,
+        runner: asyncio.Runner,
+        facts: AttemptFacts,
+        middleware: Sequence[Middleware],
+        call: Callable[[], Any],
+        hooks: Hooks | None,
+        ending: Callable[[BaseException], tuple[BaseException, Settlement]],
+    ) -> None:
+        if hooks is not None:
+            middleware = [partial(hooks.call, lambda error: Ending(*ending(error)), self._outside), *middleware]
+        super().__init__(facts, middleware, partial(self._outside, call))
+        self._runner = runner
+        self._wanted: list[Callable[[], None]] = []
+        self._is_wanted = asyncio.Event()
+
+    def result(self) -> Any:
+        """What the outermost middleware returns."""
+        task = self._runner.get_loop().create_task(_outcome(self.run(), None))
+        while not task.done():
+            self._runner.run(self._until_wanted(task))
+            self._is_wanted.clear()
+            while self._wanted:
+                self._wanted.pop()()
+        result, error = task.result()
+        if error is not None:
+            raise error
+        return result
+
+    async def _until_wanted(self, task: asyncio.Task[Any]) -> None:
+        if self._wanted:
+            return  # the task ran before this did
+        wanted = asyncio.ensure_future(self._is_wanted.wait())
+        await asyncio.wait([task, wanted], return_when=asyncio.FIRST_COMPLETED)
+        wanted.cancel()
+
+    async def _outside(self, function: Callable[[], Any]) -> Any:
+        """Have a function called outside of the event loop, in the test's thread."""
+        called: asyncio.Future[tuple[Any, BaseException | None]] = asyncio.get_running_loop().create_future()
+        context = contextvars.copy_context()
+
+        def call() -> None:
+            if called.done():
+                return
+            try:
+                called.set_result((context.run(function), None))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - its caller sees it
+                called.set_result((None, error))
+
+        self._wanted.append(call)
+        self._is_wanted.set()
+        result, error = await called
+        if error is not None:
+            raise error
+        return result
 
 
 class _Injected:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import signal
+import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from freezegun import freeze_time
 
-from schedq import AsyncQueue, Discard, Fixed, JobFailed, Queue, UsageError, current_job
+from schedq import AsyncQueue, AttemptFacts, CallNext, Discard, Fixed, JobFailed, Queue, UsageError, current_job
 from schedq.model import times
 from schedq.testing import as_job, run_due, wall_clock
 from tests.conftest import MakeQueue
@@ -356,3 +357,113 @@ def test_a_function_that_uses_current_job_can_be_called_as_a_plain_function():
     assert asked_to_stop == ("order-7", 2, True, True)
     with pytest.raises(UsageError):
         task()
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_middleware_and_hooks_run_as_in_a_worker(queue: Handle, kind: str) -> None:
+    steps: list[Any] = []
+    tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="none")
+
+    @queue.use
+    async def outer(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        tenant.set(f"{attempt.queue} {attempt.task} {attempt.job.id}")
+        try:
+            return [await call_next()]
+        except LookupError as error:
+            steps.append(error)
+            raise ValueError("not found") from error
+
+    @queue.use
+    async def inner(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        found, _ = await asyncio.gather(call_next(), asyncio.sleep(0))
+        return found
+
+    def work(name: str) -> str:
+        with pytest.raises(RuntimeError):
+            asyncio.get_running_loop()  # a plain function may use one of its own, as without middleware
+        assert threading.current_thread() is threading.main_thread()
+        if name == "nobody":
+            raise LookupError(name)
+        return tenant.get()
+
+    async def awork(name: str) -> str:
+        await asyncio.sleep(0)
+        if name == "nobody":
+            raise LookupError(name)
+        return tenant.get()
+
+    task = queue.task(
+        name="work",
+        max_attempts=2,
+        backoff=Fixed(0, jitter=0.5),
+        on_success=lambda attempt, result: steps.append(result),
+        on_failure=lambda attempt, error: steps.append(error),
+        on_retry=lambda attempt, error, delay: steps.append(delay),
+    )(work if kind == "plain" else awork)
+    good, bad = task.enqueue("ada"), task.enqueue("nobody")
+
+    assert run_due(queue.queue) == 3
+
+    result = [f"{queue.name} work {good.id}"]
+    assert good.result(0) == result
+    with pytest.raises(JobFailed, match="ValueError: not found"):
+        bad.result(0)
+    assert [type(step) for step in steps] == [list, LookupError, float, LookupError, ValueError]
+    assert steps[0] == result
+    assert tenant.get() == "none"
+
+
+def test_the_delay_that_a_hook_is_told_is_the_one_that_is_stored(queue: Handle) -> None:
+    told: list[float] = []
+    task = queue.task(
+        name="fail",
+        max_attempts=2,
+        backoff=Fixed(100, jitter=0.9),
+        on_retry=lambda attempt, error, delay: told.append(delay),
+    )(lambda: [][0])
+
+    with freeze_time("2026-03-01"):
+        job = task.enqueue()
+        run_due(queue.queue)
+        due = int(queue.fields(job.id)["run_at_ms"])
+
+    assert told == [(due - 1772323200_000) / 1000]
+
+
+def test_errors_that_are_not_worth_another_attempt_fail_at_once(queue: Handle) -> None:
+    task = queue.task(name="fail", max_attempts=5, discard_on=LookupError)(lambda: [][0])
+    job = task.enqueue()
+
+    assert run_due(queue.queue) == 1
+    with pytest.raises(JobFailed, match="IndexError"):
+        job.result(0)
+
+
+def test_ctrl_c_ends_the_test_within_middleware_too(queue: Handle) -> None:
+    @queue.use
+    async def pass_on(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        return await call_next()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    queue.task(name="interrupt")(interrupt).enqueue()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_due(queue.queue)
+    assert queue.places().keys() == {"processing"}
+
+
+def test_middleware_that_leaves_its_handler_behind_is_an_error(queue: Handle) -> None:
+    @queue.use
+    async def leave(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        task = asyncio.create_task(call_next())
+        await asyncio.sleep(0)
+        return task.get_name()
+
+    ran: list[int] = []
+    job = queue.task(name="work", max_attempts=1)(lambda: ran.append(1)).enqueue()
+
+    assert run_due(queue.queue) == 1
+    with pytest.raises(JobFailed, match="returned, but call_next had not"):
+        job.result(0)

@@ -116,17 +116,26 @@ def load_queue(path: str, folder: str = ".") -> QueueBase:
     Raises:
         click.BadParameter: it can't be imported, or is not a queue.
     """
-    module_name, mark, name = path.partition(":")
-    if not mark or not module_name or not name:
-        raise click.BadParameter(f"{path!r} must be MODULE:QUEUE, such as app:queue")
-    module = _imported(module_name, folder)
-    try:
-        found: Any = attrgetter(name)(module)
-    except AttributeError as error:
-        raise click.BadParameter(f"module {module_name} has no {name!r}") from error
+    found = load_object(path, folder, "QUEUE")
     if not isinstance(found, QueueBase):
         raise click.BadParameter(f"{path} is a {type(found).__name__}, not a Queue or AsyncQueue")
     return found
+
+
+def load_object(path: str, folder: str, what: str) -> Any:
+    """Import what `MODULE:OBJECT` names; `what` it is to be is for errors.
+
+    Raises:
+        click.BadParameter: it can't be imported.
+    """
+    module_name, mark, name = path.partition(":")
+    if not mark or not module_name or not name:
+        raise click.BadParameter(f"{path!r} must be MODULE:{what}, such as app:{what.lower()}")
+    module = _imported(module_name, folder)
+    try:
+        return attrgetter(name)(module)
+    except AttributeError as error:
+        raise click.BadParameter(f"module {module_name} has no {name!r}") from error
 
 
 def import_all(name: str, folder: str = ".") -> None:

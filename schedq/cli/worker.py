@@ -7,11 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from schedq.cli import daemon
+from schedq.cli.extensions import load_middleware, load_observer
 from schedq.cli.params import QUEUE_NAME, option_group, redis_option
 from schedq.cli.queues import import_all, load_queue, open_queue, warn_if_new, wrong_usage
 from schedq.errors import SchedqError
@@ -23,6 +24,9 @@ from schedq.tracing import instrument, instrument_metrics
 from schedq.worker import Worker
 from schedq.worker.capacity import ORDERS
 from schedq.worker.process import PARENT_FD, Supervisor, run_promoters, run_worker
+
+if TYPE_CHECKING:  # imported when it is used: it is slow, and most workers serve nothing
+    from schedq.metrics.serving import Monitor
 
 _PORT: Final = click.IntRange(0, 65_535)
 
@@ -93,6 +97,19 @@ _PORT: Final = click.IntRange(0, 65_535)
     help="Import this module too, which defines tasks; of a package, all its modules. May be repeated.",
 )
 @click.option(
+    "--observer",
+    "observers",
+    metavar="MODULE:OBJECT",
+    multiple=True,
+    help="Tell this schedq.Observer what the worker does; of a class, an object is made. May be repeated.",
+)
+@click.option(
+    "--middleware",
+    metavar="MODULE:OBJECT",
+    multiple=True,
+    help="Run this middleware around each attempt, outside that of the queues; likewise. May be repeated.",
+)
+@click.option(
     "--watchdog",
     type=click.FloatRange(0, 86_400),
     default=1.0,
@@ -157,6 +174,8 @@ def worker(
     no_promoter: bool,
     app_dir: str,
     imports: tuple[str, ...],
+    observers: tuple[str, ...],
+    middleware: tuple[str, ...],
     monitored: MonitorConfig,
     **settings: Any,
 ) -> None:
@@ -167,25 +186,37 @@ def worker(
     thread and task, with its job.
     """
     daemon.handle_signals()
-    observers: list[Observer] = [AttemptLog()] if log.isEnabledFor(logging.DEBUG) else []
     named = [_weighed(app) for app in apps]
     queues = _load([app for app, _ in named], imports, app_dir, redis_url)
-    monitor = None
-    if monitored.is_any:
-        from schedq.metrics.serving import Monitor  # imported late: slow, and most workers serve nothing
-
-        monitor = Monitor(monitored, queues)
-        observers = [*monitor.observers, *observers]
+    told = _observers(observers, app_dir)
+    settings["middleware"] = [load_middleware(path, app_dir) for path in middleware]
+    monitor = _monitor(monitored, queues)
+    if monitor is not None:
+        told = [*monitor.observers, *told]
     with wrong_usage():
         _instrument(traces=tracing, metrics=otel_metrics)
-        order = order or ("strict" if all(weight is None for _, weight in named) else "weighted")
-        weights = [1 if weight is None else weight for _, weight in named]
-        made = Worker(queues, order=order, weights=weights, promotes=not no_promoter, observers=observers, **settings)
+        settings |= _sharing(order, [weight for _, weight in named])
+        made = Worker(queues, promotes=not no_promoter, observers=told, **settings)
     if processes > 1 and PARENT_FD not in os.environ:
         _lead(processes, settings["grace"], monitored, queues)
     if monitor is not None:
         monitor.serve(made)
     daemon.run(run_worker(made))
+
+
+def _monitor(monitored: MonitorConfig, queues: Sequence[QueueBase]) -> Monitor | None:
+    """What serves metrics and health; None if the worker serves neither."""
+    if not monitored.is_any:
+        return None
+    from schedq.metrics.serving import Monitor
+
+    return Monitor(monitored, queues)
+
+
+def _sharing(order: str | None, weights: list[int | None]) -> dict[str, Any]:
+    """How the worker divides itself among its queues."""
+    usual = "strict" if all(weight is None for weight in weights) else "weighted"
+    return {"order": order or usual, "weights": [1 if weight is None else weight for weight in weights]}
 
 
 def _instrument(*, traces: bool, metrics: bool) -> None:
@@ -204,6 +235,12 @@ def _load(apps: Sequence[str], imports: Sequence[str], folder: str, redis_url: s
     for module in imports:
         import_all(module, folder)
     return queues
+
+
+def _observers(paths: Sequence[str], folder: str) -> list[Observer]:
+    """The observers that the command names, and the lines of -v."""
+    lines: list[Observer] = [AttemptLog()] if log.isEnabledFor(logging.DEBUG) else []
+    return [*lines, *(load_observer(path, folder) for path in paths)]
 
 
 def _lead(processes: int, grace: float, monitored: MonitorConfig, queues: Sequence[QueueBase]) -> NoReturn:

@@ -20,7 +20,11 @@ from schedq.model.times import LONGEST_MS, Duration, duration_ms
 
 BackoffFunction = Callable[[int, BaseException], float]
 """(attempt, error) → seconds to wait."""
+ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 _PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
+_MACHINERY: Final = tuple(
+    f"{_PACKAGE}{part}" for part in ("worker/", "dependencies/", "queue/middleware.py", "queue/hooks.py")
+)
 _BRIEF: Final = 500
 _UNKNOWN_MS: Final = 1000
 _MOST_UNKNOWN_MS: Final = 60_000
@@ -54,6 +58,46 @@ class Snooze(Exception):  # noqa: N818 - what a handler asks for, not what went 
         self.delay_ms = duration_ms(delay, "delay")
 
 
+class ErrorRules(NamedTuple):
+    """Which exceptions are worth another attempt, in the eyes of a task.
+
+    Attributes:
+        retry_on: only these are; None: all of them.
+        discard_on: these are not, even if they are among `retry_on`.
+    """
+
+    retry_on: tuple[type[BaseException], ...] | None
+    discard_on: tuple[type[BaseException], ...]
+
+    @classmethod
+    def of(cls, retry_on: ErrorTypes | None, discard_on: ErrorTypes | None) -> ErrorRules | None:
+        """The rules of a task, or None if it has none.
+
+        Raises:
+            UsageError: one of them is neither an exception type nor a tuple of them.
+        """
+        if retry_on is None and discard_on is None:
+            return None
+        retried = None if retry_on is None else _error_types("retry_on", retry_on)
+        return cls(retried, () if discard_on is None else _error_types("discard_on", discard_on))
+
+    def is_final(self, error: BaseException | str) -> bool:
+        """Whether no other attempt is to be made. A Retry that was raised by hand is always obeyed."""
+        if isinstance(error, (str, Retry)):
+            return False
+        if isinstance(error, self.discard_on):
+            return True
+        return self.retry_on is not None and not isinstance(error, self.retry_on)
+
+
+def _error_types(option: str, found: object) -> tuple[type[BaseException], ...]:
+    types = found if isinstance(found, tuple) else (found,)
+    for each in types:
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            raise UsageError(f"{option} must be an exception type or a tuple of them, got {each!r:.200}")
+    return types
+
+
 class Policy(NamedTuple):
     """The rules for one job: its own options take precedence over its task's, and those over the queue's.
 
@@ -63,6 +107,7 @@ class Policy(NamedTuple):
         max_payload: the most bytes of a result.
         completed_ttl_ms: how long its task keeps records of completed jobs; None if it does not say.
         failed_ttl_ms: the same for failed and cancelled jobs.
+        errors: which exceptions are worth another attempt; None for all.
     """
 
     max_attempts: int
@@ -70,6 +115,7 @@ class Policy(NamedTuple):
     max_payload: int
     completed_ttl_ms: int | None = None
     failed_ttl_ms: int | None = None
+    errors: ErrorRules | None = None
 
     @classmethod
     def of(
@@ -80,6 +126,7 @@ class Policy(NamedTuple):
         backoff: plans.Plan | BackoffFunction | None = None,
         completed_ttl_ms: int | None = None,
         failed_ttl_ms: int | None = None,
+        errors: ErrorRules | None = None,
     ) -> Policy:
         """The policy for `job`; the optional arguments are its task's options."""
         return cls(
@@ -88,6 +135,7 @@ class Policy(NamedTuple):
             queue.max_payload,
             completed_ttl_ms,
             failed_ttl_ms,
+            errors,
         )
 
 
@@ -136,7 +184,8 @@ def failed(job: ClaimedJob, error: BaseException | str, policy: Policy) -> Settl
     text = described(error)
     trace = "" if isinstance(error, (str, Discard, Retry)) else _rendered(error, _as_stored)
     note = clean_text(text, _BRIEF)
-    if isinstance(error, Discard) or job.attempts >= policy.max_attempts:
+    is_final = isinstance(error, Discard) or job.attempts >= policy.max_attempts
+    if is_final or (policy.errors is not None and policy.errors.is_final(error)):
         return Settlement("fail", job.id, job.claim_token, 0, text, note, trace, policy.failed_ttl_ms)
     if isinstance(error, Retry) and error.after_ms is not None:
         delay_ms = _requested_delay_ms(error, error.after_ms)
@@ -215,9 +264,21 @@ def _rendered(error: BaseException, render: Callable[[list[str]], str]) -> str:
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         frames = frames.tb_next
     try:
-        return render(traceback.format_exception(type(error), error, frames or error.__traceback__))
+        found = traceback.TracebackException(type(error), error, frames or error.__traceback__, compact=True)
+        _leave_out_machinery(found)
+        return render(list(found.format()))
     except BaseException:  # noqa: BLE001 - a user's exception may do anything
         return ""
+
+
+def _leave_out_machinery(outermost: traceback.TracebackException) -> None:
+    """Leave out how middleware reached what is inside it, also in the tracebacks of causes."""
+    left = [outermost]
+    while left:
+        found = left.pop()
+        if kept := [frame for frame in found.stack if not frame.filename.startswith(_MACHINERY)]:
+            found.stack[:] = kept
+        left += [each for each in (found.__cause__, found.__context__, *(found.exceptions or ())) if each is not None]
 
 
 def _requested_delay_ms(error: Retry | Snooze, delay_ms: object) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from schedq.errors import UsageError
 from schedq.queue.before_enqueue import BeforeEnqueue, checked_function
+from schedq.queue.middleware import Middleware, checked_middleware
 from schedq.queue.registry import Registry
 from schedq.queue.requests import Connections
 from schedq.queue.task import Task
@@ -16,6 +17,7 @@ if TYPE_CHECKING:  # imported when it is used: most programs only enqueue
 P = ParamSpec("P")
 R = TypeVar("R")
 Hook = TypeVar("Hook", bound=BeforeEnqueue)
+Layer = TypeVar("Layer", bound=Middleware)
 Watcher = TypeVar("Watcher", bound="Observer")
 
 
@@ -45,6 +47,20 @@ class Extensions:
         found = Task(task, self.connections)
         self.registry.add(found)
         return found
+
+    def use(self, middleware: Layer, /) -> Layer:
+        """Run middleware around each attempt at a job of this queue, inside what was given before.
+
+        Returns:
+            The middleware, so that this can be a decorator.
+
+        Raises:
+            UsageError: it is not an async function (attempt, call_next), or a worker of this queue has started.
+        """
+        checked_middleware(middleware, "use")
+        self.registry.check_in_time("use")
+        self.registry.middleware.append(middleware)
+        return middleware
 
     def observe(self, observer: Watcher, /) -> Watcher:
         """Let every worker tell an observer what it does for this queue; returns the observer.

@@ -5,22 +5,38 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from schedq.errors import ArgumentsError
 from schedq.model import backoff as plans
 from schedq.model.callables import Parameters, check_kinds
-from schedq.model.outcome import BackoffFunction, Discard, Policy
+from schedq.model.outcome import BackoffFunction, Discard, ErrorRules, ErrorTypes, Policy
 from schedq.model.records import ClaimedJob
 from schedq.model.settings import Settings, checked_attempts
 from schedq.model.tasks import task_call
 from schedq.model.times import Duration, checked_timeout, duration_ms
 from schedq.queue.conversion import Conversion, Converter, may_convert
+from schedq.queue.hooks import Hooks, OnFailure, OnRetry, OnSuccess
 
 if TYPE_CHECKING:
     from schedq.dependencies.providers import Injection
 
 _MOST_SHAPES: Final = 100
+
+
+class HandlerOptions(TypedDict, total=False):
+    """Options of a task that concern its attempts; None means not given."""
+
+    max_attempts: int | None
+    backoff: plans.Plan | BackoffFunction | None
+    timeout: Duration | None
+    completed_ttl: Duration | None
+    failed_ttl: Duration | None
+    retry_on: ErrorTypes | None
+    discard_on: ErrorTypes | None
+    on_success: OnSuccess | None
+    on_failure: OnFailure | None
+    on_retry: OnRetry | None
 
 
 class Handler:
@@ -36,7 +52,8 @@ class Handler:
         injection: the dependencies that fill in parameters; None if it declares none.
         parameters: those that calls of it give.
         converter: converts them to JSON and back; None if all of them are JSON already.
-        max_attempts, backoff, timeout_ms, completed_ttl_ms, failed_ttl_ms: the task's own, or None.
+        max_attempts, backoff, timeout_ms, completed_ttl_ms, failed_ttl_ms, errors, hooks: the task's own, or None.
+        is_bare: it has neither dependencies nor hooks.
     """
 
     __slots__ = (
@@ -46,10 +63,13 @@ class Handler:
         "backoff",
         "completed_ttl_ms",
         "converter",
+        "errors",
         "failed_ttl_ms",
         "function",
+        "hooks",
         "injection",
         "is_async",
+        "is_bare",
         "max_attempts",
         "name",
         "parameters",
@@ -67,6 +87,11 @@ class Handler:
         timeout: Duration | None = None,
         completed_ttl: Duration | None = None,
         failed_ttl: Duration | None = None,
+        retry_on: ErrorTypes | None = None,
+        discard_on: ErrorTypes | None = None,
+        on_success: OnSuccess | None = None,
+        on_failure: OnFailure | None = None,
+        on_retry: OnRetry | None = None,
     ) -> None:
         self.name, self.function = name, function
         self.is_async = _is_async(function)
@@ -83,6 +108,9 @@ class Handler:
         self.timeout_ms = None if timeout is None else checked_timeout(timeout)
         self.completed_ttl_ms = None if completed_ttl is None else duration_ms(completed_ttl, "completed_ttl")
         self.failed_ttl_ms = None if failed_ttl is None else duration_ms(failed_ttl, "failed_ttl")
+        self.errors = ErrorRules.of(retry_on, discard_on)
+        self.hooks = Hooks.of(on_success, on_failure, on_retry)
+        self.is_bare = self.injection is None and self.hooks is None
 
     def payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload of a call with these arguments.
@@ -106,7 +134,9 @@ class Handler:
 
     def policy(self, queue: Settings, job: ClaimedJob) -> Policy:
         """The policy for a job that calls it."""
-        return Policy.of(queue, job, self.max_attempts, self.backoff, self.completed_ttl_ms, self.failed_ttl_ms)
+        return Policy.of(
+            queue, job, self.max_attempts, self.backoff, self.completed_ttl_ms, self.failed_ttl_ms, self.errors
+        )
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Check that a call may have these arguments.

@@ -14,12 +14,13 @@ from schedq.errors import UsageError
 from schedq.model import backoff as plans
 from schedq.model.durability import Durability
 from schedq.model.keys import checked_id
-from schedq.model.outcome import BackoffFunction
+from schedq.model.outcome import BackoffFunction, ErrorTypes
 from schedq.model.payload import encode
 from schedq.model.settings import Settings
 from schedq.model.times import Duration
 from schedq.queue.extensions import Extensions
 from schedq.queue.gathering import gather_results
+from schedq.queue.hooks import OnFailure, OnRetry, OnSuccess
 from schedq.queue.job import Job
 from schedq.queue.queue_verbs import AttemptVerbs, QueueVerbs
 from schedq.queue.registry import NO_PAYLOAD, Registry, owner_of, schedule_options, scheduled_payload
@@ -150,6 +151,11 @@ class QueueBase(QueueVerbs, AttemptVerbs, Extensions, QueueAliases):
         durability: Durability | None = None,
         completed_ttl: Duration | None = None,
         failed_ttl: Duration | None = None,
+        retry_on: ErrorTypes | None = None,
+        discard_on: ErrorTypes | None = None,
+        on_success: OnSuccess | None = None,
+        on_failure: OnFailure | None = None,
+        on_retry: OnRetry | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc] # the overloads name the options
         """Register a function, plain or async, that jobs call by name. Use it bare or with options.
@@ -158,7 +164,9 @@ class QueueBase(QueueVerbs, AttemptVerbs, Extensions, QueueAliases):
             function: the function, when used bare.
             options: name (by default the function's), max_attempts, backoff (a plan, or a function
                 (attempt, error) → seconds), timeout (seconds or a timedelta for one attempt), durability,
-                completed_ttl and failed_ttl (how long records of its finished jobs are kept).
+                completed_ttl and failed_ttl (how long records of its finished jobs are kept); retry_on and discard_on
+                (exception types that are worth another attempt, or are not); on_success (attempt, result), on_failure
+                (attempt, error) and on_retry (attempt, error, delay), functions to call then.
 
         Raises:
             UsageError: the name is taken by another function, an option is invalid, or calling this would not do the

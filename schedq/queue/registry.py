@@ -14,6 +14,7 @@ from schedq.model.headers import merged_headers
 from schedq.model.tasks import TaskOptions, is_task_call, task_call
 from schedq.model.times import Duration
 from schedq.queue.handler import Handler, Invocation
+from schedq.queue.middleware import Middleware
 from schedq.queue.task import Task
 
 if TYPE_CHECKING:  # most programs only enqueue
@@ -47,12 +48,14 @@ class Registry:
     """The functions that an application registered for one queue, by name, and what it attached to the queue.
 
     Attributes:
+        middleware: runs around each attempt, outermost first.
         observers: hear what workers do for this queue.
     """
 
     def __init__(self, queue_name: str) -> None:
         self._queue_name = queue_name
         self._has_started = False
+        self.middleware: list[Middleware] = []
         self.observers: list[Observer] = []
         self._tasks: dict[str, Task[..., Any]] = {}
         self._handlers: dict[str, Handler] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from schedq.errors import ArgumentsError, UsageError
 from schedq.model import backoff as plans
@@ -19,7 +19,7 @@ from schedq.model.times import Duration, Instant
 from schedq.queue.before_enqueue import prepared_options, prepared_rows
 from schedq.queue.conversion import Conversion
 from schedq.queue.enqueue_many import Calls, of_each
-from schedq.queue.handler import Handler
+from schedq.queue.handler import Handler, HandlerOptions
 from schedq.queue.job import Job
 from schedq.queue.requests import Connections
 from schedq.transitions import Operation, RoundTrips, enqueue
@@ -28,6 +28,8 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 _NOT_GIVEN: Final = Options()
+_OF_JOBS: Final = ("max_attempts", "timeout", "completed_ttl", "failed_ttl")
+"""Options of a task that its jobs get as they are."""
 
 
 class TaskQueue(Protocol):
@@ -65,7 +67,7 @@ class Task(Generic[P, R_co]):
         durability: where its jobs must be before `enqueue` returns; None for the queue's setting.
     """
 
-    _own: dict[str, Any]
+    _own: HandlerOptions
 
     def __init__(
         self,
@@ -73,28 +75,23 @@ class Task(Generic[P, R_co]):
         connections: Connections,
         *,
         name: str | None = None,
-        max_attempts: int | None = None,
-        backoff: plans.Plan | BackoffFunction | None = None,
-        timeout: Duration | None = None,
         durability: Durability | None = None,
-        completed_ttl: Duration | None = None,
-        failed_ttl: Duration | None = None,
+        **options: Unpack[HandlerOptions],
     ) -> None:
         if isinstance(function, str):
             raise UsageError(f"a task must be a function, got {function!r}; a name is given as name={function!r}")
-        own: dict[str, Any] = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout}
-        own |= {"completed_ttl": completed_ttl, "failed_ttl": failed_ttl}
         given: object = function
         if isinstance(function, Task):  # a task of another queue: its options apply unless others are given
             given, name = function.function, function.name if name is None else name
             durability = function.durability if durability is None else durability
-            own = {option: function._own[option] if value is None else value for option, value in own.items()}
+            given_here = {option: value for option, value in options.items() if value is not None}
+            options = cast(HandlerOptions, {**function._own, **given_here})
         found = runnable(given, "task")
         self.name: str = name_of(found) if name is None else name
         if not is_task_name(self.name):
             raise UsageError(f"task name {self.name!r} must be 1 to 200 printable characters")
-        self._own = own
-        self._handler = handler = Handler(self.name, found, **own)
+        self._own = options
+        self._handler = handler = Handler(self.name, found, **options)
         self.durability: Durability | None = None if durability is None else checked_durability(durability)
         self._payload = handler.payload
         self.function: Callable[P, R_co] = handler.function
@@ -103,8 +100,8 @@ class Task(Generic[P, R_co]):
         self.backoff: plans.Plan | BackoffFunction | None = handler.backoff
         self.timeout_ms: int | None = handler.timeout_ms
         self._connections = connections
-        common = {"backoff": self.own_options.backoff, "durability": self.durability}
-        self._defaults = Options(**own | common)
+        of_jobs: dict[str, Any] = {option: options.get(option) for option in _OF_JOBS}
+        self._defaults = Options(backoff=self.own_options.backoff, durability=self.durability, **of_jobs)
         self._options = self._defaults
         self.__name__, self.__doc__, self.__wrapped__ = self.name, self.function.__doc__, self.function
 

@@ -8,18 +8,21 @@ from typing import Final
 
 from schedq.errors import UsageError
 from schedq.model.checks import whole_number
+from schedq.queue.middleware import Middleware, checked_middleware
 from schedq.queue.queue import QueueBase
 
 _MOST_NAMED: Final = 20
 """Tasks of one queue that the first line of the log names."""
 
 
-def check_limits(max_jobs: int | None, max_time: float | None) -> None:
+def check_limits(grace: float, max_jobs: int | None, max_time: float | None) -> None:
     """Refuse limits that make no sense.
 
     Raises:
         UsageError: one of them does.
     """
+    if not 0 <= grace <= 86_400:
+        raise UsageError(f"grace must be 0 to 86,400 seconds, got {grace!r}")
     if max_jobs is not None:
         whole_number("max_jobs", max_jobs, 1, 10**12)
     if max_time is not None and not 0 < max_time < math.inf:
@@ -47,6 +50,20 @@ def workable(queues: object) -> tuple[QueueBase, ...]:
             )
     if len({(queue.name, queue.address.label) for queue in found}) < len(found):
         raise UsageError(f"a worker takes each queue once, got {', '.join(queue.name for queue in found)}")
+    return found
+
+
+def usable(middleware: object) -> tuple[Middleware, ...]:
+    """The middleware of a worker.
+
+    Raises:
+        UsageError: it is no list, or something in it is not middleware.
+    """
+    if not isinstance(middleware, Iterable) or isinstance(middleware, str):
+        raise UsageError(f"a worker takes a list of middleware, got {middleware!r:.200}")
+    found = tuple(middleware)
+    for each in found:
+        checked_middleware(each, "middleware=")
     return found
 
 

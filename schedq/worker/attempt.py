@@ -110,6 +110,10 @@ class Attempt:
         timeout_s: what it may take, or None.
         ends_at: when its timeout strikes, on the monotonic clock, if its dependencies took time before the handler.
         is_cleaning_up: its handler has ended and its dependencies are being cleaned up, which nothing interrupts.
+        apart: a task for its plain handler alone, while the middleware in `task` waits for that.
+        leave: lets the middleware continue with an error, though the handler's thread has not ended.
+        is_left: it has.
+        foreseen: what was raised, the error that it counts as, and the end that a hook was notified of.
     """
 
     job: ClaimedJob
@@ -127,6 +131,10 @@ class Attempt:
     timeout_s: float | None = None
     ends_at: float | None = None
     is_cleaning_up: bool = False
+    apart: asyncio.Task[None] | None = None
+    leave: Callable[[BaseException], None] | None = None
+    is_left: bool = False
+    foreseen: tuple[BaseException, BaseException, Settlement] | None = None
 
     def become(self, state: AttemptState) -> None:
         """Go on to another state.
@@ -142,6 +150,15 @@ class Attempt:
     def is_suspect(self) -> bool:
         """The job lost two leases or more: it may kill its worker."""
         return self.job.crashes >= 2
+
+    @property
+    def can_be_cancelled(self) -> bool:
+        """Whether a cancellation reaches what runs; it does not reach a thread."""
+        return self.thread_id is None or self.is_left
+
+    def timeout_error(self) -> TimeoutError:
+        """The error of an attempt that has timed out."""
+        return TimeoutError(f"timed out after {self.timeout_s or 0:g} s")
 
     def fields(self, error: str = "") -> dict[str, object]:
         """What a line of the log about it carries; see `schedq.logs`."""
@@ -166,8 +183,9 @@ class Attempt:
         """
         if self.current is not None:
             self.current.cancel()
-            if self.task is not None and not self.is_cleaning_up:
-                self.task.cancel()
+            task = self.apart or self.task
+            if task is not None and not self.is_cleaning_up:
+                task.cancel()
 
 
 class InFlight:

@@ -13,7 +13,7 @@ from schedq.logs import AttemptLog, log
 from schedq.model import outcome
 from schedq.model.records import Settlement
 from schedq.model.times import monotonic
-from schedq.observer import AttemptEnd, AttemptFacts, Observer, Outcome
+from schedq.observer import AttemptEnd, Observer, Outcome, attempt_facts
 from schedq.worker.attempt import Attempt
 
 MOST_PER_S: Final = 20
@@ -47,10 +47,7 @@ class AttemptReport:
         """The attempt begins; `name` says what it runs, if anything here can."""
         attempt.began_at = monotonic()
         if self._observers.is_watched and attempt.facts is None:
-            job = attempt.job
-            due_at_ms = job.run_at_ms or job.enqueued_at_ms
-            lateness_ms = max(0, job.claimed_at_ms - due_at_ms) if due_at_ms else None
-            attempt.facts = AttemptFacts(attempt.queue, attempt.worker, attempt.name, job, lateness_ms)
+            attempt.facts = attempt_facts(attempt.queue, attempt.worker, attempt.name, attempt.job)
             self._observers.notify(Observer.attempt_started, attempt.facts)
 
     def finished(self, attempt: Attempt, raised: BaseException | None) -> None:

@@ -8,7 +8,7 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from schedq.logs import log
 from schedq.model import current_job, outcome
@@ -19,9 +19,7 @@ from schedq.queue.queue import QueueBase
 from schedq.worker.attempt import ABANDONED, LOST, OPEN, RELEASED, RUNNING, TIMED_OUT, Attempt
 from schedq.worker.injected_call import InjectedCall
 from schedq.worker.worker_context import WorkerContext
-
-_THREAD_PATIENCE_S: Final = 2.0
-"""Seconds that a plain handler may go on after its timeout before its slot counts as stuck."""
+from schedq.worker.wrapped_call import Endings, WrappedCall
 
 
 class Caller:
@@ -31,31 +29,17 @@ class Caller:
         queue: the application's queue.
         context: of the worker.
         reporters: collects what handlers report.
-        interrupt: tells a handler to end.
-        interrupt_again: tells it again and again, until its slot counts as stuck after some seconds.
-        interrupted: decides how an attempt ends that was interrupted.
-        failed: decides how an attempt ends that has failed.
+        endings: decides how attempts end.
     """
 
-    def __init__(
-        self,
-        queue: QueueBase,
-        context: WorkerContext,
-        reporters: Reporters,
-        *,
-        interrupt: Callable[[Attempt], None],
-        interrupt_again: Callable[[Attempt, str, float], None],
-        interrupted: Callable[[Attempt, BaseException, outcome.Policy], None],
-        failed: Callable[[Attempt, BaseException, outcome.Policy], None],
-    ) -> None:
+    def __init__(self, queue: QueueBase, context: WorkerContext, reporters: Reporters, endings: Endings) -> None:
         self._queue = queue
         self._reporters = reporters
         self._threads = context.threads
         self._observers = context.observers
         self._resources = context.resources
-        self._patience = context.stuck.patience
-        self._interrupt, self._interrupt_again = interrupt, interrupt_again
-        self._interrupted, self._failed = interrupted, failed
+        self._middleware = (*context.middleware, *queue.registry.middleware)
+        self._endings = endings
         self._loop = asyncio.get_running_loop()  # asking for it each time costs a system call before Python 3.12
 
     async def call(self, attempt: Attempt, call: Invocation, policy: outcome.Policy) -> Any:
@@ -73,20 +57,35 @@ class Caller:
             worker=attempt.worker,
             reporters=self._reporters,
         )
-        if call.handler.injection is not None:
-            return await self._with_dependencies(attempt, call, current, policy)
+        if self._middleware or not call.handler.is_bare:
+            return await self._wrapped(attempt, call, current, policy)
         function = call.bound()
         if call.handler.is_async:
             return await self._on_the_loop(attempt, current, function)
         return await self._plain(attempt, current, policy, function)
 
-    async def _with_dependencies(
+    async def _wrapped(
         self, attempt: Attempt, call: Invocation, current: current_job.CurrentJob, policy: outcome.Policy
     ) -> Any:
-        if attempt.timeout_s is not None:
-            attempt.ends_at = monotonic() + attempt.timeout_s
+        """Call a function that has middleware, hooks or dependencies."""
         token = current_job.context.set(current)
         try:
+            function = partial(self._inside, attempt, call, current, policy)
+            if not self._middleware and call.handler.hooks is None:
+                return await function()
+            layers, endings = self._middleware, self._endings
+            wrapped = WrappedCall(attempt, call, policy, layers, function, endings, self._threads, self._loop)
+            return await wrapped.result()
+        finally:
+            current_job.context.reset(token)
+
+    async def _inside(
+        self, attempt: Attempt, call: Invocation, current: current_job.CurrentJob, policy: outcome.Policy
+    ) -> Any:
+        """Call a function with its dependencies, if it has any."""
+        if call.handler.injection is not None:
+            if attempt.timeout_s is not None and attempt.ends_at is None:
+                attempt.ends_at = monotonic() + attempt.timeout_s
             return await InjectedCall(
                 attempt,
                 call,
@@ -94,10 +93,10 @@ class Caller:
                 run_in_thread=partial(self._threads.run_to_end, self._loop),
                 on_the_loop=partial(self._on_the_loop, attempt, current),
                 in_a_thread=partial(self._plain, attempt, current, policy),
-                timed_out=timeout_error,
             ).run()
-        finally:
-            current_job.context.reset(token)
+        if call.handler.is_async:
+            return await self._on_the_loop(attempt, current, call.bound())
+        return await self._plain(attempt, current, policy, call.bound())
 
     async def _plain(
         self,
@@ -122,7 +121,10 @@ class Caller:
     ) -> Any:
         """Call an async function, and interrupt it when its timeout strikes."""
         token = current_job.context.set(current)
-        timer = None if attempt.timeout_s is None else self._loop.call_later(attempt.timeout_s, self._time_out, attempt)
+        timer = None
+        if attempt.timeout_s is not None:
+            left_s = attempt.timeout_s if attempt.ends_at is None else max(0.0, attempt.ends_at - monotonic())
+            timer = self._loop.call_later(left_s, self._endings.time_out, attempt)
         try:
             if attempt.facts is None or not watched:
                 return await function()
@@ -130,18 +132,12 @@ class Caller:
                 return await function()
         except asyncio.CancelledError as error:
             if attempt.state is TIMED_OUT:
-                raise timeout_error(attempt).with_traceback(error.__traceback__) from None
+                raise attempt.timeout_error().with_traceback(error.__traceback__) from None
             raise
         finally:
             current_job.context.reset(token)
             if timer is not None:
                 timer.cancel()
-
-    def _time_out(self, attempt: Attempt) -> None:
-        """The timeout of an async handler has struck. Not before an older reason to end: it was told to already."""
-        if attempt.state is RUNNING:
-            attempt.become(TIMED_OUT)
-            self._interrupt(attempt)
 
     async def _in_a_thread(
         self,
@@ -163,7 +159,8 @@ class Caller:
                 if attempt.state is ABANDONED:
                     raise
                 if attempt.state is LOST or not (attempt.state is RELEASED or attempt.is_stop_requested):
-                    self._interrupted(attempt, error, policy)
+                    leave = attempt.leave or partial(self._endings.interrupted, attempt, policy=policy)
+                    leave(error)
             else:
                 if not future.done():
                     deadline = None
@@ -185,11 +182,15 @@ class Caller:
         """A plain handler runs on after its timeout: its job ends now, its slot is taken until it returns."""
         if attempt.state is RUNNING:
             attempt.become(TIMED_OUT)
-        self._failed(attempt, timeout_error(attempt), policy)
+        error = attempt.timeout_error()
+        if attempt.leave is not None:
+            attempt.leave(error)
+        else:
+            self._endings.leave_thread(attempt)
+            self._endings.fail(attempt, error, policy)
+        current.cancel()
         text = "job %s: %s overran its timeout and still holds its thread"
         log.warning(text, attempt.job.id, attempt.name, extra=attempt.fields())
-        current.cancel()
-        self._interrupt_again(attempt, "timed out", min(_THREAD_PATIENCE_S, self._patience))
 
 
 def _is_awaitable(result: object) -> bool:
@@ -197,11 +198,6 @@ def _is_awaitable(result: object) -> bool:
         return inspect.isawaitable(result)
     except BaseException:  # noqa: BLE001 - a user's object may do anything, also while it is looked at
         return False
-
-
-def timeout_error(attempt: Attempt) -> TimeoutError:
-    """The error of an attempt that has timed out."""
-    return TimeoutError(f"timed out after {attempt.timeout_s or 0:g} s")
 
 
 async def _until(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], deadline: float | None) -> None:

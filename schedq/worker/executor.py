@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from schedq.logs import log
 from schedq.model import outcome
@@ -13,6 +13,7 @@ from schedq.model.progress import Reporters
 from schedq.model.records import ClaimedJob, Settlement
 from schedq.model.times import monotonic
 from schedq.queue.handler import Invocation
+from schedq.queue.hooks import Ending
 from schedq.queue.queue import QueueBase
 from schedq.queue.registry import NoHandler
 from schedq.transitions.heartbeat import WorkerRecord
@@ -29,7 +30,7 @@ from schedq.worker.attempt import (
     Attempt,
 )
 from schedq.worker.attempt_report import log_failure
-from schedq.worker.caller import Caller, timeout_error
+from schedq.worker.caller import Caller
 from schedq.worker.stuck import RepeatedInterrupt, StuckSlot
 from schedq.worker.worker_context import WorkerContext
 
@@ -68,15 +69,7 @@ class Executor:
         self._stopped = stopped
         self._interrupts: dict[Attempt, RepeatedInterrupt] = {}
         self._loop = asyncio.get_running_loop()  # asking for it each time costs a system call before Python 3.12
-        self._caller = Caller(
-            queue,
-            context,
-            reporters,
-            interrupt=self.interrupt,
-            interrupt_again=self._interrupt_again,
-            interrupted=self._interrupted,
-            failed=self._fail,
-        )
+        self._caller = Caller(queue, context, reporters, self)
 
     async def run(self, attempt: Attempt) -> None:
         """Run an attempt from its start to its end. Whatever is raised on the way, how it ends is decided."""
@@ -93,7 +86,7 @@ class Executor:
                 self._report.started(attempt)
                 policy = self._policy(job, call)
                 if job.crashes and (end := outcome.lost_too_often(job, policy)) is not None:
-                    return self._fail(attempt, end, policy)
+                    return self.fail(attempt, end, policy)
                 result = await self._caller.call(attempt, call, policy)
                 if result is not None:
                     outcome.check_result(result)
@@ -101,17 +94,13 @@ class Executor:
             except NoHandler as missing:
                 self._report.started(attempt)
                 self.finish(attempt, self.unknown.put_back(attempt, missing))
-            except asyncio.CancelledError as error:
-                self._interrupted(attempt, error, self._policy(job, call))
             except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure, not ours
-                wrong_call = call.argument_error() if call is not None and isinstance(error, TypeError) else None
-                self._fail(attempt, wrong_call or error, self._policy(job, call))
+                self.raised(attempt, call, error, self._policy(job, call))
         except BaseException as problem:  # noqa: BLE001 - what a handler raised may itself raise, when it is looked at
             self._unprocessed(attempt, call, problem)
         finally:
-            if self._interrupts and (repeated := self._interrupts.pop(attempt, None)) is not None:
-                repeated.end()
-                self._stuck.remove(attempt)
+            if self._interrupts:
+                self._end_interrupts(attempt)
             self._stopped(attempt)
 
     def finish(self, attempt: Attempt, settlement: Settlement, raised: BaseException | None = None) -> None:
@@ -126,15 +115,35 @@ class Executor:
         self._finished(attempt)  # before anything that may raise
         self._report.finished(attempt, raised)
 
-    def interrupt(self, attempt: Attempt) -> None:
-        """Tell a handler to end, and one that goes on again and again; in the end its slot counts as stuck."""
-        attempt.interrupt()
-        why = {TIMED_OUT: "timed out", LOST: "lost its lease"}.get(attempt.state, "cancelled")
-        self._interrupt_again(attempt, why, self._stuck.patience)
+    def time_out(self, attempt: Attempt) -> None:
+        """The timeout of an async handler has struck. An older reason to end takes precedence."""
+        if attempt.state is RUNNING:
+            attempt.become(TIMED_OUT)
+            self.interrupt(attempt)
 
-    def _interrupt_again(self, attempt: Attempt, why: str, patience: float) -> None:
+    def interrupt(self, attempt: Attempt) -> None:
+        """Ask a handler to end, again and again if it keeps running; in the end its slot counts as stuck."""
+        attempt.interrupt()
+        self._interrupt_again(attempt, self._stuck.patience)
+
+    def leave_thread(self, attempt: Attempt) -> None:
+        """The attempt no longer waits for its thread: if that does not end soon, its slot counts as stuck."""
+        self._interrupt_again(attempt, min(_THREAD_PATIENCE_S, self._stuck.patience))
+
+    def stop_interrupting(self, attempt: Attempt) -> None:
+        """The handler has ended after its timeout: what is around it may continue."""
+        if attempt.state in (RUNNING, TIMED_OUT) and not attempt.is_stop_requested:
+            self._end_interrupts(attempt)
+
+    def _end_interrupts(self, attempt: Attempt) -> None:
+        if (repeated := self._interrupts.pop(attempt, None)) is not None:
+            repeated.end()
+            self._stuck.remove(attempt)
+
+    def _interrupt_again(self, attempt: Attempt, patience: float) -> None:
         if attempt.task is None or attempt.task.done():
             return
+        why = {TIMED_OUT: "timed out", LOST: "lost its lease"}.get(attempt.state, "cancelled")
         if (repeated := self._interrupts.get(attempt)) is not None:
             repeated.why = why
         else:
@@ -147,9 +156,11 @@ class Executor:
         repeated = self._interrupts[attempt]
         slot = StuckSlot(attempt.queue, attempt.name, attempt.job.id, repeated.why, repeated.since)
         self._stuck.add(attempt, slot)
-        if attempt.thread_id is None:
+        if attempt.can_be_cancelled:
             call = self._queue.registry.find(attempt.job.payload)
-            self._interrupted(attempt, timeout_error(attempt), self._policy(attempt.job, call))
+            has_timed_out = attempt.state is TIMED_OUT
+            error = attempt.timeout_error() if has_timed_out else RuntimeError("it was asked to end and did not")
+            self.interrupted(attempt, error, self._policy(attempt.job, call))
 
     def _refuse(self, attempt: Attempt) -> None:
         job = attempt.job
@@ -158,18 +169,45 @@ class Executor:
         log.error(text, job.id, job.problem, extra=attempt.fields(job.problem))
         self.finish(attempt, refusal(job))
 
-    def _interrupted(self, attempt: Attempt, error: BaseException, policy: outcome.Policy) -> None:
+    def interrupted(self, attempt: Attempt, error: BaseException, policy: outcome.Policy) -> None:
         """The handler was interrupted: by a lost lease, a worker that stops, a request to stop, or by itself."""
         if attempt.state is LOST:
             text = "job %s: %s lost its lease; what it does is dropped"
             log.warning(text, attempt.job.id, attempt.name, extra=attempt.fields())
             self.finish(attempt, outcome.released(attempt.job))
         elif attempt.state is RELEASED or attempt.is_stop_requested:
-            self._fail(attempt, "stopped on request", policy)
+            self.fail(attempt, "stopped on request", policy)
         else:
-            self._fail(attempt, error, policy)
+            self.fail(attempt, error, policy)
 
-    def _fail(self, attempt: Attempt, error: BaseException | str, policy: outcome.Policy) -> None:
+    def raised(self, attempt: Attempt, call: Invocation | None, error: BaseException, policy: outcome.Policy) -> None:
+        """Decide how an attempt ends that raised this."""
+        if isinstance(error, asyncio.CancelledError):
+            self.interrupted(attempt, error, policy)
+        elif attempt.foreseen is not None and attempt.foreseen[0] is error:
+            self.fail(attempt, attempt.foreseen[1], policy)
+        else:
+            self.fail(attempt, _cause(call, error), policy)
+
+    def returned(self, attempt: Attempt, call: Invocation, result: Any, policy: outcome.Policy) -> None:
+        """Decide how an attempt ends that returned this."""
+        try:
+            outcome.check_result(result)
+            self.finish(attempt, outcome.succeeded(attempt.job, result, policy, call.encode_result))
+        except BaseException as error:  # noqa: BLE001 - what was returned may raise, when it is looked at
+            self.raised(attempt, call, error, policy)
+
+    def foresee(self, attempt: Attempt, call: Invocation, error: BaseException, policy: outcome.Policy) -> Ending:
+        """How an attempt will end by this error, unless it loses its lease or is asked to end first."""
+        if attempt.state not in (RUNNING, TIMED_OUT) or attempt.is_stop_requested:
+            return Ending(error, None)
+        cause = _cause(call, error)
+        settlement = outcome.failed(attempt.job, cause, policy)
+        attempt.foreseen = (error, cause, settlement)
+        return Ending(cause, settlement)
+
+    def fail(self, attempt: Attempt, error: BaseException | str, policy: outcome.Policy) -> None:
+        """Decide how an attempt ends that has failed."""
         if attempt.state not in OPEN:
             return
         job, is_lost = attempt.job, attempt.state is LOST
@@ -177,7 +215,9 @@ class Executor:
             # It was told to end before it was done, and that is what came of it.
             self.finish(attempt, outcome.released(job))
             return
-        settlement = outcome.failed(job, error, policy)
+        foreseen = attempt.foreseen
+        is_foreseen = foreseen is not None and foreseen[1] is error
+        settlement = foreseen[2] if foreseen is not None and is_foreseen else outcome.failed(job, error, policy)
         raised = error if isinstance(error, BaseException) else None
         self.finish(attempt, settlement, raised)
         if not (is_lost or attempt.is_stop_requested):
@@ -202,6 +242,14 @@ class Executor:
         return call.handler.policy(self._settings, job)
 
 
+def _cause(call: Invocation | None, error: BaseException) -> BaseException:
+    """What an attempt failed by: a TypeError may say that no attempt can call the function with these arguments."""
+    wrong_call = call.argument_error() if call is not None and isinstance(error, TypeError) else None
+    return wrong_call or error
+
+
+_THREAD_PATIENCE_S: Final = 2.0
+"""Seconds that a plain handler may keep running after its timeout before its slot counts as stuck."""
 _QUIET_S: Final = 60.0
 """Seconds between two lines of the log about one task."""
 _MOST_REMEMBERED: Final = 1000

@@ -13,7 +13,7 @@ from schedq.dependencies.lifespan import Resources
 from schedq.dependencies.providers import Need, RunInThread, Values, call_within, enter
 from schedq.errors import Conflict
 from schedq.queue.handler import Invocation
-from schedq.worker.attempt import LOST, OPEN, Attempt
+from schedq.worker.attempt import LOST, OPEN, TIMED_OUT, Attempt
 
 Coroutine = Callable[[], Awaitable[Any]]
 
@@ -29,7 +29,6 @@ class InjectedCall:
         run_in_thread: runs a dependency's plain function.
         on_the_loop: awaits a coroutine within the attempt's timeout; `watched` if observers are to be around it.
         in_a_thread: calls a plain handler.
-        timed_out: makes the error of an attempt that has timed out.
     """
 
     attempt: Attempt
@@ -38,7 +37,6 @@ class InjectedCall:
     run_in_thread: RunInThread
     on_the_loop: Callable[..., Awaitable[Any]]
     in_a_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
-    timed_out: Callable[[Attempt], BaseException]
 
     async def run(self) -> Any:
         """The function's result. Its dependencies see what it raises, and can't swallow that."""
@@ -79,8 +77,10 @@ class InjectedCall:
         """Raise if the attempt has failed while a plain function ran on: then its dependencies must not commit."""
         if self.attempt.state is LOST:
             raise Conflict(f"job {self.attempt.job.id}: this worker has lost its lease")
-        if self.attempt.state not in OPEN:
-            raise self.timed_out(self.attempt)
+        if self.attempt.state not in OPEN or (self.attempt.state is TIMED_OUT and self.attempt.is_left):
+            raise self.attempt.timeout_error()
+        if self.attempt.is_left:
+            raise Conflict(f"job {self.attempt.job.id}: its middleware has not waited for the function")
 
 
 class Cleanup:
@@ -100,4 +100,7 @@ class Cleanup:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._attempt.is_cleaning_up = True
-        await self._stack.__aexit__(kind, error, trace)
+        try:
+            await self._stack.__aexit__(kind, error, trace)
+        finally:
+            self._attempt.is_cleaning_up = False

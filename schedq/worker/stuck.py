@@ -159,7 +159,7 @@ class RepeatedInterrupt:
         if monotonic() >= self._ends_at:
             self._give_up(self._attempt)
             return
-        if self._attempt.thread_id is None:  # a thread can only check `current_job()`; it can't be interrupted
+        if self._attempt.can_be_cancelled:  # a thread can only check `current_job()`; it can't be interrupted
             self._attempt.interrupt()
         self._timer = self._next()
 

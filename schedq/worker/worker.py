@@ -22,9 +22,10 @@ from schedq.logs import log
 from schedq.model.checks import whole_number
 from schedq.model.times import monotonic
 from schedq.observer import Observer, QueueHealth, everywhere
+from schedq.queue.middleware import Middleware
 from schedq.queue.queue import QueueBase
 from schedq.worker import forks
-from schedq.worker.arguments import check_limits, one_per_queue, with_tasks, workable
+from schedq.worker.arguments import check_limits, one_per_queue, usable, with_tasks, workable
 from schedq.worker.attempt_report import AttemptReport, JobLines
 from schedq.worker.capacity import Capacity, make_order
 from schedq.worker.fetcher import Fetcher, WakeListener
@@ -195,6 +196,8 @@ class Worker(WorkerAliases):
         slow: log the stack of a handler that runs longer than this many seconds; 0: never.
         max_jobs: exit when this many attempts have been started and have ended; None: never.
         max_time: claim nothing more after this many seconds, and exit when the last running job has ended; None: never.
+        middleware: async functions (attempt, call_next) around each attempt, the first outermost; those of a queue are
+            inside them.
 
     Attributes:
         id: names the worker in Redis and in logs.
@@ -220,12 +223,11 @@ class Worker(WorkerAliases):
         slow: float = 0,
         max_jobs: int | None = None,
         max_time: float | None = None,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
-        queues = workable(queues)
-        check_limits(max_jobs, max_time)
+        queues, self._middleware = workable(queues), usable(middleware)
+        check_limits(grace, max_jobs, max_time)
         whole_number("concurrency", concurrency, 1, 10_000)
-        if not 0 <= grace <= 86_400:
-            raise UsageError(f"grace must be 0 to 86,400 seconds, got {grace!r}")
         self.id = worker_id()
         self.concurrency = concurrency
         self._promotes = promotes
@@ -332,6 +334,7 @@ class Worker(WorkerAliases):
             lines=lines,
             report=AttemptReport(lines, self.observers),
             resources=resources,
+            middleware=self._middleware,
         )
 
     async def _serve(self, tasks: Sequence[asyncio.Future[None]], context: WorkerContext) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from schedq.background.observers import LoopObservers, Observers
 from schedq.dependencies.lifespan import Resources
+from schedq.queue.middleware import Middleware
 from schedq.worker.attempt_report import AttemptReport, JobLines
 from schedq.worker.capacity import Capacity
 from schedq.worker.siblings import Siblings
@@ -33,6 +34,7 @@ class WorkerContext:
         lines: logs finished jobs.
         report: reports each attempt to observers and to the log.
         resources: the values that live as long as the worker.
+        middleware: the worker's own, outside that of its queues.
     """
 
     worker_id: str
@@ -48,6 +50,7 @@ class WorkerContext:
     lines: JobLines
     report: AttemptReport
     resources: Resources
+    middleware: tuple[Middleware, ...]
 
     def observed_by(self, observers: Observers) -> WorkerContext:
         """Return the context for a queue with its own observers. Must be called on the worker's loop."""

@@ -19,7 +19,16 @@ STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Paramete
 GROUPS = {
     "Queues": ["Queue", "AsyncQueue"],
     "Tasks and jobs": ["Task", "Job", "EnqueueFacts", "inherit_headers"],
-    "Workers": ["Worker", "Observer", "AttemptFacts", "AttemptEnd", "QueueHealth", "StuckSlot"],
+    "Workers": [
+        "Worker",
+        "Middleware",
+        "CallNext",
+        "Observer",
+        "AttemptFacts",
+        "AttemptEnd",
+        "QueueHealth",
+        "StuckSlot",
+    ],
     "Schedules": ["Schedules", "AsyncSchedules", "ScheduleOptions"],
     "For operators": [
         "Inspector",

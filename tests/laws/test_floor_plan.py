@@ -161,12 +161,15 @@ def test_facts_need_nothing_but_the_standard_library(module: str):
 LAZY = {"schedq", "schedq.metrics"} | {
     f"schedq.{name}"
     for name in (
+        "cli.worker",
         "connection.address",
         "connection.async_client",
         "queue.before_enqueue",
         "queue.extensions",
         "queue.handler",
+        "queue.hooks",
         "queue.job",
+        "queue.middleware",
         "queue.queue",
         "queue.queue_verbs",
         "queue.registry",

@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.worker.crew import Crew, Gate
+from tests.worker.layers import Trail
 
 Logs = Callable[[], list[str]]
 
@@ -41,6 +42,21 @@ def crew(make_queue: MakeQueue, gate: Gate) -> Iterator[Crew]:
     yield crew
     gate.open()
     crew.end()
+
+
+@pytest.fixture
+def trail() -> Trail:
+    """Middleware that records what it sees."""
+    return Trail()
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that was asked to end may keep running for a twentieth of the usual time."""
+    monkeypatch.setattr("schedq.worker.stuck._FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr("schedq.worker.worker._LEAST_PATIENCE_S", 0.1)
+    monkeypatch.setattr("schedq.worker.executor._THREAD_PATIENCE_S", 0.1)
+    monkeypatch.setattr("schedq.worker.wrapped_call._AFTER_TIMEOUT_S", 0.2)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second of these waits takes a twentieth of a second."""
     monkeypatch.setattr("schedq.worker.stuck._FIRST_WAIT_S", 0.05)
     monkeypatch.setattr("schedq.worker.worker._LEAST_PATIENCE_S", 0.05)
-    monkeypatch.setattr("schedq.worker.caller._THREAD_PATIENCE_S", 0.1)
+    monkeypatch.setattr("schedq.worker.executor._THREAD_PATIENCE_S", 0.1)
     monkeypatch.setattr("schedq.worker.heartbeat._LEAST_REST_S", 0.05)
 
 

@@ -3,18 +3,24 @@
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Literal, reveal_type
+from typing import Any, Literal, reveal_type
 
 from schedq import (
     AsyncQueue,
+    AttemptEnd,
+    AttemptFacts,
+    CallNext,
     ClaimedJob,
     CurrentJob,
     Depends,
     EnqueueFacts,
     Fixed,
     Job,
+    Middleware,
     NewJob,
+    Observer,
     Queue,
+    Worker,
     current_job,
     inherit_headers,
     track,
@@ -196,3 +202,58 @@ injecting.before_enqueue(lambda job: job.headers.setdefault("tenant", "acme"))
 reveal_type(charge.options(headers={"tenant": "acme"}).enqueue(1))  # R: Job[bool]
 reveal_type(current_job().headers["tenant"])  # R: str
 charge.options(headers=current_job().headers)
+
+
+# -- middleware, hooks, observers
+
+
+async def plain_layer(attempt: AttemptFacts, call_next: CallNext) -> object:
+    reveal_type(attempt.job.attempts)  # R: int
+    reveal_type(await call_next())  # R: Any
+    return await call_next()
+
+
+@queue.use
+async def timing(attempt: AttemptFacts, call_next: CallNext) -> Any:
+    return await call_next()
+
+
+class Layer:
+    async def __call__(self, attempt: AttemptFacts, call_next: CallNext) -> Any:
+        return await call_next()
+
+
+class Watch(Observer):
+    def attempt_ended(self, attempt: AttemptFacts, end: AttemptEnd) -> None: ...
+
+
+layers: list[Middleware] = [plain_layer, timing, Layer()]
+reveal_type(queue.use(Layer()))  # R: Layer
+reveal_type(queue.observe(Watch()))  # R: Watch
+Worker([queue], middleware=[timing, Layer()], observers=[Watch()])
+reveal_type(Queue("other").register(send).enqueue("ada"))  # R: Job[int]
+
+
+def on_success(attempt: AttemptFacts, result: int) -> None: ...
+
+
+async def on_failure(attempt: AttemptFacts, error: BaseException) -> None: ...
+
+
+def on_retry(attempt: AttemptFacts, error: Exception | BaseException, delay: float) -> str:
+    return f"{attempt.task}: {error} {delay}"
+
+
+@queue.task(
+    on_success=on_success,
+    on_failure=on_failure,
+    on_retry=on_retry,
+    retry_on=(ConnectionError, TimeoutError),
+    discard_on=ValueError,
+)
+def hooked(n: int) -> int:
+    return n
+
+
+reveal_type(hooked.enqueue(1))  # R: Job[int]
+queue.task(on_failure=lambda attempt, error: print(attempt.job.id, error))(print)

@@ -1,6 +1,8 @@
 """Wrong calls: every marked line must fail the type checker, and no other."""
 
-from schedq import CurrentJob, Depends, Fixed, Job, Queue, current_job, track
+from typing import Any
+
+from schedq import AttemptFacts, CallNext, CurrentJob, Depends, Fixed, Job, Observer, Queue, Worker, current_job, track
 
 queue = Queue("mail")
 
@@ -57,6 +59,37 @@ def tenant(job: int = Depends(current_job)) -> None: ...  # E: another type
 
 
 def user(job: CurrentJob = Depends(5)) -> None: ...  # E: no function
+
+
+def plain_layer(attempt: AttemptFacts, call_next: CallNext) -> int:
+    return attempt.job.attempts
+
+
+async def takes_one(attempt: AttemptFacts) -> Any: ...
+
+
+async def takes_a_job(attempt: int, call_next: CallNext) -> Any: ...
+
+
+queue.use(plain_layer)  # E: not async
+queue.use(takes_one)  # E: too few arguments
+queue.use(takes_a_job)  # E: another type
+Worker([queue], middleware=[plain_layer])  # E: not async
+queue.observe(Observer)  # E: a class
+queue.register(print)  # E: no task
+
+
+def takes_text(attempt: AttemptFacts, error: str) -> None: ...
+
+
+async def takes_too_few(attempt: AttemptFacts, error: BaseException) -> None: ...
+
+
+queue.task(on_failure=takes_text)  # E: another type
+queue.task(on_success=takes_one)  # E: too few arguments
+queue.task(on_retry=takes_too_few)  # E: no delay
+queue.task(retry_on=ValueError("x"))  # E: no type
+queue.task(discard_on=[ValueError])  # E: no tuple
 
 
 async def main() -> None:

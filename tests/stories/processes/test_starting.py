@@ -14,6 +14,7 @@ from tests.stories.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
 together = Together()
+ATTACHED = "tests.stories.processes.attached"
 
 MISTAKES = {
     ("worker", "no_such_module:queue"): "there is no module 'no_such_module'",
@@ -27,6 +28,21 @@ MISTAKES = {
     ("worker", APP, "--concurrency", "0"): "--concurrency",
     ("worker", APP, "--grace", "nan"): "grace",
     ("worker", APP, "--redis", "http://:s3cret@localhost"): "unknown Redis URL scheme",
+    ("worker", APP, "--observer", "no_such_module:Watch"): "there is no module 'no_such_module'",
+    ("worker", APP, "--observer", f"{ATTACHED}"): "must be MODULE:OBSERVER, such as app:observer",
+    ("worker", APP, "--observer", f"{ATTACHED}:nothing"): f"module {ATTACHED} has no 'nothing'",
+    ("worker", APP, "--observer", f"{ATTACHED}:plain"): f"{ATTACHED}:plain is a function, not an object of a class",
+    (
+        "worker",
+        APP,
+        "--observer",
+        f"{ATTACHED}:Named",
+    ): "needs arguments (missing a required argument: 'name')",
+    ("worker", APP, "--observer", f"{ATTACHED}:Broken"): f"{ATTACHED}:Broken() failed: LookupError: no such host",
+    ("worker", APP, "--processes", "2", "--observer", f"{ATTACHED}:Broken"): "Broken() failed: LookupError",
+    ("worker", APP, "--middleware", f"{ATTACHED}"): "must be MODULE:MIDDLEWARE, such as app:middleware",
+    ("worker", APP, "--middleware", f"{ATTACHED}:plain"): "plain is not async: write async def",
+    ("worker", APP, "--middleware", f"{ATTACHED}:named"): f"--middleware {ATTACHED}:named takes an async function",
     ("promoter", "no:name"): "no:name",
     ("promoter", app.NAME, "--redis", "redis://:s3cret@localhost:port"): "redis://localhost",
     ("stats", "no:name"): "no:name",
@@ -89,6 +105,35 @@ def test_a_worker_can_start_its_own_server(scene: Scene):
             scene.until(lambda: (job := queue.get_job(job_id)) is not None and job.result == worker.pid)
     finally:
         embedded.stop_server(data)
+
+
+def words_and_pids(scene: Scene, *options: str) -> tuple[list[str], set[int], set[int]]:
+    """What observers and middleware of a worker write down about one job, in which processes, and the worker's."""
+    observers = ("--observer", f"{ATTACHED}:Watch", "--observer", f"{ATTACHED}:named")
+    middleware = ("--middleware", f"{ATTACHED}:outer", "--middleware", f"{ATTACHED}:Inner")
+    worker = scene.worker(*observers, *middleware, *options)
+    job_id = scene.add("brief")
+    scene.until(lambda: len(scene.notes()) == 6)
+    pids = {note.pid for note in scene.notes()}
+    scene.until(lambda: scene.job(job_id).result == [[*pids]])
+    return [note.word for note in scene.notes()], pids, worker.children or {worker.pid}
+
+
+@together()
+def test_observers_and_middleware_come_from_the_command_line(scene: Scene):
+    words, pids, workers = words_and_pids(scene)
+
+    assert words == ["+outer", "+inner", "start", "end", "watch completed", "named completed"]
+    assert pids == workers
+
+
+@together()
+def test_every_process_has_the_observers_and_middleware(scene: Scene):
+    words, pids, workers = words_and_pids(scene, "--processes", "2")
+
+    assert words == ["+outer", "+inner", "start", "end", "watch completed", "named completed"]
+    assert len(pids) == 1
+    assert pids < workers
 
 
 @together()

@@ -1,0 +1,55 @@
+"""Observers and middleware that a command names as MODULE:OBJECT."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, cast
+
+import click
+
+from schedq.cli.queues import load_object, wrong_usage
+from schedq.observer import Observer
+from schedq.queue.middleware import Middleware, checked_middleware
+
+
+def load_observer(path: str, folder: str) -> Observer:
+    """Import an observer; a class is called for one.
+
+    Raises:
+        click.BadParameter: it can't be imported or made, or is not an observer.
+    """
+    found = _made(path, load_object(path, folder, "OBSERVER"))
+    if not isinstance(found, Observer):
+        raise click.BadParameter(f"{path} is a {type(found).__name__}, not an object of a class of schedq.Observer")
+    return found
+
+
+def load_middleware(path: str, folder: str) -> Middleware:
+    """Import middleware; a class is called for it.
+
+    Raises:
+        click.BadParameter: it can't be imported or made.
+        click.UsageError: it can't be awaited around an attempt.
+    """
+    found = _made(path, load_object(path, folder, "MIDDLEWARE"))
+    with wrong_usage():
+        checked_middleware(found, f"--middleware {path}")
+    return cast(Middleware, found)
+
+
+def _made(path: str, found: Any) -> Any:
+    """An object as it is, or a new one of a class that needs no argument."""
+    if not isinstance(found, type):
+        return found
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        module = path.partition(":")[0]
+        text = f"{path} is a class that needs arguments ({error}): make an object of it in {module}, and name that"
+        raise click.BadParameter(text) from error
+    except ValueError:
+        pass  # nothing is known of its arguments
+    try:
+        return found()
+    except Exception as error:
+        raise click.BadParameter(f"{path}() failed: {type(error).__name__}: {error}") from error

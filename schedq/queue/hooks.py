@@ -1,0 +1,110 @@
+"""What a task does at the end of its attempts: middleware that schedq writes, outside all other."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from schedq.errors import UsageError
+from schedq.model import outcome
+from schedq.model.callables import place_of, runnable
+from schedq.model.escaping import harmless
+from schedq.model.records import Settlement
+from schedq.queue.middleware import CallNext
+
+if TYPE_CHECKING:  # programs that only enqueue do not need it
+    from schedq.observer import AttemptFacts
+
+OnSuccess = Callable[["AttemptFacts", Any], object]
+"""A plain or async function (attempt, result)."""
+OnFailure = Callable[["AttemptFacts", BaseException], object]
+"""A plain or async function (attempt, error)."""
+OnRetry = Callable[["AttemptFacts", BaseException, float], object]
+"""A plain or async function (attempt, error, delay in seconds)."""
+RunInThread = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+
+class Ending(NamedTuple):
+    """How an attempt will end by what was raised.
+
+    Attributes:
+        error: what was raised, or the reason why no attempt can succeed.
+        settlement: the end; None if it is not this worker's to decide, or the job was cancelled.
+    """
+
+    error: BaseException
+    settlement: Settlement | None
+
+
+class Hooks(NamedTuple):
+    """The functions that a task calls at the end of its attempts."""
+
+    on_success: OnSuccess | None = None
+    on_failure: OnFailure | None = None
+    on_retry: OnRetry | None = None
+
+    @classmethod
+    def of(cls, on_success: OnSuccess | None, on_failure: OnFailure | None, on_retry: OnRetry | None) -> Hooks | None:
+        """Return the hooks of a task, or None if it has none.
+
+        Raises:
+            UsageError: one of them is not a function of as many arguments.
+        """
+        made = cls(on_success, on_failure, on_retry)
+        arguments = ("attempt, result", "attempt, error", "attempt, error, delay")
+        for name, hook, takes in zip(cls._fields, made, arguments, strict=True):
+            if hook is not None:
+                _check(name, takes, hook)
+        return None if made == (None, None, None) else made
+
+    async def call(
+        self,
+        decide: Callable[[BaseException], Ending],
+        run_in_thread: RunInThread,
+        attempt: AttemptFacts,
+        call_next: CallNext,
+    ) -> Any:
+        """Call what is inside, then the hook for its outcome. Hooks change nothing, whatever they do."""
+        try:
+            result = await call_next()
+            outcome.check_result(result)
+        except BaseException as error:
+            cause, settlement = decide(error)
+            if settlement is not None and settlement.move == "fail" and self.on_failure is not None:
+                await _safely(partial(self.on_failure, attempt, cause), run_in_thread, attempt)
+            elif settlement is not None and settlement.move == "retry" and self.on_retry is not None:
+                delay = settlement.delay_ms / 1000
+                await _safely(partial(self.on_retry, attempt, cause, delay), run_in_thread, attempt)
+            raise
+        if self.on_success is not None:
+            await _safely(partial(self.on_success, attempt, result), run_in_thread, attempt)
+        return result
+
+
+async def _safely(hook: partial[Any], run_in_thread: RunInThread, attempt: AttemptFacts) -> None:
+    """Call a hook, a plain one in a thread. Log what it raises, cancellations included."""
+    try:
+        is_async = any(map(inspect.iscoroutinefunction, (hook, getattr(hook.func, "__call__", None))))  # noqa: B004
+        returned = hook() if is_async else await run_in_thread(hook)
+        if inspect.isawaitable(returned):
+            await returned
+    except BaseException as error:  # noqa: BLE001 - how the attempt ends is decided
+        from schedq.logs import log
+
+        job = attempt.job
+        text = "job %s: hook %s of %s raised; the attempt ends as it would have without it"
+        fields = {"job_id": harmless(job.id), "queue": attempt.queue, "task": harmless(attempt.task)}
+        fields |= {"attempt": str(job.attempts), "worker": attempt.worker}
+        log.error(text, job.id, place_of(hook.func), attempt.task, extra=fields, exc_info=error)
+
+
+def _check(name: str, takes: str, hook: object) -> None:
+    function = runnable(hook, f"hook {name}")
+    try:
+        inspect.signature(function).bind(*takes.split(","))
+    except ValueError:
+        return  # nothing is known of its arguments
+    except TypeError as error:
+        raise UsageError(f"{name} is called with ({takes}), and {place_of(function)} can't be: {error}") from None

@@ -1,0 +1,54 @@
+"""Observers and middleware for workers of `app`, named on the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schedq import AttemptEnd, AttemptFacts, CallNext, Observer
+from schedq.testing import as_job
+from tests.stories.processes.app import note
+
+
+class Watch(Observer):
+    """Writes down each notification; a worker makes its own."""
+
+    name = "watch"
+
+    def attempt_ended(self, attempt: AttemptFacts, end: AttemptEnd) -> None:
+        with as_job(attempt.job.id):
+            note(f"{self.name} {end.outcome}")
+
+
+class Named(Watch):
+    """Needs an argument."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Broken(Watch):
+    """Can't be made."""
+
+    def __init__(self) -> None:
+        raise LookupError("no such host")
+
+
+named = Named("named")
+
+
+async def outer(attempt: AttemptFacts, call_next: CallNext) -> Any:
+    """Middleware."""
+    note("+outer")
+    return [await call_next()]
+
+
+class Inner:
+    """Middleware that is an object; a worker makes its own."""
+
+    async def __call__(self, attempt: AttemptFacts, call_next: CallNext) -> Any:
+        note("+inner")
+        return [await call_next()]
+
+
+def plain(attempt: AttemptFacts, call_next: CallNext) -> Any:
+    """No middleware, for lack of async."""

@@ -1,0 +1,67 @@
+"""Handlers and middleware for tests of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schedq import AttemptFacts, CallNext
+from tests.doors import Handle
+from tests.waiting import until
+
+KINDS = ["async", "plain", "awaitable"]
+
+
+def handler(kind: str, function: Any) -> Any:
+    """The same function, plain, async, or plain around an async one."""
+
+    async def asynchronous(*args: Any) -> Any:
+        return function(*args)
+
+    def plain(*args: Any) -> Any:
+        return function(*args)
+
+    def awaitable(*args: Any) -> Any:
+        return asynchronous(*args)
+
+    return {"async": asynchronous, "plain": plain, "awaitable": awaitable}[kind]
+
+
+class Trail:
+    """Middleware that records when it is entered and left, and by what."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.errors: list[BaseException] = []
+
+    def layer(self, name: str) -> Any:
+        async def layer(attempt: AttemptFacts, call_next: CallNext) -> Any:
+            self.steps.append(f"+{name}")
+            try:
+                result = await call_next()
+            except BaseException as error:
+                self.errors.append(error)
+                self.steps.append(f"!{name} {type(error).__name__}")
+                raise
+            self.steps.append(f"-{name}")
+            return result
+
+        return layer
+
+
+def expect_life(queue: Handle) -> None:
+    """The only slot is free, and no lease is left."""
+    assert queue.wait(queue.enqueue({"task": "ok"}), 20)
+    until(lambda: not queue.redis.exists(queue.keys.leases, queue.keys.processing))
+
+
+def add_ok(queue: Handle) -> None:
+    queue.task(lambda: "ok", name="ok")
+
+
+def only(task: str, middleware: Any) -> Any:
+    """The middleware, for one task."""
+
+    async def layer(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        return await (middleware(attempt, call_next) if attempt.task == task else call_next())
+
+    return layer

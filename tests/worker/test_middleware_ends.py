@@ -1,0 +1,330 @@
+"""How attempts with middleware end: by timeouts, lost leases, requests to stop, and workers that stop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from schedq import (
+    AttemptFacts,
+    CallNext,
+    Depends,
+    JobCancelled,
+    JobFailed,
+    current_job,
+)
+from schedq.model.records import ClaimedJob
+from tests.doors import Handle
+from tests.waiting import until
+from tests.worker.conftest import Logs
+from tests.worker.crew import Crew, Gate
+from tests.worker.layers import KINDS, Trail, add_ok, expect_life, handler
+
+# -- timeouts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_timeout_is_a_timeout_error_which_it_may_replace(
+    queue: Handle, crew: Crew, trail: Trail, gate: Gate, kind: str
+) -> None:
+    async def hold() -> None:
+        await gate.passed()
+
+    function = {"async": hold, "plain": gate.wait, "awaitable": lambda: hold()}[kind]
+    task = queue.task(name="hold", timeout=0.1, max_attempts=1)(function)
+
+    @queue.use
+    async def replace(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        try:
+            return await call_next()
+        except TimeoutError as error:
+            await asyncio.sleep(0.01)
+            async with asyncio.TaskGroup() as group:  # which would not bear the cancellation that has been dealt with
+                group.create_task(asyncio.sleep(0))
+            return str(error)
+
+    queue.use(trail.layer("inner"))
+    crew.start(queue)
+
+    assert task.enqueue().result(20) == "timed out after 0.1 s"
+    assert [type(error) for error in trail.errors] == [TimeoutError]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_plain_handler_that_overruns_holds_its_slot_until_it_ends_though_its_middleware_has_ended(
+    queue: Handle, crew: Crew, trail: Trail, gate: Gate, logs: Logs
+) -> None:
+    add_ok(queue)
+    seen: list[bool] = []
+
+    @queue.task(timeout=0.05, max_attempts=1)
+    def hold() -> None:
+        gate.wait()
+        seen.append(current_job().is_cancelled)
+
+    queue.use(trail.layer("layer"))
+    post = crew.start(queue, concurrency=1)
+
+    with pytest.raises(JobFailed, match=r"TimeoutError: timed out after 0.05 s"):
+        hold.enqueue().result(20)
+    assert trail.steps == ["+layer", "!layer TimeoutError"]
+    waiting = queue.enqueue({"task": "ok"})
+    (slot,) = until(lambda: post.worker.stuck)
+    assert (slot.task, slot.why) == ("hold", "timed out")
+    assert queue.job(waiting).status() == "pending"
+
+    gate.open()
+    assert queue.result(waiting, 20) == "ok"
+    assert seen == [True]
+    until(lambda: not post.worker.stuck)
+    assert [line for line in logs() if "overran its timeout and still holds its thread" in line]
+
+
+@pytest.mark.parametrize("ends", ["at the timeout", "after its middleware"])
+def test_the_dependencies_of_a_handler_that_overran_do_not_commit(
+    queue: Handle, crew: Crew, trail: Trail, gate: Gate, ends: str
+) -> None:
+    timed_out = threading.Event()
+
+    async def session() -> AsyncIterator[None]:
+        try:
+            yield
+            trail.steps.append("commit")
+        except TimeoutError:
+            trail.steps.append("roll back")
+            raise
+
+    @queue.use
+    async def watch(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        try:
+            return await call_next()
+        except TimeoutError:
+            timed_out.set()
+            if ends == "at the timeout":
+                while not trail.steps:
+                    await asyncio.sleep(0.005)
+            raise
+
+    @queue.task(timeout=0.05, max_attempts=1)
+    def hold(db: None = Depends(session)) -> None:
+        assert timed_out.wait(20)
+        if ends == "after its middleware":
+            gate.wait()
+
+    crew.start(queue)
+
+    with pytest.raises(JobFailed, match="timed out"):
+        hold.enqueue().result(20)
+    gate.open()
+    until(lambda: trail.steps)
+    assert trail.steps == ["roll back"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_own_time_counts(queue: Handle, crew: Crew, trail: Trail, gate: Gate, kind: str) -> None:
+    queue.use(trail.layer("outer"))
+
+    @queue.use
+    async def slow(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        result = await call_next()
+        await gate.passed()
+        return result
+
+    task = queue.task(name="work", timeout=0.05, max_attempts=1)(handler(kind, lambda: 1))
+    crew.start(queue)
+
+    with pytest.raises(JobFailed, match=r"timed out after 0.05 s"):
+        task.enqueue().result(20)
+    assert trail.steps == ["+outer", "!outer TimeoutError"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_it_has_used_of_the_timeout_is_gone_for_the_handler(
+    queue: Handle, crew: Crew, gate: Gate, kind: str
+) -> None:
+    async def hold() -> None:
+        await gate.passed()
+
+    left: list[float] = []
+
+    @queue.use
+    async def slow(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        await asyncio.sleep(0.3)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            return await call_next()
+        finally:
+            left.append(loop.time() - began)
+
+    function = {"async": hold, "plain": gate.wait, "awaitable": lambda: hold()}[kind]
+    task = queue.task(name="work", timeout=0.4, max_attempts=1)(function)
+    crew.start(queue)
+
+    with pytest.raises(JobFailed, match="timed out"):
+        task.enqueue().result(20)
+    assert left[0] < 0.35
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_a_timeout_it_has_some_seconds_and_is_then_told_to_end(
+    queue: Handle, crew: Crew, gate: Gate, kind: str
+) -> None:
+    async def hold() -> None:
+        await gate.passed()
+
+    seen: list[str] = []
+
+    @queue.use
+    async def report(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        try:
+            return await call_next()
+        except TimeoutError:
+            await asyncio.sleep(0.1)  # longer than the wait before a handler is asked again
+            seen.append("reported")
+            try:
+                await gate.passed()
+            except asyncio.CancelledError:
+                seen.append("told to end")
+                raise
+
+    function = {"async": hold, "plain": gate.wait, "awaitable": lambda: hold()}[kind]
+    task = queue.task(name="work", timeout=0.05, max_attempts=1)(function)
+    crew.start(queue)
+
+    with pytest.raises(JobFailed, match="timed out"):
+        task.enqueue().result(20)
+    assert seen == ["reported", "told to end"]
+
+
+# -- lost leases, requests to stop, workers that stop
+
+
+def take_away(queue: Handle, job_id: str) -> ClaimedJob:
+    """Give a running job to another worker."""
+    queue.redis.hset(queue.keys.job(job_id), "claim_token", "other.1")
+    return ClaimedJob(job_id, None, 2, "other.1")
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_a_lost_lease_is_a_cancellation(queue: Handle, crew: Crew, trail: Trail, gate: Gate, kind: str) -> None:
+    add_ok(queue)
+    task = gate.task(queue, in_thread=kind == "plain")
+
+    @queue.use
+    async def swallow(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        try:
+            return await call_next()
+        except asyncio.CancelledError:
+            return "dropped"
+
+    queue.use(trail.layer("layer"))
+    crew.start(queue, concurrency=1)
+    job = task.enqueue()
+    until(lambda: trail.steps)
+
+    theirs = take_away(queue, job.id)
+    until(lambda: trail.steps == ["+layer", "!layer CancelledError"])
+    queue.complete(theirs, "theirs")
+    gate.open()
+
+    assert job.result(20) == "theirs"
+    expect_life(queue)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_that_is_cancelled_passes_it_by_as_its_handler_ends(
+    queue: Handle, crew: Crew, trail: Trail, gate: Gate, kind: str
+) -> None:
+    begun = threading.Event()
+
+    async def hold() -> None:
+        begun.set()
+        await gate.passed()
+
+    def hold_thread() -> None:
+        begun.set()
+        until(lambda: current_job().is_cancelled)
+        raise InterruptedError
+
+    function = {"async": hold, "plain": hold_thread, "awaitable": lambda: hold()}[kind]
+    task = queue.task(name="hold")(function)
+    queue.use(trail.layer("layer"))
+    crew.start(queue)
+    job = task.enqueue()
+    assert begun.wait(20)
+
+    job.cancel()
+
+    with pytest.raises(JobCancelled):
+        job.result(20)
+    assert trail.steps[-1] == f"!layer {'InterruptedError' if kind == 'plain' else 'CancelledError'}"
+
+
+def test_a_cancelled_job_whose_middleware_is_under_way_ends(queue: Handle, crew: Crew, gate: Gate) -> None:
+    begun = threading.Event()
+
+    @queue.use
+    async def slow(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        begun.set()
+        await gate.passed()
+        return await call_next()
+
+    task = queue.task(lambda: 1, name="work")
+    crew.start(queue)
+    job = task.enqueue()
+    assert begun.wait(20)
+
+    job.cancel()
+
+    with pytest.raises(JobCancelled):
+        job.result(20)
+
+
+@pytest.mark.parametrize("kind", ["async", "plain", "in the middleware"])
+def test_a_worker_that_stops_gives_the_job_back(queue: Handle, crew: Crew, trail: Trail, gate: Gate, kind: str) -> None:
+    @queue.use
+    async def slow(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        if kind == "in the middleware":
+            trail.steps.append("begun")
+            await gate.passed()
+        return await call_next()
+
+    queue.use(trail.layer("layer"))
+    task = gate.task(queue, in_thread=kind == "plain")
+    post = crew.start(queue, grace=0)
+    job = task.enqueue()
+    until(lambda: trail.steps)
+
+    post.stop()
+    post.join()
+
+    assert queue.places() == {"pending": [job.id]}
+    assert queue.fields(job.id)["attempts"] == "0"
+
+
+def test_a_job_that_its_middleware_completes_while_the_worker_stops_is_done(
+    queue: Handle, crew: Crew, trail: Trail, gate: Gate
+) -> None:
+    @queue.use
+    async def finish(attempt: AttemptFacts, call_next: CallNext) -> Any:
+        try:
+            return await call_next()
+        except asyncio.CancelledError:
+            return "half"
+
+    queue.use(trail.layer("layer"))
+    task = gate.task(queue)
+    post = crew.start(queue, grace=0)
+    job = task.enqueue()
+    until(lambda: trail.steps)
+
+    post.stop()
+    post.join()
+
+    assert job.result(20) == "half"
