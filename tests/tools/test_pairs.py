@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from scripts.tools.pairs import __main__ as program
+from scripts.tools.pairs import costs
 from scripts.tools.pairs.intervals import Interval
 from tests.releases import ROOT
 from tests.servers import TOPOLOGY, Server
@@ -47,6 +48,16 @@ def test_every_row_does_its_jobs_and_costs_something():
     assert all(cost > 0 for cost in found.values()), found
 
 
+@pytest.mark.processes
+@pytest.mark.skipif(TOPOLOGY != "single", reason="it measures on one server")
+def test_the_cost_of_every_part_is_measured():
+    with Server() as server:
+        found = list(costs.measure(server, pairs=1, jobs=20))
+
+    assert [cost.part for cost in found] == list(costs.PARTS)
+    assert all(title in costs.table(found, 1, 20) for title in costs.PARTS.values())
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -66,4 +77,4 @@ def test_a_mistake_is_named(words: list[str], said: str):
 def test_the_readme_names_its_files():
     folder = Path(program.__file__).parent
 
-    assert all((folder / name).exists() for name in ("rows.py", "intervals.py", "README.md"))
+    assert all((folder / name).exists() for name in ("rows.py", "features.py", "intervals.py", "README.md"))

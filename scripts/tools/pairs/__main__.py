@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,28 +10,18 @@ from typing import Final
 
 import click
 
+from scripts.tools.pairs import costs
 from scripts.tools.pairs.intervals import Interval
+from scripts.tools.pairs.runs import run
 from tests.releases import BEFORE, ROOT, unpack
 from tests.servers import Server
 
-RUN: Final = Path(__file__).with_name("rows.py")
 ROWS: Final = ("one", "task", "delay", "many", "many_task", "aio", "hand", "promote", "plain", "async")
-_PATIENCE_S: Final = 300
 
 
 def measure(row: str, package: Path, server: Server, jobs: int | None) -> float:
-    """CPU seconds per job of one run with the package in this folder, in microseconds."""
-    environment = {**os.environ, "PYTHONPATH": str(package), "PAIRS_REDIS": server.url, "PYTHONHASHSEED": "0"}
-    done = subprocess.run(
-        [sys.executable, "-P", str(RUN), row, *([] if jobs is None else [str(jobs)])],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=_PATIENCE_S,
-    )
-    if done.returncode:
-        raise click.ClickException(f"row {row} failed with {package}: {done.stderr[-2000:]}")
-    found = json.loads(done.stdout.splitlines()[-1])
+    """CPU microseconds per job of one run with the package in this folder."""
+    found = run("rows.py", row, package, server, jobs)
     return float(found["cpu_s"]) / int(found["jobs"]) * 1e6
 
 
@@ -64,21 +52,39 @@ def _rows(_context: click.Context, _option: click.Parameter, value: str) -> list
 @click.option("--pairs", type=click.IntRange(3, 99), default=9, show_default=True, help="Pairs of runs per row.")
 @click.option("--rows", callback=_rows, default=",".join(ROWS), help=f"Any of {', '.join(ROWS)}.")
 @click.option("--jobs", type=click.IntRange(1), help="Jobs per run; each row has its own default.")
-def main(*, revision: str, pairs: int, rows: list[str], jobs: int | None) -> None:
+@click.option("--parts", is_flag=True, help="Measure what each part of schedq costs a job that uses it, instead.")
+@click.option("--handbook", "for_handbook", is_flag=True, help="With --parts: write the handbook's table.")
+def main(*, revision: str, pairs: int, rows: list[str], jobs: int | None, parts: bool, for_handbook: bool) -> None:
     """Compare the CPU time of plain jobs in this checkout with that at REVISION."""
-    slower = []
     with tempfile.TemporaryDirectory() as folder, Server() as server:
+        if parts:
+            _show_parts(server, pairs, jobs or 3000, for_handbook=for_handbook)
+            return
         if not unpack(revision, Path(folder)):
             raise click.ClickException(f"git has no commit {revision} here")
         print(f"ratios of CPU time, this checkout to {revision}; {pairs} pairs", flush=True)
-        for row in rows:
-            found = compare(row, (ROOT, Path(folder)), server, pairs, jobs)
-            load = os.getloadavg()[0]
-            print(f"{row:10} {found.median:5.3f} [{found.low:5.3f}, {found.high:5.3f}]   load {load:.1f}", flush=True)
-            slower += [row] * found.is_slower
+        slower = [row for row in rows if _is_slower(row, Path(folder), server, pairs, jobs)]
     if slower:
         print(f"slower: {', '.join(slower)}", file=sys.stderr)
     sys.exit(bool(slower))
+
+
+def _is_slower(row: str, old: Path, server: Server, pairs: int, jobs: int | None) -> bool:
+    found = compare(row, (ROOT, old), server, pairs, jobs)
+    load = os.getloadavg()[0]
+    print(f"{row:10} {found.median:5.3f} [{found.low:5.3f}, {found.high:5.3f}]   load {load:.1f}", flush=True)
+    return found.is_slower
+
+
+def _show_parts(server: Server, pairs: int, jobs: int, *, for_handbook: bool) -> None:
+    found = []
+    for cost in costs.measure(server, pairs, jobs):
+        found.append(cost)
+        print(f"{cost.part:16} {cost.more_us:+6.1f} us  {cost.ratio:5.2f}   {cost.commands:+.2f} commands", flush=True)
+    text = costs.table(found, pairs, jobs)
+    print(f"\n{text}")
+    if for_handbook:
+        costs.BLOCK.write(text)
 
 
 if __name__ == "__main__":
