@@ -119,7 +119,8 @@ def bound(host: str, port: int, *, is_protected: bool) -> socket.socket:
             f"{host} can be reached from other machines: set a token (--token, or SCHEDQ_DASHBOARD_TOKEN), "
             "or use 127.0.0.1"
         )
-    made = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small writes of a connection at once only if its listener names the protocol.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((address, port))
