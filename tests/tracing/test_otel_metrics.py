@@ -233,11 +233,12 @@ def test_instrumenting_twice_counts_once(queue: Handle, instrumented: Meters):
 
 
 @pytest.mark.processes
-def test_a_worker_measures_by_the_provider_that_its_application_sets(make_scene: MakeScene):
+@pytest.mark.parametrize("words", [("--otel-metrics",), ("--observer", "tests.tracing.measured_app:observer")])
+def test_a_worker_measures_by_the_provider_that_its_application_sets(make_scene: MakeScene, words: tuple[str, ...]):
     scene = make_scene()
     scene.add("brief")
 
-    scene.start("worker", "tests.tracing.measured_app:queue", "--otel-metrics", APP_METRICS=METRICS)
+    scene.start("worker", "tests.tracing.measured_app:queue", *words, APP_METRICS=METRICS)
 
     file = scene.folder / METRICS
     scene.until(lambda: file.exists() and DURATION in file.read_text())
