@@ -1,4 +1,4 @@
-"""What a worker is made from: checks of its arguments, and how the log names its queues."""
+"""Checks the arguments of a worker, and formats its queues for the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schedq.queue.middleware import Middleware, checked_middleware
 from schedq.queue.queue import QueueBase
 
 _MOST_NAMED: Final = 20
-"""Tasks of one queue that the first line of the log names."""
+"""The most tasks of one queue that the first log line names."""
 
 
 def check_limits(grace: float, max_jobs: int | None, max_time: float | None) -> None:
@@ -30,10 +30,10 @@ def check_limits(grace: float, max_jobs: int | None, max_time: float | None) -> 
 
 
 def workable(queues: object) -> tuple[QueueBase, ...]:
-    """The queues of a worker.
+    """Return the queues of a worker.
 
     Raises:
-        UsageError: there is none, one twice, something else, or one that can run nothing.
+        UsageError: there is none, one occurs twice, one has neither task nor handler, or it is not a queue.
     """
     if isinstance(queues, QueueBase):
         raise UsageError(f"a worker takes a list of queues, got queue {queues.name} alone; write Worker([queue])")
@@ -68,19 +68,19 @@ def usable(middleware: object) -> tuple[Middleware, ...]:
 
 
 def one_per_queue(weights: Sequence[int] | None, queues: Sequence[QueueBase]) -> list[int]:
-    """The weights of the queues; all 1 if none are given.
+    """Return the weights of the queues; all are 1 if none are given.
 
     Raises:
-        UsageError: there are more or fewer than queues.
+        UsageError: the number of weights differs from the number of queues.
     """
     found = [1] * len(queues) if weights is None else list(weights)
     if len(found) != len(queues):
-        raise UsageError(f"a weight per queue: got {len(found)} for {len(queues)} queues")
+        raise UsageError(f"weights must be one per queue, got {len(found)} for {len(queues)} queues")
     return found
 
 
 def with_tasks(queue: QueueBase) -> str:
-    """A queue and what is run of it, in a few words."""
+    """Return the name of a queue and the tasks that it has here, as text."""
     registry = queue.registry
     names = [*registry.names[:_MOST_NAMED], *(["a handler"] if registry.has_handler else [])]
     more = len(registry.names) - _MOST_NAMED

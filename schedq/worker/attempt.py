@@ -1,4 +1,4 @@
-"""One attempt at a job: its states, every legal way between them, and all attempts that a worker holds."""
+"""One attempt at a job: its states, the transitions between them, and the attempts that a worker holds."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from schedq.observer import AttemptFacts
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One way from state to state.
+    """A transition between states.
 
     Attributes:
         name: the verb.
-        sources: states that it may start from.
+        sources: the states that it may start from.
         target: the state that it leads to.
     """
 
@@ -34,34 +34,34 @@ class Transition:
 
 
 class IllegalTransition(RuntimeError):  # noqa: N818 - a mistake in this package, never in an application
-    """The table has no way from the one state to the other."""
+    """The table does not allow this transition."""
 
 
 class StateName(StrEnum):
-    """A state of such a table; as a key it costs no more than a string, which `Enum` would hash in Python."""
+    """A state in such a table. `Enum` would hash it in Python code; this hashes as fast as a string."""
 
     __hash__ = str.__hash__
 
 
 def targets(table: Sequence[Transition]) -> Mapping[str, frozenset[str]]:
-    """For each state of the table, the states that may follow it."""
+    """Return, for each state of the table, the states that may follow it."""
     states = {state for each in table for state in (*each.sources, each.target)}
     return {state: frozenset(each.target for each in table if state in each.sources) for state in states}
 
 
 class AttemptState(StateName):
-    """Where an attempt is.
+    """The state of an attempt.
 
     Attributes:
-        CLAIMED: its handler has yet to begin.
-        RUNNING: its handler runs.
-        TIMED_OUT: its timeout has struck, and the handler was told to end.
-        LOST: the lease is another worker's; whatever the handler does, nothing is written.
-        RELEASED: the worker stops; the handler was told to end, and the job is given back.
-        FINISHED: how it ends is decided, and Redis has yet to hear it. A plain handler that overran its timeout still
-            runs.
-        SETTLED: Redis has heard it, or need not.
-        ABANDONED: the worker has gone and waits no longer.
+        CLAIMED: the handler has not started.
+        RUNNING: the handler is running.
+        TIMED_OUT: the timeout has expired, and the handler was asked to end.
+        LOST: this worker no longer holds the lease, so nothing is written, whatever the handler does.
+        RELEASED: the worker is stopping. The handler was asked to end, and the job will be released.
+        FINISHED: the outcome is decided, but not yet written to Redis. A plain handler that overran its timeout may
+            still be running.
+        SETTLED: the outcome is in Redis, or need not be written.
+        ABANDONED: the worker has stopped and no longer waits for the handler.
     """
 
     CLAIMED = "claimed"
@@ -76,7 +76,7 @@ class AttemptState(StateName):
 
 CLAIMED, RUNNING, TIMED_OUT, LOST, RELEASED, FINISHED, SETTLED, ABANDONED = AttemptState
 OPEN: Final = (CLAIMED, RUNNING, TIMED_OUT, RELEASED, LOST)
-"""How the attempt ends is not decided yet."""
+"""The states in which the outcome is not decided yet."""
 TRANSITIONS: Final = (
     Transition("begin", (CLAIMED,), RUNNING),
     Transition("time_out", (RUNNING,), TIMED_OUT),
@@ -92,22 +92,22 @@ _LEGAL: Final = targets(TRANSITIONS)
 
 @dataclass(eq=False, slots=True)
 class Attempt:
-    """One attempt under way.
+    """An attempt in progress.
 
     Attributes:
-        job: what was claimed.
-        queue: name of its queue.
-        worker: id of this worker.
-        state: where it is.
-        is_stop_requested: somebody cancelled the job; any end but success makes it a cancelled one.
-        settlement: how it ends, once it is finished.
-        name: of the task, for logs.
-        current: what the handler can know of it; None until the handler is called.
-        facts: what observers were told of it; None if there are none.
-        began_at: when, on the monotonic clock.
-        task: runs the handler.
-        thread_id: of the thread that a plain handler runs in, while it does.
-        timeout_s: what it may take, or None.
+        job: the claimed job.
+        queue: the name of its queue.
+        worker: the id of this worker.
+        state: its state.
+        is_stop_requested: the job was cancelled; any outcome except success counts as cancelled.
+        settlement: the outcome, once it is decided.
+        name: the name of the task, for logs.
+        current: the object that `current_job()` returns to the handler; None until the handler is called.
+        facts: the object that observers receive; None if there are none.
+        began_at: the start, on the monotonic clock.
+        task: the asyncio task that runs the handler.
+        thread_id: the id of the thread that a plain handler is running in.
+        timeout_s: the timeout in seconds, or None.
         ends_at: when its timeout strikes, on the monotonic clock, if its dependencies took time before the handler.
         is_cleaning_up: its handler has ended and its dependencies are being cleaned up, which nothing interrupts.
         apart: a task for its plain handler alone, while the middleware in `task` waits for that.
@@ -137,10 +137,10 @@ class Attempt:
     foreseen: tuple[BaseException, BaseException, Settlement] | None = None
 
     def become(self, state: AttemptState) -> None:
-        """Go on to another state.
+        """Move to another state.
 
         Raises:
-            IllegalTransition: the table has no way there.
+            IllegalTransition: the table does not allow it.
         """
         if state not in _LEGAL[self.state]:
             raise IllegalTransition(f"attempt at job {self.job.id}: {self.state} can't become {state}")
@@ -161,7 +161,7 @@ class Attempt:
         return TimeoutError(f"timed out after {self.timeout_s or 0:g} s")
 
     def fields(self, error: str = "") -> dict[str, object]:
-        """What a line of the log about it carries; see `schedq.logs`."""
+        """Return the fields of a log line about this attempt; see `schedq.logs`."""
         found: dict[str, object] = {
             "job_id": harmless(self.job.id),
             "queue": self.queue,
@@ -189,17 +189,17 @@ class Attempt:
 
 
 class InFlight:
-    """The attempts of one queue in one process: those to be settled, and those whose handlers have yet to end.
+    """The attempts of one queue in one process: those to be settled, and those whose handlers are still running.
 
-    Most are both. Any thread may read; they change on the worker's event loop only.
+    Most are both. Any thread may read them; only the worker's event loop changes them.
 
     Args:
-        interrupt: tells the handler of an attempt to end, on the worker's loop.
+        interrupt: asks the handler of an attempt to end, on the worker's loop.
         reporters: collects what handlers report.
 
     Attributes:
-        running: the attempts whose handlers have yet to end, also those that nobody waits for any more.
-        reporters: what handlers report.
+        running: the attempts whose handlers are still running, including those that the worker no longer waits for.
+        reporters: what handlers have reported.
     """
 
     def __init__(
@@ -217,11 +217,14 @@ class InFlight:
         return len(self._attempts)
 
     def listen(self, event: threading.Event) -> None:
-        """Also set this event when an attempt is added; the listener clears it."""
+        """Also set this event when an attempt is added. The listener clears it."""
         self._listeners.append(event)
 
     def add(self, attempt: Attempt) -> None:
-        """A job was claimed. An older attempt at it is told to end: its lease must have ended unnoticed."""
+        """Add an attempt at a claimed job.
+
+        An older attempt at the same job counts as lost: its lease must have ended without this worker noticing.
+        """
         older = self._attempts.get(attempt.job.id)
         self._attempts[attempt.job.id] = attempt
         for event in self._listeners:
@@ -231,29 +234,29 @@ class InFlight:
             self.lose(older)
 
     def remove(self, attempt: Attempt) -> None:
-        """An attempt has been settled, or was lost."""
+        """Remove an attempt that was settled or lost."""
         if self._attempts.get(attempt.job.id) is attempt:
             del self._attempts[attempt.job.id]
         if self.reporters.by_token:
             self.reporters.forget(attempt.job.claim_token)
 
     def start(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
-        """The task that runs the handler of an attempt has been made."""
+        """Store the asyncio task that runs the handler of an attempt."""
         attempt.task = task
         self.running.add(attempt)
 
     def stopped(self, attempt: Attempt) -> None:
-        """The handler of an attempt has really ended."""
+        """Record that the handler of an attempt has really ended."""
         self.running.discard(attempt)
 
     def lose(self, attempt: Attempt) -> None:
-        """The job is another worker's. An attempt that has finished by now was not lost."""
+        """Mark an attempt as lost and interrupt it, unless its outcome is already decided."""
         if attempt.state in OPEN and attempt.state is not LOST:
             attempt.become(LOST)
             self._interrupt(attempt)
 
     def request_stop(self, attempt: Attempt) -> bool:
-        """Somebody cancelled the job. Returns False if that comes too late, or not for the first time."""
+        """Interrupt an attempt whose job was cancelled. Returns False if it is too late or was requested before."""
         if attempt.state not in OPEN or attempt.is_stop_requested:
             return False
         attempt.is_stop_requested = True
@@ -261,7 +264,7 @@ class InFlight:
         return True
 
     def release(self) -> list[asyncio.Task[None]]:
-        """Tell all handlers to end, so that their jobs are given back; returns the tasks of those that still run."""
+        """Ask all handlers to end, so that their jobs can be released. Returns the tasks of those still running."""
         open_ones = [attempt for attempt in self.all() if attempt.state in OPEN]
         for attempt in open_ones:
             if attempt.state not in (LOST, RELEASED):
@@ -270,20 +273,20 @@ class InFlight:
         return [attempt.task for attempt in open_ones if attempt.task is not None]
 
     def abandon(self) -> list[asyncio.Task[None]]:
-        """Wait for no handler any more, not even for a plain one that can't be stopped; returns their tasks."""
+        """Stop waiting for handlers, even for plain ones, which can't be stopped. Returns their tasks."""
         for attempt in self.running:
             attempt.become(ABANDONED)
             attempt.interrupt()
         return [attempt.task for attempt in self.running if attempt.task is not None]
 
     def all(self) -> list[Attempt]:
-        """The attempts to be settled."""
-        return list(self._attempts.values())  # in one step, which no other thread can interrupt
+        """Return the attempts to be settled."""
+        return list(self._attempts.values())  # a single step, which no other thread can interrupt
 
 
 _all: Final[WeakSet[InFlight]] = WeakSet()
 
 
 def running_attempts() -> list[Attempt]:
-    """All attempts of this process whose handlers have yet to end. Any thread may ask."""
+    """Return all attempts of this process whose handlers are still running. Any thread may call it."""
     return [attempt for in_flight in list(_all) for attempt in list(in_flight.running)]

@@ -1,4 +1,4 @@
-"""What observers and the log are told of attempts: their start and end, and a line for each job that has finished."""
+"""Reports attempts to observers and to the log: their start, their end, and a line for each finished job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from schedq.observer import AttemptEnd, Observer, Outcome, attempt_facts
 from schedq.worker.attempt import Attempt
 
 MOST_PER_S: Final = 20
-"""Jobs a second that get a line each."""
+"""Jobs per second that get a log line each."""
 _WINDOW_S: Final = 1.0
 _SUMMARY_S: Final = 10.0
 _OUTCOMES: Final[dict[str, Outcome]] = {
@@ -34,8 +34,8 @@ class AttemptReport:
     """Reports the start and the end of each attempt at jobs of one queue. Used on the worker's event loop only.
 
     Args:
-        lines: those of the log, for all queues of the worker.
-        observers: told of both.
+        lines: the log lines of all queues of the worker.
+        observers: notified of both.
     """
 
     def __init__(self, lines: JobLines, observers: Observers) -> None:
@@ -44,14 +44,14 @@ class AttemptReport:
         self._observers = observers
 
     def started(self, attempt: Attempt) -> None:
-        """The attempt begins; `name` says what it runs, if anything here can."""
+        """Report that the attempt begins. Its `name` is empty if this process has no function for the job."""
         attempt.began_at = monotonic()
         if self._observers.is_watched and attempt.facts is None:
             attempt.facts = attempt_facts(attempt.queue, attempt.worker, attempt.name, attempt.job)
             self._observers.notify(Observer.attempt_started, attempt.facts)
 
     def finished(self, attempt: Attempt, raised: BaseException | None) -> None:
-        """How the attempt ends is decided; `raised` by its handler is told to observers."""
+        """Report the outcome of the attempt. Observers also receive `raised`, the exception of the handler."""
         settlement = attempt.settlement
         if settlement is None:
             if attempt.facts is not None:
@@ -65,17 +65,17 @@ class AttemptReport:
 
 
 class JobLines:
-    """A line of the log for each job that has finished, at level info; at high rates one line for all of some seconds.
+    """Logs a line for each finished job at level info. At high rates one line sums up several seconds.
 
-    A busy worker then pays for counting alone: no clock is read and nothing is formatted until the summary.
+    A busy worker then only counts: it reads no clock and formats nothing until the summary.
 
     Args:
         worker_id: names the worker.
-        is_silent: nothing is to be logged, because an observer logs a line for each attempt.
+        is_silent: log nothing, because an observer logs a line for each attempt.
 
     Attributes:
-        left: jobs that get a line of their own before the next look; the others are counted.
-        counts: how many ended so, by move.
+        left: the number of jobs that still get a line of their own in this second; further jobs are only counted.
+        counts: the number of counted jobs by outcome.
     """
 
     def __init__(self, worker_id: str, *, is_silent: bool = False) -> None:
@@ -84,16 +84,16 @@ class JobLines:
         self.counts = dict.fromkeys(_WORDS, 0)
         self._counted_since = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._context = contextvars.copy_context()  # the timer is no job's, though a job's end starts it
+        self._context = contextvars.copy_context()  # else the timer would run in the context of the job that starts it
 
     def say(self, attempt: Attempt, settlement: Settlement) -> None:
-        """Log how an attempt ended."""
+        """Log the outcome of an attempt."""
         if self._timer is None:
             self._counted_since = monotonic()
             self._wait(_WINDOW_S, self._look)
         self.left -= 1
         if settlement.move in ("retry", "fail") and not attempt.is_stop_requested:
-            return  # it has a line of its own, a warning or an error
+            return  # `log_failure` logs it as a warning or an error
         if not attempt.name or not log.isEnabledFor(logging.INFO):
             return
         is_cancelled = attempt.is_stop_requested and settlement.move != "complete"
@@ -104,7 +104,7 @@ class JobLines:
         log.info(text, attempt.job.id, attempt.name, said, attempt.job.attempts, took, extra=fields)
 
     def close(self) -> None:
-        """The worker leaves: log what was only counted."""
+        """Log what was only counted so far. The worker is stopping."""
         if self._timer is not None:
             self._timer.cancel()
             self._summarise()
@@ -113,14 +113,14 @@ class JobLines:
         self._timer = asyncio.get_running_loop().call_later(seconds, look, context=self._context)
 
     def _look(self) -> None:
-        """A second is over: go on with a line each, unless there were too many."""
+        """At the end of a second: log a line per job again, unless there were too many jobs."""
         if any(self.counts.values()):
             self._wait(_SUMMARY_S, self._look_again)
         else:
             self._rest()
 
     def _look_again(self) -> None:
-        """Some seconds of counting are over: log the counts, and count on while there are that many."""
+        """At the end of some seconds of counting: log the counts, and keep counting while the rate is that high."""
         is_busy = sum(self.counts.values()) > MOST_PER_S * _SUMMARY_S
         self._summarise()
         if is_busy:
@@ -132,7 +132,7 @@ class JobLines:
         self._timer, self.left = None, MOST_PER_S
 
     def _summarise(self) -> None:
-        """Say how many jobs were counted, and count from 0."""
+        """Log how many jobs were counted, and start again from 0."""
         counts, self.counts = self.counts, dict.fromkeys(_WORDS, 0)
         now, total = monotonic(), sum(counts.values())
         seconds, self._counted_since = now - self._counted_since, now
@@ -145,7 +145,7 @@ class JobLines:
 
 
 def _end(attempt: Attempt, settlement: Settlement | None, raised: BaseException | None) -> AttemptEnd:
-    """How an attempt ends, for observers; no settlement: it was lost."""
+    """Return the outcome of an attempt as observers receive it. Without a settlement the attempt was lost."""
     duration_s = monotonic() - attempt.began_at
     if settlement is None:
         return AttemptEnd("lost", duration_s)
@@ -156,11 +156,11 @@ def _end(attempt: Attempt, settlement: Settlement | None, raised: BaseException 
 
 
 def log_failure(attempt: Attempt, settlement: Settlement, raised: BaseException | None) -> None:
-    """Log a failure: the last one with its traceback, others in a line, to which level debug adds the traceback."""
+    """Log a failure: the final one with its traceback, others in one line. Level debug adds the traceback to these."""
     job, text = attempt.job, settlement.note
     fields = attempt.fields(text)
     if settlement.move == "retry":
-        said = "job %s: %s failed, attempt %d: %s; again in %.1f s"
+        said = "job %s: %s failed, attempt %d: %s; next attempt in %.1f s"
         shown = raised if log.isEnabledFor(logging.DEBUG) else None
         below = "" if shown is None else outcome.log_traceback(shown)
         wait = settlement.delay_ms / 1000

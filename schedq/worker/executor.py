@@ -251,13 +251,13 @@ def _cause(call: Invocation | None, error: BaseException) -> BaseException:
 _THREAD_PATIENCE_S: Final = 2.0
 """Seconds that a plain handler may keep running after its timeout before its slot counts as stuck."""
 _QUIET_S: Final = 60.0
-"""Seconds between two lines of the log about one task."""
+"""Seconds between two log lines about the same task."""
 _MOST_REMEMBERED: Final = 1000
 _MOST_NAMED: Final = 20
 
 
 class UnknownTasks:
-    """The tasks that jobs of one queue asked for and that this process lacks: perhaps a deploy is under way."""
+    """Jobs of one queue whose tasks this process does not have, perhaps because a deployment is in progress."""
 
     def __init__(self, queue: QueueBase) -> None:
         self._queue = queue
@@ -268,19 +268,22 @@ class UnknownTasks:
 
     @property
     def is_curious(self) -> bool:
-        """Such a job came of late, so that it matters which tasks other workers have. Any thread may ask."""
+        """Whether such a job was claimed in the last minute, so that it matters which tasks other workers have.
+
+        Any thread may read this.
+        """
         return monotonic() - self._met_at < _QUIET_S
 
     def learn(self, me: str, crew: Sequence[WorkerRecord]) -> None:
-        """Take in which tasks the other live workers have. Any thread may call it."""
+        """Store which tasks the other live workers have. Any thread may call it."""
         others = [worker for worker in crew if worker.id != me and not worker.is_stopping]
         names = {task for worker in others for task in worker.tasks}
         self._elsewhere = frozenset(names | {""} if any(worker.has_handler for worker in others) else names)
 
     def put_back(self, attempt: Attempt, missing: NoHandler) -> Settlement:
-        """How such an attempt ends; says so at most once a minute for each task."""
+        """Return the outcome of such an attempt, and log it at most once a minute per task."""
         if not self.is_curious:
-            self._elsewhere = frozenset()  # what was known of others is old
+            self._elsewhere = frozenset()  # it may be outdated, as nothing was learned meanwhile
         self._met_at = monotonic()
         is_elsewhere = missing.task in self._elsewhere
         job, settings = attempt.job, self._queue.settings
@@ -300,22 +303,22 @@ class UnknownTasks:
             self._said_at = {task: at for task, at in self._said_at.items() if now - at < _QUIET_S}
             self._unsaid = {task: count for task, count in self._unsaid.items() if task in self._said_at}
             if len(self._said_at) >= _MOST_REMEMBERED:
-                return  # names without end are no tasks, and must not fill the log
+                return  # so many names can't be tasks: they must not fill the memory or the log
         self._said_at[name] = now
         more = self._unsaid.pop(name, 0)
         log.warning(
-            "job %s: %s%s; put back for up to %g s without spending attempts (%s); this worker's tasks: %s",
+            "job %s: %s%s; put back for up to %g s without using up attempts (%s); this worker's tasks: %s",
             attempt.job.id,
             clean_text(str(missing), 500),
-            f", nor for {more:,} put back before it" if more else "",
+            f" ({more:,} more such jobs since the last warning)" if more else "",
             self._queue.settings.unknown_for,
-            "another live worker has it" if is_elsewhere else "is a deploy under way?",
+            "another live worker has it" if is_elsewhere else "is a deployment in progress?",
             self._own(),
             extra=attempt.fields(clean_text(str(missing), 500)),
         )
 
     def _own(self) -> str:
-        """The names of this worker's tasks."""
+        """Return the names of this worker's tasks, as text."""
         names = sorted(self._queue.registry.names)
         rest = len(names) - _MOST_NAMED
         shown = ", ".join(names[:_MOST_NAMED]) or "none"

@@ -1,4 +1,4 @@
-"""A job whose task no worker has is put back for an hour without spending attempts."""
+"""A job whose task no worker has is put back for an hour without using up attempts."""
 
 from __future__ import annotations
 

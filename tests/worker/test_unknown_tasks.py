@@ -29,7 +29,7 @@ def test_it_is_logged_once_a_minute_for_each_task_with_the_workers_own_tasks(
 
     (said,) = about(logs, "no task 'resize'")
     assert said.startswith("WARNING")
-    assert "put back for up to 3600 s without spending attempts (is a deploy under way?)" in said
+    assert "put back for up to 3600 s without using up attempts (is a deployment in progress?)" in said
     assert said.endswith("this worker's tasks: archive, send")
     assert len(about(logs, "no task 'scan'")) == 1
     assert len(about(logs, "no handler for payloads that are not task calls")) == 1
