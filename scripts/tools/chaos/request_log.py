@@ -8,13 +8,16 @@ from typing import Any
 
 from schedq.background.reconnecting_client import ReconnectingClient
 from schedq.model.progress import ProgressReport
+from schedq.model.records import Settlement
 from schedq.transitions import Operation
 from schedq.transitions.promote import Promotion
+from schedq.transitions.scripts import header
 from schedq.worker.attempt import Attempt
 from schedq.worker.renewal import Renewal
 from scripts.tools.chaos.record import Recorder, now
 
-_FIRST_SETTLED, _SETTLED_WIDTH = 9, 7
+_FIRST_SETTLED = [argument.name for argument in header("settle").args].index("endings")
+_SETTLED_WIDTH = len(Settlement._fields)
 _MOST_LOOKS_S = 1.0
 _MOST_HOLDS_S = 0.25
 
