@@ -94,7 +94,7 @@ def requeue(
     is_many = bool(is_all or states or filters)
     hint = "give ids, or --failed for all failed jobs, or a filter"
     _check_choice(job_ids, hint, is_many=is_many, is_dry=is_dry)
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_job(queue_name, redis_url, job_ids) as queue:
         if is_many:
             action = JobAction("requeue", "Requeue", "requeued", known_as="requeued")
             states = ("failed", *states) if is_all or not states else states
@@ -145,7 +145,7 @@ def cancel(
     """
     is_many = bool(states or filters)
     _check_choice(job_ids, "give ids, or else a state or a filter", is_many=is_many, is_dry=is_dry)
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_job(queue_name, redis_url, job_ids) as queue:
         if is_many:
             done = "cancelled or asked to stop" if "processing" in states else "cancelled"
             action, states = JobAction("cancel", "Cancel", done), states or ("pending", "delayed")
@@ -199,7 +199,7 @@ def reschedule(
     if (delay is not None) + (run_at is not None) + is_now != 1:
         raise click.UsageError("give one of --delay, --run-at and --now")
     _check_choice(job_ids, "give ids, or else --all or a filter", is_many=is_many, is_dry=is_dry)
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_job(queue_name, redis_url, job_ids) as queue:
         if is_many:
             when = {"delay": delay, "run_at": run_at}
             action = _RUN_NOW if is_now else JobAction("reschedule", "Reschedule", "rescheduled", when=when)

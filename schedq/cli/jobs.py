@@ -315,7 +315,7 @@ def _again(name: str, redis_url: str | None, limit: int) -> str:
 @json_option
 def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
     """Show everything stored about the job ID: state, times, payload, result, error and timeline."""
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_job(queue_name, redis_url, [job_id]) as queue:
         record, line = queue.get_job(job_id), queue.inspector.timeline(job_id)
         most = queue.inspector.why(job_id).max_attempts
         name = queue.name

@@ -8,7 +8,7 @@ import pkgutil
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from operator import attrgetter
 from types import ModuleType
@@ -73,23 +73,45 @@ def all_queues(redis_url: str | None) -> Queue:
 
 
 @contextmanager
-def queue_of_job(name: str | None, redis_url: str | None) -> Iterator[Queue]:
-    """Open the queue of a command on jobs: the one named, else the only one there is.
+def queue_of_job(name: str | None, redis_url: str | None, job_ids: Sequence[str] = ()) -> Iterator[Queue]:
+    """Open the queue of a command on jobs: the one named, else the only one there is, or that has the first job.
 
     Raises:
         click.UsageError: none is named, and there are several or none.
-        click.ClickException: nothing is stored about the named queue.
+        click.ClickException: nothing is stored about the named queue, or about the job in any of several.
     """
     is_named = name is not None
     if name is None:
-        names = all_names(redis_url)
+        names, listed = all_names(redis_url), there_are
+        if len(names) > 1 and job_ids:
+            names, listed = _with_job(names, job_ids[0], redis_url), _have_the_job
         if len(names) != 1:
-            raise click.UsageError(f"{there_are(names)}; name one with --queue NAME or SCHEDQ_QUEUE")
+            raise click.UsageError(f"{listed(names)}; name one with --queue NAME or SCHEDQ_QUEUE")
         (name,) = names
     with open_queue(name, redis_url) as queue:
         if is_named:
             must_be_known(queue, redis_url)
         yield queue
+
+
+def _with_job(names: list[str], job_id: str, redis_url: str | None) -> list[str]:
+    """The queues that have a job of this id, or a note that it was broken.
+
+    Raises:
+        click.ClickException: none has.
+    """
+    found = []
+    for name in names:
+        with open_queue(name, redis_url) as queue, suppress(Conflict):  # a damaged queue hides no other
+            if queue.inspector.why(job_id).is_known:
+                found.append(name)
+    if not found:
+        raise click.ClickException(f"nothing is stored about job {job_id} in any of {len(names)} queues")
+    return found
+
+
+def _have_the_job(names: list[str]) -> str:
+    return f"{len(names)} queues have a job of this id: {_listed(names)}"
 
 
 def all_names(redis_url: str | None, *, scan: bool = False) -> list[str]:

@@ -41,7 +41,7 @@ def result(
     """
     if timeout is not None and not waits:
         raise click.UsageError("--timeout needs --wait")
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_job(queue_name, redis_url, [job_id]) as queue:
         if waits:
             wait_for_end(queue, job_id, timeout)
         show_result(queue, job_id, as_json=as_json)

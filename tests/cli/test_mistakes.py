@@ -185,12 +185,12 @@ def test_a_name_that_steers_a_terminal_is_shown_harmless(run: Run):
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["a", "b"], "there are 2 queues here: a, b; name one with --queue NAME or SCHEDQ_QUEUE"),
+        (["a", "b"], "2 queues have a job of this id: a, b; name one with --queue NAME or SCHEDQ_QUEUE"),
         ([f"q{n:02}" for n in range(25)], "q19 and 5 more; name one"),
     ],
     ids=["two", "many"],
 )
-def test_a_job_of_some_queue_among_several_needs_the_queue_named(
+def test_an_id_that_several_queues_have_needs_the_queue_named(
     names: list[str], said: str, run: Run, make_queue: Callable[..., Queue]
 ):
     for name in names:
@@ -200,6 +200,28 @@ def test_a_job_of_some_queue_among_several_needs_the_queue_named(
 
     assert found.code == 2
     assert said in found.complaint
+
+
+@pytest.mark.parametrize("command", ["job", "result", "requeue", "cancel", "reschedule"])
+def test_the_queue_of_a_job_is_found_by_its_id(command: str, run: Run, make_queue: Callable[..., Queue]):
+    other, queue = make_queue("a"), make_queue("b")
+    other.enqueue(1, job_id="other")
+    queue.enqueue({"n": 1}, job_id="x", delay=60)
+    if command in ("requeue", "result"):
+        queue.cancel("x")
+
+    found = run(command, "x", *(["--now"] if command == "reschedule" else []))
+    missing = run(command, "nowhere", *(["--now"] if command == "reschedule" else []))
+
+    assert found.code == (command == "result")  # it was cancelled, which the message says
+    assert "x" in found.out + found.err
+    assert queue.job("x").status() == {"cancel": "cancelled", "job": "delayed", "result": "cancelled"}.get(
+        command, "pending"
+    )
+    assert (missing.code, missing.complaint) == (
+        1,
+        "schedq: nothing is stored about job nowhere in any of 2 queues",
+    )
 
 
 def test_a_mistyped_name_is_not_remembered(run: Run, queue: Queue, desk: Server):
