@@ -21,13 +21,14 @@ from playwright.sync_api import Locator, Page, sync_playwright
 from playwright.sync_api import TimeoutError as NotInTime
 
 FIRST: Final = {
-    "hook": "observers",  # code around each handler is what other libraries call a hook
-    "middleware": "observers",  # and what Dramatiq and web frameworks call middleware
+    "hook": "middleware",  # on_success and the like
+    "middleware": "middleware",
+    "progress": "progress",
     "dead letter": "retries",  # where jobs go when no attempts are left
     "unique": "idempotency",  # a job id of one's own makes a job unique
     "migrate": "from-celery",  # the library that most people come from; its page leads to the others
     "Docker": "compose",
-    "Sentry": "observers",  # how to report failures
+    "Sentry": "recipes",
     "Kubernetes": "kubernetes",
     "systemd": "systemd",
     "eager": "testing",  # run_due() is what Celery's eager mode is for
