@@ -61,6 +61,9 @@ EXTRAS = {
         "pytest-timeout": "stops tests that hang",
         "pytest-xdist": "runs them in several processes",
         "pyyaml": "reads the alert rules of examples/prometheus",
+        "sentry-sdk": "the recipe for error reports",
+        "sqlalchemy": "the database of examples/orders",
+        "structlog": "the recipe for structured logs",
         "trustme": "certificates for the tests of TLS",
     },
     "dev": {
