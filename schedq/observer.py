@@ -19,7 +19,7 @@ Outcome = Literal["completed", "retry", "failed", "snoozed", "released", "cancel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttemptFacts:
-    """One attempt that a worker began. Observers and middleware get the same object at each of its stages.
+    """One attempt that a worker began. Observers and middleware receive the same object at each of its stages.
 
     Attributes:
         queue: name of the queue.
@@ -39,7 +39,7 @@ class AttemptFacts:
 
 
 def attempt_facts(queue: str, worker: str, task: str, job: ClaimedJob) -> AttemptFacts:
-    """The facts of an attempt that begins."""
+    """Return the facts of an attempt that begins."""
     due_at_ms = job.run_at_ms or job.enqueued_at_ms
     lateness_ms = max(0, job.claimed_at_ms - due_at_ms) if due_at_ms else None
     return AttemptFacts(queue, worker, task, job, lateness_ms)

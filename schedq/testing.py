@@ -217,7 +217,7 @@ class _Attempt:
             return self._ending(error)[1]
 
     def _ending(self, error: BaseException) -> tuple[BaseException, Settlement]:
-        """The cause and the end of the attempt if it raises this: a hook gets the end that follows."""
+        """Return the cause and the outcome of this error, calculated once, so that a hook sees the stored outcome."""
         if self._foreseen is None or self._foreseen[0] is not error:
             call, cause = self._invocation, error
             if call is not None and isinstance(error, TypeError):
@@ -277,7 +277,7 @@ class _Wrapped(Layers):
         self._is_wanted = asyncio.Event()
 
     def result(self) -> Any:
-        """What the outermost middleware returns."""
+        """Return the result of the outermost middleware."""
         task = self._runner.get_loop().create_task(_outcome(self.run(), None))
         while not task.done():
             self._runner.run(self._until_wanted(task))
@@ -291,13 +291,13 @@ class _Wrapped(Layers):
 
     async def _until_wanted(self, task: asyncio.Task[Any]) -> None:
         if self._wanted:
-            return  # the task ran before this did
+            return  # the task already ran, before this coroutine started
         wanted = asyncio.ensure_future(self._is_wanted.wait())
         await asyncio.wait([task, wanted], return_when=asyncio.FIRST_COMPLETED)
         wanted.cancel()
 
     async def _outside(self, function: Callable[[], Any]) -> Any:
-        """Have a function called outside of the event loop, in the test's thread."""
+        """Call a function outside of the event loop, in the test's thread."""
         called: asyncio.Future[tuple[Any, BaseException | None]] = asyncio.get_running_loop().create_future()
         context = contextvars.copy_context()
 

@@ -413,7 +413,7 @@ def test_middleware_and_hooks_run_as_in_a_worker(queue: Handle, kind: str) -> No
     assert tenant.get() == "none"
 
 
-def test_the_delay_that_a_hook_is_told_is_the_one_that_is_stored(queue: Handle) -> None:
+def test_a_hook_receives_the_delay_that_is_stored(queue: Handle) -> None:
     told: list[float] = []
     task = queue.task(
         name="fail",
@@ -465,5 +465,5 @@ def test_middleware_that_leaves_its_handler_behind_is_an_error(queue: Handle) ->
     job = queue.task(name="work", max_attempts=1)(lambda: ran.append(1)).enqueue()
 
     assert run_due(queue.queue) == 1
-    with pytest.raises(JobFailed, match="returned, but call_next had not"):
+    with pytest.raises(JobFailed, match="returned before call_next"):
         job.result(0)

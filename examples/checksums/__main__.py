@@ -1,6 +1,6 @@
 """`python -m checksums FOLDER`: enqueue a job per file, wait for all of them, print the checksums.
 
-Exit code 1: a file could not be read. Ctrl-C cancels what is left.
+The exit code is 1 if a file could not be read. Ctrl-C cancels the remaining jobs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def find_files(folder: Path) -> dict[Path, int]:
 
 
 def gather(files: Mapping[Path, int]) -> list[str | Exception]:
-    """The checksum of each file, or why there is none. If this is interrupted, the jobs that are left are cancelled."""
+    """Return the checksum of each file, or why there is none. An interrupt cancels the remaining jobs."""
     jobs = checksum.enqueue_many([checksum.with_args(path.absolute()) for path in files])
     try:
         with TotalBar({job.id: size for job, size in zip(jobs, files.values(), strict=True)}):

@@ -1,4 +1,4 @@
-"""Tests use a server of their own, and each one an empty queue."""
+"""The tests use their own server, and each test starts with an empty queue."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def checksum(path: Path) -> str:
         size = path.stat().st_size
         with path.open("rb") as file:
             while block := file.read(BLOCK):
-                if job.is_cancelled:  # a thread can't be interrupted, so it looks
+                if job.is_cancelled:  # a thread can't be interrupted, so the job checks
                     raise Discard("stopped")
                 digest.update(block)
                 done += len(block)

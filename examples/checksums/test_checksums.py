@@ -1,4 +1,4 @@
-"""The job alone, jobs that are run one by one, and the whole script with a worker."""
+"""Tests of the job alone, of jobs that run one by one, and of the whole script with a worker."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_progress_is_reported_in_bytes(folder: Path, monkeypatch: pytest.MonkeyP
     assert (job.last_progress.done, job.last_progress.total, job.last_progress.note) == (1_280_000, 1_280_000, "b.bin")
 
 
-def test_a_job_that_is_asked_to_stop_does_not_read_on(folder: Path) -> None:
+def test_a_job_that_is_asked_to_stop_stops_reading(folder: Path) -> None:
     with as_job() as job:
         job.cancel()
         with pytest.raises(Discard):
@@ -92,7 +92,7 @@ def test_the_script_prints_the_checksum_of_every_file(
     ]
 
 
-def test_a_file_that_has_gone_is_named_and_the_others_are_printed(
+def test_a_deleted_file_is_named_and_the_others_are_printed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {**script.find_files(folder), folder / "gone": 1}

@@ -71,7 +71,7 @@ def take(order: NewOrder, tenant: Tenant) -> OrderState:
 
 @app.get("/orders/{number}")
 def show(number: int, tenant: Tenant, orders: Annotated[Orders, Depends()]) -> OrderState:
-    """How an order is getting on."""
+    """Return the state of an order."""
     order = orders.get(number, tenant)
     if order is None:
         raise HTTPException(404, f"no order {number}")

@@ -1,4 +1,4 @@
-"""Who a request or a job works for: the tenant and the request's id travel in the headers of jobs."""
+"""The tenant and the id of the current request or job. Both travel in the headers of jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 @contextmanager
 def working_for(tenant_name: str, request: str) -> Iterator[None]:
-    """Set both for a while."""
+    """Set both in this block."""
     tokens = tenant.set(tenant_name), request_id.set(request)
     try:
         yield
@@ -23,7 +23,7 @@ def working_for(tenant_name: str, request: str) -> Iterator[None]:
 
 
 class Context(logging.Filter):
-    """Adds both to each line of the log."""
+    """Adds both to each log line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep every line."""

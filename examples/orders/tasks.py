@@ -1,4 +1,4 @@
-"""What happens to an order after it was taken. Each attempt has a transaction of its own."""
+"""The jobs of an order: charge it, then confirm or decline it. Each attempt has its own transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ queue = Queue("orders", lifespan=lifespan)
 
 
 class DeclinedError(Exception):
-    """The bank does not pay."""
+    """The bank refuses the payment."""
 
 
 class NoSuchOrderError(Exception):
@@ -23,7 +23,7 @@ class NoSuchOrderError(Exception):
 
 
 class Bank:
-    """A stand-in for a payment provider. The key makes a repeated charge harmless, as such providers offer it."""
+    """A stand-in for a payment provider. As with real ones, a key makes a repeated charge harmless."""
 
     def __init__(self) -> None:
         self.charged: dict[str, Decimal] = {}
@@ -32,8 +32,8 @@ class Bank:
         """Take the money once.
 
         Raises:
-            DeclinedError: it will not.
-            ConnectionError: it may have.
+            DeclinedError: the bank refuses.
+            ConnectionError: the bank did not reply, and may have taken the money.
         """
         if customer.startswith("broke"):
             raise DeclinedError(f"{customer} has no money")
@@ -47,13 +47,13 @@ bank = Bank()
 
 
 def get_bank() -> Bank:
-    """Replaced in tests."""
+    """Return the bank. Tests replace this function."""
     return bank
 
 
 @queue.before_enqueue
 def add_context(job: EnqueueFacts) -> None:
-    """Every job says for whom it is; one that doesn't is refused where it is made."""
+    """Add the tenant and the request's id to each job. A job without a tenant is refused."""
     job.headers.setdefault("tenant", context.tenant.get())
     job.headers.setdefault("request_id", context.request_id.get())
     if not job.headers["tenant"]:
@@ -62,21 +62,24 @@ def add_context(job: EnqueueFacts) -> None:
 
 @queue.use
 async def restore_context(attempt: AttemptFacts, call_next: CallNext) -> Any:
-    """Work for the tenant of the job. Plain tasks see these variables in their thread."""
+    """Set the tenant and the request's id of the job. Plain tasks see these variables in their thread."""
     headers = attempt.job.headers
     with context.working_for(headers.get("tenant", ""), headers.get("request_id", "")):
         return await call_next()
 
 
 def then_confirm(attempt: AttemptFacts, status: str) -> None:
-    """The transaction of `charge` is committed now, so a job may rely on it. Its id makes a repeated call harmless."""
+    """Enqueue the confirmation. The transaction of `charge` is committed by now, so the job can rely on it.
+
+    If the worker dies and this is called again, the job's id keeps it from being enqueued twice.
+    """
     number = attempt.job.payload["args"][0]
     if status == "charged":
         confirm.options(job_id=f"confirm-{number}", headers=attempt.job.headers).enqueue(number)
 
 
 def then_decline(attempt: AttemptFacts, error: BaseException) -> None:
-    """The transaction of `charge` was rolled back, so another job notes why."""
+    """Enqueue a job that stores the reason, because the transaction of `charge` was rolled back."""
     number = attempt.job.payload["args"][0]
     decline.options(job_id=f"decline-{number}", headers=attempt.job.headers).enqueue(number, str(error))
 
@@ -90,18 +93,18 @@ def then_decline(attempt: AttemptFacts, error: BaseException) -> None:
     on_failure=then_decline,
 )
 def charge(number: int, *, orders: Orders = Depends(Orders), bank: Bank = Depends(get_bank)) -> str:
-    """Charge an order. What it writes is rolled back if it fails."""
+    """Charge an order. If this fails, its changes to the database are rolled back."""
     order = existing(orders, number)
     if order.status == "new":
         order.status = "charged"
         bank.charge(order.customer, order.amount, key=f"order-{number}")
         log.info("order %d is charged", number)
-    return order.status  # an earlier attempt may have got further
+    return order.status  # not always "charged": after an earlier attempt it may be "confirmed"
 
 
 @queue.task(discard_on=NoSuchOrderError)
 def decline(number: int, reason: str, *, orders: Orders = Depends(Orders)) -> None:
-    """Note why an order is not carried out."""
+    """Store why an order was declined."""
     order = existing(orders, number)
     order.status, order.note = "declined", reason
 
@@ -115,10 +118,10 @@ def confirm(number: int, *, orders: Orders = Depends(Orders)) -> str:
 
 
 def existing(orders: Orders, number: int) -> Order:
-    """The tenant's order.
+    """Return the tenant's order.
 
     Raises:
-        NoSuchOrderError: there is none.
+        NoSuchOrderError: the tenant has no such order.
     """
     order = orders.get(number, context.tenant.get())
     if order is None:

@@ -54,7 +54,7 @@ def test_a_repeated_charge_takes_the_money_once(client: TestClient, bank: Bank) 
     assert list(bank.charged) == [f"order-{number}"]
 
 
-def test_an_order_that_the_bank_declines_is_not_tried_again(client: TestClient, bank: Bank) -> None:
+def test_an_order_that_the_bank_declines_is_not_retried(client: TestClient, bank: Bank) -> None:
     number = take(client, "broke@example.org")
 
     run_due(queue)
@@ -82,7 +82,7 @@ def test_the_request_id_and_the_tenant_go_with_every_job(
     assert (line.getMessage(), vars(line)["request_id"]) == (f"order {number} is charged", "demo-1")
 
 
-def test_the_order_of_another_tenant_is_out_of_reach(client: TestClient, bank: Bank) -> None:
+def test_the_order_of_another_tenant_is_not_found(client: TestClient, bank: Bank) -> None:
     number = take(client)
 
     assert client.get(f"/orders/{number}", headers={"X-Tenant": "other"}).status_code == 404
@@ -95,7 +95,7 @@ def test_the_order_of_another_tenant_is_out_of_reach(client: TestClient, bank: B
     assert (record.status, record.last_error) == ("failed", f"NoSuchOrderError: tenant other has no order {number}")
 
 
-def test_a_job_without_a_tenant_is_refused_where_it_is_made(client: TestClient) -> None:
+def test_a_job_without_a_tenant_is_refused_where_it_is_enqueued(client: TestClient) -> None:
     with pytest.raises(UsageError, match="needs a tenant"):
         charge.enqueue(1)
 

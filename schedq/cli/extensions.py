@@ -13,22 +13,22 @@ from schedq.queue.middleware import Middleware, checked_middleware
 
 
 def load_observer(path: str, folder: str) -> Observer:
-    """Import an observer; a class is called for one.
+    """Import an observer, or create one if the path names a class.
 
     Raises:
-        click.BadParameter: it can't be imported or made, or is not an observer.
+        click.BadParameter: it can't be imported or created, or is not an observer.
     """
     found = _made(path, load_object(path, folder, "OBSERVER"))
     if not isinstance(found, Observer):
-        raise click.BadParameter(f"{path} is a {type(found).__name__}, not an object of a class of schedq.Observer")
+        raise click.BadParameter(f"{path} is a {type(found).__name__}, not a schedq.Observer")
     return found
 
 
 def load_middleware(path: str, folder: str) -> Middleware:
-    """Import middleware; a class is called for it.
+    """Import middleware, or create it if the path names a class.
 
     Raises:
-        click.BadParameter: it can't be imported or made.
+        click.BadParameter: it can't be imported or created.
         click.UsageError: it can't be awaited around an attempt.
     """
     found = _made(path, load_object(path, folder, "MIDDLEWARE"))
@@ -38,17 +38,17 @@ def load_middleware(path: str, folder: str) -> Middleware:
 
 
 def _made(path: str, found: Any) -> Any:
-    """An object as it is, or a new one of a class that needs no argument."""
+    """Return an object as it is. Of a class, return a new instance."""
     if not isinstance(found, type):
         return found
     try:
         inspect.signature(found).bind()
     except TypeError as error:
         module = path.partition(":")[0]
-        text = f"{path} is a class that needs arguments ({error}): make an object of it in {module}, and name that"
+        text = f"{path} is a class that needs arguments ({error}); create an instance of it in {module} and name that"
         raise click.BadParameter(text) from error
     except ValueError:
-        pass  # nothing is known of its arguments
+        pass  # Python does not know its arguments
     try:
         return found()
     except Exception as error:

@@ -145,7 +145,7 @@ def load_queue(path: str, folder: str = ".") -> QueueBase:
 
 
 def load_object(path: str, folder: str, what: str) -> Any:
-    """Import what `MODULE:OBJECT` names; `what` it is to be is for errors.
+    """Import the object that `MODULE:OBJECT` names. Errors use `what`, the expected kind of object.
 
     Raises:
         click.BadParameter: it can't be imported.

@@ -101,13 +101,13 @@ _PORT: Final = click.IntRange(0, 65_535)
     "observers",
     metavar="MODULE:OBJECT",
     multiple=True,
-    help="Tell this schedq.Observer what the worker does; of a class, an object is made. May be repeated.",
+    help="Notify this schedq.Observer of what the worker does. If it is a class, an instance is created. Repeatable.",
 )
 @click.option(
     "--middleware",
     metavar="MODULE:OBJECT",
     multiple=True,
-    help="Run this middleware around each attempt, outside that of the queues; likewise. May be repeated.",
+    help="Run this middleware around each attempt, outside that of the queues. Same rules as --observer. Repeatable.",
 )
 @click.option(
     "--watchdog",
@@ -205,7 +205,7 @@ def worker(
 
 
 def _monitor(monitored: MonitorConfig, queues: Sequence[QueueBase]) -> Monitor | None:
-    """What serves metrics and health; None if the worker serves neither."""
+    """Return the server of metrics and health; None if the worker serves neither."""
     if not monitored.is_any:
         return None
     from schedq.metrics.serving import Monitor
@@ -214,7 +214,7 @@ def _monitor(monitored: MonitorConfig, queues: Sequence[QueueBase]) -> Monitor |
 
 
 def _sharing(order: str | None, weights: list[int | None]) -> dict[str, Any]:
-    """How the worker divides itself among its queues."""
+    """Return the options that divide the worker's slots among its queues."""
     usual = "strict" if all(weight is None for weight in weights) else "weighted"
     return {"order": order or usual, "weights": [1 if weight is None else weight for weight in weights]}
 
@@ -238,7 +238,7 @@ def _load(apps: Sequence[str], imports: Sequence[str], folder: str, redis_url: s
 
 
 def _observers(paths: Sequence[str], folder: str) -> list[Observer]:
-    """The observers that the command names, and the lines of -v."""
+    """Return the observers that the command names, and with -v the one that logs each attempt."""
     lines: list[Observer] = [AttemptLog()] if log.isEnabledFor(logging.DEBUG) else []
     return [*lines, *(load_observer(path, folder) for path in paths)]
 

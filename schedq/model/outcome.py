@@ -59,11 +59,11 @@ class Snooze(Exception):  # noqa: N818 - what a handler asks for, not what went 
 
 
 class ErrorRules(NamedTuple):
-    """Which exceptions are worth another attempt, in the eyes of a task.
+    """The exceptions of a task that are worth another attempt.
 
     Attributes:
-        retry_on: only these are; None: all of them.
-        discard_on: these are not, even if they are among `retry_on`.
+        retry_on: only these are retried; None for all.
+        discard_on: these are not retried, even if `retry_on` has them too.
     """
 
     retry_on: tuple[type[BaseException], ...] | None
@@ -71,7 +71,7 @@ class ErrorRules(NamedTuple):
 
     @classmethod
     def of(cls, retry_on: ErrorTypes | None, discard_on: ErrorTypes | None) -> ErrorRules | None:
-        """The rules of a task, or None if it has none.
+        """Return the rules of a task, or None if it has none.
 
         Raises:
             UsageError: one of them is neither an exception type nor a tuple of them.
@@ -82,7 +82,7 @@ class ErrorRules(NamedTuple):
         return cls(retried, () if discard_on is None else _error_types("discard_on", discard_on))
 
     def is_final(self, error: BaseException | str) -> bool:
-        """Whether no other attempt is to be made. A Retry that was raised by hand is always obeyed."""
+        """Whether the job fails for good with this error. A Retry that the handler raised always has its way."""
         if isinstance(error, (str, Retry)):
             return False
         if isinstance(error, self.discard_on):
@@ -272,7 +272,7 @@ def _rendered(error: BaseException, render: Callable[[list[str]], str]) -> str:
 
 
 def _leave_out_machinery(outermost: traceback.TracebackException) -> None:
-    """Leave out how middleware reached what is inside it, also in the tracebacks of causes."""
+    """Remove the frames of schedq between middleware and handler, also from the tracebacks of causes."""
     left = [outermost]
     while left:
         found = left.pop()

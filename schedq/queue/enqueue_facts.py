@@ -1,4 +1,4 @@
-"""What a function of `Queue.before_enqueue` gets to see of a job."""
+"""The object that a function of `Queue.before_enqueue` receives for a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that an application attaches to a queue, besides its functions."""
+"""Code that an application attaches to a queue in addition to its tasks."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ Watcher = TypeVar("Watcher", bound="Observer")
 
 
 class Extensions:
-    """What can be attached to a queue until one of its workers starts.
+    """Methods that attach code to a queue, until one of its workers starts.
 
     Attributes:
-        registry: keeps it.
-        connections: of the queue.
+        registry: stores what is attached.
+        connections: the connections of the queue.
     """
 
     registry: Registry
     connections: Connections
 
     def register(self, task: Task[P, R], /) -> Task[P, R]:
-        """Register a task of another queue with this one too, with the options that it has there.
+        """Register a task of another queue with this queue too, with the same options.
 
         Returns:
-            The task of this queue: its jobs go here.
+            The task of this queue, whose jobs are enqueued here.
 
         Raises:
-            UsageError: it is no task, another function has its name, or a worker of this queue has started.
+            UsageError: it is not a task, another function has its name, or a worker of this queue has started.
         """
         if not isinstance(task, Task):
             raise UsageError(f"register takes a task of another queue, got {task!r:.200}; functions take @queue.task")
@@ -49,7 +49,7 @@ class Extensions:
         return found
 
     def use(self, middleware: Layer, /) -> Layer:
-        """Run middleware around each attempt at a job of this queue, inside what was given before.
+        """Run middleware around each attempt at a job of this queue, inside the middleware added before it.
 
         Returns:
             The middleware, so that this can be a decorator.
@@ -63,7 +63,7 @@ class Extensions:
         return middleware
 
     def observe(self, observer: Watcher, /) -> Watcher:
-        """Let every worker tell an observer what it does for this queue; returns the observer.
+        """Let every worker notify an observer of what it does for this queue. Returns the observer.
 
         Raises:
             UsageError: it is not an `Observer`, or a worker of this queue has started.
@@ -79,17 +79,17 @@ class Extensions:
         return observer
 
     def before_enqueue(self, function: Hook, /) -> Hook:
-        """Call a plain function before each job of this queue is stored; it may add headers, or raise to refuse.
+        """Call a plain function before each job of this queue is stored. It may add headers, or raise to refuse it.
 
-        It gets an `EnqueueFacts`. Several are called in the order in which they were given. They see what this process
-        enqueues through this queue, blocking and asyncio, and neither jobs that are made in Redis (schedules, requeue,
-        import) nor those of other programs.
+        It receives an `EnqueueFacts`. Several functions are called in the order in which they were added. They see the
+        jobs that this process enqueues through this queue, blocking and asyncio. They do not see jobs that are created
+        in Redis (by schedules, requeue or import) or by other programs.
 
         Returns:
             The function, so that this can be a decorator.
 
         Raises:
-            UsageError: it is async, or no function, or a worker of this queue has started.
+            UsageError: it is async or not a function, or a worker of this queue has started.
         """
         checked_function(function)
         self.registry.check_in_time("before_enqueue")

@@ -1,4 +1,4 @@
-"""What a task does at the end of its attempts: middleware that schedq writes, outside all other."""
+"""Hooks of a task: functions called at the end of its attempts. They run as a middleware outside all others."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ RunInThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Ending(NamedTuple):
-    """How an attempt will end by what was raised.
+    """The outcome that an exception leads to.
 
     Attributes:
-        error: what was raised, or the reason why no attempt can succeed.
-        settlement: the end; None if it is not this worker's to decide, or the job was cancelled.
+        error: the exception, or the reason why no attempt can succeed.
+        settlement: the outcome; None if this worker does not decide it, or if the job was cancelled.
     """
 
     error: BaseException
@@ -50,7 +50,7 @@ class Hooks(NamedTuple):
         """Return the hooks of a task, or None if it has none.
 
         Raises:
-            UsageError: one of them is not a function of as many arguments.
+            UsageError: one of them is not a function, or takes other arguments.
         """
         made = cls(on_success, on_failure, on_retry)
         arguments = ("attempt, result", "attempt, error", "attempt, error, delay")
@@ -66,7 +66,7 @@ class Hooks(NamedTuple):
         attempt: AttemptFacts,
         call_next: CallNext,
     ) -> Any:
-        """Call what is inside, then the hook for its outcome. Hooks change nothing, whatever they do."""
+        """Call the inner middleware, then the hook for its outcome. A hook can't change the outcome."""
         try:
             result = await call_next()
             outcome.check_result(result)
@@ -84,13 +84,13 @@ class Hooks(NamedTuple):
 
 
 async def _safely(hook: partial[Any], run_in_thread: RunInThread, attempt: AttemptFacts) -> None:
-    """Call a hook, a plain one in a thread. Log what it raises, cancellations included."""
+    """Call a hook, a plain one in a thread. Log any exception, including a cancellation."""
     try:
         is_async = any(map(inspect.iscoroutinefunction, (hook, getattr(hook.func, "__call__", None))))  # noqa: B004
         returned = hook() if is_async else await run_in_thread(hook)
         if inspect.isawaitable(returned):
             await returned
-    except BaseException as error:  # noqa: BLE001 - how the attempt ends is decided
+    except BaseException as error:  # noqa: BLE001 - the outcome of the attempt is already decided
         from schedq.logs import log
 
         job = attempt.job
@@ -105,6 +105,6 @@ def _check(name: str, takes: str, hook: object) -> None:
     try:
         inspect.signature(function).bind(*takes.split(","))
     except ValueError:
-        return  # nothing is known of its arguments
+        return  # Python does not know its arguments
     except TypeError as error:
-        raise UsageError(f"{name} is called with ({takes}), and {place_of(function)} can't be: {error}") from None
+        raise UsageError(f"{name} is called with ({takes}), but {place_of(function)} can't be: {error}") from None

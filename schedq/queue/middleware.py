@@ -1,4 +1,4 @@
-"""Code around the function of an attempt: middleware, each inside the one before it, the function innermost."""
+"""Middleware: code around the function of an attempt. Each one runs inside the one before it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:  # programs that only enqueue do not need it
 
 
 class CallNext(Protocol):
-    """Runs what is inside a middleware: the next one, and in the end the function of the job."""
+    """Runs the next inner middleware, or the function of the job if there is none."""
 
     def __call__(self) -> Coroutine[Any, Any, Any]:
-        """Return what is to be awaited, once: its result is that of the job, its exception the job's error."""
+        """Return a coroutine to await once. Its result is the job's result, its exception is the job's error."""
         ...
 
 
@@ -31,31 +31,31 @@ class Middleware(Protocol):
 
 
 def checked_middleware(middleware: object, what: str) -> None:
-    """Check that this can be awaited around an attempt; `what` was given it, for errors.
+    """Check that this can be awaited around an attempt. Errors name `what`, the function or option that took it.
 
     Raises:
-        UsageError: it can't.
+        UsageError: it can't be awaited.
     """
     wanted = f"{what} takes an async function (attempt, call_next)"
     if isinstance(middleware, type):
-        raise UsageError(f"{wanted}, or an object; got the class {place_of(middleware)}: write {middleware.__name__}()")
+        raise UsageError(f"{wanted}, or an object; got the class {place_of(middleware)}; write {middleware.__name__}()")
     if not callable(middleware):
         raise UsageError(f"{wanted}, got {middleware!r:.200}")
     if not any(map(inspect.iscoroutinefunction, (middleware, getattr(middleware, "__call__", None)))):  # noqa: B004
-        raise UsageError(f"{wanted}, and {place_of(middleware)} is not async: write async def")
+        raise UsageError(f"{wanted}, but {place_of(middleware)} is not async; write async def")
     try:
         inspect.signature(middleware).bind(None, None)
     except ValueError:
-        return  # nothing is known of its arguments
+        return  # Python does not know its arguments
     except TypeError as error:
-        raise UsageError(f"{wanted}, and {place_of(middleware)} can't be called with these two: {error}") from None
+        raise UsageError(f"{wanted}, but {place_of(middleware)} can't be called with these two: {error}") from None
 
 
 class Layers:
     """The middleware around one call of a function.
 
     Args:
-        attempt: what the middleware gets to see of it.
+        attempt: the object that the middleware receives.
         middleware: outermost first.
         function: calls the function.
     """
@@ -74,7 +74,7 @@ class Layers:
         return error
 
     async def end(self, task: asyncio.Task[Any]) -> None:
-        """Cancel what runs on though the middleware that called it has ended, and wait for its end."""
+        """Cancel a task that is still running although its middleware has ended, and wait for it."""
         task.cancel()
         await asyncio.wait([task])
 
@@ -90,11 +90,11 @@ class _Next:
         self._made: Coroutine[Any, Any, Any] | None = None
         self._task: asyncio.Task[Any] | None = None
         self._is_over = False
-        self.is_pending = False  # called, and not awaited to its end
+        self.is_pending = False  # called, but not yet awaited to its end
 
     def __call__(self) -> Coroutine[Any, Any, Any]:
         if self._made is not None:
-            raise UsageError(f"{self._caller} called call_next twice; to run the job again it may raise Retry")
+            raise UsageError(f"{self._caller} called call_next twice; to run the job again, raise Retry")
         if self._is_over:
             raise UsageError(f"{self._caller} called call_next after it had ended")
         self.is_pending = True
@@ -102,11 +102,11 @@ class _Next:
         return made
 
     async def end(self) -> None:
-        """The middleware that was given this has ended: end what it called and did not await."""
+        """End the call that the middleware did not await. The middleware has ended."""
         self._is_over = True
         if not self.is_pending:
             return
-        if self._task is None or self._task is asyncio.current_task():  # nothing has begun it, or by hand
+        if self._task is None or self._task is asyncio.current_task():  # not started, or stepped by hand in this task
             assert self._made is not None
             self._made.close()
         else:
@@ -126,7 +126,7 @@ class _Next:
                 raise
             if following.is_pending:
                 await following.end()
-                raise UsageError(f"{following._caller} returned, but call_next had not: await call_next()")
+                raise UsageError(f"{following._caller} returned before call_next() did; write await call_next()")
             following._is_over = True
             return result
         except asyncio.CancelledError as error:

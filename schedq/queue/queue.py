@@ -166,7 +166,7 @@ class QueueBase(QueueVerbs, AttemptVerbs, Extensions, QueueAliases):
                 (attempt, error) → seconds), timeout (seconds or a timedelta for one attempt), durability,
                 completed_ttl and failed_ttl (how long records of its finished jobs are kept); retry_on and discard_on
                 (exception types that are worth another attempt, or are not); on_success (attempt, result), on_failure
-                (attempt, error) and on_retry (attempt, error, delay), functions to call then.
+                (attempt, error) and on_retry (attempt, error, delay), functions that are called at these ends.
 
         Raises:
             UsageError: the name is taken by another function, an option is invalid, or calling this would not do the

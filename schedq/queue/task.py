@@ -29,7 +29,7 @@ R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 _NOT_GIVEN: Final = Options()
 _OF_JOBS: Final = ("max_attempts", "timeout", "completed_ttl", "failed_ttl")
-"""Options of a task that its jobs get as they are."""
+"""Options of a task that apply to its jobs unchanged."""
 
 
 class TaskQueue(Protocol):

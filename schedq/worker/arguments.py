@@ -54,10 +54,10 @@ def workable(queues: object) -> tuple[QueueBase, ...]:
 
 
 def usable(middleware: object) -> tuple[Middleware, ...]:
-    """The middleware of a worker.
+    """Return the middleware of a worker.
 
     Raises:
-        UsageError: it is no list, or something in it is not middleware.
+        UsageError: it is not a list, or something in it is not middleware.
     """
     if not isinstance(middleware, Iterable) or isinstance(middleware, str):
         raise UsageError(f"a worker takes a list of middleware, got {middleware!r:.200}")

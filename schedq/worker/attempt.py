@@ -108,12 +108,13 @@ class Attempt:
         task: the asyncio task that runs the handler.
         thread_id: the id of the thread that a plain handler is running in.
         timeout_s: the timeout in seconds, or None.
-        ends_at: when its timeout strikes, on the monotonic clock, if its dependencies took time before the handler.
-        is_cleaning_up: its handler has ended and its dependencies are being cleaned up, which nothing interrupts.
-        apart: a task for its plain handler alone, while the middleware in `task` waits for that.
-        leave: lets the middleware continue with an error, though the handler's thread has not ended.
-        is_left: it has.
-        foreseen: what was raised, the error that it counts as, and the end that a hook was notified of.
+        ends_at: the time on the monotonic clock at which the timeout expires; set if dependencies, middleware or hooks
+            share it with the handler.
+        is_cleaning_up: the handler has ended and its dependencies are being cleaned up. Nothing interrupts that.
+        apart: a separate asyncio task for a plain handler, on which the middleware in `task` waits.
+        leave: lets the middleware continue with an error although the handler's thread has not ended.
+        is_left: the middleware has continued in this way.
+        foreseen: the exception that was raised, the error that it counts as, and the outcome that a hook was given.
     """
 
     job: ClaimedJob
@@ -148,16 +149,16 @@ class Attempt:
 
     @property
     def is_suspect(self) -> bool:
-        """The job lost two leases or more: it may kill its worker."""
+        """Whether the job has lost two leases or more, so that it may be killing its workers."""
         return self.job.crashes >= 2
 
     @property
     def can_be_cancelled(self) -> bool:
-        """Whether a cancellation reaches what runs; it does not reach a thread."""
+        """Whether a cancellation reaches the running code. It does not reach a thread."""
         return self.thread_id is None or self.is_left
 
     def timeout_error(self) -> TimeoutError:
-        """The error of an attempt that has timed out."""
+        """Return the error of an attempt that has timed out."""
         return TimeoutError(f"timed out after {self.timeout_s or 0:g} s")
 
     def fields(self, error: str = "") -> dict[str, object]:
@@ -176,10 +177,10 @@ class Attempt:
         return found | ({"error": error} if error else {})
 
     def interrupt(self) -> None:
-        """Tell the handler to end: an async one is cancelled, a plain one can see it in `current_job()`.
+        """Ask the handler to end: an async one is cancelled, a plain one can see it in `current_job()`.
 
-        Before the handler is called nothing is cancelled: a task that is cancelled before it starts never runs, and
-        could not say how the attempt ended.
+        Nothing is cancelled before the handler is called. An asyncio task that is cancelled before it starts never
+        runs, so the attempt would never get an outcome.
         """
         if self.current is not None:
             self.current.cancel()

@@ -1,4 +1,4 @@
-"""Calls the function of an attempt: on the event loop or in a thread, with its dependencies, within its timeout."""
+"""Calls the function of an attempt, on the event loop or in a thread, with its dependencies and its timeout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Caller:
 
     Args:
         queue: the application's queue.
-        context: of the worker.
+        context: the objects that the worker's queues share.
         reporters: collects what handlers report.
         endings: decides how attempts end.
     """
@@ -43,14 +43,14 @@ class Caller:
         self._loop = asyncio.get_running_loop()  # asking for it each time costs a system call before Python 3.12
 
     async def call(self, attempt: Attempt, call: Invocation, policy: outcome.Policy) -> Any:
-        """The result of an attempt's function, within its timeout."""
+        """Call the function of an attempt within its timeout, and return its result."""
         job = attempt.job
         timeout_ms = job.timeout_ms or call.handler.timeout_ms
         attempt.timeout_s = timeout_s = None if timeout_ms is None else timeout_ms / 1000
         attempt.current = current = current_job.CurrentJob(
             job,
             deadline=None if timeout_s is None else wall() + timeout_s,
-            renew=lambda: self._queue.blocking.renew(job),  # of the attempt itself it would be a cycle
+            renew=lambda: self._queue.blocking.renew(job),  # with `attempt` instead it would be a reference cycle
             arenew=lambda: self._queue.aio.renew(job),
             queue=attempt.queue,
             task=attempt.name,
@@ -105,7 +105,7 @@ class Caller:
         policy: outcome.Policy,
         function: Callable[[], Any],
     ) -> Any:
-        """Call a plain function in a thread. What it returns is awaited on the loop if it is awaitable."""
+        """Call a plain function in a thread. If it returns an awaitable, that is awaited on the loop."""
         result = await self._in_a_thread(attempt, current, function, policy)
         if result is not None and _is_awaitable(result):  # a plain function around an async one
             return await self._on_the_loop(attempt, current, lambda: result)
@@ -119,7 +119,7 @@ class Caller:
         *,
         watched: bool = True,
     ) -> Any:
-        """Call an async function, and interrupt it when its timeout strikes."""
+        """Call an async function, and interrupt it when its timeout expires."""
         token = current_job.context.set(current)
         timer = None
         if attempt.timeout_s is not None:
@@ -146,8 +146,8 @@ class Caller:
         function: Callable[[], Any],
         policy: outcome.Policy,
     ) -> Any:
-        """Call a plain function. Nobody can stop a thread, so this ends when the thread does, whatever interrupts."""
-        context = contextvars.copy_context()  # the task's own can't be entered while the task is looked after
+        """Call a plain function. A thread can't be stopped, so this returns when the thread ends, even if cancelled."""
+        context = contextvars.copy_context()  # the task is running in its own context, which can't be entered twice
         future = self._threads.run(self._loop, partial(context.run, self._thread_main, attempt, current, function))
         deadline = attempt.ends_at
         if deadline is None and attempt.timeout_s is not None:
@@ -179,7 +179,7 @@ class Caller:
             attempt.thread_id = None
 
     def _overrun(self, attempt: Attempt, current: current_job.CurrentJob, policy: outcome.Policy) -> None:
-        """A plain handler runs on after its timeout: its job ends now, its slot is taken until it returns."""
+        """Fail the job of a plain handler that is still running after its timeout. It keeps its slot until it ends."""
         if attempt.state is RUNNING:
             attempt.become(TIMED_OUT)
         error = attempt.timeout_error()
@@ -196,12 +196,12 @@ class Caller:
 def _is_awaitable(result: object) -> bool:
     try:
         return inspect.isawaitable(result)
-    except BaseException:  # noqa: BLE001 - a user's object may do anything, also while it is looked at
+    except BaseException:  # noqa: BLE001 - a user's object may raise anything, even while it is inspected
         return False
 
 
 async def _until(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], deadline: float | None) -> None:
-    """Wait for a future, until `deadline` at most. A caller that is cancelled leaves the future as it is."""
+    """Wait for a future until `deadline` at most. If the caller is cancelled, the future is not."""
     if deadline is not None:
         await asyncio.wait([future], timeout=max(0.0, deadline - monotonic()))
         return
@@ -212,4 +212,4 @@ async def _until(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], d
             waiter.set_result(None)
 
     future.add_done_callback(tell)
-    await waiter  # as `asyncio.wait` does it, at a fraction of the cost
+    await waiter  # does the same as `asyncio.wait`, at a fraction of its cost

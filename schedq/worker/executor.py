@@ -40,15 +40,15 @@ class Executor:
 
     Args:
         queue: the application's queue.
-        context: of the worker.
+        context: the objects that the worker's queues share.
         reporters: collects what handlers report.
-        finished: called once per attempt, when how it ends is decided; its settlement is None if it was lost. The
-            handler may run on: a plain one that overran its timeout can't be stopped.
+        finished: called once per attempt, when its outcome is decided. The settlement is None if it was lost. The
+            handler may still be running: a plain one that overran its timeout can't be stopped.
         stopped: called once per attempt, when its handler has really ended.
 
     Attributes:
-        unknown: what becomes of jobs for which this process has no function.
-        is_releasing: the worker waits for no handler any more, so that none counts as stuck.
+        unknown: decides what happens to jobs for which this process has no function.
+        is_releasing: the worker no longer waits for handlers, so none of them counts as stuck.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Executor:
         self._caller = Caller(queue, context, reporters, self)
 
     async def run(self, attempt: Attempt) -> None:
-        """Run an attempt from its start to its end. Whatever is raised on the way, how it ends is decided."""
+        """Run an attempt from its start to its end. It gets an outcome whatever is raised on the way."""
         job, call = attempt.job, None
         try:
             try:
@@ -94,9 +94,9 @@ class Executor:
             except NoHandler as missing:
                 self._report.started(attempt)
                 self.finish(attempt, self.unknown.put_back(attempt, missing))
-            except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure, not ours
+            except BaseException as error:  # noqa: BLE001 - whatever a handler raises must fail its job, not the worker
                 self.raised(attempt, call, error, self._policy(job, call))
-        except BaseException as problem:  # noqa: BLE001 - what a handler raised may itself raise, when it is looked at
+        except BaseException as problem:  # noqa: BLE001 - an exception of a handler may itself raise when inspected
             self._unprocessed(attempt, call, problem)
         finally:
             if self._interrupts:
@@ -104,7 +104,7 @@ class Executor:
             self._stopped(attempt)
 
     def finish(self, attempt: Attempt, settlement: Settlement, raised: BaseException | None = None) -> None:
-        """Decide how an attempt ends; the first decision counts. `raised` by the handler is told to observers."""
+        """Set the outcome of an attempt; the first one counts. Observers receive `raised`, the handler's exception."""
         if attempt.state not in OPEN:
             return
         if attempt.state is LOST:
@@ -116,22 +116,22 @@ class Executor:
         self._report.finished(attempt, raised)
 
     def time_out(self, attempt: Attempt) -> None:
-        """The timeout of an async handler has struck. An older reason to end takes precedence."""
+        """Interrupt an async handler whose timeout has expired. An earlier reason to end takes precedence."""
         if attempt.state is RUNNING:
             attempt.become(TIMED_OUT)
             self.interrupt(attempt)
 
     def interrupt(self, attempt: Attempt) -> None:
-        """Ask a handler to end, again and again if it keeps running; in the end its slot counts as stuck."""
+        """Ask a handler to end, repeatedly if it keeps running. If it never ends, its slot counts as stuck."""
         attempt.interrupt()
         self._interrupt_again(attempt, self._stuck.patience)
 
     def leave_thread(self, attempt: Attempt) -> None:
-        """The attempt no longer waits for its thread: if that does not end soon, its slot counts as stuck."""
+        """Stop waiting for the thread of an attempt. If the thread does not end soon, its slot counts as stuck."""
         self._interrupt_again(attempt, min(_THREAD_PATIENCE_S, self._stuck.patience))
 
     def stop_interrupting(self, attempt: Attempt) -> None:
-        """The handler has ended after its timeout: what is around it may continue."""
+        """Let the code around a handler continue, because the handler has ended after its timeout."""
         if attempt.state in (RUNNING, TIMED_OUT) and not attempt.is_stop_requested:
             self._end_interrupts(attempt)
 
@@ -150,7 +150,10 @@ class Executor:
             self._interrupts[attempt] = RepeatedInterrupt(attempt, self._loop, why, patience, self._give_up)
 
     def _give_up(self, attempt: Attempt) -> None:
-        """A handler does not end. The job of an async one is settled without it; a plain one may still complete its."""
+        """Treat the slot of a handler that does not end as stuck.
+
+        The job of an async handler is settled now. A plain handler may still complete its job.
+        """
         if self.is_releasing:
             return
         repeated = self._interrupts[attempt]
@@ -170,9 +173,12 @@ class Executor:
         self.finish(attempt, refusal(job))
 
     def interrupted(self, attempt: Attempt, error: BaseException, policy: outcome.Policy) -> None:
-        """The handler was interrupted: by a lost lease, a worker that stops, a request to stop, or by itself."""
+        """Set the outcome of an attempt that was interrupted.
+
+        The reason is a lost lease, a worker that is stopping, a request to stop, or the handler itself.
+        """
         if attempt.state is LOST:
-            text = "job %s: %s lost its lease; what it does is dropped"
+            text = "job %s: %s lost its lease; its outcome is dropped"
             log.warning(text, attempt.job.id, attempt.name, extra=attempt.fields())
             self.finish(attempt, outcome.released(attempt.job))
         elif attempt.state is RELEASED or attempt.is_stop_requested:
@@ -181,7 +187,7 @@ class Executor:
             self.fail(attempt, error, policy)
 
     def raised(self, attempt: Attempt, call: Invocation | None, error: BaseException, policy: outcome.Policy) -> None:
-        """Decide how an attempt ends that raised this."""
+        """Set the outcome of an attempt that raised this error."""
         if isinstance(error, asyncio.CancelledError):
             self.interrupted(attempt, error, policy)
         elif attempt.foreseen is not None and attempt.foreseen[0] is error:
@@ -190,15 +196,15 @@ class Executor:
             self.fail(attempt, _cause(call, error), policy)
 
     def returned(self, attempt: Attempt, call: Invocation, result: Any, policy: outcome.Policy) -> None:
-        """Decide how an attempt ends that returned this."""
+        """Set the outcome of an attempt that returned this result."""
         try:
             outcome.check_result(result)
             self.finish(attempt, outcome.succeeded(attempt.job, result, policy, call.encode_result))
-        except BaseException as error:  # noqa: BLE001 - what was returned may raise, when it is looked at
+        except BaseException as error:  # noqa: BLE001 - a result may raise when it is inspected
             self.raised(attempt, call, error, policy)
 
     def foresee(self, attempt: Attempt, call: Invocation, error: BaseException, policy: outcome.Policy) -> Ending:
-        """How an attempt will end by this error, unless it loses its lease or is asked to end first."""
+        """Return the outcome that this error leads to, unless the attempt loses its lease or is asked to end first."""
         if attempt.state not in (RUNNING, TIMED_OUT) or attempt.is_stop_requested:
             return Ending(error, None)
         cause = _cause(call, error)
@@ -207,12 +213,12 @@ class Executor:
         return Ending(cause, settlement)
 
     def fail(self, attempt: Attempt, error: BaseException | str, policy: outcome.Policy) -> None:
-        """Decide how an attempt ends that has failed."""
+        """Set the outcome of an attempt that has failed."""
         if attempt.state not in OPEN:
             return
         job, is_lost = attempt.job, attempt.state is LOST
         if attempt.state is RELEASED and not isinstance(error, (outcome.Retry, outcome.Discard, outcome.Snooze)):
-            # It was told to end before it was done, and that is what came of it.
+            # The worker asked it to end too early, so an error is a consequence of that and no failure of the job.
             self.finish(attempt, outcome.released(job))
             return
         foreseen = attempt.foreseen
@@ -221,11 +227,11 @@ class Executor:
         raised = error if isinstance(error, BaseException) else None
         self.finish(attempt, settlement, raised)
         if not (is_lost or attempt.is_stop_requested):
-            is_ours = type(raised) is outcome.Discard and raised.__traceback__ is None  # nobody raised it
+            is_ours = type(raised) is outcome.Discard and raised.__traceback__ is None  # it was never raised
             log_failure(attempt, settlement, None if is_ours else raised)
 
     def _unprocessed(self, attempt: Attempt, call: Invocation | None, problem: BaseException) -> None:
-        """The end of an attempt raised; it is settled all the same, without code of the application."""
+        """Set the outcome after its usual calculation raised an error. No code of the application is called here."""
         job = attempt.job
         policy = outcome.Policy.of(self._settings, job, None if call is None else call.handler.max_attempts)
         is_released = attempt.state is RELEASED
@@ -243,7 +249,7 @@ class Executor:
 
 
 def _cause(call: Invocation | None, error: BaseException) -> BaseException:
-    """What an attempt failed by: a TypeError may say that no attempt can call the function with these arguments."""
+    """Return why an attempt failed. A TypeError may mean that no attempt can call the function with these arguments."""
     wrong_call = call.argument_error() if call is not None and isinstance(error, TypeError) else None
     return wrong_call or error
 

@@ -1,4 +1,4 @@
-"""One call of a function that has dependencies: they are made, the function is called, and they are cleaned up."""
+"""Calls a function that has dependencies: creates them, calls the function, and cleans them up."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Coroutine = Callable[[], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class InjectedCall:
-    """How to call the function of one attempt.
+    """A call of the function of one attempt, with its dependencies.
 
     Attributes:
         attempt: the attempt.
         call: the function and its arguments.
         resources: the values that live as long as the worker.
         run_in_thread: runs a dependency's plain function.
-        on_the_loop: awaits a coroutine within the attempt's timeout; `watched` if observers are to be around it.
+        on_the_loop: awaits a coroutine within the attempt's timeout; with `watched`, within `Observer.around` too.
         in_a_thread: calls a plain handler.
     """
 
@@ -39,7 +39,7 @@ class InjectedCall:
     in_a_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
 
     async def run(self) -> Any:
-        """The function's result. Its dependencies see what it raises, and can't swallow that."""
+        """Return the function's result. Its dependencies see the exception that it raises, but can't swallow it."""
         injection, function, values = self.call.handler.injection, self.call.bound(), Values()
         assert injection is not None
         order = injection.order(self.resources)
@@ -74,19 +74,23 @@ class InjectedCall:
         await enter(of_attempt, values, stack, self.run_in_thread)
 
     def _check(self) -> None:
-        """Raise if the attempt has failed while a plain function ran on: then its dependencies must not commit."""
+        """Raise an error if the attempt failed while its plain function was still running.
+
+        Without this, dependencies would commit the work of an attempt that has failed.
+        """
         if self.attempt.state is LOST:
             raise Conflict(f"job {self.attempt.job.id}: this worker has lost its lease")
         if self.attempt.state not in OPEN or (self.attempt.state is TIMED_OUT and self.attempt.is_left):
             raise self.attempt.timeout_error()
         if self.attempt.is_left:
-            raise Conflict(f"job {self.attempt.job.id}: its middleware has not waited for the function")
+            raise Conflict(f"job {self.attempt.job.id}: its middleware did not wait for the function")
 
 
 class Cleanup:
-    """A stack of what was entered for an attempt. Nothing interrupts its exit, and nothing in it can swallow an error.
+    """The exit stack of an attempt's dependencies. Nothing interrupts the exit, and nothing in it can swallow an error.
 
-    The worker cancels a handler that does not end again and again, which must not hit a clean-up that is under way.
+    The worker keeps cancelling a handler that does not end. These cancellations must not reach a cleanup in progress:
+    it could stop halfway, for instance between a commit and the return of a connection.
     """
 
     def __init__(self, attempt: Attempt) -> None:

@@ -196,8 +196,8 @@ class Worker(WorkerAliases):
         slow: log the stack of a handler that runs longer than this many seconds; 0: never.
         max_jobs: exit when this many attempts have been started and have ended; None: never.
         max_time: claim nothing more after this many seconds, and exit when the last running job has ended; None: never.
-        middleware: async functions (attempt, call_next) around each attempt, the first outermost; those of a queue are
-            inside them.
+        middleware: async functions (attempt, call_next) that run around each attempt, the first outermost. The
+            middleware of a queue runs inside them.
 
     Attributes:
         id: names the worker in Redis and in logs.

@@ -34,7 +34,7 @@ class WorkerContext:
         lines: logs finished jobs.
         report: reports each attempt to observers and to the log.
         resources: the values that live as long as the worker.
-        middleware: the worker's own, outside that of its queues.
+        middleware: the worker's own; it runs outside the middleware of its queues.
     """
 
     worker_id: str

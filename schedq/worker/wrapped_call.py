@@ -1,4 +1,4 @@
-"""One call of a function within middleware and hooks, up to the end of everything that they have started."""
+"""Calls a function within middleware and hooks, and waits for everything that they have started."""
 
 from __future__ import annotations
 
@@ -22,51 +22,51 @@ _AFTER_TIMEOUT_S: Final = 10.0
 
 
 class Endings(Protocol):
-    """Decides how attempts end, and tells what runs to end."""
+    """Sets the outcome of attempts, and interrupts running code."""
 
     def time_out(self, attempt: Attempt) -> None:
-        """The timeout of an attempt has struck on the event loop."""
+        """Interrupt an attempt whose timeout has expired on the event loop."""
 
     def interrupt(self, attempt: Attempt) -> None:
-        """Ask what runs to end, again and again if it keeps running; in the end its slot counts as stuck."""
+        """Ask the running code to end, repeatedly if it keeps running. If it never ends, its slot counts as stuck."""
 
     def stop_interrupting(self, attempt: Attempt) -> None:
-        """What was asked to end has ended, and what is around it may continue."""
+        """Let the surrounding code continue, because the interrupted code has ended."""
 
     def leave_thread(self, attempt: Attempt) -> None:
-        """The attempt continues without its thread; if that does not end soon, its slot counts as stuck."""
+        """Stop waiting for the thread of an attempt. If the thread does not end soon, its slot counts as stuck."""
 
     def interrupted(self, attempt: Attempt, error: BaseException, policy: outcome.Policy) -> None:
-        """Decide how an attempt ends that was interrupted."""
+        """Set the outcome of an attempt that was interrupted."""
 
     def fail(self, attempt: Attempt, error: BaseException, policy: outcome.Policy) -> None:
-        """Decide how an attempt ends that has failed."""
+        """Set the outcome of an attempt that has failed."""
 
     def raised(self, attempt: Attempt, call: Invocation, error: BaseException, policy: outcome.Policy) -> None:
-        """Decide how an attempt ends that raised this."""
+        """Set the outcome of an attempt that raised this error."""
 
     def returned(self, attempt: Attempt, call: Invocation, result: Any, policy: outcome.Policy) -> None:
-        """Decide how an attempt ends that returned this."""
+        """Set the outcome of an attempt that returned this result."""
 
     def foresee(self, attempt: Attempt, call: Invocation, error: BaseException, policy: outcome.Policy) -> Ending:
-        """How an attempt will end if this is raised."""
+        """Return the outcome that this error leads to."""
 
 
 class WrappedCall(Layers):
-    """Calls the function of one attempt within middleware, all of it in the attempt's task and within its timeout.
+    """Calls the function of one attempt within middleware. All of it runs in the attempt's task, within its timeout.
 
-    Only a plain function is called from a task of its own. Its thread can't be stopped; when the timeout strikes or the
-    lease is lost, the middleware continues without it. The attempt holds its slot until the thread has ended.
+    Only a plain function is called from a separate task, because its thread can't be stopped. When the timeout expires
+    or the lease is lost, the middleware continues without it. The attempt holds its slot until the thread has ended.
 
     Args:
-        attempt: what is run.
+        attempt: the attempt.
         call: the function and its arguments.
-        policy: of the job.
-        middleware: outermost first; hooks are outside of it.
+        policy: the job's rules for retries.
+        middleware: outermost first; hooks run outside of it.
         function: calls the function, with its dependencies.
-        endings: decides how the attempt ends.
-        threads: for plain hooks.
-        loop: the worker's.
+        endings: sets the outcome of the attempt.
+        threads: run plain hooks.
+        loop: the worker's event loop.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class WrappedCall(Layers):
         self._error: BaseException | None = None
 
     async def result(self) -> Any:
-        """What the outermost middleware returns."""
+        """Return the result of the outermost middleware."""
         attempt, call, policy = self._attempt, self._invocation, self._policy
         if attempt.timeout_s is not None:
             attempt.ends_at = monotonic() + attempt.timeout_s
@@ -121,7 +121,7 @@ class WrappedCall(Layers):
             self._error = None
 
     def cancelled(self, error: asyncio.CancelledError) -> BaseException:
-        """What a middleware sees instead of a cancellation inside it: the timeout, if that was the reason."""
+        """Return the exception that a middleware sees instead of a cancellation: a TimeoutError after a timeout."""
         if self._attempt.state is not TIMED_OUT:
             return error
         self._stop_timer()
@@ -129,7 +129,7 @@ class WrappedCall(Layers):
         return self._attempt.timeout_error()
 
     async def end(self, task: asyncio.Task[Any]) -> None:
-        """Tell what runs on, though its middleware has ended, to end, and wait until it has."""
+        """End a task that is still running although its middleware has ended, and wait for it."""
         self._endings.interrupt(self._attempt)
         while not task.done():
             task.cancel()
@@ -139,7 +139,7 @@ class WrappedCall(Layers):
         self._endings.stop_interrupting(self._attempt)
 
     async def _call(self) -> Any:
-        self._stop_timer()  # the function looks after its timeout itself
+        self._stop_timer()  # the call of the function has its own timer
         try:
             is_async = self._invocation.handler.is_async
             result = await (self._run_function() if is_async else self._call_apart())
@@ -149,14 +149,14 @@ class WrappedCall(Layers):
             self._start_timer()
 
     async def _call_apart(self) -> Any:
-        """Call a plain function in a task of its own, which this may leave behind."""
+        """Call a plain function in a separate task, which may still be running when this returns."""
         attempt = self._attempt
         self._ended = self._loop.create_future()
         attempt.leave = self._leave
         attempt.apart = self._loop.create_task(self._collect())
         try:
             await self._ended
-        except BaseException as error:  # the middleware waits no longer
+        except BaseException as error:  # the middleware no longer waits
             task = attempt.apart
             self._leave(error)
             task.cancel()
@@ -171,14 +171,14 @@ class WrappedCall(Layers):
         result, error = None, None
         try:
             result = await self._run_function()
-        except BaseException as problem:  # noqa: BLE001 - an event loop would end at a SystemExit in a task
+        except BaseException as problem:  # noqa: BLE001 - a SystemExit in a task would end the event loop
             error = problem
         if not self._ended.done():
             self._result, self._error = result, error
             self._ended.set_result(None)
 
     def _leave(self, error: BaseException) -> None:
-        """Let the middleware continue, with an error, though the thread has not ended."""
+        """Let the middleware continue with an error although the thread has not ended."""
         attempt = self._attempt
         if attempt.is_left or attempt.apart is None:
             return
@@ -191,7 +191,7 @@ class WrappedCall(Layers):
             self._ended.set_result(None)
 
     async def _in_thread(self, hook: Callable[[], Any]) -> Any:
-        """Call a plain hook in the thread of this slot, or in one of its own if the function still holds that."""
+        """Call a plain hook in the thread of this slot, or in a new thread if the function still occupies that."""
         threads = ThreadPool(1) if self._attempt.is_left else self._threads
         work = threads.run(self._loop, partial(contextvars.copy_context().run, hook))
         if threads is not self._threads:
@@ -204,7 +204,7 @@ class WrappedCall(Layers):
         return work.result()
 
     async def _wait_for_threads(self) -> None:
-        """The attempt is settled: hold its slot until the threads that were left have ended."""
+        """Hold the slot of a settled attempt until the threads that it left behind have ended."""
         while waiting := [each for each in self._left if not each.done()]:
             if self._attempt.state is ABANDONED:
                 for each in waiting:
@@ -212,7 +212,10 @@ class WrappedCall(Layers):
             await self._wait(waiting)
 
     async def _wait(self, work: Sequence[asyncio.Future[Any]]) -> None:
-        """Wait for work to end, for a while at least: a request to end does not end this, but the worker's end does."""
+        """Wait for work to end, or for a cancellation.
+
+        A cancellation is dropped, unless the worker has stopped: then it is passed on to the work and raised.
+        """
         try:
             await asyncio.wait(work)
         except asyncio.CancelledError:
@@ -239,7 +242,10 @@ class WrappedCall(Layers):
 
 
 def _forget_cancellations() -> None:
-    """The running task was cancelled and has handled that: what it awaits now must not see a cancellation."""
+    """Reset the cancellations of the running task, which has handled them.
+
+    Otherwise `asyncio.TaskGroup` and `asyncio.timeout` in the code that runs next would fail, as they check for them.
+    """
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

@@ -1,4 +1,4 @@
-"""Handlers and middleware for tests of both."""
+"""Handlers and middleware for the tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KINDS = ["async", "plain", "awaitable"]
 
 
 def handler(kind: str, function: Any) -> Any:
-    """The same function, plain, async, or plain around an async one."""
+    """Return the same function as a plain one, an async one, or a plain one that returns an awaitable."""
 
     async def asynchronous(*args: Any) -> Any:
         return function(*args)
@@ -27,7 +27,7 @@ def handler(kind: str, function: Any) -> Any:
 
 
 class Trail:
-    """Middleware that records when it is entered and left, and by what."""
+    """Makes middleware that records when it is entered and how it is left."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
@@ -49,7 +49,7 @@ class Trail:
 
 
 def expect_life(queue: Handle) -> None:
-    """The only slot is free, and no lease is left."""
+    """Check that the only slot is free and that no lease is left."""
     assert queue.wait(queue.enqueue({"task": "ok"}), 20)
     until(lambda: not queue.redis.exists(queue.keys.leases, queue.keys.processing))
 
@@ -59,7 +59,7 @@ def add_ok(queue: Handle) -> None:
 
 
 def only(task: str, middleware: Any) -> Any:
-    """The middleware, for one task."""
+    """Return middleware that runs around one task only."""
 
     async def layer(attempt: AttemptFacts, call_next: CallNext) -> Any:
         return await (middleware(attempt, call_next) if attempt.task == task else call_next())

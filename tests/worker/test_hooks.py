@@ -1,4 +1,4 @@
-"""What a task does at the end of its attempts, and which errors it retries."""
+"""Hooks of tasks, and the errors that a task retries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.worker.crew import Crew, Gate
 from tests.worker.layers import KINDS, add_ok, expect_life, handler
 
 
-class Told:
+class RecordedHooks:
     """The hooks of a task; each records what it is called with."""
 
     def __init__(self, *, are_async: bool = False) -> None:
@@ -55,14 +55,16 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def hooks() -> RecordedHooks:
+    return RecordedHooks()
 
 
 @pytest.mark.parametrize("are_async", [True, False], ids=["async hooks", "plain hooks"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_task_hears_how_its_attempts_end(queue: Handle, crew: Crew, kind: str, are_async: bool) -> None:
-    told = Told(are_async=are_async)
+def test_the_hooks_are_called_with_the_outcome_of_each_attempt(
+    queue: Handle, crew: Crew, kind: str, are_async: bool
+) -> None:
+    hooks = RecordedHooks(are_async=are_async)
     error = LookupError("no such customer")
 
     def work(what: str) -> str:
@@ -70,17 +72,17 @@ def test_a_task_hears_how_its_attempts_end(queue: Handle, crew: Crew, kind: str,
             raise error
         return what
 
-    task = queue.task(name="work", max_attempts=2, backoff=Fixed(0.001), **told.options())(handler(kind, work))
+    task = queue.task(name="work", max_attempts=2, backoff=Fixed(0.001), **hooks.options())(handler(kind, work))
     crew.start(queue)
 
     assert task.enqueue("well").result(20) == "well"
     with pytest.raises(JobFailed, match="no such customer"):
         task.enqueue("fails").result(20)
 
-    assert told.calls == [("on_success", 1, "well"), ("on_retry", 1, error, 0.001), ("on_failure", 2, error)]
+    assert hooks.calls == [("on_success", 1, "well"), ("on_retry", 1, error, 0.001), ("on_failure", 2, error)]
 
 
-def test_the_hooks_are_outside_all_middleware(queue: Handle, crew: Crew, told: Told) -> None:
+def test_the_hooks_are_outside_all_middleware(queue: Handle, crew: Crew, hooks: RecordedHooks) -> None:
     async def outer(attempt: AttemptFacts, call_next: CallNext) -> Any:
         try:
             return 10 * await call_next()
@@ -94,21 +96,23 @@ def test_the_hooks_are_outside_all_middleware(queue: Handle, crew: Crew, told: T
     def work(number: int) -> int:
         return [5][number]
 
-    task = queue.task(name="work", **told.options())(work)
+    task = queue.task(name="work", **hooks.options())(work)
     crew.start(queue, middleware=[outer])
 
     assert task.enqueue(0).result(20) == 60
     with pytest.raises(JobFailed, match="not wanted"):
         task.enqueue(1).result(20)
-    assert told.calls[0] == ("on_success", 1, 60)
-    assert [(name, str(error)) for name, _, error in told.calls[1:]] == [("on_failure", "not wanted")]
+    assert hooks.calls[0] == ("on_success", 1, 60)
+    assert [(name, str(error)) for name, _, error in hooks.calls[1:]] == [("on_failure", "not wanted")]
 
 
-def test_a_retry_and_a_discard_by_hand_are_told_and_a_snooze_is_not(queue: Handle, crew: Crew, told: Told) -> None:
+def test_hooks_are_called_for_a_retry_or_discard_by_hand_but_not_for_a_snooze(
+    queue: Handle, crew: Crew, hooks: RecordedHooks
+) -> None:
     asked: list[BaseException] = [Snooze(0.001), Retry(0.002), Discard("not wanted")]
     left = list(asked)
 
-    @queue.task(**told.options())
+    @queue.task(**hooks.options())
     def work() -> None:
         raise left.pop(0)
 
@@ -116,22 +120,22 @@ def test_a_retry_and_a_discard_by_hand_are_told_and_a_snooze_is_not(queue: Handl
 
     with pytest.raises(JobFailed, match="not wanted"):
         work.enqueue().result(20)
-    assert [(name, *rest) for name, _, *rest in told.calls] == [
+    assert [(name, *rest) for name, _, *rest in hooks.calls] == [
         ("on_retry", asked[1], 0.002),
         ("on_failure", asked[2]),
     ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_timeout_is_told_with_time_to_report_it(queue: Handle, crew: Crew, gate: Gate, kind: str) -> None:
-    told: list[str] = []
+def test_after_a_timeout_a_hook_has_time_to_report_it(queue: Handle, crew: Crew, gate: Gate, kind: str) -> None:
+    reported: list[str] = []
 
     async def hold() -> None:
         await gate.passed()
 
     async def report(attempt: AttemptFacts, error: BaseException) -> None:
         await asyncio.sleep(1.2)  # longer than the wait before an attempt is asked to end again
-        told.append(f"{error!r}")
+        reported.append(f"{error!r}")
 
     function = {"async": hold, "plain": gate.wait, "awaitable": lambda: hold()}[kind]
     task = queue.task(name="hold", timeout=0.05, max_attempts=1, on_failure=report)(function)
@@ -139,28 +143,28 @@ def test_a_timeout_is_told_with_time_to_report_it(queue: Handle, crew: Crew, gat
 
     with pytest.raises(JobFailed, match="timed out"):
         task.enqueue().result(20)
-    assert told == ["TimeoutError('timed out after 0.05 s')"]
+    assert reported == ["TimeoutError('timed out after 0.05 s')"]
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_plain_hook_runs_though_all_threads_are_held_by_handlers_that_overran(
-    queue: Handle, crew: Crew, gate: Gate, told: Told
+def test_a_plain_hook_runs_although_handlers_that_overran_hold_all_threads(
+    queue: Handle, crew: Crew, gate: Gate, hooks: RecordedHooks
 ) -> None:
-    task = queue.task(name="hold", timeout=0.05, max_attempts=1, **told.options())(gate.wait)
+    task = queue.task(name="hold", timeout=0.05, max_attempts=1, **hooks.options())(gate.wait)
     crew.start(queue, concurrency=1)
 
     with pytest.raises(JobFailed, match="timed out"):
         task.enqueue().result(20)
-    assert [name for name, *_ in told.calls] == ["on_failure"]
+    assert [name for name, *_ in hooks.calls] == ["on_failure"]
 
 
 @pytest.mark.parametrize("how", ["cancel", "stop"])
-def test_a_job_that_is_cancelled_or_given_back_is_not_told(
-    queue: Handle, crew: Crew, gate: Gate, told: Told, how: str
+def test_no_hook_is_called_for_a_job_that_is_cancelled_or_released(
+    queue: Handle, crew: Crew, gate: Gate, hooks: RecordedHooks, how: str
 ) -> None:
     begun = threading.Event()
 
-    @queue.task(**told.options())
+    @queue.task(**hooks.options())
     async def hold() -> None:
         begun.set()
         await gate.passed()
@@ -176,11 +180,11 @@ def test_a_job_that_is_cancelled_or_given_back_is_not_told(
     else:
         post.stop()
         post.join()
-    assert told.calls == []
+    assert hooks.calls == []
 
 
-def test_a_job_that_its_reclaimer_fails_is_not_told(queue: Handle, crew: Crew, told: Told) -> None:
-    task = queue.task(lambda: None, name="work", max_attempts=1, **told.options())
+def test_no_hook_is_called_for_a_job_that_the_reclaimer_fails(queue: Handle, crew: Crew, hooks: RecordedHooks) -> None:
+    task = queue.task(lambda: None, name="work", max_attempts=1, **hooks.options())
     job = task.enqueue()
     assert queue.claim() is not None
     queue.redis.zadd(queue.keys.leases, {job.id: 1})
@@ -188,17 +192,19 @@ def test_a_job_that_its_reclaimer_fails_is_not_told(queue: Handle, crew: Crew, t
 
     with pytest.raises(JobFailed):
         job.result(20)
-    assert told.calls == []
+    assert hooks.calls == []
 
 
-def test_wrong_arguments_are_told_as_such(queue: Handle, crew: Crew, told: Told) -> None:
-    queue.task(lambda number: number, name="work", max_attempts=5, **told.options())
+def test_on_failure_is_called_with_the_reason_for_wrong_arguments(
+    queue: Handle, crew: Crew, hooks: RecordedHooks
+) -> None:
+    queue.task(lambda number: number, name="work", max_attempts=5, **hooks.options())
     crew.start(queue)
     job_id = queue.enqueue({"task": "work", "args": [1, 2]})
 
     with pytest.raises(JobFailed, match="wrong arguments"):
         queue.result(job_id, 20)
-    ((name, attempts, error),) = told.calls
+    ((name, attempts, error),) = hooks.calls
     assert (name, attempts) == ("on_failure", 1)
     assert isinstance(error, Discard) and "wrong arguments" in str(error)
 
@@ -208,7 +214,7 @@ def test_wrong_arguments_are_told_as_such(queue: Handle, crew: Crew, told: Told)
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 @pytest.mark.parametrize("error", [ValueError, SystemExit, asyncio.CancelledError])
-def test_what_a_hook_raises_is_logged_and_changes_nothing(
+def test_an_exception_of_a_hook_is_logged_and_changes_nothing(
     queue: Handle, crew: Crew, caplog: pytest.LogCaptureFixture, error: type[BaseException], kind: str
 ) -> None:
     def rage(attempt: AttemptFacts, *_: Any) -> None:
@@ -245,7 +251,7 @@ def test_what_a_hook_raises_is_logged_and_changes_nothing(
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_a_hook_that_does_not_end_in_time_is_told_to_and_changes_nothing(
+def test_a_hook_that_does_not_end_in_time_is_cancelled_and_changes_nothing(
     queue: Handle, crew: Crew, gate: Gate, logs: Logs, kind: str
 ) -> None:
     async def ahold(attempt: AttemptFacts, result: str) -> None:
@@ -292,15 +298,18 @@ def generates(attempt: AttemptFacts, result: Any) -> Any:
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "on_success": (generates, "a hook on_success must be a function, and tests.worker.test_hooks.generates is a gen"),
-    "on_failure": (lambda error: None, "on_failure is called with (attempt, error), and tests.worker.test_hooks.<lam"),
-    "on_retry": (Told, "a hook on_retry must be a function, got the class tests.worker.test_hooks.Told"),
+    "on_failure": (lambda error: None, "on_failure is called with (attempt, error), but tests.worker.test_hooks.<lam"),
+    "on_retry": (
+        RecordedHooks,
+        "a hook on_retry must be a function, got the class tests.worker.test_hooks.RecordedHooks",
+    ),
     "retry_on": (ValueError("x"), "retry_on must be an exception type or a tuple of them, got ValueError('x')"),
     "discard_on": ((KeyError, "x"), "discard_on must be an exception type or a tuple of them, got 'x'"),
 }
 
 
 @pytest.mark.parametrize("option", REFUSED)
-def test_what_can_not_be_called_or_raised_is_refused(queue: Handle, option: str) -> None:
+def test_wrong_hooks_and_exception_types_are_refused(queue: Handle, option: str) -> None:
     given, said = REFUSED[option]
 
     with pytest.raises(UsageError) as refused:
@@ -351,7 +360,7 @@ def test_errors_are_retried_or_not_as_the_task_says(
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_a_timeout_is_an_error_like_others(queue: Handle, crew: Crew, gate: Gate, kind: str) -> None:
+def test_a_timeout_is_an_error_like_any_other(queue: Handle, crew: Crew, gate: Gate, kind: str) -> None:
     async def hold() -> None:
         await gate.passed()
 
@@ -367,7 +376,7 @@ def test_a_timeout_is_an_error_like_others(queue: Handle, crew: Crew, gate: Gate
     assert [queue.fields(job.id)["attempts"] for job in jobs] == ["1", "2"]
 
 
-def test_a_snooze_by_hand_is_no_error(queue: Handle, crew: Crew) -> None:
+def test_a_snooze_by_hand_is_not_an_error(queue: Handle, crew: Crew) -> None:
     snoozed: list[int] = []
 
     @queue.task(discard_on=Exception)
@@ -382,10 +391,12 @@ def test_a_snooze_by_hand_is_no_error(queue: Handle, crew: Crew) -> None:
     assert snooze.enqueue().result(20) == "done"
 
 
-def test_a_task_registered_with_another_queue_keeps_them(make_queue: MakeQueue, crew: Crew, told: Told) -> None:
+def test_a_task_registered_with_another_queue_keeps_them(
+    make_queue: MakeQueue, crew: Crew, hooks: RecordedHooks
+) -> None:
     one, other = make_queue(), make_queue()
 
-    @one.task(name="fail", max_attempts=3, discard_on=LookupError, **told.options())
+    @one.task(name="fail", max_attempts=3, discard_on=LookupError, **hooks.options())
     def fail() -> None:
         raise KeyError("x")
 
@@ -397,4 +408,4 @@ def test_a_task_registered_with_another_queue_keeps_them(make_queue: MakeQueue, 
         registered.enqueue().result(20)
     with pytest.raises(JobFailed):
         also.options(max_attempts=1).enqueue().result(20)
-    assert [(name, attempts) for name, attempts, *_ in told.calls] == [("on_failure", 1), ("on_failure", 1)]
+    assert [(name, attempts) for name, attempts, *_ in hooks.calls] == [("on_failure", 1), ("on_failure", 1)]

@@ -1,4 +1,4 @@
-"""Whatever middleware does, its attempt ends, its slot is free once all has ended, and the worker keeps working."""
+"""Whatever middleware does, its attempt ends, its slot becomes free, and the worker keeps working."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ async def resume_by_hand(attempt: AttemptFacts, call_next: CallNext) -> Any:
     return "done"
 
 
-AWAIT = "returned, but call_next had not: await call_next()"
+AWAIT = "returned before call_next() did; write await call_next()"
 WRONG = {
-    call_twice: "called call_next twice; to run the job again it may raise Retry",
+    call_twice: "called call_next twice; to run the job again, raise Retry",
     call_without_await: AWAIT,
     return_unawaited: AWAIT,
     leave_in_a_task: AWAIT,
@@ -126,9 +126,7 @@ def test_a_handler_may_run_in_a_task_of_the_middleware(queue: Handle, crew: Crew
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_handler_that_runs_in_a_task_of_a_middleware_which_failed_is_ended(
-    queue: Handle, crew: Crew, kind: str
-) -> None:
+def test_when_middleware_fails_a_handler_in_a_task_of_it_is_cancelled(queue: Handle, crew: Crew, kind: str) -> None:
     begun, ended = threading.Event(), threading.Event()
 
     async def work() -> None:
@@ -241,7 +239,7 @@ def test_whatever_a_handler_raises_passes_through(queue: Handle, crew: Crew, tra
     assert post.is_working
 
 
-def test_work_that_has_not_run_is_no_result(queue: Handle, crew: Crew, trail: Trail) -> None:
+def test_a_coroutine_or_generator_is_not_a_result(queue: Handle, crew: Crew, trail: Trail) -> None:
     async def nothing() -> None: ...
 
     @queue.use
@@ -262,7 +260,7 @@ def test_work_that_has_not_run_is_no_result(queue: Handle, crew: Crew, trail: Tr
 
 
 class Wrong:
-    """Its call looks async, and returns nothing that can be awaited."""
+    """Middleware whose call looks async but returns nothing that can be awaited."""
 
     async def __call__(self, attempt: AttemptFacts, call_next: CallNext) -> Any: ...
 
@@ -383,7 +381,7 @@ def test_a_handler_that_its_middleware_left_and_that_never_ends_is_stuck(queue: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_worker_goes_though_middleware_swallows_every_request_to_end(
+def test_a_worker_stops_although_middleware_swallows_every_cancellation(
     queue: Handle, crew: Crew, gate: Gate, kind: str
 ) -> None:
     begun = threading.Event()
@@ -416,16 +414,16 @@ async def takes_one(attempt: AttemptFacts) -> Any: ...
 
 
 REFUSED: dict[Any, str] = {
-    plain_middleware: "plain_middleware is not async: write async def",
+    plain_middleware: "plain_middleware is not async; write async def",
     takes_one: "takes_one can't be called with these two: too many positional arguments",
-    Wrong: "got the class tests.worker.test_hostile_middleware.Wrong: write Wrong()",
+    Wrong: "got the class tests.worker.test_hostile_middleware.Wrong; write Wrong()",
     Wrong.__call__: "can't be called with these two: missing a required argument: 'call_next'",
     "middleware": "got 'middleware'",
 }
 
 
 @pytest.mark.parametrize("wrong", REFUSED, ids=lambda wrong: getattr(wrong, "__qualname__", wrong))
-def test_what_is_no_middleware_is_refused(queue: Handle, wrong: Any) -> None:
+def test_objects_that_are_not_middleware_are_refused(queue: Handle, wrong: Any) -> None:
     add_ok(queue)
     attach: list[Callable[[], object]] = [lambda: queue.use(wrong), lambda: Worker([queue.queue], middleware=[wrong])]
 

@@ -161,7 +161,7 @@ def test_payloads_of_a_handler_and_jobs_of_schedules_pass_it_too(queue: Handle, 
     until(lambda: trail.steps == ["+layer", "-layer", "+layer", "tick", "-layer"])
 
 
-def test_what_no_attempt_runs_passes_none(make_queue: MakeQueue, crew: Crew, trail: Trail) -> None:
+def test_jobs_without_an_attempt_pass_no_middleware(make_queue: MakeQueue, crew: Crew, trail: Trail) -> None:
     queue = make_queue(unknown_for=0)
     add_ok(queue)
     queue.use(trail.layer("layer"))
@@ -277,7 +277,7 @@ def test_it_may_ask_for_a_retry_a_snooze_or_a_failure(queue: Handle, crew: Crew,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_may_leave_the_handler_out(queue: Handle, crew: Crew, kind: str) -> None:
+def test_it_may_skip_the_handler(queue: Handle, crew: Crew, kind: str) -> None:
     ran: list[int] = []
 
     @queue.use
@@ -291,7 +291,7 @@ def test_it_may_leave_the_handler_out(queue: Handle, crew: Crew, kind: str) -> N
     assert ran == []
 
 
-def test_wrong_arguments_are_no_reason_to_try_again_though_middleware_saw_them(
+def test_wrong_arguments_fail_for_good_although_middleware_saw_the_error(
     queue: Handle, crew: Crew, trail: Trail
 ) -> None:
     queue.task(lambda number: number, name="work", max_attempts=5)

@@ -28,7 +28,7 @@ from tests.worker.layers import KINDS, Trail, add_ok, expect_life, handler
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_timeout_is_a_timeout_error_which_it_may_replace(
+def test_a_timeout_raises_a_timeout_error_that_it_may_replace(
     queue: Handle, crew: Crew, trail: Trail, gate: Gate, kind: str
 ) -> None:
     async def hold() -> None:
@@ -43,7 +43,7 @@ def test_a_timeout_is_a_timeout_error_which_it_may_replace(
             return await call_next()
         except TimeoutError as error:
             await asyncio.sleep(0.01)
-            async with asyncio.TaskGroup() as group:  # which would not bear the cancellation that has been dealt with
+            async with asyncio.TaskGroup() as group:  # would fail if the handled cancellation were still counted
                 group.create_task(asyncio.sleep(0))
             return str(error)
 
@@ -55,7 +55,7 @@ def test_a_timeout_is_a_timeout_error_which_it_may_replace(
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_plain_handler_that_overruns_holds_its_slot_until_it_ends_though_its_middleware_has_ended(
+def test_a_plain_handler_that_overruns_holds_its_slot_even_after_its_middleware_has_ended(
     queue: Handle, crew: Crew, trail: Trail, gate: Gate, logs: Logs
 ) -> None:
     add_ok(queue)
@@ -143,7 +143,7 @@ def test_its_own_time_counts(queue: Handle, crew: Crew, trail: Trail, gate: Gate
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_it_has_used_of_the_timeout_is_gone_for_the_handler(
+def test_the_time_that_it_uses_shortens_the_timeout_of_the_handler(
     queue: Handle, crew: Crew, gate: Gate, kind: str
 ) -> None:
     async def hold() -> None:
@@ -172,7 +172,7 @@ def test_what_it_has_used_of_the_timeout_is_gone_for_the_handler(
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("kind", KINDS)
-def test_after_a_timeout_it_has_some_seconds_and_is_then_told_to_end(
+def test_after_a_timeout_it_has_some_seconds_until_it_is_cancelled(
     queue: Handle, crew: Crew, gate: Gate, kind: str
 ) -> None:
     async def hold() -> None:
@@ -238,7 +238,7 @@ def test_a_lost_lease_is_a_cancellation(queue: Handle, crew: Crew, trail: Trail,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_job_that_is_cancelled_passes_it_by_as_its_handler_ends(
+def test_it_sees_how_the_handler_of_a_cancelled_job_ends(
     queue: Handle, crew: Crew, trail: Trail, gate: Gate, kind: str
 ) -> None:
     begun = threading.Event()
@@ -266,7 +266,7 @@ def test_a_job_that_is_cancelled_passes_it_by_as_its_handler_ends(
     assert trail.steps[-1] == f"!layer {'InterruptedError' if kind == 'plain' else 'CancelledError'}"
 
 
-def test_a_cancelled_job_whose_middleware_is_under_way_ends(queue: Handle, crew: Crew, gate: Gate) -> None:
+def test_a_job_that_is_cancelled_while_its_middleware_runs_ends(queue: Handle, crew: Crew, gate: Gate) -> None:
     begun = threading.Event()
 
     @queue.use
@@ -287,7 +287,7 @@ def test_a_cancelled_job_whose_middleware_is_under_way_ends(queue: Handle, crew:
 
 
 @pytest.mark.parametrize("kind", ["async", "plain", "in the middleware"])
-def test_a_worker_that_stops_gives_the_job_back(queue: Handle, crew: Crew, trail: Trail, gate: Gate, kind: str) -> None:
+def test_a_worker_that_stops_releases_the_job(queue: Handle, crew: Crew, trail: Trail, gate: Gate, kind: str) -> None:
     @queue.use
     async def slow(attempt: AttemptFacts, call_next: CallNext) -> Any:
         if kind == "in the middleware":
@@ -308,7 +308,7 @@ def test_a_worker_that_stops_gives_the_job_back(queue: Handle, crew: Crew, trail
     assert queue.fields(job.id)["attempts"] == "0"
 
 
-def test_a_job_that_its_middleware_completes_while_the_worker_stops_is_done(
+def test_a_job_that_its_middleware_completes_while_the_worker_stops_is_completed(
     queue: Handle, crew: Crew, trail: Trail, gate: Gate
 ) -> None:
     @queue.use

@@ -58,5 +58,12 @@ def table(costs: list[Cost], pairs: int, jobs: int) -> str:
     head = f"Medians of {pairs} pairs of {jobs:,} jobs, enqueued one by one and run on the event loop of one worker."
     rows = [f"| {PARTS[cost.part]} | {cost.more_us:+.1f} | {cost.ratio:.2f} | {cost.commands:+.2f} |" for cost in costs]
     return "\n".join(
-        [head, "", "| a job with | µs of CPU more | ratio | commands more |", "| --- | ---: | ---: | ---: |", *rows, ""]
+        [
+            head,
+            "",
+            "| a job with | extra CPU (µs) | ratio | extra commands |",
+            "| --- | ---: | ---: | ---: |",
+            *rows,
+            "",
+        ]
     )

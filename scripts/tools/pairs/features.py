@@ -57,7 +57,7 @@ async def succeeded(_: AttemptFacts, result: object) -> None:
 
 
 def add_header(job: EnqueueFacts) -> None:
-    """Before a job is stored."""
+    """A function for `before_enqueue`."""
     job.headers["tenant"] = "acme"
 
 

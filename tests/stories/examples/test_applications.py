@@ -90,7 +90,7 @@ def test_an_application_passes_its_own_tests(folder: Path, name: str):
     assert " passed" in done.stdout
 
 
-def test_an_order_is_taken_and_confirmed_by_the_documented_commands(folder: Path):
+def test_the_documented_commands_take_and_confirm_an_order(folder: Path):
     _, worker, web, post, get = documented(folder / "orders")
     with (
         Server() as server,

@@ -55,7 +55,7 @@ def errors():
 
 @pytest.fixture
 def run(tmp_path: Path, server: Server) -> Iterator[Run]:
-    """Runs a program next to the files that the page says to save; returns what it told."""
+    """Runs a program next to the files that the page says to save, and returns what it reported."""
     name = f"recipes-{uuid.uuid4().hex[:8]}"
     for block in all_blocks(page("recipes.md")):
         if block.path:

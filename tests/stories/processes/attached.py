@@ -10,7 +10,7 @@ from tests.stories.processes.app import note
 
 
 class Watch(Observer):
-    """Writes down each notification; a worker makes its own."""
+    """Records each notification. A worker creates its own instance."""
 
     name = "watch"
 
@@ -27,7 +27,7 @@ class Named(Watch):
 
 
 class Broken(Watch):
-    """Can't be made."""
+    """Raises an error when it is created."""
 
     def __init__(self) -> None:
         raise LookupError("no such host")
@@ -43,7 +43,7 @@ async def outer(attempt: AttemptFacts, call_next: CallNext) -> Any:
 
 
 class Inner:
-    """Middleware that is an object; a worker makes its own."""
+    """Middleware that is an object. A worker creates its own instance."""
 
     async def __call__(self, attempt: AttemptFacts, call_next: CallNext) -> Any:
         note("+inner")
@@ -51,4 +51,4 @@ class Inner:
 
 
 def plain(attempt: AttemptFacts, call_next: CallNext) -> Any:
-    """No middleware, for lack of async."""
+    """Not middleware, because it is not async."""

@@ -97,25 +97,25 @@ class ForkServer:
         return Fork(self, self.ask(request, [output.fileno(), log.fileno()]))
 
     def ask(self, request: dict[str, Any], fds: Sequence[int] = ()) -> Any:
-        """The response to a request."""
+        """Send a request, and return the response."""
         with self._lock:
             socket.send_fds(self._control, [json.dumps(request).encode()], fds)
             return json.loads(self._control.recv(_MOST_BYTES))
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._control.close()
         self._process.wait(60)
 
 
 @functools.cache
 def fork_server(folder: Path, environment: tuple[tuple[str, str], ...]) -> ForkServer:
-    """The one for processes with this environment."""
+    """Return the fork server for processes with this environment."""
     return ForkServer(folder, dict(environment))
 
 
 def _serve(control: socket.socket) -> list[str] | None:
-    """Fork until the tests have gone. Returns the arguments in each fork, and None in the server."""
+    """Fork until the tests have ended. Returns the arguments in each fork, and None in the server."""
     while True:
         message, fds, _, _ = socket.recv_fds(control, _MOST_BYTES, 2)
         if not message:

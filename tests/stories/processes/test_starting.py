@@ -31,7 +31,7 @@ MISTAKES = {
     ("worker", APP, "--observer", "no_such_module:Watch"): "there is no module 'no_such_module'",
     ("worker", APP, "--observer", f"{ATTACHED}"): "must be MODULE:OBSERVER, such as app:observer",
     ("worker", APP, "--observer", f"{ATTACHED}:nothing"): f"module {ATTACHED} has no 'nothing'",
-    ("worker", APP, "--observer", f"{ATTACHED}:plain"): f"{ATTACHED}:plain is a function, not an object of a class",
+    ("worker", APP, "--observer", f"{ATTACHED}:plain"): f"{ATTACHED}:plain is a function, not a schedq.Observer",
     (
         "worker",
         APP,
@@ -41,7 +41,7 @@ MISTAKES = {
     ("worker", APP, "--observer", f"{ATTACHED}:Broken"): f"{ATTACHED}:Broken() failed: LookupError: no such host",
     ("worker", APP, "--processes", "2", "--observer", f"{ATTACHED}:Broken"): "Broken() failed: LookupError",
     ("worker", APP, "--middleware", f"{ATTACHED}"): "must be MODULE:MIDDLEWARE, such as app:middleware",
-    ("worker", APP, "--middleware", f"{ATTACHED}:plain"): "plain is not async: write async def",
+    ("worker", APP, "--middleware", f"{ATTACHED}:plain"): "plain is not async; write async def",
     ("worker", APP, "--middleware", f"{ATTACHED}:named"): f"--middleware {ATTACHED}:named takes an async function",
     ("promoter", "no:name"): "no:name",
     ("promoter", app.NAME, "--redis", "redis://:s3cret@localhost:port"): "redis://localhost",
@@ -108,7 +108,7 @@ def test_a_worker_can_start_its_own_server(scene: Scene):
 
 
 def words_and_pids(scene: Scene, *options: str) -> tuple[list[str], set[int], set[int]]:
-    """What observers and middleware of a worker write down about one job, in which processes, and the worker's."""
+    """Return what a worker's observers and middleware record about one job, their process ids, and the worker's."""
     observers = ("--observer", f"{ATTACHED}:Watch", "--observer", f"{ATTACHED}:named")
     middleware = ("--middleware", f"{ATTACHED}:outer", "--middleware", f"{ATTACHED}:Inner")
     worker = scene.worker(*observers, *middleware, *options)
