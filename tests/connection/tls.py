@@ -41,6 +41,11 @@ class Front:
         self._loop.run(self._close())
         self._loop.close()
 
+    @property
+    def is_idle(self) -> bool:
+        """It has had a connection, and nothing of any connection is left."""
+        return self.knocks > 0 and not self._carriers
+
     def present(self, certificate: trustme.LeafCert) -> None:
         """Use another certificate from now on, as after a renewal."""
         certificate.configure_cert(self._context)
@@ -55,6 +60,7 @@ class Front:
             carrier.cancel()
         await asyncio.gather(*self._carriers, return_exceptions=True)
         await self._listener.wait_closed()
+        await asyncio.sleep(0)  # aborted transports close their sockets in the next turn of the loop
 
     async def _knocked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.knocks += 1
@@ -68,7 +74,12 @@ class Front:
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await writer.start_tls(self._context)
-        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._server.port)
+        opening = asyncio.create_task(asyncio.open_connection("127.0.0.1", self._server.port))
+        try:
+            up_reader, up_writer = await asyncio.shield(opening)
+        except asyncio.CancelledError:  # a cancelled open_connection may leave its socket open
+            await _abort((await opening)[1])
+            raise
         ways = [asyncio.create_task(_pour(reader, up_writer)), asyncio.create_task(_pour(up_reader, writer))]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -76,7 +87,14 @@ class Front:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            up_writer.transport.abort()
+            await _abort(up_writer)
+
+
+async def _abort(writer: asyncio.StreamWriter) -> None:
+    """Close a connection at once; its socket is closed when this returns."""
+    writer.transport.abort()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -535,6 +535,7 @@ def test_a_tls_connection_that_is_still_being_opened_is_closed_at_once(server: S
 
     with Front(server, authority.issue_cert("localhost")) as front:
         asyncio.run(main(f"rediss://localhost:{front.port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"))
+        until(lambda: front.is_idle, 30)  # else what is left of the front looks like a leak of the client
 
 
 def test_a_loop_can_be_closed_from_within_another(queue: Queue, server: Server, new_loop: NewLoop):
