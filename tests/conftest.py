@@ -142,6 +142,7 @@ def make_queue(door: str, server: Server, loop: Loop, request: pytest.FixtureReq
     finally:
         for handle in made:
             handle.close()
+        loop.check()
     marks = list(request.node.iter_markers("breaks"))
     allowed = {law for mark in marks for law in mark.args}
     assert allowed <= set(LAWS), f"no such law: {allowed - set(LAWS)}"

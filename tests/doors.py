@@ -51,6 +51,11 @@ class Loop:
         """Run a coroutine and return its result."""
         return self.start(coroutine).result(60)
 
+    def check(self) -> None:
+        """Fail if tasks are still running on the loop."""
+        left = self.run(_others())
+        assert not left, f"tasks were left behind: {left}"
+
     def close(self) -> None:
         """Stop the loop; fails if tasks are still running on it."""
         left = self.run(_others())
@@ -61,7 +66,14 @@ class Loop:
 
 
 async def _others() -> list[str]:
-    return [repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    """The other tasks of the running loop that are still there after a second."""
+    left: list[asyncio.Task[Any]] = []
+    for _ in range(100):
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        if not left:
+            break
+        await asyncio.sleep(0.01)
+    return [repr(task) for task in left]
 
 
 class Handle:
@@ -142,12 +154,10 @@ class Handle:
             self._client.unlink(*names[first : first + 1000])
 
     def close(self) -> None:
-        """Close either client."""
+        """Close both clients of the queue: a test of one may have used the other through a job."""
         for queue in {self.queue, self.beyond}:
-            if isinstance(queue, Queue):
-                queue.close()
-            else:
-                self._loop.run(queue.aclose())
+            queue.blocking.close()
+            self._loop.run(queue.aio.aclose())
         self._client.close()
 
     # -- direct access to Redis

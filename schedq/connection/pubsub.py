@@ -51,7 +51,9 @@ class PubSub:
         callbacks.append(callback)
         if self._task is None or self._task.done():  # it may have been cancelled together with all tasks of the loop
             # The task may be started by a job's handler and outlives it, so it must not inherit the job's context.
-            self._task = asyncio.create_task(self._run(), name="schedq subscription", context=contextvars.Context())
+            self._task = asyncio.create_task(
+                self._run(), name=f"{self._name} subscription", context=contextvars.Context()
+            )
         elif self._connection is None:
             return  # `_run` subscribes and calls back as soon as there is a connection
         elif len(callbacks) == 1:

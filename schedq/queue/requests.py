@@ -207,14 +207,15 @@ async def alisten(client: AsyncClient, request: Listening[T]) -> AsyncGenerator[
             found = None
             if isinstance(step, Item):
                 yield step.value
-            elif isinstance(step, Listen):
+                continue
+            here.check()  # a subscription that began after the close would never end
+            if isinstance(step, Listen):
                 if not is_listening:
                     is_listening = True
                     await here.pubsub.subscribe(request.channel, messages.put_nowait)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(step.seconds):
                         found = await messages.get()
-                here.check()
             else:
                 found = await client.execute(step)
     except StopIteration:

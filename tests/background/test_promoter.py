@@ -200,7 +200,7 @@ def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_leader_that_lost_its_lease_stands_by(queue: Handle, crew: Crew, times: list[float]) -> None:
     post = crew.start(queue)
     until(lambda: holds(queue, post))
-    promoter: Any = post.worker._queue_workers[0].promoter
+    promoter: Any = post.queue_worker.promoter
     until(lambda: promoter.is_leader)
 
     queue.redis.set(queue.keys.promoter, "another", px=60_000)
@@ -221,8 +221,7 @@ def test_a_worker_notified_of_a_vacancy_takes_it_at_once(
     queue.redis.pexpire(queue.keys.standbys, 60_000)
     monkeypatch.setattr(settings, "HEARTBEAT_S", 0.05)
     post = crew.start(queue)
-    until(lambda: post.worker._queue_workers)
-    promoter: Any = post.worker._queue_workers[0].promoter
+    promoter: Any = post.queue_worker.promoter
     until(lambda: promoter.part is promote.Part.RESERVE)  # without a notification it would check in ten seconds
 
     queue.redis.hdel(queue.keys.standbys, "first", "second")
@@ -236,8 +235,7 @@ def test_when_all_active_promoters_vanish_at_once_a_reserve_takes_over(
 ) -> None:
     monkeypatch.setattr(settings, "HEARTBEAT_S", 0.05)
     posts = [crew.start(queue) for _ in range(4)]
-    until(lambda: all(post.worker._queue_workers for post in posts))
-    promoters: list[Any] = [post.worker._queue_workers[0].promoter for post in posts]
+    promoters: list[Any] = [post.queue_worker.promoter for post in posts]
     until(lambda: sorted(promoter.part for promoter in promoters) == [1, 2, 3, 4])
     parts = [promoter.part for promoter in promoters]
     reserve = posts[parts.index(promote.Part.RESERVE)]

@@ -107,7 +107,7 @@ def test_a_promoter_is_notified_of_due_jobs_of_its_own_database_only(
     try:
         with alone.client() as client:
             until(lambda: client.pubsub_channels("*due") == [ours.settings.keys.due])
-            promoter = post.worker._queue_workers[0].promoter
+            promoter = post.queue_worker.promoter
             assert promoter is not None
             monkeypatch.setattr(promoter, "_wake_at", lambda ms: heard.append(str(ms)))
 

@@ -125,7 +125,7 @@ def test_a_stopped_fetch_loop_is_reported(
     post = begin(crew, probe, queue)
     monkeypatch.setattr(rules, "_SILENCE_S", 0.5)
     until(lambda: probe._beats)
-    fetcher = post.worker._queue_workers[0].fetcher
+    fetcher = post.queue_worker.fetcher
     monkeypatch.setattr(fetcher, "notify", lambda: None)  # nothing reaches it any more
 
     reason(probe, f"queue {queue.name}: its fetch loop has been stalled for")

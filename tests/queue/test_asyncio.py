@@ -221,6 +221,33 @@ def test_what_waits_while_the_queue_is_closed_ends_soon_and_leaves_nothing(serve
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("verb", ["claim", "wait", "events"])
+def test_what_has_just_begun_to_wait_when_the_queue_is_closed_leaves_nothing(server: Server, verb: str):
+    """The close meets the wait in each turn of the loop, while it connects, asks for the first time and subscribes."""
+
+    async def closed_after(turns: int) -> None:
+        queue = AsyncQueue(f"closing-at-once-{verb}", redis=server.unix_url)
+        job_id = await queue.enqueue(1, delay=60)
+        waiting = asyncio.ensure_future(
+            {
+                "claim": lambda: queue.claim(60_000),
+                "wait": lambda: queue.wait(job_id),
+                "events": lambda: anext(queue.events()),
+            }[verb]()
+        )
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await queue.aclose()
+        with pytest.raises(ClosedError):
+            await asyncio.wait_for(waiting, 30)
+        assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == [], turns
+        await queue.purge()
+        await queue.aclose()
+
+    for turns in range(1, 25):
+        asyncio.run(closed_after(turns))
+
+
 def test_the_asyncio_counterpart_of_a_queue_has_its_settings(server: Server):
     queue = Queue("twins", redis=server.unix_url, visibility_ms=7000)
 

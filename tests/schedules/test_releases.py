@@ -181,8 +181,7 @@ def test_one_that_was_deleted_while_the_old_release_waited_stays_deleted(make_qu
     old, new = two_releases(make_queue)
     starts(new, "new-1")
     post = crew.start(old)
-    until(lambda: post.worker._queue_workers)
-    kept = post.worker._queue_workers[0].registrar
+    kept = post.queue_worker.registrar
     until(lambda: kept._superseded)
 
     assert new.schedules.delete("work")

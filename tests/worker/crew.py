@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from schedq.transitions import scripts
 from schedq.worker import Worker
+from schedq.worker.worker import QueueWorker
 from tests.doors import Handle
 from tests.servers import Request, Server
 from tests.state import State
@@ -105,6 +106,11 @@ class Post:
         """Whether `Worker.run` has returned; its event loop may still wait for what it has abandoned."""
         return self._task is not None and self._task.done()
 
+    @property
+    def queue_worker(self) -> QueueWorker:
+        """What works on its first queue; waits until the worker has begun."""
+        return until(lambda: self.worker._queue_workers)[0]
+
     def do(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function on the worker's event loop and return its result."""
         assert self._loop is not None
@@ -119,7 +125,7 @@ class Post:
 
     def look(self) -> None:
         """Let it check its first queue for jobs, as it does at its start, and wait until its claim was sent."""
-        self.do(self.worker._queue_workers[0].fetcher.look)
+        self.do(self.queue_worker.fetcher.look)
         for _ in range(5):
             self.do(lambda: None)
 

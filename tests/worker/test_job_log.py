@@ -31,7 +31,7 @@ def finished(logs: Logs) -> Lines:
 
 def report_of(post: Post) -> Any:
     """The object that logs finished jobs, once the worker has started."""
-    return post.worker._queue_workers[0].fetcher.dispatcher._executor._report._lines
+    return post.queue_worker.fetcher.dispatcher._executor._report._lines
 
 
 def test_a_worker_logs_what_it_is_ready_for(make_queue: MakeQueue, crew: Crew, logs: Logs) -> None:

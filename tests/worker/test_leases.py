@@ -271,11 +271,11 @@ def test_a_claim_whose_reply_comes_after_its_leases_have_ended_starts_only_jobs_
 
     post = crew.start(queue, promotes=False)
     until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready))
-    client = post.worker._queue_workers[0].client
+    client: Any = post.queue_worker.client
     execute = client.execute
 
     async def held_back(operations: Any, *rest: Any) -> list[Any]:
-        answers = await execute(operations, *rest)
+        answers: list[Any] = await execute(operations, *rest)
         if not is_held.is_set() and any(getattr(answer, "jobs", ()) for answer in answers):
             is_held.set()
             while not goes_on.is_set():

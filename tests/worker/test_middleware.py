@@ -150,7 +150,7 @@ def test_payloads_of_a_handler_and_jobs_of_schedules_pass_it_too(queue: Handle, 
     def handle(payload: int) -> int:
         return payload + 1
 
-    @queue.every(3600, catch_up="latest")
+    @queue.every(10**9, catch_up="latest")
     def tick() -> None:
         trail.steps.append("tick")
 

@@ -252,7 +252,7 @@ def test_a_plain_handler_that_overran_its_timeout_sends_no_more_reports(queue: H
 
     time.sleep(2 * REPORT_S)
     assert done(job) == 1
-    assert post.worker._queue_workers[0].fetcher.in_flight.reporters.by_token == {}
+    assert post.queue_worker.fetcher.in_flight.reporters.by_token == {}
 
 
 def test_a_first_report_after_the_end_of_its_attempt_is_dropped(queue: Handle, crew: Crew, gate: Gate) -> None:
@@ -271,7 +271,7 @@ def test_a_first_report_after_the_end_of_its_attempt_is_dropped(queue: Handle, c
     assert reported.wait(60)
     gate.task(queue).enqueue()  # so that there is something to renew
 
-    until(lambda: not post.worker._queue_workers[0].fetcher.in_flight.reporters.by_token)
+    until(lambda: not post.queue_worker.fetcher.in_flight.reporters.by_token)
     assert job.progress() is None
 
 
@@ -284,7 +284,7 @@ def test_reports_of_ended_attempts_are_forgotten(queue: Handle, crew: Crew) -> N
     for job in [quick.enqueue() for _ in range(50)]:
         job.result(60)
 
-    reporters = post.worker._queue_workers[0].fetcher.in_flight.reporters
+    reporters = post.queue_worker.fetcher.in_flight.reporters
     until(lambda: not reporters.by_token)
 
 

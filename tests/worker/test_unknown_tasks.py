@@ -73,7 +73,7 @@ def test_a_worker_learns_that_another_one_has_the_task(
     newer = Handle(type(queue.queue)(queue.name, redis=queue.server.unix_url), queue.server, queue._loop)
     newer.task(name="resize")(lambda: "resized")
     queue.enqueue({"task": "scan"})
-    unknown = first.worker._queue_workers[0].fetcher.dispatcher.unknown
+    unknown = first.queue_worker.fetcher.dispatcher.unknown
     until(lambda: unknown.is_curious)
     assert not unknown._elsewhere
 
