@@ -52,7 +52,7 @@ class Loop:
         return self.start(coroutine).result(60)
 
     def check(self) -> None:
-        """Fail if tasks are still running on the loop."""
+        """Fail if tasks are still running on the loop, and cancel them so that only one test fails."""
         left = self.run(_others())
         assert not left, f"tasks were left behind: {left}"
 
@@ -66,14 +66,18 @@ class Loop:
 
 
 async def _others() -> list[str]:
-    """The other tasks of the running loop that are still there after a second."""
+    """The other tasks of the running loop that are still there after a second; they are cancelled."""
     left: list[asyncio.Task[Any]] = []
     for _ in range(100):
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         if not left:
             break
         await asyncio.sleep(0.01)
-    return [repr(task) for task in left]
+    found = [repr(task) for task in left]
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    return found
 
 
 class Handle:

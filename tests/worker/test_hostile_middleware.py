@@ -55,6 +55,9 @@ WRONG = {
 }
 
 
+# A plain function may return its coroutine just after its attempt has ended.
+@pytest.mark.filterwarnings("ignore:.*test_a_wrong_use_of_call_next.*work.*:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:coroutine .*work' was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
 def test_a_wrong_use_of_call_next_fails_the_attempt_and_says_what_to_do(

@@ -49,11 +49,11 @@ class Pause:
     seconds: float
 
 
-def enqueues(job_id: str, delay: float | None = None, payload: object = "work", *, is_fresh: bool = False) -> Plan:
-    """A producer enqueues one job under the caller's own id or a fresh one."""
+def enqueues(job_id: str, delay: float | None = None, *, is_fresh: bool = False, expires: float | None = None) -> Plan:
+    """A producer enqueues one job under the caller's own id or a fresh one; `expires` as the option of that name."""
 
     def steps(queue: Settings) -> RequestGenerator:
-        job = prepare(queue, payload, Options(delay=delay, job_id=job_id))
+        job = prepare(queue, "work", Options(delay=delay, job_id=job_id, expires=expires))
         yield [enqueue(queue, job._replace(is_callers_id=not is_fresh))]
 
     return steps

@@ -90,6 +90,21 @@ BUGS: Final = (
         "false",
         "pause ∥ claim",
     ),
+    Bug("an expired job is run", "claim", "job[14] and is_expired(job)", "false", "expires ∥ claim"),
+    Bug(
+        "a job that has begun expires",
+        "claim",
+        "if job[9] or job[14] then redis.call('HDEL', key, 'adopted_token', 'expires') end",
+        "if job[9] then redis.call('HDEL', key, 'adopted_token') end",
+        "expires ∥ claim",
+    ),
+    Bug(
+        "an expired job stays in processing",
+        "claim",
+        "redis.call('LREM', processing, 1, id)\ntrim(cancelled,",
+        "trim(cancelled,",
+        "expires ∥ claim",
+    ),
     Bug(
         "a claim that leaves a job sets no wake marker",
         "claim",

@@ -24,6 +24,7 @@ class JobLedger:
 
     Attributes:
         due_ms: no attempt may start before this instant.
+        expires_ms: the first attempt must start before this instant; 0: it does not expire.
         attempts: number of attempts, except for released ones.
         holder: the token that may settle it; '' if there is none.
         ended: the token that settled it last, and how.
@@ -32,6 +33,7 @@ class JobLedger:
     """
 
     due_ms: int = 0
+    expires_ms: int = 0
     attempts: int = 0
     released: int = 0
     crashes: int = 0
@@ -98,7 +100,11 @@ def _enqueued(ledger: Ledger, entry: Entry) -> Iterator[str]:
     if known is not None and not known.is_gone and not was_there and not known.is_done:
         yield f"{key} was deleted before it ended"
     if not was_there:
-        ledger[key] = JobLedger(due_ms=entry.now_ms + ms if mode == "in" else ms)
+        after_ms = entry.after.job(str(job_id)).get("expires")
+        ledger[key] = JobLedger(
+            due_ms=entry.now_ms + ms if mode == "in" else ms,
+            expires_ms=entry.now_ms + int(after_ms) if after_ms else 0,
+        )
     elif entry.before != entry.after:
         yield f"{key} was enqueued again, which changed something"
 
@@ -120,13 +126,29 @@ def _claimed(ledger: Ledger, entry: Entry) -> Iterator[str]:
             yield f"{key} started while {known.holder} held it"
         if entry.now_ms < known.due_ms:
             yield f"{key} started {known.due_ms - entry.now_ms} ms early"
+        if 0 < known.expires_ms <= entry.now_ms:
+            yield f"{key} started although it had expired"
         if job.attempts != known.attempts + 1 and not known.is_foreign:
             yield f"{key} is at attempt {job.attempts}, after {known.attempts}"
         if job.attempts > entry.queue.max_attempts:
             yield f"{key} is at attempt {job.attempts} of {entry.queue.max_attempts}"
         if job.claim_token in (known.ended[0], known.holder):
             yield f"{key} got a token that had been used before"
-        ledger[key] = replace(known, attempts=job.attempts, holder=job.claim_token)
+        ledger[key] = replace(known, attempts=job.attempts, holder=job.claim_token, expires_ms=0)
+    yield from _expired(ledger, entry)
+
+
+def _expired(ledger: Ledger, entry: Entry) -> Iterator[str]:
+    """A claim cancels a waiting job only if it has expired."""
+    for job_id in entry.after.jobs():
+        fields = entry.after.job(job_id)
+        if fields.get("status") != "cancelled" or entry.before.job(job_id).get("status") == "cancelled":
+            continue
+        known = ledger.get(_key(entry, job_id), JobLedger())
+        if not 0 < known.expires_ms <= entry.now_ms:
+            yield f"{job_id} was cancelled by a claim although it had not expired"
+        if fields.get("cancel_reason") != "expired":
+            yield f"{job_id} expired, but the reason of its cancellation is {fields.get('cancel_reason')}"
 
 
 def _settled(ledger: Ledger, entry: Entry) -> Iterator[str]:

@@ -127,6 +127,28 @@ SCENARIOS: Final = (
         ),
     ),
     Scenario(
+        "expires ∥ claim",
+        (enqueues("j1", expires=LEASE_S), SECOND),
+        (
+            Actor("worker", works("w", "release")),
+            still_clock(LEASE_S),
+            Actor("reclaimer", reclaims()),
+            Actor("other", works("o", "complete")),
+            Actor("person", requeues("j1")),
+        ),
+        faults=2,
+    ),
+    Scenario(
+        "expires ∥ promote",
+        (enqueues("j1", 5, expires=10),),
+        (
+            Actor("promoter", promotes("p")),
+            still_clock(5, 5),
+            Actor("worker", works("w", "snooze")),
+            Actor("person", cancels("j1")),
+        ),
+    ),
+    Scenario(
         "enqueue sent again ∥ claim",
         (),
         (
