@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -232,9 +234,21 @@ def test_read_only_has_no_route_that_acts_and_no_button(serve: Serve, queue: Que
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dashboard that lets no browser wait."""
+def held_back(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """A dashboard that lets no browser wait; its actions on many jobs begin when the test sets the event."""
     monkeypatch.setattr(actions, "WAIT_S", 0)
+    begins, run = threading.Event(), actions.BackgroundActions.run
+
+    async def run_later(background: Any, action: Any, work: Any, wait_s: float) -> None:
+        async def work_later(action: Any) -> Any:
+            while not begins.is_set():
+                await asyncio.sleep(0.005)
+            return await work(action)
+
+        await run(background, action, work_later, wait_s)
+
+    monkeypatch.setattr(actions.BackgroundActions, "run", run_later)
+    return begins
 
 
 def with_word(page: str, word: str) -> str:
@@ -242,23 +256,28 @@ def with_word(page: str, word: str) -> str:
     return page if word in page else ""
 
 
-def test_a_long_action_continues_behind_a_page_that_shows_its_progress(impatient: None, visitor: Visitor, queue: Queue):
+def test_a_long_action_continues_behind_a_page_that_shows_its_progress(
+    held_back: threading.Event, visitor: Visitor, queue: Queue
+):
     failed(queue, 700)
 
     page = visitor.do("requeue matching", state="failed")
     path = re.search(r'action="(/errands/[^/"]+)/stop"', page)
     assert path, page
+    held_back.set()
     page = until(lambda: with_word(visitor.page(path[1]), "Continue"))
 
     assert re.search(r"done.*checked <b>700</b>.*done <b>700</b>.*refused <b>0</b>", page, re.DOTALL), page
     assert queue.stats()["pending_depth"] == 700
 
 
-def test_a_long_action_can_be_stopped(impatient: None, visitor: Visitor, queue: Queue, raw: redis.Redis):
+def test_a_long_action_can_be_stopped(held_back: threading.Event, visitor: Visitor, queue: Queue, raw: redis.Redis):
     failed(queue, 3000)
     page = visitor.do("delete matching", state="failed")
     path = re.search(r'action="(/errands/[^/"]+)/stop"', page)
     assert path, page
+    held_back.set()
+    until(lambda: queue.stats()["failed_depth"] < 3000)
 
     visitor.post(f"{path[1]}/stop", {})
     page = until(lambda: with_word(visitor.page(path[1]), "Continue"))
@@ -271,7 +290,7 @@ def test_a_long_action_can_be_stopped(impatient: None, visitor: Visitor, queue: 
     assert int(line["count"]) <= 3000 - left  # a batch that was in progress is done, and not counted
 
 
-def test_only_so_many_run_at_a_time(impatient: None, visitor: Visitor, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_only_so_many_run_at_a_time(visitor: Visitor, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(actions, "MOST_RUNNING", 0)
     failed(queue, 1)
 
