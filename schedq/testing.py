@@ -108,12 +108,12 @@ def as_job(
     Its `last_progress` and `meta` have what the function reported.
     """
 
-    async def arenew() -> bool:
+    async def arenew(_: ClaimedJob) -> bool:
         return True
 
     stored = headers_of(stored_headers(headers or {}))
     job = ClaimedJob(checked_id(job_id), None, attempts, "test.1", headers=stored)
-    current = current_job.CurrentJob(job, deadline=None, renew=lambda: True, arenew=arenew)
+    current = current_job.CurrentJob(job, deadline=None, renew=lambda _: True, arenew=arenew)
     token = current_job.context.set(current)
     try:
         yield current
@@ -232,8 +232,8 @@ class _Attempt:
         current = current_job.CurrentJob(
             job,
             deadline=None if timeout_s is None else (queue.settings.clock or wall)() + timeout_s,
-            renew=lambda: queue.renew(job),
-            arenew=lambda: queue.aio.renew(job),
+            renew=queue.renew,
+            arenew=queue.aio.renew,
             queue=queue.name,
             task=handler.name,
             reporters=self._reporters,

@@ -32,8 +32,8 @@ class CurrentJob:
         job: ClaimedJob,
         *,
         deadline: float | None,
-        renew: Callable[[], bool],
-        arenew: Callable[[], Awaitable[bool]],
+        renew: Callable[[ClaimedJob], bool],
+        arenew: Callable[[ClaimedJob], Awaitable[bool]],
         queue: str = "",
         task: str = "",
         worker: str = "",
@@ -47,6 +47,7 @@ class CurrentJob:
         self.task = task
         self.worker = worker
         self.deadline = None if deadline is None else datetime.fromtimestamp(deadline, UTC)
+        self._job = job
         self._renew = renew
         self._arenew = arenew
         self._is_cancelled = False
@@ -67,11 +68,11 @@ class CurrentJob:
 
     def renew(self) -> bool:
         """Renew the lease now; False if it is lost. Workers renew it automatically; this blocks for a round trip."""
-        return self._renew()
+        return self._renew(self._job)
 
     async def arenew(self) -> bool:
         """`renew` for async handlers."""
-        return await self._arenew()
+        return await self._arenew(self._job)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Report how far this attempt has come; the last report counts.

@@ -15,7 +15,7 @@ from schedq.model.records import ClaimedJob
 from schedq.model.settings import Settings, checked_attempts
 from schedq.model.tasks import task_call
 from schedq.model.times import Duration, checked_timeout, duration_ms
-from schedq.queue.conversion import Conversion, Converter, may_convert
+from schedq.queue.conversion import Converter, may_convert
 from schedq.queue.hooks import Hooks, OnFailure, OnRetry, OnSuccess
 
 if TYPE_CHECKING:
@@ -162,22 +162,19 @@ class Invocation(NamedTuple):
         Raises:
             ArgumentsError: an argument can't be converted.
         """
-        args, kwargs = self.args, self.kwargs
-        if self.handler.injection is not None:
-            self.handler.injection.check(kwargs)
-        if self.conversion is not None:
-            args, kwargs = self.conversion.decode_arguments(args, kwargs)
-        return partial(self.handler.function, *args, **kwargs)
-
-    @property
-    def conversion(self) -> Conversion | None:
-        """How arguments and result are converted to and from JSON; None if they need no conversion."""
-        return self.handler.converter.conversion if self.handler.converter is not None else None
+        handler, args, kwargs = self
+        if handler.injection is not None:
+            handler.injection.check(kwargs)
+        if handler.converter is not None and (conversion := handler.converter.conversion) is not None:
+            args, kwargs = conversion.decode_arguments(args, kwargs)
+        return partial(handler.function, *args, **kwargs)
 
     @property
     def encode_result(self) -> Callable[[Any], Any] | None:
         """Converts the function's result to JSON types; None if it needs no conversion."""
-        return None if self.conversion is None else self.conversion.encode_result
+        converter = self.handler.converter
+        conversion = None if converter is None else converter.conversion
+        return None if conversion is None else conversion.encode_result
 
     def argument_error(self) -> Discard | None:
         """The reason why no attempt can call the function with these arguments, or None.

@@ -58,7 +58,8 @@ local function write(key, move, token, outcome, note, ...)
     fields[#fields + 1], fields[#fields + 2] = 'history', history
   end
   redis.call('HSET', key, unpack(fields))
-  redis.call('HDEL', key, 'claim_token', 'stop', 'unknown_since_ms')
+  redis.call('HDEL', key, 'claim_token', 'unknown_since_ms')
+  if job[3] then redis.call('HDEL', key, 'stop') end
 end
 
 -- No attempt was made, so none is added to the history.
@@ -86,9 +87,9 @@ local function delay_until(due, id)
 end
 
 local function settle(move, id, token, delay, text, note, traceback, ttl)
-  local key, attempts = jobs .. id, whole(job[4])
-  local due = math.min(now + delay, LAST_INSTANT)
-  take_claimed(id, whole(job[5]))
+  local key, attempts, started = jobs .. id, whole(job[4]), whole(job[5])
+  local due = move ~= 'complete' and math.min(now + delay, LAST_INSTANT)
+  take_claimed(id, started)
   if traceback ~= '' then redis.call('HSET', key, 'traceback', traceback) end
   if move == 'complete' then
     write(key, move, token, 'completed', '', 'status', 'completed', 'completed_at_ms', stamp, 'result', text)
@@ -96,10 +97,10 @@ local function settle(move, id, token, delay, text, note, traceback, ttl)
     finish(id, key, 'completed', attempts, kept_for(job[9], ttl, completed_ttl_ms))
   elseif job[3] then
     write(key, move, token, 'cancelled', note, 'status', 'cancelled', 'cancelled_at_ms', stamp)
-    finish(id, key, 'cancelled', attempts, kept_for(job[10], ttl, failed_ttl_ms))
+    finish(id, key, 'cancelled', attempts, kept_for(job[9], ttl, failed_ttl_ms))
   elseif move == 'fail' then
     write(key, move, token, 'failed', note, 'status', 'failed', 'last_error', text, 'last_error_at_ms', stamp)
-    finish(id, key, 'failed', attempts, kept_for(job[10], ttl, failed_ttl_ms), ',"error":' .. cjson.encode(note))
+    finish(id, key, 'failed', attempts, kept_for(job[9], ttl, failed_ttl_ms), ',"error":' .. cjson.encode(note))
   elseif move == 'retry' then
     write(key, move, token, 'retry', note, 'status', 'delayed', 'last_error', text, 'last_error_at_ms', stamp,
       'run_at_ms', due)
@@ -120,7 +121,7 @@ local function settle(move, id, token, delay, text, note, traceback, ttl)
     local released = whole(redis.call('HGET', key, 'released'))
     local given_back = released < MOST_RELEASES and math.max(0, attempts - 1) or attempts
     write(key, move, token, 'released', '', 'status', 'pending', 'attempts', given_back, 'released', released + 1)
-    give_back(id, whole(job[5]), token)
+    give_back(id, started, token)
     counts.released = (counts.released or 0) + 1
     publish_event(id, 'released', given_back)
   end
@@ -135,9 +136,9 @@ for i = endings_start, #ARGV, 8 do
     word = 'AGAIN'
   elseif token ~= '' then
     job = redis.pcall('HMGET', jobs .. id, 'status', 'claim_token', 'stop', 'attempts', 'started_at_ms', 'waiter',
-      'history', 'worker', 'completed_ttl_ms', 'failed_ttl_ms')
+      'history', 'worker', move == 'complete' and 'completed_ttl_ms' or 'failed_ttl_ms')
     if not job.err and job[1] == 'processing' and job[2] == token then
-      settle(move, id, token, tonumber(ARGV[i + 3]), ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7])
+      settle(move, id, token, ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7])
       gone[#gone + 1] = id
       word = 'OK'
     elseif not job.err then

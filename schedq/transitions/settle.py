@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from schedq.model.payload import size_of
 from schedq.model.records import ClaimedJob, Settlement
 from schedq.model.settings import Settings
-from schedq.transitions import Argument, Binding, Operation, chunked
+from schedq.transitions import Binding, Operation, chunked
 
 _SETTLE: Final = Binding("settle", "endings")
 MOST_SETTLED: Final = 200
@@ -22,13 +22,18 @@ def refusal(job: ClaimedJob) -> Settlement:
 
 def settle(queue: Settings, items: Sequence[Settlement]) -> Operation[list[str]]:
     """End attempts; returns OK, DUPLICATE, LOST or AGAIN for each. At most 1000, and 1 MiB."""
-    endings: list[Argument] = []
+    endings: list[Any] = []
     for item in items:
-        move, job_id, token, delay_ms, text, note, traceback, ttl_ms = item
-        endings += (move, job_id, token, delay_ms, text, note, traceback, "" if ttl_ms is None else ttl_ms)
+        endings += item
+        if item.ttl_ms is None:
+            endings[-1] = ""
     return Operation("settle", *_SETTLE(queue, endings=endings), list)
 
 
 def chunks(items: Sequence[Settlement]) -> list[list[Settlement]]:
     """Split `items` into chunks for one script each."""
-    return chunked(items, lambda item: size_of(item.text) + size_of(item.traceback) + 1024, MOST_SETTLED)
+    return chunked(items, _bytes_of, MOST_SETTLED)
+
+
+def _bytes_of(item: Settlement) -> int:
+    return 1024 + size_of(item.text) + (size_of(item.traceback) if item.traceback else 0)

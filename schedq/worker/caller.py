@@ -33,7 +33,7 @@ class Caller:
     """
 
     def __init__(self, queue: QueueBase, context: WorkerContext, reporters: Reporters, endings: Endings) -> None:
-        self._queue = queue
+        self._renew, self._arenew = queue.blocking.renew, queue.aio.renew
         self._reporters = reporters
         self._threads = context.threads
         self._observers = context.observers
@@ -50,8 +50,8 @@ class Caller:
         attempt.current = current = current_job.CurrentJob(
             job,
             deadline=None if timeout_s is None else wall() + timeout_s,
-            renew=lambda: self._queue.blocking.renew(job),  # with `attempt` instead it would be a reference cycle
-            arenew=lambda: self._queue.aio.renew(job),
+            renew=self._renew,
+            arenew=self._arenew,
             queue=attempt.queue,
             task=attempt.name,
             worker=attempt.worker,

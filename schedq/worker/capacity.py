@@ -273,7 +273,8 @@ class Capacity:
         self._held[queue] -= count
         if count or (suspect and self.free):
             self.notify_all()
-        self._look_whether_used_up()
+        if self._startable <= 0:
+            self._look_whether_used_up()
 
     def _look_whether_used_up(self) -> None:
         if self.is_used_up:

@@ -84,7 +84,7 @@ class Executor:
                 call = self._queue.registry.find(job.payload)
                 attempt.name = call.handler.name
                 self._report.started(attempt)
-                policy = self._policy(job, call)
+                policy = call.handler.policy(self._settings, job)
                 if job.crashes and (end := outcome.lost_too_often(job, policy)) is not None:
                     return self.fail(attempt, end, policy)
                 result = await self._caller.call(attempt, call, policy)
