@@ -95,6 +95,13 @@ def test_every_command_is_there_with_its_options(arguments: list[str]):
             command.make_context("schedq", words, parent=context)
 
 
+def test_every_command_that_the_text_names_exists():
+    texts = (re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL) for text in PAGES.values())
+    named = {name for text in texts for name in re.findall(r"`schedq ([a-z]+)", text)}
+
+    assert {"why", "worker"} <= named <= set(cli.commands)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
