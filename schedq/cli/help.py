@@ -72,17 +72,28 @@ def _contents() -> Table:
 
 
 def _for_terminal(text: str) -> str:
-    """The page with links to other pages replaced by the commands that show them; links within it are plain text."""
+    """The page with links to other pages replaced by the commands that show them, and links within it by their text.
+
+    A line separates two blocks of code that have no text between them.
+    """
+    text = re.sub(r"(?m)^```\n\n(?=```)", "```\n\n---\n\n", text)
     text = re.sub(r"\[([^\]]+)\]\(#[\w-]+\)", r"\1", text)
     return re.sub(r"\[([^\]]+)\]\(([\w-]+)\.md(?:#[\w-]+)?\)", r"\1 (`schedq help \2`)", text)
 
 
 def _unknown(topic: str, root: click.Command) -> str:
-    if isinstance(root, click.Group) and topic in root.commands:
-        return f"no page is called {topic!r}; schedq {topic} --help explains the command"
     names = [page.name for page in handbook.topics()]
-    mentions = {name: handbook.read(name).lower().count(topic.lower()) for name in names}
-    most = sorted(filter(mentions.get, names), key=lambda name: -mentions[name])[:5]
-    if found := get_close_matches(topic, names, n=3) or most:
-        return f"no page is called {topic!r}; did you mean {', '.join(found)}?"
-    return f"no page is called {topic!r}; schedq help lists all"
+    named, mentions = [name for name in names if topic in name], _most_mentions(topic, names)
+    if isinstance(root, click.Group) and topic in root.commands:
+        command, found = f" schedq {topic} --help explains the command;", named or mentions
+    else:
+        command, found = "", named or get_close_matches(topic, names, n=3) or mentions
+    hint = f"did you mean {', '.join(found)}?" if found else "schedq help lists all"
+    return f"no page is called {topic!r};{command} {hint}"
+
+
+def _most_mentions(word: str, names: list[str]) -> list[str]:
+    """The pages that have the word most often; guides before pages for other libraries and the reference."""
+    mentions = {name: handbook.read(name).lower().count(word.lower()) for name in names}
+    aside = {name: name.startswith("from-") or name == "reference" for name in names}
+    return sorted(filter(mentions.get, names), key=lambda name: (aside[name], -mentions[name]))[:5]

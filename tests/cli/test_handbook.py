@@ -45,6 +45,12 @@ def test_a_link_within_the_page_is_its_text(name: str, run: Run):
     assert "(#" not in run("help", name).out
 
 
+def test_a_line_separates_blocks_that_have_no_text_between_them(run: Run):
+    shown = run("help", "progress").out
+
+    assert re.search(r"job\.update_meta\(last_page=page\)\n\s+[-─]+\n\s+from app import convert", shown)
+
+
 def test_a_link_is_the_command_that_shows_the_page(run: Run):
     link = re.search(r"\[([^`\]]+)\]\(([\w-]+)\.md\)", handbook.read("operations"))
     assert link
@@ -57,7 +63,8 @@ def test_a_link_is_the_command_that_shows_the_page(run: Run):
     [
         ("retry", "did you mean retries?"),
         ("noeviction", "did you mean operations"),
-        ("worker", "schedq worker --help explains the command"),
+        ("worker", "schedq worker --help explains the command; did you mean first-worker, workers?"),
+        ("cron", "schedq cron --help explains the command; did you mean schedules"),
         ("zzzz", "schedq help lists all"),
         ("../README", "schedq help lists all"),
     ],
