@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
 from functools import partial
@@ -158,6 +159,14 @@ def runnable(function: object, what: str) -> Callable[..., Any]:
             f"staticmethod, or the method of an object, as in {what}(object.name)"
         )
     return cast(Callable[..., Any], function)
+
+
+def global_at(module: str, name: str) -> Any:
+    """The object of a module at a dotted name; None if there is none. The module is not imported for this."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def name_of(function: Callable[..., Any]) -> str:

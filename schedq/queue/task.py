@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack, ca
 
 from schedq.errors import ArgumentsError, UsageError
 from schedq.model import backoff as plans
-from schedq.model.callables import name_of, runnable
+from schedq.model.callables import global_at, name_of, runnable
 from schedq.model.durability import Durability, checked_durability
 from schedq.model.expiry import Expiry
 from schedq.model.headers import merged_headers
@@ -104,6 +104,30 @@ class Task(Generic[P, R_co]):
         self._defaults = Options(backoff=self.own_options.backoff, durability=self.durability, **of_jobs)
         self._options = self._defaults
         self.__name__, self.__doc__, self.__wrapped__ = self.name, self.function.__doc__, self.function
+        self.__module__ = str(getattr(found, "__module__", ""))
+        self.__qualname__ = str(getattr(found, "__qualname__", self.name))
+
+    def __copy__(self) -> Task[P, R_co]:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __reduce__(self) -> str | tuple[Callable[..., Any], tuple[Task[P, R_co], Options]]:
+        """Pickle it as its module and name, as functions are; of a copy made by `options`, the options too.
+
+        Raises:
+            UsageError: the module has no such task.
+        """
+        name = self.__qualname__
+        found: object = global_at(self.__module__, name)
+        if found is self:
+            return name
+        if not isinstance(found, Task) or found._handler is not self._handler:
+            raise UsageError(
+                f"task {self.name!r} can't be pickled: {self.__module__}.{name} is {found!r:.100}; define "
+                "it at the top of a module, in a variable with the function's name"
+            )
+        return _with_options, (found, self._options)
 
     def __repr__(self) -> str:
         return f"Task({self.name!r})"
@@ -270,6 +294,13 @@ class Task(Generic[P, R_co]):
         given = _without(Options._make(getattr(call, name) for name in Options._fields), self._defaults)
         job_id = self._options.job_id if given.job_id is None else given.job_id
         return NewJob(call.payload, **given._replace(job_id=job_id)._asdict())
+
+
+def _with_options(task: Task[P, R_co], options: Options) -> Task[P, R_co]:
+    """A copy of a task with exactly these options for its jobs."""
+    made = copy.copy(task)
+    made._options = options
+    return made
 
 
 def _without(options: Options, defaults: Options, *, instead: Options = _NOT_GIVEN) -> Options:
