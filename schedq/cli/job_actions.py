@@ -19,7 +19,7 @@ from schedq.cli.params import (
     delay_option,
     filter_options,
     json_option,
-    queue_option,
+    queue_of_id_option,
     redis_option,
     run_at_option,
     state_option,
@@ -72,7 +72,7 @@ Examples:
 @state_option(("failed", "cancelled"), "failed or cancelled; repeatable. Default with a filter: failed.")
 @filter_options
 @dry_run_option
-@queue_option
+@queue_of_id_option
 @yes_option
 @redis_option
 @json_option
@@ -124,7 +124,7 @@ Examples:
 )
 @filter_options
 @dry_run_option
-@queue_option
+@queue_of_id_option
 @yes_option
 @redis_option
 @json_option
@@ -177,7 +177,7 @@ Examples:
 @delay_option
 @run_at_option
 @click.option("--now", "is_now", is_flag=True, help="Run them now, ahead of all other pending jobs.")
-@queue_option
+@queue_of_id_option
 @yes_option
 @redis_option
 @json_option

@@ -11,7 +11,15 @@ import click
 from rich.table import Table
 
 from schedq.cli import output
-from schedq.cli.params import JOB_ID, QUEUE_NAME, FilterOptions, filter_options, json_option, queue_option, redis_option
+from schedq.cli.params import (
+    JOB_ID,
+    QUEUE_NAME,
+    FilterOptions,
+    filter_options,
+    json_option,
+    queue_of_id_option,
+    redis_option,
+)
 from schedq.cli.queues import all_names, must_be_known, open_queue, queue_of_job, warn_if_no_task
 from schedq.errors import Conflict
 from schedq.inspect import display
@@ -310,7 +318,7 @@ def _again(name: str, redis_url: str | None, limit: int) -> str:
     no_args_is_help=True,
 )
 @click.argument("job_id", metavar="ID", type=JOB_ID)
-@queue_option
+@queue_of_id_option
 @redis_option
 @json_option
 def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
@@ -407,7 +415,7 @@ def _timeline_row(line: Timeline, event: TimelineEvent) -> tuple[str, str, str, 
     no_args_is_help=True,
 )
 @click.argument("job_id", metavar="ID", type=JOB_ID)
-@queue_option
+@queue_of_id_option
 @redis_option
 @json_option
 def why(job_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:

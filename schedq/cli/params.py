@@ -118,14 +118,21 @@ redis_option: Final = click.option(
 json_option: Final = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object, for programs; times are ms since the epoch."
 )
-queue_option: Final = click.option(
-    "--queue",
-    "queue_name",
-    type=QUEUE_NAME,
-    metavar="NAME",
-    envvar="SCHEDQ_QUEUE",
-    help="The queue; default: SCHEDQ_QUEUE, else the only queue there is.",
-)
+
+
+def _queue_option(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--queue",
+        "queue_name",
+        type=QUEUE_NAME,
+        metavar="NAME",
+        envvar="SCHEDQ_QUEUE",
+        help=f"The queue; default: SCHEDQ_QUEUE, else {default}.",
+    )
+
+
+queue_option: Final = _queue_option("the only queue there is")
+queue_of_id_option: Final = _queue_option("the one that has ID, else the only queue there is")
 yes_option: Final = click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")
 delay_option: Final = click.option(
     "--delay", type=DURATION, metavar="D", help="How long from now: 90 (seconds), 5m, 1d12h."

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from schedq.cli import output
-from schedq.cli.params import DURATION, JOB_ID, json_option, queue_option, redis_option
+from schedq.cli.params import DURATION, JOB_ID, json_option, queue_of_id_option, redis_option
 from schedq.cli.queues import queue_of_job
 from schedq.errors import JobCancelled, JobFailed
 from schedq.inspect import display
@@ -28,7 +28,7 @@ Examples:
 @click.argument("job_id", metavar="ID", type=JOB_ID)
 @click.option("--wait", "waits", is_flag=True, help="Wait until the job has ended, with a progress bar on a terminal.")
 @click.option("--timeout", type=DURATION, metavar="D", help="With --wait: stop waiting after this time.")
-@queue_option
+@queue_of_id_option
 @redis_option
 @json_option
 def result(

@@ -32,8 +32,10 @@ _PORT: Final = click.IntRange(0, 65_535)
 
 
 @click.command(
-    epilog="Examples:  schedq worker app:emails app:reports --concurrency 20 --processes 2   |   "
-    "schedq worker 'app:emails*3' app:reports",
+    epilog="""\b
+Examples:
+  schedq worker app:emails app:reports --concurrency 20 --processes 2
+  schedq worker 'app:emails*3' app:reports""",
     no_args_is_help=True,
 )
 @click.argument("apps", metavar="APP[*WEIGHT]...", nargs=-1, required=True)
