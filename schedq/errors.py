@@ -21,11 +21,11 @@ from collections.abc import Sequence
 
 
 class SchedqError(Exception):
-    """The root of the tree; catch it to catch all of schedq's own errors."""
+    """The base class of all of schedq's own errors."""
 
 
 class UsageError(SchedqError, ValueError):
-    """The call or the configuration is wrong; the message names the value and the way out."""
+    """The call or the configuration is wrong; the message names the value and says how to correct it."""
 
 
 class ArgumentsError(UsageError, TypeError):

@@ -81,8 +81,9 @@ class QueueHealth:
 
 
 class Observer:
-    """Override what you need. All methods except `around` run on the worker's event loop and must not block.
+    """Gets notified of what a worker does. Override the methods that you need.
 
+    All except `around` run on the worker's event loop and must not block.
     An exception that an observer raises is logged once and not propagated.
     """
 
@@ -96,7 +97,7 @@ class Observer:
         """The worker has exited."""
 
     def attempt_started(self, attempt: AttemptFacts) -> None:
-        """An attempt began."""
+        """An attempt has begun."""
 
     def around(self, attempt: AttemptFacts) -> AbstractContextManager[object] | None:  # noqa: ARG002 - to be overridden
         """Return a context manager to wrap the handler's call, in the handler's own task or thread, or None.
@@ -108,7 +109,7 @@ class Observer:
         return None
 
     def attempt_ended(self, attempt: AttemptFacts, end: AttemptEnd) -> None:
-        """An attempt ended; called once for each reported start."""
+        """An attempt has ended; called once for each reported start."""
 
     def lease_lost(self, queue: str, job_id: str) -> None:
         """The result of an attempt was discarded because another worker has taken over the job."""
@@ -123,7 +124,7 @@ class Observer:
         """Redis refused a claim; the worker retries every second."""
 
     def beat_answered(self, queue: str) -> None:
-        """Redis accepted a heartbeat; sent every 10 s."""
+        """Redis accepted a heartbeat. One is sent every 10 s."""
 
     def went_round(self, queue: str) -> None:
         """The queue's fetcher checked for work."""

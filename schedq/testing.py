@@ -55,7 +55,7 @@ _SAME_S: Final = 1.0
 
 
 def wall_clock() -> float:
-    """Unix seconds of `time.time`, looked up at each call so that a replacement, such as freezegun's, takes effect."""
+    """Return `time.time()`, looked up at each call so that a replacement, such as freezegun's, takes effect."""
     return time.time()
 
 

@@ -116,7 +116,7 @@ class Bucket:
 
     @property
     def jobs(self) -> int:
-        """Delayed jobs and slots."""
+        """The number of delayed jobs and slots together."""
         return self.delayed + self.slots
 
 
@@ -156,7 +156,7 @@ class Forecast:
     busiest: tuple[Bucket, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The forecast as one dict."""
+        """Return the forecast as one dict."""
         return asdict(self)
 
 

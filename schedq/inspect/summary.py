@@ -59,7 +59,7 @@ class JobSummary:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The distribution of some durations, in ms; None without any.
+    """The distribution of some durations, in ms; its values are None if there were none.
 
     Attributes:
         count: the number of durations.
@@ -148,7 +148,7 @@ def task_of(payload: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UnknownTask:
-    """A task whose function workers lack; its jobs are put back, and finally fail.
+    """A task that no worker has. Its jobs are put back, and fail in the end.
 
     Attributes:
         task: its name; '' for payloads that are not task calls.

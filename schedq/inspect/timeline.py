@@ -97,7 +97,7 @@ class Timeline:
         return tuple(sorted((event for event in found if event.at_ms), key=_place_in_time))
 
     def to_dict(self) -> dict[str, Any]:
-        """The timeline as one dict."""
+        """Return the timeline as one dict."""
         return asdict(self)
 
 

@@ -436,7 +436,7 @@ class Why:
     max_attempts: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """One dict with the facts next to the rest."""
+        """Return one dict with the facts next to the rest."""
         head = {"reason": self.reason, "text": self.text, "queue": self.queue, "id": self.id, "now_ms": self.now_ms}
         return {**head, **self.facts}
 

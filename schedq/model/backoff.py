@@ -40,7 +40,7 @@ class _Checked:
 
 @dataclass(frozen=True, slots=True)
 class Exponential(_Checked):
-    """w(n) = min(cap, base · factor^(n−1)), seconds."""
+    """Wait min(cap, base · factor^(n−1)) seconds after attempt n."""
 
     base: float = 2
     factor: float = 2
@@ -48,7 +48,7 @@ class Exponential(_Checked):
     jitter: float = 0
 
     def wait(self, attempt: int) -> float:
-        """Seconds after attempt `attempt`, before jitter."""
+        """Return the seconds to wait after attempt `attempt`, before jitter."""
         try:
             return min(self.cap, self.base * float(self.factor) ** (max(1, attempt) - 1))
         except OverflowError:
@@ -57,7 +57,7 @@ class Exponential(_Checked):
 
 @dataclass(frozen=True, slots=True)
 class Linear(_Checked):
-    """w(n) = min(cap, base + step · (n−1)), seconds."""
+    """Wait min(cap, base + step · (n−1)) seconds after attempt n."""
 
     base: float = 10
     step: float = 10
@@ -65,25 +65,25 @@ class Linear(_Checked):
     jitter: float = 0
 
     def wait(self, attempt: int) -> float:
-        """Seconds after attempt `attempt`, before jitter."""
+        """Return the seconds to wait after attempt `attempt`, before jitter."""
         return min(self.cap, self.base + self.step * (max(1, attempt) - 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed(_Checked):
-    """w(n) = delay, seconds."""
+    """Wait `delay` seconds after each attempt."""
 
     delay: float
     jitter: float = 0
 
     def wait(self, attempt: int) -> float:  # noqa: ARG002 - all plans have this signature
-        """Seconds after any attempt, before jitter."""
+        """Return the seconds to wait after any attempt, before jitter."""
         return float(self.delay)
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """w(n) = delays[n−1], seconds; the last one repeats."""
+    """Wait delays[n−1] seconds after attempt n; the last delay repeats."""
 
     delays: Sequence[float]
     jitter: float = 0
@@ -98,7 +98,7 @@ class Steps:
         object.__setattr__(self, "delays", tuple(delays))
 
     def wait(self, attempt: int) -> float:
-        """Seconds after attempt `attempt`, before jitter."""
+        """Return the seconds to wait after attempt `attempt`, before jitter."""
         return float(self.delays[min(max(1, attempt), len(self.delays)) - 1])
 
 

@@ -59,7 +59,7 @@ class CurrentJob:
 
     @property
     def is_cancelled(self) -> bool:
-        """The job was asked to stop, lost its lease or timed out: the handler should end soon."""
+        """Whether the handler should end soon: the job was asked to stop, lost its lease or timed out."""
         return self._is_cancelled
 
     def cancel(self) -> None:
@@ -67,7 +67,7 @@ class CurrentJob:
         self._is_cancelled = True
 
     def renew(self) -> bool:
-        """Renew the lease now; False if it is lost. Workers renew it automatically; this blocks for a round trip."""
+        """Renew the lease now, in a round trip; False if it is lost. Workers also renew it automatically."""
         return self._renew(self._job)
 
     async def arenew(self) -> bool:
@@ -92,7 +92,7 @@ class CurrentJob:
 
     @property
     def last_progress(self) -> Progress | None:
-        """What this attempt has reported last; None if nothing."""
+        """The last progress that this attempt has reported; None if there is none."""
         return None if self._reporter is None else self._reporter.progress
 
     def update_meta(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
@@ -109,7 +109,7 @@ class CurrentJob:
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """What this attempt has stored with `update_meta`: a copy, read-only."""
+        """A read-only copy of what this attempt has stored with `update_meta`."""
         return MappingProxyType({} if self._reporter is None else self._reporter.meta)
 
     def _first_report(self) -> Reporter:

@@ -31,7 +31,7 @@ _MOST_UNKNOWN_MS: Final = 60_000
 
 
 class Retry(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
-    """Raise it in a handler to fail the attempt and start the next one `after` (seconds or a timedelta).
+    """Raise it in a handler to fail the attempt. The next one starts after `after`, seconds or a timedelta.
 
     Without `after`, the job's backoff decides. The attempt counts; after the last one the job fails.
     """
@@ -51,7 +51,7 @@ class Discard(Exception):  # noqa: N818 - what a handler asks for, not what went
 
 
 class Snooze(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
-    """Raise it in a handler to put the job off by `delay` (seconds or a timedelta); costs no attempt."""
+    """Raise it in a handler to put the job off by `delay` (seconds or a timedelta), which costs no attempt."""
 
     def __init__(self, delay: Duration) -> None:
         super().__init__(f"snoozed for {delay}")

@@ -33,12 +33,12 @@ class InspectorVerbs:
 
     @verb
     def pulse(self) -> RoundTrips[Pulse]:
-        """The queue at a glance: depths, rates, lateness, run times, tasks, workers; a few bounded reads."""
+        """Return the queue at a glance: depths, rates, lateness, run times, tasks, workers; a few bounded reads."""
         return overview.pulse(self._connections.settings)
 
     @verb
     def samples(self, limit: int = MOST_SAMPLES) -> Operation[list[Sample]]:
-        """The last `limit` samples, oldest first: one for every 10 s in which something changed.
+        """Return the last `limit` samples, oldest first: one for every 10 s in which something changed.
 
         Raises:
             UsageError: `limit` is not 1 to 2160.
@@ -47,7 +47,7 @@ class InspectorVerbs:
 
     @verb
     def errors(self, limit: int = 1000) -> RoundTrips[Errors]:
-        """The newest `limit` failed jobs, at most 100,000, grouped by error; read page by page.
+        """Return the newest `limit` failed jobs, at most 100,000, grouped by error; they are read page by page.
 
         Raises:
             UsageError: `limit` is invalid.
@@ -58,7 +58,7 @@ class InspectorVerbs:
 
     @verb
     def log(self, after: str | None = None, limit: int = 100) -> Operation[list[LogEntry]]:
-        """Ends of jobs and operators' actions, oldest first: the newest `limit`, or those after the `entry_id` given.
+        """Return ends of jobs and operators' actions, oldest first: the newest `limit`, or those after this `entry_id`.
 
         Raises:
             UsageError: `limit` is not 1 to 1000, or `after` is not the id of an entry.
@@ -98,7 +98,7 @@ class InspectorVerbs:
         cursor: str | None = None,
         look: int = USUALLY_LOOKED,
     ) -> RoundTrips[JobPage]:
-        """Jobs of a state that match. Waiting jobs come in the order in which they run, all others newest first.
+        """Return jobs of a state that match. Waiting jobs come in the order in which they run, others newest first.
 
         A call looks at a bounded number of jobs, so a page may be short or even empty and still have a cursor for the
         next one. Paging never skips a job that stays in its state, whatever else changes in between. If many jobs
@@ -232,19 +232,19 @@ class InspectorVerbs:
 
     @verb
     def why(self, job_id: str) -> RoundTrips[Why]:
-        """The one reason why a job is not running now; also for a job that does not exist."""
+        """Return the one reason why a job is not running now, also for a job that does not exist."""
         return why.why(self._connections.settings, job_id)
 
     @verb
     def timeline(self, job_id: str) -> RoundTrips[Timeline | None]:
-        """A job's history: enqueued, due, promoted, each attempt, its end; None if nothing is stored of it."""
+        """Return a job's history: enqueued, due, promoted, each attempt, its end; None if the job is not stored."""
         return timeline.timeline(self._connections.settings, job_id)
 
     # -- what is ahead
 
     @verb
     def forecast(self, within: Duration) -> RoundTrips[Forecast]:
-        """What is due when during the next `within` (a minute to 31 days): delayed jobs and slots of schedules."""
+        """Return what is due during the next `within` (a minute to 31 days): delayed jobs and slots of schedules."""
         return forecast.forecast(self._connections.settings, within)
 
 
@@ -257,7 +257,7 @@ class Inspector(InspectorVerbs, BlockingVerbs):
 
 
 class AsyncInspector(InspectorVerbs, AsyncVerbs):
-    """`Inspector`, awaited."""
+    """`Inspector` for asyncio."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections

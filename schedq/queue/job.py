@@ -56,11 +56,11 @@ class Job(JobAliases, Generic[R]):
         return self._connections.settings.name
 
     def record(self) -> JobRecord | None:
-        """Everything stored about the job; None if nothing is."""
+        """Return everything that is stored about the job, or None if nothing is."""
         return self._run(stats.get_job(self._connections.settings, self.id))
 
     def status(self) -> str:
-        """The job's state: pending, delayed, processing, completed, failed, cancelled or broken.
+        """Return the job's state: pending, delayed, processing, completed, failed, cancelled or broken.
 
         Raises:
             JobGone: nothing is stored about the job.
@@ -68,7 +68,7 @@ class Job(JobAliases, Generic[R]):
         return self._run(_status(self._connections.settings, self.id))
 
     def progress(self) -> Progress | None:
-        """How far the job's last attempt has come; None if it reported nothing, or nothing is stored about the job."""
+        """Return how far the job's last attempt has come, or None if it reported nothing or the job is not stored."""
         return self._run(stats.read_progress(self._connections.settings, self.id))
 
     def wait(self, timeout: Duration | None = None, *, on_progress: OnProgress | None = None) -> bool:
@@ -113,11 +113,11 @@ class Job(JobAliases, Generic[R]):
         return self._run(reschedule.to_now(self._connections.settings, self.id))
 
     def why(self) -> Why:
-        """The one reason why the job is not running now."""
+        """Return the one reason why the job is not running now."""
         return self._run(_why(self._connections.settings, self.id))
 
     def timeline(self) -> Timeline | None:
-        """The job's history: enqueued, due, promoted, each attempt, its end; None if nothing is stored of it."""
+        """Return the job's history: enqueued, due, promoted, each attempt, its end; None if the job is not stored."""
         return self._run(_timeline(self._connections.settings, self.id))
 
     async def arecord(self) -> JobRecord | None:

@@ -23,7 +23,7 @@ class CallNext(Protocol):
 
 
 class Middleware(Protocol):
-    """An async function around each attempt."""
+    """An async function that runs around each attempt."""
 
     def __call__(self, attempt: AttemptFacts, call_next: CallNext, /) -> Awaitable[Any]:
         """Return the result of the attempt, or raise its error."""

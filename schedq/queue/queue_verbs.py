@@ -154,57 +154,57 @@ class QueueVerbs:
 
     @verb
     def stats(self) -> Operation[Stats]:
-        """Current depths and totals; the handbook's reference lists the names."""
+        """Return current depths and totals; the handbook's reference lists the names."""
         return stats.stats(self.settings)
 
     @verb
     def get_job(self, job_id: str) -> Operation[JobRecord | None]:
-        """Everything stored about one job; None if nothing is."""
+        """Return everything that is stored about one job, or None if nothing is."""
         return stats.get_job(self.settings, job_id)
 
     @verb
     def list_pending(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[JobRecord]]:
-        """Jobs waiting for a worker, next one first; a page of at most 1000 jobs and 1 MiB."""
+        """Return jobs that wait for a worker, the next one first: a page of at most 1000 jobs and 1 MiB."""
         return stats.page(self.settings, "pending", offset, limit)
 
     @verb
     def list_delayed(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[JobRecord]]:
-        """Jobs waiting for their time, `run_at_ms`, earliest first."""
+        """Return jobs that wait for their time, `run_at_ms`, the earliest first."""
         return stats.page(self.settings, "delayed", offset, limit)
 
     @verb
     def list_processing(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[JobRecord]]:
-        """Running jobs, newest claim first."""
+        """Return running jobs, the newest claim first."""
         return stats.page(self.settings, "processing", offset, limit)
 
     @verb
     def list_completed(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[JobRecord]]:
-        """Completed jobs still stored, newest first."""
+        """Return completed jobs that are still stored, newest first."""
         return stats.page(self.settings, "completed", offset, limit)
 
     @verb
     def list_failed(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[JobRecord]]:
-        """Failed jobs still stored, newest first."""
+        """Return failed jobs that are still stored, newest first."""
         return stats.page(self.settings, "failed", offset, limit)
 
     @verb
     def list_cancelled(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[JobRecord]]:
-        """Cancelled jobs still stored, newest first."""
+        """Return cancelled jobs that are still stored, newest first."""
         return stats.page(self.settings, "cancelled", offset, limit)
 
     @verb
     def list_broken(self, offset: int = 0, limit: int = 100) -> Operation[list[BrokenNote]]:
-        """Notes about jobs that could not run because their data is missing or damaged, newest first."""
+        """Return notes about jobs that could not run because their data is missing or damaged, newest first."""
         return stats.broken(self.settings, offset, limit)
 
     @verb
     def list_workers(self) -> RoundTrips[list[WorkerRecord]]:
-        """Live workers of this queue and what each runs, at most 1000, newest heartbeat first."""
+        """Return the live workers of this queue and what each runs: at most 1000, the newest heartbeat first."""
         return _workers(self.settings)
 
     @verb
     def list_queues(self, *, scan: bool = False) -> AnyRequest[list[str]]:
-        """Names of the queues in this Redis; `scan` searches all keys for queues that only other programs use."""
+        """Return the names of the queues in this Redis; `scan` also finds queues that only other programs use."""
         return _queues(self.address, scan=scan)
 
     # -- acting on jobs from outside
@@ -262,7 +262,7 @@ class QueueVerbs:
 
     @stream
     def events(self, timeout: Duration | None = None) -> Listening[dict[str, Any]]:
-        """The queue's events, one dict each (id, status, attempts, at_ms, …); ends after `timeout` of silence.
+        """Yield the queue's events, one dict each (id, status, attempts, at_ms, …), until none comes for `timeout`.
 
         It subscribes when the first event is requested. Events are hints: they are lost while the connection is down.
 
@@ -322,22 +322,22 @@ class AttemptVerbs:
 
     @verb
     def complete(self, job: ClaimedJob, result: Any = None) -> RoundTrips[bool]:
-        """Complete the job; False if this claim no longer owns it, and then nothing is written."""
+        """Complete the job. Returns False, and changes nothing, if this claim no longer owns the job."""
         return _settle(self.settings, outcome.succeeded(job, result, self._policy(job)))
 
     @verb
     def fail(self, job: ClaimedJob, error: BaseException | str = "failed") -> RoundTrips[bool]:
-        """End the attempt as failed: the job is retried after its backoff, or fails for good. False as `complete`."""
+        """End the attempt as failed: the job is retried after its backoff, or fails for good. Returns as `complete`."""
         return _settle(self.settings, outcome.failed(job, error, self._policy(job)))
 
     @verb
     def snooze(self, job: ClaimedJob, delay: Duration) -> RoundTrips[bool]:
-        """Put the job off by `delay`; costs no attempt. False as `complete`."""
+        """Put the job off by `delay`, which costs no attempt. Returns as `complete`."""
         return _settle(self.settings, Settlement("snooze", job.id, job.claim_token, duration_ms(delay, "delay")))
 
     @verb
     def release(self, job: ClaimedJob) -> RoundTrips[bool]:
-        """Put the job back, next in line; costs no attempt the first 5 times. False as `complete`."""
+        """Put the job back, next in line. The first 5 times cost no attempt. Returns as `complete`."""
         return _settle(self.settings, outcome.released(job))
 
     @verb
@@ -352,7 +352,7 @@ class AttemptVerbs:
 
     @verb
     def settle(self, settlement: Settlement) -> RoundTrips[bool]:
-        """End an attempt as decided; False if this claim no longer owns the job. `complete` and the others use it."""
+        """End an attempt as `settlement` says. Returns as `complete`, which uses it, as the others do."""
         return _settle(self.settings, settlement)
 
     def _policy(self, job: ClaimedJob) -> outcome.Policy:

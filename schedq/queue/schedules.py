@@ -90,7 +90,7 @@ class ScheduleVerbs:
 
     @verb
     def trigger(self, schedule_id: str) -> Operation[str | None]:
-        """Enqueue one job of a schedule now, whatever its slots and policies; its id, None if there is no schedule."""
+        """Enqueue one job of a schedule now, whatever its policies; returns its id, None if there is no schedule."""
         return control.trigger(self._connections.settings, schedule_id)
 
     @verb
@@ -100,17 +100,17 @@ class ScheduleVerbs:
 
     @verb
     def get(self, schedule_id: str) -> RoundTrips[ScheduleRecord | None]:
-        """Everything stored about a schedule, with the outcomes of its last 100 slots; None if it does not exist."""
+        """Return what is stored about a schedule, with its last 100 slots; None if it does not exist."""
         return records.get(self._connections.settings, schedule_id)
 
     @verb
     def list(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[ScheduleRecord]]:
-        """A page of at most 1000 schedules, earliest next slot first, without their past slots."""
+        """Return a page of at most 1000 schedules, the earliest next slot first, without their past slots."""
         return records.page(self._connections.settings, offset, limit)
 
     @verb
     def next_slots(self, schedule_id: str, n: int = 10) -> RoundTrips[Sequence[datetime]]:
-        """A schedule's next `n` (1 to 1000) slots in its time zone, fewer if it ends; if paused, as if resumed now.
+        """Return a schedule's next `n` (1 to 1000) slots in its time zone, fewer if it ends; as if resumed if paused.
 
         Raises:
             UsageError: the schedule does not exist or is damaged.
@@ -139,7 +139,7 @@ class Schedules(ScheduleVerbs, BlockingVerbs):
 
 
 class AsyncSchedules(ScheduleVerbs, AsyncVerbs):
-    """`Schedules`, awaited."""
+    """`Schedules` for asyncio."""
 
     def __init__(self, connections: Connections, registry: Registry) -> None:
         self._connections, self._registry = connections, registry

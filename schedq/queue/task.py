@@ -139,7 +139,7 @@ class Task(Generic[P, R_co]):
         return TaskOptions(it.max_attempts, plan, it.timeout_ms, it.completed_ttl_ms, it.failed_ttl_ms)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function in this process; no job is made."""
+        """Call the function in this process, without a job."""
         return self.function(*args, **kwargs)
 
     def options(
@@ -160,7 +160,7 @@ class Task(Generic[P, R_co]):
         completed_ttl: Duration | None = None,
         failed_ttl: Duration | None = None,
     ) -> Task[P, R_co]:
-        """A copy of the task with options for the jobs enqueued through it; options not given stay as they are.
+        """Return a copy of the task with options for its jobs; options that are not given stay as they are.
 
         `headers` are added to those given before; one with the same name is replaced.
 
@@ -194,7 +194,7 @@ class Task(Generic[P, R_co]):
         return task
 
     def with_args(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """A call for `enqueue_many` of the task or of the queue, with the options of this task.
+        """Return a call for `enqueue_many` of the task or of the queue, with the options of this task.
 
         Raises:
             ArgumentsError: the function can't be called with these arguments.
@@ -232,7 +232,7 @@ class Task(Generic[P, R_co]):
     @overload
     def enqueue_many(self: Task[P, T], calls: Calls) -> list[Job[T]]: ...
     def enqueue_many(self, calls: Calls) -> Any:
-        """Enqueue several calls in a few round trips: `with_args(...)`, or `((positional, ...), {name: value})`, each.
+        """Enqueue calls in a few round trips, each as `with_args(...)` or as `((positional, ...), {name: value})`.
 
         Options that a call from `with_args` was given take precedence over those of this task.
 
@@ -284,7 +284,7 @@ class Task(Generic[P, R_co]):
         ]
 
     def new_job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
-        """A job that calls the function with these arguments."""
+        """Return a job that calls the function with these arguments."""
         return NewJob(self._payload(args, kwargs), **self._options._asdict())
 
     def _own_call(self, call: NewJob) -> NewJob:

@@ -179,7 +179,7 @@ class Shutdown:
 
 
 class Worker(WorkerAliases):
-    """Runs jobs until told to stop.
+    """A worker, which runs the jobs of its queues until it is stopped.
 
     Args:
         queues: the queues to serve.
@@ -260,23 +260,23 @@ class Worker(WorkerAliases):
 
     @property
     def is_retired(self) -> bool:
-        """It has reached `max_jobs` or `max_time`."""
+        """Whether the worker has reached `max_jobs` or `max_time`."""
         return self.capacity.is_used_up
 
     @property
     def stuck(self) -> list[StuckSlot]:
-        """Slots held by handlers that ignore the request to end. Thread-safe."""
+        """The slots whose handlers ignore the request to end. Thread-safe."""
         return self._stuck.found
 
     def health(self) -> list[QueueHealth]:
-        """How each queue is being served; empty before the worker starts. Thread-safe."""
+        """Return how each queue is being served; empty before the worker starts. Thread-safe."""
         return [
             QueueHealth(each.queue.name, len(each.fetcher.in_flight), each.availability.lost_for_s)
             for each in self._queue_workers
         ]
 
     async def run(self) -> None:
-        """Work until stopped; can be called once. Cancelling it releases running jobs immediately.
+        """Run jobs until the worker is stopped. Call it once. Cancelling it releases running jobs immediately.
 
         Raises:
             UsageError: Redis rejects a request for a permanent reason.

@@ -99,13 +99,13 @@ def _section(title: str, entries: list[tuple[str, Any]]) -> str:
 
 def _entry(name: str, found: Any) -> Iterator[str]:
     if name == "AsyncQueue":
-        yield "- `AsyncQueue(…)`: `Queue` for asyncio; its verbs are awaited, on any event loop; `aclose()` closes it."
+        yield "- `AsyncQueue(…)`: `Queue` for asyncio; its methods are awaited, on any loop. `aclose()` closes it."
         return
     if name == "AsyncSchedules":
-        yield "- `AsyncSchedules`: `Schedules` of an `AsyncQueue`; every verb is awaited."
+        yield "- `AsyncSchedules`: `Schedules` of an `AsyncQueue`; its methods are awaited."
         return
     if name == "AsyncInspector":
-        yield "- `AsyncInspector`: `Inspector` of an `AsyncQueue`; every verb is awaited."
+        yield "- `AsyncInspector`: `Inspector` of an `AsyncQueue`; its methods are awaited."
         return
     if not inspect.isclass(found):
         yield f"- `{name}{_signature(found)}`: {_first_line(found)}"
