@@ -1,1 +1,1 @@
-"""A small Django site whose tasks run on schedq: `schedq worker shop_django.worker:queue` next to the site's server."""
+"""A small Django site whose tasks run on schedq: `django-admin schedq_worker` next to the site's server."""

@@ -4,8 +4,12 @@ import asyncio
 
 try:
     from django.tasks import TaskContext, task
+    from django.tasks.exceptions import TaskResultDoesNotExist
 except ImportError:
     from django_tasks import TaskContext, task
+    from django_tasks.exceptions import TaskResultDoesNotExist
+
+__all__ = ["TaskResultDoesNotExist", "charge", "notify", "send_receipt"]
 
 
 @task(queue_name="shop-mails")

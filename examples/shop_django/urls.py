@@ -8,8 +8,7 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from shop_django.backend import TaskResultDoesNotExist
-from shop_django.tasks import charge, notify, send_receipt
+from shop_django.tasks import TaskResultDoesNotExist, charge, notify, send_receipt
 
 
 @csrf_exempt  # an API for programs that send no cookie

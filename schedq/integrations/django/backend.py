@@ -1,10 +1,16 @@
-"""A backend for Django's tasks (django.tasks, Django 6; django_tasks before): copy this file and name it in TASKS.
+"""A backend for Django's tasks: `django.tasks` since Django 6.0, the package django-tasks before.
 
-    TASKS = {"default": {"BACKEND": "shop_django.backend.SchedqBackend", "OPTIONS": {"redis": "redis://localhost:6379"}}}
+    TASKS = {
+        "default": {
+            "BACKEND": "schedq.integrations.django.backend.SchedqBackend",
+            "QUEUES": ["default", "mails"],
+            "OPTIONS": {"redis": "redis://localhost:6379", "on_commit": True},
+        }
+    }
 
-Every name in QUEUES is a schedq queue of that name, and OPTIONS are `schedq.Queue`'s: visibility_ms, max_attempts,
-backoff and so on. `enqueue` takes effect at once; to wait for the database transaction, use
-`transaction.on_commit(partial(task.enqueue, ...))`.
+Every name in QUEUES is a schedq queue of that name. With `on_commit`, a task that is enqueued within a transaction is
+stored when the transaction commits, and not at all if it rolls back. The other OPTIONS are those of `schedq.Queue`:
+visibility_ms, max_attempts, backoff and so on.
 """
 
 from __future__ import annotations
@@ -18,21 +24,32 @@ from traceback import format_exception
 from typing import Any, Final
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections
+from django.db import close_old_connections, transaction
 
-from schedq import JobRecord, Queue, UsageError, current_job
+from schedq.errors import UsageError
+from schedq.model.current_job import current_job
+from schedq.model.ids import new_ids
+from schedq.model.payload import encode
+from schedq.model.records import JobRecord
+from schedq.queue.queue import Queue
 
 try:
+    from django.tasks import task_backends
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
     from django.tasks.exceptions import TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
 except ImportError:
-    from django_tasks.backends.base import BaseTaskBackend
-    from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
-    from django_tasks.exceptions import TaskResultDoesNotExist
-    from django_tasks.signals import task_enqueued, task_finished, task_started
+    try:
+        from django_tasks import task_backends
+        from django_tasks.backends.base import BaseTaskBackend
+        from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
+        from django_tasks.exceptions import TaskResultDoesNotExist
+        from django_tasks.signals import task_enqueued, task_finished, task_started
+    except ImportError as error:
+        raise ImportError(f"Django before 6.0 needs the package {error.name}: pip install 'schedq[django]'") from error
 
+__all__ = ["SchedqBackend", "task_backends"]
 READY, RUNNING = TaskResultStatus.READY, TaskResultStatus.RUNNING
 FAILED, SUCCESSFUL = TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL
 STATUS: Final = {"pending": READY, "delayed": READY, "processing": RUNNING, "completed": SUCCESSFUL}
@@ -44,11 +61,21 @@ _queues: dict[tuple[str, str], Queue] = {}
 
 
 class SchedqBackend(BaseTaskBackend):
-    """Tasks as schedq jobs: now or at `run_after`, sync or async, retried with backoff, with results."""
+    """Tasks as schedq jobs: now or at `run_after`, sync or async, retried with backoff, with results.
+
+    Attributes:
+        on_commit: whether a job is stored when the transaction around `enqueue` commits: `True`, or the alias of the
+            database whose transaction it is.
+    """
 
     supports_defer = True
     supports_async_task = True
     supports_get_result = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.on_commit: bool | str = self.options.get("on_commit", False)
+        self._queue_options = {name: value for name, value in self.options.items() if name != "on_commit"}
 
     def validate_task(self, task: Task) -> None:
         """Reject tasks that can't run here; register the others, so that a worker finds them by name."""
@@ -59,23 +86,60 @@ class SchedqBackend(BaseTaskBackend):
         """The schedq queue with this name in QUEUES."""
         key = (self.alias, name)
         found = _queues.get(key)
-        return found or _queues.setdefault(key, Queue(name, **self.options))
+        return found or _queues.setdefault(key, Queue(name, **self._queue_options))
 
     def application(self, name: str) -> Queue:
-        """The queue with the functions that run its jobs, for `schedq worker`; import the site's tasks first."""
+        """The queue with the functions that run its jobs, for a worker. The site's tasks must have been imported."""
         queue = self.queue(name)
         for path, task in _tasks.get(self.alias, {}).items():
             queue.task(name=path)(self._runner(task))
         return queue
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
-        """Store one job; raises what `schedq.Queue.enqueue` raises."""
+        """Store one job, at once or with `on_commit` when the transaction commits.
+
+        Raises:
+            StoreUnavailable: Redis is unavailable. With `on_commit`, the commit raises this, after it has taken effect.
+            UsageError: the arguments are no JSON, or an option is invalid.
+        """
         self.validate_task(task)
         payload = {"task": task.module_path, "args": list(args), "kwargs": dict(kwargs)}
-        job_id = self.queue(task.queue_name).enqueue(payload, run_at=task.run_after)
-        result = self.get_result(job_id)
+        queue = self.queue(task.queue_name)
+        if not self.on_commit:
+            job_id = queue.enqueue(payload, run_at=task.run_after)
+            return self._announced(self.get_result(job_id))
+        encode(payload, queue.settings.max_payload)  # raises here, not in the middle of the commit
+        (job_id,) = new_ids()
+        enqueued = self._waiting(task, job_id, payload)
+        database = None if self.on_commit is True else self.on_commit
+
+        def store() -> None:
+            queue.enqueue(payload, run_at=task.run_after, job_id=job_id)
+            self._announced(enqueued)
+
+        transaction.on_commit(store, using=database)
+        return enqueued
+
+    def _announced(self, result: TaskResult) -> TaskResult:
         task_enqueued.send(type(self), task_result=result)
         return result
+
+    def _waiting(self, task: Task, job_id: str, call: Mapping[str, Any]) -> TaskResult:
+        """The result of a job that is about to be stored."""
+        return TaskResult(
+            task=task,
+            id=job_id,
+            status=READY,
+            enqueued_at=datetime.now(UTC),
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=call["args"],
+            kwargs=call["kwargs"],
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
 
     def get_result(self, result_id: str) -> TaskResult:
         """The state of a job, and its result.
@@ -125,34 +189,46 @@ class SchedqBackend(BaseTaskBackend):
 
             @wraps(task.func)
             async def arun(*args: Any, **kwargs: Any) -> Any:
-                result = await sync_to_async(self.get_result)(current_job().id)
-                await task_started.asend(type(self), task_result=result)
+                # Django's ORM runs in asgiref's thread, whose connections these are.
+                await sync_to_async(close_old_connections)()
                 try:
-                    value = await task.func(*_context(task, result), *args, **kwargs)
-                except BaseException as error:
-                    await task_finished.asend(type(self), task_result=_ended(result, FAILED, error=error))
-                    raise
-                await task_finished.asend(type(self), task_result=_ended(result, SUCCESSFUL, value))
-                return value
+                    return await self._arun(task, args, kwargs)
+                finally:
+                    await sync_to_async(close_old_connections)()
 
             return arun
 
         @wraps(task.func)
         def run(*args: Any, **kwargs: Any) -> Any:
             close_old_connections()
-            result = self.get_result(current_job().id)
-            task_started.send(type(self), task_result=result)
             try:
-                value = task.func(*_context(task, result), *args, **kwargs)
-            except BaseException as error:
-                task_finished.send(type(self), task_result=_ended(result, FAILED, error=error))
-                raise
+                return self._run(task, args, kwargs)
             finally:
                 close_old_connections()
-            task_finished.send(type(self), task_result=_ended(result, SUCCESSFUL, value))
-            return value
 
         return run
+
+    async def _arun(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        result = await sync_to_async(self.get_result)(current_job().id)
+        await task_started.asend(type(self), task_result=result)
+        try:
+            value = await task.func(*_context(task, result), *args, **kwargs)
+        except BaseException as error:
+            await task_finished.asend(type(self), task_result=_ended(result, FAILED, error=error))
+            raise
+        await task_finished.asend(type(self), task_result=_ended(result, SUCCESSFUL, value))
+        return value
+
+    def _run(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        result = self.get_result(current_job().id)
+        task_started.send(type(self), task_result=result)
+        try:
+            value = task.func(*_context(task, result), *args, **kwargs)
+        except BaseException as error:
+            task_finished.send(type(self), task_result=_ended(result, FAILED, error=error))
+            raise
+        task_finished.send(type(self), task_result=_ended(result, SUCCESSFUL, value))
+        return value
 
 
 def _context(task: Task, result: TaskResult) -> tuple[TaskContext, ...]:

@@ -1,0 +1,1 @@
+"""Django: a backend for its tasks, and the management command `schedq_worker`."""
