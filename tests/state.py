@@ -27,6 +27,9 @@ LAYOUT: Final = {
     "delayed": "zset",
     "leases": "zset",
     "suspects": "zset",
+    "held": "zset",
+    "lanes": "hash",
+    "paused_tasks": "hash",
     "wake": "zset",
     "stats": "hash",
     "log": "stream",
@@ -95,11 +98,12 @@ class State:
         return key.holds if key is not None and key.kind == kind else {"list": [], "string": [""]}.get(kind, {})
 
     def ids(self, place: str) -> list[str]:
-        """Ids in a state: lists oldest first, `delayed` by due instant."""
+        """Ids in a state: lists oldest first, `delayed` by due instant. Held jobs are pending, before all others."""
         if place == BROKEN:
             ids = [json.loads(note)["id"] for note in self.holds(place, "list")]
             return [job_id for job_id in ids if not job_id.startswith("schedule:")]
-        return list(self.holds(place, LAYOUT[place]))
+        held = self.holds("held", "zset") if place == PENDING else ()
+        return [*held, *self.holds(place, LAYOUT[place])]
 
     def places(self) -> dict[str, list[str]]:
         """The ids in every non-empty state."""

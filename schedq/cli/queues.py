@@ -252,7 +252,8 @@ def _holds_something(queue: Queue) -> bool:
     except Conflict:
         return True  # it is damaged, so it exists
     numbers = [value for name, value in found.items() if name.endswith(("_depth", "_total"))]
-    return any(numbers) or bool(found["workers"]) or found["paused_since_ms"] is not None
+    is_paused = found["paused_since_ms"] is not None or found["paused_tasks"]
+    return any(numbers) or bool(found["workers"] or is_paused)
 
 
 def warn_if_no_task(queue: Queue, tasks: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""`schedq stats`, `workers` and `health` show queues and workers; `pause` and `resume` control a queue."""
+"""`schedq stats`, `workers` and `health` show queues and workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from schedq.cli import output
 from schedq.cli.params import QUEUE_NAME, ask, json_option, redis_option, yes_option
-from schedq.cli.queues import all_names, must_be_known, must_not_be_mistyped, open_or_create, open_queue
+from schedq.cli.queues import all_names, must_be_known, open_queue
 from schedq.errors import Conflict
 from schedq.inspect import display
 from schedq.inspect.stats import Stats
@@ -53,7 +53,8 @@ def stats(name: str | None, scan: bool, redis_url: str | None, as_json: bool) ->
             must_be_known(queue, redis_url)
         if as_json:
             live = [asdict(worker) for worker in workers]
-            output.show_json({"queue": name, **cast("dict[str, Any]", found), "live_workers": live})
+            tasks = {"tasks_paused_since_ms": queue.list_paused_tasks()}
+            output.show_json({"queue": name, **cast("dict[str, Any]", found), **tasks, "live_workers": live})
         else:
             _show(queue, found, workers)
 
@@ -67,10 +68,16 @@ def _show(queue: Queue, found: Stats, workers: list[WorkerRecord]) -> None:
     now, paused = found["now_ms"], found["paused_since_ms"]
     facts = [
         ("paused", "no" if paused is None else f"since {display.moment(paused, now)}"),
+        *(
+            ("paused task", f"{task}, since {display.moment(since, now)}")
+            for task, since in (queue.list_paused_tasks() if found["paused_tasks"] else {}).items()
+        ),
         ("next due", display.moment(found["next_due_ms"] or 0, now)),
         ("visibility", span(found["visibility_ms"])),
         ("workers", f"{found['workers']:,}"),
     ]
+    if found["held_depth"]:
+        facts.append(("held", f"{found['held_depth']:,} of {found['pending_depth']:,} pending jobs"))
     if found["leases_depth"] != found["processing_depth"]:
         facts.append(("leases", f"{found['leases_depth']:,} for {found['processing_depth']:,} running jobs"))
     totals = [(what[:-6], value) for what, value in cast("dict[str, int]", found).items() if what.endswith("_total")]
@@ -129,53 +136,11 @@ def _overview(found: dict[str, Stats]) -> Table:
         now, paused = stats["now_ms"], stats["paused_since_ms"]
         numbers = [f"{_depths(stats)[place]:,}" for place in ("pending", "delayed", "processing", "failed")]
         due = display.roughly(stats["next_due_ms"] or 0, now)
-        since = "" if paused is None else display.roughly(paused, now)
+        tasks = display.count(stats["paused_tasks"], "task") if stats["paused_tasks"] else ""
+        since = tasks if paused is None else display.roughly(paused, now)
         rows.append((name, *numbers, str(stats["workers"]), due, since))
     titles = ["queue", "pending", "delayed", "running", "failed", "workers", "next due", "paused"]
     return output.table(titles, rows, right=titles[1:6], times=(6, 7))
-
-
-@click.command(epilog="Example:  schedq pause emails", no_args_is_help=True)
-@click.argument("name", type=QUEUE_NAME)
-@click.option(
-    "--force", is_flag=True, help="Pause a queue even if nothing is stored about it and its name resembles another's."
-)
-@redis_option
-@json_option
-def pause(name: str, force: bool, redis_url: str | None, as_json: bool) -> None:
-    """Stop workers from taking jobs of the queue NAME, until `resume`. Running jobs finish; new jobs are accepted.
-
-    A queue may be paused before its first job. If nothing is stored about NAME but another queue has a similar name,
-    the command refuses, because NAME may be mistyped; --force pauses it anyway.
-    """
-    with open_or_create(name, redis_url) as queue:
-        is_new = not force and must_not_be_mistyped(queue, redis_url, f"(--force pauses {name} anyway)")
-        before = queue.stats()["paused_since_ms"]
-        queue.pause()
-        found = queue.stats()
-    if as_json:
-        output.show_json({"queue": name, "was_paused": before is not None, "paused_since_ms": found["paused_since_ms"]})
-        return
-    since = "" if before is None else f", and has been since {display.moment(before, found['now_ms'])}"
-    new = ", though nothing is stored about it yet" if is_new else ""
-    depths = f"{found['processing_depth']:,} running, {found['pending_depth']:,} waiting"
-    output.line(f"queue {name} is paused{since}{new}; {depths}")
-
-
-@click.command(epilog="Example:  schedq resume emails", no_args_is_help=True)
-@click.argument("name", type=QUEUE_NAME)
-@redis_option
-@json_option
-def resume(name: str, redis_url: str | None, as_json: bool) -> None:
-    """Let workers take jobs of the queue NAME again."""
-    with open_queue(name, redis_url) as queue:
-        must_be_known(queue, redis_url)
-        was_paused = queue.resume()
-        waiting = queue.stats()["pending_depth"]
-    if as_json:
-        output.show_json({"queue": name, "was_paused": was_paused})
-    else:
-        output.line(f"queue {name} {'is resumed' if was_paused else 'was not paused'}; {waiting:,} waiting")
 
 
 @click.command(

@@ -23,12 +23,14 @@ from schedq.inspect.display import count
 from schedq.inspect.stats import Stats
 from schedq.model.escaping import harmless
 from schedq.model.keys import checked_id, checked_schedule_id
-from schedq.model.lifecycle import JOB_STATES
+from schedq.model.lifecycle import DELAYED, JOB_STATES, PENDING
 from schedq.model.times import parsed_duration
 from schedq.queue.queue import AsyncQueue
+from schedq.transitions.pause import checked_task
 
 MOST_IDS: Final = 1000
 SELECTED, MATCHING, JOB, ERROR, SCHEDULE, WORKER = "selected", "matching", "job", "error", "schedule", "worker"
+TASK: Final = "task"
 WAIT_S: Final = 2.0
 """Seconds to wait for an action on jobs before the browser is sent to the progress page."""
 _COUNTING_S: Final = 0.5
@@ -80,6 +82,22 @@ ACTIONS: Final[Mapping[str, ActionSpec]] = {
         "deleted",
         ("",),
         is_irreversible=True,
+    ),
+    "pause_task": ActionSpec(
+        "Pause",
+        "Workers start no more jobs of this task until you resume it; running jobs finish. Its waiting jobs stay "
+        "pending, and jobs of other tasks pass them.",
+        "paused",
+        (TASK,),
+    ),
+    "resume_task": ActionSpec(
+        "Resume", "Workers start jobs of this task again, in their old order.", "resumed", (TASK,)
+    ),
+    "cancel_task": ActionSpec(
+        "Cancel all waiting jobs of",
+        "No waiting job of this task will run, whether it is pending or delayed. Running jobs are left alone.",
+        "cancelled",
+        (TASK,),
     ),
     "trigger": ActionSpec(
         "Trigger", "The schedule enqueues one job now, regardless of its slots.", "triggered", (SCHEDULE,)
@@ -141,6 +159,8 @@ class ActionForm:
             checked_id(subject)
         if scope == SCHEDULE:
             checked_schedule_id(subject)
+        if scope == TASK:
+            checked_task(subject)
         typed = {name: fields.get(name, "")[:MOST_TYPED] for name in FILTERS} if scope == MATCHING else {}
         if scope == ERROR:
             state, typed = "failed", {"error": subject}
@@ -191,7 +211,7 @@ class ActionForm:
         label = self.spec.label
         if self.scope == "":
             return f"{label} queue {queue}?" if matched is None else f"{label} queue {queue}: {count(matched, 'job')}?"
-        if self.scope in (SCHEDULE, WORKER):
+        if self.scope in (SCHEDULE, WORKER, TASK):
             return f"{label} {self.scope} {harmless(self.subject)}?"
         if self.scope == JOB:
             return f"{label} job {self.subject}?"
@@ -344,7 +364,7 @@ class ActionRoutes:
         name = request.path_params["name"]
         form = ActionForm.of(form_fields(request), name)
         by = who(request) or "dashboard"
-        if form.ids or form.is_bulk or form.action == "purge":
+        if form.ids or form.is_bulk or form.action in ("purge", "cancel_task"):
             return await self._act_on_jobs(name, form, by)
         async with self._pool.open(name) as queue:
             notice, done = await _act(queue, form.action, form.subject)
@@ -361,6 +381,9 @@ class ActionRoutes:
                 if form.action == "purge":
                     gone = await queue.inspector.purge(who=by)
                     return Acted(gone, gone, gone)
+                if form.action == "cancel_task":
+                    done = await queue.inspector.cancel_task(form.subject, who=by)
+                    return Acted(done, done, done)
                 if form.ids:
                     return await queue.inspector.act(form.action, form.ids, who=by, delay=delay)
                 return await queue.inspector.act_on(
@@ -378,7 +401,8 @@ class ActionRoutes:
 
 def _depth(stats: Stats, form: ActionForm) -> int:
     """The number of jobs from which the form selects."""
-    return sum(stats[f"{state}_depth"] for state in (JOB_STATES if form.action == "purge" else (form.state,)))
+    states = {"purge": JOB_STATES, "cancel_task": (DELAYED, PENDING)}.get(form.action, (form.state,))
+    return sum(stats[f"{state}_depth"] for state in states)
 
 
 async def _count(queue: AsyncQueue, form: ActionForm) -> tuple[int | None, bool]:
@@ -406,7 +430,7 @@ async def _count(queue: AsyncQueue, form: ActionForm) -> tuple[int | None, bool]
 
 
 async def _act(queue: AsyncQueue, action: str, subject: str) -> tuple[str, int]:
-    """Act on a queue, a schedule or a worker; return what was done, in words, and the number of things changed."""
+    """Act on a queue, a task, a schedule or a worker; return what was done in words, and how many things changed."""
     match action:
         case "pause":
             await queue.pause()
@@ -414,6 +438,12 @@ async def _act(queue: AsyncQueue, action: str, subject: str) -> tuple[str, int]:
         case "resume":
             done = await queue.resume()
             return f"queue {queue.name} {'is resumed' if done else 'was not paused'}", int(done)
+        case "pause_task":
+            await queue.pause(task=subject)
+            return f"{TASK} {subject} is paused", 1
+        case "resume_task":
+            done = await queue.resume(task=subject)
+            return f"{TASK} {subject} {'is resumed' if done else 'was not paused'}", int(done)
         case "trigger":
             job_id = await queue.schedules.trigger(subject)
             if job_id is None:

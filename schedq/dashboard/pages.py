@@ -34,6 +34,8 @@ _QUEUES: Final = 20
 _ROWS: Final = 50
 """Number of rows in the lists of schedules and of delayed jobs."""
 _JOB_ROWS: Final = (50, 100, 500)
+_MOST_TASKS: Final = 20
+"""Number of rows in a queue's list of tasks."""
 _LOG_ROWS: Final = (100, 500, 1000)
 _FORECASTS_S: Final = {"1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
 """Periods that the forecast can show, seconds."""
@@ -150,6 +152,7 @@ async def _queue(request: Request, queue: AsyncQueue) -> PageData:
         "pulse": pulse,
         "stats": pulse.stats,
         "now_ms": pulse.now_ms,
+        "other_tasks": _other_tasks(pulse),
         "places": JOB_STATES,
         "_charts": charts(samples, pulse.now_ms, WINDOWS[window]),
         "window": window,
@@ -158,11 +161,17 @@ async def _queue(request: Request, queue: AsyncQueue) -> PageData:
     return PageData("queue.html", context)
 
 
+def _other_tasks(pulse: Pulse) -> list[str]:
+    """Tasks that are paused, or that a live worker has, although no job of theirs has run lately."""
+    known = set(pulse.paused_tasks).union(*(worker.tasks for worker in pulse.workers))
+    return sorted(known - {task.task for task in pulse.tasks[:_MOST_TASKS]})[:_MOST_TASKS]
+
+
 async def _unknown(queue: AsyncQueue, pulse: Pulse) -> str:
     """A hint if nothing is stored about this queue; '' otherwise."""
     stats = pulse.stats
     numbers = (value for key, value in stats.items() if key.endswith(("_depth", "_total")))
-    if any(numbers) or stats["workers"] or stats["paused_since_ms"] is not None:
+    if any(numbers) or stats["workers"] or stats["paused_since_ms"] is not None or stats["paused_tasks"]:
         return ""
     names = await queue.list_queues()
     return "" if queue.name in names else f"Nothing is stored about queue {queue.name}{nearest(queue.name, names)}"

@@ -20,6 +20,7 @@ from schedq.inspect import display
 from schedq.model import escaping
 from schedq.model.keys import checked_id, checked_schedule_id
 from schedq.model.times import span
+from schedq.transitions.pause import checked_task
 
 MOST_SHOWN: Final = 65_536
 """Maximum number of characters of a payload, result or traceback on a page."""
@@ -100,6 +101,7 @@ _FILTERS: Final = {
 _TESTS: Final = {
     "job_id": _passes(checked_id),
     "schedule_id": _passes(checked_schedule_id),
+    "task_name": _passes(checked_task),
     "printable": str.isprintable,
 }
 

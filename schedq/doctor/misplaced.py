@@ -20,8 +20,11 @@ from schedq.transitions import Operation, RoundTrips
 
 _LISTS: Final = (PENDING, PROCESSING, COMPLETED, FAILED, CANCELLED)
 _LEASES: Final = "leases"
-_SETS: Final = (DELAYED, _LEASES)
-_LIVE: Final = (PENDING, PROCESSING, DELAYED)
+_HELD: Final = "held"
+_SETS: Final = (DELAYED, _HELD, _LEASES)
+_LIVE: Final = (PENDING, _HELD, PROCESSING, DELAYED)
+_PLACES: Final = {state: (state,) for state in (*_LISTS, DELAYED)} | {PENDING: (PENDING, _HELD)}
+"""State of a job -> the list or set that holds it; a pending job of a paused task is in `held`."""
 _LONG_PENDING: Final = 10_000
 """If `pending` is longer than this, the entry of a cancelled job stays there until a claim reaches it."""
 _SEARCHED: Final = 10_000
@@ -135,7 +138,7 @@ def suspects(found: QueueScan) -> tuple[list[str], int]:
         status = found.status.get(job_id) or ""
         if found.may_stay(job_id) and (job_id in waiting or PENDING not in found.whole):
             continue  # left over from a cancelled job whose record was trimmed
-        if found.whole.issuperset((status,) if status in (*_LISTS, DELAYED) else (*_LISTS, DELAYED)):
+        if found.whole.issuperset(_PLACES.get(status) or (*_LISTS, DELAYED, _HELD)):
             doubtful.add(job_id)
         else:
             unjudged += 1
@@ -161,7 +164,7 @@ class JobLocations:
         id: the job.
         kind: type of its key: hash, none, or a wrong type.
         status: the status in its hash; '' without one.
-        counts: list or set -> how often it holds the id.
+        counts: list or set -> how often it holds the id; `pending` includes held jobs.
         has_lease: it is in `leases`.
         is_sure: all lists that may hold it were searched completely; none was too long or of the wrong type.
         is_promoted: a schedq promoter is alive, which repairs some of these states.
@@ -230,9 +233,11 @@ def _locations(job_id: str, replies: Sequence[Any], long: set[str], *, is_promot
         ends = rest[2 * number : 2 * number + 2]
         if at := {position for end in ends if isinstance(end, list) for position in end}:
             counts[place] = len(at)
-    delayed, lease = rest[2 * len(_LISTS) :]
+    delayed, held, lease = rest[2 * len(_LISTS) :]
     if isinstance(delayed, str):
         counts[DELAYED] = 1
+    if isinstance(held, str):
+        counts[PENDING] = counts.get(PENDING, 0) + 1
     status = (before[0] or "") if isinstance(before, list) else ""
     # `completed` is often long. Not searching it completely matters only for a job whose status is completed.
     unseen = long if status == COMPLETED else long - {COMPLETED}

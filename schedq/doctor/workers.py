@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -17,6 +17,7 @@ from schedq.model.records import whole
 from schedq.model.settings import HEARTBEAT_S, Settings
 from schedq.transitions import RoundTrips, heartbeat, pairs, scripts
 from schedq.transitions.heartbeat import MOST_WORKERS, WorkerRecord
+from schedq.transitions.pause import paused_tasks
 
 _LONG_PAUSE_MS: Final = 3_600_000
 
@@ -30,7 +31,7 @@ class Liveness:
         workers: number of workers with a heartbeat within the last three intervals.
         has_promoter: some process is the promoter.
         paused_since_ms: None if the queue is not paused, 0 if the time is unknown.
-        waiting: number of entries of `pending`.
+        waiting: number of pending jobs.
         delayed: number of entries of `delayed`.
         running: number of entries of `processing`.
         scheduled: number of schedules that have a next slot.
@@ -38,6 +39,7 @@ class Liveness:
         notes: the last of them, in words.
         records: the workers' records; empty if they can't be read.
         has_script: this release's promoter script is cached, or the server does not say.
+        paused_tasks: paused tasks, and since when each is, ms; 0 if the time is unknown.
     """
 
     now_ms: int
@@ -52,6 +54,7 @@ class Liveness:
     notes: tuple[str, ...] = ()
     records: tuple[WorkerRecord, ...] = ()
     has_script: bool = True
+    paused_tasks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_deserted(self) -> bool:
@@ -81,8 +84,14 @@ class Liveness:
     @property
     def is_paused_long(self) -> bool:
         """It has been paused for more than an hour, or for an unknown time."""
-        since = self.paused_since_ms
-        return since is not None and (not since or self.now_ms - since > _LONG_PAUSE_MS)
+        return self.paused_since_ms is not None and self._is_long(self.paused_since_ms)
+
+    def tasks_paused(self, *, long: bool) -> list[str]:
+        """The tasks that have been paused for more than an hour or for an unknown time, or the others."""
+        return [task for task, since_ms in self.paused_tasks.items() if self._is_long(since_ms) == long]
+
+    def _is_long(self, since_ms: int) -> bool:
+        return not since_ms or self.now_ms - since_ms > _LONG_PAUSE_MS
 
 
 def read_liveness(queue: Settings) -> RoundTrips[Liveness]:
@@ -103,14 +112,17 @@ def read_liveness(queue: Settings) -> RoundTrips[Liveness]:
         plain("LLEN", keys.broken),
         broken(queue, 0, 3),
         plain("SCRIPT", "EXISTS", scripts.load("promote").sha),
+        plain("ZCARD", keys.held),
+        paused_tasks(queue),
     ]
-    workers, promoter, paused, since, waiting, delayed, running, scheduled, broken_count, last, cached = replies
+    workers, promoter, paused, since, waiting, delayed, running, scheduled, broken_count, last, cached, *rest = replies
+    held, tasks = rest
     return Liveness(
         now_ms,
         known(workers, 0),
         bool(known(promoter, 1)),
         whole(known(since, "0")) if known(paused, 0) else None,
-        known(waiting, 0),
+        known(waiting, 0) + known(held, 0),
         known(delayed, 0),
         known(running, 0),
         known(scheduled, 0),
@@ -118,6 +130,7 @@ def read_liveness(queue: Settings) -> RoundTrips[Liveness]:
         tuple(f"{note.id or '?'}: {note.reason}" for note in known(last, [])),
         (yield from _records(queue)) if known(workers, 0) else (),
         bool(known(cached, [1])[0]),
+        known(tasks, {}),
     )
 
 
@@ -134,10 +147,39 @@ def _pause(it: Liveness) -> str:
     return f"the queue has been paused {since}; {it.waiting:,} pending"
 
 
+def _pause_of_tasks(it: Liveness, tasks: list[str]) -> str:
+    since_ms = min(it.paused_tasks[task] for task in tasks)
+    since = f"for {approximate(it.now_ms - since_ms)}" if since_ms else "since an unknown time"
+    if len(tasks) == 1:
+        return f"the task {tasks[0]} has been paused {since}"
+    return f"{len(tasks)} tasks are paused, the first one {since}"
+
+
+_PAUSED_TASK: Final = (
+    "its jobs stay pending, and other jobs pass them; workers of other programs and of earlier releases still take "
+    "those that no claim has held yet",
+    "schedq resume {queue} --task NAME",
+)
 _PAUSED: Final = ("schedq's workers take no jobs; those of other programs still do", "schedq resume {queue}")
 LIVENESS: Final[tuple[Check[Liveness], ...]] = (
     Check("paused-long", "warning", lambda it: it.is_paused_long, _pause, *_PAUSED),
     Check("paused", "note", lambda it: it.paused_since_ms is not None and not it.is_paused_long, _pause, *_PAUSED),
+    Check(
+        "task-paused-long",
+        "warning",
+        lambda it: it.tasks_paused(long=True),
+        lambda it: _pause_of_tasks(it, it.tasks_paused(long=True)),
+        *_PAUSED_TASK,
+        lambda it: few(it.tasks_paused(long=True)),
+    ),
+    Check(
+        "task-paused",
+        "note",
+        lambda it: it.tasks_paused(long=False),
+        lambda it: _pause_of_tasks(it, it.tasks_paused(long=False)),
+        *_PAUSED_TASK,
+        lambda it: few(it.tasks_paused(long=False)),
+    ),
     Check(
         "no-worker",
         lambda it: "note" if it.is_empty else "warning",

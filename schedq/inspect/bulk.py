@@ -244,6 +244,34 @@ class ActionOnMatching(BulkAction):
         return MOST_FOUND if self._limit is None else min(MOST_FOUND, self._limit - self.acted.matched)
 
 
+class TaskCancellation:
+    """The cancellation of all jobs of one task: `steps` does it, and `note` logs it, however it ended."""
+
+    def __init__(self, queue: Settings, task: str, *, running: bool, who: str | None) -> None:
+        request, wanted = BulkRequest.of("cancel", None, None), Filter.of(task, None, None, None, None)
+        states = (DELAYED, PENDING, PROCESSING) if running else (DELAYED, PENDING)
+        self._actions = [
+            ActionOnMatching(queue, request, state, wanted, limit=None, dry_run=False, progress=None)
+            for state in states
+        ]
+        self._queue, self._subject, self._who, self._request = queue, f"task {task}", who, new_request()
+
+    @property
+    def done(self) -> int:
+        """How many jobs were cancelled, or asked to stop."""
+        return sum(action.acted.done for action in self._actions)
+
+    def steps(self) -> RoundTrips[int]:
+        """Cancel them, in the order in which jobs move, so that none escapes."""
+        for action in self._actions:
+            yield from action.steps()
+        return self.done
+
+    def note(self) -> Operation[int]:
+        """Write the entry of the audit log."""
+        return note(self._queue, self._request, "cancel", self.done, f"{self._subject}: {self.done} done", self._who)
+
+
 def note(queue: Settings, request: str, action: str, count: int, text: str, who: str | None) -> Operation[int]:
     """Write one entry to the audit log about an operator's action.
 
@@ -311,7 +339,7 @@ class Purge:
         because a running job may have come back.
         """
         keys = self._queue.keys
-        live = ((keys.delayed, "zset"), (keys.pending, "pending"), (keys.processing, "list"))
+        live = ((keys.held, "zset"), (keys.delayed, "zset"), (keys.pending, "pending"), (keys.processing, "list"))
         ended = ((keys.completed, "list"), (keys.failed, "list"), (keys.cancelled, "list"), (keys.broken, "notes"))
         for _ in range(3):
             before = self.gone

@@ -6,7 +6,8 @@ is too long for that, FAR asks for a position. Entries far from both ends are fi
 one LREM removes them all. If an error ends the script in between, a mark shows which jobs are affected, and they are put
 back or noted as broken.
 
-KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), leases (zset), stats (hash)
+KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), leases (zset), stats (hash),
+      held (zset)
 ARGV  jobs
       state: the state that the jobs must be in, or '' for any
       request: a new id, by which a repeated request is recognized
@@ -23,7 +24,7 @@ local BEFORE, AROUND, FAR = 300, 1000, 1000
 --@include totals
 --@include idempotent
 --@include tombstone
-local bad = wrong_type('list', pending, completed, failed, cancelled) or wrong_type('zset', delayed, leases)
+local bad = wrong_type('list', pending, completed, failed, cancelled) or wrong_type('zset', delayed, leases, held)
 if bad then return bad end
 
 local WORDS = {y = 'yes', n = 'no', F = 'FAR'}
@@ -38,6 +39,7 @@ end
 local LISTS = {pending = pending, completed = completed, failed = failed, cancelled = cancelled}
 local searched, freed = 0, 0
 local taken, out, left = {}, {}, {}  -- ids; per list: {entries from the old end, id}; ids that leave another entry behind
+local from_lanes = {}
 
 local around = {}  -- ids near the position: how many entries come before each
 if position and LISTS[state] then
@@ -72,7 +74,9 @@ local function take(id)
   local found = job and rests_in(id, job[1], lease == 0)
   if not found or (state ~= '' and state ~= found) then return 'n' end
   if lease and lease > 0 and not FINISHED[found] then return 'n' end
-  if LISTS[found] then
+  if found == 'pending' and redis.call('ZSCORE', held, id) then
+    from_lanes[#from_lanes + 1] = id
+  elseif LISTS[found] then
     local at, is_far = sought(id, LISTS[found])
     if is_far then return 'F' end
     -- Without an entry it may be about to run. Only a finished job may be deleted then.
@@ -114,6 +118,7 @@ if #gone > 0 then
   allow_when_full(leases)
   for _, id in ipairs(gone) do mark_in_transit(id) end
   for found, entries in pairs(out) do take_out(LISTS[found], entries) end
+  if #from_lanes > 0 then redis.call('ZREM', held, unpack(from_lanes)) end
   for _, id in ipairs(gone) do
     if taken[id] == 'delayed' then redis.call('ZREM', delayed, id) end
     delete_record(jobs .. id, left[id])

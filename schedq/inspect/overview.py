@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from schedq.inspect.samples import Rate, Sample, newest, rate
@@ -13,6 +13,7 @@ from schedq.model.lifecycle import JOB_STATES
 from schedq.model.settings import Settings
 from schedq.transitions import Operation, RoundTrips, identity, unwrap
 from schedq.transitions.heartbeat import WorkerRecord, workers
+from schedq.transitions.pause import paused_tasks
 
 RATES_S: Final = (10, 60, 600)
 _SAMPLES: Final = 65
@@ -71,6 +72,7 @@ class Pulse:
             `failing_since_ms`, which may be earlier because there are fewer failed jobs. The rest is as in `tasks`.
         failing_since_ms: from when failed jobs count for `failing`.
         unknown: tasks of waiting jobs that no worker has had.
+        paused_tasks: the paused tasks, and since when each is, ms on Redis's clock.
     """
 
     queue: str
@@ -90,6 +92,7 @@ class Pulse:
     since_ms: int = 0
     failing: tuple[TaskPulse, ...] = ()
     failing_since_ms: int = 0
+    paused_tasks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def depths(self) -> dict[str, int]:
@@ -109,6 +112,7 @@ def pulse(queue: Settings) -> RoundTrips[Pulse]:
         summaries(queue, keys.failed, "newest", 0, _MOST_OTHERS),
         Operation("promoter", None, (), ("GET", keys.promoter), identity),
         soonest(queue),
+        paused_tasks(queue),
     ]
     for reply in (replies[0], *replies[2:6]):
         unwrap(reply)
@@ -143,6 +147,7 @@ def _pulse(queue: Settings, replies: Sequence[Any], live: Sequence[WorkerRecord]
         since_ms=since,
         failing=tuple(_failing(tasks, [job for job in failed if job.ended_at_ms >= failing_since])),
         failing_since_ms=failing_since,
+        paused_tasks=replies[8] if isinstance(replies[8], dict) else {},
     )
 
 

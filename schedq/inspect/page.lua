@@ -1,15 +1,15 @@
 --[[
 One page of a list or zset, each job with all its fields; at most 1 MiB, so a page may be shorter than requested.
 
-KEYS  source (list or zset)
+KEYS  source (list or zset), held (zset)
 ARGV  jobs
-      order: 'newest' (a list, from its left) | 'oldest' (a list, from its right) | 'due' (a zset)
+      order: 'newest' (a list, from its left) | 'waiting' (held jobs, then a list from its right) | 'due' (a zset)
       offset (number), limit (number)
 Returns  per job: {id, due instant or '', {field, value, ...}}; no fields if no job is stored under an id
 ]]
 local MOST_BYTES, MOST_FIELDS = 1048576, 1000
 --@include checks
-local bad = wrong_type(order == 'due' and 'zset' or 'list', source)
+local bad = wrong_type(order == 'due' and 'zset' or 'list', source) or wrong_type('zset', held)
 if bad then return bad end
 
 local ids, dues = {}, {}
@@ -19,7 +19,9 @@ if order == 'due' then
 elseif order == 'newest' then
   ids = redis.call('LRANGE', source, offset, offset + limit - 1)
 else
-  local page = redis.call('LRANGE', source, -offset - limit, -offset - 1)
+  ids = redis.call('ZRANGE', held, offset, offset + limit - 1)
+  local first = math.max(0, offset - redis.call('ZCARD', held))
+  local page = #ids < limit and redis.call('LRANGE', source, -first - limit + #ids, -first - 1) or {}
   for i = #page, 1, -1 do ids[#ids + 1] = page[i] end
 end
 

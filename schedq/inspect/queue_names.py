@@ -54,10 +54,9 @@ def scanned() -> RoundTrips[list[str]]:
 
 def _is_there(name: str) -> Operation[bool]:
     keys = QueueKeys(name)
-    waiting = (keys.pending, keys.delayed, keys.processing, keys.schedules)
-    return Operation(
-        "queues", None, (), ("EXISTS", *waiting, keys.stats, keys.settings, keys.workers, keys.paused), bool
-    )
+    waiting = (keys.pending, keys.held, keys.delayed, keys.processing, keys.schedules)
+    others = (keys.stats, keys.settings, keys.workers, keys.paused, keys.paused_tasks)
+    return Operation("queues", None, (), ("EXISTS", *waiting, *others), bool)
 
 
 def _fitting(found: Any) -> list[str]:

@@ -6,7 +6,7 @@ nothing changes, only the first and the last sample are kept. If memory is full,
 is written.
 
 KEYS  promoter (string), samples (list), pending (list), delayed (zset), processing (list), completed (list),
-      failed (list), stats (hash), workers (zset)
+      failed (list), stats (hash), workers (zset), held (zset)
 ARGV  jobs, clock
       promoter_id: the caller's id
       silence_ms (number)
@@ -17,7 +17,7 @@ local SPACING_MS, KEPT, MOST_ENDED = 10000, 2160, 100
 --@include checks
 --@include numbers
 --@include ready_since
-local bad = wrong_type('list', samples, pending, processing, completed, failed) or wrong_type('zset', delayed, workers)
+local bad = wrong_type('list', samples, pending, processing, completed, failed) or wrong_type('zset', delayed, workers, held)
   or wrong_type('hash', stats)
 -- A damaged key is reported by the processes that need it, and by `schedq doctor`.
 if bad or redis.pcall('GET', promoter) ~= promoter_id then return SPACING_MS end
@@ -48,7 +48,7 @@ end
 local totals = {'enqueued_total', 'completed_total', 'failed_total', 'retried_total', 'reclaimed_total'}
 local counted = redis.call('HMGET', stats, unpack(totals))
 for n, name in ipairs(totals) do put(name, whole(counted[n])) end
-put('pending_depth', redis.call('LLEN', pending))
+put('pending_depth', redis.call('LLEN', pending) + redis.call('ZCARD', held))
 put('delayed_depth', redis.call('ZCARD', delayed))
 put('processing_depth', redis.call('LLEN', processing))
 put('failed_depth', redis.call('LLEN', failed))

@@ -25,6 +25,8 @@ from schedq.model.tasks import is_task_call
 from schedq.model.times import duration_ms
 from schedq.transitions import Binding, Operation, RoundTrips, pairs, unwrap
 
+_HELD: Final = "held"
+"""The part of `pending` that is in a zset of its own, and comes first."""
 STATES: Final = (PENDING, DELAYED, PROCESSING, COMPLETED, FAILED, CANCELLED)
 """The states that can be searched."""
 
@@ -99,7 +101,7 @@ class Cursor:
     """A position in a scan.
 
     Attributes:
-        state: the state that is scanned.
+        state: the state that is scanned, or `_HELD`.
         position: number of entries passed; in `delayed` the score of the last one looked at.
         there: ids at that position; in `delayed` the id of the last one looked at. Empty at the beginning.
     """
@@ -107,6 +109,11 @@ class Cursor:
     state: str
     position: str = "0"
     there: tuple[str, ...] = ()
+
+    @property
+    def is_in_zset(self) -> bool:
+        """Whether the entries are in a zset, and not in a list."""
+        return self.state in (DELAYED, _HELD)
 
     def text(self) -> str:
         """The cursor as the text that callers pass back."""
@@ -126,9 +133,15 @@ class Cursor:
             float(position)
         except (ValueError, TypeError) as error:
             raise UsageError(f"cursor {text!r:.60} was not returned by `find`") from error
-        if named != state or not there or not all(isinstance(part, str) for part in (position, *there)):
+        is_of_state = named == state or (named == _HELD and state == PENDING)
+        is_placed = bool(there) or [named, position] == [_AFTER_HELD.state, _AFTER_HELD.position]
+        if not is_of_state or not is_placed or not all(isinstance(part, str) for part in (position, *there)):
             raise UsageError(f"cursor {text!r:.60} is not for {state} jobs")
-        return cls(state, position, tuple(there))
+        return cls(str(named), position, tuple(there))
+
+
+_AFTER_HELD: Final = Cursor(PENDING, "-0")
+"""The beginning of the list of pending jobs, for a scan that has passed those that are held."""
 
 
 def checked_state(state: object, states: Sequence[str] = STATES) -> str:
@@ -193,8 +206,9 @@ class ScanPage:
 
     Attributes:
         is_moved: whether the entries that the cursor names are no longer there; then nothing was looked at.
-        began: number of entries of a list before the first one looked at; 0 for `delayed`.
+        began: number of entries of a list before the first one looked at; 0 for a zset.
         ahead: where the next page begins; None at the end.
+        is_held: whether its jobs are pending, but in a zset.
     """
 
     is_moved: bool
@@ -204,6 +218,7 @@ class ScanPage:
     looked: int
     ahead: Cursor | None
     found: tuple[tuple[str, str, tuple[str, ...]], ...]
+    is_held: bool = False
 
 
 def scan_page(
@@ -220,19 +235,20 @@ def scan_page(
         most: the most matches to return.
         carry: what to return of each match: its "id", its "payload" or "all" its fields.
     """
-    order = "due" if cursor.state == DELAYED else "newest" if is_newest_first else "oldest"
+    order = "due" if cursor.is_in_zset else "newest" if is_newest_first else "oldest"
+    state = PENDING if cursor.state == _HELD else cursor.state
     return Operation(
         "find",
         *_FIND(
             queue,
             source=getattr(queue.keys, cursor.state),
             order=order,
-            state=cursor.state,
+            state=state,
             position=cursor.position,
             length=length,
             most=most,
             carry="payload" if wanted.task and carry == "id" else carry,
-            age_field=_AGES[cursor.state],
+            age_field=_AGES[state],
             least_age="" if wanted.older_ms is None else wanted.older_ms,
             most_age="" if wanted.newer_ms is None else wanted.newer_ms,
             word=wanted.word,
@@ -247,8 +263,8 @@ def scan_page(
 def _scan_page(state: str, reply: list[Any]) -> ScanPage:
     word, now, size, looked, position, there = reply[:6]
     ahead = Cursor(state, str(position), tuple(there)) if there else None
-    found = tuple((job_id, due, tuple(fields)) for job_id, due, fields in reply[6:])
-    began = 0 if state == DELAYED else int(position) - int(looked)
+    found = tuple((job_id, "" if state == _HELD else due, tuple(fields)) for job_id, due, fields in reply[6:])
+    began = 0 if state in (DELAYED, _HELD) else int(position) - int(looked)
     return ScanPage(word == "MOVED", began, int(now), int(size), int(looked), ahead, found)
 
 
@@ -271,34 +287,51 @@ class Scanner:
         self._is_newest_first = is_newest_first
         self._carry = carry
         self.restarts = 0
+        self._begins_with_held = cursor == Cursor(PENDING)
 
     def scan(self, length: int, most: int) -> RoundTrips[tuple[int, list[tuple[str, str, tuple[str, ...]]]]]:
         """Read the next page; returns how many entries it has, and the matches: id, due instant or '', fields."""
         while self.cursor is not None:
-            cursor = self.cursor
-            (reply,) = yield [
-                scan_page(
-                    self._queue,
-                    cursor,
-                    self._wanted,
-                    is_newest_first=self._is_newest_first,
-                    length=length,
-                    most=most,
-                    carry=self._carry,
-                )
-            ]
-            page: ScanPage = unwrap(reply)
-            self.size, self.now_ms = page.size, page.now_ms
+            cursor, page = self.cursor, (yield from self._page(length, most))
+            self.now_ms = page.now_ms
             if page.is_moved:  # continue once the cursor's entries are found
                 self.cursor = yield from self._relocated(cursor, page.size)
                 continue
             self.cursor, self.began = page.ahead, page.began
+            if page.ahead is None and page.is_held and self.size > page.size:
+                self.cursor = _AFTER_HELD
             return page.looked, [match for match in page.found if self._wanted.is_called_by(match[2])]
         return 0, []
 
+    def _page(self, length: int, most: int) -> RoundTrips[ScanPage]:
+        """The page at the cursor. Of pending jobs those that are held come first, if there are any."""
+        make = partial(
+            scan_page,
+            self._queue,
+            wanted=self._wanted,
+            is_newest_first=self._is_newest_first,
+            length=length,
+            most=most,
+            carry=self._carry,
+        )
+        assert self.cursor is not None
+        held = Cursor(_HELD) if self._begins_with_held else self.cursor
+        if held.state != _HELD:
+            counts = self.cursor.state == PENDING
+            count = Operation("find", None, (), ("ZCARD", self._queue.keys.held), int)
+            reply, *more = yield [make(cursor=self.cursor), *([count] if counts else ())]
+            page: ScanPage = unwrap(reply)
+            self.size = page.size + sum(unwrap(each) for each in more)
+            return page
+        replies = yield [make(cursor=held), make(cursor=_AFTER_HELD)]
+        page, rest = (unwrap(reply) for reply in replies)
+        self._begins_with_held = False
+        self.size = page.size + rest.size
+        return replace(page, is_held=True) if page.size else rest
+
     def shift(self, gone: int) -> None:
         """Account for `gone` jobs before the cursor that have left their list."""
-        if self.cursor is not None and self.cursor.state != DELAYED and gone:
+        if self.cursor is not None and not self.cursor.is_in_zset and gone:
             self.cursor = replace(self.cursor, position=str(max(0, int(self.cursor.position) - gone)))
 
     def _relocated(self, cursor: Cursor, size: int) -> RoundTrips[Cursor]:

@@ -16,6 +16,7 @@ from schedq.model.tasks import NO_OPTIONS, TaskOptions, is_task_call, is_task_na
 from schedq.transitions import Binding, Operation, RoundTrips, unwrap
 from schedq.transitions.announce import read_task_options
 from schedq.transitions.heartbeat import WorkerRecord, workers
+from schedq.transitions.pause import paused_tasks
 
 _WHY: Final = Binding("why", "id", "entries")
 SEARCHED: Final = 50_000
@@ -51,6 +52,8 @@ class JobSnapshot:
         workers: the live workers, if the job waits for one.
         suspects: number of jobs that these workers run that lost two leases or more.
         is_passed_over: whether it is in `delayed` because it lost two leases and claims were not allowed to take it.
+        is_held: whether a claim has put it out of the way of others; `ahead` then counts jobs of its task.
+        task_paused_since_ms: since when its task is paused, or None.
         task_options: the stored options of its task.
     """
 
@@ -76,6 +79,8 @@ class JobSnapshot:
     workers: tuple[WorkerRecord, ...] = ()
     suspects: int = 0
     is_passed_over: bool = False
+    is_held: bool = False
+    task_paused_since_ms: int | None = None
     task_options: TaskOptions = NO_OPTIONS
 
     @property
@@ -229,10 +234,12 @@ def look(queue: Settings, job_id: str) -> RoundTrips[JobSnapshot]:
     """Read the job, and if it waits for a worker, also the workers' latest heartbeats."""
     (reply,) = yield [see(queue, job_id)]
     seen: JobSnapshot = unwrap(reply)
-    if seen.record.max_attempts is None and is_task_name(seen.task):
-        (reply,) = yield [read_task_options(queue, [seen.task])]
-        options = {} if isinstance(reply, SchedqError) else reply  # `schedq doctor` reports a damaged key
-        seen = replace(seen, task_options=options.get(seen.task, NO_OPTIONS))
+    if is_task_name(seen.task):
+        replies = yield [read_task_options(queue, [seen.task]), paused_tasks(queue)]
+        options, paused = ({} if isinstance(reply, SchedqError) else reply for reply in replies)  # see `schedq doctor`
+        seen = replace(seen, task_paused_since_ms=paused.get(seen.task))
+        if seen.record.max_attempts is None:
+            seen = replace(seen, task_options=options.get(seen.task, NO_OPTIONS))
     if seen.place != PENDING or not seen.alive:
         return seen
     live = yield from workers(queue)
@@ -247,7 +254,7 @@ def see(queue: Settings, job_id: str) -> Operation[JobSnapshot]:
 
 def _snapshot(job_id: str, reply: list[Any]) -> JobSnapshot:
     now, due, lease, runs, ahead, pending, processing, since, promoter, _, alive, marked = reply[:12]
-    ended, ended_ms, ended_by, history, note, kind, flat, rests = reply[12:]
+    ended, ended_ms, ended_by, history, note, kind, flat, rests, held = reply[12:]
     return JobSnapshot(
         id=job_id,
         now_ms=int(now),
@@ -264,6 +271,7 @@ def _snapshot(job_id: str, reply: list[Any]) -> JobSnapshot:
         alive=int(alive),
         is_marked=marked == 1,
         is_passed_over=rests == 1,
+        is_held=held == 1,
         ended=int(ended),
         ended_ms=int(ended_ms),
         ended_by=ended_by,

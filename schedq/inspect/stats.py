@@ -47,7 +47,8 @@ class Stats(dict[str, int | None]):
 
     Instants are ms on Redis's clock. Totals count from the beginning of the queue. `workers` counts those with a
     heartbeat in the last 30 s. `next_due_ms` is None if nothing is delayed, `paused_since_ms` if the queue is not
-    paused.
+    paused. `paused_tasks` is the number of paused tasks. `held_depth` counts those of the pending jobs that claims have
+    put out of the way of others, because their task is paused.
     """
 
     __slots__ = ()
@@ -76,8 +77,10 @@ class Stats(dict[str, int | None]):
     broken_depth: _Fact[int] = _Fact()
     delayed_depth: _Fact[int] = _Fact()
     leases_depth: _Fact[int] = _Fact()
+    held_depth: _Fact[int] = _Fact()
     next_due_ms: _Fact[int | None] = _Fact()
     paused_since_ms: _Fact[int | None] = _Fact()
+    paused_tasks: _Fact[int] = _Fact()
     workers: _Fact[int] = _Fact()
     visibility_ms: _Fact[int] = _Fact()
     now_ms: _Fact[int] = _Fact()
@@ -136,13 +139,16 @@ def stats(queue: Settings) -> Operation[Stats]:
     def read(reply: list[Any]) -> Stats:
         now, due, paused, workers = reply[:4]
         # Includes totals of a newer release that uses the same queue.
-        totals = {name: whole(value) for name, value in pairs(reply[12:]).items() if name.endswith("_total")}
+        totals = {name: whole(value) for name, value in pairs(reply[14:]).items() if name.endswith("_total")}
+        depths = dict(zip(_DEPTHS, reply[4:13], strict=True))
         facts: dict[str, int | None] = {
             **dict.fromkeys(TOTALS, 0),
             **totals,
-            **dict(zip(_DEPTHS, reply[4:12], strict=True)),
+            **depths,
+            "pending_depth": depths["pending_depth"] + depths["held_depth"],
             "next_due_ms": score_ms(due) if due else None,
             "paused_since_ms": whole(paused) if paused else None,
+            "paused_tasks": reply[13],
             "workers": int(workers),
             "visibility_ms": queue.visibility_ms,
             "now_ms": int(now),
@@ -177,7 +183,7 @@ def page(queue: Settings, state: str, offset: int, limit: int) -> RoundTrips[lis
 
 
 def _part(queue: Settings, state: str, offset: int, limit: int) -> Operation[list[JobRecord]]:
-    source, order = getattr(queue.keys, state), {PENDING: "oldest", DELAYED: "due"}.get(state, "newest")
+    source, order = getattr(queue.keys, state), {PENDING: "waiting", DELAYED: "due"}.get(state, "newest")
     sent = _PAGE(queue, source=source, order=order, offset=offset, limit=limit)
     return Operation("list", *sent, lambda reply: [listed(*row) for row in reply])
 

@@ -2,23 +2,25 @@
 Read everything that decides whether a job runs, at one instant, as a claim and a reclaimer would see it; writes nothing.
 
 KEYS  pending (list), processing (list), leases (zset), delayed (zset), completed (list), failed (list),
-      cancelled (list), broken (list), paused (string), promoter (string), workers (zset), wake (zset), suspects (zset)
+      cancelled (list), broken (list), paused (string), promoter (string), workers (zset), wake (zset), suspects (zset),
+      held (zset)
 ARGV  jobs, clock
       id: the job
       silence_ms (number)
       entries (number): how many to search from each end of a list
 Returns  {now, due instant or '', end of its lease or '', 1 if it is in `processing`, else 0, entries before it in
-         `pending` or -1, lengths of `pending` and `processing`, paused since or '', promoter or '', ms left of the
+         `pending`, or in its lane if it is held, or -1, how many are pending, length of `processing`, paused since or '', promoter or '', ms left of the
          promoter's lease, live workers, 1 if the wake marker is set, else 0, jobs that ended recently, ms in which they
          did, worker of the last one or '', history with its id but no record, or '', note in `broken` or '', type of
-         what is stored, {field, value, ...}, 1 if claims passed it over into `delayed`, else 0}
+         what is stored, {field, value, ...}, 1 if claims passed it over into `delayed`, else 0, 1 if it is held, else 0}
 ]]
 local RECENT_MS, MOST_COUNTED, MOST_FIELDS, MOST_NOTES = 60000, 10000, 1000, 1000
+local LANE = 8589934592  -- as in shared/lanes.lua
 --@include clock
 --@include checks
 --@include numbers
 local bad = wrong_type('list', pending, processing, completed, failed, cancelled, broken)
-  or wrong_type('zset', leases, delayed, workers, wake)
+  or wrong_type('zset', leases, delayed, workers, wake, held)
 if bad then return bad end
 
 -- The index of the id in a list; only the ends of a long list are searched.
@@ -48,6 +50,10 @@ if kind == 'hash' and redis.call('HLEN', jobs .. id) <= MOST_FIELDS then fields 
 
 local length, ahead = redis.call('LLEN', pending), find(pending)
 ahead = ahead and length - 1 - ahead or -1
+local position = redis.call('ZSCORE', held, id)
+if position then
+  ahead = redis.call('ZCOUNT', held, digits(math.floor(tonumber(position) / LANE) * LANE), '(' .. position)
+end
 local lease = redis.call('ZSCORE', leases, id) or ''
 local runs = ((tonumber(lease) or 0) > 0 or find(processing)) and 1 or 0
 
@@ -70,8 +76,8 @@ holder = type(holder) == 'string' and holder or ''
 local due = redis.call('ZSCORE', delayed, id) or ''
 local rests = due ~= '' and redis.pcall('ZSCORE', suspects, id) == due and 1 or 0
 
-return {now, due, lease, runs, ahead, length, redis.call('LLEN', processing),
+return {now, due, lease, runs, ahead, length + redis.call('ZCARD', held), redis.call('LLEN', processing),
   type(since) == 'string' and since or '0', holder, holder ~= '' and redis.call('PTTL', promoter) or 0, redis.call('ZCOUNT', workers, now - silence_ms,
   now + silence_ms), redis.call('EXISTS', wake), done + lost, math.max(done_ms, lost_ms),
   done_at >= lost_at and done_by or lost_by, place, note, kind, fields,
-  rests}
+  rests, position and 1 or 0}

@@ -94,8 +94,8 @@ def _held_back(seen: JobSnapshot) -> str:
     )
 
 
-def _paused(seen: JobSnapshot) -> str:
-    return "the queue is paused" + (f", for {_since(seen, seen.paused_since_ms)} now" if seen.paused_since_ms else "")
+def _for_ms(seen: JobSnapshot, since_ms: int | None) -> str:
+    return f", for {_since(seen, since_ms)} now" if since_ms else ""
 
 
 def _cancel_reason(seen: JobSnapshot) -> dict[str, str]:
@@ -284,8 +284,15 @@ REASONS: Final = (
         "paused",
         "The queue is paused.",
         lambda seen: seen.is_due and seen.paused_since_ms is not None,
-        _paused,
+        lambda seen: f"the queue is paused{_for_ms(seen, seen.paused_since_ms)}",
         lambda seen: {"paused_since_ms": seen.paused_since_ms or None},
+    ),
+    Reason(
+        "task_paused",
+        "Its task is paused.",
+        lambda seen: seen.is_due and seen.task_paused_since_ms is not None,
+        lambda seen: f"the task {seen.task!r} is paused{_for_ms(seen, seen.task_paused_since_ms)}",
+        lambda seen: {"task": seen.task, "paused_since_ms": seen.task_paused_since_ms or None},
     ),
     Reason(
         "promoter_behind",

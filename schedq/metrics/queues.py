@@ -36,8 +36,8 @@ class Reading:
     Attributes:
         queue: its name.
         stats: depths and totals; None if the queue can't be read.
-        oldest_ms: how long the next pending job has been waiting to run; None if none is pending, or its producer did
-            not store when it was enqueued.
+        oldest_ms: how long the next pending job has been waiting to run; None if none is pending, all of them are held,
+            or its producer did not store when it was enqueued.
         problem: why the queue can't be read, or ''.
     """
 
@@ -126,11 +126,17 @@ def _lag_s(stats: Stats, _: int | None) -> float:
 
 GAUGES: Final[tuple[tuple[str, str, Callable[[Stats, int | None], float | None]], ...]] = (
     ("schedq_queue_paused", "1 while the queue is paused.", lambda stats, _: int(stats["paused_since_ms"] is not None)),
+    ("schedq_tasks_paused", "Paused tasks.", lambda stats, _: stats["paused_tasks"]),
+    (
+        "schedq_jobs_held",
+        "Pending jobs that are held because their task is paused.",
+        lambda stats, _: stats["held_depth"],
+    ),
     ("schedq_workers", "Workers that sent a heartbeat in the last 30 s.", lambda stats, _: stats["workers"]),
     ("schedq_leases", "Claimed jobs that have a lease.", lambda stats, _: stats["leases_depth"]),
     (
         "schedq_pending_oldest_age_seconds",
-        "How long the next pending job has been waiting to run; 0 if none is pending.",
+        "How long the next pending job has been waiting to run; 0 if none is pending, absent if all of them are held.",
         _oldest_s,
     ),
     ("schedq_next_due_timestamp_seconds", "When the earliest delayed job is due; absent if none is.", _due_s),

@@ -133,6 +133,12 @@ class QueueKeys:
     """LIST of JSON samples of the queue, one every 10 s; newest at the left, capped."""
     paused = Key()
     """STRING that exists while the queue is paused: since when, ms."""
+    paused_tasks = Key()
+    """HASH of the paused tasks: name → since when, ms."""
+    held = Key()
+    """ZSET id → position of pending jobs that claims have put out of the way of others; see `shared/lanes.lua`."""
+    lanes = Key()
+    """HASH of the numbers of the lanes of tasks in `held`."""
     schedules = Key()
     """ZSET schedule id → next slot, ms; +inf if it is paused, has ended or is damaged."""
     jobs = Key("job:")

@@ -46,6 +46,8 @@ MOVES: Final = (
     Move("fire", (NOWHERE,), (PENDING, DELAYED), ("fire",)),
     Move("trigger", (NOWHERE,), (PENDING,), ("trigger",)),
     Move("claim", (PENDING,), (PROCESSING,), ("claim",)),
+    Move("hold", (PENDING,), (PENDING,), ("claim",)),
+    Move("put back", (PENDING,), (PENDING,), ("resume_task",)),
     Move("renew", (PROCESSING,), (PROCESSING,), ("renew",)),
     Move("recover", (PROCESSING,), (PROCESSING,), ("recover",)),
     Move("complete", (PROCESSING,), (COMPLETED,), ("settle",)),

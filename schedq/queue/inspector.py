@@ -22,6 +22,7 @@ from schedq.model.times import Duration, Instant
 from schedq.queue.requests import Connections, Listening, WithCleanup, events
 from schedq.queue.verb import AsyncVerbs, BlockingVerbs, stream, verb
 from schedq.transitions import Operation, RoundTrips, heartbeat, unwrap
+from schedq.transitions.pause import checked_task
 
 
 class InspectorVerbs:
@@ -190,6 +191,20 @@ class InspectorVerbs:
         return WithCleanup(bulk_action.steps(), ending=None if dry_run else bulk_action.note)
 
     @verb
+    def cancel_task(self, task: str, *, running: bool = False, who: str | None = None) -> WithCleanup[int]:
+        """Cancel every waiting job of a task, like `Queue.cancel_task`.
+
+        Args:
+            task: its name.
+            running: also ask the running ones to stop.
+            who: the name in the audit log; by default this process's user and host.
+
+        Raises:
+            UsageError: `task` is not the name of a task.
+        """
+        return cancelled_task(self._connections.settings, task, running=running, who=who)
+
+    @verb
     def import_jobs(self, entries: Sequence[object], *, finished: bool = False) -> RoundTrips[Imported]:
         """Store jobs that `schedq export` wrote: with the same ids, delayed ones with the same due times.
 
@@ -262,6 +277,12 @@ class AsyncInspector(InspectorVerbs, AsyncVerbs):
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._use_client(connections.aio)
+
+
+def cancelled_task(queue: Settings, task: object, *, running: bool, who: str | None = None) -> WithCleanup[int]:
+    """Cancel the waiting jobs of a task, and perhaps the running ones; write one entry to the audit log."""
+    cancellation = bulk.TaskCancellation(queue, checked_task(task), running=running, who=who)
+    return WithCleanup(cancellation.steps(), ending=cancellation.note)
 
 
 def purged(queue: Settings, who: str | None = None) -> WithCleanup[int]:

@@ -18,6 +18,7 @@ from schedq.model.outcome import BackoffFunction, ErrorTypes
 from schedq.model.payload import encode
 from schedq.model.settings import Settings
 from schedq.model.times import Duration
+from schedq.queue.control_verbs import ControlVerbs
 from schedq.queue.extensions import Extensions
 from schedq.queue.gathering import gather_results
 from schedq.queue.hooks import OnFailure, OnRetry, OnSuccess
@@ -40,7 +41,7 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class QueueBase(QueueVerbs, AttemptVerbs, Extensions, QueueAliases):
+class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases):
     """One queue with the functions that run its jobs: what `Queue` and `AsyncQueue` share.
 
     Attributes:

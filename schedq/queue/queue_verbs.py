@@ -13,7 +13,6 @@ from schedq.model import backoff as plans
 from schedq.model import checks, outcome
 from schedq.model.durability import Durability
 from schedq.model.expiry import Expiry
-from schedq.model.lifecycle import Cancellation
 from schedq.model.progress import OnProgress, Progress, ProgressReport
 from schedq.model.records import ClaimedJob, JobRecord, Options, Settlement
 from schedq.model.settings import Settings
@@ -34,12 +33,8 @@ from schedq.queue.verb import stream, verb
 from schedq.transitions import (
     Operation,
     RoundTrips,
-    cancel,
     enqueue,
-    pause,
     renew,
-    requeue,
-    reschedule,
     settle,
     unwrap,
 )
@@ -206,57 +201,6 @@ class QueueVerbs:
     def list_queues(self, *, scan: bool = False) -> AnyRequest[list[str]]:
         """Return the names of the queues in this Redis; `scan` also finds queues that only other programs use."""
         return _queues(self.address, scan=scan)
-
-    # -- acting on jobs from outside
-
-    @verb
-    def cancel(self, job_id: str) -> Operation[Cancellation]:
-        """Cancel a waiting job ("cancelled"), or ask a running one to stop ("asked"); "no" if finished or gone."""
-        return cancel.cancel(self.settings, job_id)
-
-    @verb
-    def reschedule(
-        self, job_id: str, *, delay: Duration | None = None, run_at: Instant | None = None
-    ) -> Operation[bool]:
-        """Change when a delayed job is due; False if it is not delayed.
-
-        Raises:
-            UsageError: neither or both of `delay` and `run_at` are given.
-        """
-        return reschedule.to_time(self.settings, job_id, delay, run_at)
-
-    @verb
-    def run_now(self, job_id: str) -> Operation[bool]:
-        """Run a delayed job now, next in line; False if it is not delayed."""
-        return reschedule.to_now(self.settings, job_id)
-
-    @verb
-    def requeue(self, job_id: str) -> RoundTrips[bool]:
-        """Run a failed or cancelled job again, with its attempts back at 0; False if it is neither."""
-        return requeue.requeue(self.settings, job_id)
-
-    @verb
-    def requeue_failed(self, limit: int = 1000) -> RoundTrips[int]:
-        """Requeue up to `limit` (1 to 1000) failed jobs, oldest first; returns how many."""
-        return requeue.requeue_failed(self.settings, checks.checked_limit(limit))
-
-    @verb
-    def pause(self) -> RoundTrips[None]:
-        """Stop all workers from claiming jobs of this queue; running jobs continue."""
-        (reply,) = yield [pause.pause(self.settings)]
-        unwrap(reply)
-
-    @verb
-    def resume(self) -> Operation[bool]:
-        """Allow claims again; returns whether the queue was paused."""
-        return pause.resume(self.settings)
-
-    @verb
-    def purge(self) -> WithCleanup[int]:
-        """Delete every job that exists now, running ones too; returns how many. Schedules and a pause stay."""
-        from schedq.queue.inspector import purged  # imports much that most programs don't need
-
-        return purged(self.settings)
 
     # -- waiting
 

@@ -4,7 +4,8 @@ Cancel a waiting job, or ask a running one to stop.
 If `pending` is longer than 10,000, the entry stays there, and the claim that reaches it drops it: searching such a long
 list would block all other clients.
 
-KEYS  pending (list), delayed (zset), processing (list), leases (zset), cancelled (list), stats (hash), log (stream)
+KEYS  pending (list), delayed (zset), processing (list), leases (zset), cancelled (list), stats (hash), log (stream),
+      held (zset)
 ARGV  jobs, clock, events, log_size
       request: a new id, by which a repeated request is recognized
       id: the job

@@ -9,8 +9,13 @@ time. Suspects that the caller may not take move to `delayed`, so that they bloc
 may take a suspect takes the first of them from there; without such a claim they become due a few a second. However many
 entries can't be run, a call looks at only a few more entries than it may take.
 
+Jobs of a paused task are held: the claim that reaches them moves them to their lane in `held`, so that no claim looks at
+them again. They stay pending. While jobs are held, a claim also takes jobs from the lanes of tasks that are
+not paused, in turn with `pending`.
+
 KEYS  pending (list), processing (list), leases (zset), delayed (zset), failed (list), broken (list), stats (hash),
-      wake (zset), paused (string), log (stream), suspects (zset), cancelled (list)
+      wake (zset), paused (string), log (stream), suspects (zset), cancelled (list), paused_tasks (hash), held (zset),
+      lanes (hash)
 ARGV  jobs, clock, events, log_size
       request: a new id; the tokens of the claimed jobs begin with it
       limit (number): the most jobs to claim
@@ -25,7 +30,7 @@ ARGV  jobs, clock, events, log_size
 Returns  {OK | PAUSED, now, next due instant or '', flags: 1 if more jobs wait, 2 if suspects were passed over, job, ...},
          a job as in shared/claimed.lua
 ]]
-local MOST_PASSED_OVER, MOST_DROPPED = 100, 200
+local MOST_PASSED_OVER, MOST_DROPPED, MOST_HELD, PAGE = 100, 200, 300, 50
 local REST, SPACING = 10000, 100  -- ms until the first passed-over suspect becomes due, and between two of them
 local KEPT = 60000
 --@include clock
@@ -43,10 +48,20 @@ local KEPT = 60000
 --@include trim
 --@include retention
 --@include claimed
+--@include task_of
+--@include lanes
+--@include hold
+--@include open_lanes
 local bad = wrong_type('list', pending, processing, failed, broken) or wrong_type('zset', leases, delayed)
 if bad then return bad end
 
-if redis.call('EXISTS', paused) == 1 then return {'PAUSED', stamp, '', 0} end
+-- Nothing is paused or held in most queues, which one command shows.
+local is_plain = redis.call('EXISTS', paused, paused_tasks, held) == 0
+if not is_plain then
+  if redis.call('EXISTS', paused) == 1 then return {'PAUSED', stamp, '', 0} end
+  bad = wrong_type('zset', held) or wrong_type('hash', lanes, paused_tasks)
+  if bad then return bad end
+end
 promote_due(promote_limit)
 
 -- Move the first passed-over suspect from `delayed` to the front of `pending`, unless it was rescheduled since.
@@ -73,7 +88,8 @@ if allowed == 1 and next_due() ~= '' then take_resting_suspect() end  -- passed-
 
 local processes, all_held, own_held = unpack(ARGV, share_start)
 if processes then
-  local share = math.floor((redis.call('LLEN', pending) + all_held) / processes) - own_held
+  local waiting = redis.call('LLEN', pending) + (is_plain and 0 or redis.call('ZCARD', held))
+  local share = math.floor((waiting + all_held) / processes) - own_held
   limit = math.max(1, math.min(limit, share))
 end
 
@@ -130,20 +146,39 @@ local function expire(id, job)
 end
 
 local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, {}  -- ids to take, and their jobs; then the ids not taken
-local expired = {}
-local seen, bytes_taken, looked_at = {}, 0, 0
+local expired, to_hold = {}, {}
+local seen, bytes_taken, bytes_held, looked_at, from_lanes = {}, 0, 0, 0, {}
 
--- Sort the next entry into one of these tables; false if its payload no longer fits.
-local function look(id)
+local function is_open(task) return not is_task_paused(task) end
+
+-- The task of a job that the caller may not take now, or nil.
+local function closed_task(payload)
+  local task = not is_plain and payload and task_of(payload)
+  return task and not is_open(task) and task
+end
+
+-- A job that was released or reclaimed is the next in line.
+local function is_next(id)
+  local move = redis.call('HGET', jobs .. id, 'settled_move')
+  return move == 'release' or move == 'reclaim'
+end
+
+-- Sort the next entry into one of these tables; false if its payload no longer fits, or if its lane was closed.
+local function look(id, is_held)
   local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
     'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms', 'trace', 'unknown_since_ms', 'expires', 'headers',
     'progress')
+  local closed = job and closed_task(job[2])
   if not job then
     unfit[#unfit + 1] = {id, nil, reason}
-  elseif seen[id] or is_stray(id, job[1]) then
-    strays[#strays + 1] = id
+  elseif seen[id] or is_stray(id, job[1]) or not (is_plain or is_held or not redis.call('ZSCORE', held, id)) then
+    strays[#strays + 1] = is_held and '' or id
   elseif not job[2] then
     unfit[#unfit + 1] = {id, job}
+  elseif closed then
+    bytes_held = bytes_held + #job[2]
+    if is_held or (bytes_held > bytes and #to_hold > 0) then return false end
+    to_hold[#to_hold + 1] = {id, closed, is_next(id)}
   elseif job[14] and is_expired(job) then
     expired[#expired + 1] = {id, job}
   elseif bytes_taken + #job[2] > bytes and #ids > 0 then
@@ -156,18 +191,42 @@ local function look(id)
     ids[#ids + 1], taken[#taken + 1] = id, job
   end
   seen[id] = true
-  looked_at = looked_at + 1
   return true
 end
 
 local function look_at_page()
-  local page = redis.call('LRANGE', pending, -looked_at - limit + #ids, -looked_at - 1)
+  local length = is_plain and limit - #ids or math.max(PAGE, limit - #ids)
+  local page = redis.call('LRANGE', pending, -looked_at - length, -looked_at - 1)
   for n = #page, 1, -1 do
-    if #passed_over >= MOST_PASSED_OVER or not look(page[n]) then return false end
+    if #ids >= limit or #passed_over >= MOST_PASSED_OVER or not look(page[n]) then return false end
+    looked_at = looked_at + 1
   end
-  return #page > 0 and #ids < limit and looked_at < limit + MOST_DROPPED
+  return #page > 0 and #ids < limit and looked_at < limit + (is_plain and MOST_DROPPED or MOST_HELD)
 end
-while look_at_page() do end
+
+local function look_at_lane(number)
+  local page = in_lane(number, limit - #ids)
+  for n = 1, #page, 2 do
+    if #ids >= limit or #passed_over >= MOST_PASSED_OVER or not look(page[n], true) then return end
+    from_lanes[#from_lanes + 1] = page[n]
+  end
+end
+
+local sources, first = {}, nil  -- lanes to take jobs from; the one without a number stands for `pending`
+if not is_plain then
+  first = whole(redis.call('HGET', lanes, 'first'))
+  if first > 0 then look_at_lane(first) else first = nil end
+  sources = open_lanes(now % (whole(redis.call('HGET', lanes, 'made')) + 1), is_open)
+end
+sources[#sources + 1] = {}
+for n = 1, #sources do
+  local number = sources[(now + n) % #sources + 1].number
+  if not number then
+    while look_at_page() do end
+  elseif number ~= first then
+    look_at_lane(number)
+  end
+end
 
 -- An entry is added elsewhere before it is removed, so that an error in between loses no job: a second entry in
 -- `pending` is dropped later, and an entry of `processing` without a lease is adopted.
@@ -188,16 +247,21 @@ if #passed_over > 0 then
   redis.pcall('PEXPIRE', suspects, digits(due - now + KEPT))  -- jobs that are moved in other ways leave their entries behind
   head = nil
 end
-if looked_at == 1 and #ids == 1 then
+hold(to_hold)
+if looked_at == 1 and #ids == 1 and #from_lanes == 0 then
   redis.call('LMOVE', pending, processing, 'RIGHT', 'LEFT')
-elseif looked_at > 0 then
+else
   if #ids > 0 then redis.call('LPUSH', processing, unpack(ids)) end
-  redis.call('RPOP', pending, looked_at)
+  if looked_at > 0 then redis.call('RPOP', pending, looked_at) end
+end
+if #from_lanes > 0 then
+  redis.call('ZREM', held, unpack(from_lanes))
+  tidy_lanes(sources)
 end
 add_to_total('strays_total', #strays)
 for _, id in ipairs(strays) do
   local entry_left, tombstone, status = unpack(redis.call('HMGET', jobs .. id, 'entry_left', 'tombstone', 'status'))
-  if entry_left then
+  if id ~= '' and entry_left then
     note_met(jobs .. id, entry_left, tombstone)
     if status == 'cancelled' and not tombstone and whole(entry_left) <= 1 then expire_failed(id) end
   end
@@ -224,7 +288,11 @@ if #passed_over > 0 then
   set_wake()
   reply[4] = 2
 end
-if redis.call('LLEN', pending) > 0 then
+local has_more = redis.call('LLEN', pending) > 0
+for _, lane in ipairs(sources) do
+  has_more = has_more or (lane.number and #in_lane(lane.number, 1) > 0)
+end
+if has_more then
   set_wake()
   reply[4] = reply[4] + 1
 end

@@ -12,7 +12,7 @@ again: WAIT and WAITAOF only cover writes of their own connection, so without a 
 wrongly.
 
 KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), stats (hash), wake (zset),
-      paused (string), promoter (string)
+      paused (string), promoter (string), held (zset)
 ARGV  jobs, clock, due_channel, max_pending (number)
       whose_ids: 0 if all are generated, 1 if some are the caller's, 2 if some of those are to be reused
       new_jobs...: per job: id, payload, 'in' | 'at', milliseconds, count of option values, option field, value, ...
@@ -59,6 +59,7 @@ local bad = wrong_type('list', pending) or wrong_type('zset', delayed)
 if bad then return bad end
 
 local waiting, searched, has_own_ttls = redis.call('LLEN', pending), 0, false
+if max_pending then waiting = waiting + whole(redis.pcall('ZCARD', held)) end
 if theirs then
   searched = redis.call('LLEN', completed)
   has_own_ttls = searched > MOST_SEARCHED and redis.pcall('HMGET', stats, 'own_ttls')[1] == '1'

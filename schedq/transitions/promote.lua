@@ -6,7 +6,8 @@ queue, and returns what it needs to decide when to look again. A process that do
 of them have places, which they keep by looking regularly, and the others take turns.
 
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), broken (list), stats (hash), wake (zset),
-      paused (string), promoter (string), workers (zset), schedules (zset), standbys (hash)
+      paused (string), promoter (string), workers (zset), schedules (zset), standbys (hash), paused_tasks (hash),
+      held (zset), lanes (hash)
 ARGV  jobs, clock
       limit (number): the most jobs to promote
       promoter_id: the caller's id, or '' if it is not a promoter
@@ -27,6 +28,9 @@ Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due i
 --@include promote
 --@include standby
 --@include leave_standby
+--@include task_of
+--@include lanes
+--@include open_lanes
 local bad = wrong_type('list', pending, processing, broken) or wrong_type('zset', delayed, leases)
 if bad then return bad end
 
@@ -71,10 +75,12 @@ end
 
 local due, moved = promote_due(limit)
 local woken_for = ''
-if redis.call('LLEN', pending) > 0 and redis.pcall('EXISTS', wake) == 0 then
+local waits = redis.call('LLEN', pending) > 0
+local lane = not waits and ready_lane()
+if (waits or lane) and redis.pcall('EXISTS', wake) == 0 then
   allow_when_full(leases)
   set_wake()
-  if redis.pcall('EXISTS', wake) == 1 then woken_for = redis.call('LINDEX', pending, -1) end
+  if redis.pcall('EXISTS', wake) == 1 then woken_for = waits and redis.call('LINDEX', pending, -1) or lane.first end
 end
 local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2] or ''
 local unleased = redis.call('LLEN', processing) - redis.call('ZCARD', leases)

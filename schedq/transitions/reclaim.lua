@@ -12,7 +12,7 @@ well, another one in each pass.
 
 KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
       cancelled (list), broken (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream),
-      tasks (hash)
+      tasks (hash), held (zset)
 ARGV  jobs, clock, events, log_size, due_channel
       limit (number): the most leases to look at
       visibility_ms (number), max_attempts (number), completed_history (number), failed_history (number),
@@ -122,7 +122,8 @@ local function is_waiting(id, status)
   if FINISHED[status] then return true end
   if status == 'processing' then return false end
   if status == 'delayed' then return redis.call('ZSCORE', delayed, id) end
-  return redis.call('LLEN', pending) <= MOST_SEARCHED and redis.call('LPOS', pending, id)
+  if redis.call('LLEN', pending) <= MOST_SEARCHED and redis.call('LPOS', pending, id) then return true end
+  return type(redis.pcall('ZSCORE', held, id)) == 'string'
 end
 
 -- Let the caller decide. The reply then contains payloads, so anything beyond a megabyte is left for the next pass.

@@ -9,7 +9,7 @@ import pytest
 from schedq import Queue
 from schedq.transitions import announce
 from tests.cli.conftest import Run
-from tests.cli.scenes import failed_jobs, one_of_each
+from tests.cli.scenes import beat, failed_jobs, one_of_each
 from tests.state import State
 
 Look = Callable[[], State]
@@ -150,6 +150,60 @@ def test_pausing_for_programs(run: Run, queue: Queue, state: Look):
     }
     assert run("pause", "mail", "--json").json == first | {"was_paused": True}
     assert run("resume", "mail", "--json").json == {"queue": "mail", "was_paused": True}
+
+
+def test_tasks_are_paused_and_resumed_by_name(run: Run, queue: Queue):
+    queue.enqueue({"task": "send"}, job_id="first")
+    queue.enqueue({"task": "report"}, job_id="second")
+
+    assert run("pause", "mail", "--task", "send", "--task", "resize").lines == [
+        "task send of queue mail is paused",
+        "task resize of queue mail is paused",
+    ]
+    (again,) = run("pause", "mail", "--task", "send").lines
+    assert again.startswith("task send of queue mail is paused, and has been since 20")
+    assert (queue.claim(0).id, queue.claim(0)) == ("second", None)
+    assert run("resume", "mail").lines == [
+        "queue mail was not paused; 1 waiting; still paused: task resize, task send",
+    ]
+    assert run("resume", "mail", "--task", "send", "--task", "other").lines == [
+        "task send of queue mail is resumed",
+        "task other of queue mail was not paused",
+    ]
+
+    assert queue.claim(0).id == "first"
+    assert set(queue.list_paused_tasks()) == {"resize"}
+
+
+def test_pausing_a_task_for_programs(run: Run, queue: Queue):
+    first = run("pause", "mail", "--task", "send", "--json").json
+    since_ms = queue.list_paused_tasks()["send"]
+
+    assert first == {"queue": "mail", "tasks": {"send": {"was_paused": False, "paused_since_ms": since_ms}}}
+    assert run("pause", "mail", "--task", "send", "--json").json["tasks"]["send"]["was_paused"] is True
+    assert run("resume", "mail", "--task", "send", "--json").json == {
+        "queue": "mail",
+        "tasks": {"send": {"was_paused": True}},
+    }
+
+
+def test_pausing_a_task_that_no_worker_has_is_warned_about(run: Run, queue: Queue):
+    beat(queue, "w-1", tasks='["send"]')
+
+    said = run("pause", "mail", "--task", "sned")
+
+    assert said.code == 0
+    assert said.complaint == "schedq: no live worker of queue mail has a task 'sned'; did you mean send?"
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_a_name_that_no_task_can_have_is_refused(verb: str, run: Run, queue: Queue):
+    queue.enqueue(1)
+
+    said = run(verb, "mail", "--task", "send", "--task", "")
+
+    assert (said.code, "task must be" in said.complaint) == (2, True)
+    assert queue.list_paused_tasks() == {}
 
 
 def test_a_queue_may_be_paused_before_its_first_job(run: Run, queue: Queue):

@@ -46,6 +46,20 @@ def test_stats_for_people_name_every_figure(run: Run, queue: Queue):
         assert total in text
 
 
+def test_stats_name_paused_tasks_and_count_their_held_jobs(run: Run, queue: Queue):
+    queue.enqueue_many([{"task": "send"}] * 3 + [{"task": "report"}])
+    queue.pause(task="send")
+    queue.pause(task="resize")
+    claimed(queue)
+
+    lines, found = run("stats", "mail").lines, run("stats", "mail", "--json").json
+
+    assert [line for line in lines if line.startswith("paused task  ")][1].startswith("paused task  send, since 20")
+    assert "held         3 of 3 pending jobs" in lines
+    assert (found["paused_tasks"], found["held_depth"], found["pending_depth"]) == (2, 3, 3)
+    assert found["tasks_paused_since_ms"] == queue.list_paused_tasks()
+
+
 def test_stats_show_the_settings_of_the_application(run: Run, make_queue: Callable[..., Queue]):
     queue = make_queue(visibility_ms=77_000)
     queue._ask(announce.announce(queue.settings))
@@ -84,6 +98,8 @@ def test_all_queues_are_a_line_each(run: Run, make_queue: Callable[..., Queue]):
     assert lines[2].split()[:7] == ["reports", "1,234", "0", "0", "0", "0", "–"]
     assert lines[2].endswith(" ago")
     assert len(lines) == 3
+    make_queue("mail").pause(task="send")
+    assert run("stats").lines[1].endswith("in 4 min  1 task")
     assert [(queue["queue"], queue["pending_depth"]) for queue in found] == [("mail", 1), ("reports", 1234)]
 
 
@@ -217,7 +233,7 @@ def test_no_request_reads_more_than_a_page(run: Run, queue: Queue, desk: Server)
         found = run("jobs", "mail", "--state", "pending", "--limit", "7", "--offset", "4000", "--json").json
 
     assert [job["payload"] for job in found["jobs"]] == [*range(4000, 4007)]
-    pages = [request.words for request in requests if "oldest" in request.words]
+    pages = [request.words for request in requests if "waiting" in request.words]
     assert [words[-2:] for words in pages] == [("4000", "7")]
 
 

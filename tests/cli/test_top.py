@@ -45,12 +45,21 @@ def test_one_screen_of_all_queues_has_a_line_each(run: Run, make_queue: Callable
     for name in ("mail", "reports"):
         make_queue(name).enqueue(1)
     make_queue("reports").pause()
+    make_queue("mail").pause(task="send")
 
     said = run("top", "--once").lines
 
     assert said[2].split()[:3] == [">", "mail", "1"]
     assert said[3].split()[0] == "reports"
+    assert said[2].endswith("1 task PAUSED")
     assert said[3].endswith("PAUSED")
+
+
+def test_one_screen_names_paused_tasks(run: Run, queue: Queue):
+    queue.enqueue(1)
+    queue.pause(task="send [bold]")
+
+    assert "TASK send [bold] PAUSED" in "\n".join(run("top", "mail", "--once").lines)
 
 
 def test_json_has_one_queue_or_all(run: Run, queue: Queue):

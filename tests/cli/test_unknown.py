@@ -85,11 +85,12 @@ def test_the_first_queue_of_a_redis_causes_no_warning(run: Run):
 def test_a_queue_with_nothing_but_a_pause_a_schedule_or_a_worker_is_there(run: Run, desk: Server, queues: None):
     with desk.client() as client:
         client.set("queue:mai:paused", "1")
+        client.hset("queue:mat:paused_tasks", "send", "1")
         client.zadd("queue:mil:schedules", {"nightly": 4e12})
         client.zadd("queue:mall:workers", {"w-1": 4e12})
-        client.sadd("schedq:queues", "mai", "mil", "mall")
+        client.sadd("schedq:queues", "mai", "mat", "mil", "mall")
 
-    for name in ("mai", "mil", "mall"):
+    for name in ("mai", "mat", "mil", "mall"):
         assert (run("stats", name).code, run("stats", name).err) == (0, "")
 
 

@@ -210,6 +210,19 @@ def _paused(queue: Queue, _: Any) -> str:
     return job_id
 
 
+def _task_paused(queue: Queue, _: Any) -> str:
+    job_id = queue.enqueue({"task": "send"})
+    queue.pause(task="send")
+    return job_id
+
+
+def _held(queue: Queue, _: Any) -> str:
+    queue.enqueue({"task": "send"})
+    job_id = _task_paused(queue, _)
+    assert queue.claim(0) is None
+    return job_id
+
+
 def _due_while_paused(queue: Queue, _: Any) -> str:
     job_id = queue.enqueue(1, delay=THREE_DAYS_S)
     queue.pause()
@@ -436,6 +449,20 @@ SITUATIONS: Final = (
         {"task": "resize", "attempts": 0},
     ),
     Situation("the queue is paused", _paused, "paused", rf"the queue is paused, for {SOME} now"),
+    Situation(
+        "its task is paused",
+        _task_paused,
+        "task_paused",
+        rf"the task 'send' is paused, for {SOME} now",
+        {"task": "send"},
+    ),
+    Situation(
+        "its task is paused and a claim has held it",
+        _held,
+        "task_paused",
+        rf"the task 'send' is paused, for {SOME} now",
+        {"task": "send"},
+    ),
     Situation("it came due in a pause", _due_while_paused, "paused", "paused", {}, _earlier(2 * THREE_DAYS_S)),
     Situation(
         "the promoter is behind",

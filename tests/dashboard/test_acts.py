@@ -152,6 +152,25 @@ def test_a_queue_is_paused_resumed_and_purged(visitor: Visitor, queue: Queue, ra
     assert [line["move"] for line in log_of(raw)] == ["act pause", "act resume", "act purge"]
 
 
+def test_a_task_is_paused_resumed_and_its_waiting_jobs_cancelled(visitor: Visitor, queue: Queue, raw: redis.Redis):
+    queue.enqueue_many([{"task": "send mail"}] * 3 + [{"task": "report"}])
+    queue.enqueue({"task": "send mail"}, delay=60)
+
+    assert "Pause task send mail?" in visitor.ask("pause_task task send mail")[0]
+    assert queue.list_paused_tasks() == {}
+    assert "Task send mail is paused." in visitor.do("pause_task task send mail")
+    assert list(queue.list_paused_tasks()) == ["send mail"]
+    assert "Cancel all waiting jobs of task send mail?" in visitor.ask("cancel_task task send mail")[0]
+    assert "4 jobs cancelled." in visitor.do("cancel_task task send mail")
+    visitor.do("resume_task task send mail")
+
+    assert queue.list_paused_tasks() == {}
+    assert (queue.stats()["pending_depth"], queue.stats()["delayed_depth"]) == (1, 0)
+    lines = [(line["move"], line["count"]) for line in log_of(raw)]
+    assert lines == [("act pause_task", "1"), ("act cancel", "4"), ("act resume_task", "1")]
+    assert all("send mail" in line["note"] for line in log_of(raw))
+
+
 def test_a_schedule_is_triggered_paused_and_resumed(visitor: Visitor, queue: Queue, raw: redis.Redis):
     queue.schedules.upsert("nightly", cron="0 3 * * *", task="nightly")
 
@@ -183,6 +202,10 @@ def test_a_missing_worker_is_reported(visitor: Visitor, queue: Queue):
         "requeue selected",
         "requeue matching",
         "trigger schedule ../x",
+        "pause_task",
+        "pause_task task",
+        "pause_task task \x07",
+        "pause task send",
         "__class__ job 1",
     ],
 )
@@ -210,6 +233,7 @@ def test_read_only_has_no_route_that_acts_and_no_button(serve: Serve, queue: Que
     (job_id,) = failed(queue, 1)
     queue.enqueue(1, delay=60)
     queue.schedules.upsert("nightly", cron="0 3 * * *", task="nightly")
+    queue.pause(task="nightly")
     served = serve(read_only=True)
     visitor = Visitor(served.url)
     pages = ["", "/jobs?state=failed", f"/jobs/{job_id}", "/failed", "/delayed", "/schedules", "/workers", "/log"]

@@ -56,6 +56,20 @@ def test_stuck_slots_are_named_on_the_pages_of_a_queue_and_its_workers(visitor: 
     assert "w-2 1 stuck" in workers
 
 
+def test_paused_tasks_are_named_and_every_task_has_its_buttons(visitor: Visitor, queue: Any):
+    queue.enqueue_many([{"task": "send"}, {"task": "report"}])
+    queue.complete(queue.claim(timeout_ms=0))
+    queue.pause(task="report & <more>")
+
+    page, overview = visitor.page("/queues/mail"), visitor.page("/")
+
+    assert "task report &amp; &lt;more&gt; paused" in re.sub(r"</?bdi>", "", page)
+    for do in ("pause_task task send", "cancel_task task send", "resume_task task report &amp; &lt;more&gt;"):
+        assert f'value="{do}"' in page
+    assert 'value="pause_task task report' not in page
+    assert "1 paused task" in overview
+
+
 def test_a_damaged_queue_does_not_hide_the_others(visitor: Visitor, queue: Queue, raw: redis.Redis, store: Server):
     queue.enqueue(1)
     with Queue("other", redis=store.own_url) as other:

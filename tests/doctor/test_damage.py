@@ -237,6 +237,57 @@ def test_a_long_pause_is_reported(mail: Queue, diagnosis: Examine, client: Any):
     assert diagnosis()["paused-long"].says == "the queue has been paused for 3 d; 1 pending"
 
 
+def test_a_paused_task_is_reported_with_its_remedy(mail: Queue, diagnosis: Examine, client: Any):
+    mail.pause(task="send")
+    assert "task-paused" in diagnosis().notes
+
+    client.hset("queue:mail:paused_tasks", "send", now_ms() - 3 * 86_400_000)
+    client.hset("queue:mail:paused_tasks", "resize", now_ms())
+    found = diagnosis()
+
+    assert found["task-paused-long"].says == "the task send has been paused for 3 d"
+    assert found["task-paused-long"].examples == ("send",)
+    assert found["task-paused-long"].remedy == "schedq resume mail --task NAME"
+    assert found["task-paused"].examples == ("resize",)
+
+
+def test_several_paused_tasks_are_one_finding(mail: Queue, diagnosis: Examine, client: Any):
+    client.hset("queue:mail:paused_tasks", mapping={"send": now_ms() - 7_200_000, "resize": "?"})
+
+    found = diagnosis("mail")["task-paused-long"]
+
+    assert found.says == "2 tasks are paused, the first one since an unknown time"
+    assert found.examples == ("resize", "send")
+
+
+def test_held_jobs_are_where_they_should_be(mail: Queue, diagnosis: Examine, client: Any):
+    ids = [mail.enqueue({"task": "send"}) for _ in range(3)]
+    mail.pause(task="send")
+    assert mail.claim(0) is None
+    assert client.zcard("queue:mail:held") == 3
+
+    found = diagnosis()
+
+    assert found.codes == {"no-worker"}
+    assert found["no-worker"].says.endswith("; 3 pending, 0 delayed, 0 running")
+
+    client.lpush("queue:mail:pending", ids[0])
+    assert diagnosis()["listed-twice"].examples == (ids[0],)
+
+
+def test_held_entries_without_a_job_are_found(mail: Queue, diagnosis: Examine, client: Any):
+    job_id = mail.enqueue({"task": "send"})
+    client.zadd("queue:mail:held", {"nothing": 8589934592 * 1.5})
+    client.zadd("queue:mail:held", {job_id: 8589934592 * 1.5 + 1})
+    client.delete("queue:mail:pending")
+    client.hset(f"queue:mail:job:{job_id}", "status", "completed")
+
+    found = diagnosis()
+
+    assert found["no-data"].examples == ("nothing",)
+    assert found["stray"].examples == (job_id,)
+
+
 def test_broken_notes_are_reported_with_their_reasons(mail: Queue, diagnosis: Examine, client: Any):
     client.lpush("queue:mail:pending", "nothing")
     mail.claim(0)
@@ -268,6 +319,9 @@ def test_broken_notes_are_reported_with_their_reasons(mail: Queue, diagnosis: Ex
         "workers",
         "promoter",
         "paused",
+        "held",
+        "lanes",
+        "paused_tasks",
     ],
 )
 def test_a_key_of_a_wrong_type_is_named(name: str, mail: Queue, diagnosis: Examine, client: Any):

@@ -38,6 +38,8 @@ OPERATORS = {
     "requeue",
     "reschedule",
     "resume",
+    "pause_task",
+    "resume_task",
     "stop_worker",
     "trigger",
 }

@@ -35,6 +35,7 @@ NO_MOVES = {
     "control_schedule": "pauses and resumes schedules",
     "upsert": "writes schedules",
     "pause": "stops claims",
+    "pause_task": "stops claims of a task",
     "resume": "allows claims",
     "sample": "writes down how the queue stands",
     "summarize": "looks",

@@ -27,7 +27,7 @@ LUA = frozenset(
     re.findall(
         r"\w+",
         "and break do else elseif end false for function if in local nil not or repeat return then true until while"
-        " ARGV KEYS cjson ipairs math next pairs redis select string table tonumber tostring type unpack",
+        " ARGV KEYS cjson ipairs math next pairs pcall redis select string table tonumber tostring type unpack",
     )
 )
 MINE = """--[[
@@ -226,10 +226,10 @@ def test_no_script_does_what_grows_with_the_backlog(name: str):
 
 @for_each(NAMES)
 def test_no_script_reads_or_writes_a_payload_as_json(name: str):
-    """cjson changes what it decodes, so payloads stay opaque."""
+    """cjson changes what it decodes, so payloads stay opaque. Only the task's name is read from one, in one place."""
     text = body(name)
 
-    assert "cjson.decode" not in text
+    assert ("cjson.decode" in text) == (name == "shared/task_of")
     assert not re.search(r"cjson\.encode\([^)]*payload", text)
 
 

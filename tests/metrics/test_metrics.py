@@ -151,6 +151,23 @@ def test_a_queue_shows_its_depths_totals_and_ages(make_queue: MakeQueue, clock: 
     assert queue.get_job(first) is not None
 
 
+def test_paused_tasks_and_their_held_jobs_are_counted(make_queue: MakeQueue, clock: Clock) -> None:
+    queue = make_queue(clock=clock)
+    queue.enqueue_many([{"task": "send"}] * 2)
+    queue.pause(task="send")
+    queue.pause(task="resize")
+    assert queue.claim(0) is None
+    clock.pass_time(60)
+
+    found = look(queue)
+
+    assert found.value("schedq_tasks_paused", queue=queue.name) == 2
+    assert found.value("schedq_jobs_held", queue=queue.name) == 2
+    assert found.value("schedq_jobs", queue=queue.name, state="pending") == 2
+    assert not found.all("schedq_pending_oldest_age_seconds")
+    assert found.value("schedq_queue_paused", queue=queue.name) == 0
+
+
 def test_the_age_of_a_job_that_waited_counts_from_when_it_was_due(make_queue: MakeQueue, clock: Clock) -> None:
     queue = make_queue(clock=clock)
     queue.enqueue(1, delay=60)

@@ -25,6 +25,7 @@ class ModelJob:
     started_ms: int = 0
     lease_ends_ms: int = 0
     is_stopping: bool = False
+    task: str = ""
 
 
 @dataclass
@@ -34,23 +35,31 @@ class Model:
     now_ms: int
     jobs: dict[str, ModelJob] = field(default_factory=dict)
     order: dict[str, list[str]] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)
+    lanes: dict[str, list[str]] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    made: int = 0
 
     def places(self) -> dict[str, list[str]]:
         """In the form of `State.places`."""
         delayed = sorted((job for job in self.jobs.values() if job.place == "delayed"), key=lambda j: (j.due_ms, j.id))
-        found = {place: list(ids) for place, ids in self.order.items() if ids}
+        held = [job_id for task in sorted(self.numbers, key=self.numbers.__getitem__) for job_id in self.lanes[task]]
+        order = self.order | {"pending": held + self.order.get("pending", [])}
+        found = {place: list(ids) for place, ids in order.items() if ids}
         return found | ({"delayed": [job.id for job in delayed]} if delayed else {})
 
     def move(self, job: ModelJob, place: str, *, is_next: bool = False) -> None:
         """Move a job from its current place to the end, or the front, of another one."""
         if job.place in self.order and job.id in self.order[job.place]:
             self.order[job.place].remove(job.id)
+        elif job.place == "pending":
+            self.lanes[job.task].remove(job.id)
         job.place = place
         if place != "delayed":
             self.order.setdefault(place, []).insert(0 if is_next else len(self.order.get(place, [])), job.id)
 
-    def enqueue(self, job_id: str, delay_ms: int) -> None:
-        job = self.jobs[job_id] = ModelJob(job_id, "", self.now_ms + delay_ms)
+    def enqueue(self, job_id: str, delay_ms: int, task: str = "") -> None:
+        job = self.jobs[job_id] = ModelJob(job_id, "", self.now_ms + delay_ms, task=task)
         self.move(job, "delayed" if delay_ms else "pending")
 
     def promote(self) -> int:
@@ -62,6 +71,7 @@ class Model:
     def claim(self) -> ModelJob | None:
         """The job that is claimed; the caller fills in its token."""
         self.promote()
+        self.hold()
         if not self.order.get("pending"):
             return None
         job = self.jobs[self.order["pending"][0]]
@@ -69,6 +79,34 @@ class Model:
         job.attempts += 1
         job.started_ms, job.lease_ends_ms = self.now_ms, self.now_ms + LEASE_MS
         return job
+
+    def hold(self) -> None:
+        """Put the jobs of paused tasks that are before the next job of another task into the lanes of their tasks."""
+        pending, next_ones = self.order.get("pending", []), dict[str, list[str]]()
+        while pending and (job := self.jobs[pending[0]]).task in self.paused:
+            pending.pop(0)
+            if job.task not in self.numbers:
+                self.made += 1
+                self.numbers[job.task] = self.made
+            lane = self.lanes.setdefault(job.task, [])
+            (next_ones.setdefault(job.task, []) if job.ended[1] in ("release", "reclaim") else lane).append(job.id)
+        for task, ids in next_ones.items():
+            self.lanes[task][:0] = ids
+
+    def pause(self, task: str) -> None:
+        self.paused.add(task)
+
+    def resume(self, task: str) -> bool:
+        """Put back the held jobs of a task; returns whether it was paused."""
+        if task in self.numbers:
+            self.order.setdefault("pending", [])[:0] = self.lanes.pop(task)
+            del self.numbers[task]
+            if not any(self.lanes.values()):
+                self.numbers.clear()
+                self.made = 0
+        was_paused = task in self.paused
+        self.paused.discard(task)
+        return was_paused
 
     def holds(self, job_id: str, token: str) -> bool:
         job = self.jobs.get(job_id)
@@ -159,4 +197,5 @@ class Model:
         count = len(self.jobs)
         self.jobs.clear()
         self.order.clear()
+        self.lanes = {task: [] for task in self.numbers}
         return count

@@ -16,12 +16,15 @@ from tests.transitions.scenes import one_door
 HINTS = {"wake", "log", "stats", "promoter", "standbys", "workers", "schedules", "tasks", "suspects"}
 """Keys that only inform, count or speed things up never block a job."""
 
-UNTOUCHED = {("enqueue", "delayed"), ("claim", "cancelled")} | {
+UNTOUCHED = {("enqueue", "delayed"), ("claim", "cancelled"), ("claim", "lanes")}
+UNTOUCHED |= {
     (verb, history) for verb in ("enqueue", "enqueue later") for history in ("completed", "failed", "cancelled")
 }
-"""Keys that matter only for jobs with callers' own ids, or for jobs that have expired."""
+UNTOUCHED |= {("promote", key) for key in ("paused_tasks", "held", "lanes")}
+UNTOUCHED |= {(verb, "held") for verb in ("enqueue", "enqueue later", "enqueue own id", "reclaim", "cancel", "stop")}
+"""Keys that matter only for jobs with callers' own ids, for jobs that have expired, or while a task is paused."""
 
-ZSETS = {"delayed", "leases", "wake", "workers", "schedules", "suspects"}
+ZSETS = {"delayed", "leases", "wake", "workers", "schedules", "suspects", "held"}
 
 Verb = Callable[[Handle, dict[str, Any]], object]
 VERBS: dict[str, tuple[str, Verb]] = {

@@ -50,6 +50,7 @@ def _head(found: Pulse, where: str) -> RenderableType:
     text = Text(escaping.harmless(f"queue {found.queue} at {where}"), style="bold", no_wrap=True, overflow="ellipsis")
     paused = found.stats["paused_since_ms"]
     alarms = [f"PAUSED {display.apart(paused, found.now_ms)}"] if paused is not None else []
+    alarms += [f"TASK {task} PAUSED {display.apart(since, found.now_ms)}" for task, since in found.paused_tasks.items()]
     if found.promoter is None:
         alarms.append("NO PROMOTER: due jobs stay delayed")
     # On a separate line: the address may be long, and alarms must not be cut off.
@@ -222,8 +223,12 @@ def _line(stats: Stats | None, rate: Rate | None) -> tuple[str, ...]:
         _rate(rate, "completed"),
         f"{stats['workers']:,}",
         display.roughly(stats["next_due_ms"] or 0, now),
-        "" if paused is None else "PAUSED",
+        "PAUSED" if paused is not None else _paused_tasks(stats),
     )
+
+
+def _paused_tasks(stats: Stats) -> str:
+    return f"{display.count(stats['paused_tasks'], 'task')} PAUSED" if stats["paused_tasks"] else ""
 
 
 def jobs(

@@ -14,6 +14,7 @@ end
 local function take_out(id, status, runs, was_marked)
   if redis.call('ZREM', delayed, id) == 1 then return true end
   if runs then return false end
+  if redis.pcall('ZREM', held, id) == 1 then return true end
   if redis.call('LLEN', pending) > MOST_SEARCHED then
     local waits = status ~= 'delayed' and status ~= 'processing' and not redis.call('LPOS', processing, id)
     return waits, waits

@@ -19,6 +19,10 @@ FOUND: Final = Path(__file__).with_name("found.json")
 BLOCK: Final = Block("crash-matrix.md", "crashes")
 Found = dict[str, dict[str, Any]]
 
+_CLAIM: Final = (
+    *("claim, all kinds of entries", "claim, no suspects", "claim, too large"),
+    *("claim, a paused task", "claim, held jobs"),
+)
 _RECLAIM: Final = (
     *("reclaim, ended leases", "reclaim, with waits", "reclaim, adopt"),
     *("reclaim, expired records", "reclaim, trim"),
@@ -28,7 +32,7 @@ _ROWS: Final = {
     "enqueue": ("enqueue", ("enqueue, now", "enqueue, an id again")),
     "enqueue, later": ("enqueue, later", ("enqueue, later",)),
     "enqueue many": ("enqueue many", ("enqueue, many",)),
-    "claim": ("claim", ("claim, all kinds of entries", "claim, no suspects", "claim, too large")),
+    "claim": ("claim", _CLAIM),
     "renew": ("renew", ("renew",)),
     "complete": ("complete", ("complete", "complete, with ttls", "complete, with trim")),
     "fail, attempts left": ("fail, attempts left", ("fail, attempts left",)),
@@ -37,14 +41,23 @@ _ROWS: Final = {
     "release": ("release", ("release",)),
     "promote": ("promote", ("promote, by hand", "promote, by a promoter")),
     "reclaim, adopt": ("reclaim", _RECLAIM),
-    "cancel": ("cancel, pending", ("cancel, pending", "cancel, delayed", "cancel, running")),
+    "cancel": ("cancel, pending", ("cancel, pending", "cancel, delayed", "cancel, running", "cancel, held")),
     "reschedule": ("reschedule", ("reschedule, later", "reschedule, sooner")),
     "run now": ("run now", ("run now",)),
     "requeue": ("requeue", ("requeue",)),
     "pause": ("pause", ("pause",)),
     "resume": ("resume", ("resume",)),
-    "purge": ("purge", ("purge, pending", "purge, delayed", "purge, processing", "purge, failed")),
-    "delete jobs": ("delete jobs", ("delete jobs, pending", "delete jobs, delayed", "delete jobs, failed")),
+    "pause task": ("pause task", ("pause task",)),
+    "resume task": ("resume task", ("resume task", "resume task, some jobs")),
+    "cancel task": ("cancel task", ("cancel, pending", "cancel, delayed")),
+    "purge": (
+        "purge",
+        ("purge, pending", "purge, delayed", "purge, processing", "purge, failed", "purge, held"),
+    ),
+    "delete jobs": (
+        "delete jobs",
+        ("delete jobs, pending", "delete jobs, delayed", "delete jobs, failed", "delete jobs, held"),
+    ),
     "act on many": ("act on many", ("requeue", "note")),
     "fire": ("fire", ("fire",)),
     "schedule: upsert": ("schedule upsert", ("upsert, new", "upsert, changed")),

@@ -26,6 +26,8 @@ def recover(queue: Queue, clock: Clock) -> list[str]:
     """
     ran: list[str] = []
     queue.resume()
+    for task in queue.list_paused_tasks():
+        queue.resume(task=task)
     for _ in range(_MOST_ROUNDS):
         clock.pass_time(700)  # the longest wait between attempts is 600 s, a lease lasts 10 s
         sweep = queue._drive(reclaim.sweep(queue.settings, 0))

@@ -58,6 +58,14 @@ def claimed_job(queue: Queue, **options: Any) -> ClaimedJob:
     return job
 
 
+def held_jobs(queue: Queue, count: int = 3) -> list[str]:
+    """Jobs of the paused task "send", which a claim has put out of the way of others."""
+    queue.pause(task="send")
+    ids = queue.enqueue_many([{"task": "send"}] * count)
+    assert queue.claim(0) is None
+    return ids
+
+
 def failed_job(queue: Queue) -> str:
     job = claimed_job(queue)
     queue.fail(job, Discard())

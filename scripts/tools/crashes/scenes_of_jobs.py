@@ -9,8 +9,8 @@ from schedq import Discard, Queue
 from schedq.inspect import stats
 from schedq.model.progress import ProgressReport
 from schedq.model.records import Options, Settlement
-from schedq.transitions import claim, enqueue, promote, reclaim, renew, settle
-from scripts.tools.crashes.scene import Scene, Staged, claimed_job, command, failed_job, mark_job, wipe_job
+from schedq.transitions import claim, enqueue, pause, promote, reclaim, renew, settle
+from scripts.tools.crashes.scene import Scene, Staged, claimed_job, command, failed_job, held_jobs, mark_job, wipe_job
 from tests.doors import Clock
 
 _FORGETFUL: Final = {"completed_history": 0, "failed_history": 0, "min_keep": 0}
@@ -81,6 +81,29 @@ def _claim_paused(queue: Queue, clock: Clock) -> Staged:
     job_id = queue.enqueue(1)
     queue.pause()
     return Staged(claim.claim(queue.settings, "request"), [job_id])
+
+
+def _claim_and_hold(queue: Queue, clock: Clock) -> Staged:
+    """Jobs of a paused task: some are held already, and one was released, so that it is the next of them."""
+    returned, *others = (queue.enqueue({"task": "send"}) for _ in range(3))
+    job = queue.claim(0)
+    assert job is not None
+    queue.pause(task="send")
+    assert queue.claim(0) is None
+    queue.release(job)
+    later, other = queue.enqueue({"task": "send"}), queue.enqueue({"task": "report"})
+    operation = claim.claim(queue.settings, "request", 20, "worker")
+    return Staged(operation, [returned, *others, later, other])
+
+
+def _claim_held(queue: Queue, clock: Clock) -> Staged:
+    """A resume was interrupted, so that jobs that are not paused are held; one of them has no data any more."""
+    first, gone, *others = held_jobs(queue, 5)
+    (operation,) = next(pause.resume_task(queue.settings, "send"))  # type: ignore[misc]
+    queue._ask(operation._replace(args=(*operation.args[:-1], 1)))
+    wipe_job(queue, gone)
+    operation = claim.claim(queue.settings, "request", 20, "worker")
+    return Staged(operation, [first, *others], may_go=[gone])
 
 
 def _settle(*moves: str, asked: bool = False, **options: Any) -> Callable[[Queue, Clock], Staged]:
@@ -248,6 +271,8 @@ SCENES: Final = (
     Scene("claim, no suspects", _claim(suspects=False)),
     Scene("claim, too large", _claim_large),
     Scene("claim, paused", _claim_paused),
+    Scene("claim, a paused task", _claim_and_hold),
+    Scene("claim, held jobs", _claim_held),
     Scene("recover", _recover),
     Scene("renew", _renew),
     Scene("complete", _settle("complete")),

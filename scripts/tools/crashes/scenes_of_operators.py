@@ -10,7 +10,7 @@ from schedq.inspect import bulk, samples, search, snapshot, stats, summary
 from schedq.inspect.bulk import purge_page
 from schedq.model.tasks import NO_OPTIONS, TaskOptions
 from schedq.transitions import announce, cancel, heartbeat, pause, promote, requeue, reschedule
-from scripts.tools.crashes.scene import Scene, Staged, claimed_job, command, failed_job
+from scripts.tools.crashes.scene import Scene, Staged, claimed_job, command, failed_job, held_jobs
 from tests.doors import Clock
 
 
@@ -18,6 +18,8 @@ def _cancel(place: str) -> Callable[[Queue, Clock], Staged]:
     def stage(queue: Queue, clock: Clock) -> Staged:
         if place == "processing":
             job_id = claimed_job(queue).id
+        elif place == "held":
+            job_id = held_jobs(queue)[1]
         else:
             job_id = queue.enqueue(1, delay=60 if place == "delayed" else None)
         reply = "asked" if place == "processing" else "cancelled"
@@ -51,6 +53,20 @@ def _resume(queue: Queue, clock: Clock) -> Staged:
     return Staged(pause.resume(queue.settings), [job_id])
 
 
+def _pause_task(queue: Queue, clock: Clock) -> Staged:
+    return Staged(pause.pause_task(queue.settings, "send"), [queue.enqueue({"task": "send"})])
+
+
+def _resume_task(limit: int) -> Callable[[Queue, Clock], Staged]:
+    def stage(queue: Queue, clock: Clock) -> Staged:
+        ids = [*held_jobs(queue), queue.enqueue("other")]
+        (operation,) = next(pause.resume_task(queue.settings, "send"))  # type: ignore[misc]
+        args = (*operation.args[:-1], limit)
+        return Staged(operation._replace(args=args), ids)
+
+    return stage
+
+
 def _purge(place: str, kind: str) -> Callable[[Queue, Clock], Staged]:
     def stage(queue: Queue, clock: Clock) -> Staged:
         ids = {
@@ -58,6 +74,7 @@ def _purge(place: str, kind: str) -> Callable[[Queue, Clock], Staged]:
             "delayed": lambda: queue.enqueue_many(range(3), delay=5),
             "processing": lambda: [claimed_job(queue).id for _ in range(3)],
             "failed": lambda: [failed_job(queue) for _ in range(3)],
+            "held": lambda: held_jobs(queue),
         }[place]()
         clock.pass_time(1)
         later = queue.enqueue("later")
@@ -76,9 +93,10 @@ def _delete_some(place: str) -> Callable[[Queue, Clock], Staged]:
             "pending": lambda: queue.enqueue_many(range(4)),
             "delayed": lambda: queue.enqueue_many(range(4), delay=5),
             "failed": lambda: [failed_job(queue) for _ in range(4)],
+            "held": lambda: held_jobs(queue, 4),
         }[place]()
-        chosen = [ids[1], ids[2]]
-        operation = bulk.delete(queue.settings, "request", chosen, place, None if place == "failed" else 0)
+        chosen, state = [ids[1], ids[2]], "pending" if place == "held" else place
+        operation = bulk.delete(queue.settings, "request", chosen, state, None if place == "failed" else 0)
         return Staged(operation, [ids[0], ids[3]], may_go=chosen)
 
     return stage
@@ -86,7 +104,7 @@ def _delete_some(place: str) -> Callable[[Queue, Clock], Staged]:
 
 def _find(queue: Queue, clock: Clock) -> Staged:
     ids = queue.enqueue_many(range(2))
-    (operation,) = next(search.find(queue.settings, "pending", search.Filter(text="1"), 10, None))  # type: ignore[misc]
+    _, operation = next(search.find(queue.settings, "pending", search.Filter(text="1"), 10, None))  # type: ignore[misc]
     return Staged(operation, ids)
 
 
@@ -161,12 +179,17 @@ SCENES: Final = (
     Scene("cancel, pending", _cancel("pending")),
     Scene("cancel, delayed", _cancel("delayed")),
     Scene("cancel, running", _cancel("processing")),
+    Scene("cancel, held", _cancel("held")),
     Scene("reschedule, later", _reschedule("in", 120_000)),
     Scene("reschedule, sooner", _reschedule("in", 30_000)),
     Scene("run now", _reschedule("in", 0)),
     Scene("requeue", _requeue),
     Scene("pause", _pause),
     Scene("resume", _resume),
+    Scene("pause task", _pause_task),
+    Scene("resume task", _resume_task(1000)),
+    Scene("resume task, some jobs", _resume_task(2)),
+    Scene("purge, held", _purge("held", "zset")),
     Scene("purge, pending", _purge("pending", "list")),
     Scene("purge, delayed", _purge("delayed", "zset")),
     Scene("purge, processing", _purge("processing", "list")),
@@ -174,6 +197,7 @@ SCENES: Final = (
     Scene("delete jobs, pending", _delete_some("pending")),
     Scene("delete jobs, delayed", _delete_some("delayed")),
     Scene("delete jobs, failed", _delete_some("failed")),
+    Scene("delete jobs, held", _delete_some("held")),
     Scene("find", _find),
     Scene("note", _note),
     Scene("wake", _wake),

@@ -138,6 +138,17 @@ VERBS: Final[dict[str, Verb]] = {
     "requeue all": Verb(lambda queue, jobs: queue.requeue_failed(), rounds=2),
     "pause": Verb(lambda queue, jobs: queue.pause()),
     "resume": Verb(lambda queue, jobs: queue.resume(), tells_what_it_did=True, given=lambda queue: queue.pause()),
+    "pause task": Verb(lambda queue, jobs: queue.pause(task="send")),
+    "resume task": Verb(
+        lambda queue, jobs: queue.resume(task="send"),
+        tells_what_it_did=True,
+        given=lambda queue: (queue.enqueue({"task": "send"}, job_id="send"), queue.pause(task="send")),
+    ),
+    "cancel task": Verb(
+        lambda queue, jobs: queue.cancel_task("send"),
+        rounds=6,
+        given=lambda queue: [queue.enqueue({"task": "send"}, delay=n, job_id=f"send-{n}") for n in (0, 5)],
+    ),
     "purge": Verb(lambda queue, jobs: queue.purge(), rounds=10, may_go=True, tells_what_it_did=True),
     "delete jobs": Verb(
         lambda queue, jobs: queue.inspector.act("delete", ["failed", "later"]).done, rounds=2, may_go=True
@@ -188,6 +199,7 @@ WITHOUT_ROUND_TRIPS_OF_THEIR_OWN: Final = {
     "list_cancelled",
     "list_broken",
     "list_workers",  # plain reads, like `get job`
+    "list_paused_tasks",
     "list_queues",
     "load_settings",
 }
@@ -346,7 +358,8 @@ class Bench:
             for name, key in state.keys.items()
             if name.startswith("schedule") and key.kind != "list"
         }
-        return json.loads(json.dumps([state.places(), state.totals(), leases, jobs, "paused" in state.keys, schedules]))
+        paused = ["paused" in state.keys, sorted(state.holds("paused_tasks", "hash"))]
+        return json.loads(json.dumps([state.places(), state.totals(), leases, jobs, paused, schedules]))
 
 
 def _difference(one: Any, other: Any) -> str:

@@ -49,11 +49,18 @@ class Pause:
     seconds: float
 
 
-def enqueues(job_id: str, delay: float | None = None, *, is_fresh: bool = False, expires: float | None = None) -> Plan:
+def enqueues(
+    job_id: str,
+    delay: float | None = None,
+    payload: object = "work",
+    *,
+    is_fresh: bool = False,
+    expires: float | None = None,
+) -> Plan:
     """A producer enqueues one job under the caller's own id or a fresh one; `expires` as the option of that name."""
 
     def steps(queue: Settings) -> RequestGenerator:
-        job = prepare(queue, "work", Options(delay=delay, job_id=job_id, expires=expires))
+        job = prepare(queue, payload, Options(delay=delay, job_id=job_id, expires=expires))
         yield [enqueue(queue, job._replace(is_callers_id=not is_fresh))]
 
     return steps
@@ -192,6 +199,26 @@ def pauses_and_resumes() -> Plan:
     def steps(queue: Settings) -> RequestGenerator:
         yield [pause.pause(queue)]
         yield [pause.resume(queue)]
+
+    return steps
+
+
+def pauses_a_task(task: str, *, resumes: bool = True) -> Plan:
+    """An operator pauses a task, and resumes it."""
+
+    def steps(queue: Settings) -> RequestGenerator:
+        yield [pause.pause_task(queue, task)]
+        if resumes:
+            yield from pause.resume_task(queue, task)
+
+    return steps
+
+
+def resumes_a_task(task: str) -> Plan:
+    """An operator resumes a task."""
+
+    def steps(queue: Settings) -> RequestGenerator:
+        yield from pause.resume_task(queue, task)
 
     return steps
 

@@ -10,6 +10,7 @@ from typing import Any
 from schedq.errors import SchedqError
 from schedq.model.records import Settlement
 from schedq.model.settings import Settings
+from schedq.model.tasks import is_task_call
 from schedq.transitions import Operation
 from schedq.transitions.scripts import header
 from tests.state import Key, State
@@ -114,9 +115,12 @@ def _claimed(ledger: Ledger, entry: Entry) -> Iterator[str]:
         yield "a claim of a paused queue changed something"
     if not entry.reply.is_paused and "paused" in entry.before.keys:
         yield "a claim got jobs of a paused queue"
+    paused = entry.before.holds("paused_tasks", "hash")
     for job in entry.reply.jobs:
         key = _key(entry, job.id)
         known = ledger.get(key)
+        if is_task_call(job.payload) and job.payload["task"] in paused:
+            yield f"{key} was claimed although its task is paused"
         if known is None or known.is_gone:
             yield f"{key} was claimed but never enqueued"
             known = JobLedger()

@@ -14,6 +14,7 @@ from scripts.tools.explore.actors import (
     foreign_producer,
     foreign_worker,
     loses_the_promoters_lease,
+    pauses_a_task,
     pauses_and_resumes,
     promotes,
     pumps,
@@ -21,6 +22,7 @@ from scripts.tools.explore.actors import (
     reclaims,
     requeues,
     reschedules,
+    resumes_a_task,
     schedules,
     takes_the_marker_and_is_full,
     time_passes,
@@ -33,6 +35,7 @@ from scripts.tools.explore.world import BACKOFF_S, BEGIN_S, LEASE_S
 JOB: Final = enqueues("j1")
 SECOND: Final = enqueues("j2")
 LATER: Final = enqueues("j1", 5)
+SEND: Final = enqueues("j1", payload={"task": "send"})
 LOST: Final = (works("dead"), time_passes(LEASE_S))
 LOST_ONCE: Final = (works("dead before"), time_passes(LEASE_S), reclaims())
 
@@ -216,6 +219,53 @@ SCENARIOS: Final = (
             Actor("promoter", promotes("p", 2)),
             clock(5),
         ),
+    ),
+    Scenario(
+        "pause of a task ∥ claim",
+        (SEND, SECOND, enqueues("j3", payload={"task": "send"})),
+        (
+            Actor("person", pauses_a_task("send")),
+            Actor("worker", works("w", "release", claims=2)),
+            Actor("other", works("o", "complete", claims=2)),
+        ),
+        faults=1,
+    ),
+    Scenario(
+        "resume of a task ∥ claim ∥ reclaim",
+        (
+            *(enqueues(job_id, payload={"task": "send"}) for job_id in ("j1", "j2")),
+            works("dead"),
+            pauses_a_task("send", resumes=False),
+            works("holds"),
+        ),
+        (
+            Actor("person", resumes_a_task("send")),
+            Actor("worker", works("w", "complete", claims=2)),
+            clock(LEASE_S),
+            Actor("reclaimer", reclaims()),
+        ),
+        faults=1,
+    ),
+    Scenario(
+        "held jobs ∥ cancel ∥ resume",
+        (SEND, pauses_a_task("send", resumes=False), works("holds"), SECOND),
+        (
+            Actor("person", cancels("j1")),
+            Actor("again", requeues("j1")),
+            Actor("other person", resumes_a_task("send")),
+            Actor("worker", works("w", "complete", claims=2)),
+        ),
+        faults=1,
+    ),
+    Scenario(
+        "held jobs ∥ delete ∥ resume",
+        (SEND, pauses_a_task("send", resumes=False), works("holds")),
+        (
+            Actor("person", deletes("j1", "pending")),
+            Actor("other person", resumes_a_task("send")),
+            Actor("worker", works("w", "complete")),
+        ),
+        faults=1,
     ),
     Scenario(
         "purge ∥ enqueue ∥ claim",

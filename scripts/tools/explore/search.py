@@ -284,6 +284,8 @@ class Search:
         complaints: list[str] = []
         for place, queue in enumerate(self._queues):
             at, _ = self._quietly(replace(node, faults=0), place, pause.resume(queue), complaints)
+            for task in self._states(at.seen)[place].holds("paused_tasks", "hash"):
+                at = self._round_trips(at, place, pause.resume_task(queue, task), complaints)
             for _ in range(_MOST_RECOVERIES):
                 self._world.now_s += 11
                 at, _ = self._quietly(at, place, promote.promote(queue, 1000, "rescuer"), complaints)

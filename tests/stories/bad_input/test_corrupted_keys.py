@@ -26,6 +26,8 @@ TYPES = ("string", "list", "set", "hash", "zset", "stream")
 KEYS = {name: kind for name, kind in LAYOUT.items() if not name.startswith(("job", "schedule"))}
 NEEDED = {"pending", "processing", "completed", "failed", "cancelled", "broken", "delayed", "leases"}
 """Without these keys no script that moves jobs can work."""
+STOPPING = NEEDED | {"paused", "paused_tasks", "held"}
+"""While one of these is damaged, no job of the queue is claimed."""
 SAID = {*NEEDED, "workers", "worker:*", "settings", "wake"}
 """Keys whose damage a worker logs."""
 SEEN = {
@@ -37,6 +39,9 @@ SEEN = {
     "tasks": "served without",
     "standbys": "served without",
     "suspects": "served without",
+    "lanes": "served without",
+    "held": "refused by a verb",
+    "paused_tasks": "refused by a verb",
 } | dict.fromkeys(SAID, "said in the log")
 
 
@@ -152,7 +157,7 @@ def test_a_key_of_another_type_stops_no_loop_and_no_neighbor(
     until(lambda: all_named(logs(), must_say), within=60)
     logged = "\n".join(logs())
     assert {repr(case): case.seen(logged) for case in cases if case.seen(logged) != SEEN[case.name]} == {}
-    all_serve([*neighbors, *(case.queue for case in cases if case.name not in NEEDED | {"paused"})])
+    all_serve([*neighbors, *(case.queue for case in cases if case.name not in STOPPING)])
 
     for case in cases:
         case.mend(way)

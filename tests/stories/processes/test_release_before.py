@@ -138,6 +138,24 @@ def test_a_worker_of_the_previous_release_leaves_the_headers_of_a_job_unchanged(
     assert scene.job(job_id).headers == {"tenant": "acme"}
 
 
+def test_a_worker_of_the_release_before_runs_a_paused_task_but_leaves_held_jobs_until_it_is_resumed(upgrade: Upgrade):
+    scene, queue = upgrade.scene, upgrade.scene.queue
+    held = upgrade.enqueue(OLD, call("brief"), call("brief"))
+    queue.pause(task="brief")
+    new = upgrade.worker(NEW)
+    scene.until(lambda: queue.stats()["held_depth"] == 2)
+    new.kill()
+
+    upgrade.worker(OLD)
+    (passed,) = upgrade.enqueue(OLD, call("brief"))
+    scene.until(lambda: scene.is_completed(passed))
+    assert {scene.job(job_id).status for job_id in held} == {"pending"}
+    queue.resume(task="brief")
+
+    scene.until(lambda: scene.is_completed(*held))
+    assert sorted(note.id for note in scene.notes("start")) == sorted([passed, *held])
+
+
 @pytest.mark.parametrize("then", [OLD, NEW])
 def test_reports_of_a_killed_worker_are_not_shown_for_the_next_attempt(upgrade: Upgrade, then: str):
     scene = upgrade.scene

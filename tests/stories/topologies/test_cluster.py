@@ -115,8 +115,8 @@ def supply(node: Server, queue: Queue) -> list[str]:
     made = []
     for name, kind in LAYOUT.items():
         key = queue.settings.keys.prefix + name
-        # An entry in `broken` counts as one more job.
-        if "*" not in name and name != "broken" and kind in commands and not ask(node, "EXISTS", key):
+        # An entry in one of these counts as one more job.
+        if "*" not in name and name not in ("broken", "held") and kind in commands and not ask(node, "EXISTS", key):
             verb, *words = commands[kind]
             ask(node, verb, key, *words)
             made.append(key)

@@ -20,6 +20,9 @@ UNLINK = "delete_record(jobs .. id, entry_left)"
 TAKE = "if #ids > 0 then redis.call('LPUSH', processing"
 HSET_ONE = "redis.call('HSET', key, 'id', id, 'payload', ARGV[i + 1], 'status', 'pending')\n"
 HSET = "for _, n in ipairs(new) do store(keys[n], starts[n], status[n], run_at[n]) end\n"
+HOLD = "hold(to_hold)\n"
+FROM_LANES = "if #from_lanes > 0 then redis.call('ZREM', held, unpack(from_lanes)) end"
+PUT_BACK = "redis.call('RPUSH', pending, unpack(ids))\n"
 BUGS = [
     # scene, script, shipped code, replacement
     ("claim, all kinds of entries", "claim", TAKE, f"redis.call('RPOP', pending, looked_at)\n{TAKE}"),
@@ -35,6 +38,9 @@ BUGS = [
     ("cancel, pending", "cancel", "if not runs then mark_in_transit(id) end", ""),
     ("cancel, delayed", "cancel", "or was_marked", ""),
     ("requeue", "requeue", "mark_in_transit(id)\n", "\n"),
+    ("claim, a paused task", "claim", HOLD, f"redis.call('RPOP', pending, looked_at)\nlooked_at = 0\n{HOLD}"),
+    ("claim, held jobs", "claim", TAKE, f"{FROM_LANES}\n{TAKE}"),
+    ("resume task", "resume_task", PUT_BACK, f"redis.call('ZREM', held, unpack(ids))\n{PUT_BACK}"),
     ("run now", "reschedule", "allow_when_full(delayed)", "redis.call('ZREM', delayed, id)"),
     ("purge, pending", "purge", UNLINK, f"redis.call('LREM', place, -1, id)\n{UNLINK}"),
 ]

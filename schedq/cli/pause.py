@@ -1,0 +1,119 @@
+"""`schedq pause` and `resume`: stop and allow claims, of a queue or of some of its tasks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from schedq.cli import output
+from schedq.cli.params import QUEUE_NAME, Checked, json_option, redis_option
+from schedq.cli.queues import must_be_known, must_not_be_mistyped, open_or_create, open_queue, warn_if_no_task
+from schedq.inspect import display
+from schedq.queue.queue import Queue
+from schedq.transitions.pause import checked_task
+
+_task_option: Final = click.option(
+    "--task",
+    "tasks",
+    metavar="T",
+    multiple=True,
+    type=Checked("task", checked_task),
+    help="Only the task with this name, not the whole queue; repeatable.",
+)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  schedq pause emails
+  schedq pause emails --task send_email""",
+    no_args_is_help=True,
+)
+@click.argument("name", type=QUEUE_NAME)
+@_task_option
+@click.option(
+    "--force", is_flag=True, help="Pause a queue even if nothing is stored about it and its name resembles another's."
+)
+@redis_option
+@json_option
+def pause(name: str, tasks: tuple[str, ...], force: bool, redis_url: str | None, as_json: bool) -> None:
+    """Stop workers from taking jobs of the queue NAME, until `resume`. Running jobs finish; new jobs are accepted.
+
+    With --task, only jobs of that task are not taken. They stay pending, in their order, and jobs of other tasks pass
+    them.
+
+    A queue may be paused before its first job. If nothing is stored about NAME but another queue has a similar name,
+    the command refuses, because NAME may be mistyped; --force pauses it anyway.
+    """
+    with open_or_create(name, redis_url) as queue:
+        is_new = not force and must_not_be_mistyped(queue, redis_url, f"(--force pauses {name} anyway)")
+        new = ", though nothing is stored about it yet" if is_new else ""
+        if tasks:
+            _pause_tasks(queue, tasks, new, as_json=as_json)
+            return
+        before = queue.stats()["paused_since_ms"]
+        queue.pause()
+        found = queue.stats()
+    if as_json:
+        output.show_json({"queue": name, "was_paused": before is not None, "paused_since_ms": found["paused_since_ms"]})
+        return
+    since = "" if before is None else f", and has been since {display.moment(before, found['now_ms'])}"
+    depths = f"{found['processing_depth']:,} running, {found['pending_depth']:,} waiting"
+    output.line(f"queue {name} is paused{since}{new}; {depths}")
+
+
+def _pause_tasks(queue: Queue, tasks: tuple[str, ...], new: str, *, as_json: bool) -> None:
+    before = queue.list_paused_tasks()
+    for task in tasks:
+        queue.pause(task=task)
+    after, now_ms = queue.list_paused_tasks(), queue.stats()["now_ms"]
+    warn_if_no_task(queue, tasks)
+    if as_json:
+        found = {task: {"was_paused": task in before, "paused_since_ms": after.get(task)} for task in tasks}
+        output.show_json({"queue": queue.name, "tasks": found})
+        return
+    for task in dict.fromkeys(tasks):
+        since = f", and has been since {display.moment(before[task], now_ms)}" if task in before else ""
+        output.line(f"task {task} of queue {queue.name} is paused{since}{new}")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  schedq resume emails
+  schedq resume emails --task send_email""",
+    no_args_is_help=True,
+)
+@click.argument("name", type=QUEUE_NAME)
+@_task_option
+@redis_option
+@json_option
+def resume(name: str, tasks: tuple[str, ...], redis_url: str | None, as_json: bool) -> None:
+    """Let workers take jobs of the queue NAME again, or of some of its tasks.
+
+    A queue and its tasks are paused independently: resuming the queue leaves its paused tasks paused.
+    """
+    with open_queue(name, redis_url) as queue:
+        must_be_known(queue, redis_url)
+        if tasks:
+            _resume_tasks(queue, tasks, as_json=as_json)
+            return
+        was_paused = queue.resume()
+        waiting, still = queue.stats()["pending_depth"], queue.list_paused_tasks()
+    if as_json:
+        output.show_json({"queue": name, "was_paused": was_paused})
+        return
+    rest = f"; still paused: {', '.join(f'task {task}' for task in still)}" if still else ""
+    output.line(f"queue {name} {'is resumed' if was_paused else 'was not paused'}; {waiting:,} waiting{rest}")
+
+
+def _resume_tasks(queue: Queue, tasks: tuple[str, ...], *, as_json: bool) -> None:
+    was_paused = {task: queue.resume(task=task) for task in dict.fromkeys(tasks)}
+    if as_json:
+        output.show_json(
+            {"queue": queue.name, "tasks": {task: {"was_paused": was} for task, was in was_paused.items()}}
+        )
+        return
+    for task, was in was_paused.items():
+        output.line(f"task {task} of queue {queue.name} {'is resumed' if was else 'was not paused'}")

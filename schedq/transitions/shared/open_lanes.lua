@@ -1,0 +1,29 @@
+local MOST_LANES = 30
+
+-- The lanes with jobs that `is_open` allows by their task, at most `MOST_LANES` from number `from` on and around.
+local function open_lanes(from, is_open)
+  local found, next_number, looked, is_around = {}, from, 0, false
+  while looked < MOST_LANES do
+    local low = scores_of(next_number)
+    local id, score = unpack(redis.call('ZRANGE', held, low, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+    local number = id and math.max(0, math.min(LANE_NUMBERS + 1, math.floor(tonumber(score) / LANE)))
+    if next_number > LANE_NUMBERS + 1 then id = nil end
+    if id and not (is_around and number >= from) then
+      local payload = redis.pcall('HGET', jobs .. id, 'payload')
+      local task = type(payload) == 'string' and task_of(payload)
+      if not task or is_open(task) then found[#found + 1] = {number = number, task = task, first = id} end
+      looked, next_number = looked + 1, number + 1
+    elseif is_around or from == 0 then
+      break
+    else
+      is_around, next_number = true, 0
+    end
+  end
+  return found
+end
+
+-- A lane whose jobs a claim would take, or nil.
+local function ready_lane()
+  if redis.call('EXISTS', held) == 0 or wrong_type('zset', held) or wrong_type('hash', lanes, paused_tasks) then return nil end
+  return open_lanes(0, function(task) return not is_task_paused(task) end)[1]
+end
