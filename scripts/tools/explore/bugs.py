@@ -41,8 +41,8 @@ BUGS: Final = (
     Bug(
         "settle leaves the token in the hash",
         "settle",
-        "redis.call('HDEL', key, 'claim_token', 'stop', 'unknown_since_ms')",
-        "redis.call('HDEL', key, 'stop', 'unknown_since_ms')",
+        "redis.call('HDEL', key, 'claim_token', 'unknown_since_ms')",
+        "redis.call('HDEL', key, 'unknown_since_ms')",
         "fail ∥ promote",
     ),
     Bug(
@@ -60,7 +60,7 @@ BUGS: Final = (
         "complete ∥ fail ∥ renew",
     ),
     Bug("settle leaves the lease", "settle", "redis.call('ZREM', leases, unpack(gone))", "", "fail ∥ promote"),
-    Bug("settle leaves the entry", "settle", "take_claimed(id, whole(job[5]))", "", "fail ∥ promote"),
+    Bug("settle leaves the entry", "settle", "\ntake_claimed(id, started)", "", "fail ∥ promote"),
     Bug(
         "a release costs the attempt",
         "settle",
