@@ -30,7 +30,7 @@ BUGS = [
     ("enqueue, now", "enqueue", "local length = redis", f"{HSET_ONE}local length = redis"),
     ("enqueue, many", "enqueue", "if #now_ids > 0 then redis", f"{HSET}if #now_ids > 0 then redis"),
     ("complete", "settle", "if ended.completed", "redis.call('ZREM', leases, unpack(gone))\nif ended.completed"),
-    ("fail, attempts left", "settle", "take_claimed(id, whole(job[5]))", f"{ZREM}take_claimed(id, whole(job[5]))"),
+    ("fail, attempts left", "settle", "\ntake_claimed(id, started)", f"\n{ZREM}take_claimed(id, started)"),
     ("reclaim, ended leases", "reclaim", "local text = 'lease expired '", f"{ZREM}local text = 'lease expired '"),
     ("release", "reclaim", "give_back(id, whole(job[9]), job[16])", ""),
     ("fail, none left", "reclaim", "redis.call('LPUSH', history, id)", ""),
