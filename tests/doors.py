@@ -68,11 +68,11 @@ class Loop:
 async def _others() -> list[str]:
     """The other tasks of the running loop that are still there after a second; they are cancelled."""
     left: list[asyncio.Task[Any]] = []
-    for _ in range(100):
+    for turn in range(120):
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         if not left:
             break
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0 if turn < 20 else 0.01)
     found = [repr(task) for task in left]
     for task in left:
         task.cancel()
