@@ -45,11 +45,14 @@ def pause_task(queue: Settings, task: str) -> Operation[int]:
     return Operation("pause", *_PAUSE_TASK(queue, task=task), int)
 
 
-def resume_task(queue: Settings, task: str) -> RoundTrips[bool]:
-    """Allow claims of a task's jobs again, and put back those that are held; returns whether it was paused."""
+def resume_task(queue: Settings, task: str, most: int = MOST_PUT_BACK) -> RoundTrips[bool]:
+    """Allow claims of a task's jobs again, and put back those that are held, at most `most` in each round trip.
+
+    Returns whether it was paused.
+    """
     was_paused, left, again = False, 1, 0
     while left:
-        sent = _RESUME_TASK(queue, task=task, again=again, limit=MOST_PUT_BACK)
+        sent = _RESUME_TASK(queue, task=task, again=again, limit=most)
         (reply,) = yield [Operation("resume", *sent, list)]
         was, left = unwrap(reply)
         was_paused, again = was_paused or was == 1, 1

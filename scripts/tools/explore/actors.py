@@ -214,11 +214,11 @@ def pauses_a_task(task: str, *, resumes: bool = True) -> Plan:
     return steps
 
 
-def resumes_a_task(task: str) -> Plan:
-    """An operator resumes a task."""
+def resumes_a_task(task: str, most: int = pause.MOST_PUT_BACK) -> Plan:
+    """An operator resumes a task; each round trip puts back at most `most` jobs."""
 
     def steps(queue: Settings) -> RequestGenerator:
-        yield from pause.resume_task(queue, task)
+        yield from pause.resume_task(queue, task, most)
 
     return steps
 

@@ -233,13 +233,13 @@ SCENARIOS: Final = (
     Scenario(
         "resume of a task ∥ claim ∥ reclaim",
         (
-            *(enqueues(job_id, payload={"task": "send"}) for job_id in ("j1", "j2")),
+            *(enqueues(job_id, payload={"task": "send"}) for job_id in ("j1", "j2", "j3")),
             works("dead"),
             pauses_a_task("send", resumes=False),
             works("holds"),
         ),
         (
-            Actor("person", resumes_a_task("send")),
+            Actor("person", resumes_a_task("send", most=1)),
             Actor("worker", works("w", "complete", claims=2)),
             clock(LEASE_S),
             Actor("reclaimer", reclaims()),
