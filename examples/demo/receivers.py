@@ -109,7 +109,10 @@ class WebhookReceiver:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
+                length = int(self.headers.get("Content-Length", 0))
+                body = self.rfile.read(length)
+                if not length or len(body) < length:
+                    return  # the sender was killed while it sent: no delivery
                 self.send_response(judge(self.headers, body))
                 self.end_headers()
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -448,3 +449,23 @@ def test_the_schedules_of_the_example_are_shown_fired_and_skipped(server):
     assert shown == {"poll", "count_visits", "back_up", "report", "report-17"}, answer.stderr
     assert lines[5] == "backed up"
     assert {line.split()[2] for line in lines[6:]} >= {"fired", "skipped"}
+
+
+@pytest.mark.parametrize("cut", [40, 90, -1])
+def test_what_a_killed_sender_left_unfinished_is_no_delivery(cut: int):
+    from demo.receivers import Journal, WebhookReceiver
+
+    journal = Journal()
+    request = (
+        b"POST /hooks HTTP/1.1\r\nHost: here\r\nIdempotency-Key: one\r\nContent-Length: 15\r\n\r\n"
+        + b'{"event": "one"}'[:15]
+    )
+    with (
+        WebhookReceiver("a secret", journal, refusals=lambda _: 0) as receiver,
+        socket.create_connection(("127.0.0.1", int(receiver.url.split(":")[2].split("/")[0]))) as sender,
+    ):
+        sender.sendall(request[:cut])
+        sender.shutdown(socket.SHUT_WR)
+        assert sender.recv(100) == b""
+
+    assert journal.arrivals == []
