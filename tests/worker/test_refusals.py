@@ -96,7 +96,7 @@ def test_a_worker_survives_a_rejection_and_every_job_ends_once(
     assert {queue.fields(job_id)["attempts"] for job_id in [*held, added]} == {"1"}
     assert post.error is None
     until(lambda: [line for line in logs() if "back after" in line])
-    assert "ada:" not in "".join(logs())
+    assert "ada:ada" not in "".join(logs())
 
 
 @pytest.mark.parametrize("rules", ["~* &* -@all", "~* &* +@all -evalsha -eval", "&* +@all", "~* +@all -evalsha"])
