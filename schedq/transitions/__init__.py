@@ -51,6 +51,8 @@ class Operation(NamedTuple, Generic[T]):
             request that creates a job must find the job's record, which may be deleted later.
         job_ids: the jobs that it stores; included in a StoreUnavailable, which leaves open whether they were stored.
         failed: called with the error if it fails without a reply to read; None for nothing.
+        needs_order: it must take effect before the operations that follow it in a request. It is sent with its source,
+            because a server that does not know the script would execute only the others at first.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Operation(NamedTuple, Generic[T]):
     repeatable_s: float | None = None
     job_ids: tuple[str, ...] = ()
     failed: Callable[[SchedqError], None] | None = None
+    needs_order: bool = False
 
     def command(self, more_keys: tuple[str, ...] = (), *, with_source: bool = False) -> tuple[Argument, ...]:
         """The words to send; with the script's source for a server that does not know it yet.
@@ -73,7 +76,8 @@ class Operation(NamedTuple, Generic[T]):
         if self.script is None:
             return self.args
         keys = (*self.keys, *more_keys)
-        name, text = ("EVAL", self.script.source) if with_source else ("EVALSHA", self.script.sha)
+        is_whole = with_source or self.needs_order
+        name, text = ("EVAL", self.script.source) if is_whole else ("EVALSHA", self.script.sha)
         return (name, text, len(keys), *keys, *self.args)
 
 

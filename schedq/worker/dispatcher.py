@@ -105,7 +105,9 @@ class Dispatcher:
         if not self.in_flight.reporters.by_token:
             return Parcel(attempts, batches, operations)
         reports = renew.chunks(self.in_flight.reporters.waiting([it.job.claim_token for it in attempts]))
-        return Parcel(attempts, batches, [*(renew.renew(queue, (), some) for some in reports), *operations], reports)
+        # After the settlement they would be refused, so they must not wait for a server that lacks the script.
+        first = [renew.renew(queue, (), some)._replace(needs_order=True) for some in reports]
+        return Parcel(attempts, batches, [*first, *operations], reports)
 
     def read(self, parcel: Parcel, answers: list[Any]) -> SchedqError | None:
         """Process the replies to a parcel; return the error if Redis rejected a batch.

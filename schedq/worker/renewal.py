@@ -94,8 +94,9 @@ class Renewal(threading.Thread):
         began = monotonic()
         self._reporters.changed.clear()
         self._report_at = began + REPORT_S
-        attempts = {it.job.claim_token: it for it in self._in_flight.all() if it.state is not LOST}
+        # The reports first: an attempt that begins in between would otherwise seem to have ended, with its report.
         reports = self._reporters.waiting()
+        attempts = {it.job.claim_token: it for it in self._in_flight.all() if it.state is not LOST}
         for late in [report for report in reports if report.token not in attempts]:
             self._reporters.forget(late.token)
             reports.remove(late)

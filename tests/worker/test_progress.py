@@ -13,6 +13,7 @@ import pytest
 
 from schedq import ClaimedJob, Discard, Progress, current_job, track
 from schedq.model.progress import ProgressReport
+from schedq.transitions import scripts
 from schedq.worker.attempt import Attempt, InFlight
 from schedq.worker.renewal import REPORT_S, Renewal
 from tests.conftest import MakeQueue
@@ -100,6 +101,52 @@ def test_the_last_report_is_stored_when_the_attempt_has_ended(queue: Handle, cre
 
     assert {done(job) for job in jobs} == {500}
     assert {job.record().meta["number"] for job in jobs} == {499}
+
+
+def test_the_last_report_reaches_a_redis_that_has_never_stored_a_report(queue: Handle, crew: Crew) -> None:
+    @queue.task
+    async def report() -> None:
+        queue.redis.script_flush()
+        queue.redis.script_load(scripts.load("settle").source)
+        current_job().progress(3)
+
+    post = crew.start(queue)
+    until(lambda: post.queue_worker.renewal.is_alive())
+    post.queue_worker.renewal._report_at = float("inf")  # it would teach Redis the script
+
+    job = report.enqueue()
+
+    until(lambda: job.record().status == "completed")
+    assert done(job) == 3
+
+
+def test_an_attempt_that_begins_and_reports_during_a_renewal_is_not_forgotten(
+    queue: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = InFlight()
+    sent: list[ProgressReport] = []
+    renewal = Renewal(queue.queue, held, asyncio.new_event_loop())
+    reporter = held.reporters.add("new", "new.1")
+
+    def begin() -> list[Attempt]:
+        """The attempt begins, and reports, right after the thread has looked at the attempts."""
+        found = list(held._attempts.values())
+        if not found:
+            held.add(Attempt(ClaimedJob("new", None, 1, "new.1")))
+            reporter.set_progress(1, None, "")
+        return found
+
+    def ask(attempts: Sequence[Attempt], reports: Sequence[ProgressReport] = ()) -> list[str]:
+        sent.extend(reports)
+        return ["OK"] * len(attempts)
+
+    monkeypatch.setattr(held, "all", begin)
+    monkeypatch.setattr(renewal, "_ask", ask)
+    for _ in range(2):
+        renewal._send()
+    renewal._loop.close()
+
+    assert [report.progress for report in sent] == ['"done":1']
 
 
 def test_however_often_handlers_report_a_worker_sends_two_requests_a_second(queue: Handle, crew: Crew) -> None:
