@@ -51,7 +51,7 @@ class Acted:
         looked: how many jobs were looked at.
         matched: how many of them matched.
         done: how many were acted on. A running job that is cancelled counts once it has been asked to stop.
-        refused: how many had left the state before the action reached them.
+        refused: how many had left the state before the action reached them, or would expire before their new time.
     """
 
     looked: int = 0
@@ -141,7 +141,7 @@ class BulkAction:
         results: list[bool] = []
         for first in range(0, len(job_ids), _TOGETHER):
             replies = yield [self._one(job_id, state) for job_id in job_ids[first : first + _TOGETHER]]
-            results += [unwrap(reply) not in (False, "no") for reply in replies]
+            results += [not isinstance(reply, UsageError) and unwrap(reply) not in (False, "no") for reply in replies]
         return results
 
     def _one(self, job_id: str, state: str) -> Operation[Any]:

@@ -31,7 +31,7 @@ class ControlVerbs:
         """Change when a delayed job is due; False if it is not delayed.
 
         Raises:
-            UsageError: neither or both of `delay` and `run_at` are given.
+            UsageError: neither or both of `delay` and `run_at` are given, or the job would expire before it is due.
         """
         return reschedule.to_time(self.settings, job_id, delay, run_at)
 

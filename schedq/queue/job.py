@@ -104,7 +104,7 @@ class Job(JobAliases, Generic[R]):
         """Change when the job is due; False if it is not delayed.
 
         Raises:
-            UsageError: neither or both of `delay` and `run_at` are given.
+            UsageError: neither or both of `delay` and `run_at` are given, or the job would expire before it is due.
         """
         return self._run(reschedule.to_time(self._connections.settings, self.id, delay, run_at))
 

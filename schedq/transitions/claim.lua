@@ -36,6 +36,7 @@ local KEPT = 60000
 --@include clock
 --@include checks
 --@include numbers
+--@include expiry
 --@include job
 --@include totals
 --@include wake
@@ -119,13 +120,11 @@ local function refuse(id, job)
   trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, 20)
 end
 
--- Whether a job should have begun by now. An expiry that begins with '+' counts from its enqueue; see model/expiry.py.
+-- Whether a job should have begun by now.
 local function is_expired(job)
-  local text, enqueued = job[14], whole(job[8])
   if whole(job[3]) > 0 then return false end  -- another program's worker began it
-  if string.sub(text, 1, 1) ~= '+' then return whole(text) > 0 and now >= whole(text) end
-  local after = whole(string.sub(text, 2))
-  return after > 0 and enqueued > 0 and now >= enqueued + after
+  local expiry = expires_at(job[14], job[8])
+  return expiry and now >= expiry
 end
 
 local function expire(id, job)

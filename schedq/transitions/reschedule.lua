@@ -7,12 +7,13 @@ ARGV  jobs, clock, log_size, due_channel
       id: the job
       mode: 'in' | 'at'
       ms (number): from now, or since the epoch
-Returns  yes | no (it is not in `delayed`)
+Returns  yes | no (it is not in `delayed`) | expires EXPIRY DUE (it would expire before it is due; both in ms)
 ]]
 local LAST_INSTANT = 253402300799999
 --@include clock
 --@include checks
 --@include numbers
+--@include expiry
 --@include job
 --@include totals
 --@include wake
@@ -23,13 +24,15 @@ local bad = wrong_type('list', pending) or wrong_type('zset', delayed)
 if bad then return bad end
 
 local key = jobs .. id
-local job = read_job(id, 'status', 'payload', 'request', 'attempts')
+local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'expires', 'enqueued_at_ms')
 if not job then return 'no' end
 local before = earlier_reply(job[3], request)
 if before then return before end
 if not redis.call('ZSCORE', delayed, id) then return 'no' end
 
 local due = math.min(mode == 'in' and now + ms or ms, LAST_INSTANT)
+local expiry = job[5] and whole(job[4]) == 0 and expires_at(job[5], job[6])
+if expiry and due > now and due >= expiry then return 'expires ' .. digits(expiry) .. ' ' .. digits(due) end
 allow_when_full(delayed)
 if due <= now then
   -- Added before it is removed, so that an error in between can't lose the job.

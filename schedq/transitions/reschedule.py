@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 from schedq.errors import UsageError
@@ -26,11 +27,24 @@ def one_time(delay: object, run_at: object) -> tuple[str, int]:
 
 
 def reschedule(queue: Settings, job_id: str, mode: str, ms: int) -> Operation[bool]:
-    """Change when a delayed job is due: `mode` and `ms` as `enqueue.when` returns them."""
+    """Change when a delayed job is due: `mode` and `ms` as `enqueue.when` returns them.
+
+    The reply is a UsageError if the job would expire before it is due.
+    """
     return Operation(
         "reschedule",
         *_RESCHEDULE(queue, request=new_request(), id=checked_id(job_id), mode=mode, ms=ms),
-        lambda reply: bool(reply == "yes"),
+        lambda reply: _is_moved(job_id, reply),
+    )
+
+
+def _is_moved(job_id: str, reply: str) -> bool:
+    if not reply.startswith("expires"):
+        return reply == "yes"
+    expiry, due = (datetime.fromtimestamp(int(ms) / 1000, UTC).isoformat() for ms in reply.split()[1:])
+    raise UsageError(
+        f"job {job_id} must begin before {expiry}, when it expires, so it can't be due at {due}: choose an earlier "
+        f"time, or cancel it and enqueue it with a later expires"
     )
 
 

@@ -267,3 +267,29 @@ def test_a_failed_job_does_not_count_as_expired(queue: Handle, clock: Clock):
     clock.pass_time(61)
 
     assert queue.inspector.why(job_id).reason == "failed"
+
+
+@pytest.mark.parametrize("expires", [60, "datetime"])
+def test_no_job_is_put_off_to_when_it_has_expired(queue: Handle, clock: Clock, expires: Any):
+    job_id = queue.enqueue(1, delay=10, expires=at(clock, 60) if expires == "datetime" else expires)
+    before = queue.dump()
+
+    for when in ({"delay": 60}, {"run_at": at(clock, 3600)}):
+        with pytest.raises(
+            UsageError, match=rf"{job_id} must begin before 2027-01-15T08:01:00\+00:00.*can't be due at"
+        ):
+            queue.reschedule(job_id, **when)
+    assert queue.dump() == before
+    assert queue.inspector.act("reschedule", [job_id], delay=60).refused == 1
+    assert queue.inspector.act_on("reschedule", "delayed", delay=60).refused == 1
+
+    assert queue.reschedule(job_id, delay=59)
+    clock.pass_time(59)
+    assert queue.claim(0).id == job_id
+
+
+def test_a_retry_is_put_off_beyond_the_expiry_that_its_job_had(queue: Handle, clock: Clock):
+    job_id = queue.enqueue(1, expires=60)
+    queue.fail(queue.claim(0))
+
+    assert queue.reschedule(job_id, delay=3600)
