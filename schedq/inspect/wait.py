@@ -76,13 +76,14 @@ def all_absent(queue: Settings, job_ids: Sequence[str]) -> Generator[Pipeline, A
     trimmed, memory_high_at_ms = whole(facts.get("trimmed_total")), whole(facts.get("memory_high_at_ms"))
     has_own_ttls = "own_ttls" in facts
     return [
-        _gone(job_id, _reasons(settings, job_id, trimmed, memory_high_at_ms, has_own_ttls=has_own_ttls))
+        _gone(queue.name, job_id, _reasons(settings, job_id, trimmed, memory_high_at_ms, has_own_ttls=has_own_ttls))
         for job_id in job_ids
     ]
 
 
-def _gone(job_id: str, reasons: Sequence[str]) -> JobGone:
-    return JobGone("; ".join([f"nothing is stored about job {job_id}: trimmed, purged, or never there", *reasons]))
+def _gone(queue_name: str, job_id: str, reasons: Sequence[str]) -> JobGone:
+    first = f"nothing is stored about job {job_id} in queue {queue_name}: trimmed, purged, or never there"
+    return JobGone("; ".join([first, *reasons]))
 
 
 def _reasons(settings: Settings, job_id: str, trimmed: int, memory_high_at_ms: int, *, has_own_ttls: bool) -> list[str]:

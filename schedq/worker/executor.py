@@ -67,6 +67,7 @@ class Executor:
         self._report = context.report
         self._finished = finished
         self._stopped = stopped
+        self._unkept_at: dict[str, float] = {}
         self._interrupts: dict[Attempt, RepeatedInterrupt] = {}
         self._loop = asyncio.get_running_loop()  # asking for it each time costs a system call before Python 3.12
         self._caller = Caller(queue, context, reporters, self)
@@ -90,7 +91,7 @@ class Executor:
                 result = await self._caller.call(attempt, call, policy)
                 if result is not None:
                     outcome.check_result(result)
-                self.finish(attempt, outcome.succeeded(job, result, policy, call.encode_result))
+                self._succeed(attempt, outcome.succeeded(job, result, policy, call.encode_result))
             except NoHandler as missing:
                 self._report.started(attempt)
                 self.finish(attempt, self.unknown.put_back(attempt, missing))
@@ -114,6 +115,20 @@ class Executor:
             attempt.settlement = settlement
         self._finished(attempt)  # before anything that may raise
         self._report.finished(attempt, raised)
+
+    def _succeed(self, attempt: Attempt, settlement: Settlement) -> None:
+        self.finish(attempt, settlement)
+        if settlement.note and attempt.settlement is settlement:
+            self._log_unkept(attempt, settlement.note)
+
+    def _log_unkept(self, attempt: Attempt, problem: str) -> None:
+        """Log that a result is stored as text, at most once a minute per task."""
+        now = monotonic()
+        if now - self._unkept_at.get(attempt.name, -_QUIET_S) < _QUIET_S:
+            return
+        self._unkept_at[attempt.name] = now  # names of functions, so they are few
+        text = "job %s: %s completed, but its result is stored as text: %s"
+        log.warning(text, attempt.job.id, attempt.name, clean_text(problem, 500), extra=attempt.fields(problem))
 
     def time_out(self, attempt: Attempt) -> None:
         """Interrupt an async handler whose timeout has expired. An earlier reason to end takes precedence."""
@@ -199,7 +214,7 @@ class Executor:
         """Set the outcome of an attempt that returned this result."""
         try:
             outcome.check_result(result)
-            self.finish(attempt, outcome.succeeded(attempt.job, result, policy, call.encode_result))
+            self._succeed(attempt, outcome.succeeded(attempt.job, result, policy, call.encode_result))
         except BaseException as error:  # noqa: BLE001 - a result may raise when it is inspected
             self.raised(attempt, call, error, policy)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -47,6 +48,8 @@ _UNWIND_S: Final = 2.0
 _GOODBYE_S: Final = 5.0
 """Seconds allowed for writing the last results to Redis; after that, the leases expire."""
 _LEAVE_S: Final = 3.0
+_LONG_WAIT_MS: Final = 5_000
+"""How far ahead the next job must be due for a burst worker to log that it waits."""
 
 
 class QueueWorker:
@@ -433,17 +436,23 @@ async def retire_after(seconds: float, worker_id: str, capacity: Capacity) -> No
 
 async def stop_when_done(worker_id: str, queue_workers: Sequence[QueueWorker], stop: Callable[[], None]) -> None:
     """Call `stop` when the queues have no work left."""
+    logged_ms = 0
 
     def is_idle() -> bool:
         return all(each.fetcher.is_idle for each in queue_workers)
 
     async def look() -> float:
+        nonlocal logged_ms
         if not is_idle():
             return 0.1
+        found = await _stats(queue_workers)
+        once = _totals(found)
+        if once is None:
+            logged_ms = _log_long_wait(worker_id, found, logged_ms)
+            return 0.5
         # A job may have enqueued another one in a queue that was already checked. If two checks have equal results,
         # nothing happened in between.
-        once, twice = await _totals(queue_workers), await _totals(queue_workers)
-        if once is None or once != twice or not is_idle():
+        if once != _totals(await _stats(queue_workers)) or not is_idle():
             return 0.5
         stop()
         return math.inf
@@ -451,12 +460,26 @@ async def stop_when_done(worker_id: str, queue_workers: Sequence[QueueWorker], s
     await run_forever(f"worker {worker_id}: burst", look)
 
 
-async def _totals(queue_workers: Sequence[QueueWorker]) -> list[int] | None:
+async def _stats(queue_workers: Sequence[QueueWorker]) -> list[stats.Stats]:
+    return [await each.client.ask(stats.stats(each.queue.settings)) for each in queue_workers]
+
+
+def _totals(found: Sequence[stats.Stats]) -> list[int] | None:
     """Return how many jobs were ever enqueued in each queue; None if a queue has work."""
-    totals = []
-    for each in queue_workers:
-        found = await each.client.ask(stats.stats(each.queue.settings))
-        if found["pending_depth"] or found["delayed_depth"] or found["processing_depth"]:
-            return None
-        totals.append(found["enqueued_total"])
-    return totals
+    if any(each["pending_depth"] or each["delayed_depth"] or each["processing_depth"] for each in found):
+        return None
+    return [each["enqueued_total"] for each in found]
+
+
+def _log_long_wait(worker_id: str, found: Sequence[stats.Stats], logged_ms: int) -> int:
+    """Log when the next job is due if all jobs left are delayed; returns which instant was logged last."""
+    delayed = [each for each in found if each["next_due_ms"] is not None]
+    if not delayed or any(each["pending_depth"] or each["processing_depth"] for each in found):
+        return logged_ms
+    due = min(each["next_due_ms"] or 0 for each in delayed)
+    if due == logged_ms or due - found[0]["now_ms"] < _LONG_WAIT_MS:
+        return logged_ms
+    jobs = count(sum(each["delayed_depth"] for each in delayed), "delayed job")
+    at = datetime.fromtimestamp(due / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    log.info("worker %s: burst: waits for %s; the next one is due at %s", worker_id, jobs, at)
+    return due

@@ -61,7 +61,7 @@ def test_a_cancelled_job_has_no_result(queue: Handle):
 
 def test_a_missing_job_is_reported(queue: Handle):
     for verb in ("result", "wait"):
-        with pytest.raises(JobGone, match="never-was"):
+        with pytest.raises(JobGone, match="job never-was in queue"):
             getattr(queue, verb)("never-was", 0)
 
 

@@ -9,6 +9,8 @@ import pytest
 from schedq import Fixed, current_job
 from tests.conftest import MakeQueue
 from tests.doors import Handle
+from tests.waiting import until
+from tests.worker.conftest import Logs
 from tests.worker.crew import Crew
 
 
@@ -42,6 +44,19 @@ def test_a_burst_worker_waits_for_jobs_that_others_run(queue: Handle, crew: Crew
     post.join()
 
     assert queue.fields(theirs.id)["worker"] == ""
+
+
+def test_a_burst_worker_logs_which_delayed_job_it_waits_for(queue: Handle, crew: Crew, logs: Logs) -> None:
+    task = queue.task(name="ok")(lambda: "ok")
+    job = task.options(run_at=4_102_444_800).enqueue()
+    post = crew.start(queue, burst=True)
+
+    said = "burst: waits for 1 delayed job; the next one is due at 2100-01-01 00:00:00+00:00"
+    until(lambda: any(line.endswith(said) for line in logs()))
+    assert queue.run_now(job.id)
+    post.join()
+
+    assert sum("burst: waits" in line for line in logs()) == 1
 
 
 def test_a_burst_worker_exits_from_an_empty_queue_at_once(queue: Handle, crew: Crew) -> None:

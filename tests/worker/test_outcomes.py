@@ -270,6 +270,18 @@ def test_a_result_that_is_not_json_completes_the_job_with_a_result_error(queue: 
         assert "result" in record.result_error
 
 
+def test_the_log_says_once_that_results_of_a_task_are_stored_as_text(queue: Handle, crew: Crew, logs: Logs) -> None:
+    task = queue.task(name="give")(lambda: {1})
+    crew.start(queue)
+
+    first, second = task.enqueue(), task.enqueue()
+    assert [first.result(60), second.result(60)] == ["{1}", "{1}"]
+
+    problem = "give completed, but its result is stored as text: result is a set, which is not JSON"
+    until(lambda: [line for line in logs() if problem in line])
+    assert sum(problem in line for line in logs()) == 1
+
+
 def test_huge_and_wild_error_texts_are_stored_shortened_and_escaped(queue: Handle, crew: Crew, logs: Logs) -> None:
     class MuteError(Exception):
         def __str__(self) -> str:
