@@ -1,4 +1,7 @@
-"""schedq: run Python work now, later and again, on Redis."""
+"""schedq: run Python work now, later and again, on Redis.
+
+PYTEST_DONT_REWRITE: a program may import it before it starts pytest, which then loads the plugin.
+"""
 
 import importlib
 import typing

@@ -268,7 +268,7 @@ class Inspector(InspectorVerbs, BlockingVerbs):
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._use_client(connections.blocking)
+        self._follow(connections)
 
 
 class AsyncInspector(InspectorVerbs, AsyncVerbs):
@@ -276,7 +276,7 @@ class AsyncInspector(InspectorVerbs, AsyncVerbs):
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._use_client(connections.aio)
+        self._follow(connections)
 
 
 def cancelled_task(queue: Settings, task: object, *, running: bool, who: str | None = None) -> WithCleanup[int]:

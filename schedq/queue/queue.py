@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from weakref import WeakValueDictionary
 
 from schedq.aliases import QueueAliases
 from schedq.connection.address import Address
@@ -39,6 +41,9 @@ if TYPE_CHECKING:  # imported when they are used: most programs only enqueue
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
+all_queues: Final[WeakValueDictionary[int, QueueBase]] = WeakValueDictionary()
+"""The queues of this process, each once, oldest first; tests connect them to another server."""
+_numbers = count()
 
 
 class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases):
@@ -124,12 +129,12 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases
     def _connect(self, settings: Settings) -> None:
         """Create the connections and the other client; sends nothing."""
         self.settings, self.connections = settings, Connections(self.address, settings)
+        all_queues[next(_numbers)] = self
         self._blocking = self if isinstance(self, Queue) else object.__new__(Queue)
         self._aio = self if isinstance(self, AsyncQueue) else object.__new__(AsyncQueue)
         for client in (self._blocking, self._aio):
             client.__dict__.update(self.__dict__)
-        self._blocking._use_client(self.connections.blocking)
-        self._aio._use_client(self.connections.aio)
+            client._follow(self.connections)
 
     @verb
     def load_settings(self) -> RoundTrips[None]:

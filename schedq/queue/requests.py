@@ -7,7 +7,8 @@ import math
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from weakref import WeakSet
 
 from schedq.connection.address import Address
 from schedq.connection.async_client import AsyncClient
@@ -225,6 +226,12 @@ async def alisten(client: AsyncClient, request: Listening[T]) -> AsyncGenerator[
             await here.pubsub.unsubscribe(request.channel, messages.put_nowait)
 
 
+class Follower(Protocol):
+    """An object that sends its requests with one of the clients of a `Connections`."""
+
+    def _follow(self, connections: Connections) -> None: ...
+
+
 class Connections:
     """The connections of one queue, for threads and for event loops. Creating them does not connect.
 
@@ -233,10 +240,12 @@ class Connections:
         blocking: the client for callers that block.
         aio: the client for coroutines.
         before_enqueue: called before a job is stored; see `queue.before_enqueue`.
+        followers: objects that hold one of the clients, and must be notified if it is replaced.
     """
 
     def __init__(self, address: Address, settings: Settings) -> None:
         self.settings = settings
+        self.followers: WeakSet[Follower] = WeakSet()
         self.before_enqueue: tuple[Callable[[Any], object], ...] = ()
         self.blocking = Client(address, settings)
         self.aio = AsyncClient(address, settings)

@@ -135,7 +135,7 @@ class Schedules(ScheduleVerbs, BlockingVerbs):
 
     def __init__(self, connections: Connections, registry: Registry) -> None:
         self._connections, self._registry = connections, registry
-        self._use_client(connections.blocking)
+        self._follow(connections)
 
 
 class AsyncSchedules(ScheduleVerbs, AsyncVerbs):
@@ -143,7 +143,7 @@ class AsyncSchedules(ScheduleVerbs, AsyncVerbs):
 
     def __init__(self, connections: Connections, registry: Registry) -> None:
         self._connections, self._registry = connections, registry
-        self._use_client(connections.aio)
+        self._follow(connections)
 
 
 def _local(tz: str, slots: Sequence[int]) -> Sequence[datetime]:

@@ -13,9 +13,7 @@ from functools import update_wrapper
 from types import FunctionType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
-from schedq.connection.async_client import AsyncClient
-from schedq.connection.client import Client
-from schedq.queue.requests import AnyRequest, Listening, acarry_out, alisten, carry_out, listen
+from schedq.queue.requests import AnyRequest, Connections, Listening, acarry_out, alisten, carry_out, listen
 from schedq.transitions import Operation
 
 P = ParamSpec("P")
@@ -84,8 +82,10 @@ class BlockingVerbs:
         for name, made in _verbs_of(cls):
             setattr(cls, name, made.blocking)
 
-    def _use_client(self, client: Client) -> None:
+    def _follow(self, connections: Connections) -> None:
+        client = connections.blocking
         self._client, self._ask, self._drive = client, client.ask, client.drive
+        connections.followers.add(self)
 
 
 class AsyncVerbs:
@@ -96,8 +96,10 @@ class AsyncVerbs:
         for name, made in _verbs_of(cls):
             setattr(cls, name, made.awaited)
 
-    def _use_client(self, client: AsyncClient) -> None:
+    def _follow(self, connections: Connections) -> None:
+        client = connections.aio
         self._client, self._ask, self._drive = client, client.ask, client.drive
+        connections.followers.add(self)
 
 
 def _verbs_of(cls: type) -> list[tuple[str, Verb[Any, Any, Any]]]:

@@ -31,7 +31,7 @@ FIRST: Final = {
     "Sentry": "recipes",
     "Kubernetes": "kubernetes",
     "systemd": "systemd",
-    "eager": "testing",  # run_due() is what Celery's eager mode is for
+    "eager": "testing",
     "pytest": "testing",
     "Django": "web-applications",
     "FastAPI": "web-applications",

@@ -13,7 +13,7 @@ import schedq
 from schedq import testing
 from scripts.tools.handbook import Block
 
-TESTING = ["wall_clock", "run_due", "as_job", "override"]
+TESTING = ["wall_clock", "run_due", "as_job", "override", "queue_tester", "QueueTester", "eager", "EagerQueues"]
 BLOCK = Block("reference.md", "reference")
 STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 GROUPS = {

@@ -30,7 +30,7 @@ LEVELS = [
 ]
 """The units at the root of the package, lowest first. A unit is one level above the highest that it imports."""
 HEIGHT = {unit: height for height, units in enumerate(LEVELS) for unit in units}
-LOOSE = {"__init__", "__main__", "aliases", "errors", "logs", "observer", "testing"}
+LOOSE = {"__init__", "__main__", "aliases", "errors", "logs", "observer"}
 """Modules at the root that are in no folder: at most 8."""
 MOST_UNITS = 24
 CHECKOUT = ROOT.parent
@@ -164,6 +164,7 @@ LAZY = {"schedq", "schedq.metrics"} | {
         "cli.worker",
         "connection.address",
         "connection.async_client",
+        "integrations.pytest",
         "queue.before_enqueue",
         "queue.extensions",
         "queue.handler",

@@ -91,9 +91,14 @@ class SchedqBackend(BaseTaskBackend):
     def application(self, name: str) -> Queue:
         """The queue with the functions that run its jobs, for a worker. The site's tasks must have been imported."""
         queue = self.queue(name)
-        for path, task in _tasks.get(self.alias, {}).items():
-            queue.task(name=path)(self._runner(task))
+        for task in _tasks.get(self.alias, {}).values():
+            self._register(queue, task)
         return queue
+
+    def _register(self, queue: Queue, task: Task) -> None:
+        path = task.module_path
+        if queue.registry.get(path) is None:
+            queue.task(name=path)(self._runner(task))
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         """Store one job, at once or with `on_commit` when the transaction commits.
@@ -105,6 +110,7 @@ class SchedqBackend(BaseTaskBackend):
         self.validate_task(task)
         payload = {"task": task.module_path, "args": list(args), "kwargs": dict(kwargs)}
         queue = self.queue(task.queue_name)
+        self._register(queue, task)  # so that a test can run the job in this process
         if not self.on_commit:
             job_id = queue.enqueue(payload, run_at=task.run_after)
             return self._announced(self.get_result(job_id))
@@ -163,7 +169,7 @@ class SchedqBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(job.id)
         status = STATUS.get(job.status, FAILED)
         workers = [str(attempt["worker"]) for attempt in job.history]
-        if job.worker and len(workers) < job.attempts:
+        if len(workers) < job.attempts:
             workers.append(job.worker)
         first = job.history[0]["started_at_ms"] if job.history else job.started_at_ms
         is_over = status in (SUCCESSFUL, FAILED)

