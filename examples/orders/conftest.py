@@ -1,28 +1,23 @@
-"""The tests use their own Redis and database, and each test starts with an empty queue."""
+"""Each test has its own database and an empty server, which the pytest plugin of schedq gives it."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
-# Before the application is imported: a queue without redis= reads it when it is made.
-os.environ["SCHEDQ_REDIS_URL"] = f"embedded://.pytest-redis-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
-
 from orders import database
 from orders.api import app
-from orders.tasks import Bank, get_bank, queue
+from orders.tasks import Bank, get_bank
 from schedq.testing import override
 
 
 @pytest.fixture(autouse=True)
-def own_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_stores(schedq_tester: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty queue, and a database in a folder of the test."""
     monkeypatch.setenv(database.URL, f"sqlite:///{tmp_path}/orders.db")
-    queue.purge()
 
 
 @pytest.fixture
