@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
 from schedq.dependencies.declaration import Marker, Provider, injected, provider_of, providers
 from schedq.errors import ArgumentsError, UsageError
+from schedq.model.cached_property import cached_property
 from schedq.model.callables import place_of
 from schedq.model.current_job import current_job
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Final
 
 from schedq.doctor.checks import Check, Finding, asked, few, findings, known, plain
@@ -12,6 +11,7 @@ from schedq.errors import SchedqError
 from schedq.inspect.display import approximate, count
 from schedq.inspect.stats import broken
 from schedq.inspect.summary import UnknownTask, soonest, unknown_tasks
+from schedq.model.cached_property import cached_property
 from schedq.model.payload import loaded
 from schedq.model.records import whole
 from schedq.model.settings import HEARTBEAT_S, Settings

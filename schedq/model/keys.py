@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 from schedq.errors import UsageError
+from schedq.model.cached_property import cached_property
 
 QUEUES_KEY: Final = "schedq:queues"
 """SET of the queue names that schedq clients have used."""
@@ -67,7 +67,7 @@ class Key(cached_property[str]):
     """A key of a queue: the queue's prefix, then the attribute's name or another suffix."""
 
     def __init__(self, suffix: str = "") -> None:
-        super().__init__(lambda keys: keys.prefix + (suffix or self.attrname))
+        super().__init__(lambda keys: keys.prefix + (suffix or self.name))
 
 
 @dataclass(frozen=True)

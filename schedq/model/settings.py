@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from functools import cached_property
 from typing import Any, Final
 
 from schedq.errors import UsageError
 from schedq.model import backoff as plans
+from schedq.model.cached_property import cached_property
 from schedq.model.checks import whole_number
 from schedq.model.durability import Durability, checked_durability
 from schedq.model.keys import QueueKeys

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from schedq import UsageError
 from schedq.model import ids
+from schedq.model.cached_property import cached_property
 from schedq.model.ids import new_ids, new_request
 from schedq.model.keys import QueueKeys, checked_id, checked_name
 from schedq.model.records import JobRecord, score_ms, whole
@@ -124,7 +125,7 @@ def test_an_id_is_taken_or_refused_by_the_rule_and_nothing_else(text: str):
 
 
 def all_keys(keys: QueueKeys) -> set[str]:
-    names = [name for name, kind in vars(QueueKeys).items() if type(kind).__name__ == "cached_property"]
+    names = [name for name, kind in vars(QueueKeys).items() if isinstance(kind, cached_property)]
     made = {getattr(keys, name) for name in names if name not in ("prefix", "jobs")}
     return made | {keys.job("a"), keys.worker("a"), keys.waiter("a")}
 
