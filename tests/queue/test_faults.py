@@ -129,24 +129,33 @@ def test_events_go_on_after_a_restart(make_queue: MakeQueue, durable: Server):
 
 def test_a_server_that_is_frozen_does_not_freeze_its_callers(make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch):
     """Connections stay open without replies, so the caller's own clock must end the wait."""
-    monkeypatch.setattr("schedq.connection.endpoint.REPLY_S", 0.3)
-    monkeypatch.setattr("schedq.connection.async_connection.REPLY_S", 0.3)
-    monkeypatch.setattr("schedq.connection.async_connection.AsyncConnection.ask.__defaults__", (0.3,))
+    monkeypatch.setattr("schedq.transitions.claim._LONGEST_WAIT_S", 0.5)  # seconds until a waiting claim asks again
     with Server() as frozen:
         queue = make_queue(at=frozen, retry_for=0.2)
         queue.enqueue("before", delay=60)
-        waiting = queue.start("claim", 300)
-        time.sleep(0.1)
+        waiting = queue.start("claim", 120_000)
+        until(lambda: any(client["cmd"] == "bzpopmin" for client in queue.redis.client_list()))
         frozen.freeze()
         try:
-            with pytest.raises(StoreUnavailable):
-                queue.enqueue("meanwhile")
-            with pytest.raises(StoreUnavailable):
-                waiting.result(60)
+            with monkeypatch.context() as patch:
+                shorten_replies(queue, patch, 0.3)
+                with pytest.raises(StoreUnavailable):
+                    queue.enqueue("meanwhile")
+                with pytest.raises(StoreUnavailable):
+                    waiting.result(60)
         finally:
             frozen.thaw()
 
         assert queue.stats()["delayed_depth"] == 1
+
+
+def shorten_replies(queue: Handle, patch: pytest.MonkeyPatch, most_s: float) -> None:
+    """Allow replies less time from now on, those on the open connections too."""
+    patch.setattr("schedq.connection.endpoint.REPLY_S", most_s)
+    patch.setattr("schedq.connection.async_connection.REPLY_S", most_s)
+    patch.setattr("schedq.connection.async_connection.AsyncConnection.ask.__defaults__", (most_s,))
+    for connection in queue.queue.blocking._client._pool._idle:
+        connection._socket._socket.settimeout(most_s)
 
 
 @pytest.mark.parametrize("verb", ["enqueue", "claim", "stats", "wait", "result"])
