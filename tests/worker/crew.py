@@ -126,6 +126,10 @@ class Post:
     def look(self) -> None:
         """Let it check its first queue for jobs, as it does at its start, and wait until its claim was sent."""
         self.do(self.queue_worker.fetcher.look)
+        self.take_turns()
+
+    def take_turns(self) -> None:
+        """Wait until its event loop has done what was ready, and what followed from that without waiting."""
         for _ in range(5):
             self.do(lambda: None)
 

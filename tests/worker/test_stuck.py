@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -133,21 +133,64 @@ def test_a_worker_that_abandons_a_thread_does_not_report_that_it_has_ended(
     assert not [line for line in logs() if "ended after all" in line or "free again" in line]
 
 
+class Timers:
+    """The timers of an event loop, on a clock that a test advances; seconds since the start."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._timers: list[Timer] = []
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        """Set a timer, as the method of an event loop does."""
+        self._timers.append(Timer(self.now + seconds, callback))
+        return self._timers[-1]
+
+    def pass_time(self, seconds: float) -> None:
+        """Advance the clock, and call what is due."""
+        self.now += seconds
+        due = [timer for timer in self._timers if timer.at <= self.now]
+        self._timers = [timer for timer in self._timers if timer.at > self.now]
+        for timer in due:
+            if not timer.is_cancelled:
+                timer.callback()
+
+
+@dataclass(slots=True)
+class Timer:
+    """A callback and the time at which it is called."""
+
+    at: float
+    callback: Callable[[], object]
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Do not call it."""
+        self.is_cancelled = True
+
+
 def test_waits_double_until_the_patience_ends(
     queue: Handle, crew: Crew, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("schedq.worker.stuck._FIRST_WAIT_S", 0.4)
+    timers = Timers()
+    monkeypatch.setattr("schedq.worker.stuck.monotonic", lambda: timers.now)
     found = Swallower(queue, gate, 1000, timeout=0.01, max_attempts=1)
-    post = crew.start(queue, grace=2)
-    began = time.monotonic()
+    post = crew.start(queue, grace=10)
+    post.queue_worker.fetcher.dispatcher._executor._loop = timers  # type: ignore[assignment]
     job = found.task.enqueue()
+    until(lambda: found.swallowed)
 
-    with pytest.raises(JobFailed, match="timed out"):
-        job.result(20)
+    swallowed_at, stuck_at = [0.0] * found.swallowed, None
+    while stuck_at is None and timers.now < 20:
+        post.do(timers.pass_time, 0.5)
+        post.take_turns()
+        swallowed_at += [timers.now] * (found.swallowed - len(swallowed_at))
+        stuck_at = timers.now if post.worker.stuck else None
 
-    assert time.monotonic() - began > 1.9
-    assert found.swallowed == 3, "at once, after 0.4 s, after 1.2 s; the next would come after 2.8 s"
+    assert swallowed_at == [0, 1, 3, 7], "the next would come after 15 s"
+    assert stuck_at == 10
     assert [slot.why for slot in post.worker.stuck] == ["timed out"]
+    with pytest.raises(JobFailed, match="timed out"):
+        job.result(60)
 
 
 @pytest.mark.usefixtures("_hasty")
