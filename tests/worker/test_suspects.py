@@ -77,17 +77,19 @@ def test_two_processes_hold_one_suspect_each(queue: Handle, crew: Crew, gate: Ga
 
 @pytest.mark.parametrize("count", [3, 45])
 def test_suspects_that_no_process_may_hold_are_not_claimed_again_and_again(
-    queue: Handle, crew: Crew, gate: Gate, cage: Cage, count: int
+    frozen_queue: Handle, crew: Crew, gate: Gate, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
+    monkeypatch.setattr("schedq.background.promoter._LONGEST_SLEEP_S", 0.2)
+    queue, cage = frozen_queue, Cage(frozen_queue, gate)
     suspects = cage.suspects(count)
     crew.start(queue)
     until(lambda: cage.inside == 1 and not queue.places().get("pending"))  # the others were skipped
 
     with queue.server.requests() as requests:
-        time.sleep(1.5)
+        until(lambda: len(asked(requests, queue, "promote")) >= 8)  # the promoter's looks show that time passes
 
     assert len(asked(requests, queue, "claim")) <= 3
-    assert len([request for request in requests if request.name == "BZPOPMIN"]) <= 3
+    assert len([request for request in asked(requests, queue) if request.name == "BZPOPMIN"]) <= 3
     gate.open()
     assert all(queue.wait(job_id, 60) for job_id in suspects)
 
