@@ -23,7 +23,7 @@ from schedq.model.settings import Settings
 from schedq.transitions import Argument, Binding, Operation, RoundTrips, unwrap
 from schedq.transitions.cancel import cancel
 from schedq.transitions.requeue import requeue_these
-from schedq.transitions.reschedule import one_time, reschedule
+from schedq.transitions.reschedule import ExpiryError, one_time, reschedule
 
 _AUDIT: Final = Binding("audit", "request", "act", "count", "note", "who")
 _DELETE: Final = Binding("delete", "state", "request", "position", "ids")
@@ -141,7 +141,7 @@ class BulkAction:
         results: list[bool] = []
         for first in range(0, len(job_ids), _TOGETHER):
             replies = yield [self._one(job_id, state) for job_id in job_ids[first : first + _TOGETHER]]
-            results += [not isinstance(reply, UsageError) and unwrap(reply) not in (False, "no") for reply in replies]
+            results += [not isinstance(reply, ExpiryError) and unwrap(reply) not in (False, "no") for reply in replies]
         return results
 
     def _one(self, job_id: str, state: str) -> Operation[Any]:

@@ -26,10 +26,14 @@ def one_time(delay: object, run_at: object) -> tuple[str, int]:
     return when(delay, run_at)
 
 
+class ExpiryError(UsageError):
+    """A job would expire before its new time."""
+
+
 def reschedule(queue: Settings, job_id: str, mode: str, ms: int) -> Operation[bool]:
     """Change when a delayed job is due: `mode` and `ms` as `enqueue.when` returns them.
 
-    The reply is a UsageError if the job would expire before it is due.
+    The reply is an ExpiryError if the job would expire before it is due.
     """
     return Operation(
         "reschedule",
@@ -42,7 +46,7 @@ def _is_moved(job_id: str, reply: str) -> bool:
     if not reply.startswith("expires"):
         return reply == "yes"
     expiry, due = (datetime.fromtimestamp(int(ms) / 1000, UTC).isoformat() for ms in reply.split()[1:])
-    raise UsageError(
+    raise ExpiryError(
         f"job {job_id} must begin before {expiry}, when it expires, so it can't be due at {due}: choose an earlier "
         f"time, or cancel it and enqueue it with a later expires"
     )
