@@ -246,13 +246,13 @@ def test_when_all_active_promoters_vanish_at_once_a_reserve_takes_over(
             post.stop()
 
     until(lambda: holds(queue, reserve))
-    assert time.monotonic() - began < 5  # its turn would come after ten seconds
+    assert time.monotonic() - began < 25  # by itself it would look half a minute after the last heartbeat
 
 
 def test_a_worker_without_a_promoter_never_promotes(queue: Handle, crew: Crew, times: list[float]) -> None:
     with queue.server.requests() as requests:
         crew.start(queue, promotes=False)
-        queue.result(queue.enqueue({"task": "note"}), 5)
+        queue.result(queue.enqueue({"task": "note"}), 60)
 
     assert not asked(requests, queue, "promote")
     assert asked(requests, queue, "claim")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -55,7 +56,7 @@ def test_nothing_of_one_browsers_own_is_in_a_stream(visitor: Visitor, queue: Que
         _, regions = next(events(answer))
 
     assert token not in json.dumps(regions)
-    assert "csrf" not in json.dumps(regions)
+    assert "csrf" not in re.sub("[0-9a-v]{26}", "ID", json.dumps(regions))
 
 
 def test_one_rendering_serves_all_browsers_and_none_is_made_without_one(served: Served, queue: Queue, store: Server):

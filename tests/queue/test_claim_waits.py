@@ -13,12 +13,18 @@ from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.waiting import until
 
-AT_ONCE_S = 0.9
-"""Sooner than the next periodic look."""
-"""Far below the second after which a waiting claim checks on its own."""
+AT_ONCE_S = 20.0
+"""What a busy machine may need, and far less than until the next periodic look where `rare_looks` are in use."""
 
 
-def waiting_claim(queue: Handle, timeout_ms: int = 5000) -> Future[ClaimedJob | None]:
+@pytest.fixture
+def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiting claim, or a wait for a job's end, looks by itself once a minute, so anything earlier was a message."""
+    monkeypatch.setattr("schedq.transitions.claim._LONGEST_WAIT_S", 60)
+    monkeypatch.setattr("schedq.queue.requests.POLL_S", 60)
+
+
+def waiting_claim(queue: Handle, timeout_ms: int = 120_000) -> Future[ClaimedJob | None]:
     """A claim that has found nothing and is waiting."""
     future = queue.start("claim", timeout_ms)
     until(lambda: is_blocked(queue), failing="the claim does not wait")
@@ -55,6 +61,7 @@ def test_zero_means_look_once(queue: Handle):
     assert [request.name for request in sent if request.name != "EVAL"] == ["EVALSHA"]
 
 
+@pytest.mark.usefixtures("rare_looks")
 def test_a_new_job_from_another_connection_is_taken_at_once(make_queue: MakeQueue):
     queue = make_queue("new-job")
     producer = make_queue("new-job")
@@ -67,6 +74,7 @@ def test_a_new_job_from_another_connection_is_taken_at_once(make_queue: MakeQueu
     assert seconds < AT_ONCE_S
 
 
+@pytest.mark.usefixtures("rare_looks")
 @pytest.mark.parametrize("give", ["enqueue", "enqueue_many", "reschedule"])
 def test_a_job_that_becomes_due_is_taken_at_once_and_never_early(make_queue: MakeQueue, give: str):
     queue = make_queue()
@@ -80,15 +88,16 @@ def test_a_job_that_becomes_due_is_taken_at_once_and_never_early(make_queue: Mak
         queue.reschedule(queue.enqueue("soon", delay=900), delay=0.15)
     job = future.result(60)
 
-    assert 0 <= job.claimed_at_ms - job.run_at_ms < 900
+    assert 0 <= job.claimed_at_ms - job.run_at_ms < AT_ONCE_S * 1000
 
 
+@pytest.mark.usefixtures("rare_looks")
 def test_a_job_that_was_delayed_before_the_wait_is_claimed_when_due(queue: Handle):
     queue.enqueue("soon", delay=0.15)
 
-    job = queue.claim(5000)
+    job = queue.claim(120_000)
 
-    assert 0 <= job.claimed_at_ms - job.run_at_ms < 900
+    assert 0 <= job.claimed_at_ms - job.run_at_ms < AT_ONCE_S * 1000
 
 
 def failed_job(queue: Handle) -> str:
@@ -103,6 +112,7 @@ def cancelled_job(queue: Handle) -> str:
     return job_id
 
 
+@pytest.mark.usefixtures("rare_looks")
 @pytest.mark.parametrize("made", [failed_job, cancelled_job])
 def test_a_requeued_job_is_taken_at_once(queue: Handle, made: Callable[[Handle], str]):
     job_id = made(queue)
@@ -116,6 +126,7 @@ def test_a_requeued_job_is_taken_at_once(queue: Handle, made: Callable[[Handle],
     assert seconds < AT_ONCE_S
 
 
+@pytest.mark.usefixtures("rare_looks")
 def test_a_retry_from_another_connection_is_claimed_when_due(make_queue: MakeQueue):
     queue = make_queue("retry", backoff=Fixed(0.15))
     other = make_queue("retry", backoff=Fixed(0.15))
@@ -128,9 +139,10 @@ def test_a_retry_from_another_connection_is_claimed_when_due(make_queue: MakeQue
     job = future.result(60)
 
     assert (job.id, job.attempts) == (job_id, 2)
-    assert 0 <= job.claimed_at_ms - job.run_at_ms < 900
+    assert 0 <= job.claimed_at_ms - job.run_at_ms < AT_ONCE_S * 1000
 
 
+@pytest.mark.usefixtures("rare_looks")
 @pytest.mark.parametrize("give", ["release", "snooze", "run_now", "reclaim"])
 def test_whatever_brings_a_job_back_wakes_a_waiting_claim(make_queue: MakeQueue, give: str):
     queue = make_queue(visibility_ms=1000)
@@ -155,6 +167,7 @@ def test_whatever_brings_a_job_back_wakes_a_waiting_claim(make_queue: MakeQueue,
     assert seconds < AT_ONCE_S
 
 
+@pytest.mark.usefixtures("rare_looks")
 @pytest.mark.parametrize("kind", ["waiting", "due"])
 def test_resume_wakes_a_waiting_claim_if_there_is_work(queue: Handle, kind: str):
     job_id = queue.enqueue(1, delay=0.05 if kind == "due" else None)
@@ -202,7 +215,9 @@ def test_a_waiting_claim_checks_once_a_second_and_finds_foreign_jobs_without_a_m
 
     own = [request.name for request in sent if request.name in ("EVAL", "EVALSHA", "BZPOPMIN")]
     # A claim, a wait of two seconds, a claim: one request a second on average.
-    assert own == ["EVALSHA", "BZPOPMIN", "EVALSHA"]
+    waits = len(own) // 2
+    assert own == ["EVALSHA"] + ["BZPOPMIN", "EVALSHA"] * waits
+    assert 1 <= waits <= 1 + (sent[-1].at - sent[0].at) / 2
     assert job.id == "theirs"
     assert seconds < 10
 
@@ -217,10 +232,11 @@ def test_a_foreign_due_instant_with_a_fraction_or_infinite_does_not_make_a_claim
     with queue.server.requests() as sent:
         assert queue.claim(150) is None
 
-    assert len([request for request in sent if request.name == "BZPOPMIN"]) == 1
+    assert len([request for request in sent if request.name == "BZPOPMIN"]) <= 1
 
 
 @pytest.mark.breaks("totals", because="another program made the job")
+@pytest.mark.usefixtures("rare_looks")
 def test_a_foreign_job_is_taken_at_once_if_its_producer_sets_the_marker(queue: Handle):
     future = waiting_claim(queue)
 
@@ -242,7 +258,7 @@ def test_a_damaged_marker_costs_time_but_not_a_storm_of_requests(queue: Handle):
     with queue.server.requests() as sent:
         assert queue.claim(400) is None
 
-    assert len([request for request in sent if request.name == "BZPOPMIN"]) == 1
+    assert len([request for request in sent if request.name == "BZPOPMIN"]) <= 1
 
 
 def test_a_clock_of_ones_own_does_not_make_a_claim_spin(make_queue: MakeQueue, clock: Clock):
@@ -254,5 +270,5 @@ def test_a_clock_of_ones_own_does_not_make_a_claim_spin(make_queue: MakeQueue, c
     clock.pass_time(5)
 
     # One takes the marker that the new instant set, the other waits.
-    assert len([request for request in sent if request.name == "BZPOPMIN"]) == 2
+    assert len([request for request in sent if request.name == "BZPOPMIN"]) <= 2
     assert queue.claim(0).id == job_id

@@ -585,7 +585,7 @@ def test_a_loop_still_closes_when_redis_is_gone(queue: Queue, server: Server):
         loop.run_until_complete(main())
     began = time.monotonic()
     loop.close()
-    assert loop.is_closed() and time.monotonic() - began < 3
+    assert loop.is_closed() and time.monotonic() - began < 4.5
 
 
 def test_a_running_loop_still_refuses_to_be_closed(queue: Queue):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from schedq import Discard, JobCancelled, JobFailed, JobGone, UsageError
 from tests.conftest import MakeQueue
 from tests.doors import Handle
-from tests.queue.test_claim_waits import AT_ONCE_S, seconds_until
+from tests.queue.test_claim_waits import AT_ONCE_S, rare_looks, seconds_until
 from tests.waiting import until
+
+__all__ = ["rare_looks"]
 
 
 def when_listening(queue: Handle, channel: str) -> None:
@@ -19,7 +22,7 @@ def when_listening(queue: Handle, channel: str) -> None:
     until(lambda: dict(queue.redis.pubsub_numsub(channel))[channel], failing=f"no client listens to {channel}")
 
 
-def waiting(queue: Handle, verb: str, job_id: str, timeout: float | None = 10) -> Any:
+def waiting(queue: Handle, verb: str, job_id: str, timeout: float | None = 120) -> Any:
     """A call that is waiting for a job's end."""
     future = queue.start(verb, job_id, timeout)
     when_listening(queue, queue.keys.waiter(job_id))
@@ -98,6 +101,7 @@ def test_a_result_of_another_program_is_returned_unchanged(queue: Handle, text: 
 # -- being told at once
 
 
+@pytest.mark.usefixtures("rare_looks")
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled", "lost", "refused"])
 def test_every_waiting_caller_is_notified_at_once_of_an_end(make_queue: MakeQueue, end: str):
     queue = make_queue("told", max_attempts=1, visibility_ms=1000)
@@ -125,8 +129,9 @@ def test_every_waiting_caller_is_notified_at_once_of_an_end(make_queue: MakeQueu
     assert seconds < AT_ONCE_S
 
 
+@pytest.mark.usefixtures("rare_looks")
 def test_cancelling_a_job_ends_the_wait_for_it_at_once(queue: Handle):
-    job_id = queue.enqueue(1, delay=60)
+    job_id = queue.enqueue(1, delay=900)
     future = waiting(queue, "result", job_id)
 
     queue.cancel(job_id)
@@ -161,6 +166,7 @@ def test_many_may_wait_for_one_job(make_queue: MakeQueue):
     assert [future.result(60) for future in futures] == ["done"] * 5
 
 
+@pytest.mark.usefixtures("rare_looks")
 def test_only_callers_that_wait_for_a_job_are_notified_of_it(queue: Handle):
     mine, others = queue.enqueue(1), queue.enqueue_many(range(5))
     future = waiting(queue, "result", others[-1])
@@ -188,8 +194,8 @@ def test_waiting_asks_redis_at_most_once_a_second(make_queue: MakeQueue):
         assert future.result(60) is False
 
     scripts = [request for request in sent if request.name in ("EVAL", "EVALSHA")]
-    # At the start, perhaps before counting began; after a second; and when time is up.
-    assert 2 <= len(scripts) <= 3
+    # At the start, perhaps before counting began; after a second, unless that is late; and when time is up.
+    assert 1 <= len(scripts) <= 3
 
 
 def test_a_message_that_was_lost_is_made_up_for_within_a_second(make_queue: MakeQueue):
@@ -212,7 +218,7 @@ def test_a_message_that_was_lost_is_made_up_for_within_a_second(make_queue: Make
 def test_events_report_every_move_of_every_job(make_queue: MakeQueue):
     queue = make_queue("events", max_attempts=2)
     worker = make_queue("events", max_attempts=2)
-    heard = queue.events(timeout=0.3)
+    heard = queue.events(timeout=60)
     first = queue.start_iteration(heard)
     when_listening(queue, queue.keys.events)
 
@@ -224,7 +230,9 @@ def test_events_report_every_move_of_every_job(make_queue: MakeQueue):
     worker.requeue(bad)
     worker.release(worker.claim(0))
     worker.cancel(bad)
-    events = [first.result(60), *heard]
+    worker.redis.publish(queue.keys.events, '{"id":"none"}')
+    events = [first.result(60), *itertools.takewhile(lambda event: event["id"] != "none", heard)]
+    heard.close()
 
     assert [(event["id"], event["status"], event["attempts"]) for event in events] == [
         (done, "completed", 1),
@@ -238,7 +246,7 @@ def test_events_report_every_move_of_every_job(make_queue: MakeQueue):
 
 
 def test_invalid_messages_are_ignored(queue: Handle):
-    heard = queue.events(timeout=2)
+    heard = queue.events(timeout=60)
     first = queue.start_iteration(heard)
     when_listening(queue, queue.keys.events)
 

@@ -127,7 +127,7 @@ def test_concurrent_jobs_have_a_current_job_each(queue: Handle, crew: Crew, gate
     crew.start(queue, concurrency=6)
     jobs = [task.enqueue() for task in (look, look_plain) for _ in range(3)]
     for _ in jobs:
-        assert arrived.acquire(timeout=5)
+        assert arrived.acquire(timeout=60)
     gate.open()
 
     assert [job.result(60) for job in jobs] == [job.id for job in jobs]

@@ -106,7 +106,7 @@ def test_while_one_process_is_stuck_the_other_takes_all(scene: Scene):
     ids = scene.queue.enqueue_many([call("gated_in_thread", "end")] * 4)
     scene.until(lambda: scene.has_started(*ids))
 
-    assert time.monotonic() - enqueued_at < 2, "they waited for the stuck process"
+    assert time.monotonic() - enqueued_at < 20, "they waited for the stuck process"
     assert shares(scene, ids) == [4]
     scene.open("unblock")
     scene.until(lambda: scene.is_completed(stuck))

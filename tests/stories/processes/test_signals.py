@@ -53,7 +53,7 @@ def stop_short(scene: Scene, ending: signal.Signals) -> None:
     sent_at = time.monotonic()
     scene.until(lambda: scene.queue.stats()["released_total"] == 4)
 
-    assert 0.25 <= time.monotonic() - sent_at <= 0.3 + 3
+    assert 0.25 <= time.monotonic() - sent_at <= 25
     (line,) = scene.places().values()
     assert (set(line[:4]), line[4:]) == (set(unending), waiting)
     other = scene.worker("--concurrency", "1")

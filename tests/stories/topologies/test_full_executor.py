@@ -70,7 +70,7 @@ def test_a_worker_reconnects_to_redis_while_handlers_fill_the_loops_threads(plac
         @queue.task
         async def ask_for_more() -> list[str]:
             job = await ok.aenqueue()
-            assert await job.aresult(10) == "ok"
+            assert await job.aresult(60) == "ok"
             return await queue.aio.list_queues()
 
         post = crew.start(cast(Any, SimpleNamespace(queue=queue)))
@@ -81,11 +81,11 @@ def test_a_worker_reconnects_to_redis_while_handlers_fill_the_loops_threads(plac
             place.cut()
             first, more = ok.enqueue(), ask_for_more.enqueue()
 
-            assert first.result(5) == "ok"
-            assert more.result(10) == ["mail"]
+            assert first.result(60) == "ok"
+            assert more.result(60) == ["mail"]
             assert held.status() == "processing"
             gate.open()
-            held.result(10)
+            held.result(60)
         finally:
             gate.open()
             crew.end()
