@@ -25,7 +25,7 @@ _TRANSIENT: Final = (
     "TRYAGAIN",
     "UNBLOCKED",
 )
-_NO_ADDRESS: Final = "; REDIS_URL was not set when the queue was created; if you run no server, use embedded://"
+_NO_ADDRESS: Final = "; REDIS_URL was not set when the queue was created; if you run no server, use embedded://FOLDER"
 _NO_DATABASE: Final = "DB index is out of range"
 _DEMOTED: Final = ("CLUSTERDOWN", "MASTERDOWN", "MOVED", "NOREPLICAS", "READONLY", "UNBLOCKED")
 # Compiled on first use, because most programs meet no error.

@@ -156,7 +156,7 @@ def test_for_the_default_redis_the_error_mentions_the_embedded_server(run: Run, 
     monkeypatch.delenv("REDIS_URL", raising=False)
     monkeypatch.setattr("schedq.connection.address.DEFAULT_URL", "redis://127.0.0.1:1/0")
 
-    assert "use embedded://" in run("stats").complaint
+    assert "use embedded://FOLDER" in run("stats").complaint
 
 
 def test_a_module_that_ends_the_process_when_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
