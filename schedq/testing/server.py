@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Final
 
@@ -66,14 +67,12 @@ def _flushed(url: str) -> str:
 
 
 @cache
-def _of(pid: int) -> str:
+def _of(pid: int) -> str:  # noqa: ARG001 - the key of the cache
     url = _start()
 
-    def end() -> None:
-        if os.getpid() == pid:
-            _stop(url)
-
-    atexit.register(end)
+    atexit.register(_stop, url)
+    # A process of `multiprocessing`, such as one of Django's parallel tests, calls this in place of atexit's functions.
+    Finalize(None, _stop, [url], exitpriority=1)
     return url
 
 
@@ -86,8 +85,8 @@ def _start() -> str:
 
 def _stop(url: str) -> None:
     """Stop the server, if a test has used it, and delete its folder."""
-    if _ours.pop(url) != os.getpid():
-        return  # a forked child ends what its parent began
+    if _ours.pop(url, None) != os.getpid():
+        return  # it is stopped already, or it is the server of a parent that was forked
     folder = Path(url.removeprefix("embedded://"))
     try:
         stop_server(folder)

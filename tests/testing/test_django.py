@@ -158,8 +158,8 @@ SITE = {
 }
 
 
-def test_the_tests_of_a_site_pass(tmp_path: Path) -> None:
-    command = ["-W", "error", "-m", "django", "test", "--settings", "site_settings"]
+def test_the_tests_of_a_site_pass_in_parallel_processes(tmp_path: Path) -> None:
+    command = ["-W", "error", "-m", "django", "test", "--settings", "site_settings", "--parallel", "2"]
     code, output = run(tmp_path, SITE, command)
 
     assert code == 0, output
