@@ -169,7 +169,7 @@ def has_failed(queue: Handle, job_id: str) -> bool:
 
 
 def test_a_cancelled_job_cleans_up_its_dependencies(make_queue: MakeQueue, crew: Crew):
-    queue = make_queue(visibility_ms=1000)
+    queue = make_queue(visibility_ms=3000)
     chain = CHAINS["async in plain"]()
 
     @queue.task

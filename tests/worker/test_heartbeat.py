@@ -244,7 +244,7 @@ def test_running_workers_log_that_eviction_was_turned_on(
 
 def test_turning_eviction_on_costs_no_lease(make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs) -> None:
     with Server() as server:
-        queue = make_queue(at=server, visibility_ms=1000)
+        queue = make_queue(at=server, visibility_ms=3000)
         gate.task(queue, in_thread=True)
         post = crew.start(queue)
         until(lambda: facts(queue, post))
@@ -265,7 +265,7 @@ def test_turning_eviction_on_stops_no_worker_that_reconnects(
     make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
     with Server() as server:
-        queue = make_queue(at=server, visibility_ms=1000)
+        queue = make_queue(at=server, visibility_ms=3000)
         gate.task(queue, in_thread=True)
         post = crew.start(queue)
         until(lambda: facts(queue, post))

@@ -362,7 +362,7 @@ def test_each_attempt_begins_without_the_progress_of_the_previous_one(queue: Han
 
 
 def test_reports_do_not_delay_renewals(make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
-    queue = make_queue(visibility_ms=2000)
+    queue = make_queue(visibility_ms=3000)
 
     @queue.task
     async def report() -> int:

@@ -72,13 +72,13 @@ def test_a_handler_that_holds_the_interpreter_lock_is_named_too(make_scene: Make
 @together()
 def test_after_the_whole_process_was_stopped_no_handler_is_blamed(make_scene: MakeScene):
     scene = make_scene(visibility_ms=60_000)
-    worker = scene.ready_worker("--watchdog", "0.2")
+    worker = scene.ready_worker("--watchdog", "0.5")
     running = scene.add("gated", "open")
     scene.until(lambda: scene.has_started(running))
 
     for _ in range(3):
         worker.send(signal.SIGSTOP)
-        time.sleep(0.6)
+        time.sleep(0.9)
         worker.send(signal.SIGCONT)
         time.sleep(0.2)
     scene.open("open")
