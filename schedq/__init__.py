@@ -35,6 +35,9 @@ if typing.TYPE_CHECKING:
     from schedq.inspect.summary import Spread, UnknownTask
     from schedq.inspect.timeline import AttemptRecord, Timeline, TimelineEvent
     from schedq.inspect.why import Why
+    from schedq.isolation.death import ProcessDied
+    from schedq.isolation.remote_error import RemoteError
+    from schedq.isolation.settings import IsolationSettings
     from schedq.model.backoff import Exponential, Fixed, Linear, Steps
     from schedq.model.current_job import CurrentJob, current_job
     from schedq.model.outcome import Discard, Retry, Snooze
@@ -85,6 +88,7 @@ __all__ = [
     "Forecast",
     "Imported",
     "Inspector",
+    "IsolationSettings",
     "Job",
     "JobCancelled",
     "JobFailed",
@@ -97,6 +101,7 @@ __all__ = [
     "NewJob",
     "NotAcknowledged",
     "Observer",
+    "ProcessDied",
     "Progress",
     "Pulse",
     "Queue",
@@ -104,6 +109,7 @@ __all__ = [
     "QueueHealth",
     "Rate",
     "Registration",
+    "RemoteError",
     "Retry",
     "Sample",
     "SchedqError",
@@ -134,6 +140,9 @@ __all__ = [
 
 _NAMES_OF_MODULES = {
     "schedq.dependencies.declaration": ["Depends"],
+    "schedq.isolation.death": ["ProcessDied"],
+    "schedq.isolation.remote_error": ["RemoteError"],
+    "schedq.isolation.settings": ["IsolationSettings"],
     "schedq.inspect.audit": ["LogEntry"],
     "schedq.inspect.bulk": ["Acted"],
     "schedq.inspect.error_groups": ["ErrorGroup", "Errors"],

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from textwrap import dedent
 from types import FrameType
 from typing import Any, Final
@@ -216,11 +216,21 @@ def log_options(command: Callable[..., None]) -> Callable[..., None]:
     return logged
 
 
+_prepared: Callable[[], None] | None = None
+
+
+def same_logging() -> Callable[[], None] | None:
+    """Return a function that sets up logging in a child process as it was set up here; it can be pickled."""
+    return _prepared
+
+
 def set_up_logging(log_format: str, verbosity: int, *, quiet: bool = False, headers: Sequence[str] = ()) -> None:
     """Log to stderr: schedq at level info, with `-v` at debug; with `-vv` other libraries at debug too.
 
     With `quiet`, at level warning. `headers` are names of headers that JSON lines about a job get.
     """
+    global _prepared
+    _prepared = partial(set_up_logging, log_format, verbosity, quiet=quiet, headers=tuple(headers))
     if quiet and verbosity:
         raise click.UsageError("give --quiet or -v, not both")
     handler = logging.StreamHandler(sys.stderr)

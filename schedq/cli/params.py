@@ -142,14 +142,31 @@ run_at_option: Final = click.option(
 )
 
 
+_UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,12})([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise UsageError(f"{text!r} is no size; write a number of bytes, or one with K, M or G, such as 512M")
+    return int(found[1]) * _UNITS[found[2].upper()]
+
+
+MEMORY: Final = Checked("size", _size)
+"""A number of bytes, also with K, M or G."""
+
+
 def option_group(name: str, group: type, *options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Pass several options to a command as one argument `name`: the dataclass `group`, with a field per option."""
+    """Pass several options to a command as one argument `name`: the dataclass `group`, with a field per option.
+
+    Fields without an option keep their defaults.
+    """
     members = [field.name for field in fields(group)]
 
     def decorate(command: Command) -> Command:
         @wraps(command)
         def grouped(**values: Any) -> None:
-            values[name] = group(**{member: values.pop(member) for member in members})
+            values[name] = group(**{member: values.pop(member) for member in members if member in values})
             command(**values)
 
         made: Command = grouped

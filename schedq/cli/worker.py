@@ -7,23 +7,29 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from schedq.cli import daemon
 from schedq.cli.extensions import load_middleware, load_observer
-from schedq.cli.params import QUEUE_NAME, option_group, redis_option
+from schedq.cli.params import MEMORY, QUEUE_NAME, option_group, redis_option
 from schedq.cli.queues import import_all, load_queue, open_queue, warn_if_new, wrong_usage
 from schedq.errors import SchedqError
+from schedq.isolation.settings import IsolationSettings
 from schedq.logs import AttemptLog, log
 from schedq.metrics.config import LIMIT_S, MonitorConfig
 from schedq.observer import Observer
 from schedq.queue.queue import Queue, QueueBase
 from schedq.tracing import instrument, instrument_metrics
 from schedq.worker import Worker
+from schedq.worker.application import Loaded
 from schedq.worker.capacity import ORDERS
+from schedq.worker.isolation_options import POOLS
 from schedq.worker.process import PARENT_FD, Supervisor, run_promoters, run_worker
+from schedq.worker.stacks import log_stacks_on_signal
 
 if TYPE_CHECKING:  # imported when it is used: it is slow, and most workers serve nothing
     from schedq.metrics.serving import Monitor
@@ -126,6 +132,32 @@ Examples:
     metavar="SECONDS",
     help="Log a handler that is still running after this long, once, with its stack.  [default: never]",
 )
+@option_group(
+    "isolation",
+    IsolationSettings,
+    click.option(
+        "--kill-after",
+        type=click.FloatRange(0, 3600),
+        default=5.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long a child process that is to end may clean up after SIGTERM before it gets SIGKILL.",
+    ),
+    click.option("--jobs-per-child", type=click.IntRange(1), metavar="N", help="Replace a child process after N jobs."),
+    click.option(
+        "--memory-limit",
+        type=MEMORY,
+        metavar="SIZE",
+        help="End the job of a child process whose memory exceeds this, such as 512M.",
+    ),
+)
+@click.option(
+    "--pool",
+    type=click.Choice(POOLS),
+    default="thread",
+    show_default=True,
+    help="Where plain tasks run that do not say isolate=True or False: in threads, or in child processes.",
+)
 @click.option("--tracing", is_flag=True, help="Record OpenTelemetry spans of attempts; needs schedq[tracing].")
 @click.option(
     "--otel-metrics", is_flag=True, help="Record OpenTelemetry metrics of attempts; needs schedq[tracing] as well."
@@ -179,6 +211,7 @@ def worker(
     observers: tuple[str, ...],
     middleware: tuple[str, ...],
     monitored: MonitorConfig,
+    isolation: IsolationSettings,
     **settings: Any,
 ) -> None:
     """Run the jobs of the queues that APP (module:object) names.
@@ -192,6 +225,7 @@ def worker(
     queues = _load([app for app, _ in named], imports, app_dir, redis_url)
     told = _observers(observers, app_dir)
     settings["middleware"] = [load_middleware(path, app_dir) for path in middleware]
+    settings["isolation"] = _in_children(isolation, apps, imports, app_dir, middleware, tracing=tracing)
     monitor = _monitor(monitored, queues)
     if monitor is not None:
         told = [*monitor.observers, *told]
@@ -204,6 +238,23 @@ def worker(
     if monitor is not None:
         monitor.serve(made)
     daemon.run(run_worker(made))
+
+
+def _in_children(isolation: IsolationSettings, *names: Any, tracing: bool) -> IsolationSettings:
+    """Return the options of child processes, which import and log like this process."""
+    load = partial(load_application, *names, tracing=tracing)
+    return replace(isolation, prepare=daemon.same_logging(), load=load)
+
+
+def load_application(
+    apps: Sequence[str], imports: Sequence[str], folder: str, middleware: Sequence[str], *, tracing: bool
+) -> Loaded:
+    """Import in a child process what the command names."""
+    queues = _load([_weighed(app)[0] for app in apps], imports, folder, None)
+    layers = [load_middleware(path, folder) for path in middleware]
+    _instrument(traces=tracing, metrics=False)  # for jobs that functions enqueue
+    log_stacks_on_signal()
+    return Loaded(queues, layers)
 
 
 def _monitor(monitored: MonitorConfig, queues: Sequence[QueueBase]) -> Monitor | None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
-from schedq.errors import ArgumentsError
+from schedq.errors import ArgumentsError, UsageError
 from schedq.model import backoff as plans
-from schedq.model.callables import Parameters, check_kinds
+from schedq.model.callables import Parameters, check_kinds, place_of
 from schedq.model.outcome import BackoffFunction, Discard, ErrorRules, ErrorTypes, Policy
 from schedq.model.records import ClaimedJob
 from schedq.model.settings import Settings, checked_attempts
@@ -37,6 +37,7 @@ class HandlerOptions(TypedDict, total=False):
     on_success: OnSuccess | None
     on_failure: OnFailure | None
     on_retry: OnRetry | None
+    isolate: bool | None
 
 
 class Handler:
@@ -53,7 +54,8 @@ class Handler:
         parameters: those that calls of it give.
         converter: converts them to JSON and back; None if all of them are JSON already.
         max_attempts, backoff, timeout_ms, completed_ttl_ms, failed_ttl_ms, errors, hooks: the task's own, or None.
-        is_bare: it has neither dependencies nor hooks.
+        is_isolated: it runs in a child process; None leaves that to the worker.
+        is_bare: it has neither dependencies nor hooks, and is not isolated.
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class Handler:
         "injection",
         "is_async",
         "is_bare",
+        "is_isolated",
         "max_attempts",
         "name",
         "parameters",
@@ -92,9 +95,11 @@ class Handler:
         on_success: OnSuccess | None = None,
         on_failure: OnFailure | None = None,
         on_retry: OnRetry | None = None,
+        isolate: bool | None = None,
     ) -> None:
         self.name, self.function = name, function
         self.is_async = _is_async(function)
+        self.is_isolated = _checked_isolation(name, function, isolate, is_async=self.is_async)
         self.injection = _injection_of(function)
         filled_in = () if self.injection is None else self.injection.names
         self.parameters = Parameters(name, function, left_out=filled_in)
@@ -110,7 +115,7 @@ class Handler:
         self.failed_ttl_ms = None if failed_ttl is None else duration_ms(failed_ttl, "failed_ttl")
         self.errors = ErrorRules.of(retry_on, discard_on)
         self.hooks = Hooks.of(on_success, on_failure, on_retry)
-        self.is_bare = self.injection is None and self.hooks is None
+        self.is_bare = self.injection is None and self.hooks is None and not isolate
 
     def payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload of a call with these arguments.
@@ -197,6 +202,21 @@ def _injection_of(function: Callable[..., Any]) -> Injection | None:
     from schedq.dependencies.providers import Injection
 
     return Injection.of(function)
+
+
+def _checked_isolation(name: str, function: Callable[..., Any], isolate: object, *, is_async: bool) -> bool | None:
+    """Return the option `isolate` of a task.
+
+    Raises:
+        UsageError: it is not a bool, or the function is async.
+    """
+    if isolate is not None and not isinstance(isolate, bool):
+        raise UsageError(f"task {name!r}: isolate must be True or False, got {isolate!r:.100}")
+    if isolate and is_async:
+        raise UsageError(
+            f"task {name!r}: isolate=True is for plain functions, and {place_of(function)} is async; write def"
+        )
+    return isolate
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

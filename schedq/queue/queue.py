@@ -162,6 +162,7 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases
         on_success: OnSuccess | None = None,
         on_failure: OnFailure | None = None,
         on_retry: OnRetry | None = None,
+        isolate: bool | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc] # the overloads name the options
         """Register a function, plain or async, that jobs call by name. Use it bare or with options.
@@ -172,7 +173,8 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases
                 (attempt, error) → seconds), timeout (seconds or a timedelta for one attempt), durability,
                 completed_ttl and failed_ttl (how long records of its finished jobs are kept); retry_on and discard_on
                 (exception types that are worth another attempt, or are not); on_success (attempt, result), on_failure
-                (attempt, error) and on_retry (attempt, error, delay), functions that are called at these ends.
+                (attempt, error) and on_retry (attempt, error, delay), functions that are called at these ends; isolate
+                (True: run this plain function in a child process; False: never do; by default the worker's `pool`).
 
         Raises:
             UsageError: the name is taken by another function, an option is invalid, or calling this would not do the

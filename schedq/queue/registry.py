@@ -104,6 +104,11 @@ class Registry:
         """Whether a registered function is not a coroutine function, so it runs in a thread."""
         return not all(found.is_async for found in [*self._handlers.values(), *filter(None, [self._handler])])
 
+    @property
+    def has_isolated_tasks(self) -> bool:
+        """Whether a task runs in a child process, wherever the worker runs others."""
+        return any(found.is_isolated for found in self._handlers.values())
+
     def start(self) -> None:
         """A worker starts with what is attached; from now on nothing more can be."""
         self._has_started = True

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from schedq.errors import UsageError
 from schedq.observer import everywhere
 from schedq.tracing.metrics import MessagingMetrics
-from schedq.transitions.enqueue import counters
+from schedq.transitions.enqueue import counters, tracers
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -35,6 +36,22 @@ def instrument(provider: TracerProvider | None = None) -> None:
             raise
         raise UsageError("tracing needs an extra: pip install 'schedq[tracing]'") from error
     spans.begin(provider)
+
+
+def carried() -> str:
+    """The context of the current span, as a job's `trace`; '' without tracing or outside a span."""
+    if not tracers:
+        return ""
+    from schedq.tracing import spans
+
+    return spans.current()
+
+
+def continued(trace: str) -> AbstractContextManager[object]:
+    """Make the span of another process, in the form of a job's `trace`, the current one within a block."""
+    from schedq.tracing import spans
+
+    return spans.Continued(trace)
 
 
 def instrument_metrics(provider: MeterProvider | None = None) -> None:

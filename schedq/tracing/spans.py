@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from opentelemetry import context, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -50,6 +50,26 @@ def from_text(text: str) -> context.Context:
     return _propagator.extract({"traceparent": parent, "tracestate": state}, context.Context())
 
 
+def current() -> str:
+    """The context of the current span in this form; '' outside a span."""
+    span = trace.get_current_span()
+    return to_text(span) if span.get_span_context().is_valid else ""
+
+
+class Continued:
+    """Makes the span of another process the current one within a block."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._token: Any = None
+
+    def __enter__(self) -> None:
+        self._token = context.attach(from_text(self._text))
+
+    def __exit__(self, *_: object) -> None:
+        context.detach(self._token)
+
+
 class _Producer:
     """Creates a span for each new job."""
 
@@ -61,7 +81,10 @@ class _Producer:
 
         The span has no duration: the parent span measures the request.
         """
-        if not trace.get_current_span().is_recording():
+        above = trace.get_current_span()
+        known = above.get_span_context()
+        # A child process has no span of its own for an attempt, but the context of its worker's span.
+        if not (above.is_recording() or (known.is_remote and known.trace_flags.sampled)):
             return ""
         attributes = _attributes("create", queue, job_id) | {"messaging.message.body.size": size_of(payload)}
         span = self._tracer.start_span(f"create {queue}", kind=trace.SpanKind.PRODUCER, attributes=attributes)

@@ -63,6 +63,10 @@ class AttemptReport:
         if attempt.facts is not None:
             self._observers.notify(Observer.attempt_ended, attempt.facts, _end(attempt, settlement, raised))
 
+    def failed(self, attempt: Attempt, settlement: Settlement, raised: BaseException | None) -> None:
+        """Log a failure, unless the attempt was lost or asked to stop."""
+        log_failure(attempt, settlement, raised)
+
 
 class JobLines:
     """Logs a line for each finished job at level info. At high rates one line sums up several seconds.

@@ -14,10 +14,11 @@ from schedq.logs import log
 from schedq.model import current_job, outcome
 from schedq.model.progress import Reporters
 from schedq.model.times import monotonic, wall
-from schedq.queue.handler import Invocation
+from schedq.queue.handler import Handler, Invocation
 from schedq.queue.queue import QueueBase
 from schedq.worker.attempt import ABANDONED, LOST, OPEN, RELEASED, RUNNING, TIMED_OUT, Attempt
 from schedq.worker.injected_call import InjectedCall
+from schedq.worker.isolated_call import IsolatedCall
 from schedq.worker.worker_context import WorkerContext
 from schedq.worker.wrapped_call import Endings, WrappedCall
 
@@ -40,13 +41,18 @@ class Caller:
         self._resources = context.resources
         self._middleware = (*context.middleware, *queue.registry.middleware)
         self._endings = endings
+        self._processes = context.processes
+        self._isolates_all = context.isolates_all
+        self._has_layers = bool(self._middleware) or context.isolates_all
+        self._measures_timeouts = context.measures_timeouts
         self._loop = asyncio.get_running_loop()  # asking for it each time costs a system call before Python 3.12
 
     async def call(self, attempt: Attempt, call: Invocation, policy: outcome.Policy) -> Any:
         """Call the function of an attempt within its timeout, and return its result."""
         job = attempt.job
         timeout_ms = job.timeout_ms or call.handler.timeout_ms
-        attempt.timeout_s = timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        attempt.timeout_s = timeout_s if self._measures_timeouts else None
         attempt.current = current = current_job.CurrentJob(
             job,
             deadline=None if timeout_s is None else wall() + timeout_s,
@@ -57,12 +63,21 @@ class Caller:
             worker=attempt.worker,
             reporters=self._reporters,
         )
-        if self._middleware or not call.handler.is_bare:
+        if self._has_layers or not call.handler.is_bare:
+            if self._processes is not None and self._is_isolated(call.handler):
+                pool, observers = self._processes, self._observers
+                return await IsolatedCall(attempt, current, policy, pool, self._endings, observers).run()
             return await self._wrapped(attempt, call, current, policy)
         function = call.bound()
         if call.handler.is_async:
             return await self._on_the_loop(attempt, current, function)
         return await self._plain(attempt, current, policy, function)
+
+    def _is_isolated(self, handler: Handler) -> bool:
+        """Whether the function of this handler runs in a child process."""
+        if handler.is_isolated is not None:
+            return handler.is_isolated
+        return self._isolates_all and not handler.is_async
 
     async def _wrapped(
         self, attempt: Attempt, call: Invocation, current: current_job.CurrentJob, policy: outcome.Policy

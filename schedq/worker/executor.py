@@ -29,7 +29,6 @@ from schedq.worker.attempt import (
     TIMED_OUT,
     Attempt,
 )
-from schedq.worker.attempt_report import log_failure
 from schedq.worker.caller import Caller
 from schedq.worker.stuck import RepeatedInterrupt, StuckSlot
 from schedq.worker.worker_context import WorkerContext
@@ -69,6 +68,7 @@ class Executor:
         self._stopped = stopped
         self._unkept_at: dict[str, float] = {}
         self._interrupts: dict[Attempt, RepeatedInterrupt] = {}
+        self._ends: dict[Attempt, Callable[[], None]] = {}
         self._loop = asyncio.get_running_loop()  # asking for it each time costs a system call before Python 3.12
         self._caller = Caller(queue, context, reporters, self)
 
@@ -171,6 +171,9 @@ class Executor:
         """
         if self.is_releasing:
             return
+        if (end := self._ends.get(attempt)) is not None:
+            end()
+            return
         repeated = self._interrupts[attempt]
         slot = StuckSlot(attempt.queue, attempt.name, attempt.job.id, repeated.why, repeated.since)
         self._stuck.add(attempt, slot)
@@ -243,7 +246,23 @@ class Executor:
         self.finish(attempt, settlement, raised)
         if not (is_lost or attempt.is_stop_requested):
             is_ours = type(raised) is outcome.Discard and raised.__traceback__ is None  # it was never raised
-            log_failure(attempt, settlement, None if is_ours else raised)
+            self._report.failed(attempt, settlement, None if is_ours else raised)
+
+    def ended(self, attempt: Attempt, settlement: Settlement, raised: BaseException | None) -> None:
+        """Set an outcome that a child process decided, or that its end leads to."""
+        if attempt.state not in OPEN:
+            return
+        is_lost = attempt.state is LOST
+        self.finish(attempt, settlement, raised)
+        if settlement.move in ("retry", "fail") and not (is_lost or attempt.is_stop_requested):
+            self._report.failed(attempt, settlement, raised)
+
+    def ended_by(self, attempt: Attempt, end: Callable[[], None] | None) -> None:
+        """Call `end`, instead of treating its slot as stuck, if the attempt does not end when it is asked to."""
+        if end is None:
+            self._ends.pop(attempt, None)
+        else:
+            self._ends[attempt] = end
 
     def _unprocessed(self, attempt: Attempt, call: Invocation | None, problem: BaseException) -> None:
         """Set the outcome after its usual calculation raised an error. No code of the application is called here."""

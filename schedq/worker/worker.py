@@ -19,6 +19,7 @@ from schedq.dependencies.lifespan import Resources
 from schedq.errors import UsageError
 from schedq.inspect import stats
 from schedq.inspect.display import count
+from schedq.isolation.settings import IsolationSettings
 from schedq.logs import log
 from schedq.model.checks import whole_number
 from schedq.model.times import monotonic
@@ -31,6 +32,7 @@ from schedq.worker.attempt_report import AttemptReport, JobLines
 from schedq.worker.capacity import Capacity, make_order
 from schedq.worker.fetcher import Fetcher, WakeListener
 from schedq.worker.heartbeat import Heartbeat, version, worker_id
+from schedq.worker.isolation_options import Isolation
 from schedq.worker.renewal import Renewal
 from schedq.worker.siblings import Siblings
 from schedq.worker.stacks import Watchdog
@@ -201,6 +203,9 @@ class Worker(WorkerAliases):
         max_time: claim nothing more after this many seconds, and exit when the last running job has ended; None: never.
         middleware: async functions (attempt, call_next) that run around each attempt, the first outermost. The
             middleware of a queue runs inside them.
+        pool: "thread": plain functions run in threads of this process, except those of isolated tasks; "process": in
+            child processes, except those of tasks with isolate=False.
+        isolation: how child processes are ended and replaced.
 
     Attributes:
         id: names the worker in Redis and in logs.
@@ -227,22 +232,23 @@ class Worker(WorkerAliases):
         max_jobs: int | None = None,
         max_time: float | None = None,
         middleware: Sequence[Middleware] = (),
+        pool: str = "thread",
+        isolation: IsolationSettings | None = None,
     ) -> None:
         queues, self._middleware = workable(queues), usable(middleware)
         check_limits(grace, max_jobs, max_time)
         whole_number("concurrency", concurrency, 1, 10_000)
         self.id = worker_id()
+        self._isolation = Isolation(self.id, queues, self._middleware, concurrency, pool, isolation)
         self.concurrency = concurrency
-        self._promotes = promotes
         self.observers = Observers([*observers, *everywhere])
         self.capacity = Capacity(concurrency, make_order(order, one_per_queue(weights, queues)), max_jobs)
         self.capacity.on_used_up = self._retire
-        self._max_time = max_time
         self.threads = ThreadPool(concurrency)
         self.queues = queues
         self._watchdog = Watchdog(self.id, still=watchdog, slow=slow)
         self.served: Callable[[], object] = lambda: None
-        self._is_burst, self._grace = burst, grace
+        self._is_burst, self._grace, self._promotes, self._max_time = burst, grace, promotes, max_time
         self._resources: Resources | None = None
         self._stops = 0
         self._stop_asked = asyncio.Event()
@@ -338,6 +344,8 @@ class Worker(WorkerAliases):
             report=AttemptReport(lines, self.observers),
             resources=resources,
             middleware=self._middleware,
+            processes=self._isolation.open(),
+            isolates_all=self._isolation.isolates_all,
         )
 
     async def _serve(self, tasks: Sequence[asyncio.Future[None]], context: WorkerContext) -> None:
@@ -417,6 +425,7 @@ class Worker(WorkerAliases):
         await asyncio.gather(*tasks, return_exceptions=True)
         if handlers:
             await asyncio.wait(handlers, timeout=_LAST_S)
+        await self._isolation.close()
         if stuck := sum(not task.done() for task in handlers):
             log.warning("worker %s: exits without waiting for %d handlers that do not end", self.id, stuck)
         self.threads.close()

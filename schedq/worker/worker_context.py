@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from schedq.background.observers import LoopObservers, Observers
 from schedq.dependencies.lifespan import Resources
+from schedq.isolation.pool import ProcessPool
 from schedq.queue.middleware import Middleware
 from schedq.worker.attempt_report import AttemptReport, JobLines
 from schedq.worker.capacity import Capacity
@@ -35,6 +36,9 @@ class WorkerContext:
         report: reports each attempt to observers and to the log.
         resources: the values that live as long as the worker.
         middleware: the worker's own; it runs outside the middleware of its queues.
+        processes: the child processes for isolated attempts; None if this process runs every attempt itself.
+        isolates_all: plain functions run in child processes, unless their task says otherwise.
+        measures_timeouts: False in a child process, whose worker ends it when the timeout expires.
     """
 
     worker_id: str
@@ -51,6 +55,9 @@ class WorkerContext:
     report: AttemptReport
     resources: Resources
     middleware: tuple[Middleware, ...]
+    processes: ProcessPool | None = None
+    isolates_all: bool = False
+    measures_timeouts: bool = True
 
     def observed_by(self, observers: Observers) -> WorkerContext:
         """Return the context for a queue with its own observers. Must be called on the worker's loop."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from schedq.model import outcome
+from schedq.model.records import Settlement
 from schedq.model.times import monotonic
 from schedq.observer import attempt_facts
 from schedq.queue.handler import Invocation
@@ -47,6 +48,12 @@ class Endings(Protocol):
 
     def returned(self, attempt: Attempt, call: Invocation, result: Any, policy: outcome.Policy) -> None:
         """Set the outcome of an attempt that returned this result."""
+
+    def ended(self, attempt: Attempt, settlement: Settlement, raised: BaseException | None) -> None:
+        """Set an outcome that is already decided."""
+
+    def ended_by(self, attempt: Attempt, end: Callable[[], None] | None) -> None:
+        """Set what ends an attempt that does not end when it is asked to; None: nothing any more."""
 
     def foresee(self, attempt: Attempt, call: Invocation, error: BaseException, policy: outcome.Policy) -> Ending:
         """Return the outcome that this error leads to."""

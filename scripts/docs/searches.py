@@ -45,6 +45,7 @@ FIRST: Final = {
     "retry": "retries",
     "prometheus": "monitoring",
     "benchmark": "speed",
+    "prefork": "processes",  # child processes for plain tasks
     "exactly once": "idempotency",  # why there is no such thing, and what to do
 }
 """What people type, and the page that has to come first."""

@@ -21,6 +21,7 @@ GROUPS = {
     "Tasks and jobs": ["Task", "Job", "EnqueueFacts", "inherit_headers"],
     "Workers": [
         "Worker",
+        "IsolationSettings",
         "Middleware",
         "CallNext",
         "Observer",
@@ -78,6 +79,8 @@ GROUPS = {
         "JobFailed",
         "JobCancelled",
         "JobGone",
+        "ProcessDied",
+        "RemoteError",
     ],
 }
 

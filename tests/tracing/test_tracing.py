@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from schedq import UsageError, observer
 from schedq.tracing import instrument, spans
 from schedq.transitions import enqueue
-from tests.stories.processes.scene import ROOT, Scene, call
+from tests.stories.processes.scene import FRESH, ROOT, Scene, call
 from tests.stories.processes.stage import MakeScene
 
 pytestmark = pytest.mark.processes
@@ -77,6 +77,25 @@ def test_one_trace_shows_a_whole_job(make_scene: MakeScene, exporter: InMemorySp
     assert named(theirs, "inside a thread")[0]["parent_id"] == last["context"]["span_id"]
     assert {span["pid"] for span in theirs} == {worker.pid} != {os.getpid()}
     check_attributes(creation, attempts, job_id)
+
+
+def test_one_trace_shows_jobs_that_run_in_child_processes(make_scene: MakeScene, exporter: InMemorySpanExporter):
+    scene = make_scene(visibility_ms=5000)
+    options, how = ("--tracing", "--pool", "process"), {"command": FRESH}
+    worker = scene.start("worker", "tests.tracing.traced_app:queue", *options, APP_SPANS=SPANS, how=how)
+    with exporter.tracer.start_as_current_span("request"):  # type: ignore[attr-defined]
+        scene.queue.enqueue(call("passes_on"))
+    scene.until(lambda: len(named(written(scene), "process work")) == 2)
+
+    theirs, ours = written(scene), made_by(exporter)
+    first, last = named(theirs, "process work")
+    creation, inside = named(theirs, "create work")[0], named(theirs, "inside a thread")[0]
+    assert {span["context"]["trace_id"] for span in ours + theirs} == {first["context"]["trace_id"]}
+    assert creation["parent_id"] == first["context"]["span_id"]
+    assert last["parent_id"] == creation["context"]["span_id"]
+    assert inside["parent_id"] == last["context"]["span_id"]
+    assert first["pid"] == last["pid"] == worker.pid
+    assert worker.pid not in (creation["pid"], inside["pid"])
 
 
 def check_attributes(creation: dict[str, Any], attempts: list[dict[str, Any]], job_id: str) -> None:

@@ -44,6 +44,12 @@ async def third_time_lucky() -> None:
 
 
 @queue.task
+def passes_on() -> None:
+    """Enqueues a job outside any span of its own."""
+    in_thread.enqueue()
+
+
+@queue.task
 def in_thread() -> None:
     with tracer.start_as_current_span("inside a thread"):
         pass

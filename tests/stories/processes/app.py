@@ -248,6 +248,12 @@ def fails() -> None:
 
 
 @queue.task
+def logs_a_line() -> int:
+    logging.getLogger("app").warning("from a function")
+    return os.getpid()
+
+
+@queue.task
 def ends_a_child() -> list[int]:
     """Returns the exit codes of child processes that were sent SIGTERM and SIGINT."""
     codes = []

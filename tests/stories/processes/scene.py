@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final, TypeVar
@@ -269,7 +270,8 @@ class Scene:
                 assert process.code() == 0, repr(process)
             for process in self.processes:
                 assert "Traceback" not in _FAILURES.sub("", process.log), repr(process)
-                assert process.leaves_nothing(), repr(process)
+                # The resource tracker of `multiprocessing` ends when it sees that its process has ended.
+                until(process.leaves_nothing, 10, failing=partial(repr, process))
             return self.state().broken_laws() if self.server.is_running else {}
         finally:
             for process in self.processes:

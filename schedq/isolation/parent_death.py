@@ -1,0 +1,33 @@
+"""Ends a child, and what it has started, when its worker is gone, whatever the child does.
+
+The kernel does it, so that even code that holds the interpreter lock is ended.
+
+The worker keeps the write end of a pipe, and writes nothing. When the worker ends, however, the kernel closes it and
+signals every process that has asked for signals about the read end. PR_SET_PDEATHSIG would do the same, but only the
+thread that started the child counts there, and only Linux has it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+from contextlib import suppress
+from typing import Final
+
+_F_SETSIG: Final = 10  # of Linux; Python's fcntl module has no name for it before 3.13
+
+
+def end_with(fd: int) -> None:
+    """Let this process group end when the write end of the pipe with the read end `fd` is closed."""
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
+    if hasattr(fcntl, "F_OFD_SETLK"):  # Linux
+        with suppress(OSError):
+            fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+    watched = select.poll()
+    watched.register(fd, select.POLLIN)
+    if watched.poll(0):  # it ended before the kernel knew that this process wants to know
+        os._exit(1)

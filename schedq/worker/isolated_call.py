@@ -1,0 +1,147 @@
+"""Runs one attempt in a child process, as the worker sees it: waits for the outcome, the timeout or the child's end."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
+
+from schedq.background.observers import Observers
+from schedq.isolation.death import ProcessDied
+from schedq.isolation.pool import ProcessPool, Seat
+from schedq.isolation.remote_error import caused, remote_error
+from schedq.isolation.wire import Assignment, Ended
+from schedq.logs import log
+from schedq.model import outcome
+from schedq.model.current_job import CurrentJob
+from schedq.model.payload import clean_text
+from schedq.model.records import Settlement
+from schedq.model.times import monotonic
+from schedq.tracing import carried
+from schedq.worker.attempt import ABANDONED, LOST, OPEN, RELEASED, RUNNING, TIMED_OUT, Attempt
+from schedq.worker.wrapped_call import Endings
+
+_MOST_STACK: Final = 8000
+_START_S: Final = 60.0
+"""Seconds that an attempt waits for a child process. It waits that long only if children can't start."""
+_PUT_BACK_MS: Final = 10_000
+
+
+class _Found(NamedTuple):
+    """The outcome of an attempt, None if it need not be set, and the error that led to it."""
+
+    settlement: Settlement | None
+    raised: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IsolatedCall:
+    """One attempt in a child process.
+
+    Attributes:
+        attempt: the attempt.
+        current: takes in what the function reports.
+        policy: the job's rules for retries.
+        pool: the worker's child processes.
+        endings: sets the outcome of the attempt.
+        observers: their `around` is entered while the child has the attempt.
+    """
+
+    attempt: Attempt
+    current: CurrentJob
+    policy: outcome.Policy
+    pool: ProcessPool
+    endings: Endings
+    observers: Observers
+
+    async def run(self) -> None:
+        """Wait until the attempt has its outcome. When this returns, its slot is free: the child may still be ending.
+
+        The timeout counts from the moment at which a child gets the attempt.
+        """
+        attempt = self.attempt
+        around = None if attempt.facts is None else self.observers.around(attempt.facts)
+        if around is not None:
+            around.__enter__()
+        raised: BaseException | None = None
+        try:
+            found = await self._found()
+            raised = found.raised
+        except BaseException as error:
+            raised = error
+            raise
+        finally:
+            if around is not None:
+                around.__exit__(None if raised is None else type(raised), raised, None)
+        if found.settlement is not None:
+            self.endings.ended(attempt, found.settlement, raised)
+
+    async def _found(self) -> _Found:
+        attempt = self.attempt
+        call = Assignment(attempt.queue, attempt.worker, attempt.job, carried())
+        try:
+            async with asyncio.timeout(_START_S):
+                seat = await self.pool.run(call, self.current)
+        except TimeoutError:
+            return self._without_child()
+        self.endings.ended_by(attempt, partial(self.pool.end, seat))
+        try:
+            return await self._wait(seat)
+        finally:
+            self.endings.ended_by(attempt, None)
+
+    def _without_child(self) -> _Found:
+        """Put a job back, at no cost of an attempt: other workers may be able to start processes."""
+        job, why = self.attempt.job, self.pool.problem or "it is not ready"
+        text = "job %s: %s was put back for %d s, because no child process has started within %g s: %s"
+        fields = self.attempt.fields(why)
+        log.error(text, job.id, self.attempt.name, _PUT_BACK_MS / 1000, _START_S, why, extra=fields)
+        return _Found(Settlement("snooze", job.id, job.claim_token, _PUT_BACK_MS, note=clean_text(why, 200)))
+
+    async def _wait(self, seat: Seat) -> _Found:
+        attempt = self.attempt
+        deadline = None if attempt.timeout_s is None else monotonic() + attempt.timeout_s
+        while not seat.ended.done():
+            wait_s = None if deadline is None else max(0.0, deadline - monotonic())
+            try:
+                await asyncio.wait([seat.ended], timeout=wait_s)
+            except asyncio.CancelledError:
+                if attempt.state in (LOST, ABANDONED):
+                    self.pool.end(seat)
+                    raise
+                if attempt.state is RELEASED or attempt.is_stop_requested:
+                    seat.tell("release" if attempt.state is RELEASED else "stop")
+            else:
+                if not seat.ended.done():
+                    return await self._timed_out(seat)
+        return self._ended(seat)
+
+    async def _timed_out(self, seat: Seat) -> _Found:
+        attempt = self.attempt
+        if attempt.state is RUNNING:
+            attempt.become(TIMED_OUT)
+        self.pool.end(seat)
+        return self._failed(attempt.timeout_error(), await self.pool.stack(seat))
+
+    def _ended(self, seat: Seat) -> _Found:
+        """Take over the outcome that the child sent, or fail the attempt because the child has ended."""
+        attempt = self.attempt
+        if attempt.state not in OPEN:
+            return _Found(None)
+        if seat.ended.cancelled():  # the worker has ended a child that did not end when its job was cancelled
+            raise asyncio.CancelledError
+        died = seat.ended.exception()
+        if died is None:
+            found: Ended = seat.ended.result()
+            raised = None if found.raised is None else remote_error(found.raised, found.settlement.traceback)
+            return _Found(found.settlement, raised)
+        if attempt.state is RELEASED:
+            return _Found(outcome.released(attempt.job))
+        assert isinstance(died, ProcessDied)
+        return self._failed(died, died.stack)
+
+    def _failed(self, error: BaseException, stack: str) -> _Found:
+        settlement = outcome.failed(self.attempt.job, error, self.policy)
+        trace = clean_text(stack[-_MOST_STACK:])
+        return _Found(settlement._replace(traceback=trace), caused(error, trace))

@@ -1,0 +1,217 @@
+"""An application whose tasks run in child processes: the tests and the children register them with a queue."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from schedq import AsyncQueue, Depends, Queue, current_job
+from schedq.isolation.settings import IsolationSettings
+from schedq.logs import JobFields
+from schedq.worker import Worker
+from schedq.worker.application import Loaded
+
+
+@contextmanager
+def lifespan() -> Iterator[int]:
+    yield os.getpid()
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def crash() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def end_with(code: int) -> None:
+    os._exit(code)
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def loop_in_c() -> None:
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+class OutOfStockError(ValueError):
+    """An error of the application."""
+
+
+def fail() -> None:
+    raise OutOfStockError("no such thing")
+
+
+def ignore(path: str) -> str:
+    """Run on, whatever is asked of it; the second time, return at once."""
+    if Path(path).exists():
+        return "second"
+    Path(path).write_text(str(os.getpid()))
+    while True:
+        with suppress(BaseException):
+            time.sleep(600)
+
+
+def start_a_process(path: str, end: str) -> None:
+    """Start a process, write its id, and end in some way."""
+    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(f"{path}.new").write_text(str(started.pid))
+    Path(f"{path}.new").rename(path)
+    if end == "crash":
+        crash()
+    elif end == "wait":
+        time.sleep(600)
+
+
+def fork_and_return() -> int:
+    child = os.fork()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else -1
+
+
+def log_fields() -> dict[str, object]:
+    """The fields that a record logged here gets."""
+    record = logging.LogRecord("app", logging.INFO, "app.py", 1, "text", None, None)
+    JobFields(["tenant"]).filter(record)
+    return {name: record.__dict__[name] for name in ("job_id", "queue", "task", "attempt", "tenant")}
+
+
+def trace() -> str:
+    """The trace of the current span, as a job's `trace`."""
+    from schedq.tracing import spans
+
+    return spans.current()
+
+
+def renew() -> bool:
+    return current_job().renew()
+
+
+def waste(bytes_: int) -> int:
+    """Leave some memory in use."""
+    kept.append(bytearray(os.urandom(1)) * bytes_)
+    return os.getpid()
+
+
+kept: list[bytearray] = []
+
+
+def survive_sigterm() -> str:
+    os.kill(os.getpid(), signal.SIGTERM)
+    return "still here"
+
+
+def clean_up_after_timeout(path: str) -> None:
+    try:
+        time.sleep(60)
+    finally:
+        Path(path).write_text("cleaned up")
+
+
+def facts(day: date) -> list[object]:
+    job = current_job()
+    job.progress(1, 2, "half")
+    job.update_meta(seen=True)
+    return [type(day).__name__, job.id, dict(job.headers), job.queue, job.task, job.worker != ""]
+
+
+def hog() -> None:
+    held = []
+    while True:
+        held.append(bytearray(8 * 1024**2))
+        time.sleep(0.05)
+
+
+def until_cancelled() -> str:
+    while not current_job().is_cancelled:
+        time.sleep(0.01)
+    return "saw it"
+
+
+@contextmanager
+def session() -> Iterator[str]:
+    yield f"session of {os.getpid()}"
+
+
+def with_dependencies(mine: str = Depends(session), of_worker: int = Depends(lifespan)) -> list[object]:
+    return [mine == f"session of {os.getpid()}", of_worker == os.getpid()]
+
+
+async def on_the_loop() -> int:
+    return os.getpid()
+
+
+async def mark(attempt: Any, call_next: Any) -> Any:
+    """Middleware that adds its process."""
+    result = await call_next()
+    return [os.getpid(), result] if attempt.task == "pid" else result
+
+
+TASKS = (
+    pid,
+    survive_sigterm,
+    clean_up_after_timeout,
+    crash,
+    end_with,
+    killed,
+    fail,
+    ignore,
+    start_a_process,
+    fork_and_return,
+    log_fields,
+    trace,
+    renew,
+    waste,
+    facts,
+    hog,
+    until_cancelled,
+    with_dependencies,
+)
+
+
+def define(queue: Any, *, middleware: bool = False) -> dict[str, Any]:
+    """Register the tasks with a queue."""
+    queue.lifespan = lifespan
+    if middleware:
+        queue.use(mark)
+    found = {each.__name__: queue.task(isolate=True, max_attempts=1)(each) for each in TASKS}
+    found["loop_in_c"] = queue.task(isolate=True, max_attempts=1, timeout=2)(loop_in_c)
+    found["on_the_loop"] = queue.task(on_the_loop)
+    return found
+
+
+def load_nothing() -> Loaded:
+    """Fail, as an application that can't be imported."""
+    raise ImportError("no module named 'shop'")
+
+
+def load(name: str, url: str, middleware: bool = False, kind: type[Queue] | type[AsyncQueue] = Queue) -> Loaded:
+    """Create the queue in a child."""
+    queue = kind(name, redis=url, visibility_ms=3000)
+    define(queue, middleware=middleware)
+    return Loaded([queue], ())
+
+
+def main(name: str, url: str) -> None:
+    """Run a worker of these tasks until it is stopped."""
+    queue = Queue(name, redis=url, visibility_ms=3000)
+    define(queue)
+    asyncio.run(Worker([queue], concurrency=2, isolation=IsolationSettings(load=partial(load, name, url))).run())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
