@@ -65,9 +65,7 @@ Examples:
     "-p",
     "--processes",
     type=click.IntRange(1, 256),
-    default=1,
-    show_default=True,
-    help="Number of worker processes; those that die are replaced.",
+    help="Number of worker processes under a parent that replaces those that die; also 1.  [default: no parent]",
 )
 @click.option(
     "--grace",
@@ -202,7 +200,7 @@ def worker(
     apps: tuple[str, ...],
     order: str | None,
     redis_url: str | None,
-    processes: int,
+    processes: int | None,
     tracing: bool,
     otel_metrics: bool,
     no_promoter: bool,
@@ -233,7 +231,7 @@ def worker(
         _instrument(traces=tracing, metrics=otel_metrics)
         settings |= _sharing(order, [weight for _, weight in named])
         made = Worker(queues, promotes=not no_promoter, observers=told, **settings)
-    if processes > 1 and PARENT_FD not in os.environ:
+    if processes is not None and PARENT_FD not in os.environ:
         _lead(processes, settings["grace"], monitored, queues)
     if monitor is not None:
         monitor.serve(made)

@@ -27,21 +27,26 @@ class ProcessDied(RuntimeError):  # noqa: N818 - what happened to the process, a
 
 
 def described(code: int | None) -> str:
-    """Return how a process ended that the worker did not end: by which signal, or with which exit code.
+    """Return how the process of a job ended that the worker did not end; see `manner`."""
+    return f"its process {manner(code)}"
+
+
+def manner(code: int | None) -> str:
+    """Return how a process ended: "was ended by" which signal, or "ended with" which exit code.
 
     Args:
         code: the exit code, negative for a signal; None if it is unknown.
     """
     if code is None:
-        return "its process ended"
+        return "ended"
     if code >= 0:
-        return f"its process ended with exit code {code}"
+        return f"ended with exit code {code}"
     if code == -signal.SIGKILL:
-        return f"its process was {_FROM_OUTSIDE} (SIGKILL)"
+        return f"was {_FROM_OUTSIDE} (SIGKILL)"
     with suppress(ValueError):
         number = signal.Signals(-code)
-        return f"its process was ended by signal {-code} ({number.name}: {signal.strsignal(number)})"
-    return f"its process was ended by signal {-code}"
+        return f"was ended by signal {-code} ({number.name}: {signal.strsignal(number)})"
+    return f"was ended by signal {-code}"
 
 
 def traceback_of(dump: str, machinery: Sequence[str]) -> str:

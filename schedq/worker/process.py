@@ -21,6 +21,7 @@ from typing import Final
 from schedq.background.promoter import Promoter
 from schedq.background.reconnecting_client import Availability, LogThrottle, ReconnectingClient
 from schedq.errors import SchedqError, UsageError
+from schedq.isolation.death import manner
 from schedq.logs import log
 from schedq.model.times import monotonic, sleep
 from schedq.queue.queue import QueueBase
@@ -347,7 +348,7 @@ class Supervisor:
         return not all(child.is_finished for child in self._children)
 
     def _died(self, child: _Child, code: int) -> None:
-        reason = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        reason = manner(code)
         if child.complaint and any(each.is_served for each in self._children):
             child.wait_for_the_next(child.complaint)  # other children are served, so the reason is not permanent
         elif child.complaint:

@@ -81,10 +81,27 @@ def test_a_dead_child_is_replaced(scene: Scene):
 
     os.kill(victim, signal.SIGKILL)
 
-    scene.until(lambda: "killed by signal 9; a new one starts" in parent.log)
+    scene.until(lambda: "(SIGKILL); a new one starts" in parent.log)
     scene.until(lambda: len(parent.children) == 2)
     scene.until(lambda: scene.is_completed(job_id))
     scene.until(lambda: scene.is_alive(parent, 3))
+
+
+@together()
+def test_a_parent_watches_over_one_process_too_and_says_how_it_died(scene: Scene):
+    parent = fleet(scene, 1)
+    job_id = scene.add("gated", "never")
+    scene.until(lambda: scene.has_started(job_id))
+    (victim,) = {note.pid for note in scene.notes()}
+    assert victim != parent.pid
+
+    os.kill(victim, signal.SIGKILL)
+
+    how = (
+        "worker process 1: was killed from outside, often by the kernel for lack of memory (SIGKILL); a new one starts"
+    )
+    scene.until(lambda: how in parent.log)
+    scene.until(lambda: scene.is_completed(job_id))
 
 
 @together()
