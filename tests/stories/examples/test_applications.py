@@ -30,7 +30,7 @@ PATIENCE_S = 60.0
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A copy of the applications, with an empty HOME."""
-    for name in ("orders", "checksums", "guide"):
+    for name in ("orders", "checksums", "mandelbrot", "guide"):
         shutil.copytree(ROOT / "examples" / name, tmp_path / name)
     (tmp_path / "home").mkdir()
     return tmp_path
@@ -79,7 +79,7 @@ def running(command: str, mark: str, folder: Path, url: str) -> Iterator[str]:
             process.communicate(timeout=PATIENCE_S)
 
 
-@pytest.mark.parametrize("name", ["orders", "checksums"])
+@pytest.mark.parametrize("name", ["orders", "checksums", "mandelbrot"])
 def test_an_application_passes_its_own_tests(folder: Path, name: str):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey", name],
@@ -121,6 +121,23 @@ def curl(command: str, port: str) -> tuple[int, Any]:
     except urllib.error.HTTPError as refusal:
         with refusal:
             return refusal.code, json.load(refusal)
+
+
+def test_the_documented_commands_render_a_picture(folder: Path):
+    _, worker, script = documented(folder / "mandelbrot")
+    with Server() as server, running(worker, "ready", folder, server.url):
+        done = subprocess.run(
+            script.split(),
+            cwd=folder,
+            env=environment(folder, server.url),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S * 3,
+        )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("whole.png: ")
+    assert (folder / "whole.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_checksums_are_those_of_sha256sum(folder: Path):
