@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from schedq.integrations import pytest as plugin
 from schedq.metrics import AttemptMetrics, QueueCollector, RedisQueues, merged, page
 from schedq.metrics.config import MonitorConfig
 from schedq.metrics.serving import Monitor
@@ -58,7 +59,8 @@ def test_every_metric_that_the_examples_name_exists(served: Scrape) -> None:
 
 
 def test_every_metric_that_the_handbook_names_exists(served: Scrape) -> None:
-    named = {name for text in PAGES.values() for name in METRIC.findall(text)} - {"schedq_worker"}  # Django's command
+    others = {"schedq_worker", *vars(plugin)}  # Django's command, and the fixtures of the pytest plugin
+    named = {name for text in PAGES.values() for name in METRIC.findall(text)} - others
     histograms = {name for name in served.names if name.endswith("_bucket")}
 
     assert "schedq_pending_oldest_age_seconds" in named  # by which Kubernetes scales
