@@ -156,12 +156,12 @@ def test_a_half_written_last_command_is_dropped_and_the_rest_is_kept(place):
 
 
 def test_a_server_stops_once_it_is_no_longer_used_and_not_before(place, monkeypatch):
-    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "0.4")
+    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "3")
     path = ensure_server(place / "data")
     with client(path) as store:
         pid = pid_at(path)
         store.set("kept", "yes")
-        store.blpop("nothing", timeout=1)
+        store.blpop("nothing", timeout=4)
         assert pid_at(path) == pid
 
     until(lambda: has_ended(place / "data"))
@@ -233,7 +233,7 @@ def test_a_relative_url_starts_at_the_working_folder(place, monkeypatch):
 
 
 def test_a_deleted_socket_is_created_again(place, monkeypatch):
-    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "1")
+    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "5")
     path = ensure_server(place / "data")
     client(path).set("kept", "yes")
     until(lambda: any(each["name"] == "schedq-watcher" for each in client(path).client_list()))
@@ -271,7 +271,7 @@ def test_on_other_systems_the_next_process_adopts_the_server_of_a_killed_watcher
     code = Path(watcher.__file__).read_text()
     (place / "watcher.py").write_text(code.replace('startswith("linux")', 'startswith("no such")'))
     monkeypatch.setattr(watcher, "__file__", str(place / "watcher.py"))
-    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "0.5")
+    monkeypatch.setenv("SCHEDQ_EMBEDDED_IDLE", "3")
     pid = pid_at(ensure_server(place / "data"))
 
     os.kill(watcher_of(place / "data"), signal.SIGKILL)
