@@ -112,7 +112,8 @@ def test_delayed_jobs_get_another_time_once_each(make_queue: MakeQueue, clock: C
     assert {state.job(job_id)["run_at_ms"] for job_id in ids} == {str(clock.now_ms + 300_000)}
 
 
-def test_delayed_jobs_brought_forward_run_in_the_order_they_were_due(queue: Handle):
+def test_delayed_jobs_brought_forward_run_in_the_order_they_were_due(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock)
     ids = [queue.enqueue(n, delay=1000 - n) for n in range(400)]
     queue.enqueue("waits", job_id="waits")
 
