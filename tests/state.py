@@ -31,6 +31,8 @@ LAYOUT: Final = {
     "lanes": "hash",
     "paused_tasks": "hash",
     "wake": "zset",
+    "wake_held": "zset",
+    "wake:*": "zset",
     "stats": "hash",
     "log": "stream",
     "settings": "hash",
@@ -189,16 +191,16 @@ class State:
             yield f"{totals['broken_total']} broken, {notes} there"
 
     def _ttl(self) -> Iterator[str]:
-        """Completed jobs, workers, the promoter's lease, standbys and unused suspects expire; nothing else does.
+        """Completed jobs, workers, the promoter's lease, standbys, unused suspects and markers of lanes expire.
 
-        A failed or cancelled job does if it, its task or the queue has a `failed_ttl`.
+        Nothing else does. A failed or cancelled job does if it, its task or the queue has a `failed_ttl`.
         """
         may_be_others = "own_ttls" in self.holds("stats", "hash") or self.holds("settings", "hash").get("failed_ttl")
         for name, key in self.keys.items():
             job = self.job(name[4:]) if name.startswith("job:") else {}
             if job.get("status") in (FAILED, CANCELLED) and (may_be_others or "failed_ttl_ms" in job):
                 continue
-            expires = name in ("promoter", "standbys", "suspects") or name.startswith("worker:")
+            expires = name in ("promoter", "standbys", "suspects", "wake_held") or name.startswith(("worker:", "wake:"))
             expires = expires or job.get("status") == COMPLETED
             if expires != (key.ttl_ms >= 0):
                 yield f"{name} {'never expires' if expires else f'expires in {key.ttl_ms} ms'}"

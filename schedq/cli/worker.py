@@ -37,6 +37,11 @@ if TYPE_CHECKING:  # imported when it is used: it is slow, and most workers serv
 _PORT: Final = click.IntRange(0, 65_535)
 
 
+def _names(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Split lists of names that are separated by commas."""
+    return tuple(name for value in values for name in (part.strip() for part in value.split(",")) if name)
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -101,6 +106,21 @@ Examples:
     metavar="MODULE",
     multiple=True,
     help="Import this module too, which defines tasks; of a package, all its modules. May be repeated.",
+)
+@click.option(
+    "--only",
+    metavar="TASK,...",
+    multiple=True,
+    callback=_names,
+    help="Run only these tasks, and leave all other jobs to other workers. Repeatable.",
+)
+@click.option(
+    "--except",
+    "exclude",
+    metavar="TASK,...",
+    multiple=True,
+    callback=_names,
+    help="Run all tasks of the application but these. Repeatable.",
 )
 @click.option(
     "--observer",

@@ -201,7 +201,7 @@ class LoopConnections:
         began = monotonic()
         connection = self._idle.pop() if self._idle else type(self.connection)(self._address, self._queue)
         self._blocked.add(connection)
-        command = ("BZPOPMIN", self._queue.keys.wake, f"{server_s:.3f}")
+        command = ("BZPOPMIN", *self._queue.keys.wakes_of(), f"{server_s:.3f}")
         pause_s = 0.0
         try:
             most_s = block.seconds if block.is_exact else block.seconds + 1

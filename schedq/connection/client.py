@@ -295,7 +295,7 @@ class Client(BaseClient):
         try:
             with self._pool.connection() as connection:
                 reply = connection.wait(
-                    ("BZPOPMIN", self._queue.keys.wake, f"{server_s:.3f}"),
+                    ("BZPOPMIN", *self._queue.keys.wakes_of(), f"{server_s:.3f}"),
                     block.seconds if block.is_exact else block.seconds + 1,
                 )
         except (*redis_errors.CONNECTION_LOST, SchedqError) as error:

@@ -32,6 +32,7 @@ _KEYS: Final = {
     "leases": ("zset", _REFUSED),
     "suspects": ("zset", "jobs that lost two leases wait a few seconds longer than necessary"),
     "wake": ("zset", "idle workers are not woken: jobs wait until a worker polls"),
+    "wake_held": ("zset", "idle workers are not woken for jobs that a pause or a limited worker passed over"),
     "workers": ("zset", "workers can't send heartbeats"),
     "schedules": ("zset", "no schedule creates jobs any more"),
     "stats": ("hash", "totals are not counted, and stats fail"),

@@ -7,6 +7,7 @@ a job of another; with a `*`, a pattern could match another queue's keys.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -115,6 +116,10 @@ class QueueKeys:
     """ZSET id → end of the lease, ms."""
     wake = Key()
     """The wake marker: a ZSET with one meaningless member while `pending` may hold jobs; claimers block on it."""
+    wake_held = Key()
+    """The wake marker of claimers that take every task, while `held` may hold jobs for them; has a TTL."""
+    wakes = Key("wake:")
+    """Prefix of the wake markers of claimers that are limited to some tasks, by task; they have TTLs."""
     stats = Key()
     """HASH of running totals."""
     log = Key()
@@ -152,6 +157,10 @@ class QueueKeys:
     them gone after its first writes. During a migration Redis refuses a script up front if a key it names does not
     exist. So with this key, no script runs until the migration is over.
     """
+
+    def wakes_of(self, only: Iterable[str] | None = None) -> tuple[str, ...]:
+        """The wake markers of claimers that take these tasks, with '' for payloads that call no task; None for all."""
+        return (self.wake, self.wake_held) if only is None else (self.wake, *(self.wakes + task for task in only))
 
     @cached_property
     def events(self) -> str:

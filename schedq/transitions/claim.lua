@@ -9,14 +9,16 @@ time. Suspects that the caller may not take move to `delayed`, so that they bloc
 may take a suspect takes the first of them from there; without such a claim they become due a few a second. However many
 entries can't be run, a call looks at only a few more entries than it may take.
 
-Jobs of a paused task are held: the claim that reaches them moves them to their lane in `held`, so that no claim looks at
-them again. They stay pending. While jobs are held, a claim also takes jobs from the lanes of tasks that are
-not paused, in turn with `pending`.
+Jobs of a paused task, and of a task that the caller does not take, are held: the claim that reaches them moves them to
+their lane in `held`, so that no claim looks at them again. They stay pending. While jobs are held, a claim also
+takes jobs from the lanes of tasks that are not paused and that the caller takes, before those in `pending`. Lanes have
+wake markers of their own: if all workers waited for one, two that are limited to different tasks could wake each other
+forever, each for the other's jobs.
 
 KEYS  pending (list), processing (list), leases (zset), delayed (zset), failed (list), broken (list), stats (hash),
       wake (zset), paused (string), log (stream), suspects (zset), cancelled (list), paused_tasks (hash), held (zset),
-      lanes (hash)
-ARGV  jobs, clock, events, log_size
+      lanes (hash), wake_held (zset)
+ARGV  jobs, clock, wakes, events, log_size
       request: a new id; the tokens of the claimed jobs begin with it
       limit (number): the most jobs to claim
       visibility_ms (number)
@@ -24,6 +26,8 @@ ARGV  jobs, clock, events, log_size
       allowed (number): how many suspects the caller may take (0 or 1)
       promote_limit (number): the most jobs to promote
       bytes (number): the most bytes of payloads
+      only: the tasks whose jobs the caller takes, as a JSON array; '' for all. In the array, '' stands for payloads that
+        call no task
       failed_history (number), failed_ttl_ms, min_keep_ms (number), due_channel
       share...: if several processes share the jobs: the number of processes, of jobs held by all of them, and of jobs
         held by the caller
@@ -40,6 +44,7 @@ local KEPT = 60000
 --@include job
 --@include totals
 --@include wake
+--@include wake_lane
 --@include broken
 --@include events
 --@include log
@@ -56,8 +61,14 @@ local KEPT = 60000
 local bad = wrong_type('list', pending, processing, failed, broken) or wrong_type('zset', leases, delayed)
 if bad then return bad end
 
+local own  -- the tasks whose jobs the caller takes, as keys; nil for all
+if only ~= '' then
+  own = {}
+  for _, task in ipairs(cjson.decode(only)) do own[task] = true end  -- names, not a payload
+end
+
 -- Nothing is paused or held in most queues, which one command shows.
-local is_plain = redis.call('EXISTS', paused, paused_tasks, held) == 0
+local is_plain = redis.call('EXISTS', paused, paused_tasks, held) == 0 and not own
 if not is_plain then
   if redis.call('EXISTS', paused) == 1 then return {'PAUSED', stamp, '', 0} end
   bad = wrong_type('zset', held) or wrong_type('hash', lanes, paused_tasks)
@@ -148,11 +159,11 @@ local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, {}  -- ids to tak
 local expired, to_hold = {}, {}
 local seen, bytes_taken, bytes_held, looked_at, from_lanes = {}, 0, 0, 0, {}
 
-local function is_open(task) return not is_task_paused(task) end
+local function is_open(task) return (not own or own[task]) and not is_task_paused(task) end
 
 -- The task of a job that the caller may not take now, or nil.
 local function closed_task(payload)
-  local task = not is_plain and payload and task_of(payload)
+  local task = not is_plain and payload and (task_of(payload) or own and '')
   return task and not is_open(task) and task
 end
 
@@ -211,21 +222,17 @@ local function look_at_lane(number)
   end
 end
 
-local sources, first = {}, nil  -- lanes to take jobs from; the one without a number stands for `pending`
+local open, first = {}, nil  -- lanes to take jobs from; those in them are older than the jobs of their tasks in `pending`
 if not is_plain then
   first = whole(redis.call('HGET', lanes, 'first'))
   if first > 0 then look_at_lane(first) else first = nil end
-  sources = open_lanes(now % (whole(redis.call('HGET', lanes, 'made')) + 1), is_open)
+  open = open_lanes(now % (whole(redis.call('HGET', lanes, 'made')) + 1), is_open)
 end
-sources[#sources + 1] = {}
-for n = 1, #sources do
-  local number = sources[(now + n) % #sources + 1].number
-  if not number then
-    while look_at_page() do end
-  elseif number ~= first then
-    look_at_lane(number)
-  end
+for n = 1, #open do
+  local number = open[(now + n) % #open + 1].number
+  if number ~= first then look_at_lane(number) end
 end
+while look_at_page() do end
 
 -- An entry is added elsewhere before it is removed, so that an error in between loses no job: a second entry in
 -- `pending` is dropped later, and an entry of `processing` without a lease is adopted.
@@ -255,7 +262,7 @@ else
 end
 if #from_lanes > 0 then
   redis.call('ZREM', held, unpack(from_lanes))
-  tidy_lanes(sources)
+  tidy_lanes(open)
 end
 add_to_total('strays_total', #strays)
 for _, id in ipairs(strays) do
@@ -288,13 +295,18 @@ if #passed_over > 0 then
   reply[4] = 2
 end
 local has_more = redis.call('LLEN', pending) > 0
-for _, lane in ipairs(sources) do
-  has_more = has_more or (lane.number and #in_lane(lane.number, 1) > 0)
+if has_more then set_wake() end
+for _, lane in ipairs(open) do
+  if #in_lane(lane.number, 1) > 0 then
+    has_more = true
+    wake_lane(lane.task)
+  end
 end
-if has_more then
-  set_wake()
-  reply[4] = reply[4] + 1
+-- The marker that the caller took may have been meant for jobs that it does not take.
+if own then
+  for _, lane in ipairs(ready_lanes()) do wake_lane(lane.task) end
 end
+if has_more then reply[4] = reply[4] + 1 end
 reply[3] = next_due()
 -- A marker without a job may come from another producer that delayed one; the promoter must know when it is due.
 if #ids == 0 and reply[3] ~= '' then redis.pcall('PUBLISH', due_channel, reply[3]) end

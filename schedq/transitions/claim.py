@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from schedq.transitions import MOST_BYTES, Binding, MarkerWait, Operation, Round
 from schedq.transitions.settle import refusal, settle
 
 MOST_PROMOTED: Final = 100
-_CLAIM: Final = Binding("claim", "request", "limit", "worker", "allowed", "promote_limit", "bytes", "share")
+_CLAIM: Final = Binding("claim", "request", "limit", "worker", "allowed", "promote_limit", "bytes", "only", "share")
 _RECOVER: Final = Binding("recover", "request", "offset", "length")
 _PAGE: Final = 200
 _OVERLAP: Final = 50
@@ -50,6 +51,7 @@ def claim(
     worker: str = "",
     *,
     suspects: bool = True,
+    only: tuple[str, ...] | None = None,
     share: tuple[int, int, int] | None = None,
 ) -> Operation[Claim]:
     """Claim up to `limit` jobs.
@@ -60,6 +62,7 @@ def claim(
         limit: the most jobs to claim.
         worker: id of the worker, or ''.
         suspects: allow one suspect: a job that lost two leases, so it may be a poison pill that kills its workers.
+        only: the tasks whose jobs to claim, with '' for payloads that call no task; None for all.
         share: claim no more than this process's share of the waiting jobs: the number of processes that share them, of
             jobs held by all of them, and of jobs held by this one.
     """
@@ -73,6 +76,7 @@ def claim(
             allowed=int(suspects),
             promote_limit=MOST_PROMOTED,
             bytes=MOST_BYTES,
+            only="" if only is None else json.dumps(only),
             share=share or (),
         ),
         _read_claim,

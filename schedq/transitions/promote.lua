@@ -7,8 +7,8 @@ of them have places, which they keep by looking regularly, and the others take t
 
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), broken (list), stats (hash), wake (zset),
       paused (string), promoter (string), workers (zset), schedules (zset), standbys (hash), paused_tasks (hash),
-      held (zset), lanes (hash)
-ARGV  jobs, clock
+      held (zset), lanes (hash), wake_held (zset)
+ARGV  jobs, clock, wakes
       limit (number): the most jobs to promote
       promoter_id: the caller's id, or '' if it is not a promoter
       lease_ms: length of the promoter lease
@@ -23,6 +23,7 @@ Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due i
 --@include job
 --@include totals
 --@include wake
+--@include wake_lane
 --@include broken
 --@include processing
 --@include promote
@@ -76,11 +77,15 @@ end
 local due, moved = promote_due(limit)
 local woken_for = ''
 local waits = redis.call('LLEN', pending) > 0
-local lane = not waits and ready_lane()
-if (waits or lane) and redis.pcall('EXISTS', wake) == 0 then
+local found = redis.call('EXISTS', wake, held, held)  -- one command for both: 1 for `wake` and 2 for `held`
+if waits and found % 2 == 0 then
   allow_when_full(leases)
   set_wake()
-  if redis.pcall('EXISTS', wake) == 1 then woken_for = waits and redis.call('LINDEX', pending, -1) or lane.first end
+  if redis.pcall('EXISTS', wake) == 1 then woken_for = redis.call('LINDEX', pending, -1) end
+end
+for _, lane in ipairs(found >= 2 and ready_lanes() or {}) do
+  allow_when_full(leases)
+  if wake_lane(lane.task) and woken_for == '' then woken_for = lane.first end
 end
 local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2] or ''
 local unleased = redis.call('LLEN', processing) - redis.call('ZCARD', leases)

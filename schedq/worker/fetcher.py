@@ -23,7 +23,7 @@ from schedq.transitions import Operation, claim, promote
 from schedq.worker.attempt import IllegalTransition, StateName, Transition, targets
 from schedq.worker.capacity import Capacity, Reservation
 from schedq.worker.dispatcher import Dispatcher
-from schedq.worker.worker_context import WorkerContext
+from schedq.worker.worker_context import Only, WorkerContext
 
 MOST_CLAIMED: Final = 100
 """The maximum of jobs in one claim. A claim blocks all other clients for about 20 µs per job."""
@@ -77,13 +77,15 @@ class Fetcher:
         dispatcher, in_flight: run the claimed jobs, and hold their attempts.
         is_ready: `pending` may contain jobs that can be claimed now, so queues of lower priority wait.
         notify: call it after a change; the fetcher then checks whether there is something to do.
+        wake_keys: the wake markers to wait for.
     """
 
-    def __init__(self, queue: QueueBase, client: ReconnectingClient, context: WorkerContext) -> None:
+    def __init__(self, queue: QueueBase, client: ReconnectingClient, context: WorkerContext, only: Only) -> None:
         self._settings = queue.settings
+        self.wake_keys = queue.settings.keys.wakes_of(only)
         self._client = client
         self._capacity = context.capacity
-        self._worker_id = context.worker_id
+        self._ask = partial(claim.claim, queue.settings, worker=context.worker_id, only=only)
         self._observers = context.observers
         self._notified = asyncio.Event()
         self.notify = self._notified.set
@@ -215,9 +217,7 @@ class Fetcher:
         if self._siblings is not None:
             self._siblings.claimed()
             share = self._siblings.share()
-        asked = claim.claim(
-            self._settings, request, limit, self._worker_id, suspects=reservation.has_suspect, share=share
-        )
+        asked = self._ask(request, limit, suspects=reservation.has_suspect, share=share)
 
         def lost() -> None:
             self._lost()
@@ -333,7 +333,7 @@ class WakeListener:
 
     Args:
         queue: any of the queues, for its connection.
-        fetchers: wake key → fetcher, for all queues on that server.
+        fetchers: wake key → fetcher, for all wake keys of all queues on that server.
     """
 
     def __init__(
@@ -397,5 +397,5 @@ class WakeListener:
 
     def _look_everywhere(self) -> None:
         """Check every queue once, because a wake marker may have been lost with the connection."""
-        for fetcher in self._fetchers.values():
+        for fetcher in dict.fromkeys(self._fetchers.values()):
             fetcher.look()

@@ -27,7 +27,7 @@ from schedq.queue.queue import QueueBase
 from schedq.transitions import announce, heartbeat, promote, unwrap
 from schedq.worker.attempt import InFlight
 from schedq.worker.executor import UnknownTasks
-from schedq.worker.worker_context import WorkerContext
+from schedq.worker.worker_context import Only, WorkerContext
 
 _MOST_NAMED: Final = 100
 _LEAST_REST_S: Final = 1.0
@@ -73,6 +73,7 @@ class Heartbeat:
         unknown: gets the tasks of other workers, while there are jobs whose task this worker lacks.
         on_other_data: called whenever Redis has other data than before.
         on_vacancy: called after each reply with the promoter's part that is vacant.
+        only: the tasks whose jobs the worker takes.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Heartbeat:
         unknown: UnknownTasks,
         on_other_data: Callable[[], None],
         on_vacancy: Callable[[promote.Part], None],
+        only: Only,
     ) -> None:
         self._queue = queue
         self._settings = queue.settings
@@ -94,6 +96,7 @@ class Heartbeat:
         self._unknown = unknown
         self._on_other_data = on_other_data
         self._on_vacancy = on_vacancy
+        self._only = only
         self._throttle = LogThrottle()
         self._change = asyncio.Event()
         self._phase = random.random()  # noqa: S311 - spreads load
@@ -204,6 +207,7 @@ class Heartbeat:
 
     def _now(self) -> dict[str, str | int]:
         in_flight, registry = self._in_flight.all(), self._queue.registry
+        takes = [*registry.names, *([""] if registry.has_handler else [])] if self._only is None else self._only
         jobs = [
             {
                 "id": attempt.job.id,
@@ -227,8 +231,8 @@ class Heartbeat:
         return {
             "running": len(in_flight),
             "jobs": _as_json(jobs),
-            "tasks": _as_json(registry.names),
-            "has_handler": int(registry.has_handler),
+            "tasks": _as_json([task for task in takes if task]),
+            "has_handler": int("" in takes),
             "stuck": len(stuck),
             "stuck_jobs": _as_json(stuck_jobs),
             # A worker with an older release of the application does not replace these definitions of schedules.

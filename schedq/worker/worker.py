@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
 from schedq.aliases import WorkerAliases
 from schedq.background.observers import LoopObservers, Observers, WorkerObservers
 from schedq.background.promoter import Promoter
-from schedq.background.reconnecting_client import Availability, ReconnectingClient, run_forever
+from schedq.background.reconnecting_client import Availability, ReconnectingClient
 from schedq.background.registrar import Registrar
 from schedq.connection.resolver import in_thread
 from schedq.dependencies.lifespan import Resources
 from schedq.errors import UsageError
-from schedq.inspect import stats
 from schedq.inspect.display import count
 from schedq.isolation.settings import IsolationSettings
 from schedq.logs import log
-from schedq.model.checks import whole_number
 from schedq.model.times import monotonic
 from schedq.observer import Observer, QueueHealth, everywhere
 from schedq.queue.middleware import Middleware
 from schedq.queue.queue import QueueBase
 from schedq.worker import forks
-from schedq.worker.arguments import check_limits, one_per_queue, usable, with_tasks, workable
+from schedq.worker.arguments import Selection, check_limits, described, one_per_queue, usable, workable
 from schedq.worker.attempt_report import AttemptReport, JobLines
+from schedq.worker.burst import stop_when_done
 from schedq.worker.capacity import Capacity, make_order
 from schedq.worker.fetcher import Fetcher, WakeListener
 from schedq.worker.heartbeat import Heartbeat, version, worker_id
@@ -38,7 +35,7 @@ from schedq.worker.siblings import Siblings
 from schedq.worker.stacks import Watchdog
 from schedq.worker.stuck import StuckSlot, StuckSlots
 from schedq.worker.threads import LoopThread, ThreadPool
-from schedq.worker.worker_context import WorkerContext
+from schedq.worker.worker_context import Only, WorkerContext
 
 _LAST_S: Final = 0.1
 """Seconds that a cancelled handler may take to end after its job was released, or if it can't be released."""
@@ -50,8 +47,6 @@ _UNWIND_S: Final = 2.0
 _GOODBYE_S: Final = 5.0
 """Seconds allowed for writing the last results to Redis; after that, the leases expire."""
 _LEAVE_S: Final = 3.0
-_LONG_WAIT_MS: Final = 5_000
-"""How far ahead the next job must be due for a burst worker to log that it waits."""
 
 
 class QueueWorker:
@@ -60,13 +55,15 @@ class QueueWorker:
     Attributes:
         client: the connection for the worker's loop.
         background_client: the connection for the background loop.
+        only: the tasks whose jobs the worker takes.
     """
 
-    def __init__(self, queue: QueueBase, availability: Availability, context: WorkerContext) -> None:
+    def __init__(self, queue: QueueBase, availability: Availability, context: WorkerContext, only: Only) -> None:
         self.queue = queue
+        self.only = only
         self.availability = availability
         self.client = ReconnectingClient(queue, availability)
-        self.fetcher = Fetcher(queue, self.client, context)
+        self.fetcher = Fetcher(queue, self.client, context, only)
         self.background_client = ReconnectingClient(queue, availability)
         self.promoter = (
             Promoter(queue, self.background_client, observers=context.background_observers, hears=True)
@@ -82,6 +79,7 @@ class QueueWorker:
             unknown=self.fetcher.dispatcher.unknown,
             on_other_data=self.registrar.again,
             on_vacancy=self.promoter.step_in if self.promoter else lambda _: None,
+            only=only,
         )
         self.renewal = Renewal(queue, self.fetcher.in_flight, asyncio.get_running_loop(), availability.accepted)
         self.fetching: asyncio.Task[None] | None = None
@@ -201,6 +199,8 @@ class Worker(WorkerAliases):
         slow: log the stack of a handler that runs longer than this many seconds; 0: never.
         max_jobs: exit when this many attempts have been started and have ended; None: never.
         max_time: claim nothing more after this many seconds, and exit when the last running job has ended; None: never.
+        only: names of the tasks to run; the worker leaves all other jobs to other workers. Empty: all tasks.
+        exclude: names of tasks not to run, instead of `only`.
         middleware: async functions (attempt, call_next) that run around each attempt, the first outermost. The
             middleware of a queue runs inside them.
         pool: "thread": plain functions run in threads of this process, except those of isolated tasks; "process": in
@@ -213,7 +213,7 @@ class Worker(WorkerAliases):
         served: called once, when every Redis server has accepted a claim.
 
     Raises:
-        UsageError: no queue, a duplicate queue, a queue without tasks or handler, or an invalid number.
+        UsageError: no queue, a duplicate queue, a queue without tasks or handler, an unknown task, a wrong number.
     """
 
     def __init__(
@@ -231,21 +231,21 @@ class Worker(WorkerAliases):
         slow: float = 0,
         max_jobs: int | None = None,
         max_time: float | None = None,
+        only: Iterable[str] = (),
+        exclude: Iterable[str] = (),
         middleware: Sequence[Middleware] = (),
         pool: str = "thread",
         isolation: IsolationSettings | None = None,
     ) -> None:
-        queues, self._middleware = workable(queues), usable(middleware)
-        check_limits(grace, max_jobs, max_time)
-        whole_number("concurrency", concurrency, 1, 10_000)
-        self.id = worker_id()
-        self._isolation = Isolation(self.id, queues, self._middleware, concurrency, pool, isolation)
-        self.concurrency = concurrency
+        self.queues, self._middleware = workable(queues), usable(middleware)
+        check_limits(concurrency, grace, max_jobs, max_time)
+        self._selection = Selection(only, exclude, self.queues)
+        self.id, self.concurrency = worker_id(), concurrency
+        self._isolation = Isolation(self.id, self.queues, self._middleware, concurrency, pool, isolation)
         self.observers = Observers([*observers, *everywhere])
-        self.capacity = Capacity(concurrency, make_order(order, one_per_queue(weights, queues)), max_jobs)
+        self.capacity = Capacity(concurrency, make_order(order, one_per_queue(weights, self.queues)), max_jobs)
         self.capacity.on_used_up = self._retire
         self.threads = ThreadPool(concurrency)
-        self.queues = queues
         self._watchdog = Watchdog(self.id, still=watchdog, slow=slow)
         self.served: Callable[[], object] = lambda: None
         self._is_burst, self._grace, self._promotes, self._max_time = burst, grace, promotes, max_time
@@ -312,7 +312,8 @@ class Worker(WorkerAliases):
         }
         for queue, observers in zip(self.queues, self._observed.by_queue, strict=True):
             own = context.observed_by(observers)
-            self._queue_workers.append(QueueWorker(queue, availabilities[queue.address], own))
+            only = self._selection.of(queue)
+            self._queue_workers.append(QueueWorker(queue, availabilities[queue.address], own, only))
         self._unanswered = len(self._queue_workers)
         self._observed.started(self.id)
         self._watchdog.watch([queue_worker.fetcher.in_flight for queue_worker in self._queue_workers])
@@ -365,10 +366,7 @@ class Worker(WorkerAliases):
         self._unanswered -= 1
         if self._unanswered:
             return
-        by_place: dict[str, list[str]] = {}
-        for queue in self.queues:
-            by_place.setdefault(queue.address.label, []).append(with_tasks(queue))
-        where = "; ".join(f"{', '.join(names)} at {place}" for place, names in by_place.items())
+        where = described(self.queues, self._selection)
         log.info("worker %s: ready for %s, %d at a time, schedq %s", self.id, where, self.concurrency, version() or "?")
 
     def _tell_of_stuck(self) -> None:
@@ -390,7 +388,7 @@ class Worker(WorkerAliases):
             address = queue_worker.queue.address
             places.setdefault(queue_worker if address.is_cluster else address, []).append(queue_worker)
         for here in places.values():
-            fetchers = {queue_worker.queue.settings.keys.wake: queue_worker.fetcher for queue_worker in here}
+            fetchers = {key: each.fetcher for each in here for key in each.fetcher.wake_keys}
             work.append(WakeListener(here[0].queue, here[0].availability, self.capacity, fetchers).run())
         if self._is_burst:
             work.append(stop_when_done(self.id, self._queue_workers, self.stop))
@@ -441,54 +439,3 @@ async def retire_after(seconds: float, worker_id: str, capacity: Capacity) -> No
     log.info("worker %s: %g s have passed; it claims no more jobs", worker_id, seconds)
     capacity.retire()
     await asyncio.Event().wait()  # if this coroutine returned, the worker would stop
-
-
-async def stop_when_done(worker_id: str, queue_workers: Sequence[QueueWorker], stop: Callable[[], None]) -> None:
-    """Call `stop` when the queues have no work left."""
-    logged_ms = 0
-
-    def is_idle() -> bool:
-        return all(each.fetcher.is_idle for each in queue_workers)
-
-    async def look() -> float:
-        nonlocal logged_ms
-        if not is_idle():
-            return 0.1
-        found = await _stats(queue_workers)
-        once = _totals(found)
-        if once is None:
-            logged_ms = _log_long_wait(worker_id, found, logged_ms)
-            return 0.5
-        # A job may have enqueued another one in a queue that was already checked. If two checks have equal results,
-        # nothing happened in between.
-        if once != _totals(await _stats(queue_workers)) or not is_idle():
-            return 0.5
-        stop()
-        return math.inf
-
-    await run_forever(f"worker {worker_id}: burst", look)
-
-
-async def _stats(queue_workers: Sequence[QueueWorker]) -> list[stats.Stats]:
-    return [await each.client.ask(stats.stats(each.queue.settings)) for each in queue_workers]
-
-
-def _totals(found: Sequence[stats.Stats]) -> list[int] | None:
-    """Return how many jobs were ever enqueued in each queue; None if a queue has work."""
-    if any(each["pending_depth"] or each["delayed_depth"] or each["processing_depth"] for each in found):
-        return None
-    return [each["enqueued_total"] for each in found]
-
-
-def _log_long_wait(worker_id: str, found: Sequence[stats.Stats], logged_ms: int) -> int:
-    """Log when the next job is due if all jobs left are delayed; returns which instant was logged last."""
-    delayed = [each for each in found if each["next_due_ms"] is not None]
-    if not delayed or any(each["pending_depth"] or each["processing_depth"] for each in found):
-        return logged_ms
-    due = min(each["next_due_ms"] or 0 for each in delayed)
-    if due == logged_ms or due - found[0]["now_ms"] < _LONG_WAIT_MS:
-        return logged_ms
-    jobs = count(sum(each["delayed_depth"] for each in delayed), "delayed job")
-    at = datetime.fromtimestamp(due / 1000, UTC).isoformat(sep=" ", timespec="seconds")
-    log.info("worker %s: burst: waits for %s; the next one is due at %s", worker_id, jobs, at)
-    return due

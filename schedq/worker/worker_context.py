@@ -16,6 +16,9 @@ from schedq.worker.siblings import Siblings
 from schedq.worker.stuck import StuckSlots
 from schedq.worker.threads import ThreadPool
 
+Only = tuple[str, ...] | None
+"""The tasks whose jobs a worker takes from a queue, with '' for payloads that call no task; None for all."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:

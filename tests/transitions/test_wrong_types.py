@@ -13,7 +13,7 @@ from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.transitions.scenes import one_door
 
-HINTS = {"wake", "log", "stats", "promoter", "standbys", "workers", "schedules", "tasks", "suspects"}
+HINTS = {"wake", "wake_held", "log", "stats", "promoter", "standbys", "workers", "schedules", "tasks", "suspects"}
 """Keys that only inform, count or speed things up never block a job."""
 
 UNTOUCHED = {("enqueue", "delayed"), ("claim", "cancelled"), ("claim", "lanes")}
@@ -24,7 +24,7 @@ UNTOUCHED |= {("promote", key) for key in ("paused_tasks", "held", "lanes")}
 UNTOUCHED |= {(verb, "held") for verb in ("enqueue", "enqueue later", "enqueue own id", "reclaim", "cancel", "stop")}
 """Keys that matter only for jobs with callers' own ids, for jobs that have expired, or while a task is paused."""
 
-ZSETS = {"delayed", "leases", "wake", "workers", "schedules", "suspects", "held"}
+ZSETS = {"delayed", "leases", "wake", "wake_held", "workers", "schedules", "suspects", "held"}
 
 Verb = Callable[[Handle, dict[str, Any]], object]
 VERBS: dict[str, tuple[str, Verb]] = {

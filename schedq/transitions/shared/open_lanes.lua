@@ -10,7 +10,7 @@ local function open_lanes(from, is_open)
     if next_number > LANE_NUMBERS + 1 then id = nil end
     if id and not (is_around and number >= from) then
       local payload = redis.pcall('HGET', jobs .. id, 'payload')
-      local task = type(payload) == 'string' and task_of(payload)
+      local task = type(payload) == 'string' and (task_of(payload) or '')
       if not task or is_open(task) then found[#found + 1] = {number = number, task = task, first = id} end
       looked, next_number = looked + 1, number + 1
     elseif is_around or from == 0 then
@@ -22,8 +22,10 @@ local function open_lanes(from, is_open)
   return found
 end
 
--- A lane whose jobs a claim would take, or nil.
-local function ready_lane()
-  if redis.call('EXISTS', held) == 0 or wrong_type('zset', held) or wrong_type('hash', lanes, paused_tasks) then return nil end
-  return open_lanes(0, function(task) return not is_task_paused(task) end)[1]
+local function is_resumed(task) return not is_task_paused(task) end
+
+-- Lanes whose jobs some claim would take.
+local function ready_lanes()
+  if wrong_type('zset', held) or wrong_type('hash', lanes, paused_tasks) then return {} end
+  return open_lanes(now % (whole(redis.call('HGET', lanes, 'made')) + 1), is_resumed)
 end

@@ -66,12 +66,15 @@ def enqueues(
     return steps
 
 
-def works(name: str, *ends: str, renews: int = 0, claims: int = 1) -> Plan:
-    """A worker claims jobs and settles each as the items of `ends` say; several are tried in turn."""
+def works(name: str, *ends: str, renews: int = 0, claims: int = 1, only: str = "") -> Plan:
+    """A worker claims jobs and settles each as the items of `ends` say; several are tried in turn.
+
+    With `only` it takes the jobs of this task alone.
+    """
 
     def steps(queue: Settings) -> RequestGenerator:
         for number in range(claims):
-            for job in (yield from _claim(queue, f"{name}{number}", name)):
+            for job in (yield from _claim(queue, f"{name}{number}", name, only)):
                 for _ in range(renews):
                     (words,) = yield [renew.renew(queue, [(job.id, job.claim_token)])]
                     if unwrap(words) == ["LOST"]:
@@ -82,14 +85,14 @@ def works(name: str, *ends: str, renews: int = 0, claims: int = 1) -> Plan:
     return steps
 
 
-def _claim(queue: Settings, request: str, name: str) -> Generator[Any, Any, Sequence[ClaimedJob]]:
+def _claim(queue: Settings, request: str, name: str, only: str = "") -> Generator[Any, Any, Sequence[ClaimedJob]]:
     """Claim one job. If the reply is lost, ask what the claim got; if that is nothing, claim again."""
-    (reply,) = yield [claim.claim(queue, request, 1, name)]
+    (reply,) = yield [claim.claim(queue, request, 1, name, only=(only,) if only else None)]
     if not isinstance(reply, StoreUnavailable):
         jobs: Sequence[ClaimedJob] = unwrap(reply).jobs
         return jobs
     jobs = yield from claim.recover(queue, request)
-    return jobs or (yield from _claim(queue, f"{request}again", name))
+    return jobs or (yield from _claim(queue, f"{request}again", name, only))
 
 
 def pumps(name: str, *, rounds: int = 2) -> Plan:
@@ -251,13 +254,16 @@ def time_passes(*seconds: float) -> Plan:
     return steps
 
 
-def waits_then_works(name: str) -> Plan:
+def waits_then_works(name: str, only: str = "", times: int = 1) -> Plan:
     """An idle worker: if there is a wake marker it takes it and must then claim; otherwise it keeps waiting."""
 
     def steps(queue: Settings) -> RequestGenerator:
-        (marker,) = yield [plain("ZPOPMIN", queue.keys.wake)]
-        if marker:
-            yield from works(name, "complete")(queue)
+        for number in range(times):
+            for key in queue.keys.wakes_of([only] if only else None):
+                (marker,) = yield [plain("ZPOPMIN", key)]
+                if marker:
+                    yield from works(f"{name}{number}", "complete", only=only)(queue)
+                    break
 
     return steps
 

@@ -108,8 +108,8 @@ BUGS: Final = (
     Bug(
         "a claim that leaves a job sets no wake marker",
         "claim",
-        "set_wake()\nreply[4] = reply[4] + 1",
-        "reply[4] = reply[4] + 1",
+        "if has_more then set_wake() end",
+        "",
         "a lost wake",
     ),
     Bug("a claim sets no lease", "claim", "redis.call('ZADD', leases, unpack(ends))", "", "claim ∥ reclaim"),
@@ -236,8 +236,8 @@ BUGS: Final = (
     Bug(
         "the wake marker is not put back",
         "wake",
-        "allow_when_full(leases)\nset_wake()",
-        "allow_when_full(leases)",
+        "if waits then set_wake() end",
+        "",
         "a swallowed wake",
     ),
     Bug(
@@ -296,6 +296,20 @@ BUGS: Final = (
         "if #from_lanes > 0 then redis.call('ZREM', held, unpack(from_lanes)) end",
         "",
         "held jobs ∥ delete ∥ resume",
+    ),
+    Bug(
+        "a limited worker takes any job",
+        "claim",
+        "return (not own or own[task]) and",
+        "return",
+        "limited workers",
+    ),
+    Bug(
+        "no worker is woken for the jobs that a limited worker passes over",
+        "claim",
+        "for _, lane in ipairs(ready_lanes()) do wake_lane(lane.task) end",
+        "",
+        "limited workers",
     ),
     Bug("a pause leaves the marker", "pause", "redis.call('DEL', wake)", "", "pause ∥ claim"),
     Bug(

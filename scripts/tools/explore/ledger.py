@@ -116,11 +116,14 @@ def _claimed(ledger: Ledger, entry: Entry) -> Iterator[str]:
     if not entry.reply.is_paused and "paused" in entry.before.keys:
         yield "a claim got jobs of a paused queue"
     paused = entry.before.holds("paused_tasks", "hash")
+    (only,) = _given(entry, "only")
     for job in entry.reply.jobs:
         key = _key(entry, job.id)
         known = ledger.get(key)
         if is_task_call(job.payload) and job.payload["task"] in paused:
             yield f"{key} was claimed although its task is paused"
+        if only and is_task_call(job.payload) and job.payload["task"] not in json.loads(only):
+            yield f"{key} was claimed by a worker that does not take its task"
         if known is None or known.is_gone:
             yield f"{key} was claimed but never enqueued"
             known = JobLedger()

@@ -385,6 +385,19 @@ SCENARIOS: Final = (
         wakes=True,
     ),
     Scenario(
+        "limited workers",
+        (),
+        (
+            Actor("producer", enqueues("j1", payload={"task": "send"})),
+            Actor("other producer", enqueues("j2", payload={"task": "report"})),
+            Actor("worker", waits_then_works("w", "send", times=2)),
+            Actor("other", waits_then_works("o", "report")),
+            Actor("third", waits_then_works("t")),
+        ),
+        faults=0,
+        wakes=True,
+    ),
+    Scenario(
         "two schedulers, one slot, crash anywhere",
         (schedules(EACH_MINUTE), time_passes(60)),
         # The two are alike, so it is enough if one of them may die, or lose a reply.

@@ -276,7 +276,7 @@ class Search:
         return [
             f"jobs of {queue.name} are waiting, all workers are idle, and there is no wake marker"
             for queue, state in zip(self._queues, found, strict=True)
-            if state.ids("pending") and "paused" not in state.keys and "wake" not in state.keys
+            if "paused" not in state.keys and not _is_marked(state)
         ]
 
     def _recover(self, node: Node) -> list[str]:
@@ -386,3 +386,10 @@ def _read(operation: Operation[Any], reply: Any) -> Any:
         return operation.read(reply)
     except SchedqError as error:
         return error
+
+
+def _is_marked(state: State) -> bool:
+    """Whether a worker will be woken for the jobs that wait, if there are any."""
+    is_marked = "wake" in state.keys or not state.holds("pending", "list")
+    lanes_are = "wake_held" in state.keys and any(name.startswith("wake:") for name in state.keys)
+    return is_marked and (lanes_are or not state.holds("held", "zset"))

@@ -19,6 +19,7 @@ from schedq.connection.pubsub import PubSub
 from schedq.transitions import Operation, Pipeline, RoundTrips
 from schedq.transitions.heartbeat import beat
 from schedq.transitions.promote import Part, Promotion
+from schedq.transitions.scripts import header
 from schedq.worker.heartbeat import until_next_beat
 from scripts.tools.takeover.figures import Figures
 from tests.servers import Server
@@ -131,7 +132,9 @@ class Wire:
         pipe.evalsha(sha, len(operation.keys), *operation.keys, *operation.args)
         answer = operation.read(pipe.execute()[1])
         if isinstance(answer, Promotion):
-            self.asked.append((self._loop.time(), str(operation.args[3]), answer.part))
+            names = [each.name for each in header("promote").args]
+            promoter_id = operation.args[names.index("promoter_id")]
+            self.asked.append((self._loop.time(), str(promoter_id), answer.part))
         return answer
 
 

@@ -23,14 +23,14 @@ from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate
 
 TYPES = ("string", "list", "set", "hash", "zset", "stream")
-KEYS = {name: kind for name, kind in LAYOUT.items() if not name.startswith(("job", "schedule"))}
+KEYS = {name: kind for name, kind in LAYOUT.items() if not name.startswith(("job", "schedule", "wake:"))}
 NEEDED = {"pending", "processing", "completed", "failed", "cancelled", "broken", "delayed", "leases"}
 """Without these keys no script that moves jobs can work."""
 READ_BY_CLAIMS = {"paused_tasks", "held"}
 """Keys that only claims need."""
 STOPPING = NEEDED | READ_BY_CLAIMS | {"paused"}
 """While one of these is damaged, no job of the queue is claimed."""
-SAID = {*NEEDED, *READ_BY_CLAIMS, "workers", "worker:*", "settings", "wake"}
+SAID = {*NEEDED, *READ_BY_CLAIMS, "workers", "worker:*", "settings", "wake", "wake_held"}
 """Keys whose damage a worker logs."""
 SEEN = {
     "stats": "refused by a verb",

@@ -1,4 +1,4 @@
-"""`schedq worker` with --max-jobs and --max-time, and with tasks in several modules."""
+"""`schedq worker` with --max-jobs, --max-time, --only and --except, and with tasks in several modules."""
 
 from __future__ import annotations
 
@@ -39,6 +39,34 @@ def test_of_several_processes_each_is_replaced_at_once_without_an_error(scene: S
     assert len({note.pid for note in scene.notes("start")}) == 5
     scene.until(lambda: scene.is_alive(parent, 2))
     assert " ERROR " not in parent.log
+
+
+@together()
+def test_a_worker_for_one_task_leaves_other_jobs(scene: Scene):
+    mine, other = scene.add("brief"), scene.add("fails")
+
+    assert scene.worker("--only", "brief", "--burst").code() == 0
+
+    assert [scene.is_completed(job_id) for job_id in (mine, other)] == [True, False]
+
+
+@together()
+def test_a_worker_for_all_tasks_but_some_leaves_their_jobs(scene: Scene):
+    mine, other = scene.add("brief"), scene.add("fails")
+
+    assert scene.worker("--except", "fails,nap", "--burst").code() == 0
+
+    assert [scene.is_completed(job_id) for job_id in (mine, other)] == [True, False]
+    assert scene.queue.job(other).record().attempts == 0
+
+
+@together()
+def test_a_task_that_is_not_there_is_named_with_those_that_are(scene: Scene):
+    worker = scene.worker("--only", "breif")
+
+    assert worker.code() == 2
+    assert "there is no task 'breif'; the tasks are: " in worker.log
+    assert "Traceback" not in worker.log
 
 
 APP = """
