@@ -295,7 +295,7 @@ class _Wrapped(Layers):
 
     def result(self) -> Any:
         """Return the result of the outermost middleware."""
-        task = self._runner.run(self._begun())
+        task = self._runner.run(self._begun(), context=contextvars.copy_context())
         while not task.done():
             self._runner.run(self._until_wanted(task))
             self._is_wanted.clear()
