@@ -14,7 +14,8 @@ from schedq.connection.async_client import AsyncClient
 from schedq.connection.client import Client
 from schedq.connection.request import BaseClient, Request
 from schedq.errors import UsageError
-from schedq.model.times import Duration, duration_ms
+from schedq.model.tasks import is_task_call
+from schedq.model.times import Duration, duration_ms, span
 from schedq.queue.queue import QueueBase
 from schedq.schedules.records import scan_schedules
 from schedq.testing.captured import Captured
@@ -69,7 +70,8 @@ class QueueTester(Captured):
             How many attempts were made.
 
         Raises:
-            UsageError: called in an event loop; await `afast_forward` there. Or jobs still wait after 10,000 jumps.
+            UsageError: called in an event loop; await `afast_forward` there. Or 10,000 jumps were not
+                enough; the message names the schedule that fires most often, or the task that waits next.
         """
         _refuse_in_loop("fast_forward")
         end_ms = None if duration is None else int(self.clock() * 1000) + duration_ms(duration, "duration")
@@ -82,10 +84,7 @@ class QueueTester(Captured):
                 return attempts
             self._go_to(at_ms)
             attempts += self.run_due()
-        raise UsageError(
-            f"jobs still wait for their time after {_MOST_JUMPS:,} jumps: one that enqueues itself again never ends; "
-            "say how far to go, as in fast_forward(3600)"
-        )
+        raise UsageError(self._why_so_many(end_ms))
 
     async def arun_due(self) -> int:
         """`run_due` in a thread, for async tests."""
@@ -115,6 +114,24 @@ class QueueTester(Captured):
             slots = (queue._ask(scan_schedules(queue.settings, "due", 0, 1)).upcoming_ms for queue in queues)
             found += [at_ms for at_ms in slots if at_ms is not None]
         return min(found, default=None)
+
+    def _why_so_many(self, end_ms: int | None) -> str:
+        """Why `_MOST_JUMPS` were not enough, and what to do: most often a schedule fires every few seconds."""
+        queues = [queues[0].blocking for queues in self._by_name()]
+        left = "" if end_ms is None else f", {span(end_ms - int(self.clock() * 1000))} before the end"
+        said = f"jobs or schedules are still due after {_MOST_JUMPS:,} jumps{left}"
+        fired = [(one.runs, one.id, queue.name) for queue in queues for one in queue.schedules.list(limit=1000)]
+        if sum(runs for runs, _, _ in fired) * 2 >= _MOST_JUMPS:
+            runs, schedule_id, name = max(fired)
+            return (
+                f"{said}: schedule {schedule_id} of queue {name} fired {runs:,} times; "
+                f'pause it in this test, after run_due(): queue.schedules.pause("{schedule_id}")'
+            )
+        payloads = [job.payload for queue in queues for job in queue.list_delayed(limit=1)]
+        waiting = sorted({str(payload["task"]) for payload in payloads if is_task_call(payload)})
+        task = f" (task {', '.join(waiting)} waits next)" if waiting else ""
+        way_out = "say how far to go, as in fast_forward(3600)" if end_ms is None else "pass a shorter duration"
+        return f"{said}: a job that enqueues itself again never ends{task}; {way_out}"
 
     def _go_to(self, at_ms: int) -> None:
         self.clock.move(max(0.0, (at_ms + 0.5) / 1000 - self.clock()))

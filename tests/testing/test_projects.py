@@ -64,8 +64,22 @@ CASES = {
         def test_a_job_that_never_ends_is_named(schedq_tester, monkeypatch):
             monkeypatch.setattr("schedq.testing.tester._MOST_JUMPS", 5)
             shop.forever.enqueue()
-            with pytest.raises(shop.UsageError, match="jobs still wait"):
+            with pytest.raises(shop.UsageError, match="still due after 5 jumps.*task forever waits next.*say how far"):
                 schedq_tester.fast_forward()
+            with pytest.raises(shop.UsageError, match="task forever waits next.*pass a shorter duration"):
+                schedq_tester.fast_forward(86400)
+
+        def test_a_schedule_that_fires_too_often_is_named_and_can_be_paused(schedq_tester, monkeypatch):
+            monkeypatch.setattr("schedq.testing.tester._MOST_JUMPS", 5)
+            queue.schedules.upsert("poll", every=3, task="send", args=["ada"])
+            job = send.options(delay=1800).enqueue("eve")
+            for duration in (3600, None):
+                with pytest.raises(shop.UsageError, match="poll of queue mail fired.*schedules.pause"):
+                    schedq_tester.fast_forward(duration)
+
+            queue.schedules.pause("poll")
+            schedq_tester.fast_forward(1800)
+            assert job.status() == "completed"
 
         def test_what_was_enqueued_is_compared_as_the_function_receives_it(schedq_tester):
             send.options(delay=60).enqueue("ada", "hello")
