@@ -13,6 +13,7 @@ import pytest
 
 from schedq import Discard, Queue
 from schedq.cli import cli
+from schedq.cli.params import FilterOptions
 from scripts.tools.handbook import all_blocks
 from tests.cli.conftest import Run
 from tests.pages import PAGES, ROOT
@@ -92,7 +93,9 @@ def test_every_command_is_there_with_its_options(arguments: list[str]):
         assert command is not None
         context, group = click.Context(command, parent=context, info_name=words[0] if words else ""), command
         if not isinstance(command, click.Group):
-            command.make_context("schedq", words, parent=context)
+            chosen = command.make_context("schedq", words, parent=context).params
+            by_filter = any(chosen.get(name) for name in ("states", *FilterOptions.__annotations__))
+            assert not (chosen.get("job_ids") and by_filter), "jobs are chosen by ids or by a filter, not by both"
 
 
 def test_every_command_that_the_text_names_exists():
