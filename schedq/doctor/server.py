@@ -202,7 +202,8 @@ MEMORY: Final[tuple[Check[ServerInfo], ...]] = (
     Check(
         "memory-unlimited",
         "note",
-        lambda it: "maxmemory" in it.info and not it.number("maxmemory"),
+        # A server that schedq started is one for development.
+        lambda it: "maxmemory" in it.info and not it.number("maxmemory") and not it.is_embedded,
         "maxmemory is not set",
         "without a limit the kernel kills Redis when memory runs out, instead of Redis rejecting new jobs",
         "CONFIG SET maxmemory to less than the machine's memory",

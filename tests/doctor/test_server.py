@@ -74,6 +74,10 @@ def test_memory_is_judged(info: dict[str, str], found: list[str]):
     assert codes(check_server(ServerInfo(info))) == found
 
 
+def test_a_server_for_development_needs_no_limit_of_memory():
+    assert codes(check_server(ServerInfo({"maxmemory": "0"}, is_embedded=True))) == []
+
+
 @pytest.mark.parametrize(
     ("info", "config", "found"),
     [
