@@ -140,6 +140,20 @@ delay_option: Final = click.option(
 run_at_option: Final = click.option(
     "--run-at", type=INSTANT, metavar="TIME", help="When: 2030-01-01T09:00 (local time), or with an offset, …+01:00."
 )
+app_dir_option: Final = click.option(
+    "--app-dir",
+    type=click.Path(exists=True, file_okay=False),
+    default=".",
+    show_default=True,
+    help="The folder in which APP and --import are searched first.",
+)
+import_option: Final = click.option(
+    "--import",
+    "imports",
+    metavar="MODULE",
+    multiple=True,
+    help="Import this module too, which defines tasks; of a package, all its modules. May be repeated.",
+)
 
 
 _UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}

@@ -15,7 +15,7 @@ import click
 
 from schedq.cli import daemon
 from schedq.cli.extensions import load_middleware, load_observer
-from schedq.cli.params import MEMORY, QUEUE_NAME, option_group, redis_option
+from schedq.cli.params import MEMORY, QUEUE_NAME, app_dir_option, import_option, option_group, redis_option
 from schedq.cli.queues import import_all, load_queue, open_queue, warn_if_new, wrong_usage
 from schedq.errors import SchedqError
 from schedq.isolation.settings import IsolationSettings
@@ -93,20 +93,8 @@ Examples:
     metavar="SECONDS",
     help="Claim nothing more after this long, and exit when the last running job has ended; with --processes as above.",
 )
-@click.option(
-    "--app-dir",
-    type=click.Path(exists=True, file_okay=False),
-    default=".",
-    show_default=True,
-    help="The folder in which APP and --import are searched first.",
-)
-@click.option(
-    "--import",
-    "imports",
-    metavar="MODULE",
-    multiple=True,
-    help="Import this module too, which defines tasks; of a package, all its modules. May be repeated.",
-)
+@app_dir_option
+@import_option
 @click.option(
     "--only",
     metavar="TASK,...",

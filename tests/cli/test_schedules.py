@@ -385,6 +385,35 @@ def test_schedules_removed_from_the_code_are_reported_and_pruned(upsert: Upsert)
     assert upsert(code, "--prune").lines == ["clean: unchanged", "queue mail: the code has 1 schedule"]
 
 
+def test_schedules_of_imported_modules_are_pruned_if_these_are_given(upsert: Upsert, tmp_path: Path, queue: Queue):
+    code = """
+from scheduled_shop import queue
+
+@queue.every(3600)
+def invoice(): ...
+"""
+    shop, billing = APP.format(every=3600), tmp_path / "scheduled_billing.py"
+    billing.write_text(code + "\n@queue.every(7200)\ndef remind(): ...\n")
+    queue.schedules.upsert("report-17", every=3600, payload=1)
+
+    def store(*options: str) -> list[str]:
+        sys.modules.pop("scheduled_billing", None)
+        return upsert(shop, *options).lines
+
+    assert store("--import", "scheduled_billing")[-2:] == [
+        "queue mail: the code has 4 schedules",
+        "left alone: report-17: they have no owner",
+    ]
+    billing.write_text(code)
+    assert store("--prune")[-3:] == [
+        "queue mail: the code has 2 schedules",
+        "left alone: report-17: they have no owner",
+        "left alone: invoice, remind: they belong to scheduled_billing; --import scheduled_billing checks them too",
+    ]
+    assert "remind: deleted: no longer in the code" in store("--prune", "--import", "scheduled_billing")
+    sys.modules.pop("scheduled_billing", None)
+
+
 def test_a_newer_version_of_the_application_is_left_alone(upsert: Upsert, queue: Queue):
     queue.schedules.upsert("clean", cron="0 4 * * *", payload=1, version=2)
 

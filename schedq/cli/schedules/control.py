@@ -13,8 +13,17 @@ from typing import Any, Final
 import click
 
 from schedq.cli import output
-from schedq.cli.params import INSTANT, ask, json_option, queue_option, redis_option, yes_option
-from schedq.cli.queues import load_queue, queue_of_job
+from schedq.cli.params import (
+    INSTANT,
+    app_dir_option,
+    ask,
+    import_option,
+    json_option,
+    queue_option,
+    redis_option,
+    yes_option,
+)
+from schedq.cli.queues import import_all, load_queue, queue_of_job
 from schedq.cli.schedules.show import SCHEDULE_ID, nothing_stored, slot_text
 from schedq.errors import UsageError
 from schedq.inspect import display
@@ -32,6 +41,8 @@ _OUTCOMES: Final = {
     "kept": "kept: a newer version of the application wrote it",
 }
 """Outcome of registering a schedule -> the outcome in words."""
+_PAGE: Final = 1000
+_MOST_NAMED: Final = 5
 
 
 def _on_schedules(act: Callable[[Queue, str], output.ActionResult | None]) -> click.Command:
@@ -211,27 +222,54 @@ def _counted(trips: RoundTrips[int], done: Counter[str]) -> RoundTrips[int]:
     epilog="""\b
 Examples:
   schedq schedules upsert app:emails
-  schedq schedules upsert app:emails --prune""",
+  schedq schedules upsert app:emails --import billing --prune""",
     no_args_is_help=True,
 )
 @click.argument("app", metavar="APP")
 @click.option("--prune", is_flag=True, help="Delete schedules that are no longer in the code, without asking.")
+@app_dir_option
+@import_option
 @click.option("--redis", "redis_url", metavar="URL", help="URL of Redis, for a queue that does not set one.")
 @json_option
-def upsert(app: str, prune: bool, redis_url: str | None, as_json: bool) -> None:
+def upsert(app: str, prune: bool, app_dir: str, imports: tuple[str, ...], redis_url: str | None, as_json: bool) -> None:
     """Store the schedules of the queue that APP (module:object) names, as a worker does when it starts.
 
-    For hosts that run only a promoter. Unchanged schedules keep their next slot.
+    For hosts that run only a promoter. Unchanged schedules keep their next slot. Only the top-level packages that this
+    code belongs to can have schedules that are no longer in it: give --import as for the worker.
     """
     if redis_url is not None:
         os.environ["SCHEDQ_REDIS_URL"] = redis_url
-    loaded = load_queue(app)
+    loaded = load_queue(app, app_dir)
+    for module in imports:
+        import_all(module, app_dir)
     with loaded.blocking as queue:
         found = queue.schedules.register(prune=prune)
+        others = _of_others(queue, found)
     if as_json:
-        output.show_json({"queue": loaded.name, **asdict(found)})
+        output.show_json({"queue": loaded.name, **asdict(found), "others": others})
     else:
         _report_registration(loaded.name, found)
+        for owner, ids in others.items():
+            output.line(_left_alone(owner, ids))
+
+
+def _of_others(queue: Queue, found: Registration) -> dict[str, list[str]]:
+    """Owner -> the sorted ids of its schedules that are neither in the code nor missing from it."""
+    ours = {schedule_id for ids in asdict(found).values() for schedule_id in ids}
+    others: dict[str, list[str]] = {}
+    offset = 0
+    while page := queue.schedules.list(offset, _PAGE):
+        for record in page:
+            if record.id not in ours:
+                others.setdefault(record.owner, []).append(record.id)
+        offset += _PAGE
+    return {owner: sorted(others[owner]) for owner in sorted(others)}
+
+
+def _left_alone(owner: str, ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - _MOST_NAMED:,} more" if len(ids) > _MOST_NAMED else ""
+    whose = f"they belong to {owner}; --import {owner} checks them too" if owner else "they have no owner"
+    return f"left alone: {', '.join(ids[:_MOST_NAMED])}{more}: {whose}"
 
 
 def _report_registration(name: str, found: Registration) -> None:
