@@ -192,7 +192,7 @@ def workers(name: str | None, stops: tuple[str, ...], is_sure: bool, redis_url: 
 
 
 def _show_workers(queue: str, workers: list[WorkerRecord], now_ms: int) -> None:
-    output.show(output.heading(f"queue {queue}"))
+    output.show(output.heading(f"queue {queue}, as of each worker's last heartbeat (every 10 s)"))
     for worker in workers:
         output.line(f"{worker.id}  {summary(worker, now_ms)}")
         if worker.jobs:
