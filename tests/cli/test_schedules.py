@@ -411,6 +411,8 @@ def invoice(): ...
         "left alone: invoice, remind: they belong to scheduled_billing; --import scheduled_billing checks them too",
     ]
     assert "remind: deleted: no longer in the code" in store("--prune", "--import", "scheduled_billing")
+    billing.write_text("")
+    assert "which has no task of this queue any more; schedq schedules rm" in store("--import", "scheduled_billing")[-1]
     sys.modules.pop("scheduled_billing", None)
 
 

@@ -249,8 +249,9 @@ def upsert(app: str, prune: bool, app_dir: str, imports: tuple[str, ...], redis_
         output.show_json({"queue": loaded.name, **asdict(found), "others": others})
     else:
         _report_registration(loaded.name, found)
+        packages = {module.partition(".")[0] for module in (app.partition(":")[0], *imports)}
         for owner, ids in others.items():
-            output.line(_left_alone(owner, ids))
+            output.line(_left_alone(owner, ids, is_imported=owner in packages))
 
 
 def _of_others(queue: Queue, found: Registration) -> dict[str, list[str]]:
@@ -266,9 +267,13 @@ def _of_others(queue: Queue, found: Registration) -> dict[str, list[str]]:
     return {owner: sorted(others[owner]) for owner in sorted(others)}
 
 
-def _left_alone(owner: str, ids: Sequence[str]) -> str:
+def _left_alone(owner: str, ids: Sequence[str], *, is_imported: bool) -> str:
     more = f" and {len(ids) - _MOST_NAMED:,} more" if len(ids) > _MOST_NAMED else ""
-    whose = f"they belong to {owner}; --import {owner} checks them too" if owner else "they have no owner"
+    whose = f"they belong to {owner}" if owner else "they have no owner"
+    if is_imported:  # a module without a function of the queue does not tell which queue's schedules it had
+        whose += ", which has no task of this queue any more; schedq schedules rm ID deletes one"
+    elif owner:
+        whose += f"; --import {owner} checks them too"
     return f"left alone: {', '.join(ids[:_MOST_NAMED])}{more}: {whose}"
 
 
