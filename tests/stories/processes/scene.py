@@ -138,12 +138,18 @@ class Process:
 
     def end(self) -> None:
         """Kill it and all its remaining processes."""
-        self.send_group(signal.SIGKILL)
+        if self.is_running or not self.leaves_nothing():
+            self.send_group(signal.SIGKILL)
         self._popen.wait(60)
 
     def leaves_nothing(self) -> bool:
-        """Whether its process group is empty."""
-        return all(group != self.pid for _, _, group in living())
+        """Whether its process group is empty.
+
+        The id of a process that has ended may belong to another one soon, such as a test's server, which then
+        leads a group of its own.
+        """
+        group = [pid for pid, _, group in living() if group == self.pid]
+        return not group or (self.pid in group and not self.is_running)
 
 
 def system_of(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
