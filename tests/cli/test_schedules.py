@@ -47,6 +47,9 @@ def frozen(make_queue: Callable[..., Queue]) -> Queue:
     """The queue on a clock that freezegun sets."""
     queue = make_queue(clock=wall_clock)
     queue.enqueue(1, job_id="first")
+    # Imports what schedules need: constants that are made while time is frozen are freezegun's, whose astimezone has
+    # no fold.
+    assert queue.schedules.list() == []
     return queue
 
 
