@@ -163,7 +163,7 @@ local function is_open(task) return (not own or own[task]) and not is_task_pause
 
 -- The task of a job that the caller may not take now, or nil.
 local function closed_task(payload)
-  local task = not is_plain and payload and (task_of(payload) or own and '')
+  local task = payload and (task_of(payload) or own and '')
   return task and not is_open(task) and task
 end
 
@@ -178,10 +178,10 @@ local function look(id, is_held)
   local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
     'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms', 'trace', 'unknown_since_ms', 'expires', 'headers',
     'progress')
-  local closed = job and closed_task(job[2])
+  local closed = not is_plain and job and closed_task(job[2])
   if not job then
     unfit[#unfit + 1] = {id, nil, reason}
-  elseif seen[id] or is_stray(id, job[1]) or not (is_plain or is_held or not redis.call('ZSCORE', held, id)) then
+  elseif seen[id] or (job[1] ~= 'pending' and is_stray(id, job[1])) or not (is_plain or is_held or not redis.call('ZSCORE', held, id)) then
     strays[#strays + 1] = is_held and '' or id
   elseif not job[2] then
     unfit[#unfit + 1] = {id, job}

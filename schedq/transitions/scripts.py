@@ -158,9 +158,14 @@ def script(name: str, source: str) -> Script:
 def _code(source: str) -> Iterator[str]:
     for line in map(str.strip, re.sub(r"--\[\[.*?\]\]", "", source, flags=re.DOTALL).split("\n")):
         if line.startswith("--@include "):
-            yield from _code(text(f"shared/{line.split()[1]}"))
+            yield _fragment(line.split()[1])
         elif line and not line.startswith("--"):
-            yield line.partition(" --")[0].rstrip()
+            yield line.partition(" --")[0].rstrip() if " --" in line else line
+
+
+@cache
+def _fragment(name: str) -> str:
+    return "\n".join(_code(text(f"shared/{name}")))
 
 
 def text(name: str) -> str:

@@ -44,20 +44,21 @@ local dropped = {}  -- {history, id} of those that are not kept
 local job  -- fields of the current job, as read below
 
 local function arrive(place, id, outcome)
-  ended[place] = ended[place] or {}
-  table.insert(ended[place], id)
+  local ids = ended[place] or {}
+  ids[#ids + 1] = id
+  ended[place] = ids
   counts[outcome] = (counts[outcome] or 0) + 1
 end
 
 -- For a job that completed at its first attempt, the record already says what the line of history would. And a value as
 -- long as that line would make Redis store the hash in a form that takes three times the memory.
 local function write(key, move, token, outcome, note, ...)
-  local fields = {'settled_token', token, 'settled_move', move, ...}
   if job[7] or move ~= 'complete' then
     local history = with_attempt(job[7], whole(job[4]), job[8], whole(job[5]), outcome, note)
-    fields[#fields + 1], fields[#fields + 2] = 'history', history
+    redis.call('HSET', key, 'history', history, 'settled_token', token, 'settled_move', move, ...)
+  else
+    redis.call('HSET', key, 'settled_token', token, 'settled_move', move, ...)
   end
-  redis.call('HSET', key, unpack(fields))
   redis.call('HDEL', key, 'claim_token', 'unknown_since_ms')
   if job[3] then redis.call('HDEL', key, 'stop') end
 end

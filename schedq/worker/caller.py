@@ -51,8 +51,10 @@ class Caller:
         """Call the function of an attempt within its timeout, and return its result."""
         job = attempt.job
         timeout_ms = job.timeout_ms or call.handler.timeout_ms
-        timeout_s = None if timeout_ms is None else timeout_ms / 1000
-        attempt.timeout_s = timeout_s if self._measures_timeouts else None
+        timeout_s = None
+        if timeout_ms is not None:
+            timeout_s = timeout_ms / 1000
+            attempt.timeout_s = timeout_s if self._measures_timeouts else None
         attempt.current = current = current_job.CurrentJob(
             job,
             deadline=None if timeout_s is None else wall() + timeout_s,

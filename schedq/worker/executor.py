@@ -91,7 +91,10 @@ class Executor:
                 result = await self._caller.call(attempt, call, policy)
                 if result is not None:
                     outcome.check_result(result)
-                self._succeed(attempt, outcome.succeeded(job, result, policy, call.encode_result))
+                settlement = outcome.succeeded(job, result, policy, call.encode_result)
+                self.finish(attempt, settlement)
+                if settlement.note:
+                    self._log_unkept(attempt, settlement)
             except NoHandler as missing:
                 self._report.started(attempt)
                 self.finish(attempt, self.unknown.put_back(attempt, missing))
@@ -116,15 +119,10 @@ class Executor:
         self._finished(attempt)  # before anything that may raise
         self._report.finished(attempt, raised)
 
-    def _succeed(self, attempt: Attempt, settlement: Settlement) -> None:
-        self.finish(attempt, settlement)
-        if settlement.note and attempt.settlement is settlement:
-            self._log_unkept(attempt, settlement.note)
-
-    def _log_unkept(self, attempt: Attempt, problem: str) -> None:
+    def _log_unkept(self, attempt: Attempt, settlement: Settlement) -> None:
         """Log that a result is stored as text, at most once a minute per task."""
-        now = monotonic()
-        if now - self._unkept_at.get(attempt.name, -_QUIET_S) < _QUIET_S:
+        now, problem = monotonic(), settlement.note
+        if attempt.settlement is not settlement or now - self._unkept_at.get(attempt.name, -_QUIET_S) < _QUIET_S:
             return
         self._unkept_at[attempt.name] = now  # names of functions, so they are few
         text = "job %s: %s completed, but its result is stored as text: %s"
@@ -217,7 +215,10 @@ class Executor:
         """Set the outcome of an attempt that returned this result."""
         try:
             outcome.check_result(result)
-            self._succeed(attempt, outcome.succeeded(attempt.job, result, policy, call.encode_result))
+            settlement = outcome.succeeded(attempt.job, result, policy, call.encode_result)
+            self.finish(attempt, settlement)
+            if settlement.note:
+                self._log_unkept(attempt, settlement)
         except BaseException as error:  # noqa: BLE001 - a result may raise when it is inspected
             self.raised(attempt, call, error, policy)
 

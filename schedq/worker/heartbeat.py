@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from importlib import metadata
 from typing import Final
 
@@ -40,6 +40,7 @@ def worker_id() -> str:
     return f"{host}-{os.getpid()}-{new_request()[:6]}"
 
 
+@cache
 def version() -> str:
     """Return the installed version of schedq, or ''."""
     try:
