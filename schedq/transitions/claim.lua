@@ -18,7 +18,7 @@ forever, each for the other's jobs.
 KEYS  pending (list), processing (list), leases (zset), delayed (zset), failed (list), broken (list), stats (hash),
       wake (zset), paused (string), log (stream), suspects (zset), cancelled (list), paused_tasks (hash), held (zset),
       lanes (hash), wake_held (zset)
-ARGV  jobs, clock, wakes, events, log_size
+ARGV  jobs, clock, events, log_size
       request: a new id; the tokens of the claimed jobs begin with it
       limit (number): the most jobs to claim
       visibility_ms (number)
@@ -28,7 +28,7 @@ ARGV  jobs, clock, wakes, events, log_size
       bytes (number): the most bytes of payloads
       only: the tasks whose jobs the caller takes, as a JSON array; '' for all. In the array, '' stands for payloads that
         call no task
-      failed_history (number), failed_ttl_ms, min_keep_ms (number), due_channel
+      failed_history (number), failed_ttl_ms, min_keep_ms (number), due_channel, wakes
       share...: if several processes share the jobs: the number of processes, of jobs held by all of them, and of jobs
         held by the caller
 Returns  {OK | PAUSED, now, next due instant or '', flags: 1 if more jobs wait, 2 if suspects were passed over, job, ...},

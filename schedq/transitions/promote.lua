@@ -8,11 +8,12 @@ of them have places, which they keep by looking regularly, and the others take t
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), broken (list), stats (hash), wake (zset),
       paused (string), promoter (string), workers (zset), schedules (zset), standbys (hash), paused_tasks (hash),
       held (zset), lanes (hash), wake_held (zset)
-ARGV  jobs, clock, wakes
+ARGV  jobs, clock
       limit (number): the most jobs to promote
       promoter_id: the caller's id, or '' if it is not a promoter
       lease_ms: length of the promoter lease
       silence_ms (number)
+      wakes
 Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due instant or '', earliest end of a lease or
          '', claims without a lease, live workers, next slot of a schedule or '', the id for which an idle worker was
          woken, or '', the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again}

@@ -24,6 +24,7 @@ PARTS: Final = {
     "observer": "one observer",
     "middleware": "one middleware",
     "on_success": "one async `on_success`",
+    "only": "a worker that is limited to its task",
 }
 
 

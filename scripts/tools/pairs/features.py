@@ -91,8 +91,11 @@ FEATURES: Final[dict[str, Callable[[], Enqueue]]] = {
     "observer": lambda: _attached(queue.observe, Observer()),
     "middleware": lambda: _attached(queue.use, around),
     "on_success": lambda: _task(on_success=succeeded).enqueue,
+    "only": lambda: _task().enqueue,
 }
 """For each part: makes the function that enqueues a job."""
+WORKERS: Final[dict[str, dict[str, Any]]] = {"only": {"only": ["quick"]}}
+"""Options of the worker, for parts that are some."""
 
 
 def used() -> tuple[float, int]:
@@ -113,7 +116,7 @@ def main() -> None:
     cpu_s, commands = used()
     for number in range(jobs):
         enqueue(number)
-    asyncio.run(Worker([queue], burst=True, concurrency=32).run())
+    asyncio.run(Worker([queue], burst=True, concurrency=32, **WORKERS.get(name, {})).run())
     cpu_s, commands = used()[0] - cpu_s, used()[1] - commands
     completed = queue.stats()["completed_total"]
     if completed != jobs:
