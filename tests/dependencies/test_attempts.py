@@ -411,7 +411,10 @@ def test_managers_made_by_contextlib_are_entered(queue: Handle):
     assert SEEN == ["+plain", "+async", "-async", "-plain"]
 
 
-def test_repeated_cancellation_does_not_interrupt_a_cleanup(make_queue: MakeQueue, crew: Crew):
+def test_repeated_cancellation_does_not_interrupt_a_cleanup(
+    make_queue: MakeQueue, crew: Crew, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("schedq.worker.stuck._FIRST_WAIT_S", 0.05)
     queue = make_queue(max_attempts=1)
 
     async def slow() -> AsyncIterator[None]:
@@ -419,10 +422,10 @@ def test_repeated_cancellation_does_not_interrupt_a_cleanup(make_queue: MakeQueu
             yield
         finally:
             SEEN.append("cleaning")
-            await asyncio.sleep(1.5)  # the worker cancels again after a second
+            await asyncio.sleep(0.5)  # the worker cancels again in the meantime
             SEEN.append("clean")
 
-    @queue.task(timeout=0.1)
+    @queue.task(timeout=0.5)
     async def coro(it: None = Depends(slow)) -> None:
         await asyncio.sleep(60)
 
@@ -431,4 +434,4 @@ def test_repeated_cancellation_does_not_interrupt_a_cleanup(make_queue: MakeQueu
     until(lambda: queue.fields(job.id).get("status") == "failed")
 
     assert SEEN == ["cleaning", "clean"]
-    assert queue.fields(job.id)["last_error"] == "TimeoutError: timed out after 0.1 s"
+    assert queue.fields(job.id)["last_error"] == "TimeoutError: timed out after 0.5 s"

@@ -51,6 +51,7 @@ class Gate:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._arrivals: list[None] = []
 
     def task(self, queue: Any, *, in_thread: bool = False) -> Any:
         """Add a task `hold` to a queue, which waits here and returns "held"."""
@@ -69,12 +70,22 @@ class Gate:
         """Let all handlers continue."""
         self._event.set()
 
+    def until_held(self, count: int = 1) -> None:
+        """Wait until so many handlers have reached the gate.
+
+        A job is `processing` in Redis before its worker has the reply to the claim, let alone has called the handler.
+        A test that goes on to stop a worker, or to take something away from it, waits for the handler.
+        """
+        until(lambda: len(self._arrivals) >= count)
+
     def wait(self) -> None:
         """Wait in a thread."""
+        self._arrivals.append(None)
         assert self._event.wait(120), "the gate was not opened"
 
     async def passed(self) -> None:
         """Wait on an event loop."""
+        self._arrivals.append(None)
         deadline = time.monotonic() + 120
         while not self._event.is_set():
             assert time.monotonic() < deadline, "the gate was not opened"

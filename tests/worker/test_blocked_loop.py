@@ -37,7 +37,7 @@ def is_running(queue: Handle, job_id: str) -> bool:
 
 
 def test_a_blocked_holder_of_the_promoter_lease_delays_no_other_worker(
-    make_queue: MakeQueue, held: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch
+    make_queue: MakeQueue, held: Handle, crew: Crew, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "HEARTBEAT_S", 0.2)
     queue = make_queue(visibility_ms=VISIBILITY_MS)
@@ -49,7 +49,7 @@ def test_a_blocked_holder_of_the_promoter_lease_delays_no_other_worker(
     crew.start(queue, promotes=False)
     until(lambda: queue.redis.zcard(queue.keys.workers) == 2)
     job_id = held.enqueue({"task": "hold"})
-    until(lambda: is_running(held, job_id))
+    gate.until_held()
     blocked_at_ms = int(time.time() * 1000)
 
     due = queue.enqueue({"task": "note"}, delay=0.2)

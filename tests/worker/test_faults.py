@@ -95,7 +95,7 @@ def test_a_redis_that_was_frozen_for_longer_than_a_lease_costs_no_worker_a_job(
     for _ in range(2):
         crew.start(queue, concurrency=3)
     jobs = [task.enqueue() for task in (hold, hold_plain) for _ in range(3)]
-    until(lambda: len(queue.places().get("processing", ())) == 6)
+    gate.until_held(6)
     time.sleep(0.4)  # the reclaimer has finished its rest
 
     with frozen(queue.server):
@@ -212,7 +212,7 @@ def test_jobs_of_a_lost_reply_are_released_when_their_slots_are_taken(
     proxy.cut()
     until(lambda: proxy.faults == 2)
     held = [second.enqueue({"task": "hold"}) for _ in range(2)]
-    until(lambda: len(second.places().get("processing", ())) == 2)
+    gate.until_held(2)
     proxy.let_go()
 
     until(lambda: first.places() == {"pending": ids})
@@ -256,7 +256,8 @@ def test_a_worker_whose_slots_fill_as_redis_comes_back_notices_that_it_is_back(
     queue.redis.delete(queue.keys.paused)
 
     kill(queue, "bzpopmin")
-    until(lambda: queue.places() == {"processing": [job_id]})
+    gate.until_held()
+    assert queue.places() == {"processing": [job_id]}
 
     until(lambda: post.worker.health()[0].lost_for_s == 0)
     assert [line.partition(": lost")[1] or line.partition(": back")[1] for line in logs() if "WARNING" in line] == [

@@ -111,7 +111,7 @@ def test_a_stop_request_in_its_hash_stops_the_worker_gracefully(
 
     post = crew.start(queue)
     job = hold.enqueue()
-    until(lambda: queue.places().get("processing"))
+    gate.until_held()
     until(lambda: facts(queue, post))
 
     queue.redis.hset(queue.keys.worker(post.worker.id), "stop", 1)
@@ -160,7 +160,7 @@ def test_a_worker_continues_after_everything_was_deleted(make_queue: MakeQueue, 
         queue.task(name="ok")(lambda: "ok")
         crew.start(queue)
         hold.enqueue()
-        until(lambda: queue.places().get("processing"))
+        gate.until_held()
 
         queue.redis.flushall()
 

@@ -87,7 +87,8 @@ def test_each_finished_job_has_a_line_with_its_outcome_and_time(
 
     post = crew.start(queue, grace=0)
     jobs = [send.enqueue(), wait.enqueue(), hold.enqueue(), hold.enqueue()]
-    until(lambda: len(queue.places().get("processing", ())) == 2 and jobs[1].status() == "completed")
+    gate.until_held(2)
+    until(lambda: all(job.status() == "completed" for job in jobs[:2]))
     jobs[2].cancel()
     with pytest.raises(JobCancelled):
         jobs[2].result(20)

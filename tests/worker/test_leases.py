@@ -90,9 +90,10 @@ def test_renewals_wait_for_their_replies_in_proportion_to_the_lease(visibility_m
 def test_a_lost_lease_stops_the_handler_and_its_outcome_is_dropped(
     queue: Handle, crew: Crew, gate: Gate, logs: Logs, kind: str
 ) -> None:
-    told = threading.Event()
+    begun, told = threading.Event(), threading.Event()
 
     async def hold() -> str:
+        begun.set()
         try:
             await gate.passed()
         except asyncio.CancelledError:
@@ -102,6 +103,7 @@ def test_a_lost_lease_stops_the_handler_and_its_outcome_is_dropped(
 
     def hold_plain() -> str:
         current = current_job()
+        begun.set()
         until(lambda: current.is_cancelled)
         told.set()
         return "held"
@@ -110,7 +112,7 @@ def test_a_lost_lease_stops_the_handler_and_its_outcome_is_dropped(
     ok = queue.task(name="ok")(lambda: "ok")
     crew.start(queue, concurrency=1)
     job = task.enqueue()
-    until(lambda: queue.fields(job.id).get("started_at_ms"))
+    assert begun.wait(60)
 
     theirs = take_away(queue, job.id)
 
@@ -125,11 +127,11 @@ def test_a_lost_lease_stops_the_handler_and_its_outcome_is_dropped(
 def test_an_outcome_that_comes_after_the_lease_was_lost_is_dropped_and_logged(
     make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
-    queue = make_queue()  # renewed after 3.3 s, long after the test
+    queue = make_queue(visibility_ms=600_000)  # renewed long after the test
     hold = gate.task(queue)
     crew.start(queue)
     job = hold.enqueue()
-    until(lambda: queue.places().get("processing"))
+    gate.until_held()
 
     theirs = take_away(queue, job.id)
     gate.open()
@@ -185,7 +187,7 @@ def test_cancelling_a_running_job_cancels_an_async_handler_soon(queue: Handle, c
 
     crew.start(queue)
     job = hold.enqueue()
-    until(lambda: queue.fields(job.id).get("started_at_ms"))
+    gate.until_held()
 
     assert job.cancel() == "asked"
 
@@ -195,9 +197,10 @@ def test_cancelling_a_running_job_cancels_an_async_handler_soon(queue: Handle, c
     assert queue.stats()["cancelled_total"] == 1
 
 
-def ended_plainly(returns: bool) -> Any:
+def ended_plainly(begun: list[str], returns: bool) -> Any:
     def hold() -> str:
         current = current_job()
+        begun.append(current.id)
         until(lambda: current.is_cancelled)
         if returns:
             return "done"
@@ -207,10 +210,11 @@ def ended_plainly(returns: bool) -> Any:
 
 
 def test_a_plain_handler_can_see_that_its_job_was_cancelled(queue: Handle, crew: Crew) -> None:
-    task = queue.task(name="hold")(ended_plainly(returns=False))
+    begun: list[str] = []
+    task = queue.task(name="hold")(ended_plainly(begun, returns=False))
     crew.start(queue)
     job = task.enqueue()
-    until(lambda: queue.fields(job.id).get("started_at_ms"))
+    until(lambda: begun)
 
     assert job.cancel() == "asked"
 
@@ -220,9 +224,12 @@ def test_a_plain_handler_can_see_that_its_job_was_cancelled(queue: Handle, crew:
 
 
 def test_a_job_that_completes_is_completed_although_it_was_asked_to_stop(queue: Handle, crew: Crew) -> None:
+    begun: list[str] = []
+
     @queue.task
     async def calm() -> str:
         current = current_job()
+        begun.append(current.id)
         while not current.is_cancelled:
             try:
                 await asyncio.sleep(0.005)
@@ -230,10 +237,10 @@ def test_a_job_that_completes_is_completed_although_it_was_asked_to_stop(queue: 
                 continue
         return "done"
 
-    plain = queue.task(name="plain")(ended_plainly(returns=True))
+    plain = queue.task(name="plain")(ended_plainly(begun, returns=True))
     crew.start(queue)
     jobs = [calm.enqueue(), plain.enqueue()]
-    until(lambda: all(queue.fields(job.id).get("started_at_ms") for job in jobs))
+    until(lambda: len(begun) == 2)
 
     assert [job.cancel() for job in jobs] == ["asked", "asked"]
 
@@ -248,7 +255,7 @@ def test_a_stop_request_reaches_only_its_own_job(queue: Handle, crew: Crew, gate
 
     crew.start(queue)
     jobs = [hold.enqueue(number) for number in range(4)]
-    until(lambda: len(queue.places().get("processing", ())) == 4)
+    gate.until_held(4)
 
     jobs[2].cancel()
 

@@ -90,7 +90,7 @@ def test_a_busy_worker_finds_later_what_others_passed_over(queue: Handle, crew: 
     gate.task(queue)
     busy = crew.start(queue, only=["hold", "report"], concurrency=1)
     (held,) = enqueue(queue, "hold")
-    until(lambda: statuses([held]) == ["processing"])
+    gate.until_held()
     other = crew.start(queue, only=["send"])
     until(lambda: other.queue_worker.fetcher.is_idle)
 

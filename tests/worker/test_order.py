@@ -211,7 +211,7 @@ def test_a_full_worker_takes_no_marker(make_queue: MakeQueue, crew: Crew, gate: 
         gate.task(queue, in_thread=True)
     first.enqueue({"task": "hold"})
     crew.start(first, second, order="weighted", concurrency=1, promotes=False)
-    until(lambda: first.places().get("processing"))
+    gate.until_held()
 
     waiting = second.enqueue({"task": "hold"})
     assert second.redis.zcard(second.keys.wake) == 1

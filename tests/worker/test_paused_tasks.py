@@ -71,7 +71,7 @@ def test_jobs_that_run_when_their_task_is_paused_continue(queue: Handle, crew: C
     hold = gate.task(queue)
     crew.start(queue)
     job = hold.enqueue()
-    until(lambda: queue.places().get("processing"))
+    gate.until_held()
 
     queue.pause(task=hold)
     gate.open()
@@ -84,7 +84,7 @@ def test_a_worker_that_stops_gives_a_job_of_a_paused_task_back(queue: Handle, cr
     waiting = hold.options(delay=3600).enqueue()
     post = crew.start(queue, grace=0.1)
     job = hold.enqueue()
-    until(lambda: queue.places().get("processing"))
+    gate.until_held()
     queue.pause(task="hold")
     queue.run_now(waiting.id)
     until(lambda: queue.stats()["held_depth"])

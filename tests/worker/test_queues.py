@@ -108,7 +108,7 @@ def test_jobs_that_run_when_a_queue_is_paused_continue(queue: Handle, crew: Crew
 
     crew.start(queue)
     job = hold.enqueue()
-    until(lambda: queue.places().get("processing"))
+    gate.until_held()
 
     queue.pause()
     gate.open()
@@ -125,7 +125,7 @@ def test_queues_are_served_in_strict_order(make_queue: MakeQueue, crew: Crew, ga
     gate.task(first, in_thread=True)
     first.enqueue({"task": "hold"})
     crew.start(first, second, concurrency=1)
-    until(lambda: first.places().get("processing"))
+    gate.until_held()
     for _ in range(3):
         second.enqueue({"task": "note"})
     for _ in range(3):
@@ -171,7 +171,7 @@ def test_a_backlog_of_a_later_queue_does_not_keep_an_earlier_one_waiting(
     second.task(name="note")(note_second)
     second.enqueue_many([{"task": "note"}] * 30)
     crew.start(first, second, concurrency=2)
-    until(lambda: len(second.places().get("processing", ())) == 2)
+    gate.until_held(2)
     first.enqueue_many([{"task": "note"}] * 3)
 
     gate.open()
@@ -191,7 +191,7 @@ def test_a_job_that_a_full_worker_cannot_take_is_taken_by_another_at_once(
         queue.task(name="note")(ran.set)
     queues[0].enqueue({"task": "hold"})
     crew.start(*queues, concurrency=1, promotes=False)
-    until(lambda: queues[0].places().get("processing"))
+    gate.until_held()
     crew.start(*queues, concurrency=1, promotes=False)
     until_blocked(queues[0])
 

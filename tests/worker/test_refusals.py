@@ -80,7 +80,7 @@ def test_a_worker_survives_a_rejection_and_every_job_ends_once(
     work(queue, gate)
     post = crew.start(queue)
     held = queue.enqueue_many([{"task": "hold"}, {"task": "along"}])
-    until(lambda: len(queue.places().get("processing", [])) == 2)
+    gate.until_held(2)
     words, reason = REFUSALS[refusal]
 
     acl(*words)

@@ -69,7 +69,7 @@ def test_the_last_jobs_are_not_cut_short_by_the_grace_period(queue: Handle, crew
     gate.task(queue)
     ids = queue.enqueue_many([{"task": "hold"}] * 2)
     post = crew.start(queue, max_jobs=1, grace=0)
-    until(lambda: len(queue.places().get("processing", ())) == 1)
+    gate.until_held()
 
     with pytest.raises(AssertionError, match="has not gone"):
         post.join(0.3)
@@ -83,7 +83,7 @@ def test_while_they_run_the_worker_sends_no_claim(queue: Handle, crew: Crew, gat
     gate.task(queue)
     queue.enqueue({"task": "hold"})
     post = crew.start(queue, max_jobs=1, concurrency=5)
-    until(lambda: queue.places().keys() == {"processing"})
+    gate.until_held()
 
     with queue.server.requests() as sent:
         queue.enqueue({"task": "hold"})
@@ -99,7 +99,7 @@ def test_a_worker_whose_time_is_over_finishes_its_running_jobs(queue: Handle, cr
     gate.task(queue)
     ids = queue.enqueue_many([{"task": "hold"}] * 2)
     post = crew.start(queue, concurrency=1, grace=0)
-    until(lambda: len(queue.places().get("processing", ())) == 1)
+    gate.until_held()
 
     post.do(post.worker.capacity.retire)  # as it does when `max_time` has passed
 

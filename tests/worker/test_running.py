@@ -237,7 +237,7 @@ def test_settlements_too_large_for_one_request_are_all_sent(queue: Handle, crew:
 
     jobs = [large.enqueue(number) for number in range(10)]
     crew.start(queue, concurrency=10)
-    until(lambda: len(queue.places().get("processing", ())) == 10)
+    gate.until_held(10)
     gate.open()
 
     for number, job in enumerate(jobs):
@@ -251,7 +251,7 @@ def test_settlements_that_redis_accepts_in_portions_are_all_sent(queue: Handle, 
 
     queue.enqueue_many([{"task": "wait"}] * 150)
     crew.start(queue, concurrency=50, promotes=False)
-    until(lambda: len(queue.places().get("processing", ())) == 50)
+    gate.until_held(50)
     queue.redis.rpush(queue.keys.processing, *(f"other-{number}" for number in range(20_000)))  # 9 at a time then
     gate.open()
 

@@ -27,7 +27,7 @@ def test_stop_waits_for_running_jobs_and_claims_no_more(queue: Handle, crew: Cre
     task = gate.task(queue, in_thread=kind == "plain")
     post = crew.start(queue, concurrency=1)
     running = task.enqueue()
-    until(lambda: queue.places().get("processing"))
+    gate.until_held()
     waiting = task.enqueue()
 
     post.stop()
@@ -52,7 +52,7 @@ def test_jobs_that_run_longer_than_the_grace_period_are_released_to_the_front(
 
     jobs = [hold.enqueue(number) for number in range(5)]
     post = crew.start(queue, concurrency=3, grace=0.1)
-    until(lambda: len(queue.places().get("processing", ())) == 3)
+    gate.until_held(3)
 
     post.stop()
     post.join()
@@ -75,7 +75,7 @@ def test_a_worker_that_must_stop_at_once_releases_its_jobs_at_once(
     hold = gate.task(queue)
     post = crew.start(queue, grace=60)
     job = hold.enqueue()
-    until(lambda: queue.places().get("processing"))
+    gate.until_held()
 
     for ask in asks:
         assert post.is_working
@@ -94,7 +94,7 @@ def test_a_stuck_thread_does_not_delay_the_worker(queue: Handle, crew: Crew, gat
 
     post = crew.start(queue, grace=0)
     job = stuck.enqueue()
-    until(lambda: queue.places().get("processing"))
+    gate.until_held()
 
     post.stop(2)
     post.join()
@@ -114,7 +114,7 @@ def test_an_async_handler_that_does_not_end_is_abandoned(queue: Handle, crew: Cr
 
     post = crew.start(queue, grace=0)
     job = stuck.enqueue()
-    until(lambda: queue.places().get("processing"))
+    gate.until_held()
 
     post.stop(2)
     until(lambda: post.has_run)
@@ -124,9 +124,12 @@ def test_an_async_handler_that_does_not_end_is_abandoned(queue: Handle, crew: Cr
 
 
 def test_a_plain_handler_gets_a_moment_to_notice_that_the_worker_stops(queue: Handle, crew: Crew) -> None:
+    begun: list[str] = []
+
     @queue.task
     def polite(*, returns: bool) -> str:
         current = current_job()
+        begun.append(current.id)
         until(lambda: current.is_cancelled)
         if returns:
             return "done"
@@ -134,7 +137,7 @@ def test_a_plain_handler_gets_a_moment_to_notice_that_the_worker_stops(queue: Ha
 
     post = crew.start(queue, grace=0)
     done, half = polite.enqueue(returns=True), polite.enqueue(returns=False)
-    until(lambda: len(queue.places().get("processing", ())) == 2)
+    until(lambda: len(begun) == 2)
 
     post.stop()
     post.join()
@@ -155,7 +158,7 @@ def test_a_handler_that_decides_how_its_job_ends_is_obeyed_even_during_a_stop(
 
     post = crew.start(queue, grace=0)
     job = snoozing.enqueue()
-    until(lambda: queue.places().get("processing"))
+    gate.until_held()
 
     post.stop()
     post.join()
@@ -170,7 +173,7 @@ def test_a_job_that_was_asked_to_stop_is_cancelled_when_its_worker_stops(
     hold = gate.task(queue)
     post = crew.start(queue, grace=0)
     job = hold.enqueue()
-    until(lambda: queue.places().get("processing"))
+    gate.until_held()
 
     job.cancel()
     post.stop()

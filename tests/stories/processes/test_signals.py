@@ -23,11 +23,13 @@ def test_a_worker_that_is_asked_to_stop_lets_its_jobs_finish_and_claims_no_more(
 
 def stop_gracefully(scene: Scene, ending: signal.Signals) -> None:
     worker = scene.ready_worker("--concurrency", "2", "--grace", "20")
-    running = [scene.add("nap", 0.7), scene.add("doze", 0.7)]
+    running = [scene.add("gated", "open"), scene.add("gated_in_thread", "open")]
     scene.until(lambda: scene.has_started(*running))
     waiting = [scene.add("brief"), scene.add("brief")]
 
     worker.send(ending)
+    scene.until(lambda: "stopping" in worker.log)
+    scene.open("open")
 
     assert worker.code() == 0
     assert scene.is_completed(*running)
@@ -49,8 +51,8 @@ def stop_short(scene: Scene, ending: signal.Signals) -> None:
     scene.until(lambda: scene.has_started(*unending))
     waiting = [scene.add("brief") for _ in range(3)]
 
-    worker.send(ending)
     sent_at = time.monotonic()
+    worker.send(ending)
     scene.until(lambda: scene.queue.stats()["released_total"] == 4)
 
     assert 0.25 <= time.monotonic() - sent_at <= 25

@@ -17,7 +17,6 @@ from schedq import Queue
 from schedq.embedded import ensure_server, stop_server
 from tests.servers import Server
 from tests.stories.topologies.sentinel import Sentinel, url_of
-from tests.waiting import until
 from tests.worker.crew import Crew, Gate
 
 pytestmark = pytest.mark.topologies
@@ -76,7 +75,7 @@ def test_a_worker_reconnects_to_redis_while_handlers_fill_the_loops_threads(plac
         post = crew.start(cast(Any, SimpleNamespace(queue=queue)))
         try:
             held = hold.enqueue()
-            until(lambda: held.status() == "processing")
+            gate.until_held(5)  # as many threads as the loop has at least
 
             place.cut()
             first, more = ok.enqueue(), ask_for_more.enqueue()
