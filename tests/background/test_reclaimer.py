@@ -359,7 +359,8 @@ def test_the_job_of_a_dead_worker_runs_again_soon_after_its_lease_has_ended(make
     assert queue.fields(job_id)["attempts"] == "2"
 
 
-def test_it_sweeps_only_when_a_lease_ends(queue: Handle, crew: Crew) -> None:
+def test_it_sweeps_only_when_a_lease_ends(queue: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("schedq.background.reclaimer._ROUTINE_S", 600)
     queue.task(name="ok")(lambda: "ok")
     with queue.server.requests() as requests:
         crew.start(queue)

@@ -472,4 +472,4 @@ def test_the_plugin_imports_only_the_lazy_package_until_a_fixture_is_used(tmp_pa
 def test_pytest_finds_the_plugin_in_an_installed_package() -> None:
     found = {(entry.name, entry.value) for entry in entry_points(group="pytest11")}
 
-    assert ("schedq", "schedq.integrations.pytest") in found
+    assert ("schedq", "schedq.integrations.pytest") in found, "installed from an older tree? pip install -e . again"

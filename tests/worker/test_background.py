@@ -11,6 +11,7 @@ import pytest
 from schedq import UsageError
 from schedq.worker.threads import LoopThread
 from tests.doors import Handle
+from tests.waiting import until
 from tests.worker.crew import Crew
 
 
@@ -35,7 +36,7 @@ def test_an_error_in_the_background_ends_the_worker(
 
     assert post.error is error if isinstance(error, UsageError) else "SystemExit" in str(post.error)
     post.error = None
-    assert not threads()
+    until(lambda: not threads())
 
 
 def test_nothing_is_left_of_the_background_when_the_worker_has_stopped(queue: Handle, crew: Crew) -> None:
@@ -47,7 +48,7 @@ def test_nothing_is_left_of_the_background_when_the_worker_has_stopped(queue: Ha
     post.stop()
     post.join()
 
-    assert not threads()
+    until(lambda: not threads())
 
 
 def test_background_work_can_be_cancelled_from_the_workers_loop() -> None:

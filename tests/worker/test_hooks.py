@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -252,8 +253,16 @@ def test_an_exception_of_a_hook_is_logged_and_changes_nothing(
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_hook_that_does_not_end_in_time_is_cancelled_and_changes_nothing(
-    queue: Handle, crew: Crew, gate: Gate, logs: Logs, kind: str
+    queue: Handle, crew: Crew, gate: Gate, logs: Logs, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
+    skipped_s = 0.0
+    monkeypatch.setattr("schedq.worker.wrapped_call.monotonic", lambda: time.monotonic() + skipped_s)
+
+    def work() -> str:
+        nonlocal skipped_s
+        skipped_s = 59.9
+        return "done"
+
     async def ahold(attempt: AttemptFacts, result: str) -> None:
         await gate.passed()
 
@@ -262,7 +271,7 @@ def test_a_hook_that_does_not_end_in_time_is_cancelled_and_changes_nothing(
 
     add_ok(queue)
     hook = hold if kind == "plain" else ahold
-    task = queue.task(name="work", timeout=0.1, max_attempts=1, on_success=hook)(lambda: "done")
+    task = queue.task(name="work", timeout=60, max_attempts=1, on_success=hook)(work)
     post = crew.start(queue, concurrency=1, grace=0.3)
 
     assert task.enqueue().result(20) == "done"

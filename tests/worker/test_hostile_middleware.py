@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -299,7 +300,8 @@ def test_one_that_never_ends_is_stuck_and_its_job_is_settled_without_it(
     begun = threading.Event()
 
     async def hold(attempt: AttemptFacts, call_next: CallNext) -> Any:
-        await call_next()
+        with suppress(TimeoutError):  # of a handler that took long to start
+            await call_next()
         begun.set()
         return await swallow(attempt, call_next, gate)
 

@@ -17,8 +17,9 @@ SIZE = 4
 
 
 @pytest.fixture
-def board() -> Iterator[Board]:
-    """The records of three processes."""
+def board(monkeypatch: pytest.MonkeyPatch) -> Iterator[Board]:
+    """The records of three processes, at one moment."""
+    monkeypatch.setattr("schedq.worker.siblings.monotonic", lambda: 100.0)
     board = Board.create(3)
     assert board is not None
     yield board
@@ -90,7 +91,7 @@ def test_a_starting_process_is_waited_for_longer_and_an_ended_one_not_at_all(boa
     first, _ = process(board, 0, held=1)
 
     board.starting(1)
-    assert first.wait_s() == pytest.approx(siblings.START_PATIENCE_S, abs=0.05)
+    assert first.wait_s() == pytest.approx(siblings.START_PATIENCE_S)
     board.gone(1)
     assert first.wait_s() == 0
 
