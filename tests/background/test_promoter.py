@@ -178,6 +178,7 @@ def test_another_promoter_takes_over_when_the_leader_has_vanished(
     until(lambda: times)
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 def test_another_promoter_takes_over_when_the_leader_stops_gracefully(
     queue: Handle, crew: Crew, times: list[float]
 ) -> None:

@@ -215,7 +215,11 @@ def test_what_waits_while_the_queue_is_closed_ends_soon_and_leaves_nothing(serve
             await asyncio.wait_for(waiting, 30)
         assert len(asyncio.all_tasks()) == 1
         with server.client() as client:
-            assert f"schedq-{name}" not in [entry["name"] for entry in client.client_list()]
+
+            async def is_gone() -> bool:
+                return f"schedq-{name}" not in [entry["name"] for entry in client.client_list()]
+
+            await soon(is_gone)
             client.unlink(*client.keys(queue.settings.keys.prefix + "*"))
 
     asyncio.run(main())

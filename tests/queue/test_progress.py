@@ -38,6 +38,13 @@ def test_a_job_of_which_nothing_is_stored_has_no_progress(queue: Handle):
     assert queue.job("never-was").progress() is None
 
 
+@pytest.fixture
+def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that waits for a job's end looks by itself once a minute, and else only hears messages."""
+    monkeypatch.setattr("schedq.queue.requests.POLL_S", 60)
+
+
+@pytest.mark.usefixtures("rare_looks")
 def test_a_waiting_caller_gets_the_jobs_reports_until_it_ends(queue: Handle):
     job = held(queue)
     queue.renew(job, progress=Progress(1, 3))
@@ -67,6 +74,7 @@ def test_a_handle_reports_progress_blocking_and_awaited(queue: Handle):
     assert [found.done for found in heard] == [1, 1, 1]
 
 
+@pytest.mark.usefixtures("rare_looks")
 def test_reports_cost_a_caller_that_waits_for_the_end_no_request(queue: Handle):
     job = held(queue)
     future = queue.start("result", job.id, 60)
@@ -79,7 +87,7 @@ def test_reports_cost_a_caller_that_waits_for_the_end_no_request(queue: Handle):
         queue.complete(job, "done")
         assert future.result(60) == "done"
 
-    assert asks(requests, queue) <= 50 + 1 + 5, "it looks once a second, and at the end"
+    assert asks(requests, queue) <= 50 + 1 + 2, "it looks at the end"
 
 
 def test_an_error_of_the_callback_ends_the_wait(queue: Handle):

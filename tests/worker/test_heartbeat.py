@@ -92,6 +92,7 @@ def test_a_claim_in_progress_does_not_count_as_a_running_job(
         crew.end()
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 def test_a_stopped_worker_is_deregistered(queue: Handle, crew: Crew) -> None:
     queue.task(name="ok")(lambda: "ok")
     post = crew.start(queue)

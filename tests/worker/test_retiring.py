@@ -14,6 +14,7 @@ from tests.waiting import until
 from tests.worker.crew import Crew, Gate, asked
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 @pytest.mark.parametrize(("concurrency", "max_jobs"), [(1, 3), (2, 3), (10, 3), (10, 1)])
 def test_a_worker_runs_exactly_its_maximum_of_jobs(queue: Handle, crew: Crew, concurrency: int, max_jobs: int) -> None:
     queue.task(name="ok")(lambda: "ok")

@@ -9,6 +9,8 @@ import signal
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
+
 from schedq import current_job
 from schedq.worker import Worker
 from schedq.worker.process import run_promoters, run_worker
@@ -48,6 +50,7 @@ def test_connections_that_handlers_used_are_closed_when_the_worker_ends(queue: H
     assert queue.stats()["completed_total"] == 2
 
 
+@pytest.mark.usefixtures("long_goodbyes")
 def test_a_signal_stops_a_worker(queue: Handle) -> None:
     queue.task(name="ok")(lambda: "ok")
 
