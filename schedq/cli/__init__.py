@@ -18,6 +18,7 @@ from schedq.model.escaping import harmless
 
 _TABLE: Final = {
     "worker": ("worker", "Run the jobs of the queues that APP (module:object) names."),
+    "dev": ("dev", "Start a server, a worker that restarts on change, and the dashboard, for development."),
     "promoter": ("worker:promoter", "Promote due jobs and reclaim those of dead workers, without application code."),
     "enqueue": ("enqueue", "Store jobs, to run now or later."),
     "stats": ("stats", "Show depths, totals and live workers, of all queues or of one."),

@@ -1,0 +1,146 @@
+"""`schedq dev`: the embedded server, a worker that restarts when code changes, and the dashboard, in one terminal."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import click
+
+from schedq import embedded
+from schedq.cli import output
+
+_LOOK_S: Final = 0.5
+"""Seconds between two looks at the files."""
+_SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
+_GRACE_S: Final = 5
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@click.command(epilog="Example:  schedq dev app:queue", no_args_is_help=True)
+@click.argument("apps", metavar="APP...", nargs=-1, required=True)
+@click.option(
+    "--redis",
+    "redis_url",
+    metavar="URL",
+    default="embedded://.schedq",
+    show_default=True,
+    help="URL of Redis, for queues that do not set one, and for the dashboard.",
+)
+@click.option(
+    "--app-dir",
+    type=click.Path(exists=True, file_okay=False),
+    default=".",
+    show_default=True,
+    help="The folder in which APP is searched first, and whose Python files are watched.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8090,
+    show_default=True,
+    metavar="N",
+    help="The port of the dashboard; 0: any free one.",
+)
+def dev(apps: tuple[str, ...], redis_url: str, app_dir: str, port: int) -> None:
+    """Start the embedded server, a worker that restarts when a Python file changes, and the dashboard.
+
+    For development, on this machine only. Ctrl-C stops the worker and the dashboard; the data stays in .schedq.
+    Jobs that run when a file changes have 5 s to finish, and are released after that.
+    """
+    if redis_url.startswith("embedded:"):
+        embedded.ensure_server(redis_url)
+    os.environ["SCHEDQ_REDIS_URL"] = redis_url
+    stop = threading.Event()
+
+    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in _STOP_SIGNALS:
+        signal.signal(number, ask_to_stop)
+    worker = ["worker", *apps, "--app-dir", app_dir, "--grace", str(_GRACE_S)]
+    started = [_Process("worker", worker)]
+    if importlib.util.find_spec("starlette") and importlib.util.find_spec("uvicorn"):
+        started.append(_Process("dashboard", ["dashboard", "--port", str(port)]))
+    else:
+        output.line("schedq dev: no dashboard, because it needs: pip install 'schedq[dashboard]'")
+    try:
+        _restart_on_change(started[0], Path(app_dir), stop)
+    finally:
+        for process in started:
+            process.ask_to_stop()
+        for process in started:
+            process.wait()
+
+
+class _Process:
+    """A command of schedq in a process of its own, which Ctrl-C in the terminal does not reach."""
+
+    def __init__(self, name: str, arguments: list[str]) -> None:
+        self.name = name
+        self._arguments = [sys.executable, "-m", "schedq", *arguments]
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._arguments, start_new_session=True)  # noqa: S603 - our own command
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def ask_to_stop(self) -> None:
+        if not self.has_ended:
+            self._process.terminate()
+
+    def wait(self) -> None:
+        """Wait until it has exited; kill it if it takes longer than running jobs may."""
+        try:
+            self._process.wait(_GRACE_S + 5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def restart(self) -> None:
+        self.ask_to_stop()
+        self.wait()
+        self._process = self._started()
+
+
+def _restart_on_change(worker: _Process, folder: Path, stop: threading.Event) -> None:
+    """Restart the worker whenever a file changes, until `stop` is set. A worker that has ended waits for a change."""
+    seen, was_running = dict(_files(folder)), True
+    while not stop.wait(_LOOK_S):
+        now = dict(_files(folder))
+        if changed := sorted({path for path, _ in seen.items() ^ now.items()}):
+            output.line(f"schedq dev: {changed[0]} has changed, restarting the worker")
+            worker.restart()
+            was_running = True
+        elif was_running and worker.has_ended:
+            output.line("schedq dev: the worker has ended; it starts again when a file changes")
+            was_running = False
+        seen = now
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int]]:
+    """Yield each Python file below the folder with the instant of its last change, in ns."""
+    for place, below, names in os.walk(folder):
+        below[:] = [
+            name
+            for name in below
+            if name not in _SKIPPED and not name.startswith(".") and not Path(place, name, "pyvenv.cfg").exists()
+        ]
+        for name in names:
+            if name.endswith(".py"):
+                path = Path(place, name)
+                try:
+                    yield str(path), path.stat().st_mtime_ns
+                except OSError:
+                    continue  # deleted since the folder was read
