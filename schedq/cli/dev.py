@@ -31,9 +31,10 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
     "--redis",
     "redis_url",
     metavar="URL",
+    envvar=["SCHEDQ_REDIS_URL", "REDIS_URL"],
     default="embedded://.schedq",
-    show_default=True,
-    help="URL of Redis, for queues that do not set one, and for the dashboard.",
+    help="URL of Redis, for the dashboard and for queues that do not set one; default: SCHEDQ_REDIS_URL, else "
+    "REDIS_URL, else embedded://.schedq.",
 )
 @click.option(
     "--app-dir",
@@ -53,7 +54,7 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 def dev(apps: tuple[str, ...], redis_url: str, app_dir: str, port: int) -> None:
     """Start the embedded server, a worker that restarts when a Python file changes, and the dashboard.
 
-    For development, on this machine only. Ctrl-C stops the worker and the dashboard; the data stays in .schedq.
+    For development, on this machine only. Ctrl-C stops the worker and the dashboard; the server's data stays.
     Jobs that run when a file changes have 5 s to finish, and are released after that.
     """
     if redis_url.startswith("embedded:"):
