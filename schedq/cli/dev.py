@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -132,16 +133,16 @@ def _restart_on_change(worker: _Process, folder: Path, stop: threading.Event) ->
 
 def _files(folder: Path) -> Iterator[tuple[str, int]]:
     """Yield each Python file below the folder with the instant of its last change, in ns."""
-    for place, below, names in os.walk(folder):
-        below[:] = [
-            name
-            for name in below
-            if name not in _SKIPPED and not name.startswith(".") and not Path(place, name, "pyvenv.cfg").exists()
-        ]
-        for name in names:
-            if name.endswith(".py"):
-                path = Path(place, name)
-                try:
-                    yield str(path), path.stat().st_mtime_ns
-                except OSError:
-                    continue  # deleted since the folder was read
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return  # deleted since it was found, or not readable
+    if any(entry.name == "pyvenv.cfg" for entry in entries):
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in _SKIPPED and not entry.name.startswith("."):
+                yield from _files(Path(entry.path))
+        elif entry.name.endswith(".py"):
+            with suppress(OSError):  # deleted since the folder was read
+                yield entry.path, entry.stat().st_mtime_ns

@@ -31,6 +31,7 @@ PARTS = {words: part for command in COMMANDS for words, part in _parts(command).
 WITHOUT_REDIS = {"cron", "health", "server", "help", "completion", "demo"}
 PRINTS_DATA = set(PARTS) - {
     "worker",
+    "dev",
     "promoter",
     "exporter",
     "dashboard",
