@@ -30,7 +30,6 @@ local ACTIVE = {pending = true, delayed = true, processing = true}
 --@include due
 --@include events
 --@include log
---@include processing
 --@include tombstone
 --@include trim
 --@include retention

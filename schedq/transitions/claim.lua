@@ -40,24 +40,14 @@ local KEPT = 60000
 --@include clock
 --@include checks
 --@include numbers
---@include expiry
 --@include job
 --@include totals
 --@include wake
---@include wake_lane
 --@include broken
---@include events
---@include log
---@include processing
---@include promote
---@include tombstone
---@include trim
---@include retention
+--@include is_processing
+--@include next_due
+--@include expiry
 --@include claimed
---@include task_of
---@include lanes
---@include hold
---@include open_lanes
 local bad = wrong_type('list', pending, processing, failed, broken) or wrong_type('zset', leases, delayed)
 if bad then return bad end
 
@@ -74,13 +64,18 @@ if not is_plain then
   bad = wrong_type('zset', held) or wrong_type('hash', lanes, paused_tasks)
   if bad then return bad end
 end
-promote_due(promote_limit)
+
+-- Lua makes the functions of a script again in each call. So those that only some claims need are defined in the blocks
+-- of these cases: all of them would cost every claim a fifth of its time.
+if is_due() then
+  --@include promote
+  promote_due(promote_limit)
+end
 
 -- Move the first passed-over suspect from `delayed` to the front of `pending`, unless it was rescheduled since.
-local function take_resting_suspect()
+if allowed == 1 and next_due() ~= '' then
   local resting = redis.pcall('ZRANGE', suspects, 0, 9, 'WITHSCORES')
-  if resting.err then return end
-  for n = 1, #resting, 2 do
+  for n = 1, resting.err and 0 or #resting, 2 do
     local id, due = resting[n], resting[n + 1]
     local is_there = redis.call('ZSCORE', delayed, id) == due
     redis.call('ZREM', suspects, id)
@@ -90,19 +85,87 @@ local function take_resting_suspect()
         redis.call('HSET', jobs .. id, 'status', 'pending', 'run_at_ms', stamp, 'promoted_at_ms', stamp)
       end
       redis.call('ZREM', delayed, id)
-      head = nil
+      first_due = nil
       add_to_total('promoted_total', 1)
-      return
+      break
     end
   end
 end
-if allowed == 1 and next_due() ~= '' then take_resting_suspect() end  -- passed-over suspects are in `delayed`
 
 local processes, all_held, own_held = unpack(ARGV, share_start)
 if processes then
   local waiting = redis.call('LLEN', pending) + (is_plain and 0 or redis.call('ZCARD', held))
   local share = math.floor((waiting + all_held) / processes) - own_held
   limit = math.max(1, math.min(limit, share))
+end
+
+local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, {}  -- ids to take, and their jobs; then the ids not taken
+local expired, to_hold, from_lanes = {}, {}, {}
+local seen, bytes_taken, bytes_held, looked_at = {}, 0, 0, 0
+
+local look  -- sorts an entry into these tables; below
+local closed_task, look_at_lanes, hold_and_tidy, wake_lanes  -- if jobs are held, or may have to be
+if not is_plain then
+  --@include task_of
+  --@include lanes
+  --@include hold
+  --@include open_lanes
+  --@include wake_lane
+  local open  -- lanes to take jobs from
+
+  local function is_open(task) return (not own or own[task]) and not is_task_paused(task) end
+
+  -- The task of a job that the caller may not take now, or nil.
+  closed_task = function(payload)
+    local task = payload and (task_of(payload) or own and '')
+    return task and not is_open(task) and task
+  end
+
+  local function look_at_lane(number)
+    local page = in_lane(number, limit - #ids)
+    for n = 1, #page, 2 do
+      if #ids >= limit or #passed_over >= MOST_PASSED_OVER or not look(page[n], true) then return end
+      from_lanes[#from_lanes + 1] = page[n]
+    end
+  end
+
+  -- The jobs in a lane are older than those of its task in `pending`.
+  look_at_lanes = function()
+    local first = whole(redis.call('HGET', lanes, 'first'))
+    if first > 0 then look_at_lane(first) else first = nil end
+    open = open_lanes(now % (whole(redis.call('HGET', lanes, 'made')) + 1), is_open)
+    for n = 1, #open do
+      local number = open[(now + n) % #open + 1].number
+      if number ~= first then look_at_lane(number) end
+    end
+  end
+
+  -- A job that was released or reclaimed is the next in line.
+  hold_and_tidy = function()
+    for _, entry in ipairs(to_hold) do
+      local move = redis.call('HGET', jobs .. entry[1], 'settled_move')
+      entry[3] = move == 'release' or move == 'reclaim'
+    end
+    hold(to_hold)
+    if #from_lanes > 0 then
+      redis.call('ZREM', held, unpack(from_lanes))
+      tidy_lanes(open)
+    end
+  end
+
+  -- Returns whether lanes have more jobs for the caller.
+  wake_lanes = function()
+    local has_more = false
+    for _, lane in ipairs(open) do
+      if #in_lane(lane.number, 1) > 0 then
+        has_more = true
+        wake_lane(lane.task)
+      end
+    end
+    -- The marker that the caller took may have been meant for jobs that it does not take.
+    for _, lane in ipairs(own and ready_lanes() or {}) do wake_lane(lane.task) end
+    return has_more
+  end
 end
 
 -- Only a job that is nowhere else may run. A missing or unknown status comes from another producer's job.
@@ -113,72 +176,12 @@ local function is_stray(id, status)
   return false
 end
 
-local function expire_failed(id)
-  expire_record(jobs .. id, kept_for(redis.call('HGET', jobs .. id, 'failed_ttl_ms'), '', failed_ttl_ms))
-end
-
-local function refuse(id, job)
-  local text = 'unreadable payload: there is none'
-  redis.call('LPUSH', processing, id)  -- if an error ends the script here, the reclaimer repairs it
-  redis.call('HSET', jobs .. id, 'status', 'failed', 'settled_move', 'refuse', 'last_error', text, 'last_error_at_ms', stamp)
-  redis.call('HDEL', jobs .. id, 'claim_token')
-  expire_failed(id)
-  redis.call('LPUSH', failed, id)
-  redis.call('LREM', processing, 1, id)
-  add_to_total('failed_total', 1)
-  publish_event(id, 'failed', whole(job[3]), job[10])
-  write_log('refuse', id, whole(job[3]))
-  trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, 20)
-end
-
--- Whether a job should have begun by now.
-local function is_expired(job)
-  if whole(job[3]) > 0 then return false end  -- another program's worker began it
-  local expiry = expires_at(job[14], job[8])
-  return expiry and now >= expiry
-end
-
-local function expire(id, job)
-  redis.call('LPUSH', processing, id)  -- as in `refuse`
-  redis.call('HSET', jobs .. id, 'status', 'cancelled', 'cancelled_at_ms', stamp, 'cancel_reason', 'expired')
-  redis.call('HDEL', jobs .. id, 'claim_token', 'waiter')
-  redis.call('PERSIST', jobs .. id)
-  expire_failed(id)
-  local length = redis.pcall('LPUSH', cancelled, id)
-  add_to_total('cancelled_total', 1)
-  publish_event(id, 'cancelled', 0, job[10], ',"reason":"expired"')
-  write_log('cancelled', id, 0)
-  -- If `cancelled` is not a list, the entry stays in `processing`, and the reclaimer moves it once it is a list again. A
-  -- check of its type before the first write would cost every claim a command.
-  if type(length) ~= 'number' then return end
-  redis.call('LREM', processing, 1, id)
-  trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep_ms, 20, length)
-end
-
-local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, {}  -- ids to take, and their jobs; then the ids not taken
-local expired, to_hold = {}, {}
-local seen, bytes_taken, bytes_held, looked_at, from_lanes = {}, 0, 0, 0, {}
-
-local function is_open(task) return (not own or own[task]) and not is_task_paused(task) end
-
--- The task of a job that the caller may not take now, or nil.
-local function closed_task(payload)
-  local task = payload and (task_of(payload) or own and '')
-  return task and not is_open(task) and task
-end
-
--- A job that was released or reclaimed is the next in line.
-local function is_next(id)
-  local move = redis.call('HGET', jobs .. id, 'settled_move')
-  return move == 'release' or move == 'reclaim'
-end
-
--- Sort the next entry into one of these tables; false if its payload no longer fits, or if its lane was closed.
-local function look(id, is_held)
+-- False if the payload no longer fits, or if the lane of the entry was closed.
+look = function(id, is_held)
   local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
     'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms', 'trace', 'unknown_since_ms', 'expires', 'headers',
     'progress')
-  local closed = not is_plain and job and closed_task(job[2])
+  local closed = closed_task and job and closed_task(job[2])
   if not job then
     unfit[#unfit + 1] = {id, nil, reason}
   elseif seen[id] or (job[1] ~= 'pending' and is_stray(id, job[1])) or not (is_plain or is_held or not redis.call('ZSCORE', held, id)) then
@@ -188,9 +191,9 @@ local function look(id, is_held)
   elseif closed then
     bytes_held = bytes_held + #job[2]
     if is_held or (bytes_held > bytes and #to_hold > 0) then return false end
-    to_hold[#to_hold + 1] = {id, closed, is_next(id)}
-  elseif job[14] and is_expired(job) then
-    expired[#expired + 1] = {id, job}
+    to_hold[#to_hold + 1] = {id, closed}
+  elseif job[14] and whole(job[3]) == 0 and now >= (expires_at(job[14], job[8]) or math.huge) then
+    expired[#expired + 1] = {id, job}  -- it should have begun by now, and no other program's worker has begun it
   elseif bytes_taken + #job[2] > bytes and #ids > 0 then
     return false
   elseif job[7] and whole(job[7]) >= 2 and allowed == 0 then
@@ -214,33 +217,73 @@ local function look_at_page()
   return #page > 0 and #ids < limit and looked_at < limit + (is_plain and MOST_DROPPED or MOST_HELD)
 end
 
-local function look_at_lane(number)
-  local page = in_lane(number, limit - #ids)
-  for n = 1, #page, 2 do
-    if #ids >= limit or #passed_over >= MOST_PASSED_OVER or not look(page[n], true) then return end
-    from_lanes[#from_lanes + 1] = page[n]
-  end
-end
-
-local open, first = {}, nil  -- lanes to take jobs from; those in them are older than the jobs of their tasks in `pending`
-if not is_plain then
-  first = whole(redis.call('HGET', lanes, 'first'))
-  if first > 0 then look_at_lane(first) else first = nil end
-  open = open_lanes(now % (whole(redis.call('HGET', lanes, 'made')) + 1), is_open)
-end
-for n = 1, #open do
-  local number = open[(now + n) % #open + 1].number
-  if number ~= first then look_at_lane(number) end
-end
+if look_at_lanes then look_at_lanes() end
 while look_at_page() do end
 
 -- An entry is added elsewhere before it is removed, so that an error in between loses no job: a second entry in
 -- `pending` is dropped later, and an entry of `processing` without a lease is adopted.
 allow_when_full(leases)
-for _, entry in ipairs(unfit) do
-  if entry[2] then refuse(entry[1], entry[2]) else to_broken(entry[1], entry[3]) end
+local drop_strays
+if #unfit + #expired + #strays > 0 then
+  --@include events
+  --@include log
+  --@include tombstone
+  --@include note_met
+  --@include trim
+  --@include retention
+  local function expire_failed(id)
+    expire_record(jobs .. id, kept_for(redis.call('HGET', jobs .. id, 'failed_ttl_ms'), '', failed_ttl_ms))
+  end
+
+  for _, entry in ipairs(unfit) do
+    local id, job, reason = unpack(entry, 1, 3)
+    if not job then
+      to_broken(id, reason)
+    else
+      local text = 'unreadable payload: there is none'
+      redis.call('LPUSH', processing, id)  -- if an error ends the script here, the reclaimer repairs it
+      redis.call('HSET', jobs .. id, 'status', 'failed', 'settled_move', 'refuse', 'last_error', text, 'last_error_at_ms', stamp)
+      redis.call('HDEL', jobs .. id, 'claim_token')
+      expire_failed(id)
+      redis.call('LPUSH', failed, id)
+      redis.call('LREM', processing, 1, id)
+      add_to_total('failed_total', 1)
+      publish_event(id, 'failed', whole(job[3]), job[10])
+      write_log('refuse', id, whole(job[3]))
+      trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, 20)
+    end
+  end
+
+  for _, entry in ipairs(expired) do
+    local id, job = unpack(entry)
+    redis.call('LPUSH', processing, id)  -- as above
+    redis.call('HSET', jobs .. id, 'status', 'cancelled', 'cancelled_at_ms', stamp, 'cancel_reason', 'expired')
+    redis.call('HDEL', jobs .. id, 'claim_token', 'waiter')
+    redis.call('PERSIST', jobs .. id)
+    expire_failed(id)
+    local length = redis.pcall('LPUSH', cancelled, id)
+    add_to_total('cancelled_total', 1)
+    publish_event(id, 'cancelled', 0, job[10], ',"reason":"expired"')
+    write_log('cancelled', id, 0)
+    -- If `cancelled` is not a list, the entry stays in `processing`, and the reclaimer moves it once it is a list again.
+    -- A check of its type before the first write would cost every claim a command.
+    if type(length) == 'number' then
+      redis.call('LREM', processing, 1, id)
+      trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep_ms, 20, length)
+    end
+  end
+
+  drop_strays = function()
+    add_to_total('strays_total', #strays)
+    for _, id in ipairs(strays) do
+      local entry_left, tombstone, status = unpack(redis.call('HMGET', jobs .. id, 'entry_left', 'tombstone', 'status'))
+      if id ~= '' and entry_left then
+        note_met(jobs .. id, entry_left, tombstone)
+        if status == 'cancelled' and not tombstone and whole(entry_left) <= 1 then expire_failed(id) end
+      end
+    end
+  end
 end
-for _, entry in ipairs(expired) do expire(entry[1], entry[2]) end
 if #passed_over > 0 then
   local last = redis.pcall('ZRANGE', suspects, -1, -1, 'WITHSCORES')
   local due = math.max(now + REST, tonumber(last[2] or 0) or 0)
@@ -251,27 +294,16 @@ if #passed_over > 0 then
     redis.call('HSET', jobs .. id, 'status', 'delayed', 'run_at_ms', digits(due))
   end
   redis.pcall('PEXPIRE', suspects, digits(due - now + KEPT))  -- jobs that are moved in other ways leave their entries behind
-  head = nil
+  first_due = nil
 end
-hold(to_hold)
 if looked_at == 1 and #ids == 1 and #from_lanes == 0 then
   redis.call('LMOVE', pending, processing, 'RIGHT', 'LEFT')
 else
   if #ids > 0 then redis.call('LPUSH', processing, unpack(ids)) end
+  if hold_and_tidy then hold_and_tidy() end
   if looked_at > 0 then redis.call('RPOP', pending, looked_at) end
 end
-if #from_lanes > 0 then
-  redis.call('ZREM', held, unpack(from_lanes))
-  tidy_lanes(open)
-end
-add_to_total('strays_total', #strays)
-for _, id in ipairs(strays) do
-  local entry_left, tombstone, status = unpack(redis.call('HMGET', jobs .. id, 'entry_left', 'tombstone', 'status'))
-  if id ~= '' and entry_left then
-    note_met(jobs .. id, entry_left, tombstone)
-    if status == 'cancelled' and not tombstone and whole(entry_left) <= 1 then expire_failed(id) end
-  end
-end
+if drop_strays then drop_strays() end
 
 local reply, ends, lease_end = {'OK', stamp, '', 0}, {}, digits(now + visibility_ms)
 for n, id in ipairs(ids) do
@@ -296,16 +328,7 @@ if #passed_over > 0 then
 end
 local has_more = redis.call('LLEN', pending) > 0
 if has_more then set_wake() end
-for _, lane in ipairs(open) do
-  if #in_lane(lane.number, 1) > 0 then
-    has_more = true
-    wake_lane(lane.task)
-  end
-end
--- The marker that the caller took may have been meant for jobs that it does not take.
-if own then
-  for _, lane in ipairs(ready_lanes()) do wake_lane(lane.task) end
-end
+if wake_lanes then has_more = wake_lanes() or has_more end
 if has_more then reply[4] = reply[4] + 1 end
 reply[3] = next_due()
 -- A marker without a job may come from another producer that delayed one; the promoter must know when it is due.

@@ -24,15 +24,12 @@ Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due i
 --@include job
 --@include totals
 --@include wake
---@include wake_lane
 --@include broken
---@include processing
+--@include is_processing
+--@include next_due
 --@include promote
 --@include standby
 --@include leave_standby
---@include task_of
---@include lanes
---@include open_lanes
 local bad = wrong_type('list', pending, processing, broken) or wrong_type('zset', delayed, leases)
 if bad then return bad end
 
@@ -84,9 +81,15 @@ if waits and found % 2 == 0 then
   set_wake()
   if redis.pcall('EXISTS', wake) == 1 then woken_for = redis.call('LINDEX', pending, -1) end
 end
-for _, lane in ipairs(found >= 2 and ready_lanes() or {}) do
-  allow_when_full(leases)
-  if wake_lane(lane.task) and woken_for == '' then woken_for = lane.first end
+if found >= 2 then
+  --@include task_of
+  --@include lanes
+  --@include open_lanes
+  --@include wake_lane
+  for _, lane in ipairs(ready_lanes()) do
+    allow_when_full(leases)
+    if wake_lane(lane.task) and woken_for == '' then woken_for = lane.first end
+  end
 end
 local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2] or ''
 local unleased = redis.call('LLEN', processing) - redis.call('ZCARD', leases)

@@ -44,9 +44,10 @@ local LAST_INSTANT = 253402300799999
 --@include events
 --@include log
 --@include attempt
---@include processing
+--@include take_claimed
 --@include tombstone
 --@include trim
+--@include forget_expired
 --@include completed
 --@include retention
 local bad = wrong_type('list', processing, pending, completed, failed, cancelled, broken) or wrong_type('zset', leases, delayed)
@@ -58,7 +59,7 @@ local decisions = {}
 for i = decided_start, #ARGV, 5 do
   decisions[ARGV[i] .. ' ' .. ARGV[i + 1]] = {most = tonumber(ARGV[i + 2]), wait = tonumber(ARGV[i + 3]), ttl = ARGV[i + 4]}
 end
-local taken_back, undecided, left, bytes = {}, {}, 0, 0
+local returned, taken_back, undecided, left, bytes = {}, {}, {}, 0, 0
 local written = redis.pcall('HLEN', tasks)
 local has_tasks = knows_tasks or (type(written) == 'number' and written > 0)
 allow_when_full(leases)
@@ -109,7 +110,7 @@ local function put_back(id, job)
     earliest = math.min(earliest, due)
   elseif redis.call('LLEN', pending) <= MOST_SEARCHED or RETURNS[job[14]] or redis.call('ZSCORE', leases, id) == '0' then
     redis.call('HSET', key, 'status', 'pending')
-    give_back(id, whole(job[9]), job[16])
+    returned[#returned + 1] = {id, whole(job[9]), job[16]}
   else
     return
   end
@@ -181,7 +182,7 @@ local function take_back(id, key, job)
     earliest = math.min(earliest, now + wait)
     publish_event(id, 'reclaimed', attempts)
   else
-    give_back(id, whole(job[9]), job[8])
+    returned[#returned + 1] = {id, whole(job[9]), job[8]}
     publish_event(id, 'reclaimed', attempts)
   end
 end
@@ -254,7 +255,7 @@ end
 local ended_by = math.min(now, looked_at or now)
 local expired = redis.call('ZRANGEBYSCORE', leases, '-inf', ended_by, 'LIMIT', 0, limit)
 for _, id in ipairs(expired) do decide(id) end
-push_returned()
+push_back(returned)
 if #gone > 0 then redis.call('ZREM', leases, unpack(gone)) end
 
 if offset < 0 and redis.call('LLEN', processing) > redis.call('ZCARD', leases) then offset = 0 end

@@ -22,13 +22,9 @@ local LAST_INSTANT = 253402300799999
 --@include checks
 --@include numbers
 --@include totals
---@include wake
---@include due
---@include push_back
 --@include events
 --@include log
---@include attempt
---@include processing
+--@include take_claimed
 --@include tombstone
 --@include trim
 --@include completed
@@ -40,8 +36,10 @@ local HISTORIES = {completed = completed, failed = failed, cancelled = cancelled
 local earliest = LAST_INSTANT + 1
 local ended = {}  -- list or zset -> ids
 local counts = {}
+local returned = {}  -- {id, started_at_ms, token} of those that were released
 local dropped = {}  -- {history, id} of those that are not kept
 local job  -- fields of the current job, as read below
+local head  -- of `delayed`, before this script changes it
 
 local function arrive(place, id, outcome)
   local ids = ended[place] or {}
@@ -54,6 +52,7 @@ end
 -- long as that line would make Redis store the hash in a form that takes three times the memory.
 local function write(key, move, token, outcome, note, ...)
   if job[7] or move ~= 'complete' then
+    --@include attempt
     local history = with_attempt(job[7], whole(job[4]), job[8], whole(job[5]), outcome, note)
     redis.call('HSET', key, 'history', history, 'settled_token', token, 'settled_move', move, ...)
   else
@@ -61,14 +60,6 @@ local function write(key, move, token, outcome, note, ...)
   end
   redis.call('HDEL', key, 'claim_token', 'unknown_since_ms')
   if job[3] then redis.call('HDEL', key, 'stop') end
-end
-
--- No attempt was made, so none is added to the history.
-local function put_back_unknown(key, token, due, attempts)
-  local since = redis.call('HGET', key, 'unknown_since_ms') or stamp
-  redis.call('HSET', key, 'settled_token', token, 'settled_move', 'snooze', 'status', 'delayed', 'run_at_ms', due,
-    'attempts', math.max(0, attempts - 1), 'unknown_since_ms', since)
-  redis.call('HDEL', key, 'claim_token', 'stop')
 end
 
 local function finish(id, key, place, attempts, kept_ms, note)
@@ -80,23 +71,17 @@ local function finish(id, key, place, attempts, kept_ms, note)
   write_log(place, id, attempts)
 end
 
-local head  -- of `delayed`, before this script changes it
-local function delay_until(due, id)
-  head = head or tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
-  redis.call('ZADD', delayed, due, id)
-  earliest = math.min(earliest, due)
-end
+-- End an attempt in another way than by its success.
+local function settle_otherwise(move, id, key, token, delay, text, note, ttl)
+  local attempts, due = whole(job[4]), math.min(now + delay, LAST_INSTANT)
 
-local function settle(move, id, token, delay, text, note, traceback, ttl)
-  local key, attempts, started = jobs .. id, whole(job[4]), whole(job[5])
-  local due = move ~= 'complete' and math.min(now + delay, LAST_INSTANT)
-  take_claimed(id, started)
-  if traceback ~= '' then redis.call('HSET', key, 'traceback', traceback) end
-  if move == 'complete' then
-    write(key, move, token, 'completed', '', 'status', 'completed', 'completed_at_ms', stamp, 'result', text)
-    if note ~= '' then redis.call('HSET', key, 'result_error', note) end
-    finish(id, key, 'completed', attempts, kept_for(job[9], ttl, completed_ttl_ms))
-  elseif job[3] then
+  local function delay_it()
+    head = head or tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
+    redis.call('ZADD', delayed, due, id)
+    earliest = math.min(earliest, due)
+  end
+
+  if job[3] then
     write(key, move, token, 'cancelled', note, 'status', 'cancelled', 'cancelled_at_ms', stamp)
     finish(id, key, 'cancelled', attempts, kept_for(job[9], ttl, failed_ttl_ms))
   elseif move == 'fail' then
@@ -105,16 +90,19 @@ local function settle(move, id, token, delay, text, note, traceback, ttl)
   elseif move == 'retry' then
     write(key, move, token, 'retry', note, 'status', 'delayed', 'last_error', text, 'last_error_at_ms', stamp,
       'run_at_ms', due)
-    delay_until(due, id)
+    delay_it()
     arrive('delayed', id, 'retried')
     publish_event(id, 'retry', attempts, nil, ',"run_at_ms":' .. digits(due) .. ',"error":' .. cjson.encode(note))
   elseif move == 'snooze' then
-    if text ~= '' then
-      put_back_unknown(key, token, due, attempts)
+    if text ~= '' then  -- no attempt was made, so none is added to the history
+      local since = redis.call('HGET', key, 'unknown_since_ms') or stamp
+      redis.call('HSET', key, 'settled_token', token, 'settled_move', 'snooze', 'status', 'delayed', 'run_at_ms', due,
+        'attempts', math.max(0, attempts - 1), 'unknown_since_ms', since)
+      redis.call('HDEL', key, 'claim_token', 'stop')
     else
       write(key, move, token, 'snoozed', '', 'status', 'delayed', 'run_at_ms', due, 'attempts', math.max(0, attempts - 1))
     end
-    delay_until(due, id)
+    delay_it()
     arrive('delayed', id, 'snoozed')
     local why = note ~= '' and ',"error":' .. cjson.encode(note) or ''
     publish_event(id, 'snoozed', attempts - 1, nil, ',"run_at_ms":' .. digits(due) .. why)
@@ -122,10 +110,20 @@ local function settle(move, id, token, delay, text, note, traceback, ttl)
     local released = whole(redis.call('HGET', key, 'released'))
     local given_back = released < MOST_RELEASES and math.max(0, attempts - 1) or attempts
     write(key, move, token, 'released', '', 'status', 'pending', 'attempts', given_back, 'released', released + 1)
-    give_back(id, started, token)
+    returned[#returned + 1] = {id, whole(job[5]), token}
     counts.released = (counts.released or 0) + 1
     publish_event(id, 'released', given_back)
   end
+end
+
+local function settle(move, id, token, delay, text, note, traceback, ttl)
+  local key = jobs .. id
+  take_claimed(id, whole(job[5]))
+  if traceback ~= '' then redis.call('HSET', key, 'traceback', traceback) end
+  if move ~= 'complete' then return settle_otherwise(move, id, key, token, delay, text, note, ttl) end
+  write(key, move, token, 'completed', '', 'status', 'completed', 'completed_at_ms', stamp, 'result', text)
+  if note ~= '' then redis.call('HSET', key, 'result_error', note) end
+  finish(id, key, 'completed', whole(job[4]), kept_for(job[9], ttl, completed_ttl_ms))
 end
 
 local words, gone = {}, {}
@@ -154,7 +152,13 @@ if #gone == 0 then return words end
 if ended.completed then redis.call('LPUSH', completed, unpack(ended.completed)) end
 if ended.failed then redis.call('LPUSH', failed, unpack(ended.failed)) end
 if ended.cancelled then redis.call('LPUSH', cancelled, unpack(ended.cancelled)) end
-push_returned()
+if head or #returned > 0 then
+  --@include wake
+  --@include due
+  --@include push_back
+  push_back(returned)
+  if head and earliest < head then announce_due(earliest) end
+end
 -- Leases are removed last: if an error ends the script earlier, the reclaimer finds the job by its lease and puts it back.
 redis.call('ZREM', leases, unpack(gone))
 for _, entry in ipairs(dropped) do
@@ -166,5 +170,4 @@ if ended.completed then trim_completed(completed_history, min_keep_ms, budget) e
 if ended.failed then trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, budget) end
 if ended.cancelled then trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep_ms, budget) end
 for outcome, count in pairs(counts) do add_to_total(outcome .. '_total', count) end
-if head and earliest < head then announce_due(earliest) end
 return words

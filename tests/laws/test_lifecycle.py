@@ -53,7 +53,7 @@ KEEPS_A_STATUS = "tombstone"
 
 def whole_body(name: str) -> str:
     """A script's body with its fragments."""
-    included = re.findall(rf"^--@include (?!{KEEPS_A_STATUS}$)(\w+)$", scripts.text(name), re.MULTILINE)
+    included = re.findall(rf"^ *--@include (?!{KEEPS_A_STATUS}$)(\w+)$", scripts.text(name), re.MULTILINE)
     return body(name) + "".join(body(f"shared/{fragment}") for fragment in included)
 
 
@@ -121,7 +121,7 @@ def test_fragments_are_all_used():
     used = {
         f"shared/{fragment}"
         for name in SCRIPTS
-        for fragment in re.findall(r"^--@include (\w+)$", scripts.text(name), re.MULTILINE)
+        for fragment in re.findall(r"^ *--@include (\w+)$", scripts.text(name), re.MULTILINE)
     }
 
     assert used == set(FRAGMENTS)

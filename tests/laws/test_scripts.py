@@ -243,7 +243,7 @@ def test_the_time_is_read_in_one_place(name: str):
 
 @for_each(SCRIPTS)
 def test_time_is_read_once_and_only_if_the_caller_may_give_one(name: str):
-    includes = re.findall(r"^--@include (\w+)$", scripts.text(name), re.MULTILINE)
+    includes = re.findall(r"^ *--@include (\w+)$", scripts.text(name), re.MULTILINE)
 
     assert ("clock" in includes) == ("clock" in scripts.header(name).names)
     assert len(includes) == len(set(includes))

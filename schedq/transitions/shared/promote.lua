@@ -1,17 +1,8 @@
-local head  -- of `delayed`, once it has been read
-
--- The earliest due instant, or ''.
-local function next_due()
-  head = head or redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or ''
-  return head
-end
-
 -- Move at most `limit` due jobs from `delayed` to `pending`, earliest first; returns how many were due and how many were
 -- moved. Also the first step of every claim.
 local function promote_due(limit)
-  local latest = now
-  if (tonumber(next_due()) or math.huge) > latest then return 0, 0 end
-  local ids = redis.call('ZRANGEBYSCORE', delayed, '-inf', latest, 'LIMIT', 0, limit)
+  if not is_due() then return 0, 0 end
+  local ids = redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, limit)
   if #ids == 0 then return 0, 0 end
   local moved = {}
   -- Jobs are added first and removed last, so that an error in between can't lose one. A job that is then in both places
@@ -33,6 +24,6 @@ local function promote_due(limit)
     add_to_total('promoted_total', #moved)
   end
   redis.call('ZREM', delayed, unpack(ids))
-  head = nil
+  first_due = nil
   return #ids, #moved
 end

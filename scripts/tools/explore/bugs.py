@@ -60,7 +60,7 @@ BUGS: Final = (
         "complete ∥ fail ∥ renew",
     ),
     Bug("settle leaves the lease", "settle", "redis.call('ZREM', leases, unpack(gone))", "", "fail ∥ promote"),
-    Bug("settle leaves the entry", "settle", "\ntake_claimed(id, started)", "", "fail ∥ promote"),
+    Bug("settle leaves the entry", "settle", "\ntake_claimed(id, whole(job[5]))", "", "fail ∥ promote"),
     Bug(
         "a release costs the attempt",
         "settle",
@@ -71,8 +71,8 @@ BUGS: Final = (
     Bug(
         "a job that was asked to stop is retried",
         "settle",
-        "elseif job[3] then",
-        "elseif false then",
+        "if job[3] then\nwrite(",
+        "if false then\nwrite(",
         "cancel ∥ complete",
     ),
     Bug("tokens are not fresh", "claim", "request .. '.' .. n", "'token'", "claim ∥ reclaim"),
@@ -90,7 +90,13 @@ BUGS: Final = (
         "false",
         "pause ∥ claim",
     ),
-    Bug("an expired job is run", "claim", "job[14] and is_expired(job)", "false", "expires ∥ claim"),
+    Bug(
+        "an expired job is run",
+        "claim",
+        "now >= (expires_at(job[14], job[8]) or math.huge)",
+        "false",
+        "expires ∥ claim",
+    ),
     Bug(
         "a job that has begun expires",
         "claim",
@@ -116,8 +122,8 @@ BUGS: Final = (
     Bug(
         "jobs are promoted before they are due",
         "promote",
-        "local latest = now",
-        "local latest = 1e14",
+        "if not is_due() then return 0, 0 end\nlocal ids = redis.call('ZRANGEBYSCORE', delayed, '-inf', now,",
+        "local ids = redis.call('ZRANGEBYSCORE', delayed, '-inf', '1e14',",
         "claim ∥ promote",
     ),
     Bug(
@@ -307,7 +313,7 @@ BUGS: Final = (
     Bug(
         "no worker is woken for the jobs that a limited worker passes over",
         "claim",
-        "for _, lane in ipairs(ready_lanes()) do wake_lane(lane.task) end",
+        "for _, lane in ipairs(own and ready_lanes() or {}) do wake_lane(lane.task) end",
         "",
         "limited workers",
     ),
