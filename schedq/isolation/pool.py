@@ -210,6 +210,7 @@ class ProcessPool:
                 how = f"its process used more memory than the memory limit of {self._settings.memory_limit:,} bytes"
             stack = death.traceback_of(child.dump(), self._start.machinery)
             seat.ended.set_exception(death.ProcessDied(how, stack))
+            seat.ended.exception()  # marks it as retrieved: an attempt that was released no longer waits for it
         elif seat is None and not child.has_been_ended and child.attempts == 0:
             self._start_later(child)
         self._fill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import signal
@@ -19,9 +20,13 @@ import pytest
 
 from schedq import AsyncQueue, Queue, UsageError
 from schedq.isolation.settings import IsolationSettings
+from schedq.isolation.wire import Assignment
+from schedq.model.current_job import CurrentJob
+from schedq.model.records import ClaimedJob
 from schedq.observer import AttemptEnd, AttemptFacts, Observer
 from schedq.worker import Worker
 from schedq.worker.forks import EXIT_CODE
+from schedq.worker.isolation_options import Isolation
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.waiting import until
@@ -317,6 +322,29 @@ def test_records_of_the_log_have_the_fields_of_the_job(queue: Handle, start: Sta
 
     expected = {"job_id": job.id, "queue": queue.name, "task": "log_fields", "attempt": 1, "tenant": "acme"}
     assert outcome(queue, job.id).result == expected
+
+
+def test_a_process_that_dies_when_no_attempt_waits_for_it_causes_no_complaint(queue: Handle):
+    """As when a worker that is stopping has released the job of a function that does not end."""
+    isolated_app.define(queue.queue)
+    settings = IsolationSettings(load=partial(isolated_app.load, queue.name, queue.server.unix_url))
+    complaints: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        pool = Isolation("w", [queue.queue], (), 1, "thread", settings).open()
+        assert pool is not None
+        job = ClaimedJob("a", {"task": "until_cancelled", "args": []}, 1, "mine.1")
+        current = CurrentJob(job, deadline=None, renew=queue.queue.blocking.renew, arenew=queue.queue.aio.renew)
+        seat = await pool.run(Assignment(queue.name, "w", job), current)
+        os.kill(seat.child.pid or 0, signal.SIGKILL)
+        await seat.child.ended()
+        await pool.close(60)
+
+    asyncio.run(main())
+    gc.collect()
+
+    assert complaints == []
 
 
 class Watcher(Observer):
