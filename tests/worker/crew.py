@@ -218,4 +218,4 @@ class Crew:
         gc.collect()  # tasks whose exceptions were never retrieved complain when they are collected
         for post in self._posts:
             assert post.error is None, repr(post.error)
-            assert post.complaints == []
+            assert post.complaints == [], post.complaints

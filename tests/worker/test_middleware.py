@@ -157,6 +157,7 @@ def test_payloads_of_a_handler_and_jobs_of_schedules_pass_it_too(queue: Handle, 
     crew.start(queue)
 
     assert queue.result(queue.enqueue(1), 20) == 2
+    until(lambda: queue.schedules.get("tick"))  # the worker has written it
     queue.schedules.trigger("tick")
     until(lambda: trail.steps == ["+layer", "-layer", "+layer", "tick", "-layer"])
 

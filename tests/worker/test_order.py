@@ -160,8 +160,9 @@ def test_weights_are_the_queues_shares_of_the_jobs(make_queue: MakeQueue, crew: 
     crew.start(light, heavy, order="weighted", weights=[1, 3], concurrency=concurrency)
 
     until(lambda: len(ran) == 400, within=60)
-    assert 20 <= Counter(ran[:120])["light"] <= 40
-    assert set(ran[240:]) == {"heavy", "light"}
+    # In order, 30 would be light; claims that take long, and threads, change that a little. Equal shares would be 60.
+    assert 15 <= Counter(ran[:120])["light"] <= 50
+    assert Counter(ran) == {"heavy": 200, "light": 200}
 
 
 def test_weighted_order_starves_no_queue_and_loses_no_marker(make_queue: MakeQueue, crew: Crew) -> None:

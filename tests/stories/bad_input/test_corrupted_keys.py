@@ -94,11 +94,16 @@ class Case:
                 self.queue.redis.rename(f"aside:{self.key}", self.key)
         self.queue.redis.delete(f"aside:{self.key}")
 
+    @property
+    def is_taken_over(self) -> bool:
+        """The key has been written again, with another type."""
+        return bool(self.queue.redis.type(self.key) != self.kind)
+
     def seen(self, logged: str) -> str:
         """How the damage is visible, in the words of `SEEN`; from the log, if a line names the key."""
         if self.key in logged:
             return "said in the log"
-        if self.queue.redis.type(self.key) != self.kind:
+        if self.is_taken_over:
             return "taken over"
         try:
             return "served without" if self.queue.stats()["paused_since_ms"] is None else "shown as a pause"
@@ -157,6 +162,7 @@ def test_a_key_of_another_type_stops_no_loop_and_no_neighbor(
 
     must_say = {case for case in cases if case.name in SAID}
     until(lambda: all_named(logs(), must_say), within=60)
+    until(lambda: all(case.is_taken_over for case in cases if SEEN[case.name] == "taken over"))
     logged = "\n".join(logs())
     assert {repr(case): case.seen(logged) for case in cases if case.seen(logged) != SEEN[case.name]} == {}
     all_serve([*neighbors, *(case.queue for case in cases if case.name not in STOPPING)])
