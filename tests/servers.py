@@ -260,7 +260,7 @@ class Server:
                 yield found
             finally:
                 other.sendall(f"ECHO {mark}\r\n".encode())
-                thread.join(10)
+                thread.join(60)
                 late = thread.is_alive()
                 monitor.shutdown(socket.SHUT_RDWR)
                 thread.join()

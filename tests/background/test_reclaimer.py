@@ -365,7 +365,7 @@ def test_it_sweeps_only_when_a_lease_ends(queue: Handle, crew: Crew, monkeypatch
     with queue.server.requests() as requests:
         crew.start(queue)
         until(lambda: asked(requests, queue, "reclaim"))  # the first sweep after the start
-        queue.result(queue.enqueue({"task": "ok"}), 5)
+        queue.result(queue.enqueue({"task": "ok"}), 60)
         looks = len(asked(requests, queue, "promote"))
         until(
             lambda: len(asked(requests, queue, "promote")) >= looks + 2

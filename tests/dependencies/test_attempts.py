@@ -310,7 +310,7 @@ def test_plain_dependencies_never_run_on_the_event_loop_and_share_a_plain_tasks_
     jobs = [plain.enqueue(), coro.enqueue()]
     crew.start(queue)
 
-    assert [job.result(10) for job in jobs] == [True, True]
+    assert [job.result(60) for job in jobs] == [True, True]
 
 
 # -- what a caller may pass

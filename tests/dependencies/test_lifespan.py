@@ -77,9 +77,9 @@ def test_a_lifespan_is_entered_before_the_first_job_and_exited_after_the_last(
     jobs = [use.enqueue(n) for n in range(2)]
 
     post = crew.start(queue)
-    assert [job.result(10) for job in jobs] == ["state", "state"]
+    assert [job.result(60) for job in jobs] == ["state", "state"]
     post.stop()
-    post.join(10)
+    post.join()
 
     assert (notes[0], notes[-1], sorted(notes[1:-1])) == ("+state", "-state", ["run 0", "run 1"])
 
@@ -101,9 +101,9 @@ def test_queues_with_the_same_lifespan_share_it_and_others_have_their_own(
     jobs = [with_task(queue, notes).enqueue(1) for queue in queues]
 
     post = crew.start(*queues)
-    assert [job.result(10) for job in jobs] == ["shared", "shared", "own"]
+    assert [job.result(60) for job in jobs] == ["shared", "shared", "own"]
     post.stop()
-    post.join(10)
+    post.join()
 
     assert [note for note in notes if note != "run 1"] == ["+shared", "+own", "-own", "-shared"]
 
@@ -121,7 +121,7 @@ def test_a_lifespan_that_fails_ends_the_worker_with_the_reason_before_it_claims_
     with_task(second, notes)
 
     post = crew.start(first, second)
-    post.join(10)
+    post.join()
 
     assert isinstance(post.error, UsageError)
     assert "broken failed: RuntimeError: no database" in str(post.error)
@@ -150,7 +150,7 @@ def test_stopping_a_worker_while_it_enters_a_lifespan_ends_it_gracefully(
     until(lambda: notes)
 
     post.stop()
-    post.join(10)
+    post.join()
 
     assert (notes, post.error) == (["entering", "left"], None)
     assert queue.places() == {"pending": [job.id]}
@@ -173,7 +173,7 @@ def test_a_lifespan_is_exited_after_jobs_that_the_grace_period_has_cut_off(
     post = crew.start(queue, grace=0.1)
     until(lambda: "run" in notes)
     post.stop()
-    post.join(10)
+    post.join()
 
     assert notes == ["+state", "run", "cut off", "-state"]
     assert queue.places() == {"pending": [job.id]}
@@ -190,7 +190,7 @@ def test_an_exception_on_exit_is_logged(make_queue: MakeQueue, crew: Crew, logs:
     post = crew.start(queue)
     until(lambda: [line for line in logs() if "ready" in line])
     post.stop()
-    post.join(10)
+    post.join()
 
     assert post.error is None
     assert "ERROR a resource of this worker could not be cleaned up" in logs()
@@ -207,7 +207,7 @@ def test_a_cleanup_that_does_not_end_is_abandoned_after_the_grace_period(make_qu
     post = crew.start(queue, grace=0.1)
     until(lambda: [line for line in logs() if "ready" in line])
     post.stop()
-    post.join(20)
+    post.join()
 
     assert "ERROR cleaning up this worker's resources takes more than 1 s; cancelled" in logs()
 
@@ -219,7 +219,7 @@ def test_a_lifespan_must_be_a_function_that_returns_a_context_manager(make_queue
     queue = make_queue(lifespan=lambda: 5)
     queue.task(name="t")(lambda: None)
     post = crew.start(queue)
-    post.join(10)
+    post.join()
 
     assert "it returned 5, which is not a context manager" in str(post.error)
     post.error = None
@@ -280,9 +280,9 @@ def test_worker_dependencies_are_created_when_first_needed_and_cleaned_up_with_t
     jobs = [task.enqueue() for task in tasks * 5]
 
     post = crew.start(queue)
-    results = {job.result(10) for job in jobs}
+    results = {job.result(60) for job in jobs}
     post.stop()
-    post.join(10)
+    post.join()
 
     where = "pool by settings of state" + (" in False" if how == "plain" else "")
     assert results == {f"session of plain in {where}", f"session of coro in {where}"}
@@ -332,7 +332,7 @@ def test_a_worker_dependency_that_raises_something_odd_fails_the_attempt_and_not
     first = use.enqueue()
     until(lambda: queue.fields(first.id).get("status") == "failed")
 
-    assert use.enqueue().result(10) == "pool"
+    assert use.enqueue().result(60) == "pool"
 
 
 def test_cancelling_an_attempt_does_not_cancel_the_worker_dependency_it_waits_for(
@@ -357,5 +357,5 @@ def test_cancelling_an_attempt_does_not_cancel_the_worker_dependency_it_waits_fo
     made.set()
     second = use.enqueue()
 
-    assert second.result(10) == "pool"
+    assert second.result(60) == "pool"
     assert notes == ["making"]

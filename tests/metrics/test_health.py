@@ -240,11 +240,11 @@ def test_a_client_that_does_not_read_its_response_is_disconnected_in_time(monkey
     monkeypatch.setattr("schedq.metrics.web._TIMEOUT_S", 0.3)
     web_server = WebServer({"/big": lambda _: Response(200, TEXT, b"x" * 50_000_000)})
     web_server.start()
-    before = threading.active_count()
+    before = {*threading.enumerate()}
     with socket.create_connection(("127.0.0.1", int(web_server.url.rpartition(":")[2])), timeout=60) as client:
         client.sendall(b"GET /big HTTP/1.1\r\n\r\n")
-        until(lambda: threading.active_count() > before)
-        until(lambda: threading.active_count() == before)
+        until(lambda: {*threading.enumerate()} - before)
+        until(lambda: not {*threading.enumerate()} - before)
     web_server.close()
 
 

@@ -103,7 +103,7 @@ def connections(queue: Queue, server: Server) -> int:
 
 
 def soon_has(queue: Queue, server: Server, count: int) -> None:
-    until(lambda: connections(queue, server) == count, 5, failing=lambda: connections(queue, server))
+    until(lambda: connections(queue, server) == count, failing=lambda: connections(queue, server))
 
 
 async def use_everything(queue: Queue) -> None:
@@ -114,7 +114,7 @@ async def use_everything(queue: Queue) -> None:
     claimed = await queue.aio.claim(1000)
     assert claimed is not None and claimed.id == job_id
     handle = queue.job(job_id)
-    waiting = asyncio.create_task(handle.aresult(5))
+    waiting = asyncio.create_task(handle.aresult(60))
     assert await handle.astatus() == "processing"
     assert await queue.aio.complete(claimed, 2)
     assert await waiting == 2
@@ -369,7 +369,7 @@ def test_a_dropped_queue_is_closed_while_its_loop_keeps_running(queue: Queue, se
         while connections(queue, server):
             await asyncio.sleep(0.005)
 
-    asyncio.run(asyncio.wait_for(main(), 5))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 # -- loops that end

@@ -335,7 +335,7 @@ def test_under_a_frozen_clock_a_worker_meets_its_timeouts(queue: Handle) -> None
 
     async def work() -> list[Any]:
         worker = Worker([queue.queue], burst=True)
-        await asyncio.wait_for(worker.run(), 10)
+        await asyncio.wait_for(worker.run(), 60)
         return [job.status() for job in jobs]
 
     with freeze_time("2026-01-01", real_asyncio=True):

@@ -123,7 +123,7 @@ def test_an_expiry_is_announced_and_logged_as_a_cancellation(make_queue: MakeQue
     when_listening(queue, queue.keys.events)
     queue.claim(0)
 
-    told = first.result(10)
+    told = first.result(60)
     assert (told["id"], told["status"], told["reason"]) == (job_id, "cancelled", "expired")
     events.close()
     assert [(entry.move, entry.id) for entry in queue.inspector.log()] == [("cancelled", job_id)]

@@ -160,7 +160,7 @@ class Post:
         with suppress(RuntimeError):  # its loop has ended
             for _ in range(2):
                 self._loop.call_soon_threadsafe(self.worker.stop)
-        self.join(15)
+        self.join()
 
     def _run(self) -> None:
         try:

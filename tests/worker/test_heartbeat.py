@@ -166,7 +166,7 @@ def test_a_worker_continues_after_everything_was_deleted(make_queue: MakeQueue, 
         queue.redis.flushall()
 
         until(lambda: ended)
-        assert queue.result(queue.enqueue({"task": "ok"}), 5) == "ok"
+        assert queue.result(queue.enqueue({"task": "ok"}), 60) == "ok"
         crew.end()
         assert broken_laws(queue) == {}
 

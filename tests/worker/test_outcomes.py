@@ -68,7 +68,7 @@ def test_the_handler_gets_payloads_that_are_not_task_calls(queue: Handle, crew: 
     crew.start(queue)
 
     for payload in ({"kind": "email"}, [1, None], "text", 7, None, {"task": "x", "extra": 1}):
-        assert queue.result(queue.enqueue(payload), 5) == ["handled", payload]
+        assert queue.result(queue.enqueue(payload), 60) == ["handled", payload]
 
 
 def test_an_async_object_and_a_plain_function_around_an_async_one_are_awaited(queue: Handle, crew: Crew) -> None:

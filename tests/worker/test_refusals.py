@@ -162,7 +162,7 @@ def test_a_server_that_lacks_scripts_ends_a_promoter_at_its_start(make_queue: Ma
         queue = make_queue(at=server)
 
         with pytest.raises(UsageError, match="does not know the command EVALSHA"):
-            asyncio.run(asyncio.wait_for(run_promoters([queue.queue]), 10))
+            asyncio.run(asyncio.wait_for(run_promoters([queue.queue]), 60))
 
         assert not [line for line in logs() if "ready" in line]
         assert broken_laws(queue) == {}

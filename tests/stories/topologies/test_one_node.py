@@ -108,7 +108,7 @@ def test_a_promoter_without_the_application_moves_due_jobs(queue: Handle):
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(promote(), 10))
+    asyncio.run(asyncio.wait_for(promote(), 60))
 
     assert queue.state().holds("wake", "zset")
 
