@@ -151,8 +151,9 @@ class _Examination:
         name, names = queue.name, queue.settings.keys
         with suppress(SchedqError):  # other checks report what is wrong with the key
             queue.load_settings()
-        self._add(keys.WRONG_TYPE.finding(wrong, name) for wrong in self._ask(queue, keys.read_types(names)))
         alive = self._alive(queue)
+        types = keys.read_types(names, {task for worker in alive.records for task in worker.tasks})
+        self._add(keys.WRONG_TYPE.finding(wrong, name) for wrong in self._ask(queue, types))
         now_ms = alive.now_ms
         self._add(findings(workers.LIVENESS, alive, name))
         unknown = self._ask(queue, workers.read_unknown_tasks(queue.settings))

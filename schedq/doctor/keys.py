@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,6 +47,8 @@ _KEYS: Final = {
     "log": ("stream", "moves and actions are no longer recorded"),
 }
 """Key of a queue -> its type, and the consequence if it has another type."""
+_WAKES: Final = ("zset", "idle workers that are limited to some tasks are not woken: they look for jobs once a second")
+"""The same for the wake marker of a task."""
 _SECONDS_END: Final = 100_000_000_000
 """As Unix seconds the year 5138, as milliseconds March 1973: a smaller score can't be a real due time."""
 _LATE_MS: Final = 5000
@@ -67,9 +69,10 @@ class WrongType:
     means: str
 
 
-def read_types(keys: QueueKeys) -> RoundTrips[list[WrongType]]:
-    """The keys of the wrong type."""
+def read_types(keys: QueueKeys, tasks: Iterable[str]) -> RoundTrips[list[WrongType]]:
+    """The keys of the wrong type; `tasks` are those that workers take."""
     rows = [(getattr(keys, name), *row) for name, row in _KEYS.items()]
+    rows += [(keys.wakes + task, *_WAKES) for task in sorted(tasks)[:_MOST_READ]]
     if not keys.tagged:
         rows.append((QUEUES_KEY, "set", _REFUSED))
     replies = yield [plain("TYPE", key) for key, _, _ in rows]

@@ -336,6 +336,17 @@ def test_a_key_of_a_wrong_type_is_named(name: str, mail: Queue, diagnosis: Exami
     assert not found.codes & {"orphan", "record-unlisted"}
 
 
+def test_a_marker_of_a_wrong_type_is_named_if_a_worker_waits_for_it(tended: Queue, diagnosis: Examine, client: Any):
+    for name in ("ok", "unused"):
+        client.sadd(f"queue:mail:wake:{name}", "x")
+    client.hset(f"queue:mail:worker:{client.zrange('queue:mail:workers', 0, 0)[0]}", "tasks", '["ok", "send"]')
+
+    found = diagnosis()
+
+    assert found["wrong-type"].examples == ("queue:mail:wake:ok",)
+    assert found["wrong-type"].says == "queue:mail:wake:ok is a set, not a zset"
+
+
 def test_a_task_that_no_worker_has_is_named(mail: Queue, diagnosis: Examine):
     job_id = mail.enqueue({"task": "resize"})
     job = mail.claim(0)

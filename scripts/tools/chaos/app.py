@@ -28,6 +28,11 @@ SLOT_S: Final = 1
 OVERRUN_S, OVERRUN_TIMEOUT_S = 2.0, 0.5
 IGNORANT: Final = ("worker-1", "worker-3")
 """Workers that lack the task `newcomer`, as in the middle of a deploy."""
+LIMITED: Final = {
+    "worker-2": ("--only", ("brief", "quick", "nap", "doze", "fails")),
+    "worker-4": ("--except", ("overrun", "hopeless", "single", "tick")),
+}
+"""Workers that take some tasks only."""
 SPARED: Final = ("worker-0", "promoter-0")
 """Processes that are never killed: their memory is watched for growth."""
 
@@ -48,6 +53,12 @@ def made(name: str, redis: str | None) -> Queue:
         unknown_for=timedelta(hours=3),  # measured by a clock that we set an hour ahead
         lifespan=resources.lifespan,
     )
+
+
+def is_taken(worker: str, task: str) -> bool:
+    """Whether a worker takes the jobs of a task."""
+    way, tasks = LIMITED.get(worker, ("--except", ()))
+    return (task in tasks) == (way == "--only")
 
 
 first = made("first", os.environ.get("CHAOS_REDIS"))

@@ -4,6 +4,7 @@ executor_full     a worker whose default executor is full reconnects to Redis
 timed_out_thread  an attempt that overruns its timeout ends in time, whatever its thread does
 unknown_task      a task that a worker does not have costs no attempt, and never fails for that reason
 password_refused  running jobs continue while Redis rejects the password
+limited_worker    a worker that takes some tasks only gets no job of another
 resources         what was entered is left, once, in reverse order; the lifespan before the first claim
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from schedq.model.lifecycle import FAILED
-from scripts.tools.chaos.app import IGNORANT, MAX_ATTEMPTS, OVERRUN_TIMEOUT_S
+from scripts.tools.chaos.app import IGNORANT, LIMITED, MAX_ATTEMPTS, OVERRUN_TIMEOUT_S, is_taken
 from scripts.tools.chaos.evidence import Evidence, Verdict
 from scripts.tools.chaos.faults import SERVER
 from scripts.tools.chaos.journal import Job, Resource, Start
@@ -36,6 +37,7 @@ def look(verdict: Verdict, evidence: Evidence) -> None:
     """Judge all promises."""
     _executor_full(verdict, evidence)
     for job in evidence.journal.jobs.values():
+        _limited(verdict, job)
         if job.kind == "overrun":
             _timed_out(verdict, evidence, job)
         elif job.kind == "newcomer":
@@ -90,6 +92,15 @@ def _unknown(verdict: Verdict, evidence: Evidence, job: Job) -> None:
         verdict.promises["unknown_task"].broken += 1
         verdict.say("broken", f"unknown_task: {job.id} had {counted} attempts, {spent} of them spent, and "
                     f"is {evidence.final.get(job.id)}")  # fmt: skip
+
+
+def _limited(verdict: Verdict, job: Job) -> None:
+    for claim in job.claims.values():
+        if (worker := claim.process.rpartition("-")[0]) in LIMITED:
+            verdict.hold("limited_worker", 0.0, 0.0, "")
+            if job.kind and not is_taken(worker, job.kind):
+                verdict.promises["limited_worker"].broken += 1
+                verdict.say("broken", f"limited_worker: {claim.process} got {job.id} ({job.kind})")
 
 
 def _refused(verdict: Verdict, evidence: Evidence) -> None:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from scripts.tools.chaos import faketime, orders
-from scripts.tools.chaos.app import NAMES, SPARED
+from scripts.tools.chaos.app import LIMITED, NAMES, SPARED
 from scripts.tools.chaos.network import Network
 from scripts.tools.chaos.record import Recorder, now
 from scripts.tools.chaos.servertime import Step
@@ -203,6 +203,8 @@ class Stage:
     def _command(self, name: str, url: str, number: int) -> list[str]:
         if name.startswith("worker"):
             how = ["--concurrency", str(CONCURRENCY), "--grace", "1", "--log-format", "json"]
+            way, tasks = LIMITED.get(name, ("", ()))
+            how += [word for task in tasks for word in (way, task)]
             return ["-m", "schedq", "worker", *APPS, *how, *(["--no-promoter"] if number % 2 else [])]
         if name.startswith("promoter"):
             return ["-m", "scripts.tools.chaos.promoter", "promoter", *NAMES, "--redis", url, "--log-format", "json"]

@@ -63,10 +63,21 @@ def unknown_to(worker: str, attempt: int) -> list[Line]:
 
 def test_a_task_that_a_worker_does_not_know_costs_no_attempt():
     assert judged("unknown_task", enqueued("newcomer"), unknown_to("worker-1-2", 1)) == (1, 0)
-    assert judged("unknown_task", enqueued("newcomer"), unknown_to("worker-2-2", 1)) == (0, 0)
+    assert judged("unknown_task", enqueued("newcomer"), unknown_to("worker-0-2", 1)) == (0, 0)
     assert verdict(enqueued("newcomer"), unknown_to("worker-1-2", 3)).promises["unknown_task"].broken == 1
     gone = [*unknown_to("worker-1-2", 1)[:4]]
     assert verdict(enqueued("newcomer"), gone, place="failed").promises["unknown_task"].broken == 1
+
+
+def test_a_limited_worker_that_gets_a_job_of_another_task_is_noticed():
+    def runs(worker: str) -> list[Line]:
+        return [*begun(2, worker, "a"), *ended(3, worker, "a")]
+
+    assert judged("limited_worker", enqueued("nap"), runs("worker-2-1")) == (1, 0)
+    assert judged("limited_worker", enqueued("hopeless"), runs("worker-2-1")) == (1, 1)
+    assert judged("limited_worker", enqueued("refused"), runs("worker-4-1")) == (1, 0)
+    assert judged("limited_worker", enqueued("hopeless"), runs("worker-4-1")) == (1, 1)
+    assert judged("limited_worker", enqueued("hopeless"), runs("worker-0-1")) == (0, 0)
 
 
 def test_a_handler_that_is_stopped_because_redis_rejects_all_users_is_noticed():
