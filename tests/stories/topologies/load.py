@@ -126,11 +126,11 @@ class Load:
         return self.queue.address.label
 
 
-def done(*loads: Load, post: Post, within: float = 30) -> None:
+def done(*loads: Load, post: Post) -> None:
     """Wait until everything is done, while the worker works."""
 
     def look() -> bool:
         assert post.is_working, post.error
         return all(load.is_done() for load in loads)
 
-    until(look, within=within)
+    until(look)

@@ -184,7 +184,7 @@ def test_a_slot_moves_under_load_and_no_job_is_lost_or_done_twice(
     cluster: Cluster, make_load: MakeLoad, crew: Crew, move: Callable[[Cluster, str, Server], None]
 ):
     source, to = cluster.nodes[1:3]
-    load = make_load(cluster.name_at(source), cluster.url, retry_for=20)
+    load = make_load(cluster.name_at(source), cluster.url, retry_for=30)
     prefix = load.queue.settings.keys.prefix
     load.send(200)
     post = crew.start(load, debug=False)
@@ -204,14 +204,14 @@ def test_a_slot_moves_under_load_and_no_job_is_lost_or_done_twice(
 
 def test_an_idle_worker_notices_that_its_queue_has_moved(cluster: Cluster, make_load: MakeLoad, crew: Crew):
     source, to = cluster.nodes[1:3]
-    load = make_load(cluster.name_at(source), cluster.url, retry_for=20)
+    load = make_load(cluster.name_at(source), cluster.url, retry_for=30)
     load.send(1)
     post = crew.start(load, debug=False)
     done(load, post=post)
     move_by_keys(cluster, load.queue.settings.keys.prefix, to)
 
     load.send(1)
-    done(load, post=post, within=60)
+    done(load, post=post)
 
     load.check(to)
 
@@ -222,7 +222,7 @@ def test_an_idle_worker_notices_that_its_queue_has_moved(cluster: Cluster, make_
 def test_a_node_dies_under_load_and_its_replica_takes_over(cluster: Cluster, make_load: MakeLoad, crew: Crew):
     first, *others, replica = cluster.nodes
     loads = [
-        make_load(cluster.name_at(node), cluster.url, retry_for=20, visibility_ms=3000) for node in cluster.nodes[:3]
+        make_load(cluster.name_at(node), cluster.url, retry_for=30, visibility_ms=3000) for node in cluster.nodes[:3]
     ]
     post = crew.start(*loads, debug=False)
     for load in loads:
