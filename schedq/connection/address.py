@@ -6,9 +6,9 @@ import inspect
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import IPv6Address
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 from urllib.parse import unquote
 
 import redis
@@ -212,8 +212,7 @@ def without_secret(url: str) -> str:
     return f"{scheme}{mark}{host}"
 
 
-@dataclass(frozen=True)
-class _Parts:
+class _Parts(NamedTuple):
     """The parts of a URL.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, Never, TypeVar, overload
+from typing import Any, Final, Generic, Literal, NamedTuple, Never, TypeVar, overload
 
 from schedq.model.checks import checked_limit, whole_number
 from schedq.model.keys import checked_id
@@ -102,8 +102,7 @@ MOST_PAGED: Final = 200
 """The most records that one script reads; it blocks all other clients for about 8 µs each."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class JobStatus:
+class JobStatus(NamedTuple):
     """The status and result of a job, for a caller that waits for its end."""
 
     status: str

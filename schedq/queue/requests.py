@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, closing, suppress
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakSet
 
@@ -50,15 +49,17 @@ Steps = Generator[Pipeline | Listen | Item[Any], Any, T]
 """Yields the operations of one round trip, like `RoundTrips`, or a wait for a message, or an item."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# No dataclasses: making one takes half a millisecond, and every program makes them when it imports schedq.
 class Listening(Generic[T]):
     """A request that listens to a channel. A verb returns its first item, a stream all of them."""
 
-    channel: str
-    steps: Steps[None]
+    __slots__ = ("channel", "steps")
+
+    def __init__(self, channel: str, steps: Steps[None]) -> None:
+        self.channel = channel
+        self.steps = steps
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class WithCleanup(Generic[T]):
     """Round trips, and what must follow them.
 
@@ -68,23 +69,35 @@ class WithCleanup(Generic[T]):
         undoing: returns round trips to carry out in the background if the caller was cancelled.
     """
 
-    trips: RoundTrips[T]
-    ending: Callable[[], Operation[Any]] | None = None
-    undoing: Callable[[], RoundTrips[Any]] | None = None
+    __slots__ = ("ending", "trips", "undoing")
+
+    def __init__(
+        self,
+        trips: RoundTrips[T],
+        ending: Callable[[], Operation[Any]] | None = None,
+        undoing: Callable[[], RoundTrips[Any]] | None = None,
+    ) -> None:
+        self.trips = trips
+        self.ending = ending
+        self.undoing = undoing
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class InThread(Generic[T]):
     """Blocking work without an asyncio variant."""
 
-    work: Callable[[], T]
+    __slots__ = ("work",)
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.work = work
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class InTurn(Generic[T]):
     """Requests that are made one after another: `steps` yields each and is sent its result or its SchedqError."""
 
-    steps: Generator[AnyRequest[Any], Any, T]
+    __slots__ = ("steps",)
+
+    def __init__(self, steps: Generator[AnyRequest[Any], Any, T]) -> None:
+        self.steps = steps
 
 
 AnyRequest = Operation[T] | RoundTrips[T] | Listening[T] | WithCleanup[T] | InThread[T] | InTurn[T]
