@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from schedq import current_job
+from schedq.background.reconnecting_client import ReconnectingClient
 from schedq.transitions import scripts
 from tests.conftest import MakeQueue
 from tests.doors import Handle
@@ -71,6 +72,11 @@ def kill(queue: Handle, command: str) -> None:
     """Close the connections whose last command was this one."""
     for number in until(lambda: connections(queue).get(command)):
         queue.redis.client_kill_filter(_id=number)
+
+
+def clients(post: Post) -> list[ReconnectingClient]:
+    """The worker's clients of its first queue: each notices by itself that a server is gone."""
+    return [post.queue_worker.client, post.queue_worker.background_client]
 
 
 def until_at_rest(queue: Handle, post: Post) -> None:
@@ -228,9 +234,11 @@ def test_an_outage_of_redis_is_logged_in_two_lines_its_start_and_its_end(
     with Server(appendonly=True) as server:
         queue = make_queue(at=server, visibility_ms=1000)
         load = Load(queue)
-        until_at_rest(queue, crew.start(queue))
+        post = crew.start(queue)
+        until_at_rest(queue, post)
         server.kill()
         until(lambda: [line for line in logs() if ": lost" in line])
+        until(lambda: not any(client.is_connected for client in clients(post)))
         server.start()
         ids = load.enqueue(10)
         until(lambda: set(load.starts) == set(ids), within=60)

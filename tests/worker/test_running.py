@@ -224,7 +224,7 @@ def test_many_jobs_need_fewer_requests_than_jobs(queue: Handle, crew: Crew) -> N
         crew.start(queue, concurrency=50, debug=False)
         until(lambda: int(queue.redis.hget(queue.keys.stats, "completed_total") or 0) == 1000)
 
-    found = asked(requests, queue)
+    found = [request for request in asked(requests, queue) if request.name != "HGET"]  # the test's own
     assert 20 <= len(found) < 250
     assert len([request for request in found if request.name == "BZPOPMIN"]) <= 2  # while busy, it waits for no marker
 
