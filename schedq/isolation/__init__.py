@@ -13,5 +13,5 @@ the interpreter lock leaves its stack, and then raises an exception in the funct
 Functions run in the child's main thread, the only one in which Python delivers signals. Its event loop runs in a second
 thread. A third reads the socket. A child leads a process group, which is killed with it. The read end of a pipe tells
 the group that the worker is gone: the kernel itself ends it then, with SIGKILL where it can be set (Linux) and SIGIO
-elsewhere, whatever the child does. A child that is just starting does not own the pipe yet, and ends a moment later.
+elsewhere, whatever the child does. On Linux that also holds for a child that is just starting.
 """

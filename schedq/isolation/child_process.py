@@ -14,7 +14,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from schedq.isolation import wire
+from schedq.isolation import parent_death, wire
 from schedq.isolation.settings import IsolationSettings
 from schedq.isolation.wire import Message
 from schedq.model.times import monotonic
@@ -222,7 +222,7 @@ class ChildProcess:
     async def _live(self, ours: socket.socket, theirs: socket.socket, life_read: int) -> None:
         """Start the process, pass on its messages, and report its end."""
         try:
-            await self._loop.run_in_executor(None, self._process.start)
+            await self._loop.run_in_executor(None, self._start_process, life_read)
         except Exception as error:  # noqa: BLE001 - the system has no room for it, or something can't be pickled
             self._on_message(self, {"kind": "unusable", "reason": f"{type(error).__name__}: {error}"})
             ours.close()
@@ -241,6 +241,16 @@ class ChildProcess:
         await asyncio.wait([reading], timeout=1)  # what it has sent before its end
         reading.cancel()
         self._close()
+
+    def _start_process(self, life_read: int) -> None:
+        # SIGUSR1 would end a child that has not installed its handler yet. The child unblocks it when it has.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if self.pid is not None:
+            parent_death.end_starting(life_read, self.pid)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while (message := await wire.read(reader)) is not None:

@@ -5,6 +5,9 @@ The kernel does it, so that even code that holds the interpreter lock is ended.
 The worker keeps the write end of a pipe, and writes nothing. When the worker ends, however, the kernel closes it and
 signals every process that has asked for signals about the read end. PR_SET_PDEATHSIG would do the same, but only the
 thread that started the child counts there, and only Linux has it.
+
+A child is a new interpreter, which may need seconds for its imports on a busy machine. Until they are done, its worker
+has asked the kernel in its place: the request belongs to the pipe, which both have open.
 """
 
 from __future__ import annotations
@@ -19,15 +22,26 @@ from typing import Final
 _F_SETSIG: Final = 10  # of Linux; Python's fcntl module has no name for it before 3.13
 
 
+def end_starting(fd: int, pid: int) -> None:
+    """Let a process that has just started end with this one, which has the write end of the pipe; on Linux only."""
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        _signal_at_end(fd, pid)
+
+
 def end_with(fd: int) -> None:
     """Let this process group end when the write end of the pipe with the read end `fd` is closed."""
     signal.signal(signal.SIGIO, signal.SIG_DFL)
-    fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
-    if hasattr(fcntl, "F_OFD_SETLK"):  # Linux
-        with suppress(OSError):
-            fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+    _signal_at_end(fd, -os.getpgrp())
     watched = select.poll()
     watched.register(fd, select.POLLIN)
     if watched.poll(0):  # it ended before the kernel knew that this process wants to know
         os._exit(1)
+
+
+def _signal_at_end(fd: int, owner: int) -> None:
+    """Let the kernel signal a process, or the group of a negative number, when the pipe's write end is closed."""
+    fcntl.fcntl(fd, fcntl.F_SETOWN, owner)
+    if hasattr(fcntl, "F_OFD_SETLK"):  # Linux
+        with suppress(OSError):
+            fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)

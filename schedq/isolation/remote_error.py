@@ -42,3 +42,8 @@ def caused(error: E, traceback: str) -> E:
     if traceback:
         error.__cause__ = RemoteTraceback(f"\n{traceback}")
     return error
+
+
+def from_child(error: BaseException) -> bool:
+    """Whether an error shows the traceback of a child process."""
+    return isinstance(error.__cause__, RemoteTraceback)

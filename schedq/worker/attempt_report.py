@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from schedq.background.observers import Observers
+from schedq.isolation.remote_error import from_child
 from schedq.logs import AttemptLog, log
 from schedq.model import outcome
 from schedq.model.records import Settlement
@@ -166,10 +167,15 @@ def log_failure(attempt: Attempt, settlement: Settlement, raised: BaseException 
     if settlement.move == "retry":
         said = "job %s: %s failed, attempt %d: %s; next attempt in %.1f s"
         shown = raised if log.isEnabledFor(logging.DEBUG) else None
-        below = "" if shown is None else outcome.log_traceback(shown)
+        below = "" if shown is None else _traceback(shown, settlement)
         wait = settlement.delay_ms / 1000
         log.warning(said, job.id, attempt.name, job.attempts, text, wait, extra=fields, exc_info=shown, below=below)
     elif settlement.move == "fail":
         said = "job %s: %s failed for good, attempt %d: %s"
-        below = "" if raised is None else outcome.log_traceback(raised)
+        below = "" if raised is None else _traceback(raised, settlement)
         log.error(said, job.id, attempt.name, job.attempts, text, extra=fields, exc_info=raised, below=below)
+
+
+def _traceback(raised: BaseException, settlement: Settlement) -> str:
+    """Return the traceback for the log. That of a child process is already a text, of several lines."""
+    return settlement.traceback if from_child(raised) else outcome.log_traceback(raised)

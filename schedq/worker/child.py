@@ -51,6 +51,7 @@ def main(application: Application, connection: socket.socket, life_fd: int, stac
     except BaseException as error:  # noqa: BLE001 - the worker logs it
         line.send({"kind": "unusable", "reason": f"the application can't be imported: {described(error)}"})
         os._exit(1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
     child = Child(loaded, line, application.worker, stack_fd)
     signal.signal(signal.SIGTERM, child.terminate)
     faulthandler.enable(stack_fd, all_threads=False)

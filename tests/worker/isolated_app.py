@@ -210,8 +210,11 @@ def main(name: str, url: str) -> None:
     """Run a worker of these tasks until it is stopped."""
     queue = Queue(name, redis=url, visibility_ms=3000)
     define(queue)
-    asyncio.run(Worker([queue], concurrency=2, isolation=IsolationSettings(load=partial(load, name, url))).run())
+    asyncio.run(Worker([queue], concurrency=3, isolation=IsolationSettings(load=partial(load, name, url))).run())
 
 
+if __name__ == "__mp_main__" and "SLOW_IMPORT" in os.environ and Path(os.environ["SLOW_IMPORT"]).exists():
+    Path(os.environ["SLOW_IMPORT"]).write_text(str(os.getpid()))  # a child that imports this
+    time.sleep(600)
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -370,7 +370,9 @@ class Watcher(Observer):
         self.seen.append(None)
 
 
-def test_observers_run_in_the_worker_and_get_the_error_by_its_name(queue: Handle, start: Start):
+def test_observers_and_the_log_of_the_worker_get_the_error_by_its_name(
+    queue: Handle, start: Start, caplog: pytest.LogCaptureFixture
+):
     watcher = Watcher()
     _, tasks = start(observers=[watcher], kill_after=0.2)
 
@@ -387,6 +389,10 @@ def test_observers_run_in_the_worker_and_get_the_error_by_its_name(queue: Handle
     assert str(error) == "no such thing"
     for each, function in ((error, "fail"), (died, "crash")):
         assert f"in {function}" in "".join(traceback.format_exception(each))
+    logged = [str(record.exc_text).splitlines() for record in caplog.records if "for good" in record.getMessage()]
+    assert logged[0][-1].strip() == "tests.worker.isolated_app.OutOfStockError: no such thing"
+    assert any(line.endswith("in fail") for line in logged[0])
+    assert any(line.endswith("in crash") for line in logged[1])
 
 
 def test_async_tasks_stay_in_the_worker_with_a_pool_of_processes(queue: Handle, start: Start):
@@ -411,38 +417,28 @@ def test_no_process_is_left_when_the_worker_has_stopped(queue: Handle, start: St
         os.kill(pid, 0)
 
 
-def test_no_child_outlives_a_killed_worker_even_in_a_loop_that_holds_the_lock(make_queue: MakeQueue):
+def test_nothing_outlives_a_killed_worker_neither_loops_in_c_nor_imports(make_queue: MakeQueue, tmp_path: Path):
     queue = make_queue(visibility_ms=3000)
     tasks = isolated_app.define(queue.queue)
+    slow, started = tmp_path / "slow", tmp_path / "started"
     worker = subprocess.Popen(
-        [sys.executable, "-m", "tests.worker.isolated_app", queue.name, queue.server.unix_url], stdin=subprocess.DEVNULL
+        [sys.executable, "-m", "tests.worker.isolated_app", queue.name, queue.server.unix_url],
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"SLOW_IMPORT": str(slow)},
     )
     try:
-        tasks["loop_in_c"].options(timeout=600).enqueue()
+        tasks["start_a_process"].enqueue(str(started), "wait")
+        looping = outcome(queue, tasks["pid"].enqueue().id).result
+        tasks["loop_in_c"].options(timeout=600).enqueue()  # gets the process that is idle
+        slow.touch()
         tasks["pid"].enqueue()
-        children = until(lambda: len(found := children_of(worker.pid)) > 1 and found, 60)
-        until(lambda: queue.queue.stats()["processing_depth"] == 1 and queue.queue.stats()["completed_depth"] == 1, 60)
+        pids = [looping, until(lambda: written_pid(started)), until(lambda: written_pid(slow))]
+        assert all(map(is_alive, pids))
     finally:
         worker.kill()
         worker.wait()
 
-    until(lambda: not any(map(is_alive, children or [])))
-
-
-def test_what_a_function_has_started_ends_with_a_killed_worker(make_queue: MakeQueue, tmp_path: Path):
-    queue = make_queue(visibility_ms=3000)
-    tasks = isolated_app.define(queue.queue)
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "tests.worker.isolated_app", queue.name, queue.server.unix_url], stdin=subprocess.DEVNULL
-    )
-    try:
-        tasks["start_a_process"].enqueue(str(tmp_path / "pid"), "wait")
-        pid = until(lambda: written_pid(tmp_path / "pid"))
-    finally:
-        worker.kill()
-        worker.wait()
-
-    until(lambda: not is_alive(pid))
+    until(lambda: not any(map(is_alive, pids)))
 
 
 def written_pid(file: Path) -> int:

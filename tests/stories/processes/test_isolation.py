@@ -60,13 +60,17 @@ def test_a_killed_child_costs_its_job_an_attempt_and_its_neighbour_nothing(make_
 
 
 @together()
-def test_a_stop_lets_a_child_finish_its_job_although_the_signal_reaches_both(make_scene: MakeScene):
+def test_a_child_logs_its_stack_and_finishes_its_job_although_a_stop_reaches_it_too(make_scene: MakeScene):
     scene = make_scene(visibility_ms=30_000)
     worker = isolating(scene)
     job_id = scene.add("gated_in_thread", "gate")
     scene.until(lambda: scene.has_started(job_id))
     children = below(worker)
 
+    for pid in children:
+        os.kill(pid, signal.SIGUSR1)
+    scene.until(lambda: all(f"stacks of process {pid}" in worker.log for pid in children))
+    scene.until(lambda: "in gated_in_thread" in worker.log)
     for pid in (worker.pid, *children):
         signal_to(pid)
     scene.until(lambda: "stopping" in worker.log)
