@@ -93,6 +93,12 @@ Examples:
     metavar="SECONDS",
     help="Claim nothing more after this long, and exit when the last running job has ended; with --processes as above.",
 )
+@click.option(
+    "--max-stuck",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Stop gracefully when N handlers keep running after they were asked to end; with --processes as above.",
+)
 @app_dir_option
 @import_option
 @click.option(

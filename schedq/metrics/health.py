@@ -155,7 +155,7 @@ class HealthProbe(Observer):
         if self._is_stopping:
             return Health((), ("the worker is stopping",), facts)
         failures = [self._failure(health, now) for health in queues]
-        if len(held) >= worker.concurrency:
+        if worker.is_stuck:
             failures.append(stuck.summary(held, worker.concurrency))
         degraded = (self._degradation(health, now) for health in queues)
         return Health(tuple(filter(None, failures)), tuple(filter(None, degraded)), facts)

@@ -103,7 +103,8 @@ class WorkerRecord:
         version: its version of schedq, '' if it does not report it.
         seen_at_ms: its last heartbeat, on Redis's clock.
         stuck: slots, in all its queues, that are held by handlers which did not end when told to.
-        stuck_jobs: the first 100 of these, a dict each: id, queue, task, why, since_ms.
+        stuck_jobs: these handlers, and those in whose place other threads work, 100 at most; a dict each: id, queue,
+            task, why, since_ms.
         definitions: digests of the schedules declared in its code.
         tells_definitions: whether it reports them; workers of older releases of schedq do not.
     """

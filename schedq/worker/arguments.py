@@ -16,7 +16,9 @@ _MOST_NAMED: Final = 20
 """The most tasks of one queue that the first log line names."""
 
 
-def check_limits(concurrency: int, grace: float, max_jobs: int | None, max_time: float | None) -> None:
+def check_limits(
+    concurrency: int, grace: float, max_jobs: int | None, max_time: float | None, max_stuck: int | None
+) -> None:
     """Refuse limits that make no sense.
 
     Raises:
@@ -29,6 +31,8 @@ def check_limits(concurrency: int, grace: float, max_jobs: int | None, max_time:
         whole_number("max_jobs", max_jobs, 1, 10**12)
     if max_time is not None and not 0 < max_time < math.inf:
         raise UsageError(f"max_time must be more than 0 seconds, got {max_time!r}")
+    if max_stuck is not None:  # no more can be: half of the slots are replaced
+        whole_number("max_stuck", max_stuck, 1, concurrency + concurrency // 2)
 
 
 def workable(queues: object) -> tuple[QueueBase, ...]:

@@ -151,11 +151,13 @@ class Capacity:
 
     Attributes:
         size: the number of slots.
+        lent: more slots, in place of those that stuck threads hold.
         on_used_up: called when no more jobs may be started and the last one has ended.
     """
 
     def __init__(self, size: int, order: Order, max_jobs: int | None = None) -> None:
         self.size = size
+        self.lent = 0
         self.on_used_up: Callable[[], object] = lambda: None
         self._unheld = size
         self._startable = math.inf if max_jobs is None else max_jobs
@@ -174,7 +176,14 @@ class Capacity:
     @property
     def is_used_up(self) -> bool:
         """No more jobs may be started, and none is running."""
-        return self._startable <= 0 and self._unheld == self.size
+        return self._startable <= 0 and self._unheld >= self.size
+
+    def lend(self, count: int) -> None:
+        """Have this many slots more than `size`."""
+        more, self.lent = count - self.lent, count
+        self._unheld += more
+        if more > 0:
+            self.notify_all()
 
     def retire(self) -> None:
         """Allow no more jobs to be started."""
@@ -204,7 +213,8 @@ class Capacity:
         """
         queue = self._consumers.index(consumer)
         is_alone = len(self._consumers) == 1
-        most = self.size if is_alone else self._order.allowance(queue, self._ready(), self._held, self.size)
+        size = self.size + self.lent
+        most = size if is_alone else self._order.allowance(queue, self._ready(), self._held, size)
         count = most - self._held[queue]
         if min(count, self.free) <= 0:
             return None

@@ -218,7 +218,7 @@ class Heartbeat:
             }
             for attempt in in_flight[:_MOST_NAMED]
         ]
-        stuck, now_ms = self._context.stuck.found, wall() * 1000
+        stuck, now_ms = self._context.stuck, wall() * 1000
         stuck_jobs = [
             {
                 "id": slot.job_id,
@@ -227,14 +227,14 @@ class Heartbeat:
                 "why": slot.why,
                 "since_ms": int(now_ms - slot.for_s * 1000),
             }
-            for slot in stuck[:_MOST_NAMED]
+            for slot in stuck.found[:_MOST_NAMED]
         ]
         return {
             "running": len(in_flight),
             "jobs": _as_json(jobs),
             "tasks": _as_json([task for task in takes if task]),
             "has_handler": int("" in takes),
-            "stuck": len(stuck),
+            "stuck": stuck.unreplaced,
             "stuck_jobs": _as_json(stuck_jobs),
             # A worker with an older release of the application does not replace these definitions of schedules.
             "definitions": _as_json(registry.definitions),

@@ -354,7 +354,7 @@ class Supervisor:
         elif child.complaint:
             self._give_up(child.complaint)
         elif child.is_retired:
-            log.info("worker process %d: has reached its limit of jobs or time", child.number)
+            log.info("worker process %d: has reached its limit of jobs, time or stuck handlers", child.number)
         elif not self._stops:
             child.wait_for_the_next(reason)
         elif code and -code not in _ENDINGS:  # these end a child that has not installed its signal handlers yet

@@ -1,7 +1,8 @@
 """Handlers that do not end when asked to: they are interrupted repeatedly, and then their slots count as stuck.
 
 A thread can't be stopped from outside, and a coroutine may suppress its cancellation. The jobs of such handlers are
-settled without them, but each handler still holds one of the worker's slots.
+settled without them, but each handler still holds one of the worker's slots. In place of such threads, up to half as
+many as it has slots, the worker starts others with slots of their own. Beyond that it claims only what it can run.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from schedq.inspect.display import count as plural
 from schedq.logs import log
 from schedq.model.times import monotonic
-from schedq.worker.attempt import Attempt
+from schedq.worker.attempt import OPEN, Attempt
 
 _FIRST_WAIT_S: Final = 1.0
 _AGAIN_S: Final = 60.0
@@ -53,14 +55,30 @@ class StuckSlots:
         size: the number of slots of the worker.
         patience: seconds that a handler which was asked to end may continue before its slot is stuck.
         changed: called on the worker's loop whenever a slot becomes stuck or free again.
+        too_many: how many stuck slots are too many; None: any number is accepted.
+
+    Attributes:
+        lent: how many slots the worker has more, in place of those of stuck threads.
+        have_been_too_many: there have been too many stuck slots.
     """
 
-    def __init__(self, worker_id: str, size: int, patience: float, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        worker_id: str,
+        size: int,
+        patience: float,
+        changed: Callable[[], None] = lambda: None,
+        too_many: int | None = None,
+    ) -> None:
         self.size = size
         self.patience = patience
         self._worker_id = worker_id
         self._changed = changed
+        self.lent = 0
+        self.have_been_too_many = False
+        self._too_many = too_many
         self._found: dict[Attempt, StuckSlot] = {}
+        self._threads: set[Attempt] = set()
         self._are_all_said = False
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -73,33 +91,56 @@ class StuckSlots:
     @property
     def are_all(self) -> bool:
         """All slots are stuck, so no other job can run."""
-        return len(self._found) >= self.size
+        return self.unreplaced >= self.size
+
+    @property
+    def unreplaced(self) -> int:
+        """The number of stuck slots for which the worker has no other."""
+        return len(self._found) - self.lent
 
     def add(self, attempt: Attempt, slot: StuckSlot) -> None:
         """Add the slot of an attempt, which is stuck, and log it."""
         self._found[attempt] = slot
+        if attempt.thread_id is not None and attempt.state not in OPEN:
+            self._threads.add(attempt)
+        has_more = self._lend()
         if self._is_closed:
             return
         text = "job %s: %s does not end (%s %.0f s ago); its slot is stuck: %d of %d"
+        count, most = self.unreplaced, self.size
+        if has_more:
+            text = "job %s: %s does not end (%s %.0f s ago); another thread takes its place: %d of at most %d"
+            count, most = self.lent, self.size // 2
         fields = attempt.fields(f"{slot.why}, does not end")
-        log.warning(text, slot.job_id, slot.task, slot.why, slot.for_s, len(self._found), self.size, extra=fields)
+        log.warning(text, slot.job_id, slot.task, slot.why, slot.for_s, count, most, extra=fields)
         if self.are_all and not self._are_all_said:
             self._are_all_said = True
             self._say_that_all_are()
+        if len(self._found) == self._too_many and not self.have_been_too_many:
+            self.have_been_too_many = True
+            held = plural(len(self._found), "handler does=handlers do")
+            log.error("worker %s: %s not end, as many as it may have; stopping", self._worker_id, held)
         self._changed()
 
     def remove(self, attempt: Attempt) -> None:
         """Remove the slot of an attempt whose handler has ended after all."""
         slot = self._found.pop(attempt, None)
+        self._threads.discard(attempt)
+        self._lend()
         if slot is None or self._is_closed:
             return
         text = "job %s: %s has ended after all, %.0f s after it was asked to; its slot is free again"
         log.info(text, slot.job_id, slot.task, slot.for_s, extra=attempt.fields())
         if self._are_all_said:
             self._are_all_said = False
-            free = self.size - len(self._found)
+            free = self.size - self.unreplaced
             log.warning("worker %s: %d of %d slots are free again", self._worker_id, free, self.size)
         self._changed()
+
+    def _lend(self) -> bool:
+        """Lend a slot for each stuck thread, up to half of the slots; return whether these are more than before."""
+        before, self.lent = self.lent, min(len(self._threads), self.size // 2)
+        return self.lent > before
 
     def close(self) -> None:
         """Log nothing more, because the worker is stopping."""

@@ -55,6 +55,13 @@ class ThreadPool:
             raise cancelled
         return future.result()
 
+    def resize(self, size: int) -> None:
+        """Have up to `size` threads. One that is too many ends when it is idle."""
+        self._size = size
+        while self._started > size:
+            self._started -= 1
+            self._work.put(None)
+
     def close(self) -> None:
         """Stop idle threads now, and busy ones when their function has ended."""
         for _ in range(self._started):

@@ -89,6 +89,10 @@ class QueueWorker:
         """There is nothing left to send, or the fetcher has ended and can't send it."""
         return self.fetcher.is_settled or self.fetching is None or self.fetching.done()
 
+    def health(self) -> QueueHealth:
+        """Return how the queue is being served."""
+        return QueueHealth(self.queue.name, len(self.fetcher.in_flight), self.availability.lost_for_s)
+
     def duties(self) -> list[Coroutine[Any, Any, None]]:
         """Return the coroutines to run in the background."""
         work = [self.heartbeat.run(), self.registrar.run()]
@@ -199,6 +203,7 @@ class Worker(WorkerAliases):
         slow: log the stack of a handler that runs longer than this many seconds; 0: never.
         max_jobs: exit when this many attempts have been started and have ended; None: never.
         max_time: claim nothing more after this many seconds, and exit when the last running job has ended; None: never.
+        max_stuck: stop gracefully when this many handlers do not end although they were asked to; None: never.
         only: names of the tasks to run; the worker leaves all other jobs to other workers. Empty: all tasks.
         exclude: names of tasks not to run, instead of `only`.
         middleware: async functions (attempt, call_next) that run around each attempt, the first outermost. The
@@ -231,6 +236,7 @@ class Worker(WorkerAliases):
         slow: float = 0,
         max_jobs: int | None = None,
         max_time: float | None = None,
+        max_stuck: int | None = None,
         only: Iterable[str] = (),
         exclude: Iterable[str] = (),
         middleware: Sequence[Middleware] = (),
@@ -238,7 +244,7 @@ class Worker(WorkerAliases):
         isolation: IsolationSettings | None = None,
     ) -> None:
         self.queues, self._middleware = workable(queues), usable(middleware)
-        check_limits(concurrency, grace, max_jobs, max_time)
+        check_limits(concurrency, grace, max_jobs, max_time, max_stuck)
         self._selection = Selection(only, exclude, self.queues)
         self.id, self.concurrency = worker_id(), concurrency
         self._isolation = Isolation(self.id, self.queues, self._middleware, concurrency, pool, isolation)
@@ -250,12 +256,11 @@ class Worker(WorkerAliases):
         self.served: Callable[[], object] = lambda: None
         self._is_burst, self._grace, self._promotes, self._max_time = burst, grace, promotes, max_time
         self._resources: Resources | None = None
-        self._stops = 0
-        self._stop_asked = asyncio.Event()
+        self._stops, self._stop_asked = 0, asyncio.Event()
         self._queue_workers: list[QueueWorker] = []
         self._background: LoopThread
         self._shutdown = Shutdown(self.id, self._queue_workers, grace, lambda: self._stops)
-        self._stuck = StuckSlots(self.id, concurrency, max(grace, _LEAST_PATIENCE_S), self._tell_of_stuck)
+        self._stuck = StuckSlots(self.id, concurrency, max(grace, _LEAST_PATIENCE_S), self._stuck_changed, max_stuck)
 
     def stop(self) -> None:
         """Stop gracefully; a second call releases running jobs immediately. Call on the worker's event loop only."""
@@ -269,20 +274,22 @@ class Worker(WorkerAliases):
 
     @property
     def is_retired(self) -> bool:
-        """Whether the worker has reached `max_jobs` or `max_time`."""
-        return self.capacity.is_used_up
+        """Whether the worker has reached `max_jobs`, `max_time` or `max_stuck`."""
+        return self._stuck.have_been_too_many or self.capacity.is_used_up
 
     @property
     def stuck(self) -> list[StuckSlot]:
         """The slots whose handlers ignore the request to end. Thread-safe."""
         return self._stuck.found
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether all its slots are stuck, so that it can take no job. Thread-safe."""
+        return self._stuck.are_all
+
     def health(self) -> list[QueueHealth]:
         """Return how each queue is being served; empty before the worker starts. Thread-safe."""
-        return [
-            QueueHealth(each.queue.name, len(each.fetcher.in_flight), each.availability.lost_for_s)
-            for each in self._queue_workers
-        ]
+        return [each.health() for each in self._queue_workers]
 
     async def run(self) -> None:
         """Run jobs until the worker is stopped. Call it once. Cancelling it releases running jobs immediately.
@@ -312,8 +319,9 @@ class Worker(WorkerAliases):
         }
         for queue, observers in zip(self.queues, self._observed.by_queue, strict=True):
             own = context.observed_by(observers)
-            only = self._selection.of(queue)
-            self._queue_workers.append(QueueWorker(queue, availabilities[queue.address], own, only))
+            self._queue_workers.append(
+                QueueWorker(queue, availabilities[queue.address], own, self._selection.of(queue))
+            )
         self._unanswered = len(self._queue_workers)
         self._observed.started(self.id)
         self._watchdog.watch([queue_worker.fetcher.in_flight for queue_worker in self._queue_workers])
@@ -369,8 +377,12 @@ class Worker(WorkerAliases):
         where = described(self.queues, self._selection)
         log.info("worker %s: ready for %s, %d at a time, schedq %s", self.id, where, self.concurrency, version() or "?")
 
-    def _tell_of_stuck(self) -> None:
-        """Report to Redis soon that slots became stuck or free."""
+    def _stuck_changed(self) -> None:
+        """Serve slots in place of those of stuck threads, and report to Redis soon that slots became stuck or free."""
+        self.threads.resize(self.concurrency + self._stuck.lent)
+        self.capacity.lend(self._stuck.lent)
+        if self._stuck.have_been_too_many and not self._stops:
+            self.stop()
         for queue_worker in self._queue_workers:
             self._background.run(queue_worker.heartbeat.beat_soon())
 
@@ -380,16 +392,7 @@ class Worker(WorkerAliases):
 
     def _loop_duties(self) -> list[Coroutine[Any, Any, None]]:
         """Return the coroutines to run on the worker's loop, besides the fetchers."""
-        work: list[Coroutine[Any, Any, None]] = []
-        # One connection can wait for all queues on a server. On a cluster each queue needs its own: one command can't
-        # name keys of two slots, even if both are on the same node.
-        places: dict[object, list[QueueWorker]] = {}
-        for queue_worker in self._queue_workers:
-            address = queue_worker.queue.address
-            places.setdefault(queue_worker if address.is_cluster else address, []).append(queue_worker)
-        for here in places.values():
-            fetchers = {key: each.fetcher for each in here for key in each.fetcher.wake_keys}
-            work.append(WakeListener(here[0].queue, here[0].availability, self.capacity, fetchers).run())
+        work = [listener.run() for listener in wake_listeners(self._queue_workers, self.capacity)]
         if self._is_burst:
             work.append(stop_when_done(self.id, self._queue_workers, self.stop))
         if self._max_time is not None:
@@ -431,6 +434,23 @@ class Worker(WorkerAliases):
         context.lines.close()
         await self._shutdown.leave(self._background)
         self._observed.notify(Observer.worker_stopped, self.id)
+
+
+def wake_listeners(queue_workers: Sequence[QueueWorker], capacity: Capacity) -> list[WakeListener]:
+    """Return what waits for the wake markers of these queues, with as few connections as possible.
+
+    One connection can wait for all queues on a server. On a cluster each queue needs its own: one command can't name
+    keys of two slots, even if both are on the same node.
+    """
+    places: dict[object, list[QueueWorker]] = {}
+    for queue_worker in queue_workers:
+        address = queue_worker.queue.address
+        places.setdefault(queue_worker if address.is_cluster else address, []).append(queue_worker)
+    listeners = []
+    for here in places.values():
+        fetchers = {key: each.fetcher for each in here for key in each.fetcher.wake_keys}
+        listeners.append(WakeListener(here[0].queue, here[0].availability, capacity, fetchers))
+    return listeners
 
 
 async def retire_after(seconds: float, worker_id: str, capacity: Capacity) -> None:

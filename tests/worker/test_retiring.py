@@ -132,7 +132,10 @@ def test_a_worker_that_is_stopped_earlier_is_not_retired(queue: Handle, crew: Cr
     assert not post.worker.is_retired
 
 
-@pytest.mark.parametrize("given", [{"max_jobs": 0}, {"max_jobs": 1.5}, {"max_time": 0}, {"max_time": math.nan}])
+@pytest.mark.parametrize(
+    "given",
+    [{"max_jobs": 0}, {"max_jobs": 1.5}, {"max_time": 0}, {"max_time": math.nan}, {"max_stuck": 0}, {"max_stuck": 16}],
+)
 def test_invalid_numbers_are_refused(queue: Handle, given: dict[str, Any]) -> None:
     queue.task(name="ok")(lambda: "ok")
 

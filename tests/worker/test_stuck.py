@@ -247,7 +247,7 @@ def test_when_all_slots_are_stuck_it_is_reported_everywhere_until_they_are_free_
     probe = HealthProbe()
     post = crew.start(queue, concurrency=2, grace=0.2, observers=[probe])
     probe.attach(post.worker)
-    jobs = [task.enqueue(number) for number in range(2)]
+    jobs = [task.enqueue(number) for number in range(3 if kind == "plain" else 2)]  # another thread takes over for one
     for job in jobs:
         with pytest.raises(JobFailed, match="timed out"):
             job.result(20)
@@ -257,11 +257,11 @@ def test_when_all_slots_are_stuck_it_is_reported_everywhere_until_they_are_free_
     assert held[0].startswith(f"all 2 slots are held by handlers that do not end: render of queue {queue.name} (timed")
     assert not probe.health().is_healthy
     assert {slot["job_id"] for slot in probe.health().facts["slots"]["stuck"]} == {job.id for job in jobs}
-    assert _series(probe) == {(queue.name, "render"): 2.0}
+    assert _series(probe) == {(queue.name, "render"): float(len(jobs))}
     why = until(lambda: (found := queue.inspector.why(waiting.id)).reason == "all_stuck" and found)
     assert "all 2 slots of 1 worker that could run it are stuck: render did not end when told to" in why.text
     found = record(queue, post)
-    assert found is not None and found.is_stuck
+    assert found is not None and found.is_stuck and found.stuck == 2
     assert {job["task"] for job in found.stuck_jobs} == {"render"}
     said: Callable[[], list[str]] = lambda: [line for line in logs() if "all 2 slots are held by" in line]  # noqa: E731
     until(lambda: len(said()) >= 2)
@@ -275,7 +275,7 @@ def test_when_all_slots_are_stuck_it_is_reported_everywhere_until_they_are_free_
     assert _series(probe) == {(queue.name, "render"): 0.0}
     assert [line for line in logs() if line.startswith("WARNING") and "slots are free again" in line]
     count = len(said())
-    until(lambda: len([line for line in logs() if "render has ended after all" in line]) == 2)
+    until(lambda: len([line for line in logs() if "render has ended after all" in line]) == len(jobs))
     until(lambda: queue.inspector.why(waiting.id).reason == "completed")
     assert len(said()) == count
 
@@ -292,17 +292,17 @@ _COLLECTORS: dict[int, StuckCollector] = {}
 def test_a_stuck_slot_next_to_free_ones_is_reported_but_the_worker_stays_healthy(
     queue: Handle, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
-    task = queue.task(name="render", timeout=0.05, max_attempts=1)(gate.wait)
+    Swallower(queue, gate, 1000, timeout=0.05, max_attempts=1)
     probe = HealthProbe()
-    post = crew.start(queue, concurrency=2, observers=[probe])
+    post = crew.start(queue, concurrency=2, grace=0.1, observers=[probe])
     probe.attach(post.worker)
-    job = task.enqueue()
+    job = queue.enqueue({"task": "swallow"})
     until(lambda: post.worker.stuck)
 
     assert probe.health().is_healthy
     until(lambda: (found := record(queue, post)) is not None and found.stuck == 1 and not found.is_stuck)
     (line,) = [line for line in logs() if "does not end" in line]
-    assert line.startswith(f"WARNING job {job.id}: render does not end (timed out ")
+    assert line.startswith(f"WARNING job {job}: swallow does not end (timed out ")
     assert line.endswith("its slot is stuck: 1 of 2")
     assert not [line for line in logs() if line.startswith("ERROR worker")]
 
@@ -320,3 +320,57 @@ def test_a_plain_handler_that_ends_soon_after_its_timeout_is_not_stuck(queue: Ha
     assert queue.task(name="ok")(lambda: "ok").enqueue().result(20) == "ok"
     assert post.worker.stuck == []
     assert not [line for line in logs() if "stuck" in line]
+
+
+@pytest.mark.usefixtures("_hasty")
+def test_other_threads_work_in_place_of_stuck_ones_up_to_half_of_the_slots(
+    queue: Handle, crew: Crew, gate: Gate, logs: Logs
+) -> None:
+    stuck = queue.task(name="render", timeout=0.05, max_attempts=1)(gate.wait)
+    both = threading.Barrier(2)
+    meet = queue.task(name="meet")(lambda: both.wait(20) < 2)
+    post = crew.start(queue, concurrency=2)
+
+    stuck.enqueue()
+    until(lambda: post.worker.stuck)
+    pair = [meet.enqueue() for _ in range(2)]
+
+    assert [job.result(20) for job in pair] == [True, True], "they ran at the same time"
+    (line,) = [line for line in logs() if "does not end" in line]
+    assert line.endswith("another thread takes its place: 1 of at most 1")
+    until(lambda: (found := record(queue, post)) is not None and found.stuck == 0 and len(found.stuck_jobs) == 1)
+
+    stuck.enqueue()
+    until(lambda: len(post.worker.stuck) == 2)
+    assert not post.worker.is_stuck
+    assert queue.task(name="ok")(lambda: "ok").enqueue().result(20) == "ok", "in the only slot that is left"
+
+    gate.open()
+    until(lambda: not post.worker.stuck)
+    assert [job.result(20) for job in [meet.enqueue() for _ in range(2)]] == [True, True]
+    until(lambda: post.worker.capacity.free == 2)
+
+
+@pytest.mark.usefixtures("_hasty")
+def test_a_worker_with_too_many_stuck_handlers_lets_the_others_finish_and_exits(
+    queue: Handle, crew: Crew, gate: Gate, logs: Logs
+) -> None:
+    stuck = queue.task(name="render", timeout=0.05, max_attempts=1)(gate.wait)
+    begun, may_end = threading.Event(), threading.Event()
+
+    @queue.task
+    def good() -> str:
+        begun.set()
+        return "done" if may_end.wait(20) else "never"
+
+    post = crew.start(queue, concurrency=2, max_stuck=1)
+    job = good.enqueue()
+    assert begun.wait(20)
+
+    stuck.enqueue()
+    until(lambda: [line for line in logs() if "1 handler does not end, as many as it may have" in line])
+    may_end.set()
+    post.join()
+
+    assert queue.get_job(job.id).result == "done"
+    assert post.worker.is_retired
