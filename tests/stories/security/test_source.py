@@ -51,6 +51,7 @@ ALLOWED = {
 }
 """(module, what it calls) → why it is allowed."""
 STARTERS = {
+    "schedq.cli.dev": "the worker of `schedq dev`: this interpreter with the words of its own command line",
     "schedq.worker.process": "the processes of --processes: this interpreter with the words of its own command line",
     "schedq.embedded": "the watcher of an embedded server: this interpreter, with a folder",
     "schedq.embedded.watcher": "the embedded server: the program found on PATH or in the extra, with fixed options",
