@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio.constants
 import gc
+import linecache
 import signal
+import tomllib
+import traceback
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -31,6 +36,10 @@ hypothesis_settings.load_profile("schedq")
 # Workers in tests run in asyncio's debug mode. It notes a stack with each callback, which took a seventh of the tests'
 # processor time; one frame shows where a callback comes from.
 asyncio.constants.DEBUG_STACK_DEPTH = 1  # type: ignore[misc]  # typed as final
+# With each future it notes all frames, and would look each time whether a file of theirs has changed on the disk.
+_lines = ModuleType("linecache")
+vars(_lines).update(vars(linecache) | {"checkcache": lambda filename=None: None})
+traceback.linecache = _lines  # type: ignore[attr-defined]
 
 gc.disable()  # collecting tests creates no garbage, and every process of the suite collects all tests
 
@@ -42,6 +51,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
 
+
+SECONDS = Path(__file__).with_name("seconds.toml")
+"""How long the slow files take."""
 
 STARTED_BY = {
     "processes": {"make_scene", "scene"},
@@ -60,15 +72,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the files, the longest first, as the suite's processes take whole files in this order.
-
-    A test that starts something takes about as long as ten others.
-    """
-    weights: dict[Path, int] = {}
-    for item in items:
-        starts = any(item.get_closest_marker(marker) for marker in STARTED_BY)
-        weights[item.path] = weights.get(item.path, 0) + (10 if starts else 1)
-    items.sort(key=lambda item: weights[item.path], reverse=True)
+    """Order the files, the longest first, as the suite's processes take whole files in this order."""
+    known = tomllib.loads(SECONDS.read_text())
+    seconds = {SECONDS.parent / name: float(long) for name, long in known.items()}
+    count = Counter(item.path for item in items)
+    items.sort(key=lambda item: seconds.get(item.path, count[item.path] / 20), reverse=True)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -40,6 +40,17 @@ REFUSED = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The system trusts one CA, of which no certificate is here, and not the hundred that each client would load."""
+    path = tmp_path_factory.mktemp("system") / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", str(path))
+        patch.setenv("SSL_CERT_DIR", str(path.parent / "none"))
+        yield
+
+
 @pytest.fixture(scope="module")
 def ca_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The CA that the tests trust."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -52,6 +51,7 @@ class Gate:
     def __init__(self) -> None:
         self._event = threading.Event()
         self._arrivals: list[None] = []
+        self._wakers: list[Callable[[], object]] = []
 
     def task(self, queue: Any, *, in_thread: bool = False) -> Any:
         """Add a task `hold` to a queue, which waits here and returns "held"."""
@@ -69,6 +69,9 @@ class Gate:
     def open(self) -> None:
         """Let all handlers continue."""
         self._event.set()
+        while self._wakers:
+            with suppress(RuntimeError):  # its loop has ended
+                self._wakers.pop()()
 
     def until_held(self, count: int = 1) -> None:
         """Wait until so many handlers have reached the gate.
@@ -85,11 +88,12 @@ class Gate:
 
     async def passed(self) -> None:
         """Wait on an event loop."""
+        loop, opened = asyncio.get_running_loop(), asyncio.Event()
+        self._wakers.append(lambda: loop.call_soon_threadsafe(opened.set))
         self._arrivals.append(None)
-        deadline = time.monotonic() + 120
-        while not self._event.is_set():
-            assert time.monotonic() < deadline, "the gate was not opened"
-            await asyncio.sleep(0.002)
+        if not self._event.is_set():
+            async with asyncio.timeout(120):
+                await opened.wait()
 
 
 class Post:

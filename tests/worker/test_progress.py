@@ -158,7 +158,7 @@ def test_however_often_handlers_report_a_worker_sends_two_requests_a_second(queu
         while goes_on:
             reports += 1
             current_job().progress(reports)
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.004)
         return reports
 
     crew.start(queue, concurrency=20)
