@@ -68,6 +68,7 @@ def dev(apps: tuple[str, ...], redis_url: str, app_dir: str, port: int) -> None:
 
     for number in _STOP_SIGNALS:
         signal.signal(number, ask_to_stop)
+    files = dict(_files(Path(app_dir)))  # as the worker finds them, or older
     worker = ["worker", *apps, "--app-dir", app_dir, "--grace", str(_GRACE_S)]
     started = [_Process("worker", worker)]
     if importlib.util.find_spec("starlette") and importlib.util.find_spec("uvicorn"):
@@ -75,7 +76,7 @@ def dev(apps: tuple[str, ...], redis_url: str, app_dir: str, port: int) -> None:
     else:
         output.line("schedq dev: no dashboard, because it needs: pip install 'schedq[dashboard]'")
     try:
-        _restart_on_change(started[0], Path(app_dir), stop)
+        _restart_on_change(started[0], Path(app_dir), files, stop)
     finally:
         for process in started:
             process.ask_to_stop()
@@ -116,9 +117,9 @@ class _Process:
         self._process = self._started()
 
 
-def _restart_on_change(worker: _Process, folder: Path, stop: threading.Event) -> None:
+def _restart_on_change(worker: _Process, folder: Path, seen: dict[str, int], stop: threading.Event) -> None:
     """Restart the worker whenever a file changes, until `stop` is set. A worker that has ended waits for a change."""
-    seen, was_running = dict(_files(folder)), True
+    was_running = True
     while not stop.wait(_LOOK_S):
         now = dict(_files(folder))
         if changed := sorted({path for path, _ in seen.items() ^ now.items()}):
