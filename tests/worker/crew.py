@@ -134,9 +134,13 @@ class Post:
         return result.result(60)
 
     def stop(self, times: int = 1) -> None:
-        """Ask the worker to stop, once or several times."""
-        for _ in range(times):
-            self.do(self.worker.stop)
+        """Ask the worker to stop, once or several times, in one turn of its loop: it may end soon after the first."""
+
+        def ask() -> None:
+            for _ in range(times):
+                self.worker.stop()
+
+        self.do(ask)
 
     def look(self) -> None:
         """Let it check its first queue for jobs, as it does at its start, and wait until its claim was sent."""

@@ -18,8 +18,7 @@ from tests.worker.crew import Crew
 
 def delayed(queue: Handle, job_id: str) -> dict[str, str]:
     """The fields of a job once it waits for its next attempt."""
-    until(lambda: queue.fields(job_id)["status"] == "delayed")
-    return queue.fields(job_id)
+    return until(lambda: (found := queue.fields(job_id))["status"] == "delayed" and found) or {}
 
 
 def wait_ms(fields: dict[str, str]) -> int:

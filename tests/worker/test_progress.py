@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from schedq import ClaimedJob, Discard, Progress, current_job, track
+from schedq import ClaimedJob, Discard, Fixed, Progress, current_job, track
 from schedq.model.progress import ProgressReport
 from schedq.transitions import scripts
 from schedq.worker.attempt import Attempt, InFlight
@@ -87,7 +87,7 @@ def test_a_handler_that_blocks_the_event_loop_can_still_report(queue: Handle, cr
 
 @pytest.mark.parametrize("end", ["returns", "fails", "fails for good"])
 def test_the_last_report_is_stored_when_the_attempt_has_ended(queue: Handle, crew: Crew, end: str) -> None:
-    @queue.task
+    @queue.task(backoff=Fixed(600))  # the next attempt would begin without the reports of this one
     async def count() -> None:
         for number in track(range(500)):
             current_job().update_meta(number=number)
@@ -338,7 +338,7 @@ def test_reports_of_ended_attempts_are_forgotten(queue: Handle, crew: Crew) -> N
 def test_each_attempt_begins_without_the_progress_of_the_previous_one(queue: Handle, crew: Crew, gate: Gate) -> None:
     seen: list[Any] = []
 
-    @queue.task(max_attempts=2)
+    @queue.task(max_attempts=2, backoff=Fixed(600))
     async def work() -> None:
         job = current_job()
         seen.append((job.last_progress, dict(job.meta)))
