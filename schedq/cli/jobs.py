@@ -30,6 +30,7 @@ from schedq.inspect.why import Why
 from schedq.model import escaping
 from schedq.model.expiry import expires_at_ms
 from schedq.model.lifecycle import BROKEN, JOB_STATES, PROCESSING
+from schedq.model.progress import Progress, of_earlier_attempt
 from schedq.model.records import JobRecord, whole
 from schedq.model.tasks import is_task_call
 from schedq.model.times import span
@@ -360,7 +361,8 @@ def _facts(name: str, record: JobRecord, now_ms: int, most: int | None) -> list[
     times = {what: whole(fields.get(field)) for what, field in _TIMES.items()}
     if record.status != "processing":
         del times["lease renewed"]
-    shown = {*_SHOWN, *(("progress", "meta") if record.meta else ("progress",) if record.progress else ())}
+    old = None if record.progress else of_earlier_attempt(fields)
+    shown = {*_SHOWN, *(["meta"] if record.meta else []), *(["progress"] if record.progress or old else [])}
     return [
         ("job", record.id),
         ("queue", name),
@@ -369,7 +371,8 @@ def _facts(name: str, record: JobRecord, now_ms: int, most: int | None) -> list[
         ("attempts", f"{record.attempts}" + (f" of {most}" if most else "")),
         ("worker", record.worker),
         ("leases lost", str(record.crashes) if record.crashes else ""),
-        ("progress", _progress(record, now_ms)),
+        ("progress", _progress(record.progress, now_ms)),
+        ("progress of an earlier attempt", _progress(old, now_ms)),
         *((what, display.moment(at_ms, now_ms)) for what, at_ms in times.items() if at_ms),
         ("timeout", span(whole(fields["timeout_ms"])) if "timeout_ms" in fields else ""),
         ("backoff", fields.get("backoff", "")),
@@ -381,8 +384,7 @@ def _facts(name: str, record: JobRecord, now_ms: int, most: int | None) -> list[
     ]
 
 
-def _progress(record: JobRecord, now_ms: int) -> str:
-    found = record.progress
+def _progress(found: Progress | None, now_ms: int) -> str:
     if found is None:
         return ""
     at = f" ({display.apart(found.at_ms, now_ms)})" if found.at_ms else ""

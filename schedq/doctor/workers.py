@@ -185,7 +185,7 @@ LIVENESS: Final[tuple[Check[Liveness], ...]] = (
         lambda it: "note" if it.is_empty else "warning",
         lambda it: not it.workers,
         lambda it: (
-            "no worker sent a heartbeat in the last 30 s"
+            "no worker is alive"
             + ("" if it.is_empty else f"; {it.waiting:,} pending, {it.delayed:,} delayed, {it.running:,} running")
         ),
         "waiting jobs do not run, unless workers of other programs take them: these send no heartbeat",

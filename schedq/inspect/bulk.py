@@ -16,6 +16,7 @@ from typing import Any, Final
 from schedq.errors import UsageError
 from schedq.inspect.search import MOST_FOUND, SCANNED_AT_ONCE, Cursor, Filter, Scanner, checked_state
 from schedq.model.checks import whole_number
+from schedq.model.expiry import ExpiryError
 from schedq.model.ids import new_request
 from schedq.model.keys import checked_id
 from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, PENDING, PROCESSING
@@ -23,7 +24,7 @@ from schedq.model.settings import Settings
 from schedq.transitions import Argument, Binding, Operation, RoundTrips, unwrap
 from schedq.transitions.cancel import cancel
 from schedq.transitions.requeue import requeue_these
-from schedq.transitions.reschedule import ExpiryError, one_time, reschedule
+from schedq.transitions.reschedule import one_time, reschedule
 
 _AUDIT: Final = Binding("audit", "request", "act", "count", "note", "who")
 _DELETE: Final = Binding("delete", "state", "request", "position", "ids")

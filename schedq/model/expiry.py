@@ -17,8 +17,15 @@ from schedq.model.times import LAST_INSTANT_MS, Duration, duration_ms, instant_m
 
 Expiry = Duration | datetime
 """Seconds or a timedelta after the job is enqueued, or an aware datetime."""
+
+
+class ExpiryError(UsageError):
+    """A job would expire before it is due."""
+
+
 EXPIRED: Final = "expired"
 """The `cancel_reason` of a job that did not begin in time."""
+TOO_EARLY: Final = "the job would expire before it is due: expires must be later than delay or run_at"
 _STORED: Final = re.compile(r"\+?[1-9][0-9]{0,14}")
 
 
@@ -48,11 +55,13 @@ def stored_expiry(value: object) -> str:
 def check_due_in_time(expiry: str, mode: str, ms: int) -> None:
     """Check that a job is due before it expires, if both are given in the same way; `mode` and `ms` as `enqueue.when`.
 
+    If they are not, only Redis knows, and the script refuses such a job.
+
     Raises:
-        UsageError: it would never run.
+        ExpiryError: it would never run.
     """
     if expiry.startswith("+") == (mode == "in") and ms >= int(expiry):
-        raise UsageError("the job would expire before it is due: expires must be later than delay or run_at")
+        raise ExpiryError(TOO_EARLY)
 
 
 def is_stored_expiry(text: object) -> bool:

@@ -182,7 +182,8 @@ def failed(job: ClaimedJob, error: BaseException | str, policy: Policy) -> Settl
         delay_ms = _requested_delay_ms(error, getattr(error, "delay_ms", None))
         return Settlement("snooze", job.id, job.claim_token, delay_ms=delay_ms, ttl_ms=policy.failed_ttl_ms)
     text = described(error)
-    trace = "" if isinstance(error, (str, Discard, Retry)) else _rendered(error, _as_stored)
+    says_all = isinstance(error, (str, Discard, Retry)) and getattr(error, "__cause__", None) is None
+    trace = "" if says_all or isinstance(error, str) else _rendered(error, _as_stored)
     note = clean_text(text, _BRIEF)
     is_final = isinstance(error, Discard) or job.attempts >= policy.max_attempts
     if is_final or (policy.errors is not None and policy.errors.is_final(error)):

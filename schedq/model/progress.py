@@ -113,6 +113,12 @@ def of_fields(fields: Mapping[str, str]) -> tuple[Progress | None, dict[str, Any
     return of_json(found), meta if isinstance(meta, dict) else {}
 
 
+def of_earlier_attempt(fields: Mapping[str, str]) -> Progress | None:
+    """The stored progress, whichever attempt reported it: it stays until the next attempt begins."""
+    found = decoded(fields.get("progress"))
+    return of_json(found) if isinstance(found, dict) else None
+
+
 def of_json(found: Mapping[str, Any]) -> Progress | None:
     """The progress in a stored object or in an event; None if it has none."""
     at_ms = found.get("at_ms", 0)

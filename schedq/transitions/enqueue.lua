@@ -18,7 +18,7 @@ ARGV  jobs, clock, due_channel, max_pending (number)
       new_jobs...: per job: id, payload, 'in' | 'at', milliseconds, count of option values, option field, value, ...
         For a caller's id 'in' and 'at' may be followed by ':', 'create' | 'reuse' | '', ':' and the mark
 Returns  per job STORED | EXISTS | CONFLICT | FULL | WRONGTYPE | TAKEN and the status of the existing job | BUSY and its
-         status; fewer words than jobs means "send the rest again"
+         status | EXPIRES (it would before it is due); fewer words than jobs means "send the rest again"
 ]]
 local theirs = whose_ids ~= '0'
 local LAST_INSTANT, MOST_SEARCHED, NEWEST, MOST_WAITING = 253402300799999, 2000, 10000, 100000
@@ -53,6 +53,7 @@ if not theirs and not max_pending and ARGV[i + 2] == 'in' and ARGV[i + 3] == '0'
   end
 end
 --@include numbers
+--@include expiry
 --@include due
 local bad = wrong_type('list', pending) or wrong_type('zset', delayed)
   or (theirs and wrong_type('list', completed, failed, cancelled) or nil)
@@ -105,6 +106,14 @@ local function repeated(n, payload, if_exists)
   return payload == ARGV[starts[n] + 1] and 'EXISTS' or 'CONFLICT'
 end
 
+-- Whether a job that is due later can begin before it expires.
+local function is_in_time(at, due)
+  for option = at + 5, at + 4 + ARGV[at + 4], 2 do
+    if ARGV[option] == 'expires' then return due < (expires_at(ARGV[option + 1], stamp) or math.huge) end
+  end
+  return true
+end
+
 local words, new, there = {}, {}, nil  -- numbers of the jobs to store; the id of one that exists
 local payloads = {}                      -- of callers' ids, which may occur twice
 local now_ids, later, status, run_at, earliest = {}, {}, {}, {}, LAST_INSTANT + 1
@@ -122,6 +131,7 @@ for n, at in ipairs(starts) do
     if word == 'EXISTS' or word == 'STORED' then there, payloads[id] = id, payload end
   end
   if not word and not is_later and max_pending and waiting >= max_pending then word = 'FULL' end
+  if not word and is_later and not is_in_time(at, due) then word = 'EXPIRES' end
   if not word then
     word, new[#new + 1] = 'STORED', n
     if theirs then payloads[id] = payload end

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from schedq.errors import Conflict, NotAcknowledged, QueueFull, SchedqError, StoreUnavailable, UsageError
 from schedq.model import backoff as plans
 from schedq.model.durability import Durability, Wait, checked_durability
-from schedq.model.expiry import check_due_in_time, stored_expiry
+from schedq.model.expiry import TOO_EARLY, ExpiryError, check_due_in_time, stored_expiry
 from schedq.model.headers import merged_headers, stored_headers
 from schedq.model.ids import new_ids, new_request
 from schedq.model.keys import checked_id
@@ -26,6 +26,8 @@ MOST_IDS: Final = 150
 """The most jobs in one script, which blocks all other clients for 4 to 10 µs a job."""
 _ROUND_TRIP_BYTES: Final = 8 * MOST_BYTES
 _ACCEPTED: Final = ("STORED", "EXISTS")
+_OF_ONE_JOB: Final = (Conflict, ExpiryError)
+"""Errors that do not stop other jobs of the same request from being stored."""
 tracers: Final[list[Callable[[str, str, str], str]]] = []
 """Functions (queue, job id, payload text) → the job's `trace`, the trace context of its producer; '' for none."""
 counters: Final[list[Callable[[str, int, str], None]]] = []
@@ -203,6 +205,7 @@ def enqueue(queue: Settings, job: EncodedJob) -> Operation[str]:
 
     Raises (when read):
         Conflict: another payload, or something that is not a job, is stored under this id.
+        ExpiryError: the job would expire before it is due.
         QueueFull: `max_pending` jobs wait.
         NotAcknowledged: the job is stored, but its durability was not confirmed in time.
     """
@@ -293,7 +296,7 @@ def enqueue_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list
 
     Raises:
         QueueFull, NotAcknowledged: `stored` has the ids that were stored.
-        Conflict: the message names the ids; all others are stored.
+        Conflict, ExpiryError: the message names the id; all others are stored.
     """
     yield from _store_all(queue, jobs)
     return [job.job_id for job in jobs]
@@ -311,7 +314,7 @@ def _store_all(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[s
     stored: list[str] = []
     errors: list[SchedqError] = []
     missing, waits, left = "", _waits(queue, jobs), _batches(jobs)
-    while left and not missing and all(isinstance(error, Conflict) for error in errors):
+    while left and not missing and all(isinstance(error, _OF_ONE_JOB) for error in errors):
         sent, left = _next_round_trip(left)
         again: list[list[EncodedJob]] = []
         results = yield [_store_some(queue, batch, waits) for batch in sent]
@@ -384,12 +387,14 @@ def _unconfirmed(queue: Settings, jobs: Sequence[EncodedJob], stored: Sequence[s
     )
 
 
-def refusal(queue: Settings, job: EncodedJob, word: str) -> Conflict | QueueFull:
+def refusal(queue: Settings, job: EncodedJob, word: str) -> Conflict | QueueFull | ExpiryError:
     """The error for a job that was not stored, from the word that the script returned."""
     if word == "FULL":
         return QueueFull(f"queue {queue.name}: max_pending={queue.max_pending} jobs are waiting already")
     if word == "WRONGTYPE":
         return Conflict(f"{queue.keys.job(job.job_id)} is not a hash; job {job.job_id} can't be stored there")
+    if word == "EXPIRES":
+        return ExpiryError(f"job {job.job_id} of queue {queue.name}: {TOO_EARLY}")
     kind, _, status = word.partition(" ")
     if kind == "TAKEN":
         return Conflict(f"job {job.job_id} of queue {queue.name} already exists ({status}), and must_create was given")
@@ -407,7 +412,7 @@ def _worst(errors: Sequence[SchedqError], stored: Sequence[str]) -> SchedqError:
         if isinstance(error, QueueFull):
             return QueueFull(f"{error}; {len(stored)} of the jobs were stored", stored)
     for error in errors:
-        if not isinstance(error, Conflict):
+        if not isinstance(error, _OF_ONE_JOB):
             return error
-    first = str(errors[0])
-    return Conflict(first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more); all others were stored")
+    first = errors[0]
+    return first if len(errors) == 1 else type(first)(f"{first} (and {len(errors) - 1} more); all others were stored")

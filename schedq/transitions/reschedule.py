@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from schedq.errors import UsageError
+from schedq.model.expiry import ExpiryError
 from schedq.model.ids import new_request
 from schedq.model.keys import checked_id
 from schedq.model.settings import Settings
@@ -24,10 +25,6 @@ def one_time(delay: object, run_at: object) -> tuple[str, int]:
     if delay is None and run_at is None:
         raise UsageError("give delay or run_at; to run the job now, use run_now")
     return when(delay, run_at)
-
-
-class ExpiryError(UsageError):
-    """A job would expire before its new time."""
 
 
 def reschedule(queue: Settings, job_id: str, mode: str, ms: int) -> Operation[bool]:

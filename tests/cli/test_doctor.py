@@ -76,7 +76,7 @@ def test_ignored_findings_are_shown_but_not_counted(run: Run, queue: Queue):
     said = run("doctor", *IGNORED, "--ignore", "no-worker")
 
     assert said.code == 0
-    assert "ignored queue mail: no worker sent a heartbeat" in unfolded(said)
+    assert "ignored queue mail: no worker is alive" in unfolded(said)
 
 
 def test_a_redis_without_queues_can_be_examined(run: Run, desk: Server):

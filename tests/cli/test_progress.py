@@ -77,6 +77,17 @@ def test_a_job_that_reported_nothing_shows_nothing(run: Run, queue: Queue):
     assert (run("job", "one", "--json").json["progress"], run("job", "one", "--json").json["meta"]) == (None, {})
 
 
+def test_a_job_that_went_back_shows_how_far_an_earlier_attempt_came(run: Run, queue: Queue, desk: Server):
+    running(queue, "one", Progress(3, 10, "rows"))
+    with desk.client() as client:
+        client.hincrby(queue.settings.keys.job("one"), "attempts", -1)  # as a release does
+
+    (line,) = [line for line in run("job", "one").lines if line.startswith("progress")]
+
+    assert line.startswith("progress of an earlier attempt")
+    assert "3 of 10 (30 %), rows (" in line
+
+
 def test_progress_of_another_program_is_shown_unchanged(run: Run, queue: Queue, desk: Server):
     queue.enqueue(1, job_id="one")
     with desk.client() as client:

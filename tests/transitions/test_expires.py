@@ -82,6 +82,31 @@ def end(queue: Handle, clock: Clock, how: str) -> None:
         queue.reclaim_stuck()
 
 
+@pytest.mark.parametrize("expires", ["relative", "absolute"])
+@pytest.mark.parametrize("due", ["relative", "absolute"])
+def test_a_job_that_would_expire_before_it_is_due_is_refused(queue: Handle, clock: Clock, due: str, expires: str):
+    limit = {"expires": 60 if expires == "relative" else at(clock, 60)}
+
+    def later(seconds: float) -> dict[str, Any]:
+        return {"delay": seconds} if due == "relative" else {"run_at": at(clock, seconds)}
+
+    with pytest.raises(UsageError, match="would expire before it is due"):
+        queue.enqueue("late", **later(60), **limit)
+    assert queue.places() == {}
+
+    begins = queue.enqueue("in time", **later(59), **limit)
+    assert queue.places() == {"delayed": [begins]}
+
+
+def test_of_many_jobs_only_those_that_would_expire_first_are_refused(queue: Handle, clock: Clock):
+    rows = [NewJob(n, job_id=f"j{n}", run_at=at(clock, 10 * n + 1), expires=30) for n in range(6)]
+
+    with pytest.raises(UsageError, match=r"job j3 .* \(and 2 more\); all others were stored"):
+        queue.enqueue_many(rows)
+
+    assert queue.places() == {"delayed": ["j0", "j1", "j2"]}
+
+
 @pytest.mark.parametrize("how", ["fail", "release", "snooze", "lose the lease"])
 def test_a_job_that_has_begun_no_longer_expires(queue: Handle, clock: Clock, how: str):
     job_id = queue.enqueue("begun", expires=60)

@@ -139,6 +139,25 @@ def test_an_exception_is_retried_until_the_attempts_are_used_up(queue: Handle, c
     assert [json.loads(line)["outcome"] for line in fields["history"].splitlines()] == ["retry", "retry", "failed"]
 
 
+@pytest.mark.parametrize("word", [Retry, Discard])
+def test_what_led_to_a_retry_or_a_discard_is_kept_with_its_traceback(queue: Handle, crew: Crew, word: Any) -> None:
+    @queue.task(max_attempts=1)
+    def ask(*, because: bool) -> None:
+        try:
+            raise ConnectionError("crm")
+        except ConnectionError as error:
+            raise word(reason="later") from (error if because else None)
+
+    crew.start(queue)
+    jobs = [ask.enqueue(because=because) for because in (True, False)]
+    until(lambda: [job.status() for job in jobs] == ["failed"] * 2)
+
+    caused, plain = (queue.fields(job.id) for job in jobs)
+    assert (caused["last_error"], plain["last_error"]) == ("later", "later")
+    assert 'raise ConnectionError("crm")' in caused["traceback"]
+    assert "traceback" not in plain
+
+
 def test_a_jobs_own_backoff_comes_before_its_tasks_and_that_before_the_queues(make_queue: Any, crew: Crew) -> None:
     queue = make_queue(backoff=Fixed(3000))
 
