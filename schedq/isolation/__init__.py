@@ -3,7 +3,8 @@
 The worker claims jobs, renews leases, settles attempts and notifies observers. A child imports the application, enters
 its lifespans once, and runs attempts: it converts arguments, makes dependencies, calls middleware, hooks and the
 function, and decides the outcome, because `retry_on` and backoff functions need the exception itself. It sends the
-outcome as data, which the worker settles as its own. Nothing is pickled: functions are found by the names of tasks.
+outcome as data, which the worker settles as its own. Functions are found by the names of tasks. Only those that async
+handlers hand over are pickled; see `handed`.
 
 Worker and child are connected by a socket with JSON messages; `wire` has them. The worker alone measures the timeout.
 When it expires, or the lease is lost, the worker ends the child with SIGTERM and then SIGKILL, and gives the slot to

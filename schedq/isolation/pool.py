@@ -10,7 +10,7 @@ from schedq.errors import UsageError
 from schedq.isolation import death
 from schedq.isolation.child_process import BUSY, DEAD, ENDING, IDLE, STARTING, ChildProcess, Start
 from schedq.isolation.settings import IsolationSettings
-from schedq.isolation.wire import Assignment, Ended, Message, packed
+from schedq.isolation.wire import Message, packed
 from schedq.logs import log
 
 _MEMORY_S: Final = 0.25
@@ -34,13 +34,13 @@ class Seat:
 
     Attributes:
         child: the child.
-        ended: the outcome that the child sends; the exception `ProcessDied` if it ends before.
+        ended: the last message of the child; the exception `ProcessDied` if it ends before.
     """
 
     def __init__(self, child: ChildProcess, reports: Reports) -> None:
         self.child = child
         self.reports = reports
-        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.is_over_memory = False
 
     def tell(self, kind: str) -> None:
@@ -48,8 +48,13 @@ class Seat:
         self.child.send(packed({"kind": kind}))
 
 
+Line = deque[asyncio.Future[ChildProcess]]
+
+
 class ProcessPool:
     """Up to `size` child processes at work. Used on the worker's event loop only.
+
+    Attempts come before functions that async handlers hand over, of which there may be more than slots.
 
     A child that is being ended does not count, so its place is free at once.
 
@@ -68,7 +73,8 @@ class ProcessPool:
         self._settings = settings
         self._children: set[ChildProcess] = set()
         self._seats: dict[ChildProcess, Seat] = {}
-        self._waiting: deque[asyncio.Future[ChildProcess]] = deque()
+        self._attempts: Line = deque()
+        self._handed: Line = deque()
         self.problem = ""
         self._failures = 0
         self._start_timer: asyncio.TimerHandle | None = None
@@ -80,14 +86,19 @@ class ProcessPool:
         """The ids of the processes that live."""
         return [child.pid for child in self._children if child.pid is not None]
 
-    async def run(self, call: Assignment, reports: Reports) -> Seat:
-        """Give an attempt to a child as soon as one is idle.
+    async def run(self, message: Message, reports: Reports, within: float, *, is_handed: bool = False) -> Seat | None:
+        """Give an attempt, or a function that was handed over, to a child as soon as one is idle.
+
+        Returns:
+            The child's seat; None if children could not start `within` so many seconds.
 
         Raises:
             UsageError: the pool is closed.
         """
-        data = packed(call.message())  # first: it may fail
-        child = await self._taken()
+        data = packed(message)  # first: it may fail
+        child = await self._taken(self._handed if is_handed else self._attempts, within)
+        if child is None:
+            return None
         seat = self._seats[child] = Seat(child, reports)
         child.attempts += 1
         child.send(data)
@@ -112,7 +123,7 @@ class ProcessPool:
         for timer in (self._start_timer, self._memory_timer):
             if timer is not None:
                 timer.cancel()
-        for waiting in self._waiting:
+        for waiting in (*self._attempts, *self._handed):
             waiting.cancel()
         for seat in self._seats.values():
             seat.ended.cancel()
@@ -130,7 +141,7 @@ class ProcessPool:
             if late:
                 await asyncio.wait(late)
 
-    async def _taken(self) -> ChildProcess:
+    async def _taken(self, line: Line, within: float) -> ChildProcess | None:
         """Wait for an idle child, which is then busy."""
         if self._is_closed:
             raise UsageError("the worker's processes have been closed")
@@ -139,11 +150,18 @@ class ProcessPool:
                 child.become(BUSY)
                 return child
         waiting: asyncio.Future[ChildProcess] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiting)
+        line.append(waiting)
         self._fill()
         try:
-            return await waiting
+            while not waiting.done():
+                await asyncio.wait([waiting], timeout=within)
+                is_served = not self._failures and any(child.state is BUSY for child in self._children)
+                if not (waiting.done() or is_served):
+                    waiting.cancel()
+                    return None
+            return waiting.result()
         except asyncio.CancelledError:
+            waiting.cancel()
             if waiting.done() and not waiting.cancelled() and waiting.result().state is BUSY:
                 waiting.result().become(IDLE)
                 self._offer(waiting.result())
@@ -155,7 +173,7 @@ class ProcessPool:
             return
         living = [child for child in self._children if child.state not in (ENDING, DEAD)]
         starting = sum(child.state is STARTING for child in living)
-        waiting = sum(not each.done() for each in self._waiting)
+        waiting = sum(not each.done() for each in (*self._attempts, *self._handed))
         missing = min(waiting - starting, self._size - len(living))
         for _ in range(missing):
             self._children.add(ChildProcess(self._start, self._settings, self._heard, self._died))
@@ -175,27 +193,28 @@ class ProcessPool:
                 seat.reports.progress(*message["progress"])
             if message["meta"]:
                 seat.reports.update_meta(message["meta"])
-        elif kind == "ended":
+        elif kind in ("ended", "returned", "raised"):
             del self._seats[child]
             child.become(IDLE)
             if not seat.ended.done():
-                seat.ended.set_result(Ended.of(message))
+                seat.ended.set_result(message)
             self._offer(child)
 
     def _offer(self, child: ChildProcess) -> None:
-        """Give an idle child to the attempt that waits longest, or replace the child if it has served its time."""
+        """Give an idle child to what waits longest, attempts first, or replace it if it has served its time."""
         if child.state is not IDLE:
             return
         if self._is_spent(child) or self._is_closed:
             child.retire()
             self._fill()
             return
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                child.become(BUSY)
-                waiting.set_result(child)
-                return
+        for line in (self._attempts, self._handed):
+            while line:
+                waiting = line.popleft()
+                if not waiting.done():
+                    child.become(BUSY)
+                    waiting.set_result(child)
+                    return
 
     def _is_spent(self, child: ChildProcess) -> bool:
         most, limit = self._settings.jobs_per_child, self._settings.memory_limit

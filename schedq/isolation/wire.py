@@ -1,7 +1,9 @@
 """The messages between a worker and its child processes: JSON objects, each after its length in 4 bytes.
 
-To a child: `run` starts an attempt; `stop` and `release` say why it should end; `exit` ends an idle child.
-From a child: `ready` once, or `unusable` with a reason; `report` for progress and meta; `ended` with the outcome.
+To a child: `run` starts an attempt; `stop` and `release` say why it should end; `hand` has a function to run; `exit`
+ends an idle child.
+From a child: `ready` once, or `unusable` with a reason; `report` for progress and meta; `ended` with the outcome of an
+attempt; `returned` or `raised` at the end of a function.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from schedq.model import backoff
 from schedq.model.headers import Headers
+from schedq.model.outcome import described
 from schedq.model.records import ClaimedJob, Settlement
 
 Message = dict[str, Any]
@@ -63,6 +66,13 @@ class Raised(NamedTuple):
     module: str
     name: str
     text: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Raised:
+        """Describe an exception."""
+        kind = type(error)
+        text = described(error).removeprefix(kind.__name__).removeprefix(": ")
+        return cls(kind.__module__, kind.__qualname__, text)
 
 
 class Ended(NamedTuple):

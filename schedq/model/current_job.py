@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from schedq.errors import UsageError
 from schedq.model.progress import Progress, Reporter, Reporters
 from schedq.model.records import ClaimedJob
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class CurrentJob:
@@ -74,6 +78,27 @@ class CurrentJob:
         """`renew` for async handlers."""
         return await self._arenew(self._job)
 
+    async def run_isolated(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a plain function in one of the worker's child processes, for async handlers, and return its result.
+
+        `current_job()` works in the function too. When the handler is cancelled, for instance by its timeout, the
+        process is ended with SIGTERM, and with SIGKILL after the worker's `kill_after`.
+
+        Args:
+            function: a function at the top of a module. It is pickled by name, its arguments and result by value.
+            args: its arguments.
+            kwargs: its arguments by name.
+
+        Raises:
+            ProcessDied: the process has ended before the function, or none could be started.
+            UsageError: there is no worker, this is not its event loop, or something can't be pickled.
+            Exception: what the function raises; a `RemoteError` of the same name if that can't be pickled.
+        """
+        if (run := isolated.get(None)) is None:
+            raise UsageError("run_isolated() works only in an async handler that a worker runs")
+        result: T = await run(self, self._job, partial(function, *args, **kwargs))
+        return result
+
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Report how far this attempt has come; the last report counts.
 
@@ -121,6 +146,14 @@ class CurrentJob:
 
 context: Final[contextvars.ContextVar[CurrentJob]] = contextvars.ContextVar("schedq_current_job")
 """Set by the worker around each call of a handler."""
+Isolated = Callable[[CurrentJob, ClaimedJob, "partial[Any]"], Awaitable[Any]]
+isolated: Final[contextvars.ContextVar[Isolated]] = contextvars.ContextVar("schedq_isolated")
+"""Runs functions in child processes; set by the worker once."""
+
+
+async def run_here(_current: CurrentJob, _job: ClaimedJob, function: partial[Any]) -> Any:
+    """Run such a function in this process, as tests do."""
+    return function()
 
 
 def current_job() -> CurrentJob:

@@ -126,10 +126,11 @@ def as_job(
     stored = headers_of(stored_headers(headers or {}))
     job = ClaimedJob(checked_id(job_id), None, attempts, "test.1", headers=stored)
     current = current_job.CurrentJob(job, deadline=None, renew=lambda _: True, arenew=arenew)
-    token = current_job.context.set(current)
+    token, here = current_job.context.set(current), current_job.isolated.set(current_job.run_here)
     try:
         yield current
     finally:
+        current_job.isolated.reset(here)
         current_job.context.reset(token)
 
 
@@ -255,7 +256,7 @@ class LocalAttempt:
             task=handler.name,
             reporters=self._reporters,
         )
-        token = current_job.context.set(current)
+        token, here = current_job.context.set(current), current_job.isolated.set(current_job.run_here)
         try:
             if handler.hooks is None and not queue.registry.middleware:
                 return self._call(invocation, timeout_s)
@@ -264,6 +265,7 @@ class LocalAttempt:
             middleware = list(queue.registry.middleware)
             return _Wrapped(self._runner, facts, middleware, call, handler.hooks, self._ending).result()
         finally:
+            current_job.isolated.reset(here)
             current_job.context.reset(token)
 
     def _call(self, invocation: Invocation, timeout_s: float | None) -> Any:

@@ -9,16 +9,19 @@ import os
 import signal
 import socket
 import threading
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
 from schedq.background.observers import Observers
 from schedq.connection.resolver import in_thread
 from schedq.dependencies.lifespan import Resources
-from schedq.isolation import parent_death, wire
+from schedq.isolation import handed, parent_death, wire
 from schedq.isolation.child_process import MARK
 from schedq.isolation.wire import Assignment, Ended, Raised
+from schedq.model import current_job, outcome
+from schedq.model.current_job import CurrentJob
 from schedq.model.outcome import described, released
 from schedq.model.progress import Reporters
 from schedq.model.records import Settlement
@@ -99,9 +102,7 @@ class ChildReport(AttemptReport):
     def finished(self, attempt: Attempt, raised: BaseException | None) -> None:  # noqa: ARG002 - as its base
         """Keep the exception's class and text."""
         if raised is not None:
-            kind = type(raised)
-            text = described(raised).removeprefix(kind.__name__).removeprefix(": ")
-            self.raised = Raised(kind.__module__, kind.__qualname__, text)
+            self.raised = Raised.of(raised)
 
     def failed(self, attempt: Attempt, settlement: Settlement, raised: BaseException | None) -> None:
         """Log nothing."""
@@ -241,15 +242,16 @@ class Child:
 
     def _take(self, message: wire.Message) -> None:
         kind, attempt = message["kind"], self._attempt
-        if kind == "run":
+        if kind in ("run", "hand"):
             call = Assignment.of(message)
             self._trace.text = call.trace
             self._attempt = attempt = Attempt(call.job, call.queue, call.worker)
             executor = self._executors[call.queue]
             self._in_flight = InFlight(executor.interrupt, self._reporters)
             self._in_flight.add(attempt)
+            work = executor.run(attempt) if kind == "run" else self._run_handed(attempt, message)
             assert self._loop is not None
-            self._in_flight.start(attempt, self._loop.create_task(executor.run(attempt)))
+            self._in_flight.start(attempt, self._loop.create_task(work))
         elif kind == "exit":
             self._leaving.set()
         elif attempt is not None and kind == "stop":
@@ -257,14 +259,51 @@ class Child:
         elif attempt is not None and kind == "release":
             self._in_flight.release()
 
+    async def _run_handed(self, attempt: Attempt, message: wire.Message) -> None:
+        """Run a function that an async handler of the worker has handed over."""
+        queue = self._queues[attempt.queue]
+        attempt.become(RUNNING)
+        attempt.name = message["task"]
+        attempt.current = CurrentJob(
+            attempt.job,
+            deadline=message["deadline"],
+            renew=queue.blocking.renew,
+            arenew=queue.aio.renew,
+            queue=attempt.queue,
+            task=attempt.name,
+            worker=attempt.worker,
+            reporters=self._reporters,
+        )
+        ended: wire.Message = {}
+        try:
+            ended = await self._main.run_to_end(asyncio.get_running_loop(), partial(self._handed, attempt, message))
+        finally:
+            self._answer(attempt, ended)
+
+    def _handed(self, attempt: Attempt, message: wire.Message) -> wire.Message:
+        """Call such a function, in the main thread."""
+        assert attempt.current is not None
+        attempt.thread_id = threading.get_ident()
+        current_job.context.set(attempt.current)
+        try:
+            with continued(self._trace.text) if self._trace.text else nullcontext():
+                return handed.returned(handed.function_of(message["function"])())
+        except BaseException as error:  # noqa: BLE001 - the handler gets whatever the function raises
+            return handed.raised(error, Raised.of(error), outcome.log_traceback(error))
+        finally:
+            attempt.thread_id = None
+
     def _stopped(self, attempt: Attempt) -> None:
-        """Send the outcome: nothing of the attempt is running any more."""
+        """Send the outcome of an attempt."""
+        self._answer(attempt, Ended(attempt.settlement or released(attempt.job), self._report.raised).message())
+
+    def _answer(self, attempt: Attempt, message: wire.Message) -> None:
+        """Send how an attempt has ended: nothing of it is running any more."""
         self._send_reports()
         self._reporters.forget(attempt.job.claim_token)
         self._attempt = None
         if not self._is_terminated:
-            settlement = attempt.settlement or released(attempt.job)
-            self._line.send(Ended(settlement, self._report.raised).message())
+            self._line.send(message)
         else:
             self._leaving.set()
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from schedq.errors import SchedqError
 from schedq.logs import log
-from schedq.model import outcome
+from schedq.model import current_job, outcome
 from schedq.model.progress import ProgressReport, Reporters
 from schedq.model.records import ClaimedJob, Settlement
 from schedq.observer import Observer
@@ -66,6 +66,8 @@ class Dispatcher:
         self.waiting: list[Attempt] = []
         self.is_behind = False
         self._context = contextvars.copy_context()
+        if context.isolated is not None:
+            self._context.run(current_job.isolated.set, context.isolated)
         self._loop = asyncio.get_running_loop()
 
     def start(self, jobs: Sequence[ClaimedJob], reservation: Reservation, *, is_closed: bool) -> None:

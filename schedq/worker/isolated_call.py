@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from schedq.background.observers import Observers
+from schedq.errors import UsageError
+from schedq.isolation import handed
 from schedq.isolation.death import ProcessDied
 from schedq.isolation.pool import ProcessPool, Seat
 from schedq.isolation.remote_error import caused, remote_error
@@ -16,7 +20,7 @@ from schedq.logs import log
 from schedq.model import outcome
 from schedq.model.current_job import CurrentJob
 from schedq.model.payload import clean_text
-from schedq.model.records import Settlement
+from schedq.model.records import ClaimedJob, Settlement
 from schedq.model.times import monotonic
 from schedq.tracing import carried
 from schedq.worker.attempt import ABANDONED, LOST, OPEN, RELEASED, RUNNING, TIMED_OUT, Attempt
@@ -24,7 +28,7 @@ from schedq.worker.wrapped_call import Endings
 
 _MOST_STACK: Final = 8000
 _START_S: Final = 60.0
-"""Seconds that an attempt waits for a child process. It waits that long only if children can't start."""
+"""Seconds that an attempt waits for a child process if children can't start."""
 _PUT_BACK_MS: Final = 10_000
 
 
@@ -80,10 +84,8 @@ class IsolatedCall:
     async def _found(self) -> _Found:
         attempt = self.attempt
         call = Assignment(attempt.queue, attempt.worker, attempt.job, carried())
-        try:
-            async with asyncio.timeout(_START_S):
-                seat = await self.pool.run(call, self.current)
-        except TimeoutError:
+        seat = await self.pool.run(call.message(), self.current, _START_S)
+        if seat is None:
             return self._without_child()
         self.endings.ended_by(attempt, partial(self.pool.end, seat))
         try:
@@ -133,7 +135,7 @@ class IsolatedCall:
             raise asyncio.CancelledError
         died = seat.ended.exception()
         if died is None:
-            found: Ended = seat.ended.result()
+            found = Ended.of(seat.ended.result())
             raised = None if found.raised is None else remote_error(found.raised, found.settlement.traceback)
             return _Found(found.settlement, raised)
         if attempt.state is RELEASED:
@@ -145,3 +147,34 @@ class IsolatedCall:
         settlement = outcome.failed(self.attempt.job, error, self.policy)
         trace = clean_text(stack[-_MOST_STACK:])
         return _Found(settlement._replace(traceback=trace), caused(error, trace))
+
+
+async def run_isolated(
+    loop: asyncio.AbstractEventLoop,
+    pool: Callable[[], ProcessPool],
+    current: CurrentJob,
+    job: ClaimedJob,
+    function: partial[Any],
+) -> Any:
+    """Run a function that an async handler of the worker on this loop hands over; see `CurrentJob.run_isolated`."""
+    if asyncio.get_running_loop() is not loop:
+        raise UsageError("run_isolated() is for async handlers; give a plain task isolate=True instead")
+    if inspect.iscoroutinefunction(function.func):
+        raise UsageError(f"run_isolated() takes a plain function, got the async {function.func!r:.100}; await that one")
+    message = Assignment(current.queue, current.worker, job, carried()).message()
+    deadline = None if current.deadline is None else current.deadline.timestamp()
+    message |= {"kind": "hand", "task": current.task, "deadline": deadline, "function": handed.text_of(function)}
+    processes = pool()
+    seat = await processes.run(message, current, _START_S, is_handed=True)
+    if seat is None:
+        raise ProcessDied(
+            f"no child process has started within {_START_S:g} s: {processes.problem or 'it is not ready'}"
+        )
+    try:
+        await asyncio.wait([seat.ended])
+    except asyncio.CancelledError:
+        processes.end(seat)
+        raise
+    if not seat.ended.cancelled() and isinstance(died := seat.ended.exception(), ProcessDied):
+        raise caused(died, clean_text(died.stack[-_MOST_STACK:]))
+    return handed.result_of(seat.ended.result())

@@ -56,6 +56,7 @@ class Isolation:
         self._worker_id, self._queues, self._middleware, self._size = worker_id, queues, middleware, size
         self._settings = settings or IsolationSettings()
         self._pool: ProcessPool | None = None
+        self._is_closed = False
 
     def open(self) -> ProcessPool | None:
         """Return the pool of child processes, on the worker's loop; None if no task needs it.
@@ -66,6 +67,18 @@ class Isolation:
         registries = [queue.registry for queue in self._queues]
         is_needed = self.isolates_all and any(each.has_plain_functions for each in registries)
         if is_needed or any(each.has_isolated_tasks for each in registries):
+            self.pool()
+        return self._pool
+
+    def pool(self) -> ProcessPool:
+        """Return the pool, which is made if no task has needed it yet.
+
+        Raises:
+            UsageError: a child could not import a queue, or the worker has stopped.
+        """
+        if self._pool is None:
+            if self._is_closed:
+                raise UsageError("the worker's processes have been closed")
             load: Load = self._settings.load or found_in_modules(self._queues, self._middleware)
             application = Application(load, self._worker_id, self._settings.prepare)
             self._pool = ProcessPool(Start(child.main, application, _MACHINERY), self._size, self._settings)
@@ -73,5 +86,6 @@ class Isolation:
 
     async def close(self) -> None:
         """End the children: those that still run something with SIGTERM, and all of them after `kill_after`."""
+        self._is_closed = True
         if self._pool is not None:
             await self._pool.close(self._settings.kill_after)

@@ -29,6 +29,7 @@ from schedq.worker.burst import stop_when_done
 from schedq.worker.capacity import Capacity, make_order
 from schedq.worker.fetcher import Fetcher, WakeListener
 from schedq.worker.heartbeat import Heartbeat, version, worker_id
+from schedq.worker.isolated_call import run_isolated
 from schedq.worker.isolation_options import Isolation
 from schedq.worker.renewal import Renewal
 from schedq.worker.siblings import Siblings
@@ -355,6 +356,7 @@ class Worker(WorkerAliases):
             middleware=self._middleware,
             processes=self._isolation.open(),
             isolates_all=self._isolation.isolates_all,
+            isolated=partial(run_isolated, loop, self._isolation.pool),
         )
 
     async def _serve(self, tasks: Sequence[asyncio.Future[None]], context: WorkerContext) -> None:

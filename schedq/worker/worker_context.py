@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from schedq.background.observers import LoopObservers, Observers
 from schedq.dependencies.lifespan import Resources
 from schedq.isolation.pool import ProcessPool
+from schedq.model.current_job import Isolated
 from schedq.queue.middleware import Middleware
 from schedq.worker.attempt_report import AttemptReport, JobLines
 from schedq.worker.capacity import Capacity
@@ -41,6 +42,7 @@ class WorkerContext:
         middleware: the worker's own; it runs outside the middleware of its queues.
         processes: the child processes for isolated attempts; None if this process runs every attempt itself.
         isolates_all: plain functions run in child processes, unless their task says otherwise.
+        isolated: runs a function in a child process for an async handler; None in a child process.
         measures_timeouts: False in a child process, whose worker ends it when the timeout expires.
     """
 
@@ -60,6 +62,7 @@ class WorkerContext:
     middleware: tuple[Middleware, ...]
     processes: ProcessPool | None = None
     isolates_all: bool = False
+    isolated: Isolated | None = None
     measures_timeouts: bool = True
 
     def observed_by(self, observers: Observers) -> WorkerContext:

@@ -467,3 +467,17 @@ def test_middleware_that_leaves_its_handler_behind_is_an_error(queue: Handle) ->
     assert run_due(queue.queue) == 1
     with pytest.raises(JobFailed, match="returned before call_next"):
         job.result(0)
+
+
+def test_functions_for_child_processes_run_in_the_process_of_the_test(queue: Queue):
+    @queue.task
+    async def measure(text: str) -> int:
+        return await current_job().run_isolated(len, text)
+
+    job = measure.enqueue("four")
+
+    run_due(queue)
+
+    assert job.result(20) == 4
+    with as_job():
+        assert asyncio.run(measure("three")) == 5

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 
+from schedq.isolation.settings import IsolationSettings
 from tests.conftest import MakeQueue
 from tests.doors import Handle
+from tests.worker import isolated_app
 from tests.worker.crew import Crew, Gate
 from tests.worker.layers import Trail
+from tests.worker.processes import Start
 
 Logs = Callable[[], list[str]]
 
@@ -74,3 +79,19 @@ def logs(caplog: pytest.LogCaptureFixture) -> Logs:
         return [f"{entry.levelname} {entry.getMessage()}" for entry in caplog.records if entry.name == "schedq"]
 
     return read
+
+
+@pytest.fixture
+def start(queue: Handle, crew: Crew) -> Start:
+    """Starts a worker of the isolated tasks; returns it and the tasks."""
+
+    def started(*, middleware: bool = False, concurrency: int = 2, **options: Any) -> Any:
+        names = {"kill_after", "jobs_per_child", "memory_limit"} & options.keys()
+        settings = {name: options.pop(name) for name in names}
+        tasks = isolated_app.define(queue.queue, middleware=middleware)
+        load = partial(isolated_app.load, queue.name, queue.server.unix_url, middleware)
+        isolation = IsolationSettings(load=load, **settings)
+        post = crew.start(queue, concurrency=concurrency, isolation=isolation, **options)
+        return post, tasks
+
+    return started

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import date
@@ -155,6 +156,44 @@ async def on_the_loop() -> int:
     return os.getpid()
 
 
+async def hand_over() -> list[Any]:
+    """What functions in child processes return, and the processes of some more of them than there are slots."""
+    job = current_job()
+    pids = await asyncio.gather(*(job.run_isolated(pid) for _ in range(5)))
+    return [await job.run_isolated(facts, day=date(2026, 1, 2)), await job.run_isolated(log_fields), pids]
+
+
+class UnreadableError(Exception):
+    """An error that can be pickled but not read: its arguments are not those of `__init__`."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} of {two}")
+
+
+def fail_unreadably() -> None:
+    raise UnreadableError(1, 2)
+
+
+async def hand_over_failures() -> list[Any]:
+    """What is raised, with the end of its traceback."""
+    found = []
+    for function in (fail, fail_unreadably, partial(end_with, 3), crash, lambda: 1, on_the_loop):
+        try:
+            await current_job().run_isolated(function)
+        except Exception as error:
+            kind = type(error)
+            found.append([kind.__name__, str(error), "".join(traceback.format_exception(error))])
+    return found
+
+
+async def hand_over_and_ignore(path: str) -> None:
+    await current_job().run_isolated(ignore, path)
+
+
+def hand_over_in_a_thread() -> None:
+    asyncio.run(current_job().run_isolated(pid))
+
+
 async def mark(attempt: Any, call_next: Any) -> Any:
     """Middleware that adds its process."""
     result = await call_next()
@@ -190,7 +229,8 @@ def define(queue: Any, *, middleware: bool = False) -> dict[str, Any]:
         queue.use(mark)
     found = {each.__name__: queue.task(isolate=True, max_attempts=1)(each) for each in TASKS}
     found["loop_in_c"] = queue.task(isolate=True, max_attempts=1, timeout=2)(loop_in_c)
-    found["on_the_loop"] = queue.task(on_the_loop)
+    for function in (on_the_loop, hand_over, hand_over_failures, hand_over_and_ignore, hand_over_in_a_thread):
+        found[function.__name__] = queue.task(max_attempts=1)(function)
     return found
 
 

@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,59 +33,59 @@ from tests.doors import Handle
 from tests.waiting import until
 from tests.worker import isolated_app
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Post
+from tests.worker.crew import Crew
+from tests.worker.processes import Start, is_alive, outcome, written_pid
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., tuple[Post, dict[str, Any]]]
 
 
-@pytest.fixture
-def start(queue: Handle, crew: Crew) -> Start:
-    """Starts a worker of the isolated tasks; returns it and the tasks."""
+def test_an_isolated_task_has_what_a_task_in_a_thread_has(queue: Handle, start: Start):
+    _, tasks = start(concurrency=1, pool="process")
 
-    def started(*, middleware: bool = False, concurrency: int = 2, **options: Any) -> Any:
-        names = {"kill_after", "jobs_per_child", "memory_limit"} & options.keys()
-        settings = {name: options.pop(name) for name in names}
-        tasks = isolated_app.define(queue.queue, middleware=middleware)
-        load = partial(isolated_app.load, queue.name, queue.server.unix_url, middleware)
-        isolation = IsolationSettings(load=load, **settings)
-        post = crew.start(queue, concurrency=concurrency, isolation=isolation, **options)
-        return post, tasks
+    def run(task: str, *args: Any) -> Any:
+        job = tasks[task].options(headers={"tenant": "acme"}).enqueue(*args)
+        return outcome(queue, job.id)
 
-    return started
+    pids = [run("pid").result for _ in range(3)]
+    assert len(set(pids)) == 1, "a process is used again"
+    assert pids[0] != os.getpid() == run("on_the_loop").result, "async tasks stay in the worker"
 
+    facts = run("facts", date(2026, 1, 2))
+    assert facts.result == ["date", facts.id, {"tenant": "acme"}, queue.name, "facts", True]
+    assert (facts.progress.done, facts.progress.total, facts.progress.note) == (1, 2, "half")
+    assert facts.meta == {"seen": True}
+    assert run("with_dependencies").result == [True, True], "dependencies and lifespans are those of the process"
+    logged = run("log_fields")
+    expected = {"job_id": logged.id, "queue": queue.name, "task": "log_fields", "attempt": 1, "tenant": "acme"}
+    assert logged.result == expected
 
-def outcome(queue: Handle, job_id: str) -> Any:
-    """The record of a job that has ended."""
-    return until(lambda: (found := queue.get_job(job_id)).status in ("completed", "failed", "cancelled") and found, 60)
-
-
-def test_an_isolated_task_runs_in_a_process_of_its_own_that_is_used_again(queue: Handle, start: Start):
-    _, tasks = start(concurrency=1)
-
-    pids = [outcome(queue, tasks["pid"].enqueue().id).result for _ in range(3)]
-
-    assert len(set(pids)) == 1
-    assert pids[0] != os.getpid()
+    # systemd sends SIGTERM to all processes of a service, and jobs may finish within the worker's grace period
+    assert run("survive_sigterm").result == "still here"
+    assert run("fork_and_return").result == EXIT_CODE, "a fork sends no outcome"
+    assert run("pid").result == pids[0]
 
 
-def test_an_isolated_task_knows_its_job(queue: Handle, start: Start):
-    from datetime import date
-
-    _, tasks = start()
-    job = tasks["facts"].options(headers={"tenant": "acme"}).enqueue(date(2026, 1, 2))
-
-    found = outcome(queue, job.id)
-
-    assert found.result == ["date", job.id, {"tenant": "acme"}, queue.name, "facts", True]
-    assert (found.progress.done, found.progress.total, found.progress.note) == (1, 2, "half")
-    assert found.meta == {"seen": True}
+ENDS = {
+    "crash": "ProcessDied: its process was ended by signal 11 (SIGSEGV: Segmentation fault)",
+    "end_with": "ProcessDied: its process ended with exit code 3",
+    "killed": "ProcessDied: its process was killed from outside, often by the kernel for lack of memory (SIGKILL)",
+    "fail": "OutOfStockError: no such thing",
+    "loop_in_c": "TimeoutError: timed out after 2 s",
+}
+"""Tasks that fail, and what the error says."""
 
 
-def test_dependencies_and_lifespans_are_those_of_the_child(queue: Handle, start: Start):
-    _, tasks = start()
+def test_a_death_costs_one_attempt_and_says_how_and_where(queue: Handle, start: Start):
+    _, tasks = start(kill_after=3)  # time to write the stack on a busy machine
 
-    assert outcome(queue, tasks["with_dependencies"].enqueue().id).result == [True, True]
+    for task, error in ENDS.items():
+        found = outcome(queue, tasks[task].enqueue(*([3] if task == "end_with" else [])).id)
+
+        assert (found.last_error, found.attempts) == (error, 1)
+        if task in ("crash", "loop_in_c"):
+            assert "isolated_app.py" in found.fields["traceback"]
+            assert f"in {task}" in found.fields["traceback"]
+        assert outcome(queue, tasks["pid"].enqueue().id).status == "completed"
 
 
 def test_middleware_runs_in_the_process_of_the_function(queue: Handle, start: Start):
@@ -93,50 +94,6 @@ def test_middleware_runs_in_the_process_of_the_function(queue: Handle, start: St
     outer, inner = outcome(queue, tasks["pid"].enqueue().id).result
 
     assert outer == inner != os.getpid()
-
-
-@pytest.mark.parametrize(
-    ("task", "args", "error"),
-    [
-        ("crash", (), "ProcessDied: its process was ended by signal 11 (SIGSEGV: Segmentation fault)"),
-        ("end_with", (3,), "ProcessDied: its process ended with exit code 3"),
-        (
-            "killed",
-            (),
-            "ProcessDied: its process was killed from outside, often by the kernel for lack of memory (SIGKILL)",
-        ),
-        ("fail", (), "OutOfStockError: no such thing"),
-        ("loop_in_c", (), "TimeoutError: timed out after 2 s"),
-    ],
-)
-def test_a_death_costs_one_attempt_and_says_how(queue: Handle, start: Start, task: str, args: Any, error: str):
-    _, tasks = start(kill_after=0.2)
-    other = tasks["pid"].enqueue()
-    outcome(queue, other.id)
-
-    found = outcome(queue, tasks[task].enqueue(*args).id)
-
-    assert found.last_error == error
-    assert found.attempts == 1
-    assert outcome(queue, tasks["pid"].enqueue().id).status == "completed"
-
-
-@pytest.mark.parametrize("task", ["crash", "loop_in_c"])
-def test_the_error_has_the_stack_at_which_the_process_ended(queue: Handle, start: Start, task: str):
-    _, tasks = start(kill_after=3)  # time to write it on a busy machine
-
-    found = outcome(queue, tasks[task].enqueue().id)
-
-    trace = found.fields["traceback"]
-    assert "isolated_app.py" in trace
-    assert f"in {task}" in trace
-
-
-def test_a_sigterm_from_elsewhere_leaves_a_process_at_work(queue: Handle, start: Start):
-    """systemd sends SIGTERM to all processes of a service, and jobs may finish within the worker's grace period."""
-    _, tasks = start()
-
-    assert outcome(queue, tasks["survive_sigterm"].enqueue().id).result == "still here"
 
 
 def test_a_function_can_clean_up_after_its_timeout(queue: Handle, start: Start, tmp_path: Path):
@@ -251,13 +208,6 @@ def test_what_a_function_has_started_ends_with_its_process(queue: Handle, start:
     until(lambda: not is_alive(pid))
 
 
-def test_a_fork_that_returns_from_its_function_sends_no_outcome(queue: Handle, start: Start):
-    _, tasks = start(concurrency=1)
-
-    assert outcome(queue, tasks["fork_and_return"].enqueue().id).result == EXIT_CODE
-    assert outcome(queue, tasks["pid"].enqueue().id).status == "completed"
-
-
 def test_a_process_that_multiprocessing_has_reaped_is_replaced(queue: Handle, start: Start):
     """The module reaps ended processes whenever someone starts one or asks for those that live."""
     post, tasks = start(concurrency=1)
@@ -316,14 +266,6 @@ def test_a_process_that_ends_a_job_above_the_memory_limit_is_replaced(
     assert first.result != second.result
 
 
-def test_records_of_the_log_have_the_fields_of_the_job(queue: Handle, start: Start):
-    _, tasks = start()
-    job = tasks["log_fields"].options(headers={"tenant": "acme"}).enqueue()
-
-    expected = {"job_id": job.id, "queue": queue.name, "task": "log_fields", "attempt": 1, "tenant": "acme"}
-    assert outcome(queue, job.id).result == expected
-
-
 def test_a_process_that_dies_when_no_attempt_waits_for_it_causes_no_complaint(queue: Handle):
     """As when a worker that is stopping has released the job of a function that does not end."""
     isolated_app.define(queue.queue)
@@ -336,7 +278,7 @@ def test_a_process_that_dies_when_no_attempt_waits_for_it_causes_no_complaint(qu
         assert pool is not None
         job = ClaimedJob("a", {"task": "until_cancelled", "args": []}, 1, "mine.1")
         current = CurrentJob(job, deadline=None, renew=queue.queue.blocking.renew, arenew=queue.queue.aio.renew)
-        seat = await pool.run(Assignment(queue.name, "w", job), current)
+        seat = await pool.run(Assignment(queue.name, "w", job).message(), current, 60)
         os.kill(seat.child.pid or 0, signal.SIGKILL)
         await seat.child.ended()
         await pool.close(60)
@@ -395,12 +337,6 @@ def test_observers_and_the_log_of_the_worker_get_the_error_by_its_name(
     assert any(line.endswith("in crash") for line in logged[1])
 
 
-def test_async_tasks_stay_in_the_worker_with_a_pool_of_processes(queue: Handle, start: Start):
-    _, tasks = start(pool="process")
-
-    assert outcome(queue, tasks["on_the_loop"].enqueue().id).result == os.getpid()
-
-
 def test_isolation_of_an_async_function_is_refused(queue: Handle):
     with pytest.raises(UsageError, match="isolate=True is for plain functions"):
         queue.task(isolate=True)(isolated_app.on_the_loop)
@@ -439,26 +375,3 @@ def test_nothing_outlives_a_killed_worker_neither_loops_in_c_nor_imports(make_qu
         worker.wait()
 
     until(lambda: not any(map(is_alive, pids)))
-
-
-def written_pid(file: Path) -> int:
-    """The process id in a file; 0 before it is there."""
-    return int(file.read_text() or 0) if file.exists() else 0
-
-
-def children_of(pid: int) -> list[int]:
-    """The child processes of a process."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(path.parent.name))
-    return found
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process exists and has not ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

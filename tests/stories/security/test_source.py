@@ -42,6 +42,8 @@ ALLOWED = {
         "importlib.import_module",
     ): "what the operator types: MODULE:QUEUE, --import",
     ("schedq.worker.application", "importlib.import_module"): "modules that the worker has imported already",
+    ("schedq.isolation.handed", "pickle"): "what run_isolated passes between a worker and its own child processes",
+    ("schedq.isolation.handed", "pickle.loads"): "the same; nothing of it comes from Redis",
     ("schedq.cli.demo", "importlib.import_module"): "the demo of a checkout, named in the source",
     ("schedq.embedded.watcher", "ctypes"): "prctl, so that the embedded server ends with its watcher; by a fixed name",
     ("schedq.cli.daemon", "importlib.import_module"): "uvloop where it is installed; the name is in the source",
