@@ -320,7 +320,12 @@ def test_observers_and_the_log_of_the_worker_get_the_error_by_its_name(
 
     for task in ("pid", "fail", "crash"):
         outcome(queue, tasks[task].enqueue().id)
-    until(lambda: len(watcher.ends) == 3)
+
+    def logged() -> list[list[str]]:
+        told = [record for record in caplog.records if "for good" in record.getMessage()]
+        return [str(record.exc_text).splitlines() for record in told]
+
+    until(lambda: len(watcher.ends) == 3 and len(logged()) == 2)
 
     assert watcher.pids == {os.getpid()}
     assert [end.outcome for end in watcher.ends] == ["completed", "failed", "failed"]
@@ -331,10 +336,10 @@ def test_observers_and_the_log_of_the_worker_get_the_error_by_its_name(
     assert str(error) == "no such thing"
     for each, function in ((error, "fail"), (died, "crash")):
         assert f"in {function}" in "".join(traceback.format_exception(each))
-    logged = [str(record.exc_text).splitlines() for record in caplog.records if "for good" in record.getMessage()]
-    assert logged[0][-1].strip() == "tests.worker.isolated_app.OutOfStockError: no such thing"
-    assert any(line.endswith("in fail") for line in logged[0])
-    assert any(line.endswith("in crash") for line in logged[1])
+    failed, crashed = logged()
+    assert failed[-1].strip() == "tests.worker.isolated_app.OutOfStockError: no such thing"
+    assert any(line.endswith("in fail") for line in failed)
+    assert any(line.endswith("in crash") for line in crashed)
 
 
 def test_isolation_of_an_async_function_is_refused(queue: Handle):
