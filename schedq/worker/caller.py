@@ -8,6 +8,7 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
+from types import CoroutineType
 from typing import Any
 
 from schedq.logs import log
@@ -125,6 +126,9 @@ class Caller:
         """Call a plain function in a thread. If it returns an awaitable, that is awaited on the loop."""
         result = await self._in_a_thread(attempt, current, function, policy)
         if result is not None and _is_awaitable(result):  # a plain function around an async one
+            if attempt.is_left:
+                _drop(result)
+                raise attempt.timeout_error() if attempt.state is TIMED_OUT else asyncio.CancelledError
             return await self._on_the_loop(attempt, current, lambda: result)
         return result
 
@@ -182,7 +186,11 @@ class Caller:
                 if not future.done():
                     deadline = None
                     self._overrun(attempt, current, policy)
-        return None if attempt.state not in OPEN else future.result()
+        if attempt.state in OPEN:
+            return future.result()
+        if not future.cancelled() and future.exception() is None:
+            _drop(future.result())
+        return None
 
     def _thread_main(self, attempt: Attempt, current: current_job.CurrentJob, function: Callable[[], Any]) -> Any:
         attempt.thread_id = threading.get_ident()
@@ -208,6 +216,12 @@ class Caller:
         current.cancel()
         text = "job %s: %s overran its timeout and still holds its thread"
         log.warning(text, attempt.job.id, attempt.name, extra=attempt.fields())
+
+
+def _drop(result: object) -> None:
+    """Close a coroutine that comes too late to be run: otherwise Python warns that it was never awaited."""
+    if type(result) is CoroutineType and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+        result.close()
 
 
 def _is_awaitable(result: object) -> bool:

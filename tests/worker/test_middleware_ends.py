@@ -85,6 +85,32 @@ def test_a_plain_handler_that_overruns_holds_its_slot_even_after_its_middleware_
     assert [line for line in logs() if "overran its timeout and still holds its thread" in line]
 
 
+@pytest.mark.parametrize("has_middleware", [True, False])
+def test_the_coroutine_of_a_plain_function_that_overran_is_not_run(
+    queue: Handle, crew: Crew, trail: Trail, gate: Gate, has_middleware: bool
+) -> None:
+    ran: list[int] = []
+
+    async def work() -> None:
+        ran.append(1)
+
+    @queue.task(timeout=0.05, max_attempts=1)
+    def begin() -> Any:
+        gate.wait()
+        return work()
+
+    add_ok(queue)
+    if has_middleware:
+        queue.use(trail.layer("layer"))
+    crew.start(queue, concurrency=1)
+
+    with pytest.raises(JobFailed, match="timed out"):
+        begin.enqueue().result(20)
+    gate.open()
+    expect_life(queue)
+    assert ran == []  # nor does Python warn of a coroutine that was never awaited, which would be an error
+
+
 @pytest.mark.parametrize("ends", ["at the timeout", "after its middleware"])
 def test_the_dependencies_of_a_handler_that_overran_do_not_commit(
     queue: Handle, crew: Crew, trail: Trail, gate: Gate, ends: str
