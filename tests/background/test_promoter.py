@@ -11,12 +11,11 @@ import pytest
 from schedq import NewJob
 from schedq.background.promoter import Promoter
 from schedq.background.reconnecting_client import Availability, ReconnectingClient
-from schedq.model import settings
 from schedq.transitions import Operation, promote
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.waiting import until
-from tests.worker.crew import Crew, Post, asked
+from tests.worker.crew import Crew, Post, asked, beat_every
 
 T = TypeVar("T")
 
@@ -226,7 +225,7 @@ def test_a_worker_notified_of_a_vacancy_takes_it_at_once(
     queue.redis.set(queue.keys.promoter, "another", px=60_000)
     queue.redis.hset(queue.keys.standbys, mapping=places)
     queue.redis.pexpire(queue.keys.standbys, 60_000)
-    monkeypatch.setattr(settings, "HEARTBEAT_S", 0.05)
+    beat_every(0.05, monkeypatch)
     post = crew.start(queue)
     promoter: Any = post.queue_worker.promoter
     until(lambda: promoter.part is promote.Part.RESERVE)  # without a notification it would check in ten seconds
@@ -240,7 +239,7 @@ def test_a_worker_notified_of_a_vacancy_takes_it_at_once(
 def test_when_all_active_promoters_vanish_at_once_a_reserve_takes_over(
     queue: Handle, crew: Crew, times: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings, "HEARTBEAT_S", 0.05)
+    beat_every(0.05, monkeypatch)
     posts = [crew.start(queue) for _ in range(4)]
     promoters: list[Any] = [post.queue_worker.promoter for post in posts]
     until(lambda: sorted(promoter.part for promoter in promoters) == [1, 2, 3, 4])

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from contextvars import Context
 from typing import Any, Protocol, TypeVar
 
+import pytest
+
 from schedq.transitions import scripts
 from schedq.worker import Worker
 from schedq.worker.worker import QueueWorker
@@ -43,6 +45,11 @@ def frozen(server: Server) -> Iterator[None]:
         yield
     finally:
         server.thaw()
+
+
+def beat_every(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers send heartbeats this often. Each still counts for half a minute, however slow the machine is."""
+    monkeypatch.setattr("schedq.worker.heartbeat.until_next_beat", lambda *_: seconds)
 
 
 class Gate:

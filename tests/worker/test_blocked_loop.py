@@ -10,12 +10,11 @@ from collections.abc import Sequence
 import pytest
 
 from schedq import current_job
-from schedq.model import settings
 from schedq.observer import Observer
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.waiting import until
-from tests.worker.crew import Crew, Gate
+from tests.worker.crew import Crew, Gate, beat_every
 
 VISIBILITY_MS = 1000
 
@@ -39,7 +38,7 @@ def is_running(queue: Handle, job_id: str) -> bool:
 def test_a_blocked_holder_of_the_promoter_lease_delays_no_other_worker(
     make_queue: MakeQueue, held: Handle, crew: Crew, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings, "HEARTBEAT_S", 0.2)
+    beat_every(0.2, monkeypatch)
     queue = make_queue(visibility_ms=VISIBILITY_MS)
     ran: list[str] = []
     queue.task(name="note")(lambda: ran.append("job"))
@@ -142,7 +141,7 @@ def test_a_new_job_waits_at_most_a_second_however_many_blocked_workers_take_its_
 def test_observers_are_notified_of_background_events_on_the_workers_loop(
     make_queue: MakeQueue, crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings, "HEARTBEAT_S", 0.05)
+    beat_every(0.05, monkeypatch)
     queue = make_queue(visibility_ms=VISIBILITY_MS)
     queue.task(name="ok")(lambda: None)
     threads: dict[str, set[int]] = {}

@@ -10,7 +10,6 @@ import pytest
 
 import schedq
 from schedq import JobFailed, current_job
-from schedq.model import settings
 from schedq.model.keys import QUEUES_KEY
 from schedq.model.settings import Settings
 from schedq.model.tasks import TaskOptions
@@ -22,13 +21,13 @@ from tests.proxy import Proxy
 from tests.servers import Server
 from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Gate, Post, broken_laws
+from tests.worker.crew import Crew, Gate, Post, beat_every, broken_laws
 
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers send ten heartbeats a second."""
-    monkeypatch.setattr(settings, "HEARTBEAT_S", 0.1)
+    beat_every(0.1, monkeypatch)
 
 
 def facts(queue: Handle, post: Post) -> dict[str, str]:
@@ -341,7 +340,7 @@ def test_a_worker_of_the_previous_release_does_not_restore_a_removed_task_option
 ) -> None:
     queue.task(name="charge", max_attempts=1)(lambda: None)
     crew.start(queue)
-    until(lambda: queue.redis.hlen(queue.keys.tasks))
+    until(lambda: queue.redis.hlen(queue.keys.tasks) and queue.list_workers())
 
     queue.execute([announce.announce(queue.settings, {"charge": TaskOptions()})])  # the next release has none
     beats = queue.redis.zscore(queue.keys.workers, queue.list_workers()[0].id)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from schedq import JobFailed
-from schedq.model import settings
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew
+from tests.worker.crew import Crew, beat_every
 
 
 def about(logs: Logs, words: str) -> list[str]:
@@ -67,7 +66,7 @@ def test_a_worker_that_has_the_task_gets_the_job_and_no_trace_is_left(queue: Han
 def test_a_worker_learns_that_another_one_has_the_task(
     queue: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings, "HEARTBEAT_S", 0.1)
+    beat_every(0.1, monkeypatch)
     queue.task(name="send")(lambda: None)
     first = crew.start(queue)
     newer = Handle(type(queue.queue)(queue.name, redis=queue.server.unix_url), queue.server, queue._loop)
