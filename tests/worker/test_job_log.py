@@ -112,21 +112,23 @@ def test_each_finished_job_has_a_line_with_its_outcome_and_time(
 
 
 def test_at_high_rates_one_line_summarizes_many_jobs(
-    queue: Handle, crew: Crew, finished: Lines, monkeypatch: pytest.MonkeyPatch
+    queue: Handle, crew: Crew, gate: Gate, finished: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("schedq.worker.attempt_report._WINDOW_S", 1.5)
+    monkeypatch.setattr("schedq.worker.attempt_report._WINDOW_S", 1.0)
     monkeypatch.setattr("schedq.worker.attempt_report._SUMMARY_S", 0.2)
 
     @queue.task
-    async def nothing() -> None: ...
+    async def nothing() -> None:
+        await gate.passed()
 
     def summaries() -> list[int]:
         found = [re.search(r"worker \S+: ([\d,]+) jobs completed in the last \d+ s$", line) for line in finished()]
         return [int(match[1].replace(",", "")) for match in found if match]
 
-    jobs = nothing.enqueue_many([((), {})] * 500)
-    post = crew.start(queue, debug=False)
-    jobs[-1].result(20)
+    nothing.enqueue_many([((), {})] * 500)
+    post = crew.start(queue, debug=False, concurrency=500)
+    gate.until_held(500)
+    gate.open()  # so that all end at the same time, however slow the machine is
 
     until(lambda: sum(summaries()) + len([line for line in finished() if "INFO job" in line]) == 500)
     assert len([line for line in finished() if "INFO job" in line]) == 20
