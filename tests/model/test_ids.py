@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import re
+import subprocess
+import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,6 +19,7 @@ from schedq.model.ids import new_ids, new_request
 from schedq.model.keys import QueueKeys, checked_id, checked_name
 from schedq.model.records import JobRecord, score_ms, whole
 from schedq.model.times import LAST_INSTANT_MS
+from tests.pages import ROOT
 
 
 def test_ids_sort_in_the_order_in_which_they_were_made():
@@ -70,22 +70,30 @@ def test_threads_never_make_the_same_id():
     assert all(batch == sorted(batch) for batch in batches)
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("fork", [os.fork, ctypes.PyDLL(None).fork], ids=["by Python", "by a server written in C"])
-def test_a_forked_child_never_makes_its_parents_ids_or_requests(fork: Callable[[], int]):
-    new_ids()
-    reader, writer = os.pipe()
-    if fork() == 0:
-        os.write(writer, " ".join([*new_ids(100), new_request()]).encode())
-        os._exit(0)
-    os.wait()
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        theirs = pipe.read().split()
+FORKING = """
+import ctypes, os
+from schedq.model.ids import new_ids, new_request
 
-    mine = [*new_ids(100), new_request()]
+new_ids()
+child = {fork}()
+made = [*new_ids(100), new_request()]
+if child:
+    os.waitpid(child, 0)
+print(*made, flush=True)
+"""
 
-    assert len(theirs) == 101
+
+@pytest.mark.parametrize("fork", ["os.fork", "ctypes.PyDLL(None).fork"], ids=["by Python", "by a server written in C"])
+def test_a_forked_child_never_makes_its_parents_ids_or_requests(fork: str):
+    # In a process of one thread: where a thread waits for the interpreter's lock, a child that C has forked waits for
+    # that thread, which it does not have.
+    program = FORKING.format(fork=fork)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stderr == ""
+
+    theirs, mine = (line.split() for line in done.stdout.splitlines())
+
+    assert len(mine) == len(theirs) == 101
     assert not set(theirs) & set(mine)
     # The last one is the id of the request; the last three of its 16 digits may coincide.
     assert not {job_id[13:] for job_id in theirs[:-1]} & {job_id[13:] for job_id in mine[:-1]}

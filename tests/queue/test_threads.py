@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 from schedq import ClosedError, Queue
 from tests.doors import Clock, in_thread
+from tests.pages import ROOT
 from tests.servers import Server
 from tests.state import State
 
@@ -37,9 +40,9 @@ def places(queue: Queue, server: Server) -> dict[str, list[str]]:
         return State.of(client, queue.settings.keys).places()
 
 
-def in_child(work: object, fork: Callable[[], int] = os.fork) -> int:
+def in_child(work: object) -> int:
     """Run a function in a forked child; returns the exit code, 0 if the function returned True."""
-    pid = fork()
+    pid = os.fork()
     if pid == 0:
         code = 1
         faulthandler.dump_traceback_later(60, exit=True)  # a child that hangs says where
@@ -95,26 +98,38 @@ def test_few_connections_stay_open_after_many_were_needed(queue: Queue, server: 
     assert 1 <= len(mine) <= 8
 
 
-def connection(queue: Queue) -> int:
-    """Redis's id of the connection that is used next."""
-    with queue._client._pool.connection() as line:
+FORKING = """
+import ctypes, json, os, sys, threading, time
+from schedq import Queue
+
+def connection():
+    with queue._client._pool.connection() as line:  # the one that is used next
         return int(line.ask([("CLIENT", "ID")])[0])
 
+queue = Queue(sys.argv[1], redis=sys.argv[2])
+first = queue.enqueue("parent")
+parents = connection()
+while threading.active_count() > 1:  # a child that C forks may wait for threads that it does not have
+    time.sleep(0.01)
+child = {fork}()
+if not child:
+    job = connection() != parents and queue.claim(0)
+    os._exit(0 if job and queue.complete(job, os.getpid()) and queue.enqueue("child") else 2)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+second = queue.enqueue("parent again")
+print(json.dumps([code, first, second]))
+"""
 
-@pytest.mark.parametrize("fork", [os.fork, ctypes.PyDLL(None).fork], ids=["by Python", "by a server written in C"])
-def test_a_forked_child_and_its_parent_do_not_disturb_each_other(queue: Queue, server: Server, fork: Callable[[], int]):
-    first = queue.enqueue("parent")
-    parents = connection(queue)
 
-    def child() -> bool:
-        if connection(queue) == parents:
-            return False
-        job = queue.claim(0)
-        return job is not None and queue.complete(job, os.getpid()) and bool(queue.enqueue("child"))
+@pytest.mark.parametrize("fork", ["os.fork", "ctypes.PyDLL(None).fork"], ids=["by Python", "by a server written in C"])
+def test_a_forked_child_and_its_parent_do_not_disturb_each_other(queue: Queue, server: Server, fork: str):
+    program = [sys.executable, "-c", FORKING.format(fork=fork), queue.name, server.unix_url]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stderr == ""
 
-    assert in_child(child, fork) == 0
+    code, first, second = json.loads(done.stdout)
 
-    second = queue.enqueue("parent again")
+    assert code == 0
     assert places(queue, server)["completed"] == [first]
     assert len(places(queue, server)["pending"]) == 2
     assert queue.list_pending()[-1].id == second
