@@ -9,4 +9,4 @@ from tests.cases import for_each
 @for_each(diagrams.drawings())
 def test_a_diagram_matches_its_table(name: str) -> None:
     """`python -m scripts.tools.diagrams` draws them again."""
-    assert diagrams.source(name) == diagrams.drawings()[name]
+    assert diagrams.drawn_from(name) == diagrams.digest(diagrams.drawings()[name])
