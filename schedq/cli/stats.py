@@ -78,6 +78,10 @@ def _show(queue: Queue, found: Stats, workers: list[WorkerRecord]) -> None:
     ]
     if found["held_depth"]:
         facts.append(("held", f"{found['held_depth']:,} of {found['pending_depth']:,} pending jobs"))
+    if found["outbox_at_ms"] is not None:
+        oldest, held = found["outbox_oldest_ms"], found["outbox_held"]
+        since = f", the oldest since {display.moment(oldest, now)}" if oldest else ""
+        facts.append(("outbox", f"{found['outbox_unsent']:,} unsent{since}" + (f"; {held:,} held" if held else "")))
     if found["leases_depth"] != found["processing_depth"]:
         facts.append(("leases", f"{found['leases_depth']:,} for {found['processing_depth']:,} running jobs"))
     totals = [(what[:-6], value) for what, value in cast("dict[str, int]", found).items() if what.endswith("_total")]

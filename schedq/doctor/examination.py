@@ -158,6 +158,7 @@ class _Examination:
         self._add(findings(workers.LIVENESS, alive, name))
         unknown = self._ask(queue, workers.read_unknown_tasks(queue.settings))
         self._add(workers.UNKNOWN_TASK.finding((task, now_ms), name) for task in unknown)
+        self._add(findings(workers.OUTBOX, self._ask(queue, workers.read_outboxes(queue.settings, now_ms)), name))
         due = self._ask(queue, keys.read_due_times(names, now_ms, is_promoted=alive.has_promoter))
         self._add(findings(keys.DUE_TIMES, due, name))
         self._add(findings([probes.WENT_BACK], self._ask(queue, probes.read_ahead_ms(names.log)), name))

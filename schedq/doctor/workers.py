@@ -9,7 +9,7 @@ from typing import Final
 from schedq.doctor.checks import Check, Finding, asked, few, findings, known, plain
 from schedq.errors import SchedqError
 from schedq.inspect.display import approximate, count
-from schedq.inspect.stats import broken
+from schedq.inspect.stats import Stats, broken, outboxes
 from schedq.inspect.summary import UnknownTask, soonest, unknown_tasks
 from schedq.model.cached_property import cached_property
 from schedq.model.payload import loaded
@@ -229,6 +229,37 @@ LIVENESS: Final[tuple[Check[Liveness], ...]] = (
         "finish the deployment; look for SCRIPT FLUSH in INFO commandstats",
     ),
 )
+
+
+_LONG_WAIT_MS: Final = 60_000
+OUTBOX: Final[tuple[Check[Stats], ...]] = (
+    Check(
+        "outbox-held",
+        "warning",
+        lambda it: it.outbox_held,
+        lambda it: f"{count(it.outbox_held, 'row')} of an outbox will not be sent without a decision",
+        "a relay was interrupted and can't tell whether the job was stored, or its id exists with another payload; "
+        "later rows with the same order key wait",
+        "read the column `held` in the database, then send or discard the row: schedq help outbox",
+    ),
+    Check(
+        "outbox-late",
+        "warning",
+        lambda it: it.now_ms - (it.outbox_oldest_ms or it.now_ms) > _LONG_WAIT_MS and it.outbox_unsent > it.outbox_held,
+        lambda it: (
+            f"{count(it.outbox_unsent, 'row')} of an outbox waited at the last report, the oldest since "
+            f"{approximate(it.now_ms - (it.outbox_oldest_ms or it.now_ms))}"
+        ),
+        "these jobs are committed in the application's database, but not enqueued",
+        "start a relay, or read the log of the one that runs",
+    ),
+)
+
+
+def read_outboxes(queue: Settings, now_ms: int) -> RoundTrips[Stats]:
+    """What relays reported of outboxes; nothing if the key can't be read, which other checks report."""
+    (reply,) = yield [plain("HGETALL", queue.keys.stats)]
+    return Stats({**outboxes(pairs(known(reply, []))), "now_ms": now_ms})
 
 
 def read_unknown_tasks(queue: Settings) -> RoundTrips[tuple[UnknownTask, ...]]:

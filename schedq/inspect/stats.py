@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, Never, TypeVar, overload
 
 from schedq.model.checks import checked_limit, whole_number
 from schedq.model.keys import checked_id
 from schedq.model.lifecycle import DELAYED, FINISHED, PENDING
+from schedq.model.payload import loaded
 from schedq.model.progress import Progress, of_fields
 from schedq.model.records import JobRecord, score_ms, whole
 from schedq.model.settings import Settings
 from schedq.transitions import Binding, Operation, RoundTrips, identity, pairs, unwrap
 
 T = TypeVar("T")
+_Instant = Literal["next_due_ms", "paused_since_ms", "outbox_oldest_ms", "outbox_at_ms"]
 _STATS: Final = Binding("stats")
 _PAGE: Final = Binding("page", "source", "order", "offset", "limit")
 _WATCH: Final = Binding("watch", "id", "channel")
@@ -48,7 +50,9 @@ class Stats(dict[str, int | None]):
     Instants are ms on Redis's clock. Totals count from the beginning of the queue. `workers` counts those with a
     heartbeat in the last 30 s. `next_due_ms` is None if nothing is delayed, `paused_since_ms` if the queue is not
     paused. `paused_tasks` is the number of paused tasks. `held_depth` counts those of the pending jobs that claims have
-    put out of the way of others, because their task is paused.
+    put out of the way of others, because their task is paused. `outbox_unsent` and `outbox_held` count rows of outboxes
+    that wait for a relay, as relays reported them; `outbox_oldest_ms` is when the oldest was written, `outbox_at_ms`
+    when the first of the reports was made; both are None if there is none.
     """
 
     __slots__ = ()
@@ -81,12 +85,16 @@ class Stats(dict[str, int | None]):
     next_due_ms: _Fact[int | None] = _Fact()
     paused_since_ms: _Fact[int | None] = _Fact()
     paused_tasks: _Fact[int] = _Fact()
+    outbox_unsent: _Fact[int] = _Fact()
+    outbox_held: _Fact[int] = _Fact()
+    outbox_oldest_ms: _Fact[int | None] = _Fact()
+    outbox_at_ms: _Fact[int | None] = _Fact()
     workers: _Fact[int] = _Fact()
     visibility_ms: _Fact[int] = _Fact()
     now_ms: _Fact[int] = _Fact()
 
     @overload
-    def __getitem__(self, name: Literal["next_due_ms", "paused_since_ms"]) -> int | None: ...  # type: ignore[overload-overlap] # the only ones
+    def __getitem__(self, name: _Instant) -> int | None: ...  # type: ignore[overload-overlap] # the only ones
     @overload
     def __getitem__(self, name: str) -> int: ...
     def __getitem__(self, name: str) -> int | None:
@@ -138,7 +146,8 @@ def stats(queue: Settings) -> Operation[Stats]:
     def read(reply: list[Any]) -> Stats:
         now, due, paused, workers = reply[:4]
         # Includes totals of a newer release that uses the same queue.
-        totals = {name: whole(value) for name, value in pairs(reply[14:]).items() if name.endswith("_total")}
+        stored = pairs(reply[14:])
+        totals = {name: whole(value) for name, value in stored.items() if name.endswith("_total")}
         depths = dict(zip(_DEPTHS, reply[4:13], strict=True))
         facts: dict[str, int | None] = {
             **dict.fromkeys(TOTALS, 0),
@@ -148,6 +157,7 @@ def stats(queue: Settings) -> Operation[Stats]:
             "next_due_ms": score_ms(due) if due else None,
             "paused_since_ms": whole(paused) if paused else None,
             "paused_tasks": reply[13],
+            **outboxes(stored),
             "workers": int(workers),
             "visibility_ms": queue.visibility_ms,
             "now_ms": int(now),
@@ -155,6 +165,22 @@ def stats(queue: Settings) -> Operation[Stats]:
         return Stats(facts)
 
     return Operation("stats", *_STATS(queue), read)
+
+
+def outboxes(stored: Mapping[str, str]) -> dict[str, int | None]:
+    """What relays reported of the rows of outboxes, together, from the fields of the `stats` hash."""
+    reports = [loaded(text) for name, text in stored.items() if name.startswith("outbox:")]
+    found = [
+        {name: whole(report.get(name)) for name in ("unsent", "held", "oldest_ms", "at_ms")}
+        for report in reports
+        if isinstance(report, dict)
+    ]
+    return {
+        "outbox_unsent": sum(each["unsent"] for each in found),
+        "outbox_held": sum(each["held"] for each in found),
+        "outbox_oldest_ms": min((each["oldest_ms"] for each in found if each["unsent"]), default=None),
+        "outbox_at_ms": min((each["at_ms"] for each in found), default=None),
+    }
 
 
 def page(queue: Settings, state: str, offset: int, limit: int) -> RoundTrips[list[JobRecord]]:

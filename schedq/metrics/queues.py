@@ -119,6 +119,13 @@ def _due_s(stats: Stats, _: int | None) -> float | None:
     return None if due_ms is None else due_ms / 1000
 
 
+def _outbox_lag_s(stats: Stats, _: int | None) -> float | None:
+    oldest_ms = stats["outbox_oldest_ms"]
+    if stats["outbox_at_ms"] is None:
+        return None
+    return 0 if oldest_ms is None else max(0, stats["now_ms"] - oldest_ms) / 1000
+
+
 def _lag_s(stats: Stats, _: int | None) -> float:
     due_ms = stats["next_due_ms"]
     return 0 if due_ms is None else max(0, stats["now_ms"] - due_ms) / 1000
@@ -140,6 +147,21 @@ GAUGES: Final[tuple[tuple[str, str, Callable[[Stats, int | None], float | None]]
         _oldest_s,
     ),
     ("schedq_next_due_timestamp_seconds", "When the earliest delayed job is due; absent if none is.", _due_s),
+    (
+        "schedq_outbox_unsent",
+        "Rows of outboxes that wait for a relay, held ones included; absent without an outbox.",
+        lambda stats, _: None if stats["outbox_at_ms"] is None else stats["outbox_unsent"],
+    ),
+    (
+        "schedq_outbox_held",
+        "Rows of outboxes that wait for a person's decision; absent without an outbox.",
+        lambda stats, _: None if stats["outbox_at_ms"] is None else stats["outbox_held"],
+    ),
+    (
+        "schedq_outbox_lag_seconds",
+        "How long the oldest unsent row of an outbox has been waiting; absent without an outbox.",
+        _outbox_lag_s,
+    ),
     ("schedq_promoter_lag_seconds", "How long the earliest delayed job has been due without being promoted.", _lag_s),
 )
 """Name, help text and value of each gauge, computed from a queue's reading; None omits the gauge."""

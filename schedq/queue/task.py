@@ -12,8 +12,10 @@ from schedq.model.callables import global_at, name_of, runnable
 from schedq.model.durability import Durability, checked_durability
 from schedq.model.expiry import Expiry
 from schedq.model.headers import merged_headers
+from schedq.model.ids import new_ids
 from schedq.model.outcome import BackoffFunction
 from schedq.model.records import NewJob, Options
+from schedq.model.settings import Settings
 from schedq.model.tasks import TaskOptions, is_task_call, is_task_name
 from schedq.model.times import Duration, Instant
 from schedq.queue.before_enqueue import prepared_options, prepared_rows
@@ -23,6 +25,7 @@ from schedq.queue.handler import Handler, HandlerOptions
 from schedq.queue.job import Job
 from schedq.queue.requests import Connections
 from schedq.transitions import Operation, RoundTrips, enqueue
+from schedq.transitions.enqueue import EncodedJob
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -264,6 +267,16 @@ class Task(Generic[P, R_co]):
         if self._connections.before_enqueue:
             options = prepared_options(self._connections, payload, options)
         return enqueue.create(queue, enqueue.prepare(queue, payload, options, is_marked=options.job_id is not None))
+
+    def prepare(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Settings, EncodedJob, Job[Any]]:
+        """Check a call, for a program that stores it later: the queue, what `enqueue` would send, and the job."""
+        queue, options, payload = self._connections.settings, self._options, self._payload(args, kwargs)
+        is_marked = options.job_id is not None
+        options = options if is_marked else options._replace(job_id=new_ids()[0])
+        if self._connections.before_enqueue:
+            options = prepared_options(self._connections, payload, options)
+        encoded = enqueue.prepare(queue, payload, options, is_marked=is_marked)
+        return queue, encoded, self._job(encoded.job_id, created=True)
 
     def _created_many(self, calls: Calls) -> RoundTrips[list[Job[Any]]]:
         queue, options = self._connections.settings, self._options

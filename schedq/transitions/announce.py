@@ -8,7 +8,7 @@ from typing import Final
 from schedq.model.keys import QUEUES_KEY
 from schedq.model.settings import Settings
 from schedq.model.tasks import TaskOptions
-from schedq.transitions import Binding, Operation, pairs
+from schedq.transitions import Binding, Operation, identity, pairs
 
 _WRITE_SETTINGS: Final = Binding("write_settings", "count", "words")
 NO_TASKS: Final[Mapping[str, TaskOptions]] = {}
@@ -40,3 +40,8 @@ def read_settings(queue: Settings) -> Operation[dict[str, str]]:
     """The fields of the `settings` hash; empty if no worker has written it."""
     key = queue.keys.settings
     return Operation(f"read {key}", None, (), ("HGETALL", key), pairs)
+
+
+def report_outbox(queue: Settings, name: str, facts: str) -> Operation[object]:
+    """Store how many rows of an outbox wait for a relay, since when, and when that was read; see `inspect.stats`."""
+    return Operation("report", None, (), ("HSET", queue.keys.stats, f"outbox:{name}", facts), identity)

@@ -25,7 +25,7 @@ _ENQUEUE: Final = Binding("enqueue", "whose_ids", "new_jobs")
 MOST_IDS: Final = 150
 """The most jobs in one script, which blocks all other clients for 4 to 10 µs a job."""
 _ROUND_TRIP_BYTES: Final = 8 * MOST_BYTES
-_ACCEPTED: Final = ("STORED", "EXISTS")
+ACCEPTED: Final = ("STORED", "EXISTS")
 _OF_ONE_JOB: Final = (Conflict, ExpiryError)
 """Errors that do not stop other jobs of the same request from being stored."""
 tracers: Final[list[Callable[[str, str, str], str]]] = []
@@ -226,7 +226,7 @@ def _is_created(job: EncodedJob, word: str) -> bool:
 
 def _store_one(queue: Settings, job: EncodedJob, result: Callable[[str], T]) -> Operation[T]:
     def read(words: list[str]) -> T:
-        if words[0] in _ACCEPTED:
+        if words[0] in ACCEPTED:
             return result(words[0])
         raise refusal(queue, job, words[0])
 
@@ -275,7 +275,7 @@ def _counted(queue: Settings, batch: Sequence[EncodedJob], operation: Operation[
 
     def read(words: list[str]) -> T:
         found = zip(batch, words, strict=False)
-        tell("" if word in _ACCEPTED else type(refusal(queue, job, word)).__name__ for job, word in found)
+        tell("" if word in ACCEPTED else type(refusal(queue, job, word)).__name__ for job, word in found)
         return operation.read(words)
 
     return operation._replace(read=read, failed=lambda error: tell([type(error).__name__] * len(batch)))
@@ -325,7 +325,7 @@ def _store_all(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[s
             missing = missing or found.missing
             words += found.words
             for job, word in zip(batch, found.words, strict=False):
-                if word in _ACCEPTED:
+                if word in ACCEPTED:
                     stored.append(job.job_id)
                 else:
                     errors.append(refusal(queue, job, word))

@@ -2,8 +2,8 @@
 
     python -m scripts.tools.diagrams
 
-Writes the pictures of the architecture page. It needs `dot` (package graphviz). Each picture names the digest of its source
-text, so that a test can detect an outdated picture without `dot`.
+Writes the pictures of the architecture page. It needs `dot` (package graphviz). Each picture names the digest of its
+source text, so that a test can detect an outdated picture without `dot`.
 """
 
 from __future__ import annotations

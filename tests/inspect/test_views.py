@@ -32,6 +32,7 @@ def test_an_empty_queue_has_all_its_figures(queue: Handle):
     assert stats.keys() > GUIDE
     assert stats.pop("visibility_ms") == 10_000
     assert stats.pop("next_due_ms") is stats.pop("paused_since_ms") is None
+    assert stats.pop("outbox_oldest_ms") is stats.pop("outbox_at_ms") is None
     assert set(stats.values()) == {0}
 
 

@@ -15,6 +15,7 @@ from schedq.integrations import pytest as plugin
 from schedq.metrics import AttemptMetrics, QueueCollector, RedisQueues, merged, page
 from schedq.metrics.config import MonitorConfig
 from schedq.metrics.serving import Monitor
+from schedq.transitions import announce
 from tests.doors import Handle
 from tests.metrics.scrape import Scrape, scraped
 from tests.pages import PAGES
@@ -31,6 +32,7 @@ def served(queue: Handle) -> Scrape:
     """All that a fleet's page has."""
     queue.task(lambda: None, name="nothing")
     queue.enqueue(1, delay=3600)
+    queue.execute([announce.report_outbox(queue.settings, "outbox", "{}")])
     monitor = Monitor(MonitorConfig(metrics_port=0), [queue.queue])
     assert monitor._metrics is not None
     collector = QueueCollector([RedisQueues.of([queue.queue])])
@@ -59,7 +61,11 @@ def test_every_metric_that_the_examples_name_exists(served: Scrape) -> None:
 
 
 def test_every_metric_that_the_handbook_names_exists(served: Scrape) -> None:
-    others = {"schedq_worker", *vars(plugin)}  # Django's command, and the fixtures of the pytest plugin
+    others = {
+        "schedq_worker",
+        "schedq_outbox",
+        *vars(plugin),
+    }  # a command, a table, fixtures
     named = {name for text in PAGES.values() for name in METRIC.findall(text)} - others
     histograms = {name for name in served.names if name.endswith("_bucket")}
 

@@ -1,0 +1,58 @@
+"""Databases for tests of outboxes: SQLite, and PostgreSQL where it is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def postgres_folder() -> Path | None:
+    """Where the programs of PostgreSQL are, or None."""
+    found = shutil.which("initdb") or max(map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb")), default=None)
+    return None if found is None else Path(found).parent
+
+
+@contextmanager
+def postgres(programs: Path) -> Iterator[str]:
+    """A PostgreSQL server on a socket in a temporary folder, as an unprivileged user; yields its URL."""
+    user = "nobody" if os.getuid() == 0 else None  # it refuses to run as root
+    with tempfile.TemporaryDirectory(prefix="schedq-pg-") as name:
+        folder = Path(name)
+        if user:
+            shutil.chown(folder, user)
+        data = folder / "data"
+        subprocess.run(
+            [
+                programs / "initdb",
+                "-D",
+                data,
+                "-U",
+                "app",
+                "-A",
+                "trust",
+                "--no-sync",
+                "--no-instructions",
+                "--locale=C",
+                "-E",
+                "UTF8",
+            ],
+            user=user,
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        options = ["-k", str(folder), "-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off"]
+        with (folder / "log").open("wb") as log:
+            server = subprocess.Popen(
+                [programs / "postgres", "-D", data, *options], user=user, cwd=folder, stderr=log, stdout=log
+            )
+        try:
+            yield f"postgresql+psycopg://app@/postgres?host={folder}"
+        finally:
+            server.terminate()
+            server.wait(60)
