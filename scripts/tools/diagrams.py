@@ -88,7 +88,7 @@ def drawn(ways: Iterable[tuple[str, Sequence[str], str]]) -> str:
 
 
 def slim(svg: str) -> str:
-    """A picture of `dot` without what nobody sees, its coordinates in whole points: a third as large."""
+    """A picture of `dot` without invisible text, its coordinates in whole points: a third as large."""
     svg = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.0f}", _NOT_SEEN.sub("", svg))
     svg = _BOX.sub(_rectangle, svg)
     for same in (' text-anchor="middle"', ' font-family="sans-serif"'):
