@@ -84,10 +84,7 @@ class CurrentJob:
         `current_job()` works in the function too. When the handler is cancelled, for instance by its timeout, the
         process is ended with SIGTERM, and with SIGKILL after the worker's `kill_after`.
 
-        Args:
-            function: a function at the top of a module. It is pickled by name, its arguments and result by value.
-            args: its arguments.
-            kwargs: its arguments by name.
+        The function has to be at the top of a module. Its name, arguments and result are pickled.
 
         Raises:
             ProcessDied: the process has ended before the function, or none could be started.

@@ -151,7 +151,11 @@ class Arena:
         command = self._environments.command(self.contestant)
         if self.contestant.has_scheduler and not self.workers:
             self._start([*command, "scheduler"])
-        return self._start([*command, "worker", kind, str(count)])
+        return self.start_one(kind, count)
+
+    def start_one(self, kind: str, count: int) -> subprocess.Popen[bytes]:
+        """Start one worker, which gets this count."""
+        return self._start([*self._environments.command(self.contestant), "worker", kind, str(count)])
 
     def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         self.workers.append(processes.start(command, self._environment, self._folder, self._log))

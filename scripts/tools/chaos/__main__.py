@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from scripts.tools.chaos import report
+from scripts.tools.chaos import isolated, report
 from scripts.tools.chaos.faketime import MissingError, library, preloaded
 from scripts.tools.chaos.faults import INTERVALS_S, SCENES
 from scripts.tools.chaos.run import Options, failed, run
@@ -38,6 +39,12 @@ MOST_SHOWN = 20
 @click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="Also write the result to this file.")
 @click.option("--keep", is_flag=True, help="Keep the folder with the processes' records and logs.")
 @click.option(
+    "--isolated",
+    "is_isolated",
+    is_flag=True,
+    help="Instead: child processes that crash, exit, loop or use too much memory, among good jobs; all are killed too.",
+)
+@click.option(
     "--handbook", "for_handbook", is_flag=True, help="Write the handbook's table from the recorded soak; runs nothing."
 )
 def main(
@@ -49,6 +56,7 @@ def main(
     leave_out: tuple[str, ...],
     record: Path | None,
     keep: bool,
+    is_isolated: bool,
     for_handbook: bool,
 ) -> None:
     """Kill, freeze and disconnect real processes; check that no job is lost or repeated without reason."""
@@ -58,6 +66,11 @@ def main(
     print(f"seed {seed}", file=sys.stderr, flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the processes are stopped, too
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore SIGINT by default
+    if is_isolated:
+        result, complaints = isolated.run(seconds, seed, min(rate, isolated.MOST_RATE))
+        _show(complaints)
+        print(json.dumps(result))
+        sys.exit(bool(complaints))
     try:
         faketime = library()
     except MissingError as error:
@@ -68,15 +81,19 @@ def main(
         faketime = None
     announced("scripts/chaos", None if faketime is None else preloaded(faketime))
     result, complaints = run(Options(seconds, seed, rate, faketime, also, keep, leave_out))
-    for complaint in complaints[:MOST_SHOWN]:
-        print(complaint, file=sys.stderr)
-    if len(complaints) > MOST_SHOWN:
-        print(f"… and {len(complaints) - MOST_SHOWN} more", file=sys.stderr)
+    _show(complaints)
     wrong = failed(result)
     if record is not None and not wrong:
         record.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result))
     sys.exit(bool(wrong))
+
+
+def _show(complaints: Sequence[str]) -> None:
+    for complaint in complaints[:MOST_SHOWN]:
+        print(complaint, file=sys.stderr)
+    if len(complaints) > MOST_SHOWN:
+        print(f"… and {len(complaints) - MOST_SHOWN} more", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,19 @@ def mark_plain(number, reference):
 
 
 @app.task
+def burn(number, reference):
+    marking.burn(number, reference)
+
+
+@app.task(time_limit=marking.HANG_TIMEOUT_S)
+def hang(number, reference):
+    marking.hang(number, reference)
+
+
+TASKS = {"burn": burn, "hang": hang}
+
+
+@app.task
 def send(to, n):
     """Never due in this benchmark."""
 
@@ -43,7 +56,7 @@ def sleep_long():
 
 class Producer:
     async def one(self, kind, number, reference):
-        mark_plain.delay(number, reference)
+        TASKS.get(kind, mark_plain).delay(number, reference)
 
     async def later(self, kind, number, due):
         mark_plain.apply_async((number, due), eta=datetime.fromtimestamp(due, UTC))
@@ -58,9 +71,10 @@ class Producer:
 
 def work(kind, count):
     pool = {"celery": "prefork", "celery_threads": "threads", "celery_solo": "solo"}[NAME]
+    children = str(count) if kind == "isolated" else "1"
     off = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     node = f"{uuid.uuid4().hex[:8]}@bench"
-    words = ["celery", "-A", "with_celery", "worker", "-P", pool, "-c", "1", "-n", node, "-l", "ERROR", *off]
+    words = ["celery", "-A", "with_celery", "worker", "-P", pool, "-c", children, "-n", node, "-l", "ERROR", *off]
     os.execvp("celery", words)
 
 

@@ -18,6 +18,17 @@ def mark_plain(number, reference):
     marking.mark(number, reference)
 
 
+def burn(number, reference):
+    marking.burn(number, reference)
+
+
+def hang(number, reference):
+    marking.hang(number, reference)
+
+
+TASKS = {"burn": burn, "hang": hang}
+
+
 def send(to, n):
     """Never due in this benchmark."""
 
@@ -29,10 +40,11 @@ def sleep_long():
 
 class Producer:
     async def one(self, kind, number, reference):
-        queue.enqueue(mark_plain, number, reference, result_ttl=0)
+        queue.enqueue(TASKS.get(kind, mark_plain), number, reference, result_ttl=0)
 
     async def many(self, kind, calls):
-        queue.enqueue_many([Queue.prepare_data(mark_plain, call, result_ttl=0) for call in calls])
+        task, limit = TASKS.get(kind, mark_plain), marking.HANG_TIMEOUT_S if kind == "hang" else None
+        queue.enqueue_many([Queue.prepare_data(task, call, result_ttl=0, timeout=limit) for call in calls])
 
     async def later(self, kind, number, due):
         queue.enqueue_at(datetime.fromtimestamp(due, UTC), mark_plain, number, due, result_ttl=0)

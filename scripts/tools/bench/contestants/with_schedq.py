@@ -37,7 +37,22 @@ async def sleep_long() -> None:
     await asyncio.sleep(marking.NAP_S)
 
 
-TASKS = {"plain": mark_plain, "async": mark_async}
+@queue.task(isolate=True)
+def mark_isolated(number: int, reference: float) -> None:
+    marking.mark(number, reference)
+
+
+@queue.task(isolate=True)
+def burn(number: int, reference: float) -> None:
+    marking.burn(number, reference)
+
+
+@queue.task(isolate=True, timeout=marking.HANG_TIMEOUT_S, max_attempts=1)
+def hang(number: int, reference: float) -> None:
+    marking.hang(number, reference)
+
+
+TASKS = {"plain": mark_plain, "async": mark_async, "isolated": mark_isolated, "burn": burn, "hang": hang}
 
 
 class Producer:
@@ -58,6 +73,9 @@ class Producer:
 
 
 def work(kind, count):
+    if kind == "isolated":
+        words = ["-m", "schedq", "worker", "with_schedq:queue", "--concurrency", str(count), "--grace", "0"]
+        os.execv(sys.executable, [sys.executable, *words])
     knobs = ["--concurrency", CONCURRENCY[kind]] if kind in CONCURRENCY else []
     words = ["-m", "schedq", "worker", "with_schedq:queue", *knobs, "--processes", str(count), "--grace", "0"]
     os.execv(sys.executable, [sys.executable, *words])
