@@ -19,8 +19,9 @@ argument may repeat; Lua then gets the index of its first value: `ids...` become
 Lua that assigns each name its value. A `Binding` lists the names that a request passes; all others come from the queue.
 
 A line `--@include name` in a script is replaced by the fragment `transitions/shared/name.lua`. Fragments include
-nothing themselves. Redis identifies a script by the SHA-1 of its text, so two releases can share one Redis. EVALSHA is
-sent first, and EVAL only after the reply NOSCRIPT.
+nothing themselves. Lua makes a fragment's functions again in each call, so a script includes what only some calls
+need in the block that needs it. Redis identifies a script by the SHA-1 of its text, so two releases can share one
+Redis. EVALSHA is sent first, and EVAL only after the reply NOSCRIPT.
 """
 
 from __future__ import annotations
