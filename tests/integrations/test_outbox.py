@@ -84,7 +84,10 @@ def forget(queue: Queue, job_id: str) -> Operation[object]:
 MakeSite = Callable[..., Site]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+POSTGRES = pytest.param("postgres", marks=pytest.mark.processes)
+
+
+@pytest.fixture(params=["sqlite", POSTGRES])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/app.db"
@@ -270,9 +273,8 @@ def test_several_relays_send_each_row_once(site: Site):
     assert site.queue.stats().enqueued_total == 400
 
 
+@pytest.mark.parametrize("url", [POSTGRES], indirect=True)  # SQLite locks the whole table
 def test_a_row_does_not_overtake_one_of_its_key_that_another_relay_holds(site: Site):
-    if site.engine.dialect.name == "sqlite":
-        pytest.skip("SQLite locks the whole table, so no other row could be sent")
     site.put("Ada", "Grace", key="order-1")
     site.put("Bob", key="order-2")
     table = site.outbox.table
