@@ -30,14 +30,13 @@ _JOB, _SLOT = "█", "░"
 Examples:
   schedq forecast 24h
   schedq forecast 90m --queue emails --json""",
-    no_args_is_help=True,
 )
-@click.argument("within", metavar="D", type=DURATION)
+@click.argument("within", metavar="[D]", type=DURATION, default="24h")
 @queue_option
 @redis_option
 @json_option
 def forecast(within: timedelta, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-    """Show what is due within D from now (90m, 24h, 7d; at most 31d): delayed jobs and slots of schedules."""
+    """Show what is due within D (90m, 7d; 24h if left out, at most 31d): delayed jobs and slots of schedules."""
     with queue_of_job(queue_name, redis_url) as queue:
         found, name = queue.inspector.forecast(within), queue.name
     if as_json:

@@ -107,7 +107,8 @@ class Attempt:
         began_at: the start, on the monotonic clock.
         task: the asyncio task that runs the handler.
         thread_id: the id of the thread that a plain handler is running in.
-        timeout_s: the timeout in seconds, or None.
+        limit_s: the timeout in seconds, or None.
+        timeout_s: the same, or None if another process measures it.
         ends_at: the time on the monotonic clock at which the timeout expires; set if dependencies, middleware or hooks
             share it with the handler.
         is_cleaning_up: the handler has ended and its dependencies are being cleaned up. Nothing interrupts that.
@@ -129,6 +130,7 @@ class Attempt:
     began_at: float = 0.0
     task: asyncio.Task[None] | None = field(default=None)
     thread_id: int | None = None
+    limit_s: float | None = None
     timeout_s: float | None = None
     ends_at: float | None = None
     is_cleaning_up: bool = False
@@ -159,7 +161,7 @@ class Attempt:
 
     def timeout_error(self) -> TimeoutError:
         """Return the error of an attempt that has timed out."""
-        return TimeoutError(f"timed out after {self.timeout_s or 0:g} s")
+        return TimeoutError(f"timed out after {self.limit_s or 0:g} s")
 
     def fields(self, error: str = "") -> dict[str, object]:
         """Return the fields of a log line about this attempt; see `schedq.logs`."""

@@ -54,7 +54,7 @@ class Caller:
         timeout_ms = job.timeout_ms or call.handler.timeout_ms
         timeout_s = None
         if timeout_ms is not None:
-            timeout_s = timeout_ms / 1000
+            attempt.limit_s = timeout_s = timeout_ms / 1000
             attempt.timeout_s = timeout_s if self._measures_timeouts else None
         attempt.current = current = current_job.CurrentJob(
             job,

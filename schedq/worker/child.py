@@ -168,7 +168,7 @@ class Child:
             self._loop.call_soon_threadsafe(self._stop_after_timeout)
         attempt = self._attempt
         if attempt is not None and attempt.thread_id == threading.get_ident():
-            raise TimeoutError("the worker ends this process")
+            raise TimeoutError("the worker ends this process") if attempt.limit_s is None else attempt.timeout_error()
 
     def _stop_after_timeout(self) -> None:
         attempt = self._attempt

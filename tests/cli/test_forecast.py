@@ -60,7 +60,11 @@ def test_slots_that_the_bars_leave_out_are_reported(run: Run, queue: Queue, monk
 def test_an_empty_forecast_says_so(run: Run, queue: Queue):
     queue.enqueue(1)
 
-    assert run("forecast", "24h").lines == ["queue mail, the next 24 h: 0 delayed jobs, 0 slots of 0 schedules"]
+    assert (
+        run("forecast").lines
+        == run("forecast", "24h").lines
+        == ["queue mail, the next 24 h: 0 delayed jobs, 0 slots of 0 schedules"]
+    )
 
 
 def test_overdue_and_damaged_entries_are_noted(run: Run, queue: Queue, desk: Server):

@@ -103,7 +103,7 @@ def test_a_function_can_clean_up_after_its_timeout(queue: Handle, start: Start, 
     found = outcome(queue, tasks["clean_up_after_timeout"].options(timeout=2).enqueue(str(mark)).id)
 
     assert found.last_error == "TimeoutError: timed out after 2 s"
-    until(lambda: mark.exists() and mark.read_text() == "cleaned up")
+    until(lambda: mark.exists() and mark.read_text() == "cleaned up: timed out after 2 s")
 
 
 @pytest.mark.parametrize("kind", [Queue, AsyncQueue])
