@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio.constants
 import gc
-import linecache
 import signal
 import tomllib
 import traceback
@@ -12,7 +11,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -36,10 +34,8 @@ hypothesis_settings.load_profile("schedq")
 # Workers in tests run in asyncio's debug mode. It notes a stack with each callback, which took a seventh of the tests'
 # processor time; one frame shows where a callback comes from.
 asyncio.constants.DEBUG_STACK_DEPTH = 1  # type: ignore[misc]  # typed as final
-# With each future it notes all frames, and would look each time whether a file of theirs has changed on the disk.
-_lines = ModuleType("linecache")
-vars(_lines).update(vars(linecache) | {"checkcache": lambda filename=None: None})
-traceback.linecache = _lines  # type: ignore[attr-defined]
+# Futures, which are written in C, take this default for theirs.
+traceback.extract_stack.__defaults__ = (None, 1)
 
 gc.disable()  # collecting tests creates no garbage, and every process of the suite collects all tests
 
