@@ -50,7 +50,7 @@ class ScheduleOptions(TypedDict, total=False):
         start, end: the first and last instant of slots; intervals count from `start`.
         max_runs: the schedule ends after this many runs.
         max_attempts, backoff, timeout: options of its jobs.
-        expires: how long after it is made a job may begin; seconds or a timedelta. Then it is cancelled.
+        expires: how long after it is due a job may begin; seconds or a timedelta. Then it is cancelled.
         headers: texts by name that go with each of its jobs.
         completed_ttl, failed_ttl: how long records of its finished jobs are kept; seconds or a timedelta.
         owner: only code of this owner reports the schedule as missing, or prunes it.

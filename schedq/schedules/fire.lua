@@ -54,8 +54,11 @@ local function make(turn, job_id, slot, due)
   local fields = {'id', job_id, 'payload', stored[2], 'status', due > now and 'delayed' or 'pending', 'attempts', 0,
     'enqueued_at_ms', now, 'run_at_ms', due, 'schedule', turn.id, 'slot_ms', slot}
   for n, name in ipairs(OPTIONS) do
-    if stored[7 + n] and stored[7 + n] ~= '' then
-      fields[#fields + 1], fields[#fields + 2] = name, stored[7 + n]
+    local value = stored[7 + n]
+    if value and value ~= '' then
+      -- A job that is due later, by its jitter, may wait as long for a worker as any other.
+      if name == 'expires' and due > now then value = '+' .. digits(whole(string.sub(value, 2)) + due - now) end
+      fields[#fields + 1], fields[#fields + 2] = name, value
     end
   end
   made[#made + 1] = {fields, due}

@@ -228,7 +228,6 @@ if #unfit + #expired + #strays > 0 then
   --@include events
   --@include log
   --@include tombstone
-  --@include note_met
   --@include trim
   --@include retention
   local function expire_failed(id)

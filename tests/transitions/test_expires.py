@@ -273,6 +273,20 @@ def test_the_slots_of_a_schedule_make_jobs_that_expire(queue: Handle, clock: Clo
     assert job.fields["expires"] == "+60000"
 
 
+def test_a_job_that_is_late_by_its_jitter_expires_later_too(queue: Handle, clock: Clock):
+    queue.schedules.upsert("tick", every=3600, payload="tick", jitter=600, expires=1)
+    claimed = set()
+    for _ in range(5):
+        clock.pass_time(3600 - clock.now % 3600)
+        queue.drive(fire_due(queue.settings, DefinitionCache()))
+        ((job_id, due_ms),) = queue.redis.zrange(queue.keys.delayed, 0, 0, withscores=True)
+        clock.pass_time(due_ms / 1000 - clock.now + 0.9)
+        assert queue.claim(0).id == job_id
+        claimed.add(job_id)
+
+    assert len(claimed) == 5
+
+
 def test_an_exported_job_keeps_its_expiry(make_queue: MakeQueue, clock: Clock):
     old, new = make_queue(clock=clock), make_queue(clock=clock)
     job_id = old.enqueue("moves", expires=60)
