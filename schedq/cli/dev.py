@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -111,9 +111,16 @@ class _Process:
             self._process.kill()
             self._process.wait()
 
-    def restart(self) -> None:
+    def restart(self, changed: Iterable[str]) -> None:
+        """Stop it and start it with the new text of these files.
+
+        Python takes a file's bytecode for current if size and second of the last change are the same.
+        """
         self.ask_to_stop()
         self.wait()
+        for path in changed:
+            with suppress(OSError, NotImplementedError):  # there is none
+                os.unlink(importlib.util.cache_from_source(path))
         self._process = self._started()
 
 
@@ -124,7 +131,7 @@ def _restart_on_change(worker: _Process, folder: Path, seen: dict[str, int], sto
         now = dict(_files(folder))
         if changed := sorted({path for path, _ in seen.items() ^ now.items()}):
             output.line(f"schedq dev: {changed[0]} has changed, restarting the worker")
-            worker.restart()
+            worker.restart(changed)
             was_running = True
         elif was_running and worker.has_ended:
             output.line("schedq dev: the worker has ended; it starts again when a file changes")

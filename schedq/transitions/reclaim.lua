@@ -47,7 +47,6 @@ local LAST_INSTANT = 253402300799999
 --@include take_claimed
 --@include tombstone
 --@include trim
---@include forget_expired
 --@include completed
 --@include retention
 local bad = wrong_type('list', processing, pending, completed, failed, cancelled, broken) or wrong_type('zset', leases, delayed)

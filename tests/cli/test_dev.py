@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,9 +33,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def save(file: Path, text: str) -> None:
-    """Replace a file's text in one step, which counts as one change."""
-    draft = file.with_suffix(".draft")
+    """Replace a file's text in one step, which counts as one change, within the second of the change before."""
+    draft, before_ns = file.with_suffix(".draft"), file.stat().st_mtime_ns
     draft.write_text(text)
+    os.utime(draft, ns=(before_ns ^ 1, before_ns ^ 1))
     draft.replace(file)
 
 
@@ -48,7 +49,7 @@ def test_the_worker_restarts_on_change_survives_a_mistake_and_one_signal_ends_al
             cwd=folder,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env={**plain, "PYTHONPATH": str(Path(__file__).parents[2])},
+            env={**plain, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONDONTWRITEBYTECODE": ""},
         )
     try:
         until(lambda: "ready for dev" in log.read_text() and "listening on" in log.read_text(), failing=log.read_text)
@@ -89,7 +90,7 @@ class Starting:
         assert self._looks < 3, "the change was not noticed"
         return False
 
-    def restart(self) -> None:
+    def restart(self, changed: Iterable[str]) -> None:
         raise RestartedError
 
     def ask_to_stop(self) -> None: ...
