@@ -69,7 +69,7 @@ PRODUCER: Final = Role(
     scripts=_words("enqueue watch cancel"),
     plain=_words("exists hgetall hmget sadd"),
     inside=_words(
-        "exists hdel hincrby hmget hset llen lpos lpush lrange lrem ltrim persist pexpire publish time"
+        "exists hdel hincrby hmget hset lindex llen lpos lpush lrange lrem ltrim persist pexpire publish time"
         " type unlink xadd zadd zcard zrange zrem zscore"
     ),
 )
@@ -81,7 +81,7 @@ WORKER: Final = Role(
     | _words("renew sample scan_schedules settle stats upsert wake write_settings"),
     plain=PRODUCER.plain | _words("bzpopmin zrevrange"),  # zrevrange: to see which tasks other workers have
     inside=PRODUCER.inside
-    | _words("del get hexists hget hgetall hlen info lindex lmove lpop lset pttl rpop rpush set")
+    | _words("del get hexists hget hgetall hlen info lmove lpop lset pttl rpop rpush set")
     | _words("zcount zrangebyscore zremrangebyscore"),
 )
 VIEWER: Final = Role(
