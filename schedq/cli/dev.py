@@ -18,6 +18,7 @@ import click
 
 from schedq import embedded
 from schedq.cli import output
+from schedq.cli.params import port_option
 
 _LOOK_S: Final = 0.5
 """Seconds between two looks at the files."""
@@ -44,14 +45,7 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
     show_default=True,
     help="The folder in which APP is searched first, and whose Python files are watched.",
 )
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=8090,
-    show_default=True,
-    metavar="N",
-    help="The port of the dashboard; 0: any free one.",
-)
+@port_option(8090, "The port of the dashboard; 0: any free one.")
 def dev(apps: tuple[str, ...], redis_url: str, app_dir: str, port: int) -> None:
     """Start the embedded server, a worker that restarts when a Python file changes, and the dashboard.
 

@@ -248,6 +248,12 @@ filter_options: Final = option_group(
 """`--task`, `--older`, `--newer`, `--text` and `--error`, which a command receives as `filters`."""
 
 
+def port_option(default: int, help_text: str) -> Callable[[F], F]:
+    """`--port N`."""
+    kind = click.IntRange(0, 65_535)
+    return click.option("--port", type=kind, default=default, show_default=True, metavar="N", help=help_text)
+
+
 def state_option(states: Sequence[str], help_text: str) -> Callable[[F], F]:
     """The option `--state`, which may be repeated."""
     return click.option("--state", "states", type=click.Choice(states), multiple=True, metavar="STATE", help=help_text)

@@ -10,7 +10,7 @@ import click
 
 from schedq import embedded
 from schedq.cli import daemon, output
-from schedq.cli.params import json_option, redis_option
+from schedq.cli.params import json_option, port_option, redis_option
 from schedq.cli.queues import all_queues, wrong_usage
 
 _NEEDED: Final = ("starlette", "uvicorn", "jinja2")
@@ -25,14 +25,7 @@ Examples:
   SCHEDQ_DASHBOARD_TOKEN=… schedq dashboard --host 0.0.0.0 --allow-host queues.example.org""",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=8090,
-    show_default=True,
-    metavar="N",
-    help="The port; 0: any free one.",
-)
+@port_option(8090, "The port; 0: any free one.")
 @click.option(
     "--token",
     envvar="SCHEDQ_DASHBOARD_TOKEN",
@@ -77,9 +70,7 @@ def dashboard(
 @click.command(
     epilog="Example:  schedq exporter --port 9464 --redis redis://redis.internal:6379/0",
 )
-@click.option(
-    "--port", type=click.IntRange(0, 65_535), default=9464, show_default=True, help="The port; 0: any free one."
-)
+@port_option(9464, "The port; 0: any free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--scan",

@@ -12,6 +12,7 @@ from schedq.background.reconnecting_client import LogThrottle
 from schedq.errors import UsageError
 from schedq.inspect import audit, stats
 from schedq.logs import log
+from schedq.model.expiry import check_due_in_time
 from schedq.model.settings import Settings
 from schedq.model.times import Duration, duration_ms, monotonic, wall_ns
 from schedq.queue.job import Job
@@ -67,6 +68,8 @@ def new_row(
     for at in range(0, len(fields), 2):
         if fields[at] == "expires" and (text := str(fields[at + 1])).startswith("+"):
             fields[at + 1] = str(now + int(text))
+        if fields[at] == "expires" and mode.startswith("at"):
+            check_due_in_time(str(fields[at + 1]), "at", ms)
     options = json.dumps({"mode": mode, "ms": ms, "fields": fields, "durability": encoded.durability})
     row = {"job_id": job.id, "queue": queue.name, "order_key": order_key, "payload": encoded.text, "options": options}
     return {**row, "created_at_ms": now}, job

@@ -10,7 +10,7 @@ from schedq.errors import UsageError
 from schedq.model.checks import whole_number
 
 LEAST_MEMORY: Final = 16 * 1024**2
-"""The minimum memory limit of a child in bytes; an interpreter needs about as much by itself."""
+"""The smallest memory limit of a child, in bytes: what an interpreter needs by itself."""
 
 
 @dataclass(frozen=True, slots=True)

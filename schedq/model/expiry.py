@@ -52,6 +52,11 @@ def stored_expiry(value: object) -> str:
     return relative_expiry(value)
 
 
+def put_off(expiry: str, ms: int) -> str:
+    """A relative expiry of a job that is due only after `ms`: it may wait for a worker as long as others."""
+    return f"+{int(expiry) + ms}"
+
+
 def check_due_in_time(expiry: str, mode: str, ms: int) -> None:
     """Check that a job is due before it expires, if both are given in the same way; `mode` and `ms` as `enqueue.when`.
 

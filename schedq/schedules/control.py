@@ -95,18 +95,17 @@ def backfill(queue: Settings, schedule_id: str, start_ms: int, end_ms: int, rate
     (reply,) = yield [_control(queue, "backfill", schedule_id, new_request(), seen=it.seen.definition, note=note)]
     if unwrap(reply) != "yes":
         raise Conflict(f"schedule {schedule_id} was changed at the same time; try again")
-    options = (*definition.job_fields(), "schedule", schedule_id)
     jobs = [
         EncodedJob(
             f"{schedule_id}-{slot}",
             definition.payload,
             "in",
-            int(number * 1000 / rate),
-            fields=(*options, "slot_ms", slot),
+            delay_ms,
+            fields=(*definition.job_fields(delay_ms), "schedule", schedule_id, "slot_ms", slot),
             is_callers_id=True,
             durability=queue.durability,
         )
-        for number, slot in enumerate(slots)
+        for delay_ms, slot in ((int(number * 1000 / rate), slot) for number, slot in enumerate(slots))
     ]
     yield from enqueue_many(queue, jobs)
     return len(slots)

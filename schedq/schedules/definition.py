@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypedDict, get_args
 from schedq.errors import UsageError
 from schedq.model import backoff as plans
 from schedq.model.checks import whole_number
-from schedq.model.expiry import is_stored_expiry, relative_expiry
+from schedq.model.expiry import is_stored_expiry, put_off, relative_expiry
 from schedq.model.headers import is_stored_headers, stored_headers
 from schedq.model.keys import checked_schedule_id
 from schedq.model.settings import checked_attempts
@@ -190,13 +190,14 @@ class Definition:
         drawn = hashlib.sha256(f"{self.id} {slot_ms}".encode()).digest()[:8]
         return min(LAST_INSTANT_MS, slot_ms + int.from_bytes(drawn) % (self.jitter_ms + 1))
 
-    def job_fields(self) -> tuple[str | int, ...]:
-        """The options of its jobs, as fields of a job's hash."""
+    def job_fields(self, delay_ms: int) -> tuple[str | int, ...]:
+        """The options of a job that is due after `delay_ms`, as fields of its hash."""
         named = (
             ("max_attempts", self.max_attempts),
             ("backoff", self.backoff),
             ("timeout_ms", self.timeout_ms),
-            *((name, getattr(self, name)) for name in _LATER),
+            *((name, getattr(self, name)) for name in _LATER if name != "expires"),
+            ("expires", self.expires and put_off(self.expires, delay_ms)),
         )
         return tuple(word for pair in named if pair[1] for word in pair)
 

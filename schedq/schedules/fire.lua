@@ -57,7 +57,9 @@ local function make(turn, job_id, slot, due)
     local value = stored[7 + n]
     if value and value ~= '' then
       -- A job that is due later, by its jitter, may wait as long for a worker as any other.
-      if name == 'expires' and due > now then value = '+' .. digits(whole(string.sub(value, 2)) + due - now) end
+      if name == 'expires' and due > now and whole(string.sub(value, 2)) > 0 then
+        value = '+' .. digits(whole(string.sub(value, 2)) + due - now)
+      end
       fields[#fields + 1], fields[#fields + 2] = name, value
     end
   end

@@ -31,7 +31,7 @@ def check_limits(
         whole_number("max_jobs", max_jobs, 1, 10**12)
     if max_time is not None and not 0 < max_time < math.inf:
         raise UsageError(f"max_time must be more than 0 seconds, got {max_time!r}")
-    if max_stuck is not None:  # no more can be: half of the slots are replaced
+    if max_stuck is not None:  # half of the slots can be replaced, so no more can be stuck
         whole_number("max_stuck", max_stuck, 1, concurrency + concurrency // 2)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -167,6 +168,9 @@ def test_wrong_arguments_raise_at_once_and_write_nothing(site: Site):
             site.outbox.enqueue(session, greet(site.queue))
         with pytest.raises(UsageError, match="order key"):
             site.outbox.ordered("").enqueue(session, greet(site.queue), "Ada")
+        late = greet(site.queue).options(delay=60, expires=datetime.now(UTC))
+        with pytest.raises(UsageError, match="would expire before it is due"):
+            site.outbox.enqueue(session, late, "Ada")
 
     assert site.rows() == []
 

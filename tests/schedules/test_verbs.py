@@ -141,6 +141,18 @@ def test_a_past_time_is_filled_in_once_and_at_a_rate(queue: Handle, clock: Clock
     assert acts(queue).count("schedule backfill report") == 2
 
 
+def test_a_backfill_gives_each_job_its_time_to_begin(queue: Handle, clock: Clock):
+    clock.pass_time(10 * MINUTE)
+    queue.schedules.upsert("report", every=MINUTE, payload=1, expires=1)
+
+    assert queue.schedules.backfill("report", clock() - 3 * MINUTE, clock() - MINUTE, rate=0.1) == 3
+
+    for slot in (7, 8, 9):
+        assert [queue.claim(0).id] == ids("report", slot)
+        clock.pass_time(10.9 if slot == 7 else 10)
+    assert queue.stats()["cancelled_total"] == 0
+
+
 def test_a_backfill_skips_fired_slots(queue: Handle, clock: Clock):
     queue.schedules.upsert("report", every=MINUTE, payload=1)
     clock.pass_time(MINUTE)
