@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,9 @@ from schedq.background.reconnecting_client import LogThrottle
 from schedq.errors import UsageError
 from schedq.inspect import audit, stats
 from schedq.logs import log
+from schedq.model.durability import checked_durability
 from schedq.model.expiry import check_due_in_time
+from schedq.model.keys import checked_id
 from schedq.model.settings import Settings
 from schedq.model.times import Duration, duration_ms, monotonic, wall_ns
 from schedq.queue.job import Job
@@ -23,6 +26,7 @@ from schedq.transitions.enqueue import MOST_IDS, EncodedJob
 
 MOST_KEY: Final = 200
 """The most characters of an order key."""
+_MODE: Final = re.compile(r"(in|at)(:(create|reuse)?:\w+)?")
 _REPORT_S: Final = 10
 _SKEW_MS: Final = 5_000
 """The most by which the clocks of relays and Redis may differ."""
@@ -46,9 +50,18 @@ class Row(NamedTuple):
     started_at_ms: int | None
 
     def job(self) -> EncodedJob:
-        """The job to send. Its id counts as the caller's, so that an existing job is found."""
+        """The job to send. Its id counts as the caller's, so that an existing job is found.
+
+        Raises:
+            ValueError, LookupError, TypeError, UsageError: the id or the options are damaged.
+        """
         it = json.loads(self.options)
-        return EncodedJob(self.job_id, self.payload, is_callers_id=True, **{**it, "fields": (*it["fields"],)})
+        mode, ms, fields, durability = (it[name] for name in ("mode", "ms", "fields", "durability"))
+        is_whole = isinstance(ms, int) and len(fields) % 2 == 0 and all(isinstance(each, (str, int)) for each in fields)
+        if not is_whole or _MODE.fullmatch(mode) is None:
+            raise ValueError(f"{self.options:.200}")
+        own_id, checked = checked_id(self.job_id), checked_durability(durability)
+        return EncodedJob(own_id, self.payload, mode, ms, (*fields,), is_callers_id=True, durability=checked)
 
 
 def new_row(
@@ -171,7 +184,13 @@ class Relay:
             now, client = _now_ms(queue.settings), queue.connections.blocking
             outcomes = dict[int, str]()  # '' for sent, or why it is held
             fresh, blocked = list[tuple[Row, EncodedJob]](), set[str | None]()
-            for row, job in [(row, row.job()) for row in ready if row.queue == name]:
+            for row in [row for row in ready if row.queue == name]:
+                try:
+                    job = row.job()
+                except (ValueError, LookupError, TypeError, UsageError) as error:
+                    outcomes[row.seq] = f"its id or its options can't be read: {error}"
+                    blocked.add(row.order_key)
+                    continue
                 stored = client.drive(_was_stored(queue.settings, row, job, now))
                 if stored is None:
                     outcomes[row.seq] = _UNCLEAR

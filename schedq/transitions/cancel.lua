@@ -21,7 +21,7 @@ Returns  cancelled | asked | no
 --@include totals
 --@include events
 --@include log
---@include is_processing
+--@include processing
 --@include tombstone
 --@include trim
 --@include idempotent

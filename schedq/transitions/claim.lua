@@ -44,7 +44,7 @@ local KEPT = 60000
 --@include totals
 --@include wake
 --@include broken
---@include is_processing
+--@include processing
 --@include next_due
 --@include expiry
 --@include claimed

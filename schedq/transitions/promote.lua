@@ -25,7 +25,7 @@ Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due i
 --@include totals
 --@include wake
 --@include broken
---@include is_processing
+--@include processing
 --@include next_due
 --@include promote
 --@include standby

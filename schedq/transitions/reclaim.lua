@@ -44,7 +44,7 @@ local LAST_INSTANT = 253402300799999
 --@include events
 --@include log
 --@include attempt
---@include take_claimed
+--@include processing
 --@include tombstone
 --@include trim
 --@include completed

@@ -24,7 +24,7 @@ local LAST_INSTANT = 253402300799999
 --@include totals
 --@include events
 --@include log
---@include take_claimed
+--@include processing
 --@include tombstone
 --@include trim
 --@include completed

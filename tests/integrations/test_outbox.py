@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -185,6 +186,39 @@ def test_a_delay_and_an_expiry_count_from_the_transaction(site: Site):
     assert job is not None and job.status == "delayed"
     assert job.run_at_ms == created_ms + 1_000_000
     assert job.fields["expires"] == str(created_ms + 2_000_000)
+
+
+FINE = {"mode": "in", "ms": 0, "fields": [], "durability": "memory"}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"options": "garbage"},
+        {"options": "[]"},
+        {"options": "{}"},
+        {"options": json.dumps(FINE | {"mode": "soon"})},
+        {"options": json.dumps(FINE | {"ms": "1"})},
+        {"options": json.dumps(FINE | {"fields": ["expires"]})},
+        {"options": json.dumps(FINE | {"fields": [[], {}]})},
+        {"options": json.dumps(FINE | {"durability": "none"})},
+        {"job_id": "a:b"},
+    ],
+)
+def test_a_damaged_row_is_held_and_stops_only_rows_of_its_key(site: Site, damage: dict[str, str]):
+    site.put("damaged", key="k")
+    site.change(**damage)
+    site.put("after it", key="k")
+    site.put("Ada")
+    site.put("Grace", key="l")
+
+    assert site.relay.send() == 2
+
+    assert site.waiting() == ["Ada", "Grace"]
+    held = [row.held or "" for row in site.rows()]
+    assert held[0].startswith("its id or its options can't be read: ")
+    assert (held[1:], site.rows()[1].sent_at_ms) == (["", "", ""], None)
+    assert site.relay.send() == 0
 
 
 def test_a_relay_that_dies_before_it_commits_leads_to_no_second_job(site: Site, monkeypatch: pytest.MonkeyPatch):

@@ -1,3 +1,9 @@
+-- Whether `processing` contains an id: it has a lease, or else a search finds it (other programs' claims have no lease).
+local function is_processing(id)
+  local lease = redis.call('ZSCORE', leases, id)
+  return (lease and tonumber(lease) > 0) or redis.call('LPOS', processing, id)
+end
+
 -- Remove one entry of an id from `processing`, searching from the likelier end. The list is in order of claims, so a claim
 -- older than the middle one is in the right half; and in a short list, the oldest claims are likely to end first.
 local size, middle
