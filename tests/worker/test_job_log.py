@@ -104,9 +104,8 @@ def test_each_finished_job_has_a_line_with_its_outcome_and_time(
         assert len([line for line in said if re.fullmatch(told(number, task, outcome), line)]) == 1, said
     assert len(said) == 5
 
-    entry = json.loads(
-        daemon._JsonFormatter().format(next(entry for entry in caplog.records if "completed" in entry.message))
-    )
+    sent = next(entry for entry in caplog.records if f"{jobs[0].id}: send completed" in entry.message)
+    entry = json.loads(daemon._JsonFormatter().format(sent))
     assert (entry["job_id"], entry["task"], entry["outcome"]) == (jobs[0].id, "send", "completed")
     assert entry["duration_s"] >= 0
 
