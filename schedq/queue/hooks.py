@@ -71,16 +71,20 @@ class Hooks(NamedTuple):
             result = await call_next()
             outcome.check_result(result)
         except BaseException as error:
-            cause, settlement = decide(error)
-            if settlement is not None and settlement.move == "fail" and self.on_failure is not None:
-                await _safely(partial(self.on_failure, attempt, cause), run_in_thread, attempt)
-            elif settlement is not None and settlement.move == "retry" and self.on_retry is not None:
-                delay = settlement.delay_ms / 1000
-                await _safely(partial(self.on_retry, attempt, cause, delay), run_in_thread, attempt)
+            await self.failed(decide(error), run_in_thread, attempt)
             raise
         if self.on_success is not None:
             await _safely(partial(self.on_success, attempt, result), run_in_thread, attempt)
         return result
+
+    async def failed(self, ending: Ending, run_in_thread: RunInThread, attempt: AttemptFacts) -> None:
+        """Call the hook for an attempt that has failed, if there is one."""
+        error, settlement = ending
+        if settlement is not None and settlement.move == "fail" and self.on_failure is not None:
+            await _safely(partial(self.on_failure, attempt, error), run_in_thread, attempt)
+        elif settlement is not None and settlement.move == "retry" and self.on_retry is not None:
+            delay = settlement.delay_ms / 1000
+            await _safely(partial(self.on_retry, attempt, error, delay), run_in_thread, attempt)
 
 
 async def _safely(hook: partial[Any], run_in_thread: RunInThread, attempt: AttemptFacts) -> None:

@@ -68,8 +68,8 @@ class Caller:
         )
         if self._has_layers or not call.handler.is_bare:
             if self._processes is not None and self._is_isolated(call.handler):
-                pool, observers = self._processes, self._observers
-                return await IsolatedCall(attempt, current, policy, pool, self._endings, observers).run()
+                pool, observers, hooks = self._processes, self._observers, call.handler.hooks
+                return await IsolatedCall(attempt, current, policy, pool, self._endings, observers, hooks).run()
             return await self._wrapped(attempt, call, current, policy)
         function = call.bound()
         if call.handler.is_async:
@@ -187,7 +187,11 @@ class Caller:
                     deadline = None
                     self._overrun(attempt, current, policy)
         if attempt.state in OPEN:
-            return future.result()
+            result = future.result()
+            if attempt.state is TIMED_OUT and not self._measures_timeouts:  # the worker is ending this process
+                _drop(result)
+                raise attempt.timeout_error()
+            return result
         if not future.cancelled() and future.exception() is None:
             _drop(future.result())
         return None

@@ -224,7 +224,8 @@ class Executor:
 
     def foresee(self, attempt: Attempt, call: Invocation, error: BaseException, policy: outcome.Policy) -> Ending:
         """Return the outcome that this error leads to, unless the attempt loses its lease or is asked to end first."""
-        if attempt.state not in (RUNNING, TIMED_OUT) or attempt.is_stop_requested:
+        is_ended_by_worker = attempt.state is TIMED_OUT and attempt.timeout_s is None  # and this is its child process
+        if attempt.state not in (RUNNING, TIMED_OUT) or attempt.is_stop_requested or is_ended_by_worker:
             return Ending(error, None)
         cause = _cause(call, error)
         settlement = outcome.failed(attempt.job, cause, policy)

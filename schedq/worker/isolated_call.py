@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,14 +18,17 @@ from schedq.isolation.pool import ProcessPool, Seat
 from schedq.isolation.remote_error import caused, remote_error
 from schedq.isolation.wire import Assignment, Ended
 from schedq.logs import log
-from schedq.model import outcome
+from schedq.model import current_job, outcome
 from schedq.model.current_job import CurrentJob
 from schedq.model.payload import clean_text
 from schedq.model.records import ClaimedJob, Settlement
 from schedq.model.times import monotonic
+from schedq.observer import attempt_facts
+from schedq.queue.hooks import Ending, Hooks
 from schedq.tracing import carried
 from schedq.worker.attempt import ABANDONED, LOST, OPEN, RELEASED, RUNNING, TIMED_OUT, Attempt
-from schedq.worker.wrapped_call import Endings
+from schedq.worker.threads import ThreadPool
+from schedq.worker.wrapped_call import HOOKS_S, Endings
 
 _MOST_STACK: Final = 8000
 _START_S: Final = 60.0
@@ -50,6 +54,7 @@ class IsolatedCall:
         pool: the worker's child processes.
         endings: sets the outcome of the attempt.
         observers: their `around` is entered while the child has the attempt.
+        hooks: those of the task. The child calls them, unless it is ended or dies: then the worker does.
     """
 
     attempt: Attempt
@@ -58,6 +63,7 @@ class IsolatedCall:
     pool: ProcessPool
     endings: Endings
     observers: Observers
+    hooks: Hooks | None
 
     async def run(self) -> None:
         """Wait until the attempt has its outcome. When this returns, its slot is free: the child may still be ending.
@@ -117,16 +123,16 @@ class IsolatedCall:
             else:
                 if not seat.ended.done():
                     return await self._timed_out(seat)
-        return self._ended(seat)
+        return await self._ended(seat)
 
     async def _timed_out(self, seat: Seat) -> _Found:
         attempt = self.attempt
         if attempt.state is RUNNING:
             attempt.become(TIMED_OUT)
         self.pool.end(seat)
-        return self._failed(attempt.timeout_error(), await self.pool.stack(seat))
+        return await self._failed(attempt.timeout_error(), await self.pool.stack(seat))
 
-    def _ended(self, seat: Seat) -> _Found:
+    async def _ended(self, seat: Seat) -> _Found:
         """Take over the outcome that the child sent, or fail the attempt because the child has ended."""
         attempt = self.attempt
         if attempt.state not in OPEN:
@@ -141,12 +147,36 @@ class IsolatedCall:
         if attempt.state is RELEASED:
             return _Found(outcome.released(attempt.job))
         assert isinstance(died, ProcessDied)
-        return self._failed(died, died.stack)
+        return await self._failed(died, died.stack)
 
-    def _failed(self, error: BaseException, stack: str) -> _Found:
-        settlement = outcome.failed(self.attempt.job, error, self.policy)
+    async def _failed(self, error: BaseException, stack: str) -> _Found:
+        attempt = self.attempt
+        settlement = outcome.failed(attempt.job, error, self.policy)
         trace = clean_text(stack[-_MOST_STACK:])
-        return _Found(settlement._replace(traceback=trace), caused(error, trace))
+        found = _Found(settlement._replace(traceback=trace), caused(error, trace))
+        if self.hooks is not None and attempt.state in (RUNNING, TIMED_OUT) and not attempt.is_stop_requested:
+            await self._call_hook(self.hooks, Ending(error, found.settlement))
+        return found
+
+    async def _call_hook(self, hooks: Hooks, ending: Ending) -> None:
+        """Call the hook for a failed attempt here, because no child can. One that takes too long is cancelled."""
+        attempt = self.attempt
+        facts = attempt.facts or attempt_facts(attempt.queue, attempt.worker, attempt.name, attempt.job)
+        token = current_job.context.set(self.current)
+        try:
+            async with asyncio.timeout(HOOKS_S):
+                await hooks.failed(ending, _in_new_thread, facts)
+        finally:
+            current_job.context.reset(token)
+
+
+async def _in_new_thread(hook: Callable[[], Any]) -> Any:
+    """Call a plain hook in a thread of its own: if it never ends, no slot lacks a thread."""
+    threads = ThreadPool(1)
+    work = threads.run(asyncio.get_running_loop(), partial(contextvars.copy_context().run, hook))
+    threads.close()
+    await asyncio.wait([work])
+    return work.result()
 
 
 async def run_isolated(

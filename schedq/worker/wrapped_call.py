@@ -18,7 +18,7 @@ from schedq.queue.middleware import Layers, Middleware
 from schedq.worker.attempt import ABANDONED, RUNNING, TIMED_OUT, Attempt
 from schedq.worker.threads import ThreadPool
 
-_AFTER_TIMEOUT_S: Final = 10.0
+HOOKS_S: Final = 10.0
 """Seconds that middleware and hooks may keep running after a timeout before they are cancelled as well."""
 
 
@@ -237,7 +237,7 @@ class WrappedCall(Layers):
         if attempt.state is TIMED_OUT:
             self._endings.stop_interrupting(attempt)
             _forget_cancellations()
-            self._timer = self._loop.call_later(_AFTER_TIMEOUT_S, self._endings.interrupt, attempt)
+            self._timer = self._loop.call_later(HOOKS_S, self._endings.interrupt, attempt)
         elif attempt.state is RUNNING and attempt.ends_at is not None:
             left_s = max(0.0, attempt.ends_at - monotonic())
             self._timer = self._loop.call_later(left_s, self._endings.time_out, attempt)

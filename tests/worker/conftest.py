@@ -61,7 +61,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("schedq.worker.stuck._FIRST_WAIT_S", 0.05)
     monkeypatch.setattr("schedq.worker.worker._LEAST_PATIENCE_S", 0.1)
     monkeypatch.setattr("schedq.worker.executor._THREAD_PATIENCE_S", 0.1)
-    monkeypatch.setattr("schedq.worker.wrapped_call._AFTER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("schedq.worker.wrapped_call.HOOKS_S", 0.2)
 
 
 @pytest.fixture

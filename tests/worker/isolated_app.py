@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from schedq import AsyncQueue, Depends, Queue, current_job
+from schedq import AsyncQueue, Depends, Fixed, Queue, current_job
 from schedq.isolation.settings import IsolationSettings
 from schedq.logs import JobFields
 from schedq.worker import Worker
@@ -201,6 +201,42 @@ async def mark(attempt: Any, call_next: Any) -> Any:
     return [os.getpid(), result] if attempt.task == "pid" else result
 
 
+def end_badly(path: str, how: str) -> None:
+    """Fail in some way. The hooks write to the file."""
+    if how == "fail":
+        fail()
+    elif how in ("crash", "hang"):
+        crash()
+    elif how == "clean up":
+        time.sleep(600)
+    elif how == "swallow":
+        with suppress(TimeoutError):
+            time.sleep(600)
+    else:
+        loop_in_c()
+
+
+async def on_failure(attempt: Any, error: BaseException) -> None:
+    note("failure", attempt, error)
+    await asyncio.sleep(600 if "hang" in attempt.job.payload["args"] else 0)
+
+
+def on_retry(attempt: Any, error: BaseException, delay: float) -> None:
+    note("retry", attempt, error)
+
+
+def on_success(attempt: Any, result: object) -> None:
+    note("success", attempt, None)
+
+
+def note(hook: str, attempt: Any, error: BaseException | None) -> None:
+    """Write down a call of a hook."""
+    assert current_job().id == attempt.job.id
+    path, how = attempt.job.payload["args"]
+    with Path(path).open("a") as file:
+        file.write(f"{how}: {hook} in {os.getpid()}, {error}\n")
+
+
 TASKS = (
     pid,
     survive_sigterm,
@@ -229,6 +265,14 @@ def define(queue: Any, *, middleware: bool = False) -> dict[str, Any]:
     if middleware:
         queue.use(mark)
     found = {each.__name__: queue.task(isolate=True, max_attempts=1)(each) for each in TASKS}
+    found["end_badly"] = queue.task(
+        isolate=True,
+        max_attempts=2,
+        backoff=Fixed(0),
+        on_success=on_success,
+        on_retry=on_retry,
+        on_failure=on_failure,
+    )(end_badly)
     found["loop_in_c"] = queue.task(isolate=True, max_attempts=1, timeout=2)(loop_in_c)
     for function in (on_the_loop, hand_over, hand_over_failures, hand_over_and_ignore, hand_over_in_a_thread):
         found[function.__name__] = queue.task(max_attempts=1)(function)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -86,6 +87,43 @@ def test_a_death_costs_one_attempt_and_says_how_and_where(queue: Handle, start: 
             assert "isolated_app.py" in found.fields["traceback"]
             assert f"in {task}" in found.fields["traceback"]
         assert outcome(queue, tasks["pid"].enqueue().id).status == "completed"
+
+
+def test_the_worker_calls_the_hooks_of_an_attempt_whose_process_dies_or_is_ended(
+    queue: Handle, start: Start, tmp_path: Path
+):
+    """Each hook once: a child that is being ended leaves them to the worker."""
+    _, tasks = start(concurrency=6, kill_after=3)
+    file, died = tmp_path / "calls", "its process was ended by signal 11 (SIGSEGV: Segmentation fault)"
+    errors = dict.fromkeys(("clean up", "swallow", "loop"), "timed out after 0.5 s")
+    errors |= {"crash": died, "fail": "no such thing"}
+
+    def options(error: str) -> Any:
+        return tasks["end_badly"].options(timeout=0.5 if "timed out" in error else None)
+
+    for job in [options(error).enqueue(str(file), how) for how, error in errors.items()]:
+        assert outcome(queue, job.id).status == "failed"
+
+    calls = [re.fullmatch(r"([^:]+): (.+) in (\d+), (.+)", line) for line in file.read_text().splitlines()]
+    found = sorted(call.groups() for call in calls if call)
+    assert [(how, hook, error) for how, hook, _, error in found] == [
+        (how, hook, error) for how, error in sorted(errors.items()) for hook in ("failure", "retry")
+    ]
+    for how, _, pid, _ in found:
+        assert (pid == str(os.getpid())) == (how != "fail"), "a child that lives calls them itself"
+
+
+def test_a_hook_that_does_not_end_holds_up_no_failed_attempt(
+    queue: Handle, start: Start, tmp_path: Path, logs: Logs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("schedq.worker.isolated_call.HOOKS_S", 0.2)
+    _, tasks = start()
+
+    job = tasks["end_badly"].options(max_attempts=1).enqueue(str(tmp_path / "calls"), "hang")
+
+    assert outcome(queue, job.id).status == "failed"
+    assert f"hang: failure in {os.getpid()}" in (tmp_path / "calls").read_text()
+    until(lambda: [line for line in logs() if f"job {job.id}: hook " in line])
 
 
 def test_middleware_runs_in_the_process_of_the_function(queue: Handle, start: Start):
