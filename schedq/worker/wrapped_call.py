@@ -161,6 +161,7 @@ class WrappedCall(Layers):
         self._ended = self._loop.create_future()
         attempt.leave = self._leave
         attempt.apart = self._loop.create_task(self._collect())
+        attempt.apart.add_done_callback(self._skip)
         try:
             await self._ended
         except BaseException as error:  # the middleware no longer waits
@@ -182,6 +183,12 @@ class WrappedCall(Layers):
             error = problem
         if not self._ended.done():
             self._result, self._error = result, error
+            self._ended.set_result(None)
+
+    def _skip(self, task: asyncio.Task[None]) -> None:
+        """Let the middleware continue if the task was cancelled before it began, so that none of its code has run."""
+        if task.cancelled() and not self._ended.done():
+            self._error = asyncio.CancelledError()
             self._ended.set_result(None)
 
     def _leave(self, error: BaseException) -> None:

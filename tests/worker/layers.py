@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from schedq import AttemptFacts, CallNext
+from schedq.model.records import ClaimedJob
 from tests.doors import Handle
 from tests.waiting import until
 
@@ -52,6 +54,14 @@ def expect_life(queue: Handle) -> None:
     """Check that the only slot is free and that no lease is left."""
     assert queue.wait(queue.enqueue({"task": "ok"}), 20)
     until(lambda: not queue.redis.exists(queue.keys.leases, queue.keys.processing))
+
+
+def take_away(queue: Handle, job_id: str) -> ClaimedJob:
+    """Give a running job to another worker, which renews its lease; return it as that one holds it."""
+    queue.redis.hset(queue.keys.job(job_id), "claim_token", "other.1")
+    # Else the lease would end soon, as no worker renews it, and the job would be taken back.
+    queue.redis.zadd(queue.keys.leases, {job_id: (time.time() + 600) * 1000})
+    return ClaimedJob(job_id, None, 2, "other.1")
 
 
 def add_ok(queue: Handle) -> None:
