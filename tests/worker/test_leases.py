@@ -21,25 +21,20 @@ from tests.servers import Server
 from tests.waiting import until
 from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate
+from tests.worker.layers import take_away
 
 SOON_S = 30
 """Longer than the second between two renewals, however busy the machine is."""
 
 
-def take_away(queue: Handle, job_id: str) -> ClaimedJob:
-    """Let another worker take over a running job."""
-    queue.redis.hset(queue.keys.job(job_id), "claim_token", "other.1")
-    return ClaimedJob(job_id, None, 2, "other.1")
-
-
 def test_a_handler_that_blocks_the_event_loop_longer_than_its_lease_keeps_its_job(
-    queue: Handle, crew: Crew, logs: Logs
+    make_queue: MakeQueue, crew: Crew
 ) -> None:
+    queue = make_queue(visibility_ms=4000)
+
     @queue.task
     async def block() -> int:
-        time.sleep(
-            5
-        )  # one lease and two thirds: without a renewal the lease ends and another worker takes the job back
+        time.sleep(5.5)  # without a renewal the lease ends and another worker takes the job back
         return current_job().attempts
 
     crew.start(queue, promotes=False)

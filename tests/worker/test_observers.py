@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from schedq import Discard, Fixed, JobCancelled, JobFailed, Snooze, UsageError, current_job
-from schedq.model.records import ClaimedJob
 from schedq.observer import AttemptEnd, AttemptFacts, Observer
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.waiting import until
 from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate
+from tests.worker.layers import take_away
 
 span: contextvars.ContextVar[str] = contextvars.ContextVar("span", default="none")
 
@@ -200,12 +200,12 @@ def test_a_lost_lease_is_reported(queue: Handle, crew: Crew, diary: Diary, gate:
     job = hold.enqueue()
     until(lambda: diary.started)
 
-    queue.redis.hset(queue.keys.job(job.id), "claim_token", "other.1")
+    theirs = take_away(queue, job.id)
     until(lambda: diary.ends)
 
     assert diary.outcomes(job.id)[0] == "lost"
     assert diary.lost[0] == (queue.name, job.id)
-    queue.complete(ClaimedJob(job.id, None, 1, "other.1"))
+    assert queue.complete(theirs)
 
 
 def test_an_end_that_comes_too_late_is_reported(queue: Handle, crew: Crew, diary: Diary, gate: Gate) -> None:
@@ -215,12 +215,12 @@ def test_an_end_that_comes_too_late_is_reported(queue: Handle, crew: Crew, diary
     job = hold.enqueue()
     until(lambda: diary.started)
 
-    queue.redis.hset(queue.keys.job(job.id), "claim_token", "other.1")
+    theirs = take_away(queue, job.id)
     gate.open()
     until(lambda: diary.lost)
 
     assert diary.lost[0] == (queue.name, job.id)
-    queue.complete(ClaimedJob(job.id, None, 1, "other.1"))
+    assert queue.complete(theirs)
 
 
 def test_jobs_that_a_promoter_takes_back_are_reported(queue: Handle, crew: Crew, diary: Diary) -> None:
@@ -349,9 +349,9 @@ def test_an_observer_of_one_queue_is_notified_of_that_queue_only(
 
     lost = hold.enqueue()
     until(lambda: diary.started)
-    mail.redis.hset(mail.keys.job(lost.id), "claim_token", "other.1")
+    theirs = take_away(mail, lost.id)
     until(lambda: diary.lost)
-    mail.complete(ClaimedJob(lost.id, None, 1, "other.1"))
+    assert mail.complete(theirs)
     for queue in (mail, files):
         job_id = queue.enqueue({"task": "nothing"})
         assert queue.wait(job_id, 60)
@@ -424,7 +424,8 @@ def test_an_observer_of_a_queue_that_raises_is_logged_once(queue: Handle, crew: 
 
 def test_observe_is_refused_once_a_worker_has_started(queue: Handle, crew: Crew, diary: Diary) -> None:
     queue.task(lambda: None, name="nothing")
-    crew.start(queue)
+    post = crew.start(queue)
+    until(lambda: post.worker._queue_workers)
 
     with pytest.raises(UsageError, match=f"queue {queue.name}: a worker of it has started .* observe comes too late"):
         queue.observe(diary)
