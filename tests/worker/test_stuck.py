@@ -13,12 +13,12 @@ import pytest
 from schedq import JobCancelled, JobFailed, current_job
 from schedq.metrics import StuckCollector
 from schedq.metrics.health import HealthProbe
-from schedq.model.records import ClaimedJob
 from schedq.transitions.heartbeat import WorkerRecord
 from tests.doors import Handle
 from tests.waiting import until
 from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate, Post
+from tests.worker.layers import take_away
 
 
 @pytest.fixture
@@ -89,9 +89,9 @@ def test_a_handler_that_suppresses_cancellation_is_cancelled_again_for_every_oth
         with pytest.raises(JobCancelled):
             job.result(20)
     else:
-        queue.redis.hset(queue.keys.job(job.id), "claim_token", "other.1")
+        theirs = take_away(queue, job.id)
         until(lambda: found.swallowed == 4)
-        assert queue.complete(ClaimedJob(job.id, None, 2, "other.1"), "theirs")
+        assert queue.complete(theirs, "theirs")
 
     assert queue.task(name="ok")(lambda: "ok").enqueue().result(20) == "ok"
     assert post.worker.stuck == []
@@ -101,6 +101,7 @@ def test_a_stopping_worker_cancels_again_too(
     queue: Handle, crew: Crew, gate: Gate, logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("schedq.worker.stuck._FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr("schedq.worker.worker._UNWIND_S", 60)
     found = Swallower(queue, gate, 1)
     post = crew.start(queue, grace=0)
     job = found.task.enqueue()
@@ -206,13 +207,13 @@ def test_an_async_handler_that_never_ends_is_stuck_and_its_job_is_settled_withou
     if how == "cancel":
         job.cancel()
     elif how == "lost lease":
-        queue.redis.hset(queue.keys.job(job.id), "claim_token", "other.1")
+        theirs = take_away(queue, job.id)
     (slot,) = until(lambda: post.worker.stuck)
 
     assert (slot.queue, slot.task, slot.job_id) == (queue.name, "swallow", job.id)
     assert slot.why == {"timeout": "timed out", "cancel": "cancelled", "lost lease": "lost its lease"}[how]
     if how == "lost lease":
-        assert queue.complete(ClaimedJob(job.id, None, 2, "other.1"), "theirs")
+        assert queue.complete(theirs, "theirs")
         assert job.result(20) == "theirs"
     else:
         with pytest.raises(JobFailed if how == "timeout" else JobCancelled):
@@ -270,6 +271,7 @@ def test_when_all_slots_are_stuck_it_is_reported_everywhere_until_they_are_free_
     gate.open()
 
     assert waiting.result(20) == "ok"
+    until(lambda: not post.worker.stuck)
     until(lambda: probe.health().is_healthy)
     until(lambda: (found := record(queue, post)) is not None and found.stuck == 0)
     assert _series(probe) == {(queue.name, "render"): 0.0}
@@ -307,7 +309,11 @@ def test_a_stuck_slot_next_to_free_ones_is_reported_but_the_worker_stays_healthy
     assert not [line for line in logs() if line.startswith("ERROR worker")]
 
 
-def test_a_plain_handler_that_ends_soon_after_its_timeout_is_not_stuck(queue: Handle, crew: Crew, logs: Logs) -> None:
+def test_a_plain_handler_that_ends_soon_after_its_timeout_is_not_stuck(
+    queue: Handle, crew: Crew, logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedq.worker.executor._THREAD_PATIENCE_S", 60)
+
     @queue.task(timeout=0.05, max_attempts=1)
     def polite() -> None:
         current = current_job()
