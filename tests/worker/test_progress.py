@@ -21,6 +21,7 @@ from tests.doors import Handle
 from tests.servers import Request, Server
 from tests.waiting import until
 from tests.worker.crew import Crew, Gate, asked, frozen
+from tests.worker.layers import take_away
 
 
 def done(job: Any) -> float:
@@ -167,19 +168,19 @@ def test_however_often_handlers_report_a_worker_sends_two_requests_a_second(queu
 
     began = time.monotonic()
     with queue.server.requests() as requests:
-        time.sleep(3)
-        took = time.monotonic() - began
+        until(lambda: len(asked(requests, queue, "renew")) >= 6)
+    took = time.monotonic() - began
     goes_on = False
 
     sent = asked(requests, queue, "renew")
-    assert 2 <= len(sent) <= 2 * took + 2
+    assert len(sent) <= 2 * took + 2
     assert max(map(reports, sent)) == 20, "all jobs are in one request"
     for job in jobs:
         assert job.result(60) == done(job)
 
 
 def test_a_job_that_reports_nothing_costs_no_request(make_queue: MakeQueue, crew: Crew) -> None:
-    queue = make_queue()  # renewed after 3.3 s, long after the test
+    queue = make_queue(visibility_ms=600_000)  # renewed long after the test
 
     @queue.task
     async def quick() -> None:
@@ -267,7 +268,7 @@ def test_a_worker_that_lost_its_lease_sends_no_more_reports(queue: Handle, crew:
     crew.start(queue)
     job = count.enqueue()
     until(lambda: done(job) > 0)
-    queue.redis.hset(queue.keys.job(job.id), "claim_token", "other.1")
+    take_away(queue, job.id)
     before = job.record().progress
 
     assert lost.wait(60)
@@ -275,18 +276,27 @@ def test_a_worker_that_lost_its_lease_sends_no_more_reports(queue: Handle, crew:
     post.look()
 
     assert job.record().progress == before
-    queue.redis.hset(queue.keys.job(job.id), mapping={"claim_token": "other.1"})
     queue.redis.zadd(queue.keys.leases, {job.id: 1})
     until(lambda: queue.reclaim_stuck() or not queue.places().get("processing"))
 
 
-def test_a_plain_handler_that_overran_its_timeout_sends_no_more_reports(queue: Handle, crew: Crew) -> None:
-    overran, reported = threading.Event(), threading.Event()
+def test_a_plain_handler_that_overran_its_timeout_sends_no_more_reports(
+    queue: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, overran, reported = threading.Event(), threading.Event(), threading.Event()
 
-    @queue.task(timeout=0.3, max_attempts=1)
+    async def time_out(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], deadline: float | None) -> None:
+        """The timeout expires when the handler has reported, however late its thread starts."""
+        while not (future.done() or (deadline is not None and begun.is_set())):
+            await asyncio.sleep(0.005)
+
+    monkeypatch.setattr("schedq.worker.caller._until", time_out)
+
+    @queue.task(timeout=60, max_attempts=1)
     def slow() -> None:
         job = current_job()
         job.progress(1, 2)
+        begun.set()
         assert overran.wait(60)
         job.progress(2, 2)
         reported.set()
@@ -299,7 +309,7 @@ def test_a_plain_handler_that_overran_its_timeout_sends_no_more_reports(queue: H
 
     time.sleep(2 * REPORT_S)
     assert done(job) == 1
-    assert post.queue_worker.fetcher.in_flight.reporters.by_token == {}
+    until(lambda: not post.queue_worker.fetcher.in_flight.reporters.by_token)
 
 
 def test_a_first_report_after_the_end_of_its_attempt_is_dropped(queue: Handle, crew: Crew, gate: Gate) -> None:
@@ -362,7 +372,7 @@ def test_each_attempt_begins_without_the_progress_of_the_previous_one(queue: Han
 
 
 def test_reports_do_not_delay_renewals(make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
-    queue = make_queue(visibility_ms=3000)
+    queue = make_queue(visibility_ms=6000)
 
     @queue.task
     async def report() -> int:
@@ -379,7 +389,7 @@ def test_reports_do_not_delay_renewals(make_queue: MakeQueue, crew: Crew, gate: 
     until(lambda: queue.redis.zscore(queue.keys.leases, silent.id))
     first = queue.redis.zscore(queue.keys.leases, silent.id)
 
-    until(lambda: queue.redis.zscore(queue.keys.leases, silent.id) > first + 4000)
+    until(lambda: queue.redis.zscore(queue.keys.leases, silent.id) > first + 3500)  # renewed twice
 
     gate.open()
     assert loud.result(60) == 1
@@ -433,10 +443,13 @@ def test_what_a_job_reports_is_an_event(queue: Handle, crew: Crew, gate: Gate) -
 
     first = waiting.result(60)
     gate.open()
-    rest = [next(events) for _ in range(2)]
+    rest = [next(events)]
+    while rest[-1]["status"] != "completed":
+        rest.append(next(events))
 
     assert {name: first[name] for name in ("id", "status", "attempts", "done", "total", "note")} == {
         "id": job.id, "status": "progress", "attempts": 1, "done": 3, "total": 10, "note": "rows",
     }  # fmt: skip
-    assert [(event["status"], event.get("done")) for event in rest] == [("progress", 10), ("completed", None)]
+    told = [(event["status"], event.get("done")) for event in rest]
+    assert list(dict.fromkeys(told)) == [("progress", 10), ("completed", None)], "the last report may be sent twice"
     assert Progress(3, 10, "rows", first["at_ms"]).fraction == 0.3
