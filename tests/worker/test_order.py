@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -156,8 +157,19 @@ def test_weights_are_the_queues_shares_of_the_jobs(make_queue: MakeQueue, crew: 
     for name, queue in (("heavy", heavy), ("light", light)):
         queue.task(name="note")(lambda name=name: ran.append(name))
         queue.enqueue_many([{"task": "note"}] * 200)
+        queue.pause()
+    options: dict[str, Any] = {"order": "weighted", "weights": [1, 3], "concurrency": concurrency}
+    post = crew.start(light, heavy, **options, promotes=False)
+    until(lambda: len(post.worker._queue_workers) == 2 and not post.do(lambda: post.worker.capacity.is_any_ready))
 
-    crew.start(light, heavy, order="weighted", weights=[1, 3], concurrency=concurrency)
+    def look() -> None:
+        for each in post.worker._queue_workers:
+            each.fetcher.look()
+
+    # Both at the same time: the first one to be connected would be alone for a while.
+    for queue in (heavy, light):
+        queue.redis.delete(queue.keys.paused)  # unlike `resume` this wakes no worker
+    post.do(look)
 
     until(lambda: len(ran) == 400, within=60)
     # In order, 30 would be light; claims that take long, and threads, change that a little. Equal shares would be 60.

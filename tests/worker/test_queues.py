@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from schedq import Fixed
+from schedq.observer import Observer
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.waiting import until
@@ -25,6 +25,16 @@ def until_blocked(queue: Handle, workers: int = 1) -> None:
         return len([one for one in found if one["cmd"] == "bzpopmin" and queue.name in one["name"]]) == workers
 
     until(blocked)
+
+
+class Claims(Observer):
+    """Records the queues of the jobs that a worker claims, in their order; the jobs may begin in another one."""
+
+    def __init__(self) -> None:
+        self.came: list[str] = []
+
+    def claim_answered(self, queue: str, jobs: int, has_more: bool) -> None:
+        self.came += [queue] * jobs
 
 
 @pytest.fixture
@@ -138,46 +148,36 @@ def test_queues_are_served_in_strict_order(make_queue: MakeQueue, crew: Crew, ga
 
 
 def test_a_backlog_of_an_earlier_queue_is_processed_first(make_queue: MakeQueue, crew: Crew) -> None:
-    first, second = make_queue(), make_queue()
-    ran: list[str] = []
+    first, second, claims = make_queue(), make_queue(), Claims()
 
-    def noting(name: str) -> Callable[[], Coroutine[Any, Any, None]]:
-        async def note() -> None:
-            ran.append(name)
-            await asyncio.sleep(len(ran) % 5 / 2000)  # some end while a claim is in progress
+    async def note() -> None:
+        await asyncio.sleep(len(claims.came) % 5 / 2000)  # some end while a claim is in progress
 
-        return note
-
-    for name, queue in (("second", second), ("first", first)):
-        queue.task(name="note")(noting(name))
+    for queue in (second, first):
+        queue.task(name="note")(note)
         queue.enqueue_many([{"task": "note"}] * 100)
-    crew.start(first, second, concurrency=4)
+    crew.start(first, second, concurrency=4, observers=[claims])
 
-    until(lambda: len(ran) == 200)
-    assert ran == ["first"] * 100 + ["second"] * 100
+    until(lambda: len(claims.came) == 200)
+    assert claims.came == [first.name] * 100 + [second.name] * 100
 
 
 def test_a_backlog_of_a_later_queue_does_not_keep_an_earlier_one_waiting(
     make_queue: MakeQueue, crew: Crew, gate: Gate
 ) -> None:
     first, second = make_queue(), make_queue()
-    ran: list[str] = []
-
-    def note_second() -> None:
-        gate.wait()
-        ran.append("second")
-
-    first.task(name="note")(lambda: ran.append("first"))
-    second.task(name="note")(note_second)
+    claims = Claims()
+    first.task(name="note")(lambda: None)
+    second.task(name="note")(gate.wait)
     second.enqueue_many([{"task": "note"}] * 30)
-    crew.start(first, second, concurrency=2)
+    crew.start(first, second, concurrency=2, observers=[claims])
     gate.until_held(2)
     first.enqueue_many([{"task": "note"}] * 3)
 
     gate.open()
 
-    until(lambda: len(ran) == 33)
-    assert max(place for place, name in enumerate(ran) if name == "first") < 8
+    until(lambda: len(claims.came) == 33)
+    assert max(place for place, name in enumerate(claims.came) if name == first.name) < 8
 
 
 @pytest.mark.parametrize("which", [0, 1])
