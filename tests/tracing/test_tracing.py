@@ -48,7 +48,8 @@ def made_by(exporter: InMemorySpanExporter) -> list[dict[str, Any]]:
 
 def written(scene: Scene) -> list[dict[str, Any]]:
     file = scene.folder / SPANS
-    return [json.loads(line) for line in file.read_text().splitlines(keepends=True)] if file.exists() else []
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be incomplete yet
 
 
 def named(all_spans: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
