@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import re
@@ -150,7 +151,7 @@ class Server:
         """
         assert self._process is None, "the server is already running"
         for _ in range(1 if self.port else 20):
-            port = self.port or _free_port()
+            port = self.port or reserve_port()
             if self._comes_up(port):
                 self.port = port
                 if self.is_cluster:
@@ -171,7 +172,7 @@ class Server:
         return [str(self.binary), *words]
 
     def _comes_up(self, port: int) -> bool:
-        """Start it on a port and wait; False if the port is in use."""
+        """Start it on a port and wait; False if another program uses the port."""
         log_path = self.folder / "server.log"
         with log_path.open("ab") as log:
             began_at = log.tell()
@@ -185,7 +186,7 @@ class Server:
             )
         until = time.monotonic() + SILENCE_S
         while time.monotonic() < until and self._process.poll() is None:
-            if reply := _reply_to_ping(port):
+            if reply := self._reply_to_ping():
                 if not reply.startswith(b"-LOADING"):
                     return True
                 until = time.monotonic() + SILENCE_S
@@ -198,6 +199,18 @@ class Server:
         how = f"hangs: no response for {SILENCE_S:.0f} s" if code is None else f"does not start (exit code {code})"
         raise ServerError(f"{self.binary} {how}{_in(self.environment)}:\n{said[-3000:]}")
 
+    def _reply_to_ping(self) -> bytes:
+        """The reply on the unix socket; on the port, another program may reply."""
+        try:
+            with socket.socket(socket.AF_UNIX) as wire:
+                wire.settimeout(1)
+                wire.connect(self.socket_path)
+                wire.sendall(b"PING\r\n")
+                reply = wire.recv(100)
+                return reply if reply.startswith((b"+PONG", b"-NOAUTH", b"-LOADING")) else b""
+        except OSError:
+            return b""
+
     def _take_all_slots(self) -> None:
         with self.client() as client:
             if not client.execute_command("CLUSTER SLOTS"):
@@ -209,6 +222,8 @@ class Server:
         """Stop it and remove its folder; may be called repeatedly."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self.port:
+            release_port(self.port)
 
     def kill(self) -> None:
         """Send SIGKILL: unwritten data is lost. The folder is kept for `start()`."""
@@ -356,24 +371,39 @@ def _in(environment: Mapping[str, str]) -> str:
     return f" with {said}" if said else ""
 
 
-def _reply_to_ping(port: int) -> bytes:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as wire:
-            wire.sendall(b"PING\r\n")
-            reply = wire.recv(100)
-            return reply if reply.startswith((b"+PONG", b"-NOAUTH", b"-LOADING")) else b""
-    except OSError:
-        return b""
+_reserving = threading.Lock()
+_reserved: set[int] = set()
 
 
-def _free_port() -> int:
+@lru_cache
+def _reservations() -> BinaryIO:
+    """The file whose byte N is locked by the process that has reserved port N; the locks end with the process."""
+    return open(Path(tempfile.gettempdir()) / f"schedq-ports-{os.getuid()}", "ab")
+
+
+def reserve_port() -> int:
+    """A free loopback port that no other test gets, in this process or another, even while nothing listens there.
+
+    Two servers that start at the same time would otherwise choose the same port now and then, and a server that a test
+    has killed would find its port in use when it is started again.
+    """
     # Below the range of outgoing ports (32768 on Linux, 49152 on macOS): within it, a client that retries a dead
     # server's port may connect to itself, and then the server can't restart on that port.
     while True:
         port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, suppress(OSError):
+        with _reserving, socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            return port
+            if port not in _reserved:
+                fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+                _reserved.add(port)
+                return port
+
+
+def release_port(port: int) -> None:
+    """Let others have a reserved port."""
+    with _reserving:
+        _reserved.discard(port)
+        fcntl.lockf(_reservations(), fcntl.LOCK_UN, 1, port)
 
 
 def _login(user: str) -> str:

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -20,7 +19,7 @@ import pytest
 
 from schedq import Queue
 from tests.metrics.scrape import Scrape
-from tests.servers import Server, environment_now
+from tests.servers import Server, environment_now, reserve_port
 from tests.stories.deployment import files
 from tests.stories.processes.scene import Process
 from tests.waiting import until
@@ -76,15 +75,9 @@ def is_completed(queue: Queue, job_id: str) -> bool:
     return job is not None and job.status == "completed"
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def at_a_free_port(command: Sequence[str]) -> tuple[list[str], int]:
     """The command with a port of its own, because 8081 or 9465 may be taken here; and that port."""
-    port = free_port()
+    port = reserve_port()
     return [str(port) if word == files.port_of(command) else word for word in command], port
 
 
@@ -125,7 +118,7 @@ def test_the_procfile_under_honcho(host: Host) -> None:
         pytest.skip("honcho is not installed (dev)")
     files.save_all(files.saved("procfile.md") | {"shop.py": files.saved("web-applications.md")["shop.py"]}, host.folder)
     (host.folder / "shop").rename(host.folder / "another")  # the package of the other page
-    port = free_port()
+    port = reserve_port()
     command = ["python", "-c", HONCHO, "--no-colour", "start", "--port", str(port)]
     honcho = host.start(command, PYTHONUNBUFFERED="1")
     until(lambda: get(port, "/openapi.json")[0] == 200, failing=lambda: honcho)
@@ -148,7 +141,7 @@ def test_the_image(host: Host) -> None:
     health = [str(PROGRAMS / asks[0]), *asks[1:]]
     worker = host.start(command)
 
-    assert subprocess.run([*health[:-1], str(free_port())], capture_output=True, check=False).returncode == 1
+    assert subprocess.run([*health[:-1], str(reserve_port())], capture_output=True, check=False).returncode == 1
     until(lambda: subprocess.run(health, capture_output=True, check=False).returncode == 0, failing=lambda: worker)
     assert host.runs_a_job()
     assert ends_gracefully(worker)

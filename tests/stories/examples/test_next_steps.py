@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from schedq import Queue, embedded
-from tests.stories.deployment.test_starting import free_port, get
+from tests.servers import reserve_port
+from tests.stories.deployment.test_starting import get
 from tests.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -52,7 +53,7 @@ def test_what_is_to_be_installed_exists() -> None:
 
 
 def test_the_page_and_the_dashboard_show_the_same_queue(tmp_path: Path) -> None:
-    page, dashboard = free_port(), free_port()
+    page, dashboard = reserve_port(), reserve_port()
     default = re.search(r"default=(\d+)", (ROOT / "examples" / "demo_server.py").read_text())
     assert default
     assert default[1] != DASHBOARD.partition("--port ")[2]  # both may run at a time

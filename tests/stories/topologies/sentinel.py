@@ -31,7 +31,8 @@ class Sentinel(Server):
                 f"sentinel monitor {SERVICE} 127.0.0.1 {self._watched.port} {self._quorum}\n"
                 f"sentinel down-after-milliseconds {SERVICE} 2500\nsentinel failover-timeout {SERVICE} 1500\n"
             )
-        return [str(self.binary), str(path), "--sentinel", "--port", str(port)]
+        own = ["--port", str(port), "--unixsocket", self.socket_path]
+        return [str(self.binary), str(path), "--sentinel", *own]
 
 
 class Watched:
