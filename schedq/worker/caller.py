@@ -9,7 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import CoroutineType
-from typing import Any
+from typing import Any, Final
 
 from schedq.logs import log
 from schedq.model import current_job, outcome
@@ -170,9 +170,9 @@ class Caller:
         """Call a plain function. A thread can't be stopped, so this returns when the thread ends, even if cancelled."""
         context = contextvars.copy_context()  # the task is running in its own context, which can't be entered twice
         future = self._threads.run(self._loop, partial(context.run, self._thread_main, attempt, current, function))
-        deadline = attempt.ends_at
+        began_at, deadline = monotonic(), attempt.ends_at
         if deadline is None and attempt.timeout_s is not None:
-            deadline = monotonic() + attempt.timeout_s
+            deadline = began_at + attempt.timeout_s
         while not future.done():
             try:
                 await _until(self._loop, future, deadline)
@@ -183,7 +183,10 @@ class Caller:
                     leave = attempt.leave or partial(self._endings.interrupted, attempt, policy=policy)
                     leave(error)
             else:
-                if not future.done():
+                if deadline is not None and attempt.thread_id is None:  # its thread has not begun, or has just ended
+                    now = monotonic()
+                    began_at, deadline = now, now + max(deadline - began_at, _LEAST_TIME_S)
+                elif not future.done():
                     deadline = None
                     self._overrun(attempt, current, policy)
         if attempt.state in OPEN:
@@ -200,6 +203,7 @@ class Caller:
         attempt.thread_id = threading.get_ident()
         current_job.context.set(current)
         try:
+            _check_in_time(attempt)
             if attempt.facts is None:
                 return function()
             with self._observers.around(attempt.facts):
@@ -220,6 +224,19 @@ class Caller:
         current.cancel()
         text = "job %s: %s overran its timeout and still holds its thread"
         log.warning(text, attempt.job.id, attempt.name, extra=attempt.fields())
+
+
+_LEAST_TIME_S: Final = 0.05
+"""Seconds that a plain function has at least, once its thread has begun."""
+
+
+def _check_in_time(attempt: Attempt) -> None:
+    """Raise an error if the attempt has been asked to end, or was settled, before its thread began.
+
+    Without this, the function could run at the same time as the next attempt at its own job.
+    """
+    if attempt.is_stop_requested or attempt.is_left or attempt.state not in (RUNNING, TIMED_OUT):
+        raise asyncio.CancelledError
 
 
 def _drop(result: object) -> None:
