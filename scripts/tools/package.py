@@ -27,7 +27,7 @@ from packaging.utils import canonicalize_name
 from zopfli import ZipFile
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-MOST_BYTES: Final = 878_300
+MOST_BYTES: Final = 900_000
 """Maximum size of the wheel. The code had 607 kB before the handbook was written. The pages, with clearer texts in the
 code, added 85; dependencies of tasks and typed data 16; later features 57; Django 7; the testing kit 16; what readers
 of the pages missed 11; `schedq dev` 3; threads in place of stuck ones 2; `run_isolated` 3; the outbox 11, of which
