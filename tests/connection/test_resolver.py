@@ -84,9 +84,9 @@ def test_an_address_that_does_not_respond_leaves_time_for_the_next(server: Serve
         for full in (first, second):  # a listener with a full queue accepts no connection
             full.setblocking(False)
             full.connect_ex(silent.getsockname())
-        names.addresses = [silent.getsockname(), ("127.0.0.1", server.port)]
+        names.addresses = [silent.getsockname(), *[("127.0.0.1", server.port)] * 9]
 
-        assert opened("redis.internal", 1, within_s=1.2) == ("127.0.0.1", server.port)
+        assert opened("redis.internal", 1, within_s=6) == ("127.0.0.1", server.port)
 
 
 def test_a_host_that_refuses_on_every_address_is_an_error(names: Names, dead_port: int):
@@ -120,13 +120,14 @@ def test_concurrent_callers_share_a_lookup_and_one_of_them_may_be_cancelled(serv
 
 def test_a_loop_that_was_closed_during_a_lookup_leaves_no_trace(names: Names, caplog: pytest.LogCaptureFixture):
     names.may_answer.clear()
+    before = set(threading.enumerate())  # the thread of an earlier lookup may be about to end
 
     async def main() -> None:
         with pytest.raises(socket.gaierror, match="no name server replied in time"):
             await resolver.open_socket("redis.internal", 1, 0.01)
 
     asyncio.run(main())
-    (thread,) = [thread for thread in threading.enumerate() if thread.name == "schedq-resolver"]
+    (thread,) = (thread for thread in set(threading.enumerate()) - before if thread.name == "schedq-resolver")
     names.may_answer.set()
     thread.join(60)
 

@@ -32,7 +32,7 @@ def run(server: Server, proxy: Proxy) -> Iterator[Callable[[Callable[[AsyncQueue
             async with AsyncQueue(name, redis=proxy.url) as queue:
                 await body(queue)
 
-        asyncio.run(asyncio.wait_for(main(), 20))
+        asyncio.run(asyncio.wait_for(main(), 60))
 
     yield run
     with server.client() as client:

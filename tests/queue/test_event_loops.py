@@ -609,7 +609,7 @@ def test_a_forked_child_has_its_own_loop_and_does_not_affect_the_parents(queue: 
         if child == 0:
             code = 1
             try:
-                signal.alarm(10)
+                signal.alarm(60)
                 asyncio.run(queue.aio.enqueue("child"))
                 asyncio.run(queue.aio.enqueue("child"))
                 code = 0
@@ -649,6 +649,6 @@ def test_a_program_ends_without_a_word(queue: Queue, server: Server, kind: str):
     """)
     strict = ["-W", "error", "-W", "ignore:unclosed event loop:ResourceWarning"]
 
-    ended = subprocess.run([sys.executable, *strict, "-c", program], capture_output=True, text=True, timeout=30)
+    ended = subprocess.run([sys.executable, *strict, "-c", program], capture_output=True, text=True, timeout=120)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -123,7 +123,7 @@ def test_a_worker_whose_data_is_damaged_does_not_hide_the_others(queue: Handle):
     for name in ("w-1", "w-2"):
         queue._ask(heartbeat.beat(queue.settings, name, {"pid": 1}))
     queue.redis.delete(queue.keys.worker("w-1"))
-    queue.redis.set(queue.keys.worker("w-1"), "x", px=5000)
+    queue.redis.set(queue.keys.worker("w-1"), "x", px=60_000)
 
     assert [worker.id for worker in queue.list_workers()] == ["w-2"]
 

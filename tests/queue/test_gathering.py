@@ -45,8 +45,9 @@ def test_a_thousand_finished_jobs_take_four_round_trips(queue: Handle):
     with queue.server.requests() as sent:
         assert queue.gather_results(ids) == [*range(1000)]
 
-    assert len(sent) == 1000
-    assert {request.name for request in sent} == {"HMGET"}
+    # A client that is some seconds old adds the queue's name to the list of queues again.
+    names = [request.name for request in sent if request.name != "SADD"]
+    assert names == ["HMGET"] * 1000
     assert round_trips(queue, ids) == [250] * 4
 
 

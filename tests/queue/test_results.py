@@ -188,13 +188,12 @@ def test_waiting_asks_redis_at_most_once_a_second(make_queue: MakeQueue):
     queue = make_queue("quiet-wait")
     job_id = queue.enqueue(1)
     queue.wait(job_id, 0)
-    future = queue.start("wait", job_id, 1.5)
 
     with queue.server.requests() as sent:
-        assert future.result(60) is False
+        assert queue.wait(job_id, 1.5) is False
 
     scripts = [request for request in sent if request.name in ("EVAL", "EVALSHA")]
-    # At the start, perhaps before counting began; after a second, unless that is late; and when time is up.
+    # At the start, after a second, and when time is up; on a slow machine two of them may be one.
     assert 1 <= len(scripts) <= 3
 
 

@@ -57,17 +57,25 @@ def test_threads_share_a_queue_and_every_job_is_done_once(queue: Queue, server: 
     def produce() -> list[str]:
         return [queue.enqueue(n) for n in range(50)]
 
+    are_made = threading.Event()
+
     def consume() -> list[str]:
-        done = []
-        while job := queue.claim(300):
-            assert queue.complete(job)
-            done.append(job.id)
-        return done
+        done: list[str] = []
+        while True:
+            is_last = are_made.is_set()
+            if job := queue.claim(300):
+                assert queue.complete(job)
+                done.append(job.id)
+            elif is_last:
+                return done
 
     with ThreadPoolExecutor(8) as pool:
         producers = [pool.submit(produce) for _ in range(4)]
         consumers = [pool.submit(consume) for _ in range(4)]
-        made = sorted(job_id for future in producers for job_id in future.result())
+        try:
+            made = sorted(job_id for future in producers for job_id in future.result())
+        finally:
+            are_made.set()
         done = sorted(job_id for future in consumers for job_id in future.result())
 
     assert len(made) == len(set(made)) == 200
