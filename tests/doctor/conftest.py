@@ -15,11 +15,11 @@ from schedq.doctor.examination import Report, examine
 from tests.servers import Server
 from tests.waiting import until
 from tests.worker.conftest import crew, gate
-from tests.worker.crew import Crew
+from tests.worker.crew import Crew, beat_every
 
 __all__ = ["crew", "gate"]
 
-BY_THE_MACHINE = {"clock-jump", "latency-high", "latency-stalls", "scripts-slow", "version-known-bad"}
+BY_THE_MACHINE = {"clock-jump", "clock-offset", "latency-high", "latency-stalls", "scripts-slow", "version-known-bad"}
 """What a machine or a server of the tests may have for reasons of its own."""
 
 
@@ -95,8 +95,11 @@ def diagnosis(ward: Server, client: Any) -> Examine:
 
 
 @pytest.fixture
-def tended(mail: Queue, keys: Any, client: Any, crew: Crew) -> Queue:
+def tended(mail: Queue, keys: Any, client: Any, crew: Crew, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """The queue with a worker at it, that has taken up its work."""
+    # The promoter stays one if its thread pauses, and what a test writes about the worker stays until it is examined.
+    monkeypatch.setattr("schedq.transitions.promote.PROMOTER_LEASE_MS", 60_000)
+    beat_every(20, monkeypatch)
 
     @mail.handler
     def handle(payload: Any) -> None:

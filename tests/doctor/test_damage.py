@@ -356,7 +356,7 @@ def test_a_task_that_no_worker_has_is_named(mail: Queue, diagnosis: Examine):
     found = diagnosis("mail")
 
     assert re.fullmatch(
-        r"1 job waits for the task 'resize', which no worker that took it had in the last \d+ m?s",
+        r"1 job waits for the task 'resize', which no worker that took it had in the last [\d.,]+ m?s",
         found["unknown-task"].says,
     )
     assert found["unknown-task"].examples == (job_id,)

@@ -244,7 +244,7 @@ def test_a_worker_process_does_all_of_its_work(login: Callable[..., str], queue:
         for job_id in ("now", "again", "more", "child", "later", "dead"):
             queue.wait(job_id, 60)
         record = queue.get_job("dead")
-        alive = queue.list_workers()
+        alive = until(queue.list_workers)
     finally:
         worker.terminate()
         _, log = worker.communicate(timeout=60)
