@@ -23,7 +23,7 @@ class Dropped:
 daemon.handle_signals()
 Dropped()
 async def work():
-    await asyncio.sleep(2)
+    await asyncio.sleep(30)
     os._exit(3)
 
 daemon.run(work())

@@ -14,7 +14,7 @@ from tests.cli.conftest import Run, Said
 from tests.servers import Server
 
 OF_THE_SERVER = ("no-persistence", "snapshots-only", "version-known-bad")
-OF_THE_MACHINE = ("clock-jump", "latency-high", "latency-stalls", "scripts-slow")
+OF_THE_MACHINE = ("clock-jump", "clock-offset", "latency-high", "latency-stalls", "scripts-slow")
 IGNORED = [word for code in OF_THE_SERVER + OF_THE_MACHINE for word in ("--ignore", code)]
 
 

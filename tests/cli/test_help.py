@@ -142,7 +142,10 @@ def complete(monkeypatch: pytest.MonkeyPatch, run: Run) -> Callable[[str], set[s
     return complete
 
 
-def test_queues_states_and_shells_are_completed(complete: Callable[[str], set[str]], make_queue: Callable[..., Queue]):
+def test_queues_states_and_shells_are_completed(
+    complete: Callable[[str], set[str]], make_queue: Callable[..., Queue], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("schedq.cli.queues._COMPLETION_S", 60)
     for name in ("mail", "mail-bulk", "reports"):
         make_queue(name).enqueue(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import pty
 import select
@@ -41,10 +42,11 @@ class Terminal:
         if self.pid == 0:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # the tests may run where it is ignored
             os.execve(sys.executable, [*COMMAND, *words], os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"})
+        self._decoder = codecs.getincrementaldecoder("utf-8")()  # a read may end within a character
         self.text = ""
 
     def until(self, text: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while text not in self.text:
             assert time.monotonic() < deadline, self.text
             self._read()
@@ -73,7 +75,7 @@ class Terminal:
                 data = os.read(self._screen, 4096)
             except OSError:  # Linux: the other side was closed
                 data = b""
-            self.text += data.decode()
+            self.text += self._decoder.decode(data)
             return bool(data)
         raise TimeoutError(f"nothing for {within} s after {self.text!r}")
 

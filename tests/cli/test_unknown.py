@@ -170,7 +170,7 @@ def test_a_promoter_of_an_unknown_queue_logs_a_warning(desk: Server, queues: Non
     assert process.stderr is not None
     first = process.stderr.readline()
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
 
     assert "WARNING nothing is stored about queue mial; " in first
     assert first.endswith("did you mean mail?\n")

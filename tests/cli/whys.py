@@ -39,7 +39,7 @@ class Situation:
 
 
 def _earlier(seconds: float) -> dict[str, Any]:
-    """A queue that lives in the past: what it does was done so long ago."""
+    """A queue that lives in the past: what it does was done so long ago. A negative time is one in the future."""
     return {"clock": lambda: time.time() - seconds}
 
 
@@ -437,8 +437,9 @@ SITUATIONS: Final = (
         "claims passed it over, as it lost its leases",
         _passed_over,
         "held_back",
-        r"it lost 2 leases.*: each takes one such job at a time.*; it is due again in [\d.]+ m?s at the latest$",
+        r"it lost 2 leases.*: each takes one such job at a time.*; it is due again in 3 d at the latest$",
         {"leases_lost": 2},
+        _earlier(-THREE_DAYS_S),
     ),
     Situation("its handler put it off", _snoozed, "snoozed", r"it is due in 3 d: its handler put it off"),
     Situation(
