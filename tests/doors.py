@@ -66,9 +66,9 @@ class Loop:
 
 
 async def _others() -> list[str]:
-    """The other tasks of the running loop that are still there after a second; they are cancelled."""
+    """The other tasks of the running loop that are still there after some seconds; they are cancelled."""
     left: list[asyncio.Task[Any]] = []
-    for turn in range(120):
+    for turn in range(620):
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         if not left:
             break

@@ -157,12 +157,17 @@ def test_a_timeout_cleans_up_what_was_entered(make_queue: MakeQueue, crew: Crew,
         until(partial(has_failed, queue, job_id))
         gate.open()  # the plain function ends long after its timeout
         assert ok.enqueue().result(60) == "ok"  # in the only slot, so the attempt before has ended
+        until(lambda: count_of("-") == count_of("+"))  # unless its thread took long, and another one its place
 
         entered = [word[1:] for word in SEEN if word[0] == "+"]  # the timeout may expire before all were entered
         assert [word[1:] for word in SEEN if word[0] == "-"] == entered[::-1]
         assert [word.split()[0][1:] for word in SEEN if word[0] == "!"] == entered[::-1]
         assert queue.fields(job_id)["last_error"] == "TimeoutError: timed out after 0.3 s"
         SEEN.clear()
+
+
+def count_of(sign: str) -> int:
+    return sum(word.startswith(sign) for word in SEEN)
 
 
 def has_failed(queue: Handle, job_id: str) -> bool:

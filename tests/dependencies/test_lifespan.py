@@ -157,8 +157,10 @@ def test_stopping_a_worker_while_it_enters_a_lifespan_ends_it_gracefully(
 
 
 def test_a_lifespan_is_exited_after_jobs_that_the_grace_period_has_cut_off(
-    make_queue: MakeQueue, crew: Crew, notes: Notes
+    make_queue: MakeQueue, crew: Crew, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ):
+    for wait in ("_LEAST_PATIENCE_S", "_LAST_S", "_UNWIND_S"):  # no cleanup takes as long as that
+        monkeypatch.setattr(f"schedq.worker.worker.{wait}", 60)
     queue = make_queue(lifespan=notes.lifespan())
 
     @queue.task

@@ -94,7 +94,7 @@ def run_site(code: str, redis: Server, folder: Path, *arguments: str) -> subproc
         env=os.environ | {"SCHEDQ_REDIS_URL": redis.url, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
 
 

@@ -21,7 +21,7 @@ from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.servers import Server
 from tests.waiting import until
-from tests.worker.crew import Crew, Post
+from tests.worker.crew import Crew, Gate, Post
 
 LIMIT_S = 0.5
 
@@ -129,19 +129,23 @@ def test_a_stopped_fetch_loop_is_reported(
     monkeypatch.setattr(fetcher, "notify", lambda: None)  # nothing reaches it any more
 
     reason(probe, f"queue {queue.name}: its fetch loop has been stalled for")
-    assert pages(probe.health)["/livez"]("").code == 503
+    until(lambda: pages(probe.health)["/livez"]("").code == 503)
     monkeypatch.undo()
     until(lambda: probe.health().is_healthy)
 
 
-def test_a_stopping_worker_is_not_ready_but_alive(queue: Handle, crew: Crew, probe: HealthProbe) -> None:
-    queue.task(lambda: None, name="nothing")
+def test_a_stopping_worker_is_not_ready_but_alive(queue: Handle, crew: Crew, probe: HealthProbe, gate: Gate) -> None:
+    hold = gate.task(queue)
     post = begin(crew, probe, queue)
+    job = hold.enqueue()
+    gate.until_held()
 
     post.stop()
 
     until(lambda: probe.health().degraded == ("the worker is stopping",))
     until(lambda: pages(probe.health)["/livez"]("").code == 200)
+    gate.open()
+    assert job.result(60) == "held"
 
 
 # -- the small web server

@@ -360,8 +360,10 @@ def test_a_worker_that_stops_releases_the_job(queue: Handle, crew: Crew, trail: 
 
 
 def test_a_job_that_its_middleware_completes_while_the_worker_stops_is_completed(
-    queue: Handle, crew: Crew, trail: Trail, gate: Gate
+    queue: Handle, crew: Crew, trail: Trail, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("schedq.worker.worker._UNWIND_S", 60)
+
     @queue.use
     async def finish(attempt: AttemptFacts, call_next: CallNext) -> Any:
         try:
