@@ -1,18 +1,28 @@
-"""An outbox for SQLAlchemy: jobs that are enqueued if, and only if, the application's transaction commits."""
+"""SQLAlchemy: a session per attempt, and an outbox for jobs that exist if, and only if, a transaction commits."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, ParamSpec, Self
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, ParamSpec, Self, TypeVar, overload
 
-from sqlalchemy import BigInteger, Column, Connection, Engine, Index, Integer, MetaData, String, Table, Text, text
-from sqlalchemy.dialects.mysql import MEDIUMTEXT
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
-from sqlalchemy.pool import NullPool
+try:
+    from sqlalchemy import BigInteger, Column, Connection, Engine, Index, Integer, MetaData, String, Table, Text, text
+    from sqlalchemy.dialects.mysql import MEDIUMTEXT
+    from sqlalchemy.ext.asyncio import (
+        AsyncConnection,
+        AsyncEngine,
+        AsyncSession,
+        async_sessionmaker,
+        create_async_engine,
+    )
+    from sqlalchemy.orm import Session, sessionmaker
+    from sqlalchemy.pool import NullPool
+except ImportError as error:
+    raise ImportError("schedq.integrations.sqlalchemy needs SQLAlchemy: pip install 'schedq[sqlalchemy]'") from error
 
+from schedq.errors import UsageError
 from schedq.integrations.outbox import MOST_KEY, Execute, Relay, Transaction, new_row
 from schedq.model.times import Duration
 from schedq.queue.job import Job
@@ -20,7 +30,46 @@ from schedq.queue.queue import QueueBase
 from schedq.queue.task import Task
 
 P = ParamSpec("P")
+S = TypeVar("S", bound=Session)
+A = TypeVar("A", bound=AsyncSession)
 _TEXT: Final = Text().with_variant(MEDIUMTEXT(), "mysql", "mariadb")
+
+
+@overload
+def session_per_attempt(new_session: async_sessionmaker[A]) -> Callable[[], AsyncIterator[A]]: ...
+@overload
+def session_per_attempt(new_session: sessionmaker[S]) -> Callable[[], Iterator[S]]: ...
+def session_per_attempt(new_session: Any) -> Callable[[], Iterator[Any] | AsyncIterator[Any]]:
+    """Return a dependency that gives each attempt a session of its own, for `schedq.Depends` and `fastapi.Depends`.
+
+    The session is committed when the task has returned. It is rolled back when the task raises an error, exceeds its
+    timeout, is cancelled or has lost its lease. It is closed in any case. A commit that fails fails the attempt.
+
+    Args:
+        new_session: a `sessionmaker` for plain tasks, or an `async_sessionmaker` for async ones. Its engine may be set
+            later.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if isinstance(new_session, async_sessionmaker):
+
+        async def aget_session() -> AsyncIterator[Any]:
+            async with new_session() as session:
+                yield session
+                await session.commit()
+
+        return aget_session
+    if not isinstance(new_session, sessionmaker):
+        text = "session_per_attempt takes a sessionmaker or an async_sessionmaker"
+        raise UsageError(f"{text}, got {new_session!r:.200}")
+
+    def get_session() -> Iterator[Any]:
+        with new_session() as session:
+            yield session
+            session.commit()
+
+    return get_session
 
 
 class Outbox:

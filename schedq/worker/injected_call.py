@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -54,7 +55,9 @@ class InjectedCall:
             async def call_async() -> Any:
                 async with Cleanup(self.attempt) as stack:
                     await self._make(order.of_worker, order.of_attempt, values, stack)
-                    return await function(**values.arguments(injection.needs))
+                    result = await function(**values.arguments(injection.needs))
+                    self._check()
+                    return result
 
             return await self.on_the_loop(call_async)
         in_thread = partial(call_within, order.in_thread, values, call_plain)
@@ -74,7 +77,7 @@ class InjectedCall:
         await enter(of_attempt, values, stack, self.run_in_thread)
 
     def _check(self) -> None:
-        """Raise an error if the attempt failed while its plain function was still running.
+        """Raise an error if the attempt failed while its function was still running: one that can't be interrupted.
 
         Without this, dependencies would commit the work of an attempt that has failed.
         """
@@ -105,6 +108,11 @@ class Cleanup:
     ) -> None:
         self._attempt.is_cleaning_up = True
         try:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # A cancellation that came just before the function returned would be raised by the first await.
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
             await self._stack.__aexit__(kind, error, trace)
         finally:
             self._attempt.is_cleaning_up = False

@@ -441,3 +441,24 @@ def test_repeated_cancellation_does_not_interrupt_a_cleanup(
 
     assert SEEN == ["cleaning", "clean"]
     assert queue.fields(job.id)["last_error"] == "TimeoutError: timed out after 0.5 s"
+
+
+def test_a_cancellation_just_before_the_end_of_the_task_does_not_interrupt_a_cleanup(make_queue: MakeQueue, crew: Crew):
+    queue = make_queue()
+
+    async def commits() -> AsyncIterator[None]:
+        yield
+        await asyncio.sleep(0)
+        SEEN.append("committed")
+
+    @queue.task
+    async def coro(it: None = Depends(commits)) -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()  # raised by the next await, which is in the cleanup
+        return "done"
+
+    crew.start(queue)
+
+    assert coro.enqueue().result(60) == "done"
+    assert SEEN == ["committed"]

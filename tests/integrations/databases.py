@@ -1,4 +1,4 @@
-"""Databases for tests of outboxes: SQLite, and PostgreSQL where it is installed."""
+"""Databases for tests: SQLite, and PostgreSQL where it is installed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
+
+POSTGRES = pytest.param("postgres", marks=pytest.mark.processes)
 
 
 def postgres_folder() -> Path | None:

@@ -7,12 +7,10 @@ import json
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from sqlalchemy import Engine, MetaData, create_engine, select, update
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -22,31 +20,11 @@ from schedq.integrations.outbox import Relay
 from schedq.integrations.sqlalchemy import Outbox
 from schedq.testing import run_due
 from schedq.transitions import Operation, identity
-from tests.integrations.databases import postgres, postgres_folder
+from tests.integrations.databases import POSTGRES
 from tests.servers import Server
 from tests.waiting import until
 
 LONG_AGO = 1
-
-
-@pytest.fixture(scope="module")
-def postgres_url() -> Iterator[str]:
-    programs = postgres_folder()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed: the outbox was tested with SQLite only")
-    with postgres(programs) as url:
-        engine = create_engine(url)
-        until(lambda: accepts(engine))
-        engine.dispose()
-        yield url
-
-
-def accepts(engine: Engine) -> bool:
-    try:
-        engine.connect().close()
-    except OperationalError:
-        return False
-    return True
 
 
 class Site(NamedTuple):
@@ -84,17 +62,6 @@ def forget(queue: Queue, job_id: str) -> Operation[object]:
 
 
 MakeSite = Callable[..., Site]
-
-
-POSTGRES = pytest.param("postgres", marks=pytest.mark.processes)
-
-
-@pytest.fixture(params=["sqlite", POSTGRES])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/app.db"
-    found: str = request.getfixturevalue("postgres_url")
-    return found
 
 
 @pytest.fixture

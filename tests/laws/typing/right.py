@@ -5,6 +5,9 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, reveal_type
 
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
+
 from schedq import (
     AsyncQueue,
     AttemptEnd,
@@ -25,6 +28,7 @@ from schedq import (
     inherit_headers,
     track,
 )
+from schedq.integrations.sqlalchemy import session_per_attempt
 
 queue = Queue("mail", redis="redis://localhost", backoff=Fixed(5), clock=lambda: 0.0)
 
@@ -181,6 +185,8 @@ def charge(
     http: float = Depends(client),
     settings: Settings = Depends(Settings),
     job: CurrentJob = Depends(current_job),
+    orm: Session = Depends(session_per_attempt(sessionmaker())),
+    aorm: AsyncSession = Depends(session_per_attempt(async_sessionmaker())),
 ) -> bool:
     return settings.debug
 

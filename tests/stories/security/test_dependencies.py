@@ -44,7 +44,7 @@ EXTRAS = {
         "django": "the framework of schedq.integrations.django",
         "django-tasks": "its tasks, for Django versions without them",
     },
-    "sqlalchemy": {"sqlalchemy": "the outbox of schedq.integrations.sqlalchemy, and the database of examples/orders"},
+    "sqlalchemy": {"sqlalchemy": "sessions and the outbox of schedq.integrations.sqlalchemy"},
     "tracing": {"opentelemetry-api": "spans, for whichever exporter an application has set up"},
     "docs": {
         "mkdocs": "builds the handbook's site",
