@@ -44,6 +44,12 @@ if os.environ.get("APP_WAITS_FOR_SIBLINGS"):  # so that the result does not depe
     for name in ("PATIENCE_S", "START_PATIENCE_S"):
         setattr(siblings, name, 60.0)
 
+if os.environ.get("APP_LONG_GOODBYES"):  # a worker that stops has a minute for deregistering, instead of a second
+    from schedq.worker import worker
+
+    for name in ("_DEREGISTER_S", "_LEAVE_S"):
+        setattr(worker, name, 60.0)
+
 queue = made(os.environ.get("APP_REDIS"), json.loads(os.environ.get("APP_SETTINGS", "{}")))
 bare = Queue("bare")
 thing = {"not": "a queue"}
@@ -127,6 +133,19 @@ def gated_in_thread(gate: str) -> int:
     waits = is_first_run()
     while waits and not is_open(gate):
         time.sleep(0.01)
+    note("end")
+    return os.getpid()
+
+
+@queue.task
+def lingers(gate: str) -> int:
+    """Its first run ends when the gate is open; later runs take a while."""
+    note("start")
+    if not is_first_run():
+        time.sleep(0.4)
+    else:
+        while not is_open(gate):
+            time.sleep(0.01)
     note("end")
     return os.getpid()
 
@@ -261,7 +280,7 @@ def ends_a_child() -> list[int]:
         child = subprocess.Popen(["sleep", "3600"])
         child.send_signal(number)
         try:
-            codes.append(child.wait(1))
+            codes.append(child.wait(20))
         except subprocess.TimeoutExpired:
             child.kill()
             codes.append(child.wait())
@@ -286,7 +305,7 @@ def forked(how: str) -> int:
         if how == "breaks the log":
             logging.getLogger("schedq").addFilter(Interrupting())
         return -2
-    for _ in range(500):
+    for _ in range(2000):
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
             return os.waitstatus_to_exitcode(status)
@@ -348,7 +367,7 @@ def forks_by_multiprocessing() -> int | None:
     """Returns the exit code of a multiprocessing child."""
     child = multiprocessing.get_context("fork").Process(target=sum, args=([1, 2],))
     child.start()
-    child.join(10)
+    child.join(60)
     return child.exitcode
 
 

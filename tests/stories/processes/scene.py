@@ -31,6 +31,8 @@ APP = "tests.stories.processes.app:queue"
 POLL_S = 0.01
 FRESH: Final = (sys.executable, "-m", "schedq")
 """The command for a process that starts with a new interpreter."""
+LONG_GOODBYES: Final = {"APP_LONG_GOODBYES": "1"}
+"""Lets a worker deregister when it stops, however busy the machine is."""
 Case = TypeVar("Case")
 _FAILURES: Final = re.compile(
     r"^.*(?:job \S+: \S+ failed(?: for good)?, attempt|a task or callback of the application) .*\n(?:    .*\n)*",
@@ -90,7 +92,7 @@ class Process:
 
     @property
     def log(self) -> str:
-        return self._file.read_text()
+        return self._file.read_text(errors="replace")  # the end of the last line may be missing
 
     @property
     def output(self) -> str:
@@ -277,7 +279,7 @@ class Scene:
             for process in self.processes:
                 assert "Traceback" not in _FAILURES.sub("", process.log), repr(process)
                 # The resource tracker of `multiprocessing` ends when it sees that its process has ended.
-                until(process.leaves_nothing, 10, failing=partial(repr, process))
+                until(process.leaves_nothing, failing=partial(repr, process))
             return self.state().broken_laws() if self.server.is_running else {}
         finally:
             for process in self.processes:

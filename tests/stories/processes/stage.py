@@ -49,8 +49,8 @@ def scenes(breaks: Sequence[str] = ()) -> Iterator[MakeScene]:
 class Together:
     """Decorates the tests of a module; the first one starts all selected ones, each in a thread.
 
-    A test requests `make_scene`, or `scene`, which has short leases. The decorator's arguments are the laws that the
-    test breaks on purpose.
+    A test requests `make_scene`, or `scene`, whose leases outlast any pause of the machine. The decorator's arguments
+    are the laws that the test breaks on purpose.
     """
 
     def __init__(self) -> None:
@@ -82,6 +82,6 @@ def play(act: Act, breaks: Sequence[str]) -> None:
     """Run one test with its own scenes."""
     with scenes(breaks) as make_scene:
         if "scene" in inspect.signature(act).parameters:
-            act(make_scene(visibility_ms=3000))
+            act(make_scene(visibility_ms=60_000))
         else:
             act(make_scene)

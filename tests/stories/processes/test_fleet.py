@@ -8,16 +8,16 @@ import sys
 
 import pytest
 
-from tests.stories.processes.scene import ROOT, Process, Scene, each, living
+from tests.stories.processes.scene import LONG_GOODBYES, ROOT, Process, Scene, each, living
 from tests.stories.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
 together = Together()
 
 
-def fleet(scene: Scene, count: int, *options: str) -> Process:
+def fleet(scene: Scene, count: int, *options: str, **environment: str) -> Process:
     """A parent whose workers are all looking for jobs."""
-    started = scene.worker("--processes", str(count), *options)
+    started = scene.worker("--processes", str(count), *options, **environment)
     scene.until(lambda: scene.is_alive(started, count) and scene.waiting() == count, within=60)
     assert len(started.children) == count
     return started
@@ -33,7 +33,7 @@ def test_a_signal_to_the_whole_group_of_a_fleet_counts_once(make_scene: MakeScen
 
 
 def signal_all(scene: Scene, ending: signal.Signals) -> None:
-    parent = fleet(scene, 3, "--concurrency", "1", "--grace", "20")
+    parent = fleet(scene, 3, "--concurrency", "1", "--grace", "60")
     ids = [scene.add(task, 1) for task in ("nap", "doze", "nap")]
     scene.until(lambda: scene.has_started(*ids))
 
@@ -46,7 +46,7 @@ def signal_all(scene: Scene, ending: signal.Signals) -> None:
 
 @together()
 def test_a_second_signal_to_a_fleet_releases_all_jobs_at_once(scene: Scene):
-    parent = fleet(scene, 2, "--grace", "60")
+    parent = fleet(scene, 2, "--grace", "600")
     ids = [scene.add("stuck"), scene.add("gated", "never")]
     scene.until(lambda: scene.has_started(*ids))
     parent.send(signal.SIGTERM)
@@ -60,7 +60,7 @@ def test_a_second_signal_to_a_fleet_releases_all_jobs_at_once(scene: Scene):
 
 @together()
 def test_a_killed_parents_workers_stop_gracefully(scene: Scene):
-    parent = fleet(scene, 2, "--grace", "20")
+    parent = fleet(scene, 2, "--grace", "60", **LONG_GOODBYES)
     children = parent.children
     job_id = scene.add("nap", 1)
     scene.until(lambda: scene.has_started(job_id))
@@ -73,26 +73,28 @@ def test_a_killed_parents_workers_stop_gracefully(scene: Scene):
 
 
 @together()
-def test_a_dead_child_is_replaced(scene: Scene):
+def test_a_dead_child_is_replaced(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=3000)
     parent = fleet(scene, 2)
     job_id = scene.add("gated", "never")
     scene.until(lambda: scene.has_started(job_id))
-    (victim,) = {note.pid for note in scene.notes()}
+    victim = scene.starts()[job_id][0].pid
 
     os.kill(victim, signal.SIGKILL)
 
     scene.until(lambda: "(SIGKILL); a new one starts" in parent.log)
     scene.until(lambda: len(parent.children) == 2)
     scene.until(lambda: scene.is_completed(job_id))
-    scene.until(lambda: scene.is_alive(parent, 3))
+    scene.until(lambda: len(parent.worker_ids) == 3)
 
 
 @together()
-def test_a_parent_watches_over_one_process_too_and_says_how_it_died(scene: Scene):
+def test_a_parent_watches_over_one_process_too_and_says_how_it_died(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=3000)
     parent = fleet(scene, 1)
     job_id = scene.add("gated", "never")
     scene.until(lambda: scene.has_started(job_id))
-    (victim,) = {note.pid for note in scene.notes()}
+    victim = scene.starts()[job_id][0].pid
     assert victim != parent.pid
 
     os.kill(victim, signal.SIGKILL)
@@ -105,14 +107,15 @@ def test_a_parent_watches_over_one_process_too_and_says_how_it_died(scene: Scene
 
 
 @together()
-def test_a_child_that_a_handler_ended_with_success_is_replaced(scene: Scene):
+def test_a_child_that_a_handler_ended_with_success_is_replaced(make_scene: MakeScene):
+    scene = make_scene(visibility_ms=3000)
     parent = fleet(scene, 2)
 
     job_id = scene.add("vanishes")
 
     scene.until(lambda: "ended with exit code 0; a new one starts" in parent.log)
     scene.until(lambda: scene.is_completed(job_id))
-    scene.until(lambda: scene.is_alive(parent, 3))
+    scene.until(lambda: len(parent.worker_ids) == 3)
 
 
 @together()

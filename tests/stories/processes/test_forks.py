@@ -19,7 +19,7 @@ WAYS = ("returns", "raises", "awaits", "in a task", "in an executor", "in a call
 
 def codes(scene: Scene, *ids: str) -> list[object]:
     """The results of jobs, once all are available."""
-    scene.until(lambda: scene.is_completed(*ids), within=30)
+    scene.until(lambda: scene.is_completed(*ids))
     return [scene.job(job_id).result for job_id in ids]
 
 
@@ -33,7 +33,7 @@ def works_alone(scene: Scene, worker: Process, *ids: str) -> bool:
 
 @together()
 def test_a_child_that_returns_from_an_async_handler_exits(make_scene: MakeScene):
-    scene = make_scene(visibility_ms=3000)
+    scene = make_scene(visibility_ms=60_000)
     worker = scene.ready_worker("-c", "4")
 
     ids = [scene.add("forks", how) for how in WAYS]
@@ -46,7 +46,7 @@ def test_a_child_that_returns_from_an_async_handler_exits(make_scene: MakeScene)
 
 @together()
 def test_a_child_that_returns_from_a_plain_handler_exits(make_scene: MakeScene):
-    scene = make_scene(visibility_ms=3000)
+    scene = make_scene(visibility_ms=60_000)
     worker = scene.ready_worker("-c", "4")
 
     ids = [scene.add("forks_in_thread", how) for how in ("returns", "raises")]
@@ -57,7 +57,7 @@ def test_a_child_that_returns_from_a_plain_handler_exits(make_scene: MakeScene):
 
 @together()
 def test_a_log_that_raises_does_not_keep_a_child_alive(make_scene: MakeScene):
-    scene = make_scene(visibility_ms=3000)
+    scene = make_scene(visibility_ms=60_000)
     worker = scene.ready_worker()
 
     ids = [scene.add(task, "breaks the log") for task in ("forks", "forks_in_thread")]
@@ -82,7 +82,7 @@ def test_on_a_loop_without_python_frames_the_handlers_code_ends_where_the_comman
 
 @together()
 def test_a_child_that_exits_on_its_own_is_not_touched(make_scene: MakeScene):
-    scene = make_scene(visibility_ms=3000)
+    scene = make_scene(visibility_ms=60_000)
     worker = scene.ready_worker()
 
     ids = [scene.add("forks", "exits"), scene.add("forks_in_thread", "exits"), scene.add("forks_by_multiprocessing")]

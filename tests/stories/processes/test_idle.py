@@ -63,7 +63,8 @@ def test_idle_workers_use_almost_no_requests_and_no_cpu(make_scene: MakeScene):
 
     assert too_many(of_one) == {}
     assert too_many(of_ten) == {}
-    assert len([count for count in looks(of_ten).values() if count > 1]) <= LOOKERS  # others may look once at the start
+    # Others may look once at the start, and one or two replace lookers that do not get the processor for a while.
+    assert len([count for count in looks(of_ten).values() if count > 1]) <= LOOKERS + 2
     assert cpu_s / looks(of_one).total() < 0.1
     assert all(process.is_running for process in (worker, *ten))
 

@@ -28,5 +28,5 @@ def test_a_thousand_delayed_jobs_start_once_each_never_early_and_on_time(make_sc
     p50, p99, worst = late_ms[500], late_ms[990], late_ms[-1]
     print(f"\nlateness of 1,000 delayed jobs: p50 {p50} ms, p99 {p99} ms, max {worst} ms")
     record_property("lateness_ms", f"p50={p50} p99={p99} max={worst}")
-    assert p50 < 5000  # what a busy machine may need; scripts/bench measures the lateness on an idle one
+    assert p50 < 8000  # what a busy machine may need; scripts/bench measures the lateness on an idle one
     assert {note.pid for note in scene.notes()} == {worker.pid for worker in workers}

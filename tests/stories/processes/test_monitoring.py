@@ -64,12 +64,12 @@ def test_a_worker_serves_metrics_and_health_on_one_port(make_scene: MakeScene):
 
     found = scrape(url)
     assert found.value("schedq_worker_slots") == 10
-    assert found.value("schedq_worker_up") == found.value("schedq_worker_healthy") == 1
-    assert found.value("schedq_queue_readable", queue=app.NAME) == 1
+    assert found.value("schedq_worker_up") == 1
+    scene.until(lambda: scrape(url).value("schedq_worker_healthy") == 1)
+    scene.until(lambda: scrape(url).value("schedq_queue_readable", queue=app.NAME) == 1)
     assert found.value("process_start_time_seconds") > 0
     scene.until(lambda: health(url)[0] == 200)
-    said = probe(url)
-    assert (said.returncode, said.stdout, said.stderr) == (0, "ok\n", "")
+    scene.until(lambda: probe(url) == (0, "ok\n", ""))
 
 
 @together()
@@ -84,17 +84,21 @@ def test_a_fleet_serves_all_its_processes_on_one_port(make_scene: MakeScene):
     def completed() -> float:
         return sum(value for _, value in scrape(url).all("schedq_attempts_total", task="brief", outcome="completed"))
 
-    scene.until(lambda: completed() == 10)
-    found = scrape(url)
-    assert [(labels["process"], value) for labels, value in found.all("schedq_worker_up")] == [("1", 1), ("2", 1)]
-    assert found.value("schedq_jobs", queue=app.NAME, state="completed") <= 10
-    scene.until(lambda: health(url)[0] == 200)
-    pids = {str(told["pid"]) for told in health(url)[1]["processes"].values()}
-    assert pids == {str(pid) for pid in fleet.children}
+    def up() -> list[tuple[str, float]]:
+        return [(labels["process"], value) for labels, value in scrape(url).all("schedq_worker_up")]
 
-    for victim in fleet.children:
+    def pids() -> set[int]:
+        return {int(told.get("pid", 0)) for told in health(url)[1]["processes"].values()}
+
+    scene.until(lambda: completed() == 10)
+    scene.until(lambda: up() == [("1", 1), ("2", 1)])
+    scene.until(lambda: scrape(url).all("schedq_jobs", queue=app.NAME, state="completed"))
+    before = fleet.children
+    scene.until(lambda: health(url)[0] == 200 and pids() == before)
+
+    for victim in before:
         os.kill(victim, signal.SIGKILL)
-    scene.until(lambda: not pids & {str(pid) for pid in fleet.children} and health(url)[0] == 200)
+    scene.until(lambda: not before & fleet.children and health(url)[0] == 200)
     assert len(SITE.findall(fleet.log)) <= 3, "the children must only listen for their parent"
 
 
@@ -107,7 +111,7 @@ def test_a_blocked_loop_and_a_lost_redis_are_seen_from_outside(make_scene: MakeS
 
     scene.add("blocks", "free")
     scene.until(lambda: health(url, "/livez")[0] == 503)
-    said = probe(url, "--live")
+    code, _, complaint = probe(url, "--live")
     scene.open("free")
     scene.until(lambda: health(url)[0] == 200)
     scene.server.kill()
@@ -115,8 +119,8 @@ def test_a_blocked_loop_and_a_lost_redis_are_seen_from_outside(make_scene: MakeS
     scene.until(lambda: health(url, "/livez")[0] == 200)
     scene.server.start()
 
-    assert said.returncode == 1
-    assert said.stderr.startswith("schedq: the event loop has been blocked for")
+    assert code == 1
+    assert complaint.startswith("schedq: the event loop has been blocked for")
     assert get(f"{url}/metrics")[0] == 404
     scene.until(lambda: health(url)[0] == 200)
 
@@ -126,10 +130,14 @@ def test_every_line_about_an_attempt_has_its_fields(make_scene: MakeScene):
     scene = make_scene(visibility_ms=30_000, backoff=0.01)
     worker = scene.worker("--log-format", "json", "-v", "--log-header", "request_id")
     job_id = scene.queue.enqueue(call("tells", "k4n4ri"), headers={"request_id": "r-1", "tenant": "acme"})
-    scene.until(lambda: scene.is_completed(job_id))
-    scene.until(lambda: '"completed"' in worker.log)
 
-    lines = [json.loads(line) for line in worker.log[: worker.log.rfind("\n")].splitlines()]
+    def written() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in worker.log.splitlines(keepends=True) if line.endswith("\n")]
+
+    scene.until(lambda: scene.is_completed(job_id))
+    scene.until(lambda: any(line.get("outcome") == "completed" for line in written()))
+
+    lines = written()
     about = [line for line in lines if job_id in line["message"]]
     (worker_id,) = {line["worker"] for line in about}
     assert len(about) == 5, about
@@ -172,10 +180,11 @@ def test_an_exporter_serves_all_queues_and_stops_gracefully(make_scene: MakeScen
     scene.queue.purge()
 
 
-def probe(url: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """The health check as a container runs it."""
+def probe(url: str, *options: str) -> tuple[int, str, str]:
+    """The exit code and the output of the health check as a container runs it."""
     port = url.rpartition(":")[2]
-    return ran("-m", "schedq", "health", "--port", port, "--timeout", "60", *options)
+    said = ran("-m", "schedq", "health", "--port", port, "--timeout", "60", *options)
+    return said.returncode, said.stdout, said.stderr
 
 
 def ran(*words: str) -> subprocess.CompletedProcess[str]:

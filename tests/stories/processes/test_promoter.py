@@ -7,12 +7,14 @@ import time
 
 import pytest
 
+from schedq.transitions import scripts
 from tests.stories.processes import app
 from tests.stories.processes.scene import Process, Scene, call, each
 from tests.stories.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
 together = Together()
+VISIBILITY_MS = 4000
 
 
 def ready_promoter(scene: Scene) -> Process:
@@ -31,7 +33,7 @@ def test_a_promoter_without_the_application_feeds_workers_that_promote_nothing(s
     ids = [scene.add("brief", delay=delay) for delay in (0.4, 0.2, 0.6)]
     scene.until(lambda: scene.is_completed(*ids))
     late_ms = [job.started_at_ms - job.run_at_ms for job in map(scene.job, ids)]
-    assert all(0 <= late < 5000 for late in late_ms), late_ms
+    assert all(0 <= late < 9000 for late in late_ms), late_ms
     assert [note.pid for note in scene.notes("start")] == [worker.pid] * 3
 
     first.kill()
@@ -40,15 +42,17 @@ def test_a_promoter_without_the_application_feeds_workers_that_promote_nothing(s
     job_id = scene.add("brief", delay=0.1)
     scene.until(lambda: scene.is_completed(job_id))
     assert time.monotonic() - killed_at <= 30
-    second.send(signal.SIGTERM)
-    assert second.code() == 0
-    assert scene.client.exists(scene.queue.settings.keys.promoter) == 0
+    with scene.server.requests() as requests:
+        second.send(signal.SIGTERM)
+        assert second.code() == 0
+    assert any(scripts.load("deregister").sha in request.words for request in requests)
+    scene.until(lambda: not scene.client.exists(scene.queue.settings.keys.promoter))
 
 
 @together("totals")  # completed records are trimmed
 def test_a_promoter_uses_the_settings_that_the_workers_stored(make_scene: MakeScene):
     settings = {"max_attempts": 2, "backoff": 7, "completed_history": 3, "min_keep": 0}
-    each([written_before, written_after], lambda act: act(make_scene(visibility_ms=2500, **settings)))
+    each([written_before, written_after], lambda act: act(make_scene(visibility_ms=VISIBILITY_MS, **settings)))
 
 
 def written_after(scene: Scene) -> None:
@@ -59,7 +63,7 @@ def written_after(scene: Scene) -> None:
     scene.until(lambda: scene.queue.stats()["reclaimed_total"] == 1)
 
     assert scene.job(job_id).status == "failed"
-    assert len(scene.notes("start")) == 1
+    assert len(scene.notes("start")) <= 1  # none if its worker was stopped until it had lost the job
 
 
 def written_before(scene: Scene) -> None:
@@ -69,6 +73,7 @@ def written_before(scene: Scene) -> None:
     scene.until(lambda: scene.is_completed(*old))
     assert generous.code() == 0
     stingy = scene.ready_worker("--no-promoter")
+    scene.until(lambda: scene.client.hget(keys.settings, "visibility_ms") == str(VISIBILITY_MS))
     stingy.send(signal.SIGTERM)
     assert stingy.code() == 0
     # A claim by a program without leases, and two jobs whose workers disappear for the second time.
@@ -87,7 +92,7 @@ def written_before(scene: Scene) -> None:
     left_ms = float(leases[unleased]) - scene.now_ms()
 
     assert leases.keys() == {unleased}
-    assert 0 < left_ms <= 2500
+    assert 0 < left_ms <= VISIBILITY_MS
     job = scene.job(suspect)
     assert (job.status, job.run_at_ms - int(job.fields["reclaimed_at_ms"])) == ("delayed", 7000)
     assert scene.job(last).status == "failed"

@@ -80,7 +80,13 @@ class Upgrade:
 
 @pytest.fixture
 def upgrade(make_scene: MakeScene, before: Path) -> Upgrade:
-    """A queue with short leases."""
+    """A queue whose leases outlast any pause of the machine."""
+    return Upgrade(make_scene(visibility_ms=60_000), before)
+
+
+@pytest.fixture
+def brief_upgrade(make_scene: MakeScene, before: Path) -> Upgrade:
+    """A queue with short leases, for jobs of killed workers."""
     return Upgrade(make_scene(visibility_ms=3000), before)
 
 
@@ -113,8 +119,8 @@ def test_workers_and_producers_of_both_share_the_jobs_of_one_queue(upgrade: Upgr
 
 
 @pytest.mark.parametrize(("first", "then"), [(OLD, NEW), (NEW, OLD)], ids=["old, then new", "new, then old"])
-def test_a_release_finishes_the_jobs_of_a_killed_worker_of_the_other(upgrade: Upgrade, first: str, then: str):
-    scene = upgrade.scene
+def test_a_release_finishes_the_jobs_of_a_killed_worker_of_the_other(brief_upgrade: Upgrade, first: str, then: str):
+    upgrade, scene = brief_upgrade, brief_upgrade.scene
     killed = upgrade.worker(first)
     (job_id,) = upgrade.enqueue(then, call("gated", "never"))
     scene.until(lambda: scene.has_started(job_id))
@@ -157,8 +163,8 @@ def test_a_worker_of_the_release_before_runs_a_paused_task_but_leaves_held_jobs_
 
 
 @pytest.mark.parametrize("then", [OLD, NEW])
-def test_reports_of_a_killed_worker_are_not_shown_for_the_next_attempt(upgrade: Upgrade, then: str):
-    scene = upgrade.scene
+def test_reports_of_a_killed_worker_are_not_shown_for_the_next_attempt(brief_upgrade: Upgrade, then: str):
+    upgrade, scene = brief_upgrade, brief_upgrade.scene
     killed = upgrade.worker(NEW)
     (job_id,) = upgrade.enqueue(NEW, call("reporting", "go"))
     scene.until(lambda: scene.job(job_id).progress is not None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pytest
@@ -102,11 +101,9 @@ def test_while_one_process_is_stuck_the_other_takes_all(scene: Scene):
     stuck = scene.add("blocks", "unblock")
     scene.until(lambda: scene.has_started(stuck))
 
-    enqueued_at = time.monotonic()
     ids = scene.queue.enqueue_many([call("gated_in_thread", "end")] * 4)
-    scene.until(lambda: scene.has_started(*ids))
+    scene.until(lambda: scene.has_started(*ids), within=30)  # they do not wait for the stuck process
 
-    assert time.monotonic() - enqueued_at < 20, "they waited for the stuck process"
     assert shares(scene, ids) == [4]
     scene.open("unblock")
     scene.until(lambda: scene.is_completed(stuck))

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.stories.processes.scene import Scene, each
+from tests.stories.processes.scene import LONG_GOODBYES, Scene, each
 from tests.stories.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
@@ -22,7 +22,7 @@ def test_a_worker_that_is_asked_to_stop_lets_its_jobs_finish_and_claims_no_more(
 
 
 def stop_gracefully(scene: Scene, ending: signal.Signals) -> None:
-    worker = scene.ready_worker("--concurrency", "2", "--grace", "20")
+    worker = scene.ready_worker("--concurrency", "2", "--grace", "60", **LONG_GOODBYES)
     running = [scene.add("gated", "open"), scene.add("gated_in_thread", "open")]
     scene.until(lambda: scene.has_started(*running))
     waiting = [scene.add("brief"), scene.add("brief")]
@@ -55,7 +55,8 @@ def stop_short(scene: Scene, ending: signal.Signals) -> None:
     worker.send(ending)
     scene.until(lambda: scene.queue.stats()["released_total"] == 4)
 
-    assert 0.25 <= time.monotonic() - sent_at <= 25
+    assert time.monotonic() - sent_at >= 0.25
+    assert " 0.3 s to finish" in worker.log
     (line,) = scene.places().values()
     assert (set(line[:4]), line[4:]) == (set(unending), waiting)
     other = scene.worker("--concurrency", "1")
@@ -74,19 +75,17 @@ def test_a_second_signal_releases_all_jobs_at_once(make_scene: MakeScene):
 
 
 def stop_twice(scene: Scene, tasks: tuple[str, ...], endings: tuple[signal.Signals, signal.Signals]) -> None:
-    worker = scene.ready_worker("--grace", "60")
+    worker = scene.ready_worker("--grace", "600")
     ids = [scene.add(task, *(["never"] if task.startswith("gated") else [])) for task in tasks]
     scene.until(lambda: scene.has_started(*ids))
     worker.send(endings[0])
     scene.until(lambda: "stopping" in worker.log)
-    assert scene.places() == {"processing": ids}
+    assert set(scene.places()) == {"processing"}
 
     worker.send(endings[1])
-    sent_at = time.monotonic()
-    scene.until(lambda: sorted(scene.places().get("pending", ())) == ids, within=60)
+    scene.until(lambda: sorted(scene.places().get("pending", ())) == sorted(ids))
 
-    assert worker.code(within=60) == 0
-    assert time.monotonic() - sent_at <= 40
+    assert worker.code() == 0
     assert [scene.job(job_id).attempts for job_id in ids] == [0] * len(ids)
 
 

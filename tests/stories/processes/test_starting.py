@@ -9,7 +9,7 @@ import pytest
 
 from schedq import embedded
 from tests.stories.processes import app
-from tests.stories.processes.scene import APP, FRESH, Scene
+from tests.stories.processes.scene import APP, FRESH, Process, Scene
 from tests.stories.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
@@ -107,13 +107,13 @@ def test_a_worker_can_start_its_own_server(scene: Scene):
         embedded.stop_server(data)
 
 
-def words_and_pids(scene: Scene, *options: str) -> tuple[list[str], set[int], set[int]]:
+def words_and_pids(scene: Scene, *options: str, children: int = 0) -> tuple[list[str], set[int], set[int]]:
     """Return what a worker's observers and middleware record about one job, their process ids, and the worker's."""
     observers = ("--observer", f"{ATTACHED}:Watch", "--observer", f"{ATTACHED}:named")
     middleware = ("--middleware", f"{ATTACHED}:outer", "--middleware", f"{ATTACHED}:Inner")
     worker = scene.worker(*observers, *middleware, *options)
     job_id = scene.add("brief")
-    scene.until(lambda: len(scene.notes()) == 6)
+    scene.until(lambda: len(scene.notes()) == 6 and len(worker.children) == children)
     pids = {note.pid for note in scene.notes()}
     scene.until(lambda: scene.job(job_id).result == [[*pids]])
     return [note.word for note in scene.notes()], pids, worker.children or {worker.pid}
@@ -129,7 +129,7 @@ def test_observers_and_middleware_come_from_the_command_line(scene: Scene):
 
 @together()
 def test_every_process_has_the_observers_and_middleware(scene: Scene):
-    words, pids, workers = words_and_pids(scene, "--processes", "2")
+    words, pids, workers = words_and_pids(scene, "--processes", "2", children=2)
 
     assert words == ["+outer", "+inner", "start", "end", "watch completed", "named completed"]
     assert len(pids) == 1
@@ -154,11 +154,16 @@ def test_a_json_log_has_one_object_on_each_line(scene: Scene):
     assert [process.code() for process in unwelcome] == [1, 1]
 
     for process in (*workers, promoter, *unwelcome):
-        for line in process.log.splitlines():
+        for line in complete(process):
             entry = json.loads(line)
             assert entry.keys() >= {"time", "level", "logger", "pid", "message"}
             assert datetime.fromisoformat(entry["time"]).utcoffset() is not None
         assert process.output == ""
-    messages = [json.loads(line)["message"] for worker in workers for line in worker.log.splitlines()]
+    messages = [json.loads(line)["message"] for worker in workers for line in complete(worker)]
     assert any("always fails" in message for message in messages)
     assert any(r"two\nlines" in message and "ü" in message for message in messages)
+
+
+def complete(process: Process) -> list[str]:
+    """The lines of its log, without one that it has not written completely."""
+    return [line for line in process.log.splitlines(keepends=True) if line.endswith("\n")]
