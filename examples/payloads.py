@@ -15,8 +15,8 @@ def produce(queue: Queue) -> None:
 
 
 def consume(queue: Queue) -> None:
-    """Process jobs until none arrives for two seconds."""
-    while job := queue.claim(timeout_ms=2000):
+    """Process jobs until none arrives for four seconds."""
+    while job := queue.claim(timeout_ms=4000):
         try:
             print(f"hello {job.payload['to']} (attempt {job.attempts})")
         except Exception as error:  # noqa: BLE001 - whatever it was, the job comes back, or has failed for good

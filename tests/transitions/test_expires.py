@@ -143,7 +143,7 @@ def test_an_expiry_is_announced_and_logged_as_a_cancellation(make_queue: MakeQue
     queue, listener = make_queue("announced", clock=clock), make_queue("announced", clock=clock)
     job_id = queue.enqueue("expired", expires=60)
     clock.pass_time(61)
-    events = listener.events(timeout=10)
+    events = listener.events(timeout=60)
     first = listener.start_iteration(events)
     when_listening(queue, queue.keys.events)
     queue.claim(0)

@@ -204,7 +204,7 @@ def test_a_caller_that_waits_for_a_result_gets_it(queue: Handle):
     job = queue.claim(0)
 
     with full(queue.server):
-        future = queue.start("result", job_id, 5)
+        future = queue.start("result", job_id, 60)
         queue.complete(job, "done")
         assert future.result(60) == "done"
 
@@ -222,7 +222,7 @@ def test_a_claim_that_waits_is_woken(queue: Handle):
     job_id = queue.enqueue(1, delay=3600)
     queue.claim(0)
     queue.redis.delete(queue.keys.wake)
-    future = queue.start("claim", 5000)
+    future = queue.start("claim", 60_000)
 
     with full(queue.server):
         assert queue.run_now(job_id)

@@ -253,7 +253,7 @@ def test_two_concurrent_producers_store_no_more_than_max_pending(make_queue: Mak
             return stored + list(full.stored)
 
     both = [in_thread(produce, door) for door in (queue, twin)]
-    stored = [job_id for found in both for job_id in found.result(30)]
+    stored = [job_id for found in both for job_id in found.result(60)]
 
     assert len(stored) == 300
     assert sorted(queue.places()["pending"]) == sorted(stored)

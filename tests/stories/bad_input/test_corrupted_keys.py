@@ -143,6 +143,7 @@ def test_a_key_of_another_type_stops_no_loop_and_no_neighbor(
 ) -> None:
     for routine in ("model.settings.HEARTBEAT_S", "background.reclaimer._ROUTINE_S", "worker.fetcher._BLOCK_S"):
         monkeypatch.setattr(f"schedq.{routine}", 1)
+    monkeypatch.setattr("schedq.background.reconnecting_client._AGAIN_S", 3600)  # not once a minute
     cases: list[Case] = []
     neighbors: list[Handle] = []
     for kind in TYPES:

@@ -140,7 +140,7 @@ def let_run(queue: Handle, ids: list[str], fields: Fields) -> None:
     """Let the worker claim these jobs like any others, and make their claims look adopted."""
     write(queue, dict.fromkeys(ids, fields))
     lay_out(queue, "pending", ids)
-    until(lambda: queue.redis.llen(queue.keys.processing) == len(ids), within=60)
+    until(lambda: queue.redis.llen(queue.keys.processing) == len(ids), within=180)
     claimed = queue.state()
     write(queue, {job_id: {"adopted_token": claimed.job(job_id)["claim_token"].encode()} for job_id in ids})
 
@@ -178,9 +178,9 @@ def test_a_damaged_job_ends_visibly_and_disturbs_no_other(
     refused = {job_id for job_id in (*ids["failed"], *ids["cancelled"]) if not queue.requeue(job_id)}
     assert neighbor.result(neighbor.enqueue({"task": "ok"}), 60) == "ok"
     asked = {case.id for case in damaged if (case.place, case.field) == ("running", STOP)}
-    until(lambda: not asked & set(queue.redis.lrange(queue.keys.processing, 0, -1)), within=60)
+    until(lambda: not asked & set(queue.redis.lrange(queue.keys.processing, 0, -1)), within=180)
     gate.open()
-    until(lambda: not unfinished(queue), within=60)
+    until(lambda: not unfinished(queue), within=180)
     assert not queue.places().keys() & {"pending", "delayed", "processing"}
 
     assert crew.all_are_working

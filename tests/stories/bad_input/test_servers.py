@@ -31,7 +31,7 @@ ROLES = (("worker", APP), ("worker", APP, "--processes", "2"), ("promoter", app.
 
 def test_a_read_only_replica_is_named_and_waited_for(make_queue: MakeQueue) -> None:
     with Server(replicaof=NOBODY) as replica, replica.client() as client:
-        impatient, patient = make_queue(at=replica, retry_for=0), make_queue(at=replica, retry_for=20)
+        impatient, patient = make_queue(at=replica, retry_for=0), make_queue(at=replica, retry_for=30)
 
         for verb in (impatient.stats, lambda: impatient.enqueue(1), lambda: impatient.claim(0)):
             with pytest.raises(StoreUnavailable, match="read-only replica"):
@@ -39,20 +39,20 @@ def test_a_read_only_replica_is_named_and_waited_for(make_queue: MakeQueue) -> N
         waiting = patient.start("enqueue", 1)
         client.replicaof("NO", "ONE")
 
-        assert waiting.result(20)
+        assert waiting.result(60)
 
 
 @pytest.mark.parametrize("door", ["blocking"], indirect=True)
 def test_a_worker_waits_until_a_replica_is_the_primary(make_queue: MakeQueue, crew: Crew, logs: Logs) -> None:
     with Server(replicaof=NOBODY) as replica, replica.client() as client:
-        queue = make_queue(at=replica, retry_for=20)
+        queue = make_queue(at=replica, retry_for=30)
         queue.task(name="ok")(lambda: "ok")
         crew.start(queue)
         until(lambda: [line for line in logs() if "read-only replica" in line], within=60)
 
         client.replicaof("NO", "ONE")
 
-        assert queue.result(queue.enqueue({"task": "ok"}), 20) == "ok"
+        assert queue.result(queue.enqueue({"task": "ok"}), 60) == "ok"
         crew.end()
         assert len([line for line in logs() if "read-only replica" in line]) <= 3
 

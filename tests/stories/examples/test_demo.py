@@ -21,6 +21,7 @@ from demo.screen import Snapshot, WorkerStatus, line
 
 from schedq.model.records import JobRecord
 from schedq.testing import as_job
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
@@ -63,8 +64,13 @@ def has_processes(group: int) -> bool:
 
 @pytest.mark.processes
 def test_the_demo_does_its_work_survives_a_kill_and_leaves_nothing_behind(tmp_path):
-    demo = start_demo(tmp_path, "--seconds", "8")
-    output, _ = demo.communicate(timeout=80)
+    for attempt in range(3):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        demo = start_demo(folder, "--seconds", "8")
+        output, _ = demo.communicate(timeout=120)
+        if "no job ran long enough for its worker to be killed" not in output:
+            break  # otherwise the demo itself did not get the processor while the job was running
 
     assert demo.returncode == 0, output
     for title in ("Completed", "Pictures", "Webhooks", "Mail", "Recovery", "Early", "Late"):
@@ -72,8 +78,8 @@ def test_the_demo_does_its_work_survives_a_kill_and_leaves_nothing_behind(tmp_pa
     assert "in the middle of contact-sheet (SIGKILL)" in output
     assert "has taken over contact-sheet" in output
     assert "next in" in output
-    assert list((tmp_path / "temporary").glob("schedq-demo-*")) == []
-    assert not has_processes(demo.pid)
+    assert list((folder / "temporary").glob("schedq-demo-*")) == []
+    until(lambda: not has_processes(demo.pid))
 
 
 @pytest.mark.processes
@@ -87,10 +93,10 @@ def test_a_demo_that_is_interrupted_takes_everything_down(tmp_path, ending):
 
     demo.send_signal(ending)
 
-    output, _ = demo.communicate(timeout=30)
+    output, _ = demo.communicate(timeout=60)
     assert demo.returncode == 1, output
     assert list((tmp_path / "temporary").glob("schedq-demo-*")) == []
-    assert not has_processes(demo.pid)
+    until(lambda: not has_processes(demo.pid))
 
 
 @pytest.mark.processes
@@ -98,7 +104,7 @@ def test_a_demo_that_is_interrupted_takes_everything_down(tmp_path, ending):
 def test_an_invalid_number_of_seconds_is_wrong_usage(tmp_path, seconds):
     demo = start_demo(tmp_path, "--seconds", seconds)
 
-    output, _ = demo.communicate(timeout=30)
+    output, _ = demo.communicate(timeout=60)
 
     assert demo.returncode == 2
     assert "--seconds" in output
@@ -113,7 +119,7 @@ def test_without_its_checkout_the_demo_says_in_one_line_where_to_find_it(tmp_pat
         env={"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
 
     assert (demo.returncode, demo.stdout) == (1, "")

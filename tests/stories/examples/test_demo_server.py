@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from schedq import Queue
-from tests.servers import Server
+from tests.servers import Server, reserve_port
 
 pytestmark = pytest.mark.processes
 
@@ -222,8 +222,7 @@ def test_the_page_brings_its_own_files_and_nothing_else_is_read(demo: Browser):
 
 
 def test_without_a_redis_it_reports_that_in_one_line():
-    with Server() as gone:
-        port = gone.url.rpartition(":")[2].partition("/")[0]
+    port = str(reserve_port())  # nothing listens there
     command = [sys.executable, str(EXAMPLES / "demo_server.py"), "--port", "0", "--redis-port", port]
 
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -58,7 +58,7 @@ def claimed(guide: Guide) -> list[str]:
 def test_a_guide_worker_that_was_frozen_comes_too_late_and_changes_nothing(guide: Guide):
     scene = guide.scene
     ids = [scene.add("gated", "gate") for _ in range(2)]
-    late = [guide.worker("--jobs", 1, "--work-ms", 3000, *options) for options in ((), ("--fail", "no luck"))]
+    late = [guide.worker("--jobs", 1, "--work-ms", 6000, *options) for options in ((), ("--fail", "no luck"))]
     scene.until(lambda: len(did("started", *late)) == 2, within=60)
     for frozen in late:
         frozen.send(signal.SIGSTOP)
@@ -84,7 +84,7 @@ def test_a_guide_worker_that_was_frozen_comes_too_late_and_changes_nothing(guide
     "places", because="the guide's complete adds a job to the history without checking whether it is already there"
 )
 @pytest.mark.breaks("tokens", because="the guide's complete leaves its token in the hash")
-@matrix(EACH_LANGUAGE, visibility_ms=1000)
+@matrix(EACH_LANGUAGE, visibility_ms=2000)
 def test_a_guide_worker_that_was_frozen_before_its_note_runs_the_job_again(guide: Guide):
     """Its write of the claim checks nothing, so it can't notice that it lost the job. Hence "at least once"."""
     scene = guide.scene

@@ -20,7 +20,7 @@ by_language = pytest.mark.parametrize("client", EACH_LANGUAGE, ids=lambda client
 def run(client: Client, *arguments: str) -> subprocess.CompletedProcess[str]:
     command, environment = client.command(), client.environment()
     return subprocess.run(
-        [*command, *arguments], env=environment, capture_output=True, text=True, timeout=30, check=False
+        [*command, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
     )
 
 

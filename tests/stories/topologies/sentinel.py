@@ -9,7 +9,7 @@ from typing import Self
 import redis
 
 from tests.servers import Server
-from tests.stories.topologies.cluster import PATIENCE_S, ask, info
+from tests.stories.topologies.cluster import PATIENCE_S, ask, info, stop_all
 from tests.waiting import until
 
 SERVICE = "main"
@@ -50,11 +50,14 @@ class Watched:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            primary, replica = (stack.enter_context(server) for server in self.servers)
+            stack.callback(stop_all, *self.sentinels, *self.servers)
+            for server in self.servers:
+                server.start()
+            primary, replica = self.servers
             ask(replica, "REPLICAOF", "127.0.0.1", primary.port)
             until(lambda: info(replica, "replication")["master_link_status"] == "up", within=PATIENCE_S)
             for sentinel in self.sentinels:
-                stack.enter_context(sentinel)
+                sentinel.start()
             until(lambda: all(map(self._sees_all, self.sentinels)), within=PATIENCE_S)
             self._stack = stack.pop_all()
         return self
@@ -71,12 +74,13 @@ class Watched:
 
     def primary(self) -> Server:
         """The server that is currently the primary."""
-        (found,) = (server for server in self.servers if self.agree_on(server))
+        (found,) = until(lambda: [server for server in self.servers if self.agree_on(server)], PATIENCE_S)
         return found
 
     def replica(self) -> Server:
         """The other one."""
-        (found,) = (server for server in self.servers if not self.agree_on(server))
+        primary = self.primary()
+        (found,) = (server for server in self.servers if server is not primary)
         return found
 
     def agree_on(self, server: Server) -> bool:
