@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from schedq import Queue
-from schedq.dashboard import Dashboard, create_app
+from schedq.dashboard import Dashboard, actions, create_app
 from schedq.dashboard.serving import DashboardServer, address_of, bound, server_of
 from tests.servers import Server
 
@@ -40,6 +40,11 @@ class Served:
 
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Clients that only speak HTTP need no certificates, and reading those takes longer than a request."""
+
+
+def fetched(url: str, **options: Any) -> httpx.Response:
+    """A page, as a client without cookies gets it."""
+    return httpx.get(url, timeout=60, verify=NO_TLS, **options)
 
 
 class Visitor:
@@ -166,6 +171,13 @@ def served(store: Server) -> Iterator[Served]:
 def visitor(served: Served) -> Visitor:
     """A client of that one."""
     return Visitor(served.url)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All jobs are counted and acted on before a response, however long that takes."""
+    monkeypatch.setattr(actions, "_COUNTING_S", 60)
+    monkeypatch.setattr(actions, "WAIT_S", 60)
 
 
 @pytest.fixture(autouse=True)

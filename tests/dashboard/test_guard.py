@@ -16,7 +16,7 @@ from schedq.dashboard import create_app
 from schedq.dashboard.hosts import Hosts, is_loopback
 from schedq.dashboard.security import MOST_BODY
 from schedq.dashboard.signing import Signer
-from tests.dashboard.conftest import TOKEN, Served, Visitor
+from tests.dashboard.conftest import NO_TLS, TOKEN, Served, Visitor, fetched
 from tests.servers import Server
 
 Serve = Callable[..., Served]
@@ -91,7 +91,7 @@ def test_without_the_token_nothing_is_shown(serve: Serve, queue: Queue):
     for path in ("/", "/queues/mail/jobs"):
         page = visitor.get(path)
         assert (page.status_code, page.headers["location"].partition("?")[0]) == (303, "/login")
-    assert httpx.get(served.url + "/").status_code == 401
+    assert fetched(served.url + "/").status_code == 401
     assert visitor.get("/", headers={"accept": "text/event-stream"}).status_code == 401
 
 
@@ -108,9 +108,9 @@ def test_the_token_is_shown_in_a_form_or_by_a_program_in_a_header(serve: Serve, 
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
     assert TOKEN not in cookie
     assert "mail" in visitor.page("/queues/mail")
-    assert httpx.get(url, headers=BEARER).status_code == 200
-    assert httpx.get(url, headers=WRONG).status_code == 401
-    assert httpx.get(f"{url}/?token={TOKEN}").status_code == 401
+    assert fetched(url, headers=BEARER).status_code == 200
+    assert fetched(url, headers=WRONG).status_code == 401
+    assert fetched(f"{url}/?token={TOKEN}").status_code == 401
 
 
 def test_logging_out_ends_it(serve: Serve, queue: Queue):
@@ -127,8 +127,8 @@ def test_logging_out_ends_it(serve: Serve, queue: Queue):
 def test_a_program_may_show_a_token_that_is_not_ascii(encoding: str, serve: Serve, queue: Queue):
     url = serve(token="s\xe9same ouvre-toi").url
 
-    assert httpx.get(url, headers={b"authorization": "Bearer s\xe9same ouvre-toi".encode(encoding)}).status_code == 200
-    assert httpx.get(url, headers={b"authorization": "Bearer s\xe8same".encode(encoding)}).status_code == 401
+    assert fetched(url, headers={b"authorization": "Bearer s\xe9same ouvre-toi".encode(encoding)}).status_code == 200
+    assert fetched(url, headers={b"authorization": "Bearer s\xe8same".encode(encoding)}).status_code == 401
 
 
 def test_a_session_is_invalid_with_another_token_or_when_it_has_expired(monkeypatch: pytest.MonkeyPatch):
@@ -148,13 +148,13 @@ def test_guessing_tokens_is_slowed_down_and_the_right_one_passes(serve: Serve, m
     monkeypatch.setattr(served.dashboard._security.throttle, "_window_s", 3600)
     monkeypatch.setattr(served.dashboard._security.throttle, "_delay_s", 0.3)
     for _ in range(10):
-        assert httpx.get(served.url, headers=WRONG).status_code == 401
+        assert fetched(served.url, headers=WRONG).status_code == 401
 
     began = time.monotonic()
-    assert httpx.get(served.url, headers=WRONG).status_code == 429
+    assert fetched(served.url, headers=WRONG).status_code == 429
     assert time.monotonic() - began >= 0.3
 
-    assert httpx.get(served.url, headers=BEARER).status_code == 200
+    assert fetched(served.url, headers=BEARER).status_code == 200
     visitor = Visitor(served.url)
     answer = visitor.post("/login", {"csrf": visitor.token("/login"), "token": TOKEN})
     assert answer.status_code == 303
@@ -169,20 +169,20 @@ def test_only_authenticated_users_see_where_redis_is(serve: Serve, store: Server
     html = {"accept": "text/html"}
 
     outside = [
-        httpx.get(f"{behind_a_token}/login", headers=html),
-        httpx.get(f"{behind_a_token}/", headers={"accept": "*/*"}),
-        httpx.get(f"{behind_a_token}/", headers={**html, "host": "evil.example"}),
-        httpx.get(f"{behind_a_token}/login", headers={**html, **BEARER, "host": "evil.example"}),
-        httpx.post(f"{behind_a_token}/login", headers=html, data={"token": "wrong"}),
-        httpx.put(f"{behind_a_token}/", headers=html),
-        httpx.get(f"{behind_a_hook}/", headers=html),
+        fetched(f"{behind_a_token}/login", headers=html),
+        fetched(f"{behind_a_token}/", headers={"accept": "*/*"}),
+        fetched(f"{behind_a_token}/", headers={**html, "host": "evil.example"}),
+        fetched(f"{behind_a_token}/login", headers={**html, **BEARER, "host": "evil.example"}),
+        httpx.post(f"{behind_a_token}/login", headers=html, data={"token": "wrong"}, timeout=60, verify=NO_TLS),
+        httpx.put(f"{behind_a_token}/", headers=html, timeout=60, verify=NO_TLS),
+        fetched(f"{behind_a_hook}/", headers=html),
     ]
 
     for answer in outside:
         assert address not in answer.text
         assert __version__ not in answer.text
-    assert address in httpx.get(f"{behind_a_token}/", headers={**html, **BEARER}).text
-    assert address in httpx.get(f"{behind_a_hook}/", headers={**html, "x-user": "ada"}).text
+    assert address in fetched(f"{behind_a_token}/", headers={**html, **BEARER}).text
+    assert address in fetched(f"{behind_a_hook}/", headers={**html, "x-user": "ada"}).text
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ def test_an_own_hook_decides_who_has_access_and_its_names_are_logged(serve: Serv
     url = serve(auth=auth).url
     queue.enqueue(1)
 
-    assert httpx.get(url).status_code == 403
-    assert httpx.get(url, headers={"x-user": "nobody"}).headers["location"] == "/elsewhere"
+    assert fetched(url).status_code == 403
+    assert fetched(url, headers={"x-user": "nobody"}).headers["location"] == "/elsewhere"
     Visitor(url, **{"x-user": "ada"}).do("pause")
     assert any(fields.get("who") == "ada" for _, fields in raw.xrange("queue:mail:log"))
 

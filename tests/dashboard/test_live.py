@@ -62,6 +62,7 @@ def test_nothing_of_one_browsers_own_is_in_a_stream(visitor: Visitor, queue: Que
 def test_one_rendering_serves_all_browsers_and_none_is_made_without_one(served: Served, queue: Queue, store: Server):
     queue.enqueue(1)
     live = served.dashboard._live
+    until(lambda: not live._channels)  # those of earlier tests have ended
     visitors = [Visitor(served.url) for _ in range(10)]
     streams = [visitor.http.stream("GET", PATH, headers=STREAM) for visitor in visitors]
     heard = [events(stream.__enter__()) for stream in streams]  # garbage collection would close a stream
