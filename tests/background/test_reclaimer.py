@@ -71,20 +71,21 @@ def lost_job(queue: Handle, **options: Any) -> str:
 
 
 class Ahead:
-    """The reclaimer's clock and Redis's, which a test moves ahead together."""
+    """The reclaimer's clock and Redis's, which stand still until a test moves them ahead together."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.by_s = 0.0
+        self._began = monotonic(), time.time()
         monkeypatch.setattr("schedq.background.reclaimer.monotonic", self.now)
 
     def now(self) -> float:
         """The reclaimer's clock."""
-        return monotonic() + self.by_s
+        return self._began[0] + self.by_s
 
     @property
     def now_ms(self) -> int:
         """Redis's clock."""
-        return int((time.time() + self.by_s) * 1000)
+        return int((self._began[1] + self.by_s) * 1000)
 
     def seen(self, **found: Any) -> promote.Promotion:
         """The result of a check at this time."""
@@ -94,7 +95,7 @@ class Ahead:
         """Let a reclaimer that has reported a rest finish it."""
         assert wait is not None
         assert 0 < wait <= RENEWAL_S
-        self.by_s += RENEWAL_S + LATE_S
+        self.by_s += RENEWAL_S + LATE_S + 0.001  # more than the errors of sums
 
 
 @pytest.fixture
@@ -320,7 +321,7 @@ def test_after_the_clock_jumped_back_leases_are_shortened_to_their_full_length(q
     step(queue, steps)
 
     end = queue.redis.zscore(queue.keys.leases, job_id)
-    assert abs(end - (time.time() * 1000 + 3000)) < 2500
+    assert before_ms - 3_600_000 + 3000 <= end <= time.time() * 1000 + 3000
     assert queue.places() == {"processing": [job_id]}
 
 
@@ -356,7 +357,7 @@ def test_the_job_of_a_dead_worker_runs_again_soon_after_its_lease_has_ended(make
 
     assert queue.result(job_id, 60) == "ok"
     assert 1 <= time.monotonic() - began < 9.5  # the routine sweep would come after ten seconds
-    assert queue.fields(job_id)["attempts"] == "2"
+    assert int(queue.fields(job_id)["attempts"]) >= 2  # more if its second lease has ended as well
 
 
 def test_it_sweeps_only_when_a_lease_ends(queue: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,9 +368,8 @@ def test_it_sweeps_only_when_a_lease_ends(queue: Handle, crew: Crew, monkeypatch
         until(lambda: asked(requests, queue, "reclaim"))  # the first sweep after the start
         queue.result(queue.enqueue({"task": "ok"}), 60)
         looks = len(asked(requests, queue, "promote"))
-        until(
-            lambda: len(asked(requests, queue, "promote")) >= looks + 2
-        )  # checks are a second apart, and each may lead to a sweep
+        # Checks are a second apart, and each may lead to a sweep.
+        until(lambda: len(asked(requests, queue, "promote")) >= looks + 2)
 
     assert len(asked(requests, queue, "reclaim")) == 1
 
@@ -383,11 +383,11 @@ def test_a_claim_of_another_program_gets_a_lease_and_is_taken_back_when_that_pro
     queue.redis.zrem(queue.keys.wake, "1")
     assert queue.redis.lmove(queue.keys.pending, queue.keys.processing, "RIGHT", "LEFT") == job_id
     queue.redis.hset(queue.keys.job(job_id), mapping={"status": "processing", "claim_token": "theirs"})
+    began = time.monotonic()
     crew.start(queue)
 
-    until(lambda: queue.redis.zscore(queue.keys.leases, job_id))
-    assert queue.places() == {"processing": [job_id]}
     assert queue.result(job_id, 60) == "ok"
+    assert time.monotonic() - began >= 1, "it was taken back before its lease had ended"
     assert queue.stats()["adopted_total"] == 1
 
 

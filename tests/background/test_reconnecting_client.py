@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 
 import pytest
 
@@ -18,10 +19,19 @@ from schedq.inspect import stats
 from schedq.transitions import claim
 from tests.conftest import MakeQueue
 from tests.servers import Server
+from tests.waiting import until
 from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, asked, broken_laws
 
 
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An outage takes no longer than a few readings of its clock, however slow the machine is."""
+    milliseconds = count(1000)
+    monkeypatch.setattr("schedq.background.reconnecting_client.monotonic", lambda: next(milliseconds) / 1000)
+
+
+@pytest.mark.usefixtures("brief")
 def test_an_outage_is_logged_once_however_many_clients_notice_it(logs: Logs) -> None:
     outage = Availability("redis://here")
 
@@ -52,6 +62,7 @@ def test_a_closed_client_does_not_prolong_an_outage(logs: Logs) -> None:
     assert "no reply in time" in logs()[1]
 
 
+@pytest.mark.usefixtures("brief")
 def test_a_client_without_requests_does_not_prolong_an_outage(logs: Logs) -> None:
     outage = Availability("redis://here")
     outage.lost("waker", ConnectionError())
@@ -211,6 +222,7 @@ def test_a_demoted_server_is_waited_for_without_flooding_the_log(make_queue: Mak
         with server.client() as client:
             client.execute_command("REPLICAOF", "127.0.0.1", "1")
             with server.requests() as requests:
+                until(lambda: [line for line in logs() if "does not serve" in line])
                 time.sleep(1.5)
             found = asked(requests, queue)
             assert len(found) < 20 + 13 * (found[-1].at - found[0].at)

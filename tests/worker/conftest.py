@@ -13,7 +13,7 @@ from schedq.isolation.settings import IsolationSettings
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.worker import isolated_app
-from tests.worker.crew import Crew, Gate
+from tests.worker.crew import Crew, Gate, renew_every
 from tests.worker.layers import Trail
 from tests.worker.processes import Start
 
@@ -28,8 +28,10 @@ def door() -> str:
 
 @pytest.fixture
 def queue(make_queue: MakeQueue) -> Handle:
-    """A queue with short leases and immediate retries."""
-    return make_queue(visibility_ms=3000)
+    """A queue whose leases outlast any pause of the machine, although workers renew them every second."""
+    queue = make_queue(visibility_ms=30_000)
+    renew_every(1, queue)
+    return queue
 
 
 @pytest.fixture

@@ -52,6 +52,11 @@ def beat_every(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("schedq.worker.heartbeat.until_next_beat", lambda *_: seconds)
 
 
+def renew_every(seconds: float, queue: Handle) -> None:
+    """Let workers renew the leases of a queue this often, however long the leases are; call it before they start."""
+    vars(queue.settings)["renewal_s"] = seconds
+
+
 class Gate:
     """Holds plain and async handlers until the test opens it."""
 
