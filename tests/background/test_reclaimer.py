@@ -71,7 +71,7 @@ def lost_job(queue: Handle, **options: Any) -> str:
 
 
 class Ahead:
-    """The reclaimer's clock and Redis's, which stand still until a test moves them ahead together."""
+    """The reclaimer's clock and Redis's, which only a test moves ahead, both together."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.by_s = 0.0

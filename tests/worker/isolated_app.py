@@ -273,7 +273,7 @@ def define(queue: Any, *, middleware: bool = False) -> dict[str, Any]:
         on_retry=on_retry,
         on_failure=on_failure,
     )(end_badly)
-    found["loop_in_c"] = queue.task(isolate=True, max_attempts=1, timeout=2)(loop_in_c)
+    found["loop_in_c"] = queue.task(isolate=True, max_attempts=1, timeout=2.5)(loop_in_c)
     for function in (on_the_loop, hand_over, hand_over_failures, hand_over_and_ignore, hand_over_in_a_thread):
         found[function.__name__] = queue.task(max_attempts=1)(function)
     return found
@@ -286,14 +286,14 @@ def load_nothing() -> Loaded:
 
 def load(name: str, url: str, middleware: bool = False, kind: type[Queue] | type[AsyncQueue] = Queue) -> Loaded:
     """Create the queue in a child."""
-    queue = kind(name, redis=url, visibility_ms=3000)
+    queue = kind(name, redis=url, visibility_ms=30_000)
     define(queue, middleware=middleware)
     return Loaded([queue], ())
 
 
 def main(name: str, url: str) -> None:
     """Run a worker of these tasks until it is stopped."""
-    queue = Queue(name, redis=url, visibility_ms=3000)
+    queue = Queue(name, redis=url, visibility_ms=30_000)
     define(queue)
     asyncio.run(Worker([queue], concurrency=3, isolation=IsolationSettings(load=partial(load, name, url))).run())
 

@@ -16,7 +16,7 @@ Start = Callable[..., tuple[Post, dict[str, Any]]]
 
 def outcome(queue: Handle, job_id: str) -> Any:
     """The record of a job that has ended."""
-    return until(lambda: (found := queue.get_job(job_id)).status in ("completed", "failed", "cancelled") and found, 60)
+    return until(lambda: (found := queue.get_job(job_id)).status in ("completed", "failed", "cancelled") and found, 120)
 
 
 def written_pid(file: Path) -> int:

@@ -14,7 +14,7 @@ from schedq.observer import Observer
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.waiting import until
-from tests.worker.crew import Crew, Gate, beat_every
+from tests.worker.crew import Crew, Gate, beat_every, renew_every
 
 VISIBILITY_MS = 1000
 
@@ -22,7 +22,8 @@ VISIBILITY_MS = 1000
 @pytest.fixture
 def held(make_queue: MakeQueue, gate: Gate) -> Handle:
     """A second queue, whose jobs block their worker's event loop until the gate is open."""
-    queue = make_queue(visibility_ms=VISIBILITY_MS)
+    queue = make_queue(visibility_ms=30_000)
+    renew_every(1, queue)
 
     @queue.task(name="hold")
     async def hold() -> None:
@@ -31,15 +32,11 @@ def held(make_queue: MakeQueue, gate: Gate) -> Handle:
     return queue
 
 
-def is_running(queue: Handle, job_id: str) -> bool:
-    return queue.fields(job_id)["status"] == "processing"
-
-
 def test_a_blocked_holder_of_the_promoter_lease_delays_no_other_worker(
     make_queue: MakeQueue, held: Handle, crew: Crew, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beat_every(0.2, monkeypatch)
-    queue = make_queue(visibility_ms=VISIBILITY_MS)
+    queue = make_queue()
     ran: list[str] = []
     queue.task(name="note")(lambda: ran.append("job"))
     queue.every(1)(queue.task(name="tick")(lambda: ran.append("tick")))
@@ -50,6 +47,7 @@ def test_a_blocked_holder_of_the_promoter_lease_delays_no_other_worker(
     job_id = held.enqueue({"task": "hold"})
     gate.until_held()
     blocked_at_ms = int(time.time() * 1000)
+    lease_end_ms = queue.redis.zscore(held.keys.leases, job_id)
 
     due = queue.enqueue({"task": "note"}, delay=0.2)
     ticks = ran.count("tick")
@@ -57,7 +55,8 @@ def test_a_blocked_holder_of_the_promoter_lease_delays_no_other_worker(
     assert queue.result(due, 60) is None
     until(lambda: ran.count("tick") >= ticks + 2)
     until(lambda: queue.redis.zscore(queue.keys.workers, holder.worker.id) > blocked_at_ms + 1000)
-    assert is_running(held, job_id)
+    until(lambda: queue.redis.zscore(held.keys.leases, job_id) > lease_end_ms + 1000)
+    assert held.places() == {"processing": [job_id]}
 
 
 def test_a_dead_workers_job_is_taken_back_even_if_leases_are_shorter_than_the_blocks(
@@ -77,10 +76,10 @@ def test_a_dead_workers_job_is_taken_back_even_if_leases_are_shorter_than_the_bl
     queue.redis.zadd(queue.keys.leases, {dead: int(time.time() * 1000) + 3_600_000})
     crew.start(queue, concurrency=1)
     queue.enqueue_many([{"task": "block"}] * 50)
-    until(lambda: len(blocks) == 2)
+    until(lambda: len(blocks) >= 2)
 
     queue.redis.zadd(queue.keys.leases, {dead: int(time.time() * 1000)})
-    until(lambda: queue.stats()["reclaimed_total"] or len(blocks) == 15)
+    until(lambda: queue.stats()["reclaimed_total"] or len(blocks) >= 15)
 
     is_over.set()
     assert len(blocks) < 15, "a worker whose loop is blocked again and again never looked"

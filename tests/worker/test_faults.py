@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from tests.proxy import Proxy
 from tests.servers import Server
 from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Gate, Post, broken_laws, frozen
+from tests.worker.crew import Crew, Gate, Post, broken_laws, frozen, renew_every
 
 
 @pytest.fixture
@@ -79,6 +80,14 @@ def clients(post: Post) -> list[ReconnectingClient]:
     return [post.queue_worker.client, post.queue_worker.background_client]
 
 
+def until_noticed(post: Post) -> None:
+    """Wait until the worker has noticed that the server is gone, on both of its event loops."""
+    until(lambda: not any(client.is_connected for client in clients(post)))
+    post.take_turns()  # the loops handle what happened to their other connections
+    for _ in range(5):
+        until(post.do(lambda: post.worker._background.run(asyncio.sleep(0))).done)
+
+
 def until_at_rest(queue: Handle, post: Post) -> None:
     """Wait until the worker waits for a marker and listens for due jobs."""
     until(lambda: {"bzpopmin", "subscribe"} <= connections(queue).keys())
@@ -86,8 +95,11 @@ def until_at_rest(queue: Handle, post: Post) -> None:
 
 
 def test_a_redis_that_was_frozen_for_longer_than_a_lease_costs_no_worker_a_job(
-    queue: Handle, crew: Crew, gate: Gate, logs: Logs
+    make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
+    queue = make_queue(visibility_ms=30_000)
+    renew_every(2.5, queue)  # and reclaimers rest for a little longer when Redis is back
+
     @queue.task
     async def hold() -> int:
         await gate.passed()
@@ -102,10 +114,11 @@ def test_a_redis_that_was_frozen_for_longer_than_a_lease_costs_no_worker_a_job(
         crew.start(queue, concurrency=3)
     jobs = [task.enqueue() for task in (hold, hold_plain) for _ in range(3)]
     gate.until_held(6)
-    time.sleep(0.4)  # the reclaimer has finished its rest
 
+    # Not shorter leases: after the freeze these end before a worker that is slow for a moment has renewed them.
+    queue.redis.zadd(queue.keys.leases, dict.fromkeys((job.id for job in jobs), int(time.time() * 1000) + 3000))
     with frozen(queue.server):
-        time.sleep(4)  # longer than the leases
+        time.sleep(4)
     time.sleep(0.5)
     gate.open()
 
@@ -162,7 +175,7 @@ def test_an_idle_worker_whose_connection_was_cut_starts_jobs_as_fast_as_before(
     due = time.time() + 0.3
     queue.enqueue({"task": "note"}, delay=0.3)
     until(lambda: len(times) == 2)
-    assert 0 <= times[1] - due < 25
+    assert -0.02 < times[1] - due < 25  # Redis's clock counts milliseconds
 
 
 def test_a_job_keeps_its_lease_when_the_renewals_connection_is_cut(queue: Handle, crew: Crew, gate: Gate) -> None:
@@ -213,7 +226,7 @@ def test_jobs_of_a_lost_reply_are_released_when_their_slots_are_taken(
 
     proxy.hold_reply(scripts.load("claim").sha)
     ids = load.enqueue(2)
-    until(lambda: proxy.faults == 1)
+    until(lambda: first.places() == {"processing": ids})
     proxy.hold_reply(scripts.load("recover").sha)
     proxy.cut()
     until(lambda: proxy.faults == 2)
@@ -229,16 +242,18 @@ def test_jobs_of_a_lost_reply_are_released_when_their_slots_are_taken(
 
 
 def test_an_outage_of_redis_is_logged_in_two_lines_its_start_and_its_end(
-    make_queue: MakeQueue, crew: Crew, logs: Logs
+    make_queue: MakeQueue, crew: Crew, logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # In an outage of more than two seconds another reason is logged as well.
+    monkeypatch.setattr("schedq.background.reconnecting_client._SETTLED_S", 60)
     with Server(appendonly=True) as server:
-        queue = make_queue(at=server, visibility_ms=1000)
+        queue = make_queue(at=server)
         load = Load(queue)
         post = crew.start(queue)
         until_at_rest(queue, post)
         server.kill()
         until(lambda: [line for line in logs() if ": lost" in line])
-        until(lambda: not any(client.is_connected for client in clients(post)))
+        until_noticed(post)
         server.start()
         ids = load.enqueue(10)
         until(lambda: set(load.starts) == set(ids), within=60)

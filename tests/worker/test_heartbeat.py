@@ -21,7 +21,7 @@ from tests.proxy import Proxy
 from tests.servers import Server
 from tests.waiting import until
 from tests.worker.conftest import Logs
-from tests.worker.crew import Crew, Gate, Post, beat_every, broken_laws
+from tests.worker.crew import Crew, Gate, Post, beat_every, broken_laws, renew_every
 
 
 @pytest.fixture
@@ -34,6 +34,18 @@ def facts(queue: Handle, post: Post) -> dict[str, str]:
     """A worker's record of itself."""
     found: dict[str, str] = queue.redis.hgetall(queue.keys.worker(post.worker.id))
     return found
+
+
+def until_beaten(queue: Handle, post: Post) -> None:
+    """Wait until the worker has sent a heartbeat and handled the reply to it: then it sends the next one."""
+
+    def beat_after(last: float) -> float:
+        beat: float = queue.redis.zscore(queue.keys.workers, post.worker.id) or 0.0
+        return beat if beat > last else 0.0
+
+    before = beat_after(0.0)
+    sent = until(lambda: beat_after(before))
+    until(lambda: beat_after(sent))
 
 
 def test_a_worker_describes_itself(queue: Handle, crew: Crew) -> None:
@@ -175,7 +187,7 @@ def test_a_replaced_store_gets_schedules_settings_and_the_name_again(
     make_queue: MakeQueue, crew: Crew, hasty: None, logs: Logs, loss: str
 ) -> None:
     with Server() as server:
-        queue = make_queue(at=server, visibility_ms=3000)
+        queue = make_queue(at=server)
         ticks = []
         queue.queue.every(1, id="tick")(lambda: ticks.append(current_job().id))
         post = crew.start(queue)
@@ -229,12 +241,11 @@ def test_running_workers_log_that_eviction_was_turned_on(
         post = crew.start(queue)
         until(lambda: any(one["cmd"] == "bzpopmin" for one in queue.redis.client_list()))
         until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready))
-        beat = until(lambda: queue.redis.zscore(queue.keys.workers, post.worker.id))
         assert not [line for line in logs() if "evict" in line]
         queue.enqueue({"task": "ok"}, delay=0.5)
 
         queue.redis.config_set("maxmemory-policy", "allkeys-lru")
-        until(lambda: queue.redis.zscore(queue.keys.workers, post.worker.id) > beat + 500)
+        until_beaten(queue, post)
 
         until(lambda: queue.redis.llen(queue.keys.completed))  # the worker continues
         said = [line for line in logs() if "may evict keys (maxmemory-policy allkeys-lru)" in line]
@@ -244,7 +255,8 @@ def test_running_workers_log_that_eviction_was_turned_on(
 
 def test_turning_eviction_on_costs_no_lease(make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs) -> None:
     with Server() as server:
-        queue = make_queue(at=server, visibility_ms=3000)
+        queue = make_queue(at=server, visibility_ms=30_000)
+        renew_every(1, queue)
         gate.task(queue, in_thread=True)
         post = crew.start(queue)
         until(lambda: facts(queue, post))
@@ -265,7 +277,8 @@ def test_turning_eviction_on_stops_no_worker_that_reconnects(
     make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs
 ) -> None:
     with Server() as server:
-        queue = make_queue(at=server, visibility_ms=3000)
+        queue = make_queue(at=server, visibility_ms=30_000)
+        renew_every(1, queue)
         gate.task(queue, in_thread=True)
         post = crew.start(queue)
         until(lambda: facts(queue, post))
@@ -339,12 +352,11 @@ def test_a_worker_of_the_previous_release_does_not_restore_a_removed_task_option
     queue: Handle, crew: Crew, hasty: None
 ) -> None:
     queue.task(name="charge", max_attempts=1)(lambda: None)
-    crew.start(queue)
+    post = crew.start(queue)
     until(lambda: queue.redis.hlen(queue.keys.tasks) and queue.list_workers())
 
     queue.execute([announce.announce(queue.settings, {"charge": TaskOptions()})])  # the next release has none
-    beats = queue.redis.zscore(queue.keys.workers, queue.list_workers()[0].id)
-    until(lambda: queue.redis.zscore(queue.keys.workers, queue.list_workers()[0].id) > beats + 500)
+    until_beaten(queue, post)
 
     assert queue.redis.hgetall(queue.keys.tasks) == {"charge": "{}"}
 
