@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from schedq.errors import UsageError
+from schedq.queue.around import AttemptContext, checked_around
 from schedq.queue.before_enqueue import BeforeEnqueue, checked_function
 from schedq.queue.middleware import Middleware, checked_middleware
 from schedq.queue.registry import Registry
@@ -18,6 +19,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Hook = TypeVar("Hook", bound=BeforeEnqueue)
 Layer = TypeVar("Layer", bound=Middleware)
+Made = TypeVar("Made", bound=AttemptContext)
 Watcher = TypeVar("Watcher", bound="Observer")
 
 
@@ -61,6 +63,23 @@ class Extensions:
         self.registry.check_in_time("use")
         self.registry.middleware.append(middleware)
         return middleware
+
+    def around(self, function: Made, /) -> Made:
+        """Call a function for each attempt and enter the context manager that it returns, around the task.
+
+        This happens where the task runs: in its thread, on the event loop, or in its child process. Dependencies that
+        are created there are inside too. An error on entering or leaving fails the attempt.
+
+        Returns:
+            The function, so that this can be a decorator.
+
+        Raises:
+            UsageError: it is not a plain function (attempt), or a worker of this queue has started.
+        """
+        checked_around(function)
+        self.registry.check_in_time("around")
+        self.registry.around.append(function)
+        return function
 
     def observe(self, observer: Watcher, /) -> Watcher:
         """Let every worker notify an observer of what it does for this queue. Returns the observer.

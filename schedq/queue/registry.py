@@ -13,6 +13,7 @@ from schedq.model.callables import check_kinds, is_same, place_of, runnable
 from schedq.model.headers import merged_headers
 from schedq.model.tasks import TaskOptions, is_task_call, task_call
 from schedq.model.times import Duration
+from schedq.queue.around import AttemptContext
 from schedq.queue.handler import Handler, Invocation
 from schedq.queue.middleware import Middleware
 from schedq.queue.task import Task
@@ -49,6 +50,7 @@ class Registry:
 
     Attributes:
         middleware: runs around each attempt, outermost first.
+        around: make context managers around the function of each attempt, outermost first.
         observers: hear what workers do for this queue.
     """
 
@@ -56,6 +58,7 @@ class Registry:
         self._queue_name = queue_name
         self._has_started = False
         self.middleware: list[Middleware] = []
+        self.around: list[AttemptContext] = []
         self.observers: list[Observer] = []
         self._tasks: dict[str, Task[..., Any]] = {}
         self._handlers: dict[str, Handler] = {}

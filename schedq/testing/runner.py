@@ -9,7 +9,7 @@ import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -24,6 +24,7 @@ from schedq.model.progress import ProgressReport, Reporters
 from schedq.model.records import ClaimedJob, Settlement
 from schedq.model.times import monotonic, wall
 from schedq.observer import AttemptFacts, attempt_facts
+from schedq.queue.around import Entered
 from schedq.queue.handler import Invocation
 from schedq.queue.hooks import Ending, Hooks
 from schedq.queue.middleware import Layers, Middleware
@@ -271,9 +272,22 @@ class LocalAttempt:
     def _call(self, invocation: Invocation, timeout_s: float | None) -> Any:
         if invocation.handler.injection is not None:
             injection, resources = invocation.handler.injection, self._resources
-            return _Injected(invocation, injection, self._runner, resources, timeout_s).result()
-        result = invocation.bound()()
-        return _awaited(self._runner, result, timeout_s) if inspect.isawaitable(result) else result
+            return _Injected(invocation, injection, self._runner, resources, timeout_s, self._entered).result()
+        if invocation.handler.is_async:
+            with self._entered():
+                return _awaited(self._runner, invocation.bound()(), timeout_s)
+        with self._entered():
+            result = invocation.bound()()
+        if not inspect.isawaitable(result):
+            return result
+        with self._entered():
+            return _awaited(self._runner, result, timeout_s)
+
+    def _entered(self) -> AbstractContextManager[object]:
+        if not (around := self._queue.registry.around):
+            return nullcontext()
+        assert self._invocation is not None
+        return Entered(around, attempt_facts(self._queue.name, "", self._invocation.handler.name, self._job))
 
 
 class _Wrapped(Layers):
@@ -351,7 +365,9 @@ class _Injected:
         runner: Runner,
         resources: Resources,
         timeout_s: float | None,
+        entered: Callable[[], AbstractContextManager[object]],
     ) -> None:
+        self._entered = entered
         self._is_async = invocation.handler.is_async
         self._function = invocation.bound()
         self._needs = injection.needs
@@ -363,11 +379,13 @@ class _Injected:
     def result(self) -> Any:
         """Call the function and clean up its dependencies."""
         if self._is_async:
-            return self._await(self._async_result())
+            with self._entered():
+                return self._await(self._async_result())
         stack = AsyncExitStack()
         self._await(self._make(self._order.on_loop, stack))
         try:
-            found = call_within(self._order.in_thread, self._values, lambda _: self._call())
+            with self._entered():
+                found = call_within(self._order.in_thread, self._values, lambda _: self._call())
         except BaseException as error:
             self._await(stack.__aexit__(type(error), error, error.__traceback__))
             raise

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 from weakref import WeakSet
 
+from schedq.errors import Conflict
 from schedq.model.current_job import CurrentJob
 from schedq.model.escaping import harmless
 from schedq.model.progress import Reporters
@@ -162,6 +163,18 @@ class Attempt:
     def timeout_error(self) -> TimeoutError:
         """Return the error of an attempt that has timed out."""
         return TimeoutError(f"timed out after {self.limit_s or 0:g} s")
+
+    def check_counts(self) -> None:
+        """Raise an error if the attempt has failed while its function was still running, and could not be interrupted.
+
+        Without this, what surrounds the function would commit the work of an attempt that has failed.
+        """
+        if self.state is LOST:
+            raise Conflict(f"job {self.job.id}: this worker has lost its lease")
+        if self.state not in OPEN or (self.state is TIMED_OUT and self.is_left):
+            raise self.timeout_error()
+        if self.is_left:
+            raise Conflict(f"job {self.job.id}: its middleware did not wait for the function")
 
     def fields(self, error: str = "") -> dict[str, object]:
         """Return the fields of a log line about this attempt; see `schedq.logs`."""

@@ -15,6 +15,8 @@ from schedq.logs import log
 from schedq.model import current_job, outcome
 from schedq.model.progress import Reporters
 from schedq.model.times import monotonic, wall
+from schedq.observer import attempt_facts
+from schedq.queue.around import Entered
 from schedq.queue.handler import Handler, Invocation
 from schedq.queue.queue import QueueBase
 from schedq.worker.attempt import ABANDONED, LOST, OPEN, RELEASED, RUNNING, TIMED_OUT, Attempt
@@ -40,6 +42,7 @@ class Caller:
         self._threads = context.threads
         self._observers = context.observers
         self._resources = context.resources
+        self._around = tuple(queue.registry.around)
         self._middleware = (*context.middleware, *queue.registry.middleware)
         self._endings = endings
         self._processes = context.processes
@@ -143,6 +146,8 @@ class Caller:
         """Call an async function, and interrupt it when its timeout expires."""
         token = current_job.context.set(current)
         timer = None
+        if self._around and watched:
+            function = partial(self._awithin, attempt, function)
         if attempt.timeout_s is not None:
             left_s = attempt.timeout_s if attempt.ends_at is None else max(0.0, attempt.ends_at - monotonic())
             timer = self._loop.call_later(left_s, self._endings.time_out, attempt)
@@ -204,12 +209,32 @@ class Caller:
         current_job.context.set(current)
         try:
             _check_in_time(attempt)
+            if self._around:
+                function = partial(self._within, attempt, function)
             if attempt.facts is None:
                 return function()
             with self._observers.around(attempt.facts):
                 return function()
         finally:
             attempt.thread_id = None
+
+    def _within(self, attempt: Attempt, function: Callable[[], Any]) -> Any:
+        """Call a plain function within the context managers that the application attached to the queue."""
+        with self._entered(attempt):
+            result = function()
+            attempt.check_counts()
+            return result
+
+    async def _awithin(self, attempt: Attempt, function: Callable[[], Awaitable[Any]]) -> Any:
+        """`_within` for an async function."""
+        with self._entered(attempt):
+            result = await function()
+            attempt.check_counts()
+            return result
+
+    def _entered(self, attempt: Attempt) -> Entered:
+        facts = attempt.facts or attempt_facts(attempt.queue, attempt.worker, attempt.name, attempt.job)
+        return Entered(self._around, facts)
 
     def _overrun(self, attempt: Attempt, current: current_job.CurrentJob, policy: outcome.Policy) -> None:
         """Fail the job of a plain handler that is still running after its timeout. It keeps its slot until it ends."""

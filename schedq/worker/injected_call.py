@@ -12,9 +12,8 @@ from typing import Any
 
 from schedq.dependencies.lifespan import Resources
 from schedq.dependencies.providers import Need, RunInThread, Values, call_within, enter
-from schedq.errors import Conflict
 from schedq.queue.handler import Invocation
-from schedq.worker.attempt import LOST, OPEN, TIMED_OUT, Attempt
+from schedq.worker.attempt import Attempt
 
 Coroutine = Callable[[], Awaitable[Any]]
 
@@ -47,7 +46,7 @@ class InjectedCall:
 
         def call_plain(found: Values) -> Any:
             result = function(**found.arguments(injection.needs))
-            self._check()
+            self.attempt.check_counts()
             return result
 
         if self.call.handler.is_async:
@@ -56,7 +55,7 @@ class InjectedCall:
                 async with Cleanup(self.attempt) as stack:
                     await self._make(order.of_worker, order.of_attempt, values, stack)
                     result = await function(**values.arguments(injection.needs))
-                    self._check()
+                    self.attempt.check_counts()
                     return result
 
             return await self.on_the_loop(call_async)
@@ -66,7 +65,7 @@ class InjectedCall:
         async with Cleanup(self.attempt) as stack:
             await self.on_the_loop(partial(self._make, order.of_worker, order.on_loop, values, stack), watched=False)
             result = await self.in_a_thread(in_thread)
-            self._check()
+            self.attempt.check_counts()
             return result
 
     async def _make(
@@ -75,18 +74,6 @@ class InjectedCall:
         for need in of_worker:
             values[need.key] = await self.resources.get(need, values)
         await enter(of_attempt, values, stack, self.run_in_thread)
-
-    def _check(self) -> None:
-        """Raise an error if the attempt failed while its function was still running: one that can't be interrupted.
-
-        Without this, dependencies would commit the work of an attempt that has failed.
-        """
-        if self.attempt.state is LOST:
-            raise Conflict(f"job {self.attempt.job.id}: this worker has lost its lease")
-        if self.attempt.state not in OPEN or (self.attempt.state is TIMED_OUT and self.attempt.is_left):
-            raise self.attempt.timeout_error()
-        if self.attempt.is_left:
-            raise Conflict(f"job {self.attempt.job.id}: its middleware did not wait for the function")
 
 
 class Cleanup:

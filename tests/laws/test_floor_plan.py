@@ -165,6 +165,7 @@ LAZY = {"schedq", "schedq.metrics"} | {
         "connection.address",
         "connection.async_client",
         "integrations.pytest",
+        "queue.around",
         "queue.before_enqueue",
         "queue.extensions",
         "queue.handler",

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, reveal_type
 
+from flask import Flask
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -28,6 +29,7 @@ from schedq import (
     inherit_headers,
     track,
 )
+from schedq.integrations.flask import FlaskContext
 from schedq.integrations.sqlalchemy import session_per_attempt
 
 queue = Queue("mail", redis="redis://localhost", backoff=Fixed(5), clock=lambda: 0.0)
@@ -233,6 +235,14 @@ class Watch(Observer):
     def attempt_ended(self, attempt: AttemptFacts, end: AttemptEnd) -> None: ...
 
 
+@queue.around
+@contextmanager
+def surrounding(attempt: AttemptFacts) -> Iterator[None]:
+    yield
+
+
+queue.around(FlaskContext(Flask("shop")))
+queue.around(lambda attempt: Flask(attempt.task).app_context())
 layers: list[Middleware] = [plain_layer, timing, Layer()]
 reveal_type(queue.use(Layer()))  # R: Layer
 reveal_type(queue.observe(Watch()))  # R: Watch

@@ -7,6 +7,10 @@ from schedq import AttemptFacts, CallNext, CurrentJob, Depends, Fixed, Job, Obse
 queue = Queue("mail")
 
 
+def task_of(attempt: AttemptFacts) -> str:
+    return attempt.task
+
+
 @queue.task
 def send(to: str, subject: str = "hi") -> int:
     return len(to + subject)
@@ -44,6 +48,7 @@ queue.task(max_attempts="3")  # E: no number
 queue.enqueue(1, headers={"tenant": 7})  # E: no text
 send.options(headers=["tenant"])  # E: no mapping
 current_job().headers["tenant"] = "acme"  # E: read-only
+queue.around(task_of)  # E: returns no context manager
 queue.before_enqueue(len)  # E: takes another argument
 Queue("mail", visibility=5)  # E: misspelled
 Queue("mail", durability=True)  # E: no such durability
