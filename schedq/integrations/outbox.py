@@ -72,9 +72,23 @@ def new_row(
     Raises:
         UsageError: the arguments, an option or the order key is invalid.
     """
-    if order_key is not None and not (isinstance(order_key, str) and 0 < len(order_key) <= MOST_KEY):
-        raise UsageError(f"an order key must be a text of 1 to {MOST_KEY} characters, got {order_key!r:.250}")
+    check_order_key(order_key)
     queue, encoded, job = task.prepare(args, kwargs)
+    return row_of(queue, encoded, order_key), job
+
+
+def check_order_key(key: object) -> None:
+    """Refuse what can't be an order key.
+
+    Raises:
+        UsageError: it is no text, or too long.
+    """
+    if key is not None and not (isinstance(key, str) and 0 < len(key) <= MOST_KEY):
+        raise UsageError(f"an order key must be a text of 1 to {MOST_KEY} characters, got {key!r:.250}")
+
+
+def row_of(queue: Settings, encoded: EncodedJob, order_key: str | None) -> dict[str, Any]:
+    """The columns of a new row for a job that has been checked."""
     now, mode, ms, fields = _now_ms(queue), encoded.mode, encoded.ms, [*encoded.fields]
     if mode.startswith("in") and ms:
         mode, ms = f"at{mode[2:]}", now + ms
@@ -84,8 +98,8 @@ def new_row(
         if fields[at] == "expires" and mode.startswith("at"):
             check_due_in_time(str(fields[at + 1]), "at", ms)
     options = json.dumps({"mode": mode, "ms": ms, "fields": fields, "durability": encoded.durability})
-    row = {"job_id": job.id, "queue": queue.name, "order_key": order_key, "payload": encoded.text, "options": options}
-    return {**row, "created_at_ms": now}, job
+    row = {"job_id": encoded.job_id, "queue": queue.name, "order_key": order_key, "payload": encoded.text}
+    return {**row, "options": options, "created_at_ms": now}
 
 
 def _now_ms(queue: Settings) -> int:
@@ -104,6 +118,8 @@ class Relay:
         has_row_locks: whether the database has `FOR UPDATE SKIP LOCKED`.
         poll: seconds or a timedelta between two looks at the table.
         keep: seconds or a timedelta until a sent row is deleted.
+        label: what reports and the log call it; by default the name of the table.
+        close: called by the thread of `run` at its end.
     """
 
     def __init__(
@@ -115,12 +131,15 @@ class Relay:
         has_row_locks: bool,
         poll: Duration = 0.5,
         keep: Duration = 86_400,
+        label: str = "",
+        close: Callable[[], object] = lambda: None,
     ) -> None:
         self._queues = {queue.name: queue for queue in queues}
         if not self._queues:
             raise UsageError("a relay needs the queues whose jobs it sends")
         self._transaction, self._table, self._has_row_locks = transaction, table, has_row_locks
         self._poll_s, self._keep_ms = duration_ms(poll, "poll") / 1000, duration_ms(keep, "keep")
+        self._label, self._close = label or table, close
         self._stopped = threading.Event()
         self._reported_at = 0.0
         self._throttle = LogThrottle()
@@ -143,7 +162,7 @@ class Relay:
 
     def run(self) -> None:
         """Send rows until `stop` is called. Errors are logged, and the work continues."""
-        log.info("outbox %s: relay for %s", self._table, ", ".join(self._queues))
+        log.info("outbox %s: relay for %s", self._label, ", ".join(self._queues))
         while not self._stopped.is_set():
             try:
                 self.send()
@@ -151,8 +170,9 @@ class Relay:
                     self._transaction(self._report)
                     self._reported_at = monotonic()
             except Exception as error:  # noqa: BLE001 - each database has errors of its own
-                self._throttle.log(f"outbox {self._table}", error)
+                self._throttle.log(f"outbox {self._label}", error)
             self._stopped.wait(self._poll_s)
+        self._close()
 
     def stop(self) -> None:
         """Let `run` return, from any thread."""
@@ -205,7 +225,7 @@ class Relay:
             for seq, why in outcomes.items():
                 if why:
                     self._update(execute, [seq], held=why)
-                    log.error("outbox %s: row %d is held: %s", self._table, seq, why)
+                    log.error("outbox %s: row %d is held: %s", self._label, seq, why)
             settled, sent = settled + len(outcomes), sent + len(done)
         return settled, sent
 
@@ -236,7 +256,7 @@ class Relay:
             now = _now_ms(queue.settings)
             unsent, oldest, held = counts.get(name, (0, 0, 0))
             facts = {"unsent": unsent, "oldest_ms": oldest, "held": held, "at_ms": now}
-            queue.connections.blocking.ask(announce.report_outbox(queue.settings, self._table, json.dumps(facts)))
+            queue.connections.blocking.ask(announce.report_outbox(queue.settings, self._label, json.dumps(facts)))
         old = execute(f"SELECT seq {where} < :before LIMIT 1000", {"before": now - self._keep_ms})
         if old:
             execute(f"DELETE FROM {self._table} WHERE seq IN ({_listed([row[0] for row in old])})", {})  # noqa: S608

@@ -9,29 +9,37 @@
     }
 
 Every name in QUEUES is a schedq queue of that name. With `on_commit`, a task that is enqueued within a transaction is
-stored when the transaction commits, and not at all if it rolls back. The other OPTIONS are those of `schedq.Queue`:
-visibility_ms, max_attempts, backoff and so on.
+stored when the transaction commits, and not at all if it rolls back. With `outbox`, the transaction itself writes it.
+With `language` and `time_zone`, a task runs in those that were active where it was enqueued. The other OPTIONS are
+those of `schedq.Queue`: visibility_ms, max_attempts, backoff and so on.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from inspect import iscoroutinefunction
 from traceback import format_exception
 from typing import Any, Final
 
 from asgiref.sync import sync_to_async
+from django.core.exceptions import ImproperlyConfigured
 from django.db import close_old_connections, transaction
 
 from schedq.errors import UsageError
+from schedq.integrations.django.locale import active_locale, locale_headers, locale_of_job
+from schedq.integrations.django.outbox import DjangoOutbox
 from schedq.model.current_job import current_job
 from schedq.model.ids import new_ids
 from schedq.model.payload import encode
-from schedq.model.records import JobRecord
+from schedq.model.records import JobRecord, Options
+from schedq.queue.before_enqueue import prepared_options
 from schedq.queue.queue import Queue
+from schedq.transitions.enqueue import prepare
 
 try:
     from django.tasks import task_backends
@@ -54,9 +62,11 @@ READY, RUNNING = TaskResultStatus.READY, TaskResultStatus.RUNNING
 FAILED, SUCCESSFUL = TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL
 STATUS: Final = {"pending": READY, "delayed": READY, "processing": RUNNING, "completed": SUCCESSFUL}
 """A job in any other state (failed, cancelled) has ended for good."""
+_OWN: Final = ("on_commit", "outbox", "language", "time_zone")
+"""The options that are not those of a queue."""
 
 # Django creates a backend per thread; the queues are shared by the whole site.
-_tasks: dict[str, dict[str, Task]] = {}
+_tasks: dict[str, Task] = {}
 _queues: dict[tuple[str, str], Queue] = {}
 
 
@@ -66,6 +76,7 @@ class SchedqBackend(BaseTaskBackend):
     Attributes:
         on_commit: whether a job is stored when the transaction around `enqueue` commits: `True`, or the alias of the
             database whose transaction it is.
+        outbox: where its tasks are written instead, or None. The option is `True`, or the alias of the database.
     """
 
     supports_defer = True
@@ -75,23 +86,34 @@ class SchedqBackend(BaseTaskBackend):
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
         self.on_commit: bool | str = self.options.get("on_commit", False)
-        self._queue_options = {name: value for name, value in self.options.items() if name != "on_commit"}
+        given = self.options.get("outbox", False)
+        self.outbox = DjangoOutbox(None if given is True else given) if given else None
+        if self.outbox and self.on_commit:
+            raise ImproperlyConfigured(f"TASKS[{alias!r}]: give on_commit or outbox, not both")
+        self._locale = {name: self.options.get(name, False) for name in ("language", "time_zone")}
+        self._has_locale = any(self._locale.values())
+        self._queue_options = {name: value for name, value in self.options.items() if name not in _OWN}
 
     def validate_task(self, task: Task) -> None:
         """Reject tasks that can't run here; register the others, so that a worker finds them by name."""
         super().validate_task(task)
-        _tasks.setdefault(self.alias, {}).setdefault(task.module_path, task)
+        _tasks.setdefault(task.module_path, task)
 
     def queue(self, name: str) -> Queue:
         """The schedq queue with this name in QUEUES."""
         key = (self.alias, name)
         found = _queues.get(key)
-        return found or _queues.setdefault(key, Queue(name, **self._queue_options))
+        if found is None:
+            made = Queue(name, **self._queue_options)
+            if self._has_locale:
+                made.before_enqueue(locale_headers(**self._locale))
+            found = _queues.setdefault(key, made)
+        return found
 
     def application(self, name: str) -> Queue:
         """The queue with the functions that run its jobs, for a worker. The site's tasks must have been imported."""
         queue = self.queue(name)
-        for task in _tasks.get(self.alias, {}).values():
+        for task in list(_tasks.values()):  # of other backends too: `using` may send them here
             self._register(queue, task)
         return queue
 
@@ -107,10 +129,9 @@ class SchedqBackend(BaseTaskBackend):
             StoreUnavailable: Redis is unavailable. With `on_commit`, the commit raises this, after it has taken effect.
             UsageError: the arguments are no JSON, or an option is invalid.
         """
-        self.validate_task(task)
-        payload = {"task": task.module_path, "args": list(args), "kwargs": dict(kwargs)}
-        queue = self.queue(task.queue_name)
-        self._register(queue, task)  # so that a test can run the job in this process
+        if self.outbox is not None:
+            return self.write_to_outbox(self.outbox, task, args, kwargs)
+        queue, payload = self._call(task, args, kwargs)
         if not self.on_commit:
             job_id = queue.enqueue(payload, run_at=task.run_after)
             return self._announced(self.get_result(job_id))
@@ -118,25 +139,53 @@ class SchedqBackend(BaseTaskBackend):
         (job_id,) = new_ids()
         enqueued = self._waiting(task, job_id, payload)
         database = None if self.on_commit is True else self.on_commit
+        headers = active_locale(**self._locale)  # not those of the commit
 
         def store() -> None:
-            queue.enqueue(payload, run_at=task.run_after, job_id=job_id)
+            queue.enqueue(payload, run_at=task.run_after, job_id=job_id, headers=headers)
             self._announced(enqueued)
 
         transaction.on_commit(store, using=database)
         return enqueued
 
+    def write_to_outbox(
+        self, outbox: DjangoOutbox, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> TaskResult:
+        """Write one job to an outbox, in the transaction of this thread.
+
+        Raises:
+            UsageError: the arguments are no JSON, or an option is invalid.
+        """
+        queue, payload = self._call(task, args, kwargs)
+        (job_id,) = new_ids()
+        options = Options(run_at=task.run_after, job_id=job_id)
+        if queue.connections.before_enqueue:
+            options = prepared_options(queue.connections, payload, options)
+        outbox.write(queue.settings, prepare(queue.settings, payload, options))
+        enqueued = self._waiting(task, job_id, payload)
+        transaction.on_commit(partial(self._announced, enqueued), using=outbox.database)
+        return enqueued
+
+    def _call(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Queue, dict[str, Any]]:
+        """Return the queue and the payload of a call, and register the task, so that a test can run the job here."""
+        self.validate_task(task)
+        queue = self.queue(task.queue_name)
+        self._register(queue, task)
+        return queue, {"task": task.module_path, "args": list(args), "kwargs": dict(kwargs)}
+
     def _announced(self, result: TaskResult) -> TaskResult:
         task_enqueued.send(type(self), task_result=result)
         return result
 
-    def _waiting(self, task: Task, job_id: str, call: Mapping[str, Any]) -> TaskResult:
-        """The result of a job that is about to be stored."""
+    def _waiting(
+        self, task: Task, job_id: str, call: Mapping[str, Any], enqueued_at: datetime | None = None
+    ) -> TaskResult:
+        """The result of a job that is not stored yet."""
         return TaskResult(
             task=task,
             id=job_id,
             status=READY,
-            enqueued_at=datetime.now(UTC),
+            enqueued_at=enqueued_at or datetime.now(UTC),
             started_at=None,
             finished_at=None,
             last_attempted_at=None,
@@ -153,20 +202,36 @@ class SchedqBackend(BaseTaskBackend):
         Raises:
             TaskResultDoesNotExist: the job is not stored, or is not a task of this site.
         """
+        if (found := self._stored(result_id)) is not None:
+            return self._result(*found)
+        if self.outbox is not None:
+            if (row := self.outbox.unsent(result_id)) is not None:
+                call = json.loads(row.payload)
+                return self._waiting(self._task(call, row.queue), row.job_id, call, _instant(row.created_at_ms))
+            if (found := self._stored(result_id)) is not None:  # a relay has sent it in the meantime
+                return self._result(*found)
+        raise TaskResultDoesNotExist(result_id)
+
+    def _stored(self, job_id: str) -> tuple[str, JobRecord] | None:
+        """The queue and the record of a job."""
         for name in sorted(self.queues):
             try:
-                job = self.queue(name).get_job(result_id)
+                job = self.queue(name).get_job(job_id)
             except UsageError:
                 break
             if job is not None:
-                return self._result(job)
-        raise TaskResultDoesNotExist(result_id)
+                return name, job
+        return None
 
-    def _result(self, job: JobRecord) -> TaskResult:
-        call = job.payload if isinstance(job.payload, dict) else {}
-        task = _tasks.get(self.alias, {}).get(call.get("task", ""))
+    def _task(self, call: Mapping[str, Any], queue: str) -> Task:
+        task = _tasks.get(call.get("task", ""))
         if task is None:
-            raise TaskResultDoesNotExist(job.id)
+            raise TaskResultDoesNotExist(f"no task {call.get('task')!r:.200}")
+        return task if task.backend == self.alias else task.using(backend=self.alias, queue_name=queue)
+
+    def _result(self, queue: str, job: JobRecord) -> TaskResult:
+        call = job.payload if isinstance(job.payload, dict) else {}
+        task = self._task(call, queue)
         status = STATUS.get(job.status, FAILED)
         workers = [str(attempt["worker"]) for attempt in job.history]
         if len(workers) < job.attempts:
@@ -198,7 +263,8 @@ class SchedqBackend(BaseTaskBackend):
                 # Django's ORM runs in asgiref's thread, whose connections these are.
                 await sync_to_async(close_old_connections)()
                 try:
-                    return await self._arun(task, args, kwargs)
+                    with self._around():
+                        return await self._arun(task, args, kwargs)
                 finally:
                     await sync_to_async(close_old_connections)()
 
@@ -208,11 +274,15 @@ class SchedqBackend(BaseTaskBackend):
         def run(*args: Any, **kwargs: Any) -> Any:
             close_old_connections()
             try:
-                return self._run(task, args, kwargs)
+                with self._around():
+                    return self._run(task, args, kwargs)
             finally:
                 close_old_connections()
 
         return run
+
+    def _around(self) -> AbstractContextManager[None]:
+        return locale_of_job() if self._has_locale else nullcontext()
 
     async def _arun(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         result = await sync_to_async(self.get_result)(current_job().id)

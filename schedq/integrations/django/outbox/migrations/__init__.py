@@ -1,0 +1,1 @@
+"""The changes of the table, release by release."""
