@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -55,14 +55,8 @@ def dev(apps: tuple[str, ...], redis_url: str, app_dir: str, port: int) -> None:
     if redis_url.startswith("embedded:"):
         embedded.ensure_server(redis_url)
     os.environ["SCHEDQ_REDIS_URL"] = redis_url
-    stop = threading.Event()
-
-    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in _STOP_SIGNALS:
-        signal.signal(number, ask_to_stop)
-    files = dict(_files(Path(app_dir)))  # as the worker finds them, or older
+    stop = _stopped_by_signals()
+    files = _all_files([Path(app_dir)])  # as the worker finds them, or older
     worker = ["worker", *apps, "--app-dir", app_dir, "--grace", str(_GRACE_S)]
     started = [_Process("worker", worker)]
     if importlib.util.find_spec("starlette") and importlib.util.find_spec("uvicorn"):
@@ -70,7 +64,7 @@ def dev(apps: tuple[str, ...], redis_url: str, app_dir: str, port: int) -> None:
     else:
         output.line("schedq dev: no dashboard, because it needs: pip install 'schedq[dashboard]'")
     try:
-        _restart_on_change(started[0], Path(app_dir), files, stop)
+        _restart_on_change(started[0], [Path(app_dir)], files, stop)
     finally:
         for process in started:
             process.ask_to_stop()
@@ -78,12 +72,46 @@ def dev(apps: tuple[str, ...], redis_url: str, app_dir: str, port: int) -> None:
             process.wait()
 
 
-class _Process:
-    """A command of schedq in a process of its own, which Ctrl-C in the terminal does not reach."""
+def restarting(command: Sequence[str], folders: Sequence[Path], name: str, grace: float) -> None:
+    """Run a worker, and start it again when a Python file in the folders changes, until SIGTERM or Ctrl-C.
 
-    def __init__(self, name: str, arguments: list[str]) -> None:
+    Args:
+        command: the arguments of the interpreter.
+        folders: where the site's code is.
+        name: what messages call this program.
+        grace: seconds that the worker's jobs have to finish.
+    """
+    stop = _stopped_by_signals()
+    files = _all_files(folders)
+    worker = _Process("worker", command, program=(), grace=grace)
+    try:
+        _restart_on_change(worker, folders, files, stop, name)
+    finally:
+        worker.ask_to_stop()
+        worker.wait()
+
+
+def _stopped_by_signals() -> threading.Event:
+    """An event that SIGTERM and Ctrl-C set."""
+    stop = threading.Event()
+
+    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in _STOP_SIGNALS:
+        signal.signal(number, ask_to_stop)
+    return stop
+
+
+class _Process:
+    """A command in a process of its own, which Ctrl-C in the terminal does not reach."""
+
+    def __init__(
+        self, name: str, arguments: Sequence[str], *, program: Sequence[str] = ("-m", "schedq"), grace: float = _GRACE_S
+    ) -> None:
         self.name = name
-        self._arguments = [sys.executable, "-m", "schedq", *arguments]
+        self._grace = grace
+        self._arguments = [sys.executable, *program, *arguments]
         self._process = self._started()
 
     def _started(self) -> subprocess.Popen[bytes]:
@@ -100,7 +128,7 @@ class _Process:
     def wait(self) -> None:
         """Wait until it has exited; kill it if it takes longer than running jobs may."""
         try:
-            self._process.wait(_GRACE_S + 5)
+            self._process.wait(self._grace + 5)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -118,19 +146,29 @@ class _Process:
         self._process = self._started()
 
 
-def _restart_on_change(worker: _Process, folder: Path, seen: dict[str, int], stop: threading.Event) -> None:
+def _restart_on_change(
+    worker: _Process,
+    folders: Sequence[Path],
+    seen: dict[str, int],
+    stop: threading.Event,
+    name: str = "schedq dev",
+) -> None:
     """Restart the worker whenever a file changes, until `stop` is set. A worker that has ended waits for a change."""
     was_running = True
     while not stop.wait(_LOOK_S):
-        now = dict(_files(folder))
+        now = _all_files(folders)
         if changed := sorted({path for path, _ in seen.items() ^ now.items()}):
-            output.line(f"schedq dev: {changed[0]} has changed, restarting the worker")
+            output.line(f"{name}: {changed[0]} has changed, restarting the worker")
             worker.restart(changed)
             was_running = True
         elif was_running and worker.has_ended:
-            output.line("schedq dev: the worker has ended; it starts again when a file changes")
+            output.line(f"{name}: the worker has ended; it starts again when a file changes")
             was_running = False
         seen = now
+
+
+def _all_files(folders: Sequence[Path]) -> dict[str, int]:
+    return {path: at_ns for folder in folders for path, at_ns in _files(folder)}
 
 
 def _files(folder: Path) -> Iterator[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""The Django application that brings the management command."""
+"""The Django application that brings the management commands and the admin page."""
 
 from django.apps import AppConfig
 
@@ -9,3 +9,4 @@ class SchedqConfig(AppConfig):
     name = "schedq.integrations.django"
     label = "schedq"
     verbose_name = "schedq"
+    default_auto_field = "django.db.models.BigAutoField"
