@@ -50,7 +50,7 @@ def test_every_block_of_the_readme_runs_as_pasted(durable: Server, tmp_path: Pat
         (tmp_path / paths[-1]).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / paths[-1]).write_text(block.code)
     path = os.pathsep.join(map(str, (tmp_path, ROOT, ROOT / "examples")))
-    settings = {"PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "shop_django.settings"}
+    settings = {"PYTHONPATH": path}
     try:
         said = subprocess.run(
             [sys.executable, "-c", RUN_ALL, *paths],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -21,6 +22,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.processes
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
+SHOP = EXAMPLES / "shop_django"
 PATIENCE_S = 60.0
 
 
@@ -28,12 +30,12 @@ class Site:
     """The web server of an example, and its worker."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self.address = f"http://127.0.0.1:{port}"
 
     def ask(self, path: str, body: bytes | None = None, kind: str = "application/json") -> tuple[int, Any]:
         """Status and response; a body is posted."""
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self._port}{path}", body, headers={} if body is None else {"Content-Type": kind}
+            f"{self.address}{path}", body, headers={} if body is None else {"Content-Type": kind}
         )
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
@@ -55,8 +57,8 @@ def serving(application: str, url: str, *worker: str) -> Iterator[Site]:
     """The application under uvicorn on any free port, and a worker."""
     environment = os.environ | {
         "SCHEDQ_REDIS_URL": url,
-        "PYTHONPATH": f"{EXAMPLES.parent}{os.pathsep}{EXAMPLES}",
-        "DJANGO_SETTINGS_MODULE": "shop_django.settings",
+        "PYTHONPATH": os.pathsep.join(map(str, (EXAMPLES.parent, EXAMPLES, SHOP))),
+        "DJANGO_SETTINGS_MODULE": "shop.settings",
         "PYTHONUNBUFFERED": "1",
     }
     commands = {
@@ -100,9 +102,17 @@ def fastapi(redis: Server) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def django(redis: Server) -> Iterator[Site]:
-    with serving("shop_django.asgi:application", redis.url, "django", "schedq_worker", "shop-mails") as site:
-        yield site
+def django(redis: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SHOP_DATABASE", str(tmp_path_factory.mktemp("shop") / "shop.sqlite3"))
+        subprocess.run(
+            [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
+            cwd=SHOP,
+            env=os.environ | {"PYTHONPATH": str(EXAMPLES.parent)},
+            check=True,
+        )
+        with serving("shop.asgi:application", redis.url, "django", "schedq_worker", "shop-mails") as site:
+            yield site
 
 
 def completed(facts: dict[str, Any]) -> bool:
@@ -176,3 +186,49 @@ def test_django_shows_which_jobs_failed_for_good_and_why(django: Site):
 def test_django_reports_unknown_jobs(django: Site):
     assert django.ask("/jobs/nothing")[0] == 404
     assert django.ask("/jobs/no*id")[0] == 404
+
+
+LOG_IN = """
+import django
+django.setup()
+from django.contrib.auth.models import User
+from django.test import Client
+client = Client()
+client.force_login(User.objects.create_superuser("ada"))
+print(client.cookies["sessionid"].value)
+"""
+
+
+def test_the_dashboard_under_django_is_for_those_who_may_see_the_queues(django: Site):
+    def status(path: str, cookie: str = "") -> int:
+        request = urllib.request.Request(f"{django.address}{path}", headers={"Cookie": cookie})
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as page:
+                return int(page.status)
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code
+
+    environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent), "DJANGO_SETTINGS_MODULE": "shop.settings"}
+    session = subprocess.check_output([sys.executable, "-c", LOG_IN], cwd=SHOP, env=environment, text=True).strip()
+
+    assert status("/ops/schedq/") in (401, 403)
+    assert status("/ops/schedq/", f"sessionid={session}") == 200
+    assert status("/ops/schedq/queues/shop-mails", f"sessionid={session}") == 200
+    assert status("/admin/schedq/sitequeues/", f"sessionid={session}") == 200
+
+
+def test_the_tests_of_the_shop_pass_with_an_empty_home(tmp_path: Path):
+    shutil.copytree(SHOP, tmp_path / "shop", ignore=shutil.ignore_patterns("__pycache__", ".schedq", "*.sqlite3"))
+    (tmp_path / "home").mkdir()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SCHEDQ_", "REDIS_", "DJANGO_"))}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "manage.py", "test"],
+        cwd=tmp_path / "shop",
+        env=kept | {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(EXAMPLES.parent)},
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "Ran 6 tests" in done.stderr

@@ -2,6 +2,10 @@
 
 import asyncio
 
+from django.utils.translation import get_language
+
+from shop.models import Order
+
 try:
     from django.tasks import TaskContext, task
     from django.tasks.exceptions import TaskResultDoesNotExist
@@ -10,12 +14,13 @@ except ImportError:
     from django_tasks.exceptions import TaskResultDoesNotExist
 
 __all__ = ["TaskResultDoesNotExist", "charge", "notify", "send_receipt"]
+RECEIPTS = {"en": "receipt of order {} sent to {}", "de": "Quittung zu Bestellung {} an {} geschickt"}
 
 
 @task(queue_name="shop-mails")
 def send_receipt(order: int, to: str) -> str:
-    """Pretend to send an e-mail."""
-    return f"receipt of order {order} sent to {to}"
+    """Pretend to send an e-mail, in the language of the visitor who has ordered."""
+    return RECEIPTS[get_language()].format(order, to)
 
 
 @task(queue_name="shop-mails")
@@ -30,4 +35,5 @@ def charge(context: TaskContext, order: int, failures: int = 0) -> str:
     """Fail the given number of times, like a card that is declined at first."""
     if context.attempt <= failures:
         raise ConnectionError(f"attempt {context.attempt} of order {order}: the bank does not respond")
+    Order.objects.filter(pk=order).update(is_paid=True)
     return f"order {order} paid at attempt {context.attempt}"

@@ -1,0 +1,1 @@
+"""A small Django site whose tasks run on schedq."""

@@ -1,0 +1,1 @@
+"""The changes of the shop's tables."""
