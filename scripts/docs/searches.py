@@ -33,7 +33,7 @@ FIRST: Final = {
     "systemd": "systemd",
     "eager": "testing",
     "pytest": "testing",
-    "Django": "web-applications",
+    "Django": "django",
     "FastAPI": "web-applications",
     "Celery": "from-celery",
     "time zone": "schedules",

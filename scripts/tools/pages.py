@@ -85,9 +85,10 @@ class Reader:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(block.code)
         if block.language == "python" and not path.name.startswith("test_"):
-            self._run(
-                [sys.executable, "-c", f"import runpy; runpy.run_path({block.path!r}, run_name='saved')"], block.path
-            )
+            code = f"import runpy; runpy.run_path({block.path!r}, run_name='saved')"
+            if "DJANGO_SETTINGS_MODULE" in self.environment:  # models are imported by name, after the setup
+                code = f"import django; django.setup(); import {block.path.removesuffix('.py').replace('/', '.')}"
+            self._run([sys.executable, "-c", code], block.path)
 
     def run_python(self, code: str) -> None:
         """Run a block as a program."""
