@@ -109,17 +109,14 @@ class DjangoOutbox:
             UsageError: the database can't have an outbox.
         """
         database, table = self.database, _model()._meta.db_table
-        connection = connections[database]
-        has_row_locks = connection.features.has_select_for_update_skip_locked
-        if connection.vendor not in ("sqlite", "postgresql", "mysql") or not (
-            has_row_locks or connection.vendor == "sqlite"
-        ):
-            raise UsageError(f"an outbox needs PostgreSQL, MariaDB, MySQL or SQLite with SKIP LOCKED, not {database!r}")
+        vendor = connections[database].vendor
+        if vendor not in ("sqlite", "postgresql", "mysql"):
+            raise UsageError(f"an outbox needs PostgreSQL, MariaDB, MySQL or SQLite, and {database!r} is {vendor}")
         return Relay(
             [queue.blocking for queue in queues],
             _transaction(database),
             table,
-            has_row_locks=has_row_locks,
+            has_row_locks=vendor != "sqlite",
             poll=poll,
             keep=keep,
             label=table if database == "default" else f"{table}@{database}",

@@ -8,7 +8,7 @@ import threading
 import click
 
 from schedq.cli import daemon, output
-from schedq.integrations.django.management.click_command import COMMON, ClickCommand
+from schedq.integrations.django.management.commands.schedq_worker import COMMON, ClickCommand
 from schedq.integrations.django.outbox.relays import relaying, send_outbox, site_relays
 
 
