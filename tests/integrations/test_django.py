@@ -39,6 +39,7 @@ django.setup()
 from asgiref.sync import sync_to_async
 from django.core.management import call_command
 from django.db import connection, connections, transaction
+from schedq.integrations.django import backend as backend_module
 
 try:
     from django.tasks import default_task_backend as backend, task
@@ -107,6 +108,39 @@ def test_every_attempt_closes_its_database_connection_also_when_it_fails(redis: 
         assert states == ["SUCCESSFUL", "FAILED", "SUCCESSFUL"], states
         assert len(ran) == 3
         assert [each.connection for each in ran] == [None] * 3
+        """,
+        redis,
+        tmp_path,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_connections_are_closed_before_and_after_each_attempt_in_the_thread_that_queries(redis: Server, tmp_path: Path):
+    done = run_site(
+        """
+        import threading
+        from unittest.mock import patch
+
+        events = []
+        close, cursor = backend_module.close_old_connections, type(connections["default"]).cursor
+
+        def closing():
+            events.append(("close", threading.get_ident()))
+            close()
+
+        def querying(self):
+            events.append(("query", threading.get_ident()))
+            return cursor(self)
+
+        with patch.object(backend_module, "close_old_connections", closing), \\
+             patch.object(type(connections["default"]), "cursor", querying):
+            for enqueue in (plain.enqueue, lambda: plain.enqueue(fail=True), on_the_loop.enqueue):
+                enqueue()
+                events.clear()
+                call_command("schedq_worker", "--burst", "--concurrency", "1")
+                assert [what for what, _ in events] == ["close", "query", "close"], events
+                assert len({thread for _, thread in events}) == 1, events
         """,
         redis,
         tmp_path,

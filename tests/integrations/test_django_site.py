@@ -258,32 +258,52 @@ def test_the_tests_of_a_site(redis: Server, tmp_path: Path) -> None:
     assert code == 0, output
 
 
-def test_children_set_django_up_and_share_no_connection(redis: Server, tmp_path: Path) -> None:
-    look = """
-        import json, os, sys
-        os.environ["DJANGO_SETTINGS_MODULE"] = "site_settings"
-        import django
-        django.setup()
-        from django.core.management import call_command
-        from django.db import connection
-        from django.utils import translation
-        from site_app.tasks import look
+MANAGE = """
+    import os
+    import sys
+    import django
+    from django.core.management import execute_from_command_line
 
-        if __name__ == "__main__":
-            connection.cursor().execute("CREATE TABLE t (x)")  # it is open when the worker starts its processes
-            with translation.override("fr"):
-                results = [look.enqueue() for _ in range(2)]
-            call_command("schedq_worker", "--burst", "--no-outbox", *sys.argv[1:])
-            for result in results:
-                result.refresh()
-                pid, before, active, is_open = result.return_value
-                assert pid != os.getpid(), "it ran in the worker"
-                assert before == [], f"inherited: {before}"
-                assert active[0] == "fr", active
-                assert is_open, "the child opened no connection of its own"
-    """
-    code, output = run(tmp_path, SITE | {"look.py": look}, ["look.py", "--pool", "process"], SITE_REDIS=redis.url)
+    if __name__ == "__main__":
+        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "site_settings")
+        if "SCHEDQ_PARENT_FD" not in os.environ:
+            django.setup()
+            from django.db import connection
+            connection.cursor().execute("CREATE TABLE t (x)")  # it is open when processes start
+        execute_from_command_line(sys.argv)
+"""
+ENQUEUE = """
+    import django
+    django.setup()
+    from django.utils import translation
+    from site_app.tasks import look
 
+    with translation.override("fr"):
+        print(look.enqueue().id)  # one, because another thread's connection would count as inherited
+"""
+CHECK = """
+    import sys
+    import django
+    django.setup()
+    from site_app.tasks import look
+
+    pid, before, active, is_open = look.get_result(sys.argv[1]).return_value
+    assert before == [], f"inherited: {before}"
+    assert active[0] == "fr", active
+    assert is_open, "it opened no connection of its own"
+"""
+
+
+@pytest.mark.parametrize("options", [["--pool", "process"], ["--processes", "1"]])
+def test_processes_of_a_worker_share_no_connection(redis: Server, tmp_path: Path, options: list[str]) -> None:
+    files = SITE | {"manage.py": MANAGE, "enqueue.py": ENQUEUE, "check.py": CHECK}
+    settings = {"SITE_REDIS": redis.url, "DJANGO_SETTINGS_MODULE": "site_settings"}
+    _, job = run(tmp_path, files, ["enqueue.py"], **settings)
+
+    work = ["manage.py", "schedq_worker", "default", "--burst", "--no-outbox", *options]
+    code, output = run(tmp_path, files, work, **settings)
+    assert code == 0, output
+    code, output = run(tmp_path, files, ["check.py", job.strip()], **settings)
     assert code == 0, output
 
 

@@ -59,7 +59,7 @@ def run(folder: Path, files: Mapping[str, str], command: Sequence[str], **enviro
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(dedent(text))
     temporary = folder / "tmp"
-    temporary.mkdir()
+    temporary.mkdir(exist_ok=True)
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "SCHEDQ_"))}
     found = subprocess.run(
         [sys.executable, *command],
