@@ -135,6 +135,8 @@ class Relay:
         close: Callable[[], object] = lambda: None,
     ) -> None:
         self._queues = {queue.name: queue for queue in queues}
+        if apart := {it.name for it in queues if it.address.label != self._queues[it.name].address.label}:
+            raise UsageError(f"a row names only its queue, and {min(apart)!r} is on two servers: give one another name")
         if not self._queues:
             raise UsageError("a relay needs the queues whose jobs it sends")
         self._transaction, self._table, self._has_row_locks = transaction, table, has_row_locks

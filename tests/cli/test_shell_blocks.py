@@ -31,6 +31,7 @@ TRIED = {
 ENDLESS = {"worker", "top", "dashboard", "tail", "promoter", "exporter", "health", "server"}
 """Commands that serve until they are asked to stop, or that need a running server."""
 ASIDE = {
+    "django-admin",
     "pip",
     "python",
     "python3",

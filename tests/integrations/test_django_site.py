@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from schedq import Queue
 from tests.servers import Server
 from tests.testing.projects import run
 from tests.waiting import until
@@ -182,6 +183,7 @@ TESTS = """
             page = self.client.get(URL)
             self.assertContains(page, 'href="https://ops.example.org/schedq/queues/shop.mails">shop.mails</a>')
             self.assertContains(page, "<td>1</td>")
+            self.assertContains(page, "queues/default", 1)  # although three backends have it
             self.assertContains(self.client.get("/admin/"), URL)
             for method in (self.client.post, self.client.put, self.client.delete):
                 self.assertEqual(method(URL).status_code, 405)
@@ -307,6 +309,37 @@ def test_processes_of_a_worker_share_no_connection(redis: Server, tmp_path: Path
     assert code == 0, output
 
 
+def start(folder: Path, redis: Server, log: Path, *words: str) -> subprocess.Popen[bytes]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("SCHEDQ_")}
+    environment = {**plain, "PYTHONPATH": str(ROOT), "SITE_REDIS": redis.url, "PYTHONUNBUFFERED": "1"}
+    with log.open("wb") as out:
+        command = [sys.executable, "manage.py", *words, "--settings=site_settings"]
+        return subprocess.Popen(command, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env=environment)
+
+
+def test_the_relay_runs_alone_until_a_signal(redis: Server, tmp_path: Path) -> None:
+    enqueue = """
+        import django
+        django.setup()
+        from site_app.tasks import tell
+
+        tell.using(backend="outbox").enqueue()
+    """
+    settings = {"SITE_REDIS": redis.url, "DJANGO_SETTINGS_MODULE": "site_settings"}
+    assert run(tmp_path, SITE | {"enqueue.py": enqueue}, ["manage.py", "migrate"], **settings)[0] == 0
+    log = tmp_path / "log"
+    relay = start(tmp_path, redis, log, "schedq_outbox")
+    try:
+        assert run(tmp_path, {}, ["enqueue.py"], **settings) == (0, "")
+        with Queue("default", redis=redis.url) as queue:
+            until(lambda: queue.stats().pending_depth == 1, failing=log.read_text)
+    finally:
+        relay.terminate()
+        code = relay.wait(60)
+
+    assert code == 0, log.read_text()
+
+
 def save(file: Path, text: str) -> None:
     draft, before_ns = file.with_suffix(".draft"), file.stat().st_mtime_ns
     draft.write_text(text)
@@ -317,11 +350,7 @@ def save(file: Path, text: str) -> None:
 def test_a_worker_that_reloads_runs_the_new_code_and_one_signal_ends_all(redis: Server, tmp_path: Path) -> None:
     run(tmp_path, SITE, ["-c", ""], SITE_REDIS=redis.url)
     log, tasks = tmp_path / "log", tmp_path / "site_app" / "tasks.py"
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("SCHEDQ_")}
-    environment = {**plain, "PYTHONPATH": str(ROOT), "SITE_REDIS": redis.url, "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "manage.py", "schedq_worker", "default", "--reload", "--settings", "site_settings"]
-    with log.open("wb") as out:
-        worker = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=subprocess.STDOUT, env=environment)
+    worker = start(tmp_path, redis, log, "schedq_worker", "default", "--reload", "--no-outbox")
     try:
         until(lambda: log.read_text().count("ready for") == 1, failing=log.read_text)
         save(tasks, tasks.read_text() + "\nprint('version', 'two')\n")

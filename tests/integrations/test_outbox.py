@@ -293,6 +293,14 @@ def test_a_row_does_not_overtake_one_of_its_key_that_another_relay_holds(site: S
     assert site.waiting() == ["Bob", "Ada", "Grace"]
 
 
+def test_queues_of_one_name_on_two_servers_have_no_common_relay(site: Site):
+    away = Queue(site.queue.name, redis="redis://127.0.0.1:1")
+
+    with pytest.raises(UsageError, match="is on two servers"):
+        site.outbox.relay(site.engine, [site.queue, away])
+    away.close()
+
+
 def test_rows_stay_while_redis_is_unavailable(site: Site):
     site.put("Ada")
     away = Queue(site.queue.name, redis="redis://127.0.0.1:1", retry_for=0)

@@ -53,9 +53,10 @@ def backends() -> list[SchedqBackend]:
 
 
 def site_queues() -> list[QueueBase]:
-    """Return the queues of TASKS, and those that SCHEDQ["QUEUES"] names as `module:object`."""
+    """Return the queues of TASKS, and those that SCHEDQ["QUEUES"] names as `module:object`, each once."""
     own = [load_queue(path) for path in setting("QUEUES")]
-    return [*(backend.queue(name) for backend in backends() for name in sorted(backend.queues)), *own]
+    found = [*(backend.queue(name) for backend in backends() for name in sorted(backend.queues)), *own]
+    return [*{(queue.name, queue.address.label): queue for queue in reversed(found)}.values()][::-1]
 
 
 def __getattr__(name: str) -> Queue:
