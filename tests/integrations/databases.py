@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import until
 
 POSTGRES = pytest.param("postgres", marks=pytest.mark.processes)
 
@@ -69,7 +72,7 @@ def mariadb_program() -> str | None:
 
 @contextmanager
 def mariadb(program: str) -> Iterator[str]:
-    """A MariaDB server on a socket in a temporary folder, as an unprivileged user; yields the path of the socket."""
+    """A MariaDB server in a temporary folder, as an unprivileged user; yields the path of its socket."""
     user = "nobody" if os.getuid() == 0 else None  # it refuses to run as root
     with tempfile.TemporaryDirectory(prefix="schedq-maria-") as name:
         folder = Path(name)
@@ -93,7 +96,13 @@ def mariadb(program: str) -> Iterator[str]:
             ]
             server = subprocess.Popen([program, *options, *served], user=user, cwd=folder, stderr=log, stdout=log)
         try:
+            until(lambda: _listens(folder / "sock"))
             yield f"{folder}/sock"
         finally:
             server.terminate()
             server.wait(60)
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0

@@ -7,10 +7,11 @@ import json
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from sqlalchemy import Engine, MetaData, create_engine, select, update
+from sqlalchemy import Engine, MetaData, create_engine, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -20,11 +21,35 @@ from schedq.integrations.outbox import Relay
 from schedq.integrations.sqlalchemy import Outbox
 from schedq.testing import run_due
 from schedq.transitions import Operation, identity
-from tests.integrations.databases import POSTGRES
+from tests.integrations.databases import POSTGRES, mariadb, mariadb_program
 from tests.servers import Server
 from tests.waiting import until
 
 LONG_AGO = 1
+
+MARIADB = pytest.param("mariadb", marks=pytest.mark.processes)
+
+
+@pytest.fixture(scope="module")
+def mariadb_url() -> Iterator[str]:
+    program = mariadb_program()
+    if program is None:
+        pytest.skip("MariaDB is not installed")
+    pytest.importorskip("pymysql")
+    with mariadb(program) as sock:
+        engine = create_engine(f"mysql+pymysql://app@localhost/mysql?unix_socket={sock}")
+        with engine.begin() as connection:
+            connection.execute(text("CREATE DATABASE site"))
+        engine.dispose()
+        yield f"mysql+pymysql://app@localhost/site?unix_socket={sock}"
+
+
+@pytest.fixture(params=["sqlite", POSTGRES, MARIADB])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/app.db"
+    found: str = request.getfixturevalue(f"{request.param}_url")
+    return found
 
 
 class Site(NamedTuple):
@@ -278,7 +303,7 @@ def test_several_relays_send_each_row_once(site: Site):
     assert site.queue.stats().enqueued_total == 400
 
 
-@pytest.mark.parametrize("url", [POSTGRES], indirect=True)  # SQLite locks the whole table
+@pytest.mark.parametrize("url", [POSTGRES, MARIADB], indirect=True)  # SQLite locks the whole table
 def test_a_row_does_not_overtake_one_of_its_key_that_another_relay_holds(site: Site):
     site.put("Ada", "Grace", key="order-1")
     site.put("Bob", key="order-2")
@@ -328,6 +353,8 @@ def test_sent_rows_are_deleted_and_the_lag_is_reported(site: Site):
 
 
 def test_async_code_writes_in_its_transaction_and_a_relay_takes_its_engine(site: Site, url: str):
+    if url.startswith("mysql"):
+        pytest.skip("no driver of MariaDB for asyncio is installed")
     async_url = url.replace("sqlite:", "sqlite+aiosqlite:")
 
     async def put() -> None:
