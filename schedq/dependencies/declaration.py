@@ -8,7 +8,7 @@ import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar, cast, overload
+from typing import Any, ClassVar, Final, Literal, TypeVar, cast, overload
 
 from schedq.errors import UsageError
 from schedq.model.callables import place_of
@@ -30,6 +30,8 @@ class Marker:
         is_shared: within one attempt, all parameters that name the same function get the same value.
     """
 
+    ATTRIBUTE: ClassVar = "schedq_marker"
+    """A dependency of a web application has a marker in this attribute if it stands for another one in tasks."""
     function: Callable[..., Any]
     scope: Scope = "attempt"
     is_shared: bool = True
@@ -130,6 +132,8 @@ def provider_of(marker: Marker, above: tuple[Callable[..., Any], ...] = ()) -> P
     Raises:
         UsageError: as `providers`.
     """
+    if isinstance(found := getattr(marker.function, Marker.ATTRIBUTE, None), Marker):
+        marker = found
     function = marker.function
     if function in above:
         circle = " → ".join(place_of(each) for each in (*above[above.index(function) :], function))

@@ -223,7 +223,9 @@ def test_something_else_than_a_sessionmaker_is_refused():
         wrong(engine)
 
 
-@pytest.mark.parametrize(("module", "missing"), [("sqlalchemy", "sqlalchemy"), ("flask", "flask")])
+@pytest.mark.parametrize(
+    ("module", "missing"), [("sqlalchemy", "sqlalchemy"), ("flask", "flask"), ("fastapi", "fastapi")]
+)
 def test_a_missing_framework_is_named_with_the_command_that_installs_it(module: str, missing: str):
     program = f"import sys; sys.modules[{missing!r}] = None; import schedq.integrations.{module}"
 

@@ -3,8 +3,11 @@
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, reveal_type
+from functools import partial
+from typing import Annotated, Any, Literal, reveal_type
 
+import fastapi
+from fastapi import FastAPI
 from flask import Flask
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
@@ -29,6 +32,8 @@ from schedq import (
     inherit_headers,
     track,
 )
+from schedq.integrations.fastapi import AsyncQueueDep, QueueDep, add_exception_handlers, resource
+from schedq.integrations.fastapi import lifespan as serving
 from schedq.integrations.flask import FlaskContext
 from schedq.integrations.sqlalchemy import session_per_attempt
 
@@ -194,6 +199,28 @@ def charge(
 
 
 reveal_type(charge.enqueue(1))  # R: Job[bool]
+
+
+# -- FastAPI
+
+app = FastAPI(lifespan=serving(queue, Queue("other"), worker=partial(Worker, [queue], concurrency=2)))
+add_exception_handlers(app, retry_after=10)
+FastAPI(lifespan=serving(queue.aio, around=serving(queue)))
+Pool = Annotated[bytes, fastapi.Depends(resource(lifespan))]
+Orm = Annotated[Session, fastapi.Depends(session_per_attempt(sessionmaker()))]
+
+
+@app.get("/jobs/{job_id}")
+async def status(job_id: str, queue: AsyncQueueDep, pool: Pool, session: Orm) -> bool:
+    reveal_type(pool)  # R: bytes
+    reveal_type(session)  # R: Session
+    return await queue.get_job(job_id) is not None
+
+
+@app.get("/depth")
+def depth(queue: QueueDep) -> int:
+    reveal_type(queue)  # R: Queue
+    return queue.stats().pending_depth
 
 
 # -- headers

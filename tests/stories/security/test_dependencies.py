@@ -55,8 +55,8 @@ EXTRAS = {
     "test": {
         "schedq": "its own extras",
         "aiosqlite": "the outbox with asyncio",
-        "fastapi": "examples/ shows how it enqueues",
-        "flask": "the handbook shows how it enqueues",
+        "fastapi": "schedq.integrations.fastapi",
+        "flask": "schedq.integrations.flask",
         "freezegun": "the clock of tests",
         "pytest-asyncio": "the tests of users that the testing kit must work with",
         "time-machine": "another way for users to replace the clock",
