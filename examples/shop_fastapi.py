@@ -1,14 +1,12 @@
 """FastAPI with schedq: `uvicorn shop_fastapi:app` serves, `schedq worker shop_fastapi:queue` works."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, Field
 
-from schedq import Conflict, Queue, StoreUnavailable
+from schedq import Conflict, Queue
+from schedq.integrations.fastapi import AsyncQueueDep, add_exception_handlers, lifespan
 
 queue = Queue("shop")
 
@@ -25,15 +23,8 @@ def print_label(order: int) -> str:
     return f"label of order {order} printed"
 
 
-@asynccontextmanager
-async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """Both clients connect on first use, so only closing them needs a hook."""
-    with queue:
-        async with queue.aio:
-            yield
-
-
-app = FastAPI(lifespan=lifespan)
+app = FastAPI(lifespan=lifespan(queue))
+add_exception_handlers(app)  # Redis is down or full: nothing was stored, and the client may try again
 
 
 class Order(BaseModel):
@@ -41,12 +32,6 @@ class Order(BaseModel):
 
     to: str = Field(max_length=200)
     remind_after: float | None = Field(default=None, ge=0, le=30 * 86_400, description="seconds")
-
-
-@app.exception_handler(StoreUnavailable)
-async def try_later(_: Request, error: StoreUnavailable) -> JSONResponse:
-    """Redis is down or full: nothing was stored, and the client may try again."""
-    return JSONResponse({"error": str(error)}, status_code=503, headers={"Retry-After": "5"})
 
 
 @app.post("/orders/{number}", status_code=202)
@@ -69,9 +54,9 @@ def label(number: int) -> dict[str, str]:
 
 
 @app.get("/jobs/{job_id}")
-async def job(job_id: str) -> dict[str, Any]:
+async def job(job_id: str, queue: AsyncQueueDep) -> dict[str, Any]:
     """The state of a job."""
-    record = await queue.aio.get_job(job_id)
+    record = await queue.get_job(job_id)
     if record is None:
         raise HTTPException(404, f"no job {job_id}")
     return {"status": record.status, "attempts": record.attempts, "result": record.result, "error": record.last_error}

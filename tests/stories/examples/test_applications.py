@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from scripts.tools.handbook import all_blocks
+from tests.pages import page
 from tests.servers import Server, environment_now
 from tests.waiting import until
 
@@ -30,7 +32,7 @@ PATIENCE_S = 60.0
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A copy of the applications, with an empty HOME."""
-    for name in ("orders", "checksums", "mandelbrot", "guide"):
+    for name in ("bookshop", "orders", "checksums", "mandelbrot", "guide"):
         shutil.copytree(ROOT / "examples" / name, tmp_path / name)
     (tmp_path / "home").mkdir()
     return tmp_path
@@ -79,7 +81,7 @@ def running(command: str, mark: str, folder: Path, url: str) -> Iterator[str]:
             process.communicate(timeout=PATIENCE_S)
 
 
-@pytest.mark.parametrize("name", ["orders", "checksums", "mandelbrot"])
+@pytest.mark.parametrize("name", ["bookshop", "orders", "checksums", "mandelbrot"])
 def test_an_application_passes_its_own_tests(folder: Path, name: str):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey", name],
@@ -88,6 +90,27 @@ def test_an_application_passes_its_own_tests(folder: Path, name: str):
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
+
+
+def test_the_page_about_fastapi_has_the_files_of_the_bookshop():
+    saved = {block.path: block.code for block in all_blocks(page("fastapi.md")) if block.path}
+    files = (ROOT / "examples" / "bookshop").glob("*.py")
+
+    assert saved == {f"bookshop/{path.name}": path.read_text() for path in files if path.name != "__init__.py"}
+
+
+def test_the_documented_commands_take_and_confirm_an_order_of_a_book(folder: Path):
+    _, _, worker, web, post, get = documented(folder / "bookshop")
+    with (
+        Server() as server,
+        running(worker, "ready", folder, server.url),
+        running(f"{web} --port 0", "Uvicorn running on", folder, server.url) as line,
+    ):
+        port = line.partition("http://127.0.0.1:")[2].split()[0]
+        status, order = curl(post, port)
+        assert (status, order["number"]) == (202, 1)
+
+        until(lambda: curl(get, port)[1]["status"] == "confirmed", PATIENCE_S)
 
 
 def test_the_documented_commands_take_and_confirm_an_order(folder: Path):

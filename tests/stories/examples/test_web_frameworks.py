@@ -152,7 +152,7 @@ def test_fastapi_asks_its_clients_to_retry_while_redis_is_unavailable():
         gone.kill()
         status, facts = site.ask("/orders/1/label", b"")
         assert status == 503
-        assert "error" in facts
+        assert facts == {"detail": "the job queue is not available; try again later"}
         gone.start()
         assert site.ask("/orders/1/label", b"")[0] == 202
 
