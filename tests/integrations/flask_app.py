@@ -84,6 +84,6 @@ def define(queue: Any, url: str, *, isolates: bool = False) -> Site:
 
 def load(name: str, redis: str, url: str) -> Loaded:
     """Create the application in a child."""
-    queue = Queue(name, redis=redis, visibility_ms=3000)
+    queue = Queue(name, redis=redis, visibility_ms=30_000)
     define(queue, url, isolates=True)
     return Loaded([queue], ())

@@ -106,6 +106,6 @@ def end(how: str) -> None:
 
 def load(name: str, redis: str, url: str) -> Loaded:
     """Create the application in a child."""
-    queue = Queue(name, redis=redis, visibility_ms=3000)
+    queue = Queue(name, redis=redis, visibility_ms=30_000)
     define(queue, url, isolates=True)
     return Loaded([queue], ())

@@ -209,7 +209,7 @@ def test_a_resource_is_a_function():
 # -- a worker in the application
 
 
-def test_a_worker_in_the_application_runs_jobs_until_the_application_ends(queue: Handle):
+def test_a_worker_in_the_application_runs_jobs_until_the_application_ends(queue: Handle, long_goodbyes: None):
     work = queue.task(name="work")(lambda: "done")
     app = FastAPI(lifespan=lifespan(queue.queue, worker=partial(Worker, [queue.queue], concurrency=2)))
 

@@ -20,7 +20,7 @@ from tests.doors import Handle
 from tests.integrations import flask_app
 from tests.integrations.flask_app import Site
 from tests.waiting import until
-from tests.worker.crew import Crew
+from tests.worker.crew import Crew, renew_every
 from tests.worker.layers import KINDS
 from tests.worker.processes import outcome
 
@@ -32,7 +32,9 @@ def door() -> str:
 
 @pytest.fixture
 def queue(make_queue: MakeQueue) -> Handle:
-    return make_queue(visibility_ms=3000)
+    queue = make_queue(visibility_ms=30_000)
+    renew_every(1, queue)
+    return queue
 
 
 @pytest.fixture
