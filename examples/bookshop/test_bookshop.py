@@ -4,8 +4,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
 
-from bookshop.database import Order, engine
-from bookshop.tasks import confirm, queue, relay
+from bookshop.tasks import queue, relay
 from schedq import StoreUnavailable
 from schedq.testing import QueueTester
 
@@ -30,11 +29,6 @@ def test_the_customer_is_asked_after_two_weeks(client: TestClient, schedq_tester
     assert schedq_tester.fast_forward(timedelta(days=2)) == 1
 
 
-def test_a_refused_order_leaves_no_job(client: TestClient) -> None:
-    assert client.post("/orders", json={"customer": ""}).status_code == 422
-    assert relay.send() == 0
-
-
 def test_a_failed_attempt_is_rolled_back_and_repeated(
     client: TestClient, schedq_tester: QueueTester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,12 +48,6 @@ def test_a_catalog_is_sent(client: TestClient, schedq_tester: QueueTester) -> No
     job = queue.job(client.post("/catalogs", json={"customer": "ada@example.org"}).json()["job"])
     schedq_tester.run_due()
     assert job.result(timeout=0) == "catalog sent to ada@example.org"
-
-
-def test_the_function_itself(client: TestClient) -> None:
-    with Session(engine) as session:
-        session.add(Order(id=7, customer="grace@example.org"))
-        assert confirm.function(7, session=session) == "mail to grace@example.org: order 7 is confirmed"
 
 
 def test_orders_are_taken_while_redis_is_unavailable(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,12 +115,10 @@ _provided: Final[dict[Callable[..., Any], Provide]] = {}
 def resource(function: Callable[..., Any]) -> Provide:
     """Return a dependency whose value lives as long as the application: `fastapi.Depends(resource(pool))`.
 
-    The value is created when it is needed for the first time, and cleaned up when the application ends. In a task, the
-    same dependency is `schedq.Depends(function, scope="worker")`: its value lives as long as the worker.
+    It is created when it is needed for the first time. In a task, it lives as long as the worker.
 
     Args:
-        function: as of `schedq.Depends`, for example the `lifespan` of a queue. The same function always gives the same
-            dependency.
+        function: as of `schedq.Depends`, for example the `lifespan` of a queue.
 
     Raises:
         UsageError: it is not callable.

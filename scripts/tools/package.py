@@ -69,7 +69,7 @@ def build(folder: Path) -> tuple[Path, Path]:
 def compress(wheel: Path) -> None:
     """Compress the files of a wheel better than the build did. Every installer can still read them."""
     smaller = wheel.with_suffix(".new")
-    with zipfile.ZipFile(wheel) as built, ZipFile(smaller, "w", zipfile.ZIP_DEFLATED, iterations=3) as archive:
+    with zipfile.ZipFile(wheel) as built, ZipFile(smaller, "w", zipfile.ZIP_DEFLATED, iterations=15) as archive:
         for file in built.infolist():
             archive.writestr(file, built.read(file))
     smaller.replace(wheel)
