@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
 FOLDER: Final = Path(__file__).parent
+_PACKED: Final = "pages.json"
+"""A wheel has this file instead of the pages, because it is smaller: see scripts/tools/package.py."""
 _ENTRY: Final = re.compile(r"^- \[(?P<title>.+)\]\((?P<name>[\w-]+)\.md\): (?P<summary>.+)$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^<!--.*?-->\n", re.MULTILINE | re.DOTALL)
 
@@ -37,4 +41,13 @@ def topics() -> list[Topic]:
 
 def read(name: str) -> str:
     """The text of a page without its comments. `name` must be that of a topic, or "index"."""
-    return _COMMENT.sub("", (FOLDER / f"{name}.md").read_text(encoding="utf-8"))
+    packed = _packed()
+    return _COMMENT.sub("", packed[name] if packed else (FOLDER / f"{name}.md").read_text(encoding="utf-8"))
+
+
+@cache
+def _packed() -> dict[str, str]:
+    """The text of each page, if they are in one file."""
+    path = FOLDER / _PACKED
+    found: dict[str, str] = json.loads(path.read_bytes()) if path.exists() else {}
+    return found

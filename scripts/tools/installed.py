@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import schedq
-from schedq import embedded, metrics, tracing
+from schedq import embedded, handbook, metrics, tracing
 
 
 def every_name() -> None:
@@ -31,6 +31,8 @@ def every_name() -> None:
         assert pickle.loads(pickle.dumps(value)) == value, name  # noqa: S301 - what we have just written
     for module in ("schedq.cli", "schedq.logs", "schedq.testing"):
         importlib.import_module(module)
+    for topic in handbook.topics():
+        assert handbook.read(topic.name).startswith("# "), topic
 
 
 def _run_a_job() -> None:

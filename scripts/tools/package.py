@@ -7,7 +7,11 @@ If FOLDER is given, both are kept there. The exit code is 0 if everything holds,
 
 from __future__ import annotations
 
+import base64
+import copy
 import email
+import hashlib
+import json
 import os
 import re
 import subprocess
@@ -16,7 +20,7 @@ import tarfile
 import tempfile
 import venv
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from email.message import Message
 from importlib.metadata import distribution
 from pathlib import Path
@@ -31,9 +35,11 @@ MOST_BYTES: Final = 900_000
 """Maximum size of the wheel. The code had 607 kB before the handbook was written. The pages, with clearer texts in the
 code, added 85; dependencies of tasks and typed data 16; later features 57; Django 7; the testing kit 16; what readers
 of the pages missed 11; `schedq dev` 3; threads in place of stuck ones 2; `run_isolated` 3; the outbox 11, of which
-smaller pictures save 6; hooks of processes that die 1. Zopfli saves 22. A feature raises the limit by what it adds, up
-to 900 kB. Compressed, Python has 550 kB (a quarter of it docstrings), the handbook 141, Lua 60, the archive's own
-directory 54 and its list of files 18."""
+smaller pictures save 6; hooks of processes that die 1; FastAPI, Flask and sessions of SQLAlchemy 10. Zopfli saves 25,
+and one file for all pages 41. A feature raises the limit by what it adds, up to 900 kB. Compressed, Python has 583 kB
+(a quarter of it docstrings), the handbook 122, Lua 60, the archive's own directory 48 and its list of files 16."""
+PAGES: Final = "schedq/handbook/pages.json"
+PAGE: Final = re.compile(r"schedq/handbook/[\w-]+\.md")
 TRY: Final = ROOT / "scripts" / "tools" / "installed.py"
 REPOSITORY: Final = r"https://(?:raw\.githubusercontent\.com/schedq/schedq|github\.com/schedq/schedq/blob)/main/"
 """Where files of the repository are for readers of the description."""
@@ -67,12 +73,31 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def compress(wheel: Path) -> None:
-    """Compress the files of a wheel better than the build did. Every installer can still read them."""
+    """Pack the pages of a wheel into one file, and compress its files better than the build did.
+
+    Every installer can still read them. One file for all pages saves 41 kB.
+    """
     smaller = wheel.with_suffix(".new")
     with zipfile.ZipFile(wheel) as built, ZipFile(smaller, "w", zipfile.ZIP_DEFLATED, iterations=15) as archive:
-        for file in built.infolist():
-            archive.writestr(file, built.read(file))
+        files = {file: built.read(file) for file in built.infolist()}
+        for file, data in packed(files).items():
+            archive.writestr(file, data)
     smaller.replace(wheel)
+
+
+def packed(files: Mapping[zipfile.ZipInfo, bytes]) -> dict[zipfile.ZipInfo, bytes]:
+    """Return the files of a wheel with one file for all pages, and with a list of files that is right for it."""
+    pages = {file: data for file, data in files.items() if PAGE.fullmatch(file.filename)}
+    others = {file: data for file, data in files.items() if file not in pages}
+    record = next(file for file in others if file.filename.endswith(".dist-info/RECORD"))
+    together = copy.copy(next(iter(pages)))
+    together.filename = PAGES
+    text = json.dumps({Path(file.filename).stem: data.decode() for file, data in pages.items()}, ensure_ascii=False)
+    digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+    names = {file.filename for file in pages}
+    lines = [line for line in others.pop(record).decode().splitlines() if line.partition(",")[0] not in names]
+    lines.insert(0, f"{PAGES},sha256={digest},{len(text.encode())}")
+    return {**others, together: text.encode(), record: "".join(f"{line}\n" for line in lines).encode()}
 
 
 def tracked(folder: str = "") -> set[str]:
@@ -82,9 +107,10 @@ def tracked(folder: str = "") -> set[str]:
 
 
 def names_in_wheel(wheel: Path) -> set[str]:
-    """Paths of its files, without the metadata folder."""
+    """Paths of its files, without the metadata folder; each page counts as a file."""
     with zipfile.ZipFile(wheel) as archive:
-        return {name for name in archive.namelist() if ".dist-info/" not in name}
+        pages = {f"schedq/handbook/{name}.md" for name in json.loads(archive.read(PAGES))}
+        return {name for name in archive.namelist() if ".dist-info/" not in name} - {PAGES} | pages
 
 
 def names_in_sdist(sdist: Path) -> set[str]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import zipfile
 from email.message import EmailMessage
 from pathlib import Path
 
@@ -79,3 +83,21 @@ def test_an_extra_is_tested_with_its_own_packages_and_nothing_else(tmp_path: Pat
 def test_what_an_extra_needs_is_read_from_the_metadata() -> None:
     assert list(package.requirements("schedq", "fast")) == [("uvloop", frozenset())]
     assert list(package.requirements("schedq", "tracing")) == [("opentelemetry-api", frozenset())]
+
+
+def test_the_pages_of_a_wheel_are_one_file_and_its_list_of_files_is_right() -> None:
+    pages = {"schedq/handbook/index.md": "# The handbook\n", "schedq/handbook/jobs.md": "# Jobs – now\n"}
+    files = {**pages, "schedq/handbook/__init__.py": "", "schedq-1.dist-info/RECORD": ""}
+    listed = [f"{name},sha256=x,1" for name in list(files)[:3]] + ["schedq-1.dist-info/RECORD,,"]
+    files["schedq-1.dist-info/RECORD"] = "".join(f"{line}\n" for line in listed)
+
+    found = package.packed({zipfile.ZipInfo(name): text.encode() for name, text in files.items()})
+
+    data = {file.filename: content for file, content in found.items()}
+    assert set(data) == set(files) - set(pages) | {package.PAGES}
+    assert json.loads(data[package.PAGES]) == {"index": "# The handbook\n", "jobs": "# Jobs – now\n"}
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data[package.PAGES]).digest()).rstrip(b"=").decode()
+    assert data["schedq-1.dist-info/RECORD"].decode().splitlines() == [
+        f"{package.PAGES},sha256={digest},{len(data[package.PAGES])}",
+        *listed[2:],
+    ]
