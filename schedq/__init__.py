@@ -44,6 +44,7 @@ if typing.TYPE_CHECKING:
     from schedq.model.progress import Progress
     from schedq.model.records import ClaimedJob, JobRecord, NewJob
     from schedq.model.tracking import track
+    from schedq.model.unique import Debounce, Unique
     from schedq.observer import AttemptEnd, AttemptFacts, Observer, QueueHealth
     from schedq.queue.before_enqueue import inherit_headers
     from schedq.queue.enqueue_facts import EnqueueFacts
@@ -78,6 +79,7 @@ __all__ = [
     "ClosedError",
     "Conflict",
     "CurrentJob",
+    "Debounce",
     "Depends",
     "Discard",
     "EnqueueFacts",
@@ -127,6 +129,7 @@ __all__ = [
     "TaskPulse",
     "Timeline",
     "TimelineEvent",
+    "Unique",
     "UnknownTask",
     "UsageError",
     "Why",
@@ -161,6 +164,7 @@ _NAMES_OF_MODULES = {
     "schedq.model.progress": ["Progress"],
     "schedq.model.records": ["ClaimedJob", "JobRecord", "NewJob"],
     "schedq.model.tracking": ["track"],
+    "schedq.model.unique": ["Debounce", "Unique"],
     "schedq.observer": ["AttemptEnd", "AttemptFacts", "Observer", "QueueHealth"],
     "schedq.queue.before_enqueue": ["inherit_headers"],
     "schedq.queue.enqueue_facts": ["EnqueueFacts"],

@@ -49,6 +49,7 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     enqueue.enqueue(QUEUE, _some(1)[0]),
     enqueue.enqueue(QUEUE, _some(1, delay=5, job_id="a", max_attempts=1, timeout=1)[0]),
     *_first(enqueue.enqueue_many(QUEUE, _some(3))),
+    enqueue.enqueue(QUEUE, _some(1, unique="mine")[0]),
     claim.claim(QUEUE, "request"),
     claim.claim(QUEUE, "request", 10, "worker", suspects=False),
     claim.claim(QUEUE, "request", 10, "worker", share=(2, 3, 1)),

@@ -13,9 +13,31 @@ from typing import Any, Final
 import redis
 
 from schedq.model.keys import QueueKeys
-from schedq.model.lifecycle import BROKEN, CANCELLED, COMPLETED, FAILED, FINISHED, JOB_STATES, PENDING, PROCESSING
+from schedq.model.lifecycle import (
+    BROKEN,
+    CANCELLED,
+    COMPLETED,
+    DELAYED,
+    FAILED,
+    FINISHED,
+    JOB_STATES,
+    PENDING,
+    PROCESSING,
+)
 
-LAWS: Final = ("places", "status", "leases", "tokens", "totals", "ttl", "layout", "caps", "paused", "schedules")
+LAWS: Final = (
+    "places",
+    "status",
+    "leases",
+    "tokens",
+    "totals",
+    "ttl",
+    "layout",
+    "caps",
+    "paused",
+    "schedules",
+    "unique",
+)
 
 LAYOUT: Final = {
     "pending": "list",
@@ -29,6 +51,7 @@ LAYOUT: Final = {
     "suspects": "zset",
     "held": "zset",
     "lanes": "hash",
+    "unique_keys": "hash",
     "paused_tasks": "hash",
     "wake": "zset",
     "wake_held": "zset",
@@ -238,3 +261,20 @@ class State:
         """There is no wake marker while the queue is paused."""
         if "paused" in self.keys and "wake" in self.keys:
             yield "paused, but there is a wake marker"
+
+    def _unique(self) -> Iterator[str]:
+        """Of the jobs with a unique key, at most one waits or runs, or awaits its first claim. The index names it."""
+        holders: dict[str, list[str]] = {}
+        for job_id, key in self.jobs().items():
+            if key.kind != "hash" or not (unique := key.holds.get("unique")):
+                continue
+            waits, has_started = key.holds.get("status") in (PENDING, DELAYED), "started_at_ms" in key.holds
+            until_start = key.holds.get("unique_rule", "").startswith("start ")
+            if (waits and not (until_start and has_started)) or (
+                key.holds.get("status") == PROCESSING and not until_start
+            ):
+                holders.setdefault(unique, []).append(job_id)
+        for unique, ids in holders.items():
+            noted = self.holds("unique_keys", "hash").get(unique, "").partition(" ")[2]
+            if ids != [noted]:
+                yield f"{unique} is the key of {' and '.join(sorted(ids))}, and the index names {noted or 'no job'}"

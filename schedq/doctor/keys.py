@@ -28,6 +28,7 @@ _KEYS: Final = {
     "delayed": ("zset", _REFUSED),
     "held": ("zset", "claims fail, so no job of the queue starts"),
     "lanes": ("hash", "claims fail while a task is paused or has held jobs"),
+    "unique_keys": ("hash", "jobs with a unique key can't be enqueued"),
     "paused_tasks": ("hash", "claims fail, so no job of the queue starts"),
     "leases": ("zset", _REFUSED),
     "suspects": ("zset", "jobs that lost two leases wait a few seconds longer than necessary"),

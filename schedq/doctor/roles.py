@@ -66,11 +66,11 @@ def _words(text: str) -> frozenset[str]:
 PRODUCER: Final = Role(
     "producer",
     "puts jobs into queues, waits for their results, cancels them",
-    scripts=_words("enqueue watch cancel"),
+    scripts=_words("enqueue enqueue_unique watch cancel"),
     plain=_words("exists hgetall hmget sadd"),
     inside=_words(
-        "exists hdel hincrby hmget hset lindex llen lpos lpush lrange lrem ltrim persist pexpire publish time"
-        " type unlink xadd zadd zcard zrange zrem zscore"
+        "exists hdel hget hincrby hlen hmget hrandfield hset lindex llen lpos lpush lrange lrem ltrim persist pexpire"
+        " publish time type unlink xadd zadd zcard zrange zrem zscore"
     ),
 )
 WORKER: Final = Role(
@@ -81,7 +81,7 @@ WORKER: Final = Role(
     | _words("renew sample scan_schedules settle stats upsert wake write_settings"),
     plain=PRODUCER.plain | _words("bzpopmin zrevrange"),  # zrevrange: to see which tasks other workers have
     inside=PRODUCER.inside
-    | _words("del get hexists hget hgetall hlen info lmove lpop lset pttl rpop rpush set")
+    | _words("del get hexists hgetall info lmove lpop lset pttl rpop rpush set")
     | _words("zcount zrangebyscore zremrangebyscore"),
 )
 VIEWER: Final = Role(

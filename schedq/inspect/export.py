@@ -20,6 +20,7 @@ from schedq.model.payload import UnreadablePayload, decode, encode, size_of
 from schedq.model.records import JobRecord
 from schedq.model.settings import Settings, checked_attempts
 from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS
+from schedq.model.unique import stored_unique
 from schedq.transitions import Argument, RoundTrips
 from schedq.transitions.enqueue import EncodedJob, refusal, store_each
 
@@ -35,7 +36,10 @@ _NUMBERS: Final = {
     "last_error_at_ms": LAST_INSTANT_MS,
 }
 """The whole-number fields of an entry, and the largest value of each."""
-_TEXTS: Final = ("id", "state", "payload_text", "backoff", "expires", "last_error", "result_text")
+_TEXTS: Final = (
+    *("id", "state", "payload_text", "backoff", "expires", "last_error", "result_text"),
+    *("unique", "unique_rule"),
+)
 _KNOWN: Final = {*_TEXTS, *_NUMBERS, "payload", "result", "max_attempts", "headers"}
 
 
@@ -68,7 +72,8 @@ def exported(record: JobRecord, state: str) -> dict[str, Any]:
         entry["max_attempts"] = record.max_attempts
     if record.headers:
         entry["headers"] = dict(record.headers)
-    entry |= {name: fields[name] for name in ("backoff", "expires", "last_error") if fields.get(name)}
+    names = ("backoff", "expires", "last_error", "unique", "unique_rule")
+    entry |= {name: fields[name] for name in names if fields.get(name)}
     return entry | _json("result", fields.get("result"))
 
 
@@ -157,6 +162,8 @@ def _options(known: dict[str, Any], *, is_new: bool) -> tuple[Argument, ...]:
     given += [(name, known[name]) for name in ("completed_ttl_ms", "failed_ttl_ms") if name in known]
     if headers := stored_headers(known.get("headers", {})):
         given.append(("headers", headers))
+    if "unique" in known:
+        given += stored_unique(known["unique"], known.get("unique_rule", ""))
     return tuple(chain.from_iterable(given))
 
 

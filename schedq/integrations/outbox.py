@@ -242,7 +242,7 @@ class Relay:
                 if word == "FULL":
                     self._update(execute, [row.seq for row, _ in jobs[first:]], started_at_ms=None)
                     return
-                is_stored = word in enqueue.ACCEPTED
+                is_stored = enqueue.is_accepted(word)
                 outcomes[row.seq] = "" if is_stored else str(enqueue.refusal(queue.settings, job, word))
 
     def _report(self, execute: Execute) -> None:

@@ -80,6 +80,31 @@ class Parameters:
         if not self._accepts(len(args), kwargs):
             self._refuse(args, kwargs)
 
+    def check_names(self, names: Sequence[str]) -> None:
+        """Check that the function has parameters of these names.
+
+        Raises:
+            UsageError: it has not.
+        """
+        known = {} if self._signature is None else self._signature.parameters
+        for name in names:
+            if name not in known:
+                raise UsageError(f"it has no parameter {name!r}; its parameters are {', '.join(known) or 'not known'}")
+
+    def with_defaults(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """A valid call with the defaults of the parameters that it does not give."""
+        if self._signature is None:
+            return args, kwargs
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.args, bound.kwargs
+
+    def by_name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a valid call by the names of their parameters."""
+        if self._signature is None:
+            return {"args": list(args), "kwargs": dict(kwargs)}
+        return dict(self._signature.bind(*args, **kwargs).arguments)
+
     def _accepts(self, count: int, kwargs: Mapping[str, Any]) -> bool:
         """Whether a call is certainly valid; if not, the signature decides."""
         if not kwargs:

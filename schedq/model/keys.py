@@ -144,6 +144,8 @@ class QueueKeys:
     """ZSET id → position of pending jobs that claims have put out of the way of others; see `shared/lanes.lua`."""
     lanes = Key()
     """HASH of the numbers of the lanes of tasks in `held`."""
+    unique_keys = Key()
+    """HASH unique key → end of its window, ms or 0, and the id of the job whose record may hold it."""
     schedules = Key()
     """ZSET schedule id → next slot, ms; +inf if it is paused, has ended or is damaged."""
     jobs = Key("job:")

@@ -41,7 +41,7 @@ class Move:
 
 
 MOVES: Final = (
-    Move("enqueue", (NOWHERE,), (PENDING, DELAYED), ("enqueue",)),
+    Move("enqueue", (NOWHERE,), (PENDING, DELAYED), ("enqueue", "enqueue_unique")),
     Move("promote", (DELAYED,), (PENDING,), ("promote", "claim")),
     Move("fire", (NOWHERE,), (PENDING, DELAYED), ("fire",)),
     Move("trigger", (NOWHERE,), (PENDING,), ("trigger",)),

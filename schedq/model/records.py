@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from schedq.model import backoff as plans
 from schedq.model.checks import LARGEST
@@ -19,6 +19,9 @@ from schedq.model.headers import NO_HEADERS, headers_of
 from schedq.model.payload import UnreadablePayload, decode, decoded, loaded
 from schedq.model.progress import Progress, of_fields
 from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant
+
+if TYPE_CHECKING:  # imported when a job has a unique key
+    from schedq.model.unique import UniqueKey, Uniqueness
 
 
 class Options(NamedTuple):
@@ -37,6 +40,7 @@ class Options(NamedTuple):
     headers: Mapping[str, str] | None = None
     completed_ttl: Duration | None = None
     failed_ttl: Duration | None = None
+    unique: Uniqueness | UniqueKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class NewJob:
         headers: texts by name that go with the job; in `enqueue_many` they are added to the common ones.
         completed_ttl: how long its record is kept once it has completed: seconds or a timedelta.
         failed_ttl: how long its record is kept once it has failed or was cancelled.
+        unique: a key of which at most one job waits or runs, or `Unique(key=…)` or `Debounce(key=…)`.
     """
 
     payload: Any
@@ -75,6 +80,7 @@ class NewJob:
     headers: Mapping[str, str] | None = field(default=None, kw_only=True)
     completed_ttl: Duration | None = field(default=None, kw_only=True)
     failed_ttl: Duration | None = field(default=None, kw_only=True)
+    unique: Uniqueness | UniqueKey | None = field(default=None, kw_only=True)
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ from schedq.transitions import RoundTrips, announce, unwrap
 
 if TYPE_CHECKING:  # imported when they are used: most programs only enqueue
     from schedq.dependencies.lifespan import Lifespan
+    from schedq.model.unique import Uniqueness
     from schedq.queue.inspector import AsyncInspector, Inspector
     from schedq.queue.schedules import AsyncSchedules, Schedules
     from schedq.schedules.definition import ScheduleOptions
@@ -163,6 +164,7 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases
         on_failure: OnFailure | None = None,
         on_retry: OnRetry | None = None,
         isolate: bool | None = None,
+        unique: Uniqueness | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc] # the overloads name the options
         """Register a function, plain or async, that jobs call by name. Use it bare or with options.
@@ -174,7 +176,8 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases
                 completed_ttl and failed_ttl (how long records of its finished jobs are kept); retry_on and discard_on
                 (exception types that are worth another attempt, or are not); on_success (attempt, result), on_failure
                 (attempt, error) and on_retry (attempt, error, delay), functions that are called at these ends; isolate
-                (True: run this plain function in a child process; False: never do; by default the worker's `pool`).
+                (True: run this plain function in a child process; False: never do; by default the worker's `pool`);
+                unique (True, or a `Unique` or `Debounce` that says which jobs count as the same).
 
         Raises:
             UsageError: the name is taken by another function, an option is invalid, or calling this would not do the

@@ -40,6 +40,7 @@ from schedq.transitions import (
 )
 
 if TYPE_CHECKING:  # imported when they are used, like what only workers and operators send: most programs enqueue
+    from schedq.model.unique import Uniqueness
     from schedq.transitions.heartbeat import WorkerRecord
 
 
@@ -71,12 +72,14 @@ class QueueVerbs:
         headers: Mapping[str, str] | None = None,
         completed_ttl: Duration | None = None,
         failed_ttl: Duration | None = None,
+        unique: Uniqueness | None = None,
     ) -> Operation[str]:
         """Store one job, to run now, after `delay` or at `run_at`, and return its id; `NewJob` describes the options.
 
         A `job_id` of your own makes the call idempotent: with the same payload again, it changes nothing and returns
         the id, even if that job has finished. With `must_create`, any existing job with that id is a Conflict. With
         `reuse_id`, a finished job is replaced, record and all, and only a waiting or running one is a Conflict.
+        If another job holds the `unique` key, the id of that one is returned.
 
         Raises:
             UsageError: the payload is not JSON or too large, or an option is invalid.
@@ -87,7 +90,7 @@ class QueueVerbs:
                 stored nevertheless, with the id in `job_id`.
         """
         given = (delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires)
-        options = Options(*given, headers, completed_ttl, failed_ttl)
+        options = Options(*given, headers, completed_ttl, failed_ttl, unique)
         if self.connections.before_enqueue:
             options = prepared_options(self.connections, payload, options)
         return enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options))

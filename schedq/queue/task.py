@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from schedq.errors import ArgumentsError, UsageError
 from schedq.model import backoff as plans
@@ -26,6 +26,9 @@ from schedq.queue.job import Job
 from schedq.queue.requests import Connections
 from schedq.transitions import Operation, RoundTrips, enqueue
 from schedq.transitions.enqueue import EncodedJob
+
+if TYPE_CHECKING:  # imported by the first task that is unique
+    from schedq.model.unique import Debounce, Unique, Uniqueness
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -79,6 +82,7 @@ class Task(Generic[P, R_co]):
         *,
         name: str | None = None,
         durability: Durability | None = None,
+        unique: Uniqueness | None = None,
         **options: Unpack[HandlerOptions],
     ) -> None:
         if isinstance(function, str):
@@ -87,6 +91,7 @@ class Task(Generic[P, R_co]):
         if isinstance(function, Task):  # a task of another queue: its options apply unless others are given
             given, name = function.function, function.name if name is None else name
             durability = function.durability if durability is None else durability
+            unique = function._defaults.unique if unique is None else unique  # type: ignore[has-type] # not of this object
             given_here = {option: value for option, value in options.items() if value is not None}
             options = cast(HandlerOptions, {**function._own, **given_here})
         found = runnable(given, "task")
@@ -103,8 +108,9 @@ class Task(Generic[P, R_co]):
         self.backoff: plans.Plan | BackoffFunction | None = handler.backoff
         self.timeout_ms: int | None = handler.timeout_ms
         self._connections = connections
-        of_jobs: dict[str, Any] = {option: options.get(option) for option in _OF_JOBS}
-        self._defaults = Options(backoff=self.own_options.backoff, durability=self.durability, **of_jobs)
+        own: dict[str, Any] = {option: options.get(option) for option in _OF_JOBS}
+        own |= {"backoff": self.own_options.backoff, "unique": _rule_of(handler, unique)}
+        self._defaults = Options(durability=self.durability, **own)
         self._options = self._defaults
         self.__name__, self.__doc__, self.__wrapped__ = self.name, self.function.__doc__, self.function
         self.__module__ = str(getattr(found, "__module__", ""))
@@ -162,6 +168,7 @@ class Task(Generic[P, R_co]):
         headers: Mapping[str, str] | None = None,
         completed_ttl: Duration | None = None,
         failed_ttl: Duration | None = None,
+        unique: Uniqueness | None = None,
     ) -> Task[P, R_co]:
         """Return a copy of the task with options for its jobs; options that are not given stay as they are.
 
@@ -176,13 +183,12 @@ class Task(Generic[P, R_co]):
         task = copy.copy(self) if queue is None else self._in(queue)
         headers = merged_headers(task._options.headers, headers)
         given = (delay, run_at, job_id, max_attempts, backoff, timeout, durability)
-        checked = Options(*given, expires=expires, headers=headers)
-        checked = checked._replace(completed_ttl=completed_ttl, failed_ttl=failed_ttl)
-        enqueue.check(task._connections.settings, checked)
-        task._options = Options._make(
-            own if new is None else new
-            for own, new in zip(task._options, (*given, must_create, reuse_id, *checked[9:]), strict=True)
-        )
+        rest = (expires, headers, completed_ttl, failed_ttl, None)
+        enqueue.check(task._connections.settings, Options._make((*given, False, False, *rest)))
+        new = (*given, must_create, reuse_id, *rest)
+        task._options = Options._make(old if it is None else it for old, it in zip(task._options, new, strict=True))
+        if unique is not None:
+            task._options = task._options._replace(unique=_rule_of(task._handler, unique))
         return task
 
     def _in(self, queue: TaskQueue) -> Task[P, R_co]:
@@ -211,7 +217,7 @@ class Task(Generic[P, R_co]):
     def enqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Enqueue a call of the function with these arguments.
 
-        With a `job_id` of your own, `created` of the returned job says whether it is new.
+        With a `job_id` of your own, or if the task is `unique`, `created` of the returned job says whether it is new.
 
         Raises:
             ArgumentsError: the function can't be called with these arguments.
@@ -264,13 +270,16 @@ class Task(Generic[P, R_co]):
         """The request that stores a call; it returns the job's id and whether it is new."""
         queue, options = self._connections.settings, self._options
         payload = self._payload(args, kwargs)
+        if options.unique is not None:
+            options = _with_key(self._handler, options, args, kwargs)
         if self._connections.before_enqueue:
             options = prepared_options(self._connections, payload, options)
         return enqueue.create(queue, enqueue.prepare(queue, payload, options, is_marked=options.job_id is not None))
 
     def prepare(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Settings, EncodedJob, Job[Any]]:
         """Check a call, for a program that stores it later: the queue, what `enqueue` would send, and the job."""
-        queue, options, payload = self._connections.settings, self._options, self._payload(args, kwargs)
+        queue, payload = self._connections.settings, self._payload(args, kwargs)
+        options = _with_key(self._handler, self._options, args, kwargs)
         is_marked = options.job_id is not None
         options = options if is_marked else options._replace(job_id=new_ids()[0])
         if self._connections.before_enqueue:
@@ -280,25 +289,19 @@ class Task(Generic[P, R_co]):
 
     def _created_many(self, calls: Calls) -> RoundTrips[list[Job[Any]]]:
         queue, options = self._connections.settings, self._options
-        rows: Sequence[Any]
-        if options.job_id is None:
-            rows = of_each(self.name, calls, self._payload, self._own_call)
-        else:
-            rows = of_each(self.name, calls, self.new_job, self._own_call)
-            options = options._replace(job_id=None)
+        is_common = options.job_id is None and options.unique is None
+        rows: Sequence[Any] = of_each(self.name, calls, self._payload if is_common else self.new_job, self._own_call)
+        options = options._replace(job_id=None, unique=None)
         if self._connections.before_enqueue:
             rows, options = prepared_rows(self._connections, rows, options), _NOT_GIVEN
         prepared = enqueue.prepare_many(queue, rows, options, is_marked=True)
         created = yield from enqueue.create_many(queue, prepared)
         connections, conversion = self._connections, self._conversion
-        return [
-            Job(job.job_id, connections, created=is_new, conversion=conversion)
-            for job, is_new in zip(prepared, created, strict=True)
-        ]
+        return [Job(job_id, connections, created=is_new, conversion=conversion) for job_id, is_new in created]
 
     def new_job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         """Return a job that calls the function with these arguments."""
-        return NewJob(self._payload(args, kwargs), **self._options._asdict())
+        return NewJob(self._payload(args, kwargs), **_with_key(self._handler, self._options, args, kwargs)._asdict())
 
     def _own_call(self, call: NewJob) -> NewJob:
         """A call from `with_args`, with only the options that it was given."""
@@ -307,6 +310,23 @@ class Task(Generic[P, R_co]):
         given = _without(Options._make(getattr(call, name) for name in Options._fields), self._defaults)
         job_id = self._options.job_id if given.job_id is None else given.job_id
         return NewJob(call.payload, **given._replace(job_id=job_id)._asdict())
+
+
+def _rule_of(handler: Handler, unique: object) -> Unique | Debounce | None:
+    if unique is None:
+        return None
+    from schedq.queue.unique_key import checked_for
+
+    return checked_for(handler, unique)
+
+
+def _with_key(handler: Handler, options: Options, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Options:
+    """The options of a job that calls the function with these arguments, with its unique key if it has one."""
+    if options.unique is None:
+        return options
+    from schedq.queue.unique_key import key_of
+
+    return options._replace(unique=key_of(handler, cast("Unique | Debounce", options.unique), args, kwargs))
 
 
 def _with_options(task: Task[P, R_co], options: Options) -> Task[P, R_co]:

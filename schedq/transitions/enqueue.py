@@ -22,10 +22,13 @@ from schedq.transitions import MOST_BYTES, Argument, Binding, Operation, RoundTr
 
 T = TypeVar("T")
 _ENQUEUE: Final = Binding("enqueue", "whose_ids", "new_jobs")
+_ENQUEUE_UNIQUE: Final = Binding("enqueue_unique", "whose_ids", "new_jobs")
 MOST_IDS: Final = 150
 """The most jobs in one script, which blocks all other clients for 4 to 10 µs a job."""
 _ROUND_TRIP_BYTES: Final = 8 * MOST_BYTES
 ACCEPTED: Final = ("STORED", "EXISTS")
+_HELD: Final = ("UNIQUE", "REPLACED")
+"""Words, followed by an id, for a job that was not stored because another one holds its unique key."""
 _OF_ONE_JOB: Final = (Conflict, ExpiryError)
 """Errors that do not stop other jobs of the same request from being stored."""
 tracers: Final[list[Callable[[str, str, str], str]]] = []
@@ -127,6 +130,7 @@ def merged(row: NewJob, common: Options) -> Options:
         headers=merged_headers(common.headers, row.headers),
         completed_ttl=row.completed_ttl if row.completed_ttl is not None else common.completed_ttl,
         failed_ttl=row.failed_ttl if row.failed_ttl is not None else common.failed_ttl,
+        unique=row.unique if row.unique is not None else common.unique,
     )
 
 
@@ -151,13 +155,37 @@ def _resolved(queue: Settings, options: Options, *, is_marked: bool = False) -> 
         fields += ("completed_ttl_ms", duration_ms(options.completed_ttl, "completed_ttl"))
     if options.failed_ttl is not None:
         fields += ("failed_ttl_ms", duration_ms(options.failed_ttl, "failed_ttl"))
+    needs_mark = own_id is not None and is_marked
+    if options.unique is not None:
+        own, mode, ms = _unique(options, mode, ms)
+        fields += own
+        needs_mark = needs_mark or bool(own)
     says_if_exists = options.must_create is not False or options.reuse_id is not False
     if_exists = _if_exists(options) if says_if_exists else ""
-    if own_id is not None and (if_exists or is_marked):
+    if if_exists or needs_mark:
         # If the request is repeated, this tells the script that the request itself created the existing job.
         mark = new_request()
         mode, fields = f"{mode}:{if_exists}:{mark}", (*fields, "made_by", mark)
     return own_id, mode, ms, fields, durability
+
+
+def _unique(options: Options, mode: str, ms: int) -> tuple[tuple[Argument, ...], str, int]:
+    """The fields of a job with a unique key, none without one; and its due time, which a debounce decides."""
+    from schedq.model import unique
+
+    found = unique.resolved(options.unique)
+    if found is None:
+        return (), mode, ms
+    if found.wait_ms or "debounce" in found.rule:
+        if (mode, ms) != ("in", 0):
+            raise UsageError("a debounced job is due when its calls have ceased: give no delay and no run_at")
+        ms = found.wait_ms
+    return ("unique", found.key, "unique_rule", found.rule), mode, ms
+
+
+def is_unique(fields: Sequence[Argument]) -> bool:
+    """Whether a job with these fields has a unique key."""
+    return bool(fields) and "unique" in fields[::2]
 
 
 def _if_exists(options: Options) -> str:
@@ -209,7 +237,7 @@ def enqueue(queue: Settings, job: EncodedJob) -> Operation[str]:
         QueueFull: `max_pending` jobs wait.
         NotAcknowledged: the job is stored, but its durability was not confirmed in time.
     """
-    return _store_one(queue, job, lambda _: job.job_id)
+    return _store_one(queue, job, lambda word: _outcome(job, word)[0])
 
 
 def create(queue: Settings, job: EncodedJob) -> Operation[tuple[str, bool]]:
@@ -217,16 +245,27 @@ def create(queue: Settings, job: EncodedJob) -> Operation[tuple[str, bool]]:
 
     Raises (when read): as `enqueue`.
     """
-    return _store_one(queue, job, lambda word: (job.job_id, _is_created(job, word)))
+    return _store_one(queue, job, lambda word: _outcome(job, word))
 
 
-def _is_created(job: EncodedJob, word: str) -> bool:
-    return word == "STORED" or not job.is_callers_id
+def _outcome(job: EncodedJob, word: str) -> tuple[str, bool]:
+    """The id of the job that there is now, and whether this request created it."""
+    if word == "STORED":
+        return job.job_id, True
+    kind, _, holder = word.partition(" ")
+    if holder and kind in _HELD:
+        return holder, False
+    return job.job_id, not job.is_callers_id
+
+
+def is_accepted(word: str) -> bool:
+    """Whether nothing is left to do for a job: it is stored, or the one that holds its unique key is."""
+    return word in ACCEPTED or word.partition(" ")[0] in _HELD
 
 
 def _store_one(queue: Settings, job: EncodedJob, result: Callable[[str], T]) -> Operation[T]:
     def read(words: list[str]) -> T:
-        if words[0] in ACCEPTED:
+        if is_accepted(words[0]):
             return result(words[0])
         raise refusal(queue, job, words[0])
 
@@ -248,14 +287,16 @@ def _store(
     unconfirmed: Callable[[T, str], T | SchedqError],
 ) -> Operation[T]:
     new_jobs: list[Argument] = []
-    whose_ids = 0
+    whose_ids, script = 0, _ENQUEUE
     for job in batch:
         new_jobs += (job.job_id, job.text, job.mode, job.ms, len(job.fields), *job.fields)
+        if job.fields and is_unique(job.fields):
+            script = _ENQUEUE_UNIQUE
         if job.is_callers_id:
             whose_ids = max(whose_ids, 2 if job.if_exists == "reuse" else 1)
     operation = Operation(
         "enqueue",
-        *_ENQUEUE(queue, whose_ids=whose_ids, new_jobs=new_jobs),
+        *script(queue, whose_ids=whose_ids, new_jobs=new_jobs),
         read,
         waits=waits,
         unconfirmed=unconfirmed,
@@ -275,7 +316,7 @@ def _counted(queue: Settings, batch: Sequence[EncodedJob], operation: Operation[
 
     def read(words: list[str]) -> T:
         found = zip(batch, words, strict=False)
-        tell("" if word in ACCEPTED else type(refusal(queue, job, word)).__name__ for job, word in found)
+        tell("" if is_accepted(word) else type(refusal(queue, job, word)).__name__ for job, word in found)
         return operation.read(words)
 
     return operation._replace(read=read, failed=lambda error: tell([type(error).__name__] * len(batch)))
@@ -298,14 +339,14 @@ def enqueue_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list
         QueueFull, NotAcknowledged: `stored` has the ids that were stored.
         Conflict, ExpiryError: the message names the id; all others are stored.
     """
-    yield from _store_all(queue, jobs)
-    return [job.job_id for job in jobs]
-
-
-def create_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[bool]]:
-    """Like `enqueue_many`; returns for each job, in order, whether this request created it, if the job is marked."""
     words = yield from _store_all(queue, jobs)
-    return [_is_created(job, word) for job, word in zip(jobs, words, strict=True)]
+    return [job.job_id if word == "STORED" else _outcome(job, word)[0] for job, word in zip(jobs, words, strict=True)]
+
+
+def create_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[tuple[str, bool]]]:
+    """Like `enqueue_many`; returns for each job, in order, its id, and whether this request created it, if marked."""
+    words = yield from _store_all(queue, jobs)
+    return [_outcome(job, word) for job, word in zip(jobs, words, strict=True)]
 
 
 def _store_all(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[str]]:
@@ -325,8 +366,10 @@ def _store_all(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[s
             missing = missing or found.missing
             words += found.words
             for job, word in zip(batch, found.words, strict=False):
-                if word in ACCEPTED:
+                if word == "STORED":
                     stored.append(job.job_id)
+                elif is_accepted(word):
+                    stored.append(_outcome(job, word)[0])
                 else:
                     errors.append(refusal(queue, job, word))
             if rest := batch[len(found.words) :]:
@@ -396,6 +439,9 @@ def refusal(queue: Settings, job: EncodedJob, word: str) -> Conflict | QueueFull
     if word == "EXPIRES":
         return ExpiryError(f"job {job.job_id} of queue {queue.name}: {TOO_EARLY}")
     kind, _, status = word.partition(" ")
+    if kind == "HELD":
+        key = job.fields[job.fields.index("unique") + 1]
+        return Conflict(f"job {status} of queue {queue.name} holds the unique key {key!r}")
     if kind == "TAKEN":
         return Conflict(f"job {job.job_id} of queue {queue.name} already exists ({status}), and must_create was given")
     if kind == "BUSY":

@@ -1,15 +1,16 @@
 --[[
-Move failed and cancelled jobs back to `pending`, with their attempts at 0.
+Move failed and cancelled jobs back to `pending`, with their attempts at 0, unless another job holds their unique key.
 
 The longer the two lists, the fewer jobs a call takes, because it searches them for each job that is not among the
 oldest.
 
 KEYS  pending (list), failed (list), cancelled (list), stats (hash), wake (zset), paused (string), log (stream),
-      leases (zset)
+      leases (zset), unique_keys (hash)
 ARGV  jobs, clock, log_size
       request: a new id, by which a repeated request is recognized
       ids...
-Returns  per job: yes | no (neither failed nor cancelled); fewer words than ids means "send the rest again"
+Returns  per job: yes | no (neither failed nor cancelled) | UNIQUE and the id of the job that holds its unique key; fewer
+         words than ids means "send the rest again"
 ]]
 --@include clock
 --@include checks
@@ -20,6 +21,7 @@ Returns  per job: yes | no (neither failed nor cancelled); fewer words than ids 
 --@include wake
 --@include log
 --@include idempotent
+--@include unique
 local bad = wrong_type('list', pending, failed, cancelled) or wrong_type('zset', leases)
 if bad then return bad end
 
@@ -42,8 +44,20 @@ local function nearer_end(id, list, job)
   return type(middle) == 'string' and whole(at) > whole(middle) and 1 or -1
 end
 
+-- The other job that holds the unique key of this one, or nil; then this one holds it from now on.
+local function take_key(id, unique, rule)
+  local holder, its_job = holder_of(unique, rule_of(rule).lasts)
+  if its_job and holder ~= id then return holder end
+  local note = redis.pcall('HGET', unique_keys, unique)
+  local window = string.match(type(note) == 'string' and note or '', '^(%d+) ')
+  redis.pcall('HSET', unique_keys, unique, (window or '0') .. ' ' .. id)
+  redis.call('HDEL', jobs .. id, 'started_at_ms')  -- of an earlier attempt; it has not begun since
+end
+
 local function revive(id, job)
   local key = jobs .. id
+  local holder = job[8] and take_key(id, job[8], job[9])
+  if holder then return 'UNIQUE ' .. holder end
   spent = spent + (is_oldest[id] and OLDEST or searched) + 200
   mark_in_transit(id)
   -- Another program may have trimmed the entry but not the record.
@@ -63,7 +77,7 @@ end
 for i = ids_start, #ARGV do
   if #words > 0 and spent + OLDEST > MOST_SEARCHED then break end
   local job = read_job(ARGV[i], 'status', 'payload', 'request', 'attempts', 'last_error_at_ms', 'cancelled_at_ms',
-    'tombstone')
+    'tombstone', 'unique', 'unique_rule')
   local word = job and earlier_reply(job[3], request)
   if not word then
     word = (job and not job[7] and (job[1] == 'failed' or job[1] == 'cancelled')) and revive(ARGV[i], job) or 'no'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from schedq.errors import Conflict
 from schedq.model.ids import new_request
 from schedq.model.keys import checked_id
 from schedq.model.settings import Settings
@@ -15,22 +16,31 @@ _PAGE: Final = 250
 
 
 def requeue(queue: Settings, job_id: str) -> RoundTrips[bool]:
-    """Move a failed or cancelled job back to `pending`; returns whether it was failed or cancelled."""
-    (is_requeued,) = yield from requeue_these(queue, [checked_id(job_id)])
-    return is_requeued
+    """Move a failed or cancelled job back to `pending`; returns whether it was failed or cancelled.
+
+    Raises:
+        Conflict: another job holds its unique key.
+    """
+    (word,) = yield from _requeue(queue, [checked_id(job_id)])
+    kind, _, holder = word.partition(" ")
+    if kind == "UNIQUE":
+        raise Conflict(f"job {job_id} of queue {queue.name} can't be requeued: job {holder} holds its unique key")
+    return word == "yes"
 
 
 def requeue_these(queue: Settings, job_ids: Sequence[str]) -> RoundTrips[list[bool]]:
-    """Move failed and cancelled jobs back to `pending`; returns for each whether it was failed or cancelled."""
+    """Move failed and cancelled jobs back to `pending`; returns for each whether it was moved."""
+    words = yield from _requeue(queue, job_ids)
+    return [word == "yes" for word in words]
+
+
+def _requeue(queue: Settings, job_ids: Sequence[str]) -> RoundTrips[list[str]]:
     request = new_request()
-    left = list(job_ids)
-    requeued: list[bool] = []
-    while left:
-        (reply,) = yield [Operation("requeue", *_REQUEUE(queue, request=request, ids=left[:_PAGE]), list)]
-        words = unwrap(reply)
-        requeued += [word == "yes" for word in words]
-        left = left[len(words) :]
-    return requeued
+    found: list[str] = []
+    while left := job_ids[len(found) :][:_PAGE]:
+        (reply,) = yield [Operation("requeue", *_REQUEUE(queue, request=request, ids=left), list)]
+        found += unwrap(reply)
+    return found
 
 
 def requeue_failed(queue: Settings, limit: int) -> RoundTrips[int]:

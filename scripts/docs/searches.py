@@ -25,7 +25,10 @@ FIRST: Final = {
     "middleware": "middleware",
     "progress": "progress",
     "dead letter": "retries",  # where jobs go when no attempts are left
-    "unique": "idempotency",  # a job id of one's own makes a job unique
+    "unique": "unique-jobs",
+    "debounce": "unique-jobs",
+    "throttle": "unique-jobs",  # one job in each window
+    "deduplication": "unique-jobs",
     "migrate": "from-celery",  # the library that most people come from; its page leads to the others
     "Docker": "compose",
     "Sentry": "recipes",

@@ -322,6 +322,7 @@ def test_broken_notes_are_reported_with_their_reasons(mail: Queue, diagnosis: Ex
         "held",
         "lanes",
         "paused_tasks",
+        "unique_keys",
     ],
 )
 def test_a_key_of_a_wrong_type_is_named(name: str, mail: Queue, diagnosis: Examine, client: Any):

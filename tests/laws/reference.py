@@ -18,7 +18,7 @@ BLOCK = Block("reference.md", "reference")
 STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 GROUPS = {
     "Queues": ["Queue", "AsyncQueue"],
-    "Tasks and jobs": ["Task", "Job", "EnqueueFacts", "inherit_headers"],
+    "Tasks and jobs": ["Task", "Job", "Unique", "Debounce", "EnqueueFacts", "inherit_headers"],
     "Workers": [
         "Worker",
         "IsolationSettings",

@@ -165,6 +165,7 @@ LAZY = {"schedq", "schedq.metrics"} | {
         "connection.address",
         "connection.async_client",
         "integrations.pytest",
+        "model.records",
         "queue.around",
         "queue.before_enqueue",
         "queue.extensions",
@@ -175,6 +176,7 @@ LAZY = {"schedq", "schedq.metrics"} | {
         "queue.queue",
         "queue.queue_verbs",
         "queue.registry",
+        "queue.task",
     )
 }
 """Modules that import others of schedq when they are used: most programs only enqueue, and most workers serve no

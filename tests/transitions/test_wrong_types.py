@@ -20,6 +20,8 @@ UNTOUCHED = {("enqueue", "delayed"), ("claim", "cancelled"), ("claim", "lanes")}
 UNTOUCHED |= {
     (verb, history) for verb in ("enqueue", "enqueue later") for history in ("completed", "failed", "cancelled")
 }
+UNTOUCHED |= {("requeue", "unique_keys"), ("enqueue unique", "held")}
+UNTOUCHED |= {("enqueue unique", history) for history in ("completed", "failed", "cancelled")}
 UNTOUCHED |= {("promote", key) for key in ("paused_tasks", "held", "lanes")}
 UNTOUCHED |= {(verb, "held") for verb in ("enqueue", "enqueue later", "enqueue own id", "reclaim", "cancel", "stop")}
 """Keys that matter only for jobs with callers' own ids, for jobs that have expired, or while a task is paused."""
@@ -31,6 +33,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "enqueue": ("enqueue", lambda queue, jobs: queue.enqueue("new")),
     "enqueue later": ("enqueue", lambda queue, jobs: queue.enqueue("new", delay=1)),
     "enqueue own id": ("enqueue", lambda queue, jobs: queue.enqueue("new", job_id="mine")),
+    "enqueue unique": ("enqueue_unique", lambda queue, jobs: queue.enqueue("new", unique="mine")),
     "claim": ("claim", lambda queue, jobs: queue.claim(0)),
     "complete": ("settle", lambda queue, jobs: queue.complete(jobs["held"])),
     "retry": ("settle", lambda queue, jobs: queue.fail(jobs["held"])),

@@ -31,6 +31,7 @@ _ROWS: Final = {
     # transition -> verb cut on the wire, scenes whose script is interrupted
     "enqueue": ("enqueue", ("enqueue, now", "enqueue, an id again")),
     "enqueue, later": ("enqueue, later", ("enqueue, later",)),
+    "enqueue, unique": ("enqueue, unique", ("enqueue, unique", "enqueue, unique and there")),
     "enqueue many": ("enqueue many", ("enqueue, many",)),
     "claim": ("claim", _CLAIM),
     "renew": ("renew", ("renew",)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from schedq import Discard, Queue
+from schedq import Debounce, Discard, Queue
 from schedq.inspect import stats
 from schedq.model.progress import ProgressReport
 from schedq.model.records import Options, Settlement
@@ -40,6 +40,14 @@ def _enqueue_what_is_there(queue: Queue, clock: Clock) -> Staged:
     there = queue.enqueue("same", job_id="mine")
     new = enqueue.prepare(queue.settings, "same", Options(job_id="mine"))
     return Staged(enqueue.enqueue(queue.settings, new), accepted=[there], reply="mine")
+
+
+def _enqueue_unique_and_there(queue: Queue, clock: Clock) -> Staged:
+    """Another job holds the unique key, and is debounced."""
+    rule = Debounce(key="mine", wait=5)
+    there = queue.enqueue("old", unique=rule, headers={"user": "ada"})
+    new = enqueue.prepare(queue.settings, "new", Options(unique=rule, timeout=5))
+    return Staged(enqueue.enqueue(queue.settings, new), accepted=[there], reply=there)
 
 
 def _claim(*, suspects: bool = True, **changes: Any) -> Callable[[Queue, Clock], Staged]:
@@ -264,6 +272,8 @@ def _failed_ids(queue: Queue) -> list[str]:
 SCENES: Final = (
     Scene("enqueue, now", _enqueue(Options())),
     Scene("enqueue, later", _enqueue(Options(delay=5, max_attempts=2))),
+    Scene("enqueue, unique", _enqueue(Options(unique="a"), Options(unique="b", delay=5), Options(unique="c"))),
+    Scene("enqueue, unique and there", _enqueue_unique_and_there),
     Scene("enqueue, many", _enqueue(Options(), Options(delay=5), Options(job_id="mine"), Options(delay=3))),
     Scene("enqueue, an id again", _enqueue_once_more),
     Scene("enqueue, what is there", _enqueue_what_is_there),

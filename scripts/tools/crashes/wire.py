@@ -33,7 +33,7 @@ LOST, TORN, UNANSWERED = "request lost", "request torn", "reply lost"
 CUTS: Final = (LOST, TORN, UNANSWERED)
 ONCE, SHORT, READ = "once", "once, with the reply to the second sending", "error raised"
 NOT_DONE, DONE, PARTLY = "not done, error raised", "done, outcome reported as unknown", "partly done, error raised"
-_RANDOM: Final = {"claim_token", "settled_token", "request", "worker", "id"}
+_RANDOM: Final = {"claim_token", "settled_token", "request", "worker", "id", "made_by"}
 
 
 class Cutter(Proxy):
@@ -115,6 +115,7 @@ def _claimed(queue: Queue) -> ClaimedJob:
 VERBS: Final[dict[str, Verb]] = {
     "enqueue": Verb(lambda queue, jobs: queue.enqueue(1, job_id="new"), jobs=("new",)),
     "enqueue, later": Verb(lambda queue, jobs: queue.enqueue(1, job_id="new", delay=5), jobs=("new",)),
+    "enqueue, unique": Verb(lambda queue, jobs: queue.enqueue(1, job_id="new", unique="mine"), jobs=("new",)),
     "enqueue many": Verb(
         lambda queue, jobs: _enqueue_many(queue),
         rounds=2,

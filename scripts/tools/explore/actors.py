@@ -16,6 +16,7 @@ from schedq.inspect.bulk import Purge
 from schedq.model import outcome
 from schedq.model.records import ClaimedJob, Options, Settlement
 from schedq.model.settings import Settings
+from schedq.model.unique import Unique
 from schedq.schedules.definition import Definition
 from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.schedules.records import ScheduleStatus
@@ -56,11 +57,12 @@ def enqueues(
     *,
     is_fresh: bool = False,
     expires: float | None = None,
+    unique: Unique | None = None,
 ) -> Plan:
-    """A producer enqueues one job under the caller's own id or a fresh one; `expires` as the option of that name."""
+    """A producer enqueues one job under the caller's own id or a fresh one, with these options."""
 
     def steps(queue: Settings) -> RequestGenerator:
-        job = prepare(queue, payload, Options(delay=delay, job_id=job_id, expires=expires))
+        job = prepare(queue, payload, Options(delay=delay, job_id=job_id, expires=expires, unique=unique))
         yield [enqueue(queue, job._replace(is_callers_id=not is_fresh))]
 
     return steps

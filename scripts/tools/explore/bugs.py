@@ -32,6 +32,48 @@ class Bug:
 
 BUGS: Final = (
     Bug(
+        "a running job does not hold its unique key",
+        "enqueue_unique",
+        "if status == 'processing' and lasts == 'done' then return id, job end",
+        "",
+        "unique: enqueue ∥ enqueue ∥ complete",
+    ),
+    Bug(
+        "the index, not the record, says who holds a unique key",
+        "enqueue_unique",
+        "if now < tonumber(window) then return id end",
+        "do return id end",
+        "unique: enqueue ∥ enqueue ∥ complete",
+    ),
+    Bug(
+        "the unique key of a new job is not noted",
+        "enqueue_unique",
+        "if #notes > 0 then redis.call('HSET', unique_keys, unpack(notes)) else",
+        "if #notes == 0 then",
+        "unique: enqueue ∥ enqueue ∥ complete",
+    ),
+    Bug(
+        "a replacement that is sent again replaces a newer one",
+        "enqueue_unique",
+        "if has_replaced(id, job or last) then return 'REPLACED ' .. (job or last).id, there end",
+        "",
+        "unique: enqueue ∥ enqueue ∥ complete",
+    ),
+    Bug(
+        "a job that has been claimed holds its key although the rule is until its start",
+        "enqueue_unique",
+        "if waits and (lasts == 'done' or not job.started_at_ms) then return id, job end",
+        "if waits then return id, job end",
+        "unique until its start: enqueue ∥ retry ∥ enqueue",
+    ),
+    Bug(
+        "requeue does not look who holds the unique key",
+        "requeue",
+        "local holder = job[8] and take_key(id, job[8], job[9])",
+        "local holder",
+        "unique: requeue ∥ enqueue ∥ claim",
+    ),
+    Bug(
         "settle does not check the token",
         "settle",
         "job[1] == 'processing' and job[2] == token",

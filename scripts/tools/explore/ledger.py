@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from schedq.errors import SchedqError
+from schedq.model.lifecycle import DELAYED, PENDING, PROCESSING
 from schedq.model.records import Settlement
 from schedq.model.settings import Settings
 from schedq.model.tasks import is_task_call
@@ -98,6 +99,9 @@ def _enqueued(ledger: Ledger, entry: Entry) -> Iterator[str]:
     key = _key(entry, job_id)
     known = ledger.get(key)
     was_there = f"job:{job_id}" in entry.before.keys
+    if entry.reply != job_id:
+        yield from _kept(entry, job_id)
+        return
     if known is not None and not known.is_gone and not was_there and not known.is_done:
         yield f"{key} was deleted before it ended"
     if not was_there:
@@ -108,6 +112,20 @@ def _enqueued(ledger: Ledger, entry: Entry) -> Iterator[str]:
         )
     elif entry.before != entry.after:
         yield f"{key} was enqueued again, which changed something"
+
+
+def _kept(entry: Entry, job_id: str) -> Iterator[str]:
+    """Another job holds the unique key of a new one, which is not stored; that one may get its payload, once."""
+    key, holder = _key(entry, job_id), entry.before.job(entry.reply)
+    if job_id in entry.after.jobs():
+        yield f"{key} was stored although {entry.reply} holds its unique key"
+    if job_id in holder.get("replaced_by", "").split():
+        if entry.after.job(entry.reply) != holder:
+            yield f"{entry.reply} was replaced again by {job_id}"
+    elif holder.get("status") not in (PENDING, DELAYED, PROCESSING):
+        yield f"{key} is said to be the same as {entry.reply}, which has ended"
+    elif holder.get("unique_rule", "").startswith("start ") and "started_at_ms" in holder:
+        yield f"{key} is said to be the same as {entry.reply}, which has started"
 
 
 def _claimed(ledger: Ledger, entry: Entry) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from schedq.model.unique import Unique
 from schedq.schedules.definition import Definition
 from scripts.tools.explore.actors import (
     cancels,
@@ -32,6 +33,8 @@ from scripts.tools.explore.actors import (
 from scripts.tools.explore.search import Actor, Scenario
 from scripts.tools.explore.world import BACKOFF_S, BEGIN_S, LEASE_S
 
+ONE: Final = Unique(key="one", on_conflict="replace")
+ONE_WAITING: Final = Unique(key="one", until="start", on_conflict="replace")
 JOB: Final = enqueues("j1")
 SECOND: Final = enqueues("j2")
 LATER: Final = enqueues("j1", 5)
@@ -57,6 +60,36 @@ def still_clock(*seconds: float) -> Actor:
 
 
 SCENARIOS: Final = (
+    Scenario(
+        "unique: enqueue ∥ enqueue ∥ complete",
+        (enqueues("j1", is_fresh=True, unique=ONE),),
+        (
+            Actor("worker", works("w", "complete")),
+            Actor("producer", enqueues("j2", payload="two", is_fresh=True, unique=ONE)),
+            Actor("other producer", enqueues("j3", payload="three", is_fresh=True, unique=ONE)),
+        ),
+        faults=2,
+    ),
+    Scenario(
+        "unique until its start: enqueue ∥ retry ∥ enqueue",
+        (enqueues("j1", is_fresh=True, unique=ONE_WAITING),),
+        (
+            Actor("worker", works("w", "fail")),
+            Actor("producer", enqueues("j2", payload="two", is_fresh=True, unique=ONE_WAITING)),
+            Actor("other producer", enqueues("j3", payload="three", is_fresh=True, unique=ONE_WAITING)),
+        ),
+        faults=2,
+    ),
+    Scenario(
+        "unique: requeue ∥ enqueue ∥ claim",
+        (enqueues("j1", is_fresh=True, unique=ONE), works("dead", "discard")),
+        (
+            Actor("operator", requeues("j1")),
+            Actor("producer", enqueues("j2", payload="two", is_fresh=True, unique=ONE)),
+            Actor("worker", works("w", "complete")),
+        ),
+        faults=2,
+    ),
     Scenario(
         "claim ∥ reclaim",
         (JOB, *LOST),

@@ -42,6 +42,7 @@ SEEN = {
     "standbys": "served without",
     "suspects": "served without",
     "lanes": "served without",
+    "unique_keys": "served without",
 } | dict.fromkeys(SAID, "said in the log")
 
 
