@@ -42,7 +42,7 @@ def topics() -> list[Topic]:
 def read(name: str) -> str:
     """The text of a page without its comments. `name` must be that of a topic, or "index"."""
     packed = _packed()
-    return _COMMENT.sub("", packed[name] if packed else (FOLDER / f"{name}.md").read_text(encoding="utf-8"))
+    return _COMMENT.sub("", packed[f"{name}.md"] if packed else (FOLDER / f"{name}.md").read_text(encoding="utf-8"))
 
 
 @cache

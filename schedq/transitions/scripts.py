@@ -27,6 +27,7 @@ Redis. EVALSHA is sent first, and EVAL only after the reply NOSCRIPT.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -46,6 +47,8 @@ _HEADER: Final = re.compile(
 _NAME: Final = re.compile(r"([a-z]\w*)(\.\.\.)?(?: \(([a-z ]+)\))?")
 _READ_AS: Final = {None: "ARGV[{}]", "number": "tonumber(ARGV[{}])", "flag": "ARGV[{}] == '1'"}
 _PACKAGE: Final = files("schedq")
+_PACKED: Final = "scripts.json"
+"""A wheel has this file instead of the scripts, because it is smaller: see scripts/tools/package.py."""
 
 
 class Script(NamedTuple):
@@ -175,7 +178,17 @@ def text(name: str) -> str:
         path = _PACKAGE.joinpath(folder, f"{name}.lua")
         if path.is_file():
             return path.read_text(encoding="utf-8")
+        if found := _packed().get(f"{folder}/{name}.lua"):
+            return found
     raise LookupError(f"no script {name}.lua")
+
+
+@cache
+def _packed() -> dict[str, str]:
+    """The texts by their paths in the package, if they are in one file."""
+    path = _PACKAGE.joinpath(_PACKED)
+    found: dict[str, str] = json.loads(path.read_bytes()) if path.is_file() else {}
+    return found
 
 
 COMMON: Final[Mapping[str, Callable[[Settings], Argument]]] = {

@@ -35,11 +35,15 @@ MOST_BYTES: Final = 900_000
 """Maximum size of the wheel. The code had 607 kB before the handbook was written. The pages, with clearer texts in the
 code, added 85; dependencies of tasks and typed data 16; later features 57; Django 7; the testing kit 16; what readers
 of the pages missed 11; `schedq dev` 3; threads in place of stuck ones 2; `run_isolated` 3; the outbox 11, of which
-smaller pictures save 6; hooks of processes that die 1; FastAPI, Flask and sessions of SQLAlchemy 10. Zopfli saves 25,
-and one file for all pages 41. A feature raises the limit by what it adds, up to 900 kB. Compressed, Python has 583 kB
-(a quarter of it docstrings), the handbook 122, Lua 60, the archive's own directory 48 and its list of files 16."""
-PAGES: Final = "schedq/handbook/pages.json"
-PAGE: Final = re.compile(r"schedq/handbook/[\w-]+\.md")
+smaller pictures save 6; hooks of processes that die 1; Django's outbox, admin and page 19; FastAPI, Flask and sessions
+of SQLAlchemy 10; unique jobs 6. Zopfli saves 25, one file for all pages 41, one for all scripts 37. It is never more
+than 900 kB. Compressed, Python has 583 kB (a quarter of it docstrings), the handbook 124, Lua 44, the archive's own
+directory 40 and its list of files 13."""
+PACKED: Final = {
+    "schedq/handbook/pages.json": re.compile(r"schedq/handbook/([\w-]+\.md)"),
+    "schedq/scripts.json": re.compile(r"schedq/((?:transitions|schedules|inspect)/[\w/]+\.lua)"),
+}
+"""Files of a wheel that have the texts of many of the package's files, by their paths below the same folder."""
 TRY: Final = ROOT / "scripts" / "tools" / "installed.py"
 REPOSITORY: Final = r"https://(?:raw\.githubusercontent\.com/schedq/schedq|github\.com/schedq/schedq/blob)/main/"
 """Where files of the repository are for readers of the description."""
@@ -73,31 +77,34 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def compress(wheel: Path) -> None:
-    """Pack the pages of a wheel into one file, and compress its files better than the build did.
+    """Pack the pages and the scripts of a wheel into a file each, and compress its files better than the build did.
 
-    Every installer can still read them. One file for all pages saves 41 kB.
+    Every installer can still read them. One file for all pages saves 41 kB, and one for all scripts 37.
     """
     smaller = wheel.with_suffix(".new")
     with zipfile.ZipFile(wheel) as built, ZipFile(smaller, "w", zipfile.ZIP_DEFLATED, iterations=15) as archive:
         files = {file: built.read(file) for file in built.infolist()}
-        for file, data in packed(files).items():
+        for name, pattern in PACKED.items():
+            files = packed(files, name, pattern)
+        for file, data in files.items():
             archive.writestr(file, data)
     smaller.replace(wheel)
 
 
-def packed(files: Mapping[zipfile.ZipInfo, bytes]) -> dict[zipfile.ZipInfo, bytes]:
-    """Return the files of a wheel with one file for all pages, and with a list of files that is right for it."""
-    pages = {file: data for file, data in files.items() if PAGE.fullmatch(file.filename)}
-    others = {file: data for file, data in files.items() if file not in pages}
+def packed(files: Mapping[zipfile.ZipInfo, bytes], name: str, pattern: re.Pattern[str]) -> dict[zipfile.ZipInfo, bytes]:
+    """Return the files of a wheel with one file for those of a pattern, and a list of files that is right for it."""
+    some = {file: data for file, data in files.items() if pattern.fullmatch(file.filename)}
+    others = {file: data for file, data in files.items() if file not in some}
     record = next(file for file in others if file.filename.endswith(".dist-info/RECORD"))
-    together = copy.copy(next(iter(pages)))
-    together.filename = PAGES
-    text = json.dumps({Path(file.filename).stem: data.decode() for file, data in pages.items()}, ensure_ascii=False)
-    digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-    names = {file.filename for file in pages}
+    together = copy.copy(next(iter(some)))
+    together.filename = name
+    texts = {pattern.sub(r"\1", file.filename): data.decode() for file, data in some.items()}
+    data = json.dumps(texts, ensure_ascii=False).encode()
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    names = {file.filename for file in some}
     lines = [line for line in others.pop(record).decode().splitlines() if line.partition(",")[0] not in names]
-    lines.insert(0, f"{PAGES},sha256={digest},{len(text.encode())}")
-    return {**others, together: text.encode(), record: "".join(f"{line}\n" for line in lines).encode()}
+    lines.insert(0, f"{name},sha256={digest},{len(data)}")
+    return {**others, together: data, record: "".join(f"{line}\n" for line in lines).encode()}
 
 
 def tracked(folder: str = "") -> set[str]:
@@ -107,10 +114,10 @@ def tracked(folder: str = "") -> set[str]:
 
 
 def names_in_wheel(wheel: Path) -> set[str]:
-    """Paths of its files, without the metadata folder; each page counts as a file."""
+    """Paths of its files, without the metadata folder; those that are packed into one count as files."""
     with zipfile.ZipFile(wheel) as archive:
-        pages = {f"schedq/handbook/{name}.md" for name in json.loads(archive.read(PAGES))}
-        return {name for name in archive.namelist() if ".dist-info/" not in name} - {PAGES} | pages
+        inside = {f"{Path(file).parent}/{name}" for file in PACKED for name in json.loads(archive.read(file))}
+        return {name for name in archive.namelist() if ".dist-info/" not in name} - PACKED.keys() | inside
 
 
 def names_in_sdist(sdist: Path) -> set[str]:

@@ -9,6 +9,9 @@ import zipfile
 from email.message import EmailMessage
 from pathlib import Path
 
+import pytest
+
+from schedq.transitions import scripts
 from scripts.tools import package
 
 
@@ -85,19 +88,41 @@ def test_what_an_extra_needs_is_read_from_the_metadata() -> None:
     assert list(package.requirements("schedq", "tracing")) == [("opentelemetry-api", frozenset())]
 
 
-def test_the_pages_of_a_wheel_are_one_file_and_its_list_of_files_is_right() -> None:
-    pages = {"schedq/handbook/index.md": "# The handbook\n", "schedq/handbook/jobs.md": "# Jobs – now\n"}
-    files = {**pages, "schedq/handbook/__init__.py": "", "schedq-1.dist-info/RECORD": ""}
-    listed = [f"{name},sha256=x,1" for name in list(files)[:3]] + ["schedq-1.dist-info/RECORD,,"]
-    files["schedq-1.dist-info/RECORD"] = "".join(f"{line}\n" for line in listed)
+INSIDE: dict[str, tuple[str, ...]] = {
+    "schedq/handbook/pages.json": ("index.md", "jobs.md"),
+    "schedq/scripts.json": ("transitions/claim.lua", "transitions/shared/clock.lua", "inspect/stats.lua"),
+}
 
-    found = package.packed({zipfile.ZipInfo(name): text.encode() for name, text in files.items()})
+
+@pytest.mark.parametrize("name", package.PACKED)
+def test_many_texts_of_a_wheel_are_one_file_and_its_list_of_files_is_right(name: str) -> None:
+    texts = {inside: f"# {inside} – text\n" for inside in INSIDE[name]}
+    paths = [f"{Path(name).parent}/{inside}" for inside in texts]
+    files = {**dict(zip(paths, texts.values(), strict=True)), "schedq/logs.py": "", "schedq-1.dist-info/RECORD": ""}
+    kept = ["schedq/logs.py,sha256=x,1", "schedq-1.dist-info/RECORD,,"]
+    files["schedq-1.dist-info/RECORD"] = "".join(
+        f"{line}\n" for line in [*(f"{path},sha256=x,1" for path in paths), *kept]
+    )
+    built = {zipfile.ZipInfo(path): text.encode() for path, text in files.items()}
+
+    found = package.packed(built, name, package.PACKED[name])
 
     data = {file.filename: content for file, content in found.items()}
-    assert set(data) == set(files) - set(pages) | {package.PAGES}
-    assert json.loads(data[package.PAGES]) == {"index": "# The handbook\n", "jobs": "# Jobs – now\n"}
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data[package.PAGES]).digest()).rstrip(b"=").decode()
-    assert data["schedq-1.dist-info/RECORD"].decode().splitlines() == [
-        f"{package.PAGES},sha256={digest},{len(data[package.PAGES])}",
-        *listed[2:],
-    ]
+    assert set(data) == {"schedq/logs.py", "schedq-1.dist-info/RECORD", name}
+    assert json.loads(data[name]) == texts
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data[name]).digest()).rstrip(b"=").decode()
+    listed = data["schedq-1.dist-info/RECORD"].decode().splitlines()
+    assert listed == [f"{name},sha256={digest},{len(data[name])}", *kept]
+
+
+def test_scripts_are_read_from_one_file_if_they_are_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"transitions/claim.lua": "claim", "transitions/shared/clock.lua": "clock", "inspect/stats.lua": "stats"}
+    (tmp_path / "scripts.json").write_text(json.dumps(texts))
+    monkeypatch.setattr(scripts, "_PACKAGE", tmp_path)
+    scripts._packed.cache_clear()
+    try:
+        assert [scripts.text(name) for name in ("claim", "shared/clock", "stats")] == ["claim", "clock", "stats"]
+        with pytest.raises(LookupError, match=r"no script gone\.lua"):
+            scripts.text("gone")
+    finally:
+        scripts._packed.cache_clear()
