@@ -37,7 +37,7 @@ FIRST: Final = {
     "eager": "testing",
     "pytest": "testing",
     "Django": "django",
-    "FastAPI": "web-applications",
+    "FastAPI": "fastapi",
     "Celery": "from-celery",
     "time zone": "schedules",
     "priority": "workers",  # several queues in strict order
