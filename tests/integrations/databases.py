@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import pytest
 
@@ -24,45 +27,68 @@ def postgres_folder() -> Path | None:
     return None if found is None else Path(found).parent
 
 
-@contextmanager
-def postgres(programs: Path) -> Iterator[str]:
-    """A PostgreSQL server on a socket in a temporary folder, as an unprivileged user; yields its URL."""
-    user = "nobody" if os.getuid() == 0 else None  # it refuses to run as root
-    with tempfile.TemporaryDirectory(prefix="schedq-pg-") as name:
-        folder = Path(name)
-        if user:
-            shutil.chown(folder, user)
-        data = folder / "data"
+class Postgres:
+    """A PostgreSQL server on a socket in a temporary folder, as an unprivileged user. It may be killed and restarted.
+
+    Attributes:
+        url: for SQLAlchemy.
+    """
+
+    def __init__(self, programs: Path) -> None:
+        self._programs = programs
+        self._user = "nobody" if os.getuid() == 0 else None  # it refuses to run as root
+        self._folder = Path(tempfile.mkdtemp(prefix="schedq-pg-"))
+        self._server: subprocess.Popen[bytes] | None = None
+        self.url = f"postgresql+psycopg://app@/postgres?host={self._folder}"
+
+    def __enter__(self) -> Self:
+        if self._user:
+            shutil.chown(self._folder, self._user)
+        options = ["-U", "app", "-A", "trust", "--no-sync", "--no-instructions", "--locale=C", "-E", "UTF8"]
         subprocess.run(
-            [
-                programs / "initdb",
-                "-D",
-                data,
-                "-U",
-                "app",
-                "-A",
-                "trust",
-                "--no-sync",
-                "--no-instructions",
-                "--locale=C",
-                "-E",
-                "UTF8",
-            ],
-            user=user,
-            cwd=folder,
+            [self._programs / "initdb", "-D", self._folder / "data", *options],
+            user=self._user,
+            cwd=self._folder,
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        options = ["-k", str(folder), "-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off"]
-        with (folder / "log").open("wb") as log:
-            server = subprocess.Popen(
-                [programs / "postgres", "-D", data, *options], user=user, cwd=folder, stderr=log, stdout=log
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.terminate()
+            self._server.wait(60)
+        shutil.rmtree(self._folder)
+
+    def start(self) -> None:
+        """Start it. Connections are refused until it has recovered."""
+        options = ["-k", str(self._folder), "-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off"]
+        with (self._folder / "log").open("ab") as log:
+            self._server = subprocess.Popen(
+                [self._programs / "postgres", "-D", self._folder / "data", *options],
+                user=self._user,
+                cwd=self._folder,
+                stderr=log,
+                stdout=log,
+                start_new_session=True,
             )
-        try:
-            yield f"postgresql+psycopg://app@/postgres?host={folder}"
-        finally:
-            server.terminate()
-            server.wait(60)
+
+    def kill(self) -> None:
+        """Send SIGKILL to all its processes; what was committed stays."""
+        assert self._server is not None
+        os.killpg(self._server.pid, signal.SIGKILL)
+        self._server.wait()
+        self._server = None
+
+
+@contextmanager
+def postgres(programs: Path) -> Iterator[str]:
+    """A PostgreSQL server; yields its URL."""
+    with Postgres(programs) as server:
+        yield server.url
 
 
 def mariadb_program() -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from scripts.tools.chaos import isolated, report
+from scripts.tools.chaos import isolated, outbox, report
 from scripts.tools.chaos.faketime import MissingError, library, preloaded
 from scripts.tools.chaos.faults import INTERVALS_S, SCENES
 from scripts.tools.chaos.run import Options, failed, run
@@ -45,6 +45,13 @@ MOST_SHOWN = 20
     help="Instead: child processes that crash, exit, loop or use too much memory, among good jobs; all are killed too.",
 )
 @click.option(
+    "--outbox",
+    "orders",
+    type=click.IntRange(1),
+    metavar="ORDERS",
+    help="Instead: an outbox in PostgreSQL; applications, relays and it are killed until there are so many orders.",
+)
+@click.option(
     "--handbook", "for_handbook", is_flag=True, help="Write the handbook's table from the recorded soak; runs nothing."
 )
 def main(
@@ -57,6 +64,7 @@ def main(
     record: Path | None,
     keep: bool,
     is_isolated: bool,
+    orders: int | None,
     for_handbook: bool,
 ) -> None:
     """Kill, freeze and disconnect real processes; check that no job is lost or repeated without reason."""
@@ -68,6 +76,11 @@ def main(
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore SIGINT by default
     if is_isolated:
         result, complaints = isolated.run(seconds, seed, min(rate, isolated.MOST_RATE))
+        _show(complaints)
+        print(json.dumps(result))
+        sys.exit(bool(complaints))
+    if orders:
+        result, complaints = outbox.run(orders, seed)
         _show(complaints)
         print(json.dumps(result))
         sys.exit(bool(complaints))
