@@ -36,7 +36,7 @@ MOST_BYTES: Final = 900_000
 code, added 85; dependencies of tasks and typed data 16; later features 57; Django 7; the testing kit 16; what readers
 of the pages missed 11; `schedq dev` 3; threads in place of stuck ones 2; `run_isolated` 3; the outbox 11, of which
 smaller pictures save 6; hooks of processes that die 1; Django's outbox, admin and page 19; FastAPI, Flask and sessions
-of SQLAlchemy 10; unique jobs 6. Zopfli saves 25, one file for all pages 41, one for all scripts 37. It is never more
+of SQLAlchemy 10; unique jobs 6. Zopfli saves 22, one file for all pages 41, one for all scripts 37. It is never more
 than 900 kB. Compressed, Python has 583 kB (a quarter of it docstrings), the handbook 124, Lua 44, the archive's own
 directory 40 and its list of files 13."""
 PACKED: Final = {
@@ -82,7 +82,7 @@ def compress(wheel: Path) -> None:
     Every installer can still read them. One file for all pages saves 41 kB, and one for all scripts 37.
     """
     smaller = wheel.with_suffix(".new")
-    with zipfile.ZipFile(wheel) as built, ZipFile(smaller, "w", zipfile.ZIP_DEFLATED, iterations=15) as archive:
+    with zipfile.ZipFile(wheel) as built, ZipFile(smaller, "w", zipfile.ZIP_DEFLATED, iterations=3) as archive:
         files = {file: built.read(file) for file in built.infolist()}
         for name, pattern in PACKED.items():
             files = packed(files, name, pattern)
