@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
@@ -75,15 +76,9 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the processes are stopped, too
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore SIGINT by default
     if is_isolated:
-        result, complaints = isolated.run(seconds, seed, min(rate, isolated.MOST_RATE))
-        _show(complaints)
-        print(json.dumps(result))
-        sys.exit(bool(complaints))
+        _end(*isolated.run(seconds, seed, min(rate, isolated.MOST_RATE)))
     if orders:
-        result, complaints = outbox.run(orders, seed)
-        _show(complaints)
-        print(json.dumps(result))
-        sys.exit(bool(complaints))
+        _end(*outbox.run(orders, seed))
     try:
         faketime = library()
     except MissingError as error:
@@ -100,6 +95,13 @@ def main(
         record.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result))
     sys.exit(bool(wrong))
+
+
+def _end(result: dict[str, Any], complaints: Sequence[str]) -> NoReturn:
+    """Print the result and end."""
+    _show(complaints)
+    print(json.dumps(result))
+    sys.exit(bool(complaints))
 
 
 def _show(complaints: Sequence[str]) -> None:

@@ -116,14 +116,14 @@ def test_systemds_worker_and_promoter(host: Host) -> None:
 def test_the_procfile_under_honcho(host: Host) -> None:
     if not (PROGRAMS / "honcho").exists():
         pytest.skip("honcho is not installed (dev)")
-    files.save_all(files.saved("procfile.md") | {"shop.py": files.saved("web-applications.md")["shop.py"]}, host.folder)
-    (host.folder / "shop").rename(host.folder / "another")  # the package of the other page
+    files.save_all(files.saved("procfile.md") | files.saved("fastapi.md") | {"bookshop/__init__.py": ""}, host.folder)
     port = reserve_port()
     command = ["python", "-c", HONCHO, "--no-colour", "start", "--port", str(port)]
     honcho = host.start(command, PYTHONUNBUFFERED="1")
     until(lambda: get(port, "/openapi.json")[0] == 200, failing=lambda: honcho)
 
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/orders/17/receipt?to=ada@example.org", method="POST")
+    order, headers = json.dumps({"customer": "ada"}).encode(), {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/orders", order, headers)
     with urllib.request.urlopen(request, timeout=60) as reply:
         job = json.load(reply)["job"]
     until(lambda: '"completed"' in get(port, f"/jobs/{job}")[1], failing=lambda: honcho)
