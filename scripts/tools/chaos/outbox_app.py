@@ -44,6 +44,7 @@ queue = Queue(
     redis=os.environ["CHAOS_REDIS"],
     completed_ttl=LIFE_S,
     min_keep=LIFE_S,
+    retry_for=LIFE_S - 1,
     log_size=20_000,
     completed_history=100_000,
 )
