@@ -376,9 +376,9 @@ _reserved: set[int] = set()
 
 
 @lru_cache
-def _reservations() -> BinaryIO:
-    """The file whose byte N is locked by the process that has reserved port N; the locks end with the process."""
-    return open(Path(tempfile.gettempdir()) / f"schedq-ports-{os.getuid()}", "ab")
+def _reservations() -> int:
+    """A descriptor of a file. Its byte N is locked by the process that has reserved port N, until that ends."""
+    return os.open(Path(tempfile.gettempdir()) / f"schedq-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def reserve_port() -> int:

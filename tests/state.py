@@ -274,7 +274,10 @@ class State:
                 key.holds.get("status") == PROCESSING and not until_start
             ):
                 holders.setdefault(unique, []).append(job_id)
+        named = {note.partition(" ")[2] for note in self.holds("unique_keys", "hash").values()}
         for unique, ids in holders.items():
+            # One that has expired holds no key, whatever its state.
+            ids = [it for it in ids if it in named or "expires" not in self.job(it)]
             noted = self.holds("unique_keys", "hash").get(unique, "").partition(" ")[2]
-            if ids != [noted]:
+            if ids and ids != [noted]:
                 yield f"{unique} is the key of {' and '.join(sorted(ids))}, and the index names {noted or 'no job'}"

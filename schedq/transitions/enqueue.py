@@ -344,7 +344,7 @@ def enqueue_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list
 
 
 def create_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[tuple[str, bool]]]:
-    """Like `enqueue_many`; returns for each job, in order, its id, and whether this request created it, if marked."""
+    """Like `enqueue_many`, but return each job's id, in order, and whether this request created it, if it is marked."""
     words = yield from _store_all(queue, jobs)
     return [_outcome(job, word) for job, word in zip(jobs, words, strict=True)]
 

@@ -94,7 +94,7 @@ local function other_holder(at, id, there, accepted)
   local key = option(at, 'unique')
   if not key then return nil, there end
   local rule, holder, job, last = rule_of(option(at, 'unique_rule')), seen[key], nil, nil
-  if not accepted[holder] then holder, job, last = holder_of(key, rule.lasts) end
+  if not accepted[holder] then holder, job, last = holder_of(key, rule) end
   if has_replaced(id, job or last) then return 'REPLACED ' .. (job or last).id, there end
   if last and last.replaced_by then inherited[id] = last.replaced_by end
   if not holder or holder == id then

@@ -21,6 +21,7 @@ Returns  per job: yes | no (neither failed nor cancelled) | UNIQUE and the id of
 --@include wake
 --@include log
 --@include idempotent
+--@include expiry
 --@include unique
 local bad = wrong_type('list', pending, failed, cancelled) or wrong_type('zset', leases)
 if bad then return bad end
@@ -46,7 +47,7 @@ end
 
 -- The other job that holds the unique key of this one, or nil; then this one holds it from now on.
 local function take_key(id, unique, rule)
-  local holder, its_job = holder_of(unique, rule_of(rule).lasts)
+  local holder, its_job = holder_of(unique, rule_of(rule))
   if its_job and holder ~= id then return holder end
   local note = redis.pcall('HGET', unique_keys, unique)
   local window = string.match(type(note) == 'string' and note or '', '^(%d+) ')

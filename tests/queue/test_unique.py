@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from schedq import Conflict, Debounce, Discard, NewJob, QueueFull, Snooze, Unique, UsageError
+from schedq import Conflict, Debounce, Discard, NewJob, QueueFull, Unique, UsageError
 from schedq.inspect.export import exported
 from schedq.model.expiry import ExpiryError
 from schedq.transitions import enqueue, scripts
@@ -197,14 +197,32 @@ def test_per_holds_a_key_for_a_while_even_if_its_job_has_ended(queue: Handle, cl
     again = sync.enqueue(7)
     assert (again.id, again.created) == (first.id, False)
     clock.pass_time(0.001)
-    assert sync.enqueue(7).created
-
-
-def test_a_job_that_outlasts_its_window_holds_its_key(queue: Handle, clock: Clock) -> None:
-    sync = sync_task(queue, Unique("customer", per=60))
-    first = sync.enqueue(7)
+    second = sync.enqueue(7)
+    assert second.created
     clock.pass_time(3600)
-    assert sync.enqueue(7).id == first.id
+    assert sync.enqueue(7).id == second.id, "it outlasts its window"
+
+
+@pytest.mark.parametrize("conflict", ["keep", "raise", "replace"])
+def test_a_job_that_has_expired_holds_no_key(
+    queue: Handle, clock: Clock, conflict: Literal["keep", "raise", "replace"]
+) -> None:
+    sync = sync_task(queue, Unique("customer", on_conflict=conflict))
+    sync.options(expires=60).enqueue(7, 1)
+    clock.pass_time(60)
+
+    second = sync.enqueue(7, 2)
+
+    assert second.created
+    assert queue.claim(0).payload["args"] == [7, 2], "the first one is cancelled at its turn"
+
+
+def test_a_clock_that_goes_back_makes_no_window_longer(queue: Handle, clock: Clock) -> None:
+    sync = sync_task(queue, Unique("customer", per=60))
+    sync.enqueue(7)
+    queue.complete(queue.claim(0))
+    clock.pass_time(-3600)
+    assert sync.enqueue(7).created
 
 
 # -- what happens to the second one
@@ -480,10 +498,3 @@ def test_a_task_names_its_own_parameters(queue: Handle) -> None:
         queue.enqueue(1, unique=True)
     with pytest.raises(UsageError, match="a debounced job is due when its calls have ceased: give no delay"):
         queue.enqueue(1, unique=Debounce(key="x", wait=1), delay=5)
-
-
-def test_a_snooze_by_the_handler_keeps_the_key(queue: Handle) -> None:
-    sync = sync_task(queue)
-    first = sync.enqueue(7)
-    queue.fail(queue.claim(0), Snooze(60))
-    assert sync.enqueue(7).id == first.id

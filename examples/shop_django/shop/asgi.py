@@ -22,7 +22,7 @@ from schedq.dashboard import create_app  # noqa: E402
 
 @sync_to_async
 def operator(request) -> str | None:
-    """The name of the user who is logged in, if the user may see the queues."""
+    """The name of the logged-in user, if that user may see the queues."""
     asked = HttpRequest()
     asked.session = SessionStore(request.cookies.get(settings.SESSION_COOKIE_NAME))
     user = get_user(asked)

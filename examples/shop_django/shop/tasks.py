@@ -19,7 +19,7 @@ RECEIPTS = {"en": "receipt of order {} sent to {}", "de": "Quittung zu Bestellun
 
 @task(queue_name="shop-mails")
 def send_receipt(order: int, to: str) -> str:
-    """Pretend to send an e-mail, in the language of the visitor who has ordered."""
+    """Pretend to send an e-mail in the customer's language."""
     return RECEIPTS[get_language()].format(order, to)
 
 

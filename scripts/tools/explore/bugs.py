@@ -39,9 +39,9 @@ BUGS: Final = (
         "unique: enqueue ∥ enqueue ∥ complete",
     ),
     Bug(
-        "the index, not the record, says who holds a unique key",
+        "the index alone decides which job holds a unique key",
         "enqueue_unique",
-        "if now < tonumber(window) then return id end",
+        "if left > 0 and (not per or left <= per) then return id end",
         "do return id end",
         "unique: enqueue ∥ enqueue ∥ complete",
     ),
@@ -67,7 +67,7 @@ BUGS: Final = (
         "unique until its start: enqueue ∥ retry ∥ enqueue",
     ),
     Bug(
-        "requeue does not look who holds the unique key",
+        "requeue ignores the job that holds the unique key",
         "requeue",
         "local holder = job[8] and take_key(id, job[8], job[9])",
         "local holder",
