@@ -74,10 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: seconds.get(item.path, count[item.path] / 20), reverse=True)
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
+def pytest_sessionstart() -> None:
     """Fail once and immediately if there is no server, instead of in thousands of tests."""
-    if hasattr(session.config, "workerinput"):
-        return  # a worker process of xdist: the main process has checked
     try:
         described()
     except ServerError as error:

@@ -122,18 +122,7 @@ def run(server: Found, arguments: list[str]) -> Report:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder, "results.xml")
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-n",
-            "6",
-            "--dist",
-            "loadfile",
-            "--no-loadscope-reorder",
-            *ignored,
-            *arguments,
-        ]
+        command = [sys.executable, "-m", "pytest", "-n", "6", *ignored, *arguments]
         # xunit1, because a test that records properties is incompatible with the newer format.
         done = subprocess.run(
             [*command, f"--junitxml={results}", "-o", "junit_family=xunit1"],

@@ -163,7 +163,7 @@ def run(python: Python, arguments: list[str]) -> int:
         return prepared
     program = [str(python.folder / "bin" / "python"), "-m"]
     tests = ["-q", *QUICK, "-o", f"cache_dir={python.folder / 'pytest'}", *arguments]
-    command = [*program, "pytest", "-n", "6", "--dist", "loadfile", "--no-loadscope-reorder", *tests]
+    command = [*program, "pytest", "-n", "6", *tests]
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
     if code != 1:
         return code

@@ -66,7 +66,7 @@ EXTRAS = {
         "pydantic": "models as arguments of tasks",
         "pytest": "runs tests",
         "pytest-timeout": "stops tests that hang",
-        "pytest-xdist": "runs them in several processes",
+        "pytest-xdist": "the tests of users, in several processes, that the testing kit must work with",
         "pyyaml": "reads the alert rules of examples/prometheus",
         "sentry-sdk": "the recipe for error reports",
         "structlog": "the recipe for structured logs",
