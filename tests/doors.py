@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -51,9 +51,9 @@ class Loop:
         """Run a coroutine and return its result."""
         return self.start(coroutine).result(60)
 
-    def check(self) -> None:
-        """Fail if tasks are still running on the loop, and cancel them so that only one test fails."""
-        left = self.run(_others())
+    def check(self, queues: Iterable[Handle] = ()) -> None:
+        """Close queues. Fail if tasks still run on the loop, and cancel them so that only one test fails."""
+        left = self.run(_others(queues))
         assert not left, f"tasks were left behind: {left}"
 
     def close(self) -> None:
@@ -65,8 +65,10 @@ class Loop:
         assert not left, f"tasks were left behind: {left}"
 
 
-async def _others() -> list[str]:
-    """The other tasks of the running loop that are still there after some seconds; they are cancelled."""
+async def _others(queues: Iterable[Handle] = ()) -> list[str]:
+    """The other tasks of the running loop that are still there some seconds after closing; they are cancelled."""
+    for queue in queues:
+        await queue.aclose()
     left: list[asyncio.Task[Any]] = []
     for turn in range(620):
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -94,7 +96,7 @@ class Handle:
         self.beyond = beyond or queue
         self.server = server
         self._loop = loop
-        self._client = server.client(encoding_errors="surrogateescape")
+        self._client = server.lasting_client
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.beyond if is_beyond(name) else self.queue, name)
@@ -153,16 +155,22 @@ class Handle:
 
     def forget(self) -> None:
         """Delete every key of the queue, including those of other programs."""
-        names = self._client.keys(self.keys.prefix + "*")
+        self.delete(self._client.keys(self.keys.prefix + "*"))
+
+    def delete(self, names: Sequence[bytes | str]) -> None:
+        """Delete these keys, many at once."""
         for first in range(0, len(names), 1000):
             self._client.unlink(*names[first : first + 1000])
 
     def close(self) -> None:
         """Close both clients of the queue: a test of one may have used the other through a job."""
+        self._loop.run(self.aclose())
+
+    async def aclose(self) -> None:
+        """Close both on the event loop."""
         for queue in {self.queue, self.beyond}:
             queue.blocking.close()
-            self._loop.run(queue.aio.aclose())
-        self._client.close()
+            await queue.aio.aclose()
 
     # -- direct access to Redis
 

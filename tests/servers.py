@@ -96,6 +96,7 @@ class Server:
             (self.folder / "users.acl").write_text(f"user default off\nuser tests on >tests ~* &* +@all\n{known}")
             self.options["aclfile"] = str(self.folder / "users.acl")
         self._process: subprocess.Popen[bytes] | None = None
+        self._lasting: redis.Redis | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -231,6 +232,8 @@ class Server:
             self._process.kill()
             self._process.wait()
             self._process = None
+        if self._lasting is not None:
+            self._lasting.close()
 
     def freeze(self) -> None:
         """Send SIGSTOP: connections stay open, but there are no replies."""
@@ -248,6 +251,13 @@ class Server:
         given: dict[str, Any] = {"decode_responses": True, "retry": Retry(NoBackoff(), 0), "socket_timeout": 30}
         given |= {"driver_info": None} | options
         return redis.Redis.from_url(f"redis://{self._own_user}127.0.0.1:{self.port}/0", **given)
+
+    @property
+    def lasting_client(self) -> redis.Redis:
+        """A plain client for all tests on this server, as creating one takes longer than many a test."""
+        if self._lasting is None:
+            self._lasting = self.client(encoding_errors="surrogateescape")
+        return self._lasting
 
     def log(self) -> str:
         """The end of the server's log."""

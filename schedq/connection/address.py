@@ -342,7 +342,7 @@ def _checked(parts: _Parts, template: Endpoint) -> Endpoint:
     options = sorted(name for name in template.settings if name.startswith("ssl_"))
     if options and template.kind != "SSLConnection":
         parts.refuse(f"{', '.join(options)}: these options need TLS; a URL with TLS begins with rediss")
-    known = inspect.signature(connections.SSLConnection).parameters
+    known = inspect.signature(connections.SSLConnection).parameters if options else {}
     if unknown := [name for name in options if name not in known]:
         parts.refuse(f"there is no option {', '.join(unknown)}")
     if (verified := template.settings.get("ssl_cert_reqs", "required")) not in _VERIFIED:

@@ -66,8 +66,7 @@ def desk() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def place(desk: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty Redis in the environment, and a local time that is not UTC."""
-    with desk.client() as client:
-        client.flushall()
+    desk.lasting_client.flushall()
     monkeypatch.setenv("SCHEDQ_REDIS_URL", desk.unix_url)
     monkeypatch.delenv("SCHEDQ_QUEUE", raising=False)
     monkeypatch.setenv("COLUMNS", "100")
@@ -118,10 +117,9 @@ def queue(make_queue: Callable[..., Queue]) -> Queue:
 @pytest.fixture
 def state(desk: Server, queue: Queue) -> Iterator[Callable[[], State]]:
     """Returns the state of that queue in Redis; at the end of a test the state must satisfy the laws."""
-    with desk.client() as client:
 
-        def look() -> State:
-            return State.of(client, queue.settings.keys)
+    def look() -> State:
+        return State.of(desk.lasting_client, queue.settings.keys)
 
-        yield look
-        assert look().broken_laws() == {}
+    yield look
+    assert look().broken_laws() == {}

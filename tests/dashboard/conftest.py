@@ -103,11 +103,10 @@ def store() -> Iterator[Server]:
 
 
 @pytest.fixture
-def raw(store: Server) -> Iterator[redis.Redis]:
+def raw(store: Server) -> redis.Redis:
     """A plain client, on an empty Redis."""
-    with store.client() as client:
-        client.flushall()
-        yield client
+    store.lasting_client.flushall()
+    return store.lasting_client
 
 
 @pytest.fixture
