@@ -118,6 +118,8 @@ def prepared(queue: Settings, entry: object, *, finished: bool) -> EncodedJob | 
     if state in FINISHED and not finished:
         return None
     mode, ms = ("at", known["run_at_ms"]) if state == DELAYED else ("in", 0)
+    if "unique" in known:
+        mode += ":import:-"
     return EncodedJob(job_id, text, mode, ms, options, is_callers_id=True, durability=queue.durability)
 
 

@@ -12,7 +12,7 @@ from schedq.model.times import Duration, duration_ms
 
 _LONGEST: Final = 200
 _CONFLICTS: Final = ("keep", "replace", "raise")
-_RULE: Final = re.compile(r"(done|start) (\d+) (?:keep|replace|raise|debounce \d+(?: \d+)?)")
+_RULE: Final = re.compile(r"(?:done|start) \d+ (?:keep|replace|raise|debounce \d+(?: \d+)?)")
 By = str | Callable[..., Any]
 """The name of a parameter, or a function of the task's arguments whose value identifies the job."""
 
@@ -148,22 +148,32 @@ def resolved(given: object) -> UniqueKey | None:
 
 
 def stored_unique(key: str, rule: str) -> list[tuple[str, str]]:
-    """The fields of an imported job: it is refused if another job holds its key, instead of changing that one.
+    """The fields of an imported job.
 
     Raises:
         UsageError: the key or the rule is not in the form that schedq writes.
     """
-    found = _RULE.fullmatch(rule)
-    if found is None:
+    if not _RULE.fullmatch(rule):
         raise UsageError(f"unique_rule is not in the form that schedq writes: {rule!r:.80}")
-    return [("unique", str(Unique(key=key).key)), ("unique_rule", f"{found[1]} {found[2]} raise")]
+    return [("unique", checked_key(key)), ("unique_rule", rule)]
+
+
+def checked_key(key: object) -> str:
+    """Return a key of the caller's own.
+
+    Raises:
+        UsageError: it is not 1 to 200 printable characters.
+    """
+    if not (isinstance(key, str) and 1 <= len(key) <= _LONGEST and key.isprintable()):
+        raise UsageError(f"a unique key must be 1 to {_LONGEST} printable characters, got {key!r:.300}; use a digest")
+    return key
 
 
 def _checked_by(by: tuple[Any, ...], key: object) -> tuple[By, ...]:
     if key is not None and by:
         raise UsageError(f"give parameters or key, not both (got {', '.join(map(repr, by))} and key={key!r:.100})")
-    if key is not None and not (isinstance(key, str) and 1 <= len(key) <= _LONGEST and key.isprintable()):
-        raise UsageError(f"a unique key must be 1 to {_LONGEST} printable characters, got {key!r:.300}; use a digest")
+    if key is not None:
+        checked_key(key)
     for each in by:
         if not isinstance(each, str) and (not callable(each) or len(by) > 1):
             raise UsageError(f"a job is unique by names of parameters or by one function, got {each!r:.100}")

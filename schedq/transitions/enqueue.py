@@ -50,7 +50,10 @@ class EncodedJob(NamedTuple):
 
     @property
     def if_exists(self) -> str:
-        """What to do if the id exists: 'create' refuses it, 'reuse' replaces a finished job, '' compares payloads."""
+        """What to do if the id exists: 'create' refuses it, 'reuse' replaces a finished job, '' compares payloads.
+
+        'import' compares payloads too, and refuses the job if another one holds its unique key, whatever its rule says.
+        """
         return self.mode.partition(":")[2].partition(":")[0]
 
     def size(self) -> int:
@@ -422,7 +425,7 @@ def _unconfirmed(queue: Settings, jobs: Sequence[EncodedJob], stored: Sequence[s
     is_one = len(jobs) == 1
     what = f"job {stored[0]} is" if is_one else f"{len(stored)} of {len(jobs)} jobs are"
     again = f"job_id={stored[0]!r}" if is_one else "the ids in `stored`"
-    if any(job.if_exists for job in jobs):
+    if any(job.if_exists in ("create", "reuse") for job in jobs):
         again += ", without must_create and reuse_id,"
     return NotAcknowledged(
         f"queue {queue.name}: {what} stored on the primary, but {missing}; enqueue again with {again} to wait again",

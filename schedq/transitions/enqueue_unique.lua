@@ -8,15 +8,16 @@ it says of other jobs is stale and is removed bit by bit as new jobs come. Only 
 A rule says: `done` (a job holds its key until it has ended) or `start` (until it is claimed for the first time), for how
 many ms after its enqueue no other job gets the key in any case, and what to do with a job whose key is held: `keep` the
 one that is there, `raise`, `replace` its payload and options if it has never been claimed, or `debounce`, which also
-moves it to `wait` ms from now, but no more than `most_wait` ms after its enqueue.
+moves it to `wait` ms from now, but no more than `most_wait` ms after its enqueue. An imported job is refused
+if another one holds its key, whatever its rule says.
 
 KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), stats (hash), wake (zset),
       paused (string), promoter (string), held (zset), unique_keys (hash)
 ARGV  jobs, clock, due_channel, max_pending (number)
       whose_ids: as for enqueue.lua
       new_jobs...: as for enqueue.lua; the options `unique` and `unique_rule` come together. Every job has a mark
-Returns  per job a word of enqueue.lua, or UNIQUE | REPLACED | HELD (`raise`) and the id of the job that holds the key;
-         fewer words than jobs means "send the rest again"
+Returns  per job a word of enqueue.lua, or UNIQUE | REPLACED | HELD (`raise`, import) and the id of the job that holds
+         the key; fewer words than jobs means "send the rest again"
 ]]
 local theirs = whose_ids ~= '0'
 local LAST_INSTANT, MOST_SEARCHED, NEWEST, MOST_WAITING = 253402300799999, 2000, 10000, 100000
@@ -40,6 +41,8 @@ local function option(at, name)
   end
 end
 
+local function is_import(at) return string.find(ARGV[at + 2], ':import:', 1, true) end
+
 -- Keys of jobs of this call -> the ids of the first ones. A job that may replace one of them waits for the next call,
 -- when the record to change is there.
 local seen = {}
@@ -51,7 +54,7 @@ local function is_for_next_call(at)
     return false
   end
   local rule = rule_of(option(at, 'unique_rule'))
-  return rule.conflict == 'replace' or rule.conflict == 'debounce'
+  return not is_import(at) and (rule.conflict == 'replace' or rule.conflict == 'debounce')
 end
 
 local OPTIONS = {'max_attempts', 'backoff', 'timeout_ms', 'expires', 'headers', 'completed_ttl_ms', 'failed_ttl_ms', 'trace'}
@@ -101,7 +104,7 @@ local function other_holder(at, id, there, accepted)
     seen[key] = id
     return nil, there
   end
-  if rule.conflict == 'raise' then return 'HELD ' .. holder, there end
+  if rule.conflict == 'raise' or is_import(at) then return 'HELD ' .. holder, there end
   kept = kept + 1
   if job and rule.conflict ~= 'keep' and not job.started_at_ms then
     replace(holder, job, at, rule)

@@ -409,18 +409,18 @@ def test_a_requeued_job_counts_as_never_started(queue: Handle) -> None:
 
 def test_an_import_takes_keys_with_it_and_refuses_those_that_are_held(queue: Handle, make_queue: MakeQueue) -> None:
     rule = Unique(key="a", until="start", per=60, on_conflict="replace")
-    old, held = queue.enqueue(1, unique=rule), queue.enqueue(2, unique="b")
+    old, held = queue.enqueue(1, unique=rule), queue.enqueue(2, unique=Unique(key="b", on_conflict="replace"))
     entries = [exported(queue.get_job(job_id), "pending") for job_id in (old, held)]
     new = make_queue(clock=queue.queue.settings.clock)
-    there = new.enqueue(3, unique=Unique(key="b", on_conflict="replace"))
+    there = new.enqueue(3, unique=Unique(key="b"))
 
     found = new.inspector.import_jobs([*entries, {"id": "bad", "payload": 1, "unique": "c", "unique_rule": "soon"}])
 
-    assert found.stored == 1
-    assert list(found.refused) == [1, 2]
+    assert (found.stored, list(found.refused)) == (1, [1, 2])
     assert found.refused[1] == f"job {there} of queue {new.name} holds the unique key 'b'"
     assert found.refused[2].startswith("unique_rule is not in the form that schedq writes: 'soon'")
     assert new.get_job(there).payload == 3, "nothing is replaced"
+    assert exported(new.get_job(old), "pending") == entries[0]
     assert new.enqueue(4, unique=Unique(key="a")) == old
     assert new.inspector.import_jobs(entries[:1]).existed == 1
 
