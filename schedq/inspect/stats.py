@@ -58,6 +58,7 @@ class Stats(dict[str, int | None]):
     __slots__ = ()
 
     enqueued_total: _Fact[int] = _Fact()
+    deduplicated_total: _Fact[int] = _Fact()
     promoted_total: _Fact[int] = _Fact()
     completed_total: _Fact[int] = _Fact()
     failed_total: _Fact[int] = _Fact()

@@ -91,6 +91,7 @@ FRESH_S: Final = 3.0
 """Seconds for which readings are served again, because several servers may scrape."""
 TOTALS: Final = {
     "enqueued": ("schedq_jobs_enqueued", "Jobs enqueued."),
+    "deduplicated": ("schedq_jobs_deduplicated", "Calls that stored no job, because another one held the unique key."),
     "promoted": ("schedq_jobs_promoted", "Delayed jobs and retries that became due and were moved to pending."),
     "completed": ("schedq_jobs_completed", "Jobs completed."),
     "failed": ("schedq_jobs_failed", "Jobs failed for good."),
