@@ -7,8 +7,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
-from typing import Any, Final, TextIO
+from typing import Any, Final, Literal, TextIO
 
 import click
 
@@ -19,12 +21,14 @@ from schedq.cli.params import (
     HEADER,
     JOB_ID,
     QUEUE_NAME,
+    UNIQUE_KEY,
     FilterOptions,
     delay_option,
     filter_options,
     from_json,
     json_of,
     json_option,
+    option_group,
     redis_option,
     run_at_option,
     state_option,
@@ -46,8 +50,11 @@ from schedq.inspect.search import STATES
 from schedq.model.backoff import Steps
 from schedq.model.durability import LEVELS
 from schedq.model.headers import stored_headers
+from schedq.model.records import Options
 from schedq.model.tasks import is_task_call
+from schedq.model.unique import Unique
 from schedq.queue.queue import Queue
+from schedq.transitions.enqueue import create, prepare
 
 _BATCH: Final = 1000
 _PAGE: Final = 150
@@ -56,11 +63,57 @@ _OF_OWN_IDS: Final = ("job_id", "must_create", "reuse_id")
 """Options that apply to a single job only."""
 
 
+@dataclass(frozen=True, slots=True)
+class UniqueOptions:
+    """The rule of a unique job as a user gave it; without `unique` there is none."""
+
+    unique: str | None = None
+    until: Literal["done", "start"] | None = None
+    per: timedelta | None = None
+    on_conflict: Literal["keep", "replace", "raise"] | None = None
+
+    def rule(self, *, is_many: bool) -> Unique | None:
+        """The rule; None for a job that is not unique.
+
+        Raises:
+            click.UsageError: there is a rule without a key, or a key for several jobs.
+        """
+        if self.unique is None:
+            if self.until or self.per is not None or self.on_conflict:
+                raise click.UsageError("--until, --per and --on-conflict need --unique KEY")
+            return None
+        if is_many:
+            raise click.UsageError("--unique is the key of one job and can't be used with --lines")
+        return Unique(key=self.unique, until=self.until or "done", per=self.per, on_conflict=self.on_conflict or "keep")
+
+
+unique_options: Final = option_group(
+    "uniqueness",
+    UniqueOptions,
+    click.option(
+        "--unique", type=UNIQUE_KEY, metavar="KEY", help="Store no job if another one holds this key; print its id."
+    ),
+    click.option(
+        "--until",
+        type=click.Choice(["done", "start"]),
+        help="With --unique: hold the key until the job has ended (the default), or only until it begins.",
+    ),
+    click.option("--per", type=DURATION, metavar="D", help="With --unique: also hold the key for this long from now."),
+    click.option(
+        "--on-conflict",
+        type=click.Choice(["keep", "replace", "raise"]),
+        help="With --unique: keep the job that holds the key as it is (the default), replace its payload and options "
+        "if it has not begun, or fail.",
+    ),
+)
+
+
 @click.command(
     epilog="""\b
 Examples:
   schedq enqueue emails '{"to": "ada@example.org"}' --delay 5m
   schedq enqueue emails --task send_email --args '["ada@example.org"]'
+  schedq enqueue emails --task send_report --unique nightly
   schedq enqueue emails --lines < payloads.jsonl""",
     no_args_is_help=True,
 )
@@ -97,6 +150,7 @@ Examples:
 )
 @click.option("--completed-ttl", type=DURATION, metavar="D", help="How long to keep its record once it has completed.")
 @click.option("--failed-ttl", type=DURATION, metavar="D", help="The same once it has failed or was cancelled.")
+@unique_options
 @click.option("--durability", type=click.Choice(LEVELS), help="Where the job must be stored before this returns.")
 @click.option(
     "--wait",
@@ -114,6 +168,7 @@ def enqueue(
     args: list[Any] | None,
     kwargs: dict[str, Any] | None,
     waits: bool,
+    uniqueness: UniqueOptions,
     redis_url: str | None,
     as_json: bool,
     **options: Any,
@@ -128,24 +183,32 @@ def enqueue(
     """
     _check_source(payload, task, lines=lines, has_arguments=args is not None or kwargs is not None)
     _check_options(**options, waits=waits, is_many=lines)
-    options["headers"] = _headers(options["headers"])
-    if options["backoff"] is not None:
-        options["backoff"] = Steps(options["backoff"])
+    options |= {"headers": _headers(options["headers"]), "backoff": options["backoff"] and Steps(options["backoff"])}
+    rule = uniqueness.rule(is_many=lines)
     if lines:
         _enqueue_lines(name, redis_url, options, as_json=as_json)
         return
     job = _job(payload, task, args=args, kwargs=kwargs)
     with open_or_create(name, redis_url) as queue:
         _warn(queue, [job], redis_url)
-        stored = queue.enqueue(job, **options)
+        stored, is_new = _enqueue_one(queue, job, Options(**options, unique=rule), as_json=as_json)
         if waits:
             output.warn(f"job {stored}")
             wait_for_end(queue, stored)
             show_result(queue, stored, as_json=as_json)
         elif as_json:
-            output.show_json({"queue": name, "id": stored})
+            output.show_json({"queue": name, "id": stored, "created": is_new})
         else:
             output.line(stored)
+
+
+def _enqueue_one(queue: Queue, payload: Any, options: Options, *, as_json: bool) -> tuple[str, bool]:
+    """Store one job; returns its id, and whether it is new. Says so if another job holds its unique key."""
+    encoded = prepare(queue.settings, payload, options, is_marked=True)
+    stored, is_new = queue._ask(create(queue.settings, encoded))
+    if isinstance(options.unique, Unique) and not (is_new or as_json or stored == options.job_id):
+        output.warn(f"no new job: job {stored} holds the unique key {options.unique.key!r}")
+    return stored, is_new
 
 
 def _check_source(payload: str | None, task: str | None, *, lines: bool, has_arguments: bool) -> None:

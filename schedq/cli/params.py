@@ -21,6 +21,7 @@ from schedq.model.escaping import harmless
 from schedq.model.keys import checked_id, checked_name
 from schedq.model.payload import UnreadablePayload, decode
 from schedq.model.times import instant_ms, parsed_duration
+from schedq.model.unique import checked_key
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -94,6 +95,7 @@ DURATION: Final = Checked("duration", parsed_duration)
 DURATIONS: Final = Checked("durations", _durations)
 INSTANT: Final = Checked("instant", _instant)
 HEADER: Final = Checked("header", _header)
+UNIQUE_KEY: Final = Checked("key", checked_key)
 
 
 def from_json(text: str) -> Any:

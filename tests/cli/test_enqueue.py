@@ -28,7 +28,7 @@ def test_a_payload_is_stored_and_its_id_printed(run: Run, queue: Queue, state: L
 def test_json_output_is_one_object(run: Run, queue: Queue, state: Look):
     found = run("enqueue", "mail", "1", "--json").json
 
-    assert found == {"queue": "mail", "id": state().ids("pending")[0]}
+    assert found == {"queue": "mail", "id": state().ids("pending")[0], "created": True}
 
 
 def test_a_payload_may_come_from_standard_input(run: Run, queue: Queue):
@@ -73,6 +73,48 @@ def test_options_are_stored_with_the_job(run: Run, queue: Queue):
     first, second = queue.claim(0), queue.claim(0)
     assert (first.max_attempts, first.backoff, first.timeout_ms) == (7, Steps([1, 10, 60]), 120_000)
     assert second.backoff.wait(9) == Fixed(5).wait(9)
+
+
+def test_one_job_waits_for_a_key(run: Run, queue: Queue, state: Look):
+    (first,) = run("enqueue", "mail", "1", "--unique", "nightly").lines
+    again = run("enqueue", "mail", "2", "--unique", "nightly")
+    replacing = run("enqueue", "mail", "3", "--unique", "nightly", "--on-conflict", "replace", "--json")
+    refused = run("enqueue", "mail", "4", "--unique", "nightly", "--on-conflict", "raise")
+
+    complaint = f"schedq: no new job: job {first} holds the unique key 'nightly'"
+    assert (again.code, again.out.split(), again.complaint) == (0, [first], complaint)
+    assert replacing.json == {"queue": "mail", "id": first, "created": False}
+    assert (refused.code, refused.complaint) == (
+        1,
+        f"schedq: job {first} of queue mail holds the unique key 'nightly'",
+    )
+    assert state().places() == {"pending": [first]}
+    assert queue.get_job(first).payload == 3
+
+
+def test_a_key_may_be_held_until_the_start_and_for_a_while(run: Run, queue: Queue, state: Look):
+    words = ("enqueue", "mail", "1", "--unique", "k", "--until", "start")
+    (first,) = run(*words).lines
+    queue.claim(0)
+    (second,) = run(*words, "--per", "1h").lines
+    queue.cancel(second)
+
+    assert first != second
+    assert run(*words, "--per", "1h", "--json").json["id"] == second
+
+
+@pytest.mark.parametrize(
+    ("words", "mistake"),
+    [
+        (["1", "--per", "5"], "--until, --per and --on-conflict need --unique KEY"),
+        (["--lines", "--unique", "k"], "--unique is the key of one job and can't be used with --lines"),
+        (["1", "--unique", "x" * 201], "a unique key must be 1 to 200 printable characters"),
+    ],
+)
+def test_a_key_in_the_wrong_place_is_refused(words: list[str], mistake: str, run: Run, queue: Queue):
+    said = run("enqueue", "mail", *words)
+    assert said.code == 2
+    assert mistake in said.err
 
 
 def test_a_job_may_have_to_begin_in_time(run: Run, queue: Queue):
