@@ -25,7 +25,7 @@ _TABLE: Final = {
     "jobs": ("jobs", "List the jobs of a queue by state, page by page."),
     "job": ("jobs:job", "Show everything that is stored about one job."),
     "result": ("result", "Print the result of a job; --wait waits for it, with a progress bar."),
-    "why": ("jobs:why", "Explain why a job is not running."),
+    "why": ("why", "Explain why a job is not running."),
     "forecast": ("forecast", "Show what is due when, as a bar chart."),
     "requeue": ("job_actions:requeue", "Move failed or cancelled jobs back to pending."),
     "cancel": ("job_actions:cancel", "Cancel waiting jobs; ask running ones to stop."),

@@ -1,4 +1,4 @@
-"""`schedq jobs`, `job` and `why`: show jobs, page by page or one in detail."""
+"""`schedq jobs` and `job`: show jobs, page by page or one in detail."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from schedq.cli.params import (
     queue_of_id_option,
     redis_option,
 )
-from schedq.cli.queues import all_names, must_be_known, open_queue, queue_of_job, warn_if_no_task
-from schedq.errors import Conflict
+from schedq.cli.queues import must_be_known, open_queue, queue_of_job, warn_if_no_task
 from schedq.inspect import display
 from schedq.inspect.search import STATES, USUALLY_LOOKED
 from schedq.inspect.stats import BrokenNote
 from schedq.inspect.timeline import Timeline, TimelineEvent
-from schedq.inspect.why import Why
+from schedq.inspect.uniqueness import StoredRule
 from schedq.model import escaping
 from schedq.model.expiry import expires_at_ms
 from schedq.model.lifecycle import BROKEN, JOB_STATES, PROCESSING
@@ -45,7 +44,6 @@ _COLUMNS: Final = {
     "cancelled": ("cancelled_at_ms", ("cancelled", "", "attempts", "payload")),
 }
 """State -> the most informative time of a job in that state, and the columns of `jobs` after the id."""
-_NO_QUEUE: Final = "there is no queue here"
 _TO_MS: Final = len("2030-01-01 09:00:00.000")
 _TIMES: Final = {
     "enqueued": "enqueued_at_ms",
@@ -53,6 +51,7 @@ _TIMES: Final = {
     "promoted": "promoted_at_ms",
     "started": "started_at_ms",
     "lease renewed": "claimed_at_ms",
+    "replaced": "replaced_at_ms",
     "reclaimed": "reclaimed_at_ms",
     "asked to stop": "stop",
     "completed": "completed_at_ms",
@@ -71,7 +70,17 @@ _SHOWN: Final = {
         "last_error_at_ms",
     ),
     # Only the Lua scripts use these; --json shows them.
-    *("settled_move", "settled_token", "claim_token", "adopted_token", "request", "waiter", "released"),
+    *(
+        "settled_move",
+        "settled_token",
+        "claim_token",
+        "adopted_token",
+        "request",
+        "waiter",
+        "released",
+        "replaced_by",
+        "made_by",
+    ),
     *(
         "worker",
         "crashes",
@@ -84,6 +93,8 @@ _SHOWN: Final = {
         "expires",
         "headers",
         "cancel_reason",
+        "unique",
+        "unique_rule",
         *_TIMES.values(),
     ),
 }
@@ -378,6 +389,8 @@ def _facts(name: str, record: JobRecord, now_ms: int, most: int | None) -> list[
         ("backoff", fields.get("backoff", "")),
         *((name, span(ms)) for name, ms in record.ttls_ms.items()),
         ("expires", display.moment(expires, now_ms) if (expires := expires_at_ms(fields)) else ""),
+        ("unique key", fields.get("unique", "")),
+        ("which is", StoredRule.of(fields.get("unique_rule", "")).words() if "unique" in fields else ""),
         ("cancelled because", fields.get("cancel_reason", "")),
         ("result error", record.result_error),
         *((field, text) for field, text in sorted(fields.items()) if field not in shown),
@@ -410,66 +423,3 @@ def _timeline_row(line: Timeline, event: TimelineEvent) -> tuple[str, str, str, 
         return event.what, "", "", display.apart(event.at_ms, line.now_ms)
     late = line.promoted_at_ms - line.due_at_ms
     return event.what, "", "", f"{span(late)} late" if event.what == "promoted" and late >= 0 else ""
-
-
-@click.command(
-    epilog="Example:  schedq why 0d4s3…k8 --queue emails",
-    no_args_is_help=True,
-)
-@click.argument("job_id", metavar="ID", type=JOB_ID)
-@queue_of_id_option
-@redis_option
-@json_option
-def why(job_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-    """Explain why the job ID is not running now; without --queue, every queue is searched.
-
-    Exit code 1: no queue knows the job.
-    """
-    names = all_names(redis_url) if queue_name is None else [queue_name]
-    found = _found(names, job_id, redis_url)
-    if as_json:
-        unknown = {"reason": "unknown", "text": _NO_QUEUE, "queue": None, "id": job_id}
-        output.show_json(unknown if found is None else found.to_dict())
-    elif found is not None and found.is_known:
-        _show_reason(found)
-    else:
-        if queue_name is not None:
-            with open_queue(queue_name, redis_url) as queue:
-                must_be_known(queue, redis_url)
-        where = f"queue {names[0]}" if len(names) == 1 else f"{len(names)} queues"
-        text = _NO_QUEUE if found is None else found.text
-        raise click.ClickException(f"job {job_id}, searched for in {where}: {text}")
-    if found is None or not found.is_known:
-        raise click.exceptions.Exit(1)
-
-
-def _found(names: list[str], job_id: str, redis_url: str | None) -> Why | None:
-    """The reason in the first queue that knows the job, else in the last queue; None if there is no queue.
-
-    Raises:
-        Conflict: no queue knows it, and one is too damaged to be read.
-    """
-    found: Why | None = None
-    damage: Conflict | None = None
-    for name in names:
-        with open_queue(name, redis_url) as queue:
-            try:
-                found = queue.inspector.why(job_id)
-            except Conflict as error:
-                damage = damage or error
-        if found is not None and found.is_known:
-            return found
-    if damage is not None:
-        raise damage
-    return found
-
-
-def _show_reason(found: Why) -> None:
-    output.line(f"job {found.id} in queue {found.queue}: {found.text}")
-    instants = {
-        name.removesuffix("_ms").replace("_", " "): display.moment(value, found.now_ms)
-        for name, value in found.facts.items()
-        if name.endswith(("_at_ms", "since_ms")) and value
-    }
-    if instants:
-        output.show(output.facts(instants.items()))

@@ -214,6 +214,7 @@ class FilterOptions:
     newer_than: timedelta | None = None
     text: str | None = None
     error: str | None = None
+    unique: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.given())
@@ -246,8 +247,9 @@ filter_options: Final = option_group(
         "--text", type=_TEXT, metavar="TEXT", help="Only jobs whose payload or last error contains this text."
     ),
     click.option("--error", type=_TEXT, metavar="TEXT", help="Only jobs whose last error contains this text."),
+    click.option("--unique", type=_TEXT, metavar="KEY", help="Only jobs with this unique key."),
 )
-"""`--task`, `--older`, `--newer`, `--text` and `--error`, which a command receives as `filters`."""
+"""`--task`, `--older`, `--newer`, `--text`, `--error` and `--unique`, which a command receives as `filters`."""
 
 
 def port_option(default: int, help_text: str) -> Callable[[F], F]:

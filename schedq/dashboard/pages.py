@@ -21,6 +21,7 @@ from schedq.inspect.overview import Pulse
 from schedq.inspect.queue_names import nearest
 from schedq.inspect.samples import MOST_SAMPLES, Sample, rate
 from schedq.inspect.timeline import Timeline, TimelineEvent
+from schedq.inspect.uniqueness import StoredRule
 from schedq.model.expiry import expires_at_ms
 from schedq.model.lifecycle import BROKEN, JOB_STATES
 from schedq.model.tasks import is_task_call
@@ -41,7 +42,7 @@ _FORECASTS_S: Final = {"1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
 """Periods that the forecast can show, seconds."""
 _COSTLY_EVERY_S: Final = 5.0
 """Minimum seconds between two updates of a page that reads a lot."""
-FILTERS: Final = ("task", "text", "error", "older", "newer")
+FILTERS: Final = ("task", "text", "error", "unique", "older", "newer")
 MOST_TYPED: Final = 400
 """Maximum number of characters of a filter."""
 ACTIONS_OF: Final[Mapping[str, tuple[str, ...]]] = {
@@ -224,7 +225,7 @@ def criteria(typed: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         UsageError: an age is no duration.
     """
-    texts = {key: typed[key] for key in ("task", "text", "error") if typed.get(key)}
+    texts = {key: typed[key] for key in ("task", "text", "error", "unique") if typed.get(key)}
     return texts | {f"{key}_than": parsed_duration(typed[key]) for key in ("older", "newer") if typed.get(key)}
 
 
@@ -312,6 +313,8 @@ async def _job(request: Request, queue: AsyncQueue) -> PageData:
         "earlier": 0 if line is None else line.earlier,
         "now_ms": why.now_ms,
         "expires_at_ms": expires_at_ms(record.fields) if record is not None else 0,
+        "unique": record.fields.get("unique", "") if record is not None else "",
+        "unique_rule": StoredRule.of(record.fields.get("unique_rule", "")).words() if record is not None else "",
         "ttls": [] if record is None else [(name, span(ms)) for name, ms in record.ttls_ms.items()],
         "task": record.payload["task"] if record is not None and is_task_call(record.payload) else "",
         "actions": ACTIONS_OF.get(record.status, ()) if record is not None else (),

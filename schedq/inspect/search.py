@@ -41,6 +41,7 @@ class Filter:
         newer_ms: the greatest age. A job without that instant is neither older nor newer.
         text: text in the stored payload or in the last error; case-sensitive.
         error: text in the last error; case-sensitive.
+        unique: the jobs' unique key.
     """
 
     task: str = ""
@@ -48,15 +49,18 @@ class Filter:
     newer_ms: int | None = None
     text: str = ""
     error: str = ""
+    unique: str = ""
 
     @classmethod
-    def of(cls, task: object, older_than: object, newer_than: object, text: object, error: object) -> Filter:
+    def of(
+        cls, task: object, older_than: object, newer_than: object, text: object, error: object, unique: object = None
+    ) -> Filter:
         """Make a filter from a caller's arguments; ages are seconds or timedeltas.
 
         Raises:
             UsageError: an argument is invalid.
         """
-        for what, value in (("task", task), ("text", text), ("error", error)):
+        for what, value in (("task", task), ("text", text), ("error", error), ("unique", unique)):
             if value is not None and (not isinstance(value, str) or not value):
                 raise UsageError(f"{what} must be a text that is not empty, got {value!r}")
             if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
@@ -67,6 +71,7 @@ class Filter:
             None if newer_than is None else duration_ms(newer_than, "newer_than"),
             str(text or ""),
             str(error or ""),
+            str(unique or ""),
         )
 
     @property
@@ -82,6 +87,7 @@ class Filter:
             "" if self.newer_ms is None else f"newer than {self.newer_ms / 1000:g} s",
             f"text {self.text!r:.80}" if self.text else "",
             f"error {self.error!r:.80}" if self.error else "",
+            f"unique key {self.unique!r:.80}" if self.unique else "",
         )
         return ", ".join(filter(None, parts))
 
@@ -158,7 +164,7 @@ def checked_state(state: object, states: Sequence[str] = STATES) -> str:
 _FIND: Final = Binding(
     "find",
     *("source", "order", "state", "position", "length", "most", "carry"),
-    *("age_field", "least_age", "most_age", "word", "text", "error_text", "anchors"),
+    *("age_field", "least_age", "most_age", "word", "text", "error_text", "unique", "anchors"),
 )
 MOST_FOUND: Final = 150
 """The most jobs that one script returns."""
@@ -254,6 +260,7 @@ def scan_page(
             word=wanted.word,
             text=wanted.text,
             error_text=wanted.error,
+            unique=wanted.unique,
             anchors=cursor.there,
         ),
         partial(_scan_page, cursor.state),

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from schedq.inspect.display import apart, count
 from schedq.inspect.snapshot import JobSnapshot, look
+from schedq.inspect.uniqueness import IndexEntry, hold, read_entry
 from schedq.model.expiry import EXPIRED, expires_at_ms
 from schedq.model.ids import made_at_ms
 from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, JOB_STATES, PENDING, PROCESSING
 from schedq.model.settings import Settings
 from schedq.model.times import span
-from schedq.transitions import RoundTrips
+from schedq.model.unique import checked_key
+from schedq.transitions import RoundTrips, unwrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,10 +453,32 @@ class Why:
 def why(queue: Settings, job_id: str) -> RoundTrips[Why]:
     """The one reason why a job is not running now; writes nothing."""
     seen = yield from look(queue, job_id)
+    key = seen.record.fields.get("unique", "")
+    entry = (yield [read_entry(queue, key)])[0] if key else None
+    return _why(queue, seen, key, entry if isinstance(entry, IndexEntry) else None)
+
+
+def holder(queue: Settings, key: str) -> RoundTrips[Why | None]:
+    """The same for the job that holds a unique key; None if no job does.
+
+    Raises:
+        UsageError: it is not a valid key.
+    """
+    (reply,) = yield [read_entry(queue, checked_key(key))]
+    entry: IndexEntry | None = unwrap(reply)
+    if entry is None:
+        return None
+    found = _why(queue, (yield from look(queue, entry.job_id)), key, entry)
+    return found if "unique" in found.facts else None
+
+
+def _why(queue: Settings, seen: JobSnapshot, key: str, entry: IndexEntry | None) -> Why:
     reason = next(reason for reason in REASONS if reason.holds(seen))
     text, facts = reason.text(seen), reason.facts(seen)
     if at_ms := _expiry(seen):
         left = at_ms - seen.now_ms
         text += f"; it expires in {span(left)}" if left > 0 else "; it has expired, and the next claim cancels it"
         facts = {**facts, "expires_at_ms": at_ms}
-    return Why(queue.name, job_id, seen.now_ms, reason.name, text, reason.is_known, facts, seen.max_attempts)
+    held, more = hold(seen, key, entry) if entry else ("", {})
+    text, facts = f"{text}; {held}" if held else text, {**facts, **more}
+    return Why(queue.name, seen.id, seen.now_ms, reason.name, text, reason.is_known, facts, seen.max_attempts)

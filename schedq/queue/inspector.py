@@ -95,6 +95,7 @@ class InspectorVerbs:
         newer_than: Duration | None = None,
         text: str | None = None,
         error: str | None = None,
+        unique: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
         look: int = USUALLY_LOOKED,
@@ -112,6 +113,7 @@ class InspectorVerbs:
             newer_than: likewise. A job without that time is neither older nor newer.
             text: text in the stored payload or in the last error; case-sensitive.
             error: text in the last error; case-sensitive.
+            unique: the jobs' unique key.
             limit: 1 to 1000.
             cursor: the cursor of the previous page.
             look: the most jobs to look at, 1 to 100,000; 50,000 take about a quarter of a second.
@@ -119,7 +121,7 @@ class InspectorVerbs:
         Raises:
             UsageError: an argument is invalid.
         """
-        wanted = Filter.of(task, older_than, newer_than, text, error)
+        wanted = Filter.of(task, older_than, newer_than, text, error, unique)
         return find(self._connections.settings, state, wanted, limit, cursor, look)
 
     @verb
@@ -159,6 +161,7 @@ class InspectorVerbs:
         newer_than: Duration | None = None,
         text: str | None = None,
         error: str | None = None,
+        unique: str | None = None,
         limit: int | None = None,
         dry_run: bool = False,
         delay: Duration | None = None,
@@ -182,12 +185,9 @@ class InspectorVerbs:
         Raises:
             UsageError: an argument is invalid, or the action does not apply to jobs of this state.
         """
-        request = BulkRequest.of(action, delay, run_at, who)
-        wanted = Filter.of(task, older_than, newer_than, text, error)
-        settings = self._connections.settings
-        bulk_action = ActionOnMatching(
-            settings, request, state, wanted, limit=limit, dry_run=dry_run, progress=progress
-        )
+        queue, request = self._connections.settings, BulkRequest.of(action, delay, run_at, who)
+        wanted = Filter.of(task, older_than, newer_than, text, error, unique)
+        bulk_action = ActionOnMatching(queue, request, state, wanted, limit=limit, dry_run=dry_run, progress=progress)
         return WithCleanup(bulk_action.steps(), ending=None if dry_run else bulk_action.note)
 
     @verb
@@ -250,6 +250,15 @@ class InspectorVerbs:
     def why(self, job_id: str) -> RoundTrips[Why]:
         """Return the one reason why a job is not running now, also for a job that does not exist."""
         return why.why(self._connections.settings, job_id)
+
+    @verb
+    def holder(self, key: str) -> RoundTrips[Why | None]:
+        """Return why the job that holds a unique key is not running now; None if no job holds the key.
+
+        Raises:
+            UsageError: `key` is not 1 to 200 printable characters.
+        """
+        return why.holder(self._connections.settings, key)
 
     @verb
     def timeline(self, job_id: str) -> RoundTrips[Timeline | None]:

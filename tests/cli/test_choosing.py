@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
 
-from schedq import Discard, Fixed, Queue
+from schedq import Debounce, Discard, Fixed, Queue
 from tests.cli.conftest import Run
 from tests.cli.scenes import claimed, failed_jobs, one_of_each
 from tests.state import State
@@ -34,6 +35,18 @@ def test_jobs_are_listed_that_match(run: Run, queue: Queue, state: Look):
     assert [job["id"] for job in found["jobs"]] == ["failed"]
     assert found["looked"]["failed"] == 1
     assert found["cursors"] == {}
+
+
+def test_jobs_are_listed_and_cancelled_by_their_unique_key(run: Run, queue: Queue, state: Look):
+    queue.enqueue(1, unique="nightly:2")
+    job_id = queue.enqueue(2, unique="nightly")
+
+    assert [job["id"] for job in run("jobs", "mail", "--unique", "nightly", "--json").json["jobs"]] == [job_id]
+    run("cancel", "--unique", "nightly", "--yes")
+    assert queue.get_job(job_id).status == "cancelled"
+    shown = "\n".join(run("job", job_id).lines)
+    assert re.search(r"unique key +nightly\n", shown)
+    assert "held until it has ended; another call returns this job" in shown
 
 
 def test_a_page_of_matches_says_how_to_go_on(run: Run, queue: Queue, state: Look):
@@ -191,11 +204,12 @@ def test_exported_jobs_are_imported_unchanged_elsewhere(run: Run, make_queue: Ca
     old.enqueue({"grüße": 1.5}, job_id="a", max_attempts=7, backoff=Fixed(5), timeout=9)
     old.enqueue([1], job_id="b")
     old.enqueue("later", job_id="c", delay=1000)
+    old.enqueue("once", job_id="d", unique=Debounce(key="k", wait=1000, max_wait=2000))
 
     lines = run("export", "old").out
     said = run("import", "new", stdin=lines)
 
-    assert said.lines == ["queue new: 3 jobs stored"]
+    assert said.lines == ["queue new: 4 jobs stored"]
     assert [job.id for job in new.list_pending()] == ["a", "b"]
     for job_id in "abc":
         assert new.get_job(job_id) == old.get_job(job_id)

@@ -123,6 +123,7 @@ def test_commands_that_end_by_themselves_succeed(arguments: list[str], run: Run,
     """ID is the id of a job, and mail the only queue. What is asked of hello is asked by scripts.tools.pages."""
     state = STATE.get(arguments[0], "pending")
     queue.enqueue({"task": "send"}, job_id="ID", delay=60 if state == "delayed" else None)
+    queue.enqueue({"task": "send"}, unique="nightly", delay=60)
     queue.schedules.upsert("nightly", cron="0 3 * * *", task="send")
     if state in ("failed", "completed"):
         job = queue.claim(0)

@@ -92,6 +92,26 @@ def test_without_a_queue_every_one_is_searched(run: Run, make_queue: Callable[..
     assert "searched for in 3 queues" in run("why", "nobody").complaint
 
 
+def test_the_job_that_holds_a_unique_key_is_found_by_the_key(run: Run, make_queue: Callable[..., Queue]):
+    make_queue("bills").enqueue(1)
+    job_id = make_queue("mail").enqueue(1, unique="nightly", delay=7 * 86_400)
+
+    found = run("why", "--unique", "nightly").lines[0]
+    nobody = run("why", "--unique", "weekly")
+
+    assert re.fullmatch(
+        rf"job {job_id} in queue mail: it is due in .*; it holds the unique key 'nightly': another call with it "
+        "returns this job",
+        found,
+    )
+    assert run("why", "--unique", "nightly", "--json").json["unique"] == "nightly"
+    assert (nobody.code, nobody.complaint) == (
+        1,
+        "schedq: unique key 'weekly', searched for in 2 queues: no job holds it",
+    )
+    assert run("why", job_id, "--unique", "nightly").code == 2
+
+
 def test_without_any_queue_a_job_is_unknown(run: Run):
     said = run("why", "nobody", "--json")
 

@@ -112,6 +112,20 @@ def test_a_job_that_expires_says_when(visitor: Visitor, queue: Any):
     assert re.search(r"it expires in (59 min|1 h).* Expires \d{4}-", page), page
 
 
+def test_a_unique_key_is_shown_with_what_it_means_and_leads_to_its_jobs(visitor: Visitor, queue: Any):
+    queue.enqueue("other", unique="nightly:2")
+    job_id = queue.enqueue("waits", unique="<nightly> & co")
+
+    html = visitor.page(f"/queues/mail/jobs/{job_id}")
+    link = re.search(r'href="([^"]*unique=[^"]*)"', html)
+
+    assert link
+    assert "Unique key <nightly> & co held until it has ended; another call returns this job" in text_of(html)
+    assert "another call with it returns this job" in text_of(html)
+    found = visitor.page(unescape(link[1]))
+    assert (found.count('name="ids"'), job_id in found) == (1, True)
+
+
 def test_a_job_is_shown_with_its_headers(visitor: Visitor, queue: Any, raw: redis.Redis):
     job_id, plain = queue.enqueue("mail", headers={"tenant": "<acme>"}), queue.enqueue("plain")
 
