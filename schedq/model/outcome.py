@@ -34,6 +34,9 @@ class Retry(Exception):  # noqa: N818 - what a handler asks for, not what went w
     """Raise it in a handler to fail the attempt. The next one starts after `after`, seconds or a timedelta.
 
     Without `after`, the job's backoff decides. The attempt counts; after the last one the job fails.
+
+    Attributes:
+        after_ms: `after` in ms, rounded up; None if it was not given.
     """
 
     after_ms: int | None = None  # for a subclass whose __init__ does not call this one
@@ -51,7 +54,11 @@ class Discard(Exception):  # noqa: N818 - what a handler asks for, not what went
 
 
 class Snooze(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
-    """Raise it in a handler to put the job off by `delay` (seconds or a timedelta), which costs no attempt."""
+    """Raise it in a handler to put the job off by `delay` (seconds or a timedelta), which costs no attempt.
+
+    Attributes:
+        delay_ms: `delay` in ms, rounded up.
+    """
 
     def __init__(self, delay: Duration) -> None:
         super().__init__(f"snoozed for {delay}")

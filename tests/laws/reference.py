@@ -117,13 +117,19 @@ def _entry(name: str, found: Any) -> Iterator[str]:
         bases = ", ".join(base.__name__ for base in found.__bases__)
         takes = _signature(found) if name in GROUPS["In a handler"] else f"({bases})"
         yield f"- `{name}{takes}`: {_first_line(found)}"
+        if attributes := _documented(found):
+            yield _listed(attributes)
         return
     yield f"- `{name}{_signature(found) if _is_made_by_users(name) else ''}`: {_first_line(found)}"
     if attributes := _attributes(found, name):
-        yield f"    - {', '.join(f'`{attribute}`' for attribute in attributes)}"
+        yield _listed(attributes)
     for verb, member in _members(found):
         call = "" if isinstance(member, property) else _signature(member)
         yield f"    - `.{verb}{call}`: {_first_line(member)}"
+
+
+def _listed(attributes: list[str]) -> str:
+    return f"    - {', '.join(f'`{attribute}`' for attribute in attributes)}"
 
 
 def _attributes(kind: Any, name: str) -> list[str]:
@@ -133,6 +139,10 @@ def _attributes(kind: Any, name: str) -> list[str]:
         return []
     if dataclasses.is_dataclass(kind):
         return [entry.name for entry in dataclasses.fields(kind)]
+    return _documented(kind)
+
+
+def _documented(kind: Any) -> list[str]:
     listed = (inspect.getdoc(kind) or "").partition("\nAttributes:\n")[2].partition("\n\n")[0]
     return re.findall(r"^    (\w+):", listed, re.MULTILINE)
 
