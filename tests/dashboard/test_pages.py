@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from html import unescape
@@ -15,6 +16,7 @@ from schedq.dashboard import queue_pool
 from schedq.dashboard.charts import chart, rates, scale, thinned
 from schedq.dashboard.pages import distinctive
 from schedq.model import outcome
+from schedq.transitions import announce
 from tests.cli.scenes import beat
 from tests.dashboard.conftest import Visitor
 from tests.servers import Server
@@ -70,6 +72,26 @@ def test_paused_tasks_are_named_and_every_task_has_its_buttons(visitor: Visitor,
         assert f'value="{do}"' in page
     assert 'value="pause_task task report' not in page
     assert "1 paused task" in overview
+
+
+def test_the_lag_of_an_outbox_is_shown(visitor: Visitor, queue: Any):
+    assert "outbox" not in visitor.page("/queues/mail")
+    now = queue.stats().now_ms
+
+    def report(**facts: int) -> tuple[str, str]:
+        given = json.dumps({"held": 0, "unsent": 0, "oldest_ms": 0, "at_ms": now} | facts)
+        queue.connections.blocking.ask(announce.report_outbox(queue.settings, "outbox", given))
+        return text_of(visitor.page("/queues/mail")), text_of(visitor.page("/"))
+
+    page, overview = report()
+    assert "outbox lag –" in page
+    assert "outbox" not in overview
+    page, overview = report(unsent=7, oldest_ms=now - 5_400_000)
+    assert re.search(r"outbox lag 1 h 30 min , 7 unsent rows", page), page
+    assert "outbox 1 h 30 min behind" in overview
+    page, overview = report(unsent=1, held=1, at_ms=now - 5_400_000)
+    assert "1 held outbox row" in page and "reported 1 h 30 min ago" in page
+    assert "1 held outbox row" in overview
 
 
 def test_a_damaged_queue_does_not_hide_the_others(visitor: Visitor, queue: Queue, raw: redis.Redis, store: Server):
