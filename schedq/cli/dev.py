@@ -18,7 +18,8 @@ import click
 
 from schedq import embedded
 from schedq.cli import output
-from schedq.cli.params import port_option
+from schedq.cli.params import UNDER_DEV, port_option
+from schedq.isolation import parent_death
 
 _LOOK_S: Final = 0.5
 """Seconds between two looks at the files."""
@@ -54,7 +55,7 @@ def dev(apps: tuple[str, ...], redis_url: str, app_dir: str, port: int) -> None:
     """
     if redis_url.startswith("embedded:"):
         embedded.ensure_server(redis_url)
-    os.environ["SCHEDQ_REDIS_URL"] = redis_url
+    os.environ.update({"SCHEDQ_REDIS_URL": redis_url, UNDER_DEV: "1"})
     stop = _stopped_by_signals()
     files = _all_files([Path(app_dir)])  # as the worker finds them, or older
     worker = ["worker", *apps, "--app-dir", app_dir, "--grace", str(_GRACE_S)]
@@ -104,7 +105,10 @@ def _stopped_by_signals() -> threading.Event:
 
 
 class _Process:
-    """A command in a process of its own, which Ctrl-C in the terminal does not reach."""
+    """A command in a process of its own, which Ctrl-C in the terminal does not reach.
+
+    On Linux it gets SIGTERM when this process is gone, even by SIGKILL.
+    """
 
     def __init__(
         self, name: str, arguments: Sequence[str], *, program: Sequence[str] = ("-m", "schedq"), grace: float = _GRACE_S
@@ -115,7 +119,13 @@ class _Process:
         self._process = self._started()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self._arguments, start_new_session=True)  # noqa: S603 - our own command
+        read_end, self._life = os.pipe()
+        try:
+            started = subprocess.Popen(self._arguments, start_new_session=True, pass_fds=[read_end])  # noqa: S603
+            parent_death.end_starting(read_end, started.pid, signal.SIGTERM)
+        finally:
+            os.close(read_end)
+        return started
 
     @property
     def has_ended(self) -> bool:
@@ -132,6 +142,7 @@ class _Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        os.close(self._life)
 
     def restart(self, changed: Iterable[str]) -> None:
         """Stop it and start it with the new text of these files.

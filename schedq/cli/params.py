@@ -26,6 +26,8 @@ from schedq.model.unique import checked_key
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 Command = Callable[..., None]
+UNDER_DEV: Final = "SCHEDQ_DEV"
+"""Environment variable of the worker of `schedq dev`, whose dashboard shows the default Redis."""
 
 
 class Checked(click.ParamType[T]):

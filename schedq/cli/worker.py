@@ -15,8 +15,9 @@ import click
 
 from schedq.cli import daemon
 from schedq.cli.extensions import load_middleware, load_observer
-from schedq.cli.params import MEMORY, QUEUE_NAME, app_dir_option, import_option, option_group, redis_option
+from schedq.cli.params import MEMORY, QUEUE_NAME, UNDER_DEV, app_dir_option, import_option, option_group, redis_option
 from schedq.cli.queues import import_all, load_queue, open_queue, warn_if_new, wrong_usage
+from schedq.connection.address import Address
 from schedq.errors import SchedqError
 from schedq.isolation.settings import IsolationSettings
 from schedq.logs import AttemptLog, log
@@ -252,6 +253,17 @@ def worker(
     daemon.run(run_worker(made))
 
 
+def _name_hidden(queues: Sequence[QueueBase]) -> None:
+    """Under `schedq dev`, log which queues are on another Redis than its dashboard shows."""
+    if not os.environ.pop(UNDER_DEV, ""):
+        return
+    shown = Address()
+    for queue in queues:
+        if queue.address != shown:
+            where = f"is on {queue.address.label}, and the dashboard shows {shown.label}"
+            log.warning("queue %s %s; schedq dev --redis URL shows another", queue.name, where)
+
+
 def _in_children(isolation: IsolationSettings, *names: Any, tracing: bool) -> IsolationSettings:
     """Return the options of child processes, which import and log like this process."""
     load = partial(load_application, *names, tracing=tracing)
@@ -299,6 +311,7 @@ def _load(apps: Sequence[str], imports: Sequence[str], folder: str, redis_url: s
     queues = [load_queue(app, folder) for app in apps]
     for module in imports:
         import_all(module, folder)
+    _name_hidden(queues)
     return queues
 
 

@@ -22,10 +22,13 @@ from typing import Final
 _F_SETSIG: Final = 10  # of Linux; Python's fcntl module has no name for it before 3.13
 
 
-def end_starting(fd: int, pid: int) -> None:
-    """Let a process that has just started end with this one, which has the write end of the pipe; on Linux only."""
+def end_starting(fd: int, pid: int, number: int = signal.SIGKILL) -> None:
+    """Let a process that has just started end with this one, which has the write end of the pipe; on Linux only.
+
+    The other process must have the read end `fd` too. The kernel sends it the signal `number`.
+    """
     if hasattr(fcntl, "F_OFD_SETLK"):
-        _signal_at_end(fd, pid)
+        _signal_at_end(fd, pid, number)
 
 
 def end_with(fd: int) -> None:
@@ -38,10 +41,10 @@ def end_with(fd: int) -> None:
         os._exit(1)
 
 
-def _signal_at_end(fd: int, owner: int) -> None:
+def _signal_at_end(fd: int, owner: int, number: int = signal.SIGKILL) -> None:
     """Let the kernel signal a process, or the group of a negative number, when the pipe's write end is closed."""
     fcntl.fcntl(fd, fcntl.F_SETOWN, owner)
     if hasattr(fcntl, "F_OFD_SETLK"):  # Linux
         with suppress(OSError):
-            fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(fd, _F_SETSIG, number)
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
