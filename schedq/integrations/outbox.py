@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import threading
@@ -26,6 +27,8 @@ from schedq.transitions.enqueue import MOST_IDS, EncodedJob
 
 MOST_KEY: Final = 200
 """The most characters of an order key."""
+_EXACT: Final = re.compile(r"[a-z0-9_./:@-]+")
+"""Order keys that MariaDB and MySQL compare like Python."""
 _MODE: Final = re.compile(r"(in|at)(:(create|reuse)?:\w+)?")
 _REPORT_S: Final = 10
 _SKEW_MS: Final = 5_000
@@ -85,6 +88,14 @@ def check_order_key(key: object) -> None:
     """
     if key is not None and not (isinstance(key, str) and 0 < len(key) <= MOST_KEY):
         raise UsageError(f"an order key must be a text of 1 to {MOST_KEY} characters, got {key!r:.250}")
+
+
+def exact_key(key: str) -> str:
+    """Return what MariaDB and MySQL store for an order key: the key, or its hash if they could take it for another.
+
+    They ignore capitals, accents and trailing spaces of text.
+    """
+    return key if _EXACT.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()
 
 
 def row_of(queue: Settings, encoded: EncodedJob, order_key: str | None) -> dict[str, Any]:

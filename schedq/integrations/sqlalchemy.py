@@ -8,7 +8,23 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, ParamSpec, Self, TypeVar, overload
 
 try:
-    from sqlalchemy import BigInteger, Column, Connection, Engine, Index, Integer, MetaData, String, Table, Text, text
+    from sqlalchemy import (
+        BigInteger,
+        Column,
+        Connection,
+        Dialect,
+        Engine,
+        Index,
+        Insert,
+        Integer,
+        MetaData,
+        String,
+        Table,
+        Text,
+        TypeDecorator,
+        text,
+        type_coerce,
+    )
     from sqlalchemy.dialects.mysql import MEDIUMTEXT
     from sqlalchemy.ext.asyncio import (
         AsyncConnection,
@@ -23,7 +39,7 @@ except ImportError as error:
     raise ImportError("schedq.integrations.sqlalchemy needs SQLAlchemy: pip install 'schedq[sqlalchemy]'") from error
 
 from schedq.errors import UsageError
-from schedq.integrations.outbox import MOST_KEY, Execute, Relay, Transaction, new_row
+from schedq.integrations.outbox import MOST_KEY, Execute, Relay, Transaction, exact_key, new_row
 from schedq.model.times import Duration
 from schedq.queue.job import Job
 from schedq.queue.queue import QueueBase
@@ -32,7 +48,18 @@ from schedq.queue.task import Task
 P = ParamSpec("P")
 S = TypeVar("S", bound=Session)
 A = TypeVar("A", bound=AsyncSession)
-_TEXT: Final = Text().with_variant(MEDIUMTEXT(), "mysql", "mariadb")
+_MYSQL: Final = ("mysql", "mariadb")
+_TEXT: Final = Text().with_variant(MEDIUMTEXT(), *_MYSQL)
+
+
+class _OrderKey(TypeDecorator[str]):
+    """An order key as the database can compare it. Only inserts have it, so that migrations need no import of it."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return exact_key(value) if value is not None and dialect.name in _MYSQL else value
 
 
 @overload
@@ -100,6 +127,8 @@ class Outbox:
             Column("held", Text),
             Index(f"{name}_unsent", "sent_at_ms", "seq"),
             sqlite_autoincrement=True,
+            mysql_charset="utf8mb4",
+            mariadb_charset="utf8mb4",
         )
 
     def ordered(self, key: str) -> Self:
@@ -115,7 +144,7 @@ class Outbox:
             ArgumentsError, UsageError: as `Task.enqueue`; nothing is written.
         """
         row, job = new_row(task, args, kwargs, self._order_key)
-        session.execute(self.table.insert().values(row))
+        session.execute(self._insert(row))
         return job
 
     async def aenqueue(
@@ -123,8 +152,11 @@ class Outbox:
     ) -> Job[Any]:
         """`enqueue` for asyncio."""
         row, job = new_row(task, args, kwargs, self._order_key)
-        await session.execute(self.table.insert().values(row))
+        await session.execute(self._insert(row))
         return job
+
+    def _insert(self, row: Mapping[str, Any]) -> Insert:
+        return self.table.insert().values({**row, "order_key": type_coerce(row["order_key"], _OrderKey)})
 
     def relay(
         self,

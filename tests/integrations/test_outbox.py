@@ -39,7 +39,7 @@ def mariadb_url() -> Iterator[str]:
     with mariadb(program) as sock:
         engine = create_engine(f"mysql+pymysql://app@localhost/mysql?unix_socket={sock}")
         with engine.begin() as connection:
-            connection.execute(text("CREATE DATABASE site"))
+            connection.execute(text("CREATE DATABASE site CHARACTER SET latin1"))
         engine.dispose()
         yield f"mysql+pymysql://app@localhost/site?unix_socket={sock}"
 
@@ -316,6 +316,22 @@ def test_a_row_does_not_overtake_one_of_its_key_that_another_relay_holds(site: S
     site.relay.send()
 
     assert site.waiting() == ["Bob", "Ada", "Grace"]
+
+
+def test_order_keys_that_a_database_may_take_for_one_are_several(site: Site):
+    keys = ["order", "Order", "\u00f6rder", "order ", "\u547d\u4ee4"]
+    for key in keys:
+        site.put(f"held {key}", key=key)
+    site.change(held="by a person")
+    with site.engine.begin() as connection:
+        of_order = site.outbox.table.c.seq != 1
+        connection.execute(update(site.outbox.table).where(of_order).values(held=None))
+    for key in keys:
+        site.put(f"after {key}", key=key)
+
+    assert site.relay.send() == 8
+
+    assert site.waiting() == [f"{when} {key}" for when in ("held", "after") for key in keys[1:]]
 
 
 def test_queues_of_one_name_on_two_servers_have_no_common_relay(site: Site):

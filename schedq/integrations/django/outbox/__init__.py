@@ -6,7 +6,6 @@ It needs `schedq.integrations.django.outbox` in INSTALLED_APPS, whose migration 
 from __future__ import annotations
 
 import copy
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
@@ -17,14 +16,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import Error, connections, router, transaction
 
 from schedq.errors import UsageError
-from schedq.integrations.outbox import Execute, Relay, Transaction, check_order_key, new_row, row_of
+from schedq.integrations.outbox import Execute, Relay, Transaction, check_order_key, exact_key, new_row, row_of
 from schedq.model.times import Duration
 from schedq.queue.queue import QueueBase
 from schedq.queue.task import Task
 
 _PARAMETER: Final = re.compile(r":(\w+)")
-_EXACT: Final = re.compile(r"[a-z0-9_./:@-]+")
-"""Order keys that MySQL compares like Python: no capitals, accents or trailing spaces, which it takes for others."""
 
 
 class DjangoOutbox:
@@ -93,8 +90,8 @@ class DjangoOutbox:
 
     def _write(self, row: dict[str, Any]) -> None:
         database, key = self.database, row["order_key"]
-        if connections[database].vendor == "mysql" and key is not None and not _EXACT.fullmatch(key):
-            row["order_key"] = hashlib.sha256(key.encode()).hexdigest()
+        if connections[database].vendor == "mysql" and key is not None:
+            row["order_key"] = exact_key(key)
         _model().objects.using(database).create(**row)
 
     def relay(self, queues: Sequence[QueueBase], *, poll: Duration = 0.5, keep: Duration = 86_400) -> Relay:
