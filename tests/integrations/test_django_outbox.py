@@ -87,6 +87,7 @@ TESTS = """
     from redis import Redis
 
     from schedq import UsageError
+    from schedq.integrations.django.headers import job_headers
     from schedq.integrations.django.outbox import DjangoOutbox
     from schedq.integrations.django.outbox.models import OutboxRow
     from schedq.integrations.django.outbox.relays import relaying, send_outbox, site_relays
@@ -126,12 +127,14 @@ TESTS = """
             task_enqueued.connect(lambda task_result, **_: told.append(task_result.id), weak=False)
             with transaction.atomic():
                 Order.objects.create(customer="Ada")
-                result = confirm.enqueue(7)
+                with job_headers({"tenant": "acme"}):
+                    result = confirm.enqueue(7)
                 self.assertEqual(told, [])
             self.assertEqual(told, [result.id])
             self.assertEqual(backend.get_result(result.id).status, "READY")
             self.assertEqual(backend.get_result(result.id).args, [7])
             self.assertEqual(send_outbox(), 1)
+            self.assertEqual(backend.queue("default").get_job(result.id).headers, {"tenant": "acme"})
             run_due(backend.queue("default"))
             self.assertEqual(backend.get_result(result.id).return_value, "order 7 is confirmed")
             self.assertEqual(send_outbox(), 0)

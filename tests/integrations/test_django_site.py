@@ -107,7 +107,9 @@ TESTS = """
     from django.test import TestCase, override_settings
     from django.utils import timezone, translation
 
-    from schedq import Queue
+    from asgiref.sync import async_to_sync
+    from schedq import Queue, UsageError
+    from schedq.integrations.django.headers import job_headers
     from schedq.integrations.django.locale import locale_headers, locale_of_job
     from schedq.testing import eager, queue_tester
     from site_app.tasks import active, atell, tell
@@ -153,6 +155,25 @@ TESTS = """
             result = tell.using(backend="plain", queue_name="plain").enqueue()
             from schedq.integrations.django.backend import task_backends
             self.assertEqual(task_backends["plain"].queue("plain").get_job(result.id).headers, {})
+
+        def test_tasks_that_are_enqueued_in_a_block_have_its_headers(self):
+            with self.captureOnCommitCallbacks(execute=True), translation.override("fr"):
+                with job_headers({"tenant": "acme", "by": "Ada"}):
+                    with job_headers({"tenant": "other"}):
+                        inner = tell.enqueue()
+                    late = tell.using(backend="on-commit").enqueue()
+                    awaited = async_to_sync(atell.aenqueue)()
+                after = tell.enqueue()
+            found = [self.record(result).headers for result in (inner, late, awaited, after)]
+            own = {"language": "fr", "time_zone": "UTC"}
+            self.assertEqual(found, [
+                {**own, "tenant": "other", "by": "Ada"}, *[{**own, "tenant": "acme", "by": "Ada"}] * 2, own])
+            for wrong in ({"tenant": 7}, "acme"):
+                with self.assertRaises(UsageError), job_headers(wrong):
+                    self.fail()
+
+        def record(self, result):
+            return backend.queue("default").get_job(result.id)
 
         def test_a_queue_of_its_own_may_have_them_too(self):
             queue = Queue("own")

@@ -31,6 +31,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import close_old_connections, transaction
 
 from schedq.errors import UsageError
+from schedq.integrations.django.headers import given_headers
 from schedq.integrations.django.locale import active_locale, locale_headers, locale_of_job
 from schedq.integrations.django.outbox import DjangoOutbox
 from schedq.model.current_job import current_job
@@ -133,13 +134,13 @@ class SchedqBackend(BaseTaskBackend):
             return self.write_to_outbox(self.outbox, task, args, kwargs)
         queue, payload = self._call(task, args, kwargs)
         if not self.on_commit:
-            job_id = queue.enqueue(payload, run_at=task.run_after)
+            job_id = queue.enqueue(payload, run_at=task.run_after, headers=given_headers())
             return self._announced(self.get_result(job_id))
         encode(payload, queue.settings.max_payload)  # raises here, not in the middle of the commit
         (job_id,) = new_ids()
         enqueued = self._waiting(task, job_id, payload)
         database = None if self.on_commit is True else self.on_commit
-        headers = active_locale(**self._locale)  # not those of the commit
+        headers = {**active_locale(**self._locale), **(given_headers() or {})}  # not those of the commit
 
         def store() -> None:
             queue.enqueue(payload, run_at=task.run_after, job_id=job_id, headers=headers)
@@ -158,7 +159,7 @@ class SchedqBackend(BaseTaskBackend):
         """
         queue, payload = self._call(task, args, kwargs)
         (job_id,) = new_ids()
-        options = Options(run_at=task.run_after, job_id=job_id)
+        options = Options(run_at=task.run_after, job_id=job_id, headers=given_headers())
         if queue.connections.before_enqueue:
             options = prepared_options(queue.connections, payload, options)
         outbox.write(queue.settings, prepare(queue.settings, payload, options))
