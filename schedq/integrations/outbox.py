@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from schedq.background.feeders import FEEDERS
 from schedq.background.reconnecting_client import LogThrottle
 from schedq.errors import UsageError
 from schedq.inspect import audit, stats
@@ -154,6 +155,7 @@ class Relay:
         self._poll_s, self._keep_ms = duration_ms(poll, "poll") / 1000, duration_ms(keep, "keep")
         self._label, self._close = label or table, close
         self._stopped = threading.Event()
+        self._sending = threading.Lock()
         self._reported_at = 0.0
         self._throttle = LogThrottle()
 
@@ -164,14 +166,15 @@ class Relay:
             SchedqError: Redis is unavailable or refuses. The rows stay. Errors of the database are raised unchanged.
         """
         sent = 0
-        while True:
-            for queue in self._queues.values():  # no transaction must wait for a Redis that is down
-                queue.connections.blocking.ask(stats.reach(queue.settings))
-            self._transaction(self._start)
-            settled, count = self._transaction(self._send)
-            sent += int(count)
-            if not settled:
-                return sent
+        with self._sending:  # a burst must not end while another thread sends
+            while True:
+                for queue in self._queues.values():  # no transaction must wait for a Redis that is down
+                    queue.connections.blocking.ask(stats.reach(queue.settings))
+                self._transaction(self._start)
+                settled, count = self._transaction(self._send)
+                sent += int(count)
+                if not settled:
+                    return sent
 
     def run(self) -> None:
         """Send rows until `stop` is called. Errors are logged, and the work continues."""
@@ -198,11 +201,22 @@ class Relay:
         self._reported_at = 0.0
         thread = threading.Thread(target=self.run, name="schedq-relay", daemon=True)
         thread.start()
+        FEEDERS.add(self._feed)
         try:
             yield
         finally:
+            FEEDERS.discard(self._feed)
             self.stop()
             thread.join()
+
+    def _feed(self) -> None:
+        """Send all rows that are ready, in a thread that does nothing else with the database; log errors."""
+        try:
+            self.send()
+        except Exception as error:  # noqa: BLE001 - as in `run`
+            self._throttle.log(f"outbox {self._label}", error)
+        finally:
+            self._close()
 
     def _start(self, execute: Execute) -> None:
         """Note that rows may be sent from now on. It commits first, so that a later relay knows of it."""

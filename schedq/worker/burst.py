@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
+from schedq.background.feeders import FEEDERS
 from schedq.background.reconnecting_client import ReconnectingClient, run_forever
 from schedq.inspect import stats
 from schedq.inspect.display import count
@@ -46,6 +48,8 @@ async def stop_when_done(worker_id: str, queue_workers: Sequence[Served], stop: 
         # nothing happened in between.
         if once != before:
             before = once
+            for feed in tuple(FEEDERS):
+                await asyncio.to_thread(feed)
             for each in queue_workers:
                 if each.only is not None:  # jobs wait perhaps; only a claim can tell whether they concern this worker
                     each.fetcher.look()

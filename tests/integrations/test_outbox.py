@@ -21,6 +21,7 @@ from schedq.integrations.outbox import Relay
 from schedq.integrations.sqlalchemy import Outbox
 from schedq.testing import run_due
 from schedq.transitions import Operation, identity
+from schedq.worker import Worker
 from tests.integrations.databases import POSTGRES, mariadb, mariadb_program
 from tests.servers import Server
 from tests.waiting import until
@@ -316,6 +317,26 @@ def test_a_row_does_not_overtake_one_of_its_key_that_another_relay_holds(site: S
     site.relay.send()
 
     assert site.waiting() == ["Bob", "Ada", "Grace"]
+
+
+def test_a_burst_ends_when_the_rows_that_its_jobs_have_written_were_run_too(site: Site):
+    told = list[str]()
+
+    @site.queue.task
+    def welcome(name: str) -> None:
+        told.append(name)
+        if name == "Ada":
+            with Session(site.engine) as session, session.begin():
+                site.outbox.enqueue(session, welcome, "Grace")
+
+    with Session(site.engine) as session, session.begin():
+        site.outbox.enqueue(session, welcome, "Ada")
+    relay = site.outbox.relay(site.engine, [site.queue], poll=3600)  # it looks once, perhaps before anything is ready
+
+    with relay.running():
+        asyncio.run(Worker([site.queue], burst=True, concurrency=1).run())
+
+    assert told == ["Ada", "Grace"]
 
 
 def test_order_keys_that_a_database_may_take_for_one_are_several(site: Site):

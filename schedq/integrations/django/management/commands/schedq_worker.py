@@ -16,9 +16,8 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from schedq.cli.dev import restarting
 from schedq.cli.worker import worker
-from schedq.integrations.django.outbox.relays import relaying, send_outbox
+from schedq.integrations.django.outbox.relays import relaying
 from schedq.integrations.django.queues import path_of, queue_names
-from schedq.logs import log
 from schedq.worker.process import PARENT_FD
 
 COMMON: tuple[click.Parameter, ...] = (
@@ -76,11 +75,6 @@ def _work(names: tuple[str, ...], *, outbox: bool, reload: bool, **options: Any)
         return
     assert worker.callback is not None
     is_parent = options["processes"] is not None and PARENT_FD not in os.environ
-    if outbox and options["burst"] and not is_parent:
-        try:
-            send_outbox()
-        except Exception as error:  # noqa: BLE001 - each database has errors of its own
-            log.error("outbox: %s", error)
     with relaying() if outbox and not is_parent else nullcontext():
         worker.callback(apps=tuple(map(path_of, wanted)), **options)
 
