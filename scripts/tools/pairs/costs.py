@@ -23,6 +23,7 @@ PARTS: Final = {
     "dependency": "one async dependency with a clean-up",
     "observer": "one observer",
     "middleware": "one middleware",
+    "around": "one context manager of `queue.around`",
     "on_success": "one async `on_success`",
     "only": "a worker that is limited to its task",
 }

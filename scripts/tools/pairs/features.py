@@ -10,7 +10,8 @@ import json
 import os
 import resource
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -52,6 +53,12 @@ async def around(_: AttemptFacts, call_next: CallNext) -> Any:
     return await call_next()
 
 
+@contextmanager
+def context(_: AttemptFacts) -> Iterator[None]:
+    """A context manager that changes nothing."""
+    yield
+
+
 async def succeeded(_: AttemptFacts, result: object) -> None:
     """A hook."""
 
@@ -90,6 +97,7 @@ FEATURES: Final[dict[str, Callable[[], Enqueue]]] = {
     "dependency": lambda: _task(injected).enqueue,
     "observer": lambda: _attached(queue.observe, Observer()),
     "middleware": lambda: _attached(queue.use, around),
+    "around": lambda: _attached(queue.around, context),
     "on_success": lambda: _task(on_success=succeeded).enqueue,
     "only": lambda: _task().enqueue,
 }
