@@ -29,6 +29,9 @@ FIRST: Final = {
     "debounce": "unique-jobs",
     "throttle": "unique-jobs",  # one job in each window
     "deduplication": "unique-jobs",
+    "rate limit": "gates",
+    "concurrency limit": "gates",
+    "fair": "gates",
     "migrate": "from-celery",  # the library that most people come from; its page leads to the others
     "Docker": "compose",
     "Sentry": "recipes",
