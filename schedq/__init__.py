@@ -29,7 +29,7 @@ if typing.TYPE_CHECKING:
     from schedq.inspect.export import Imported
     from schedq.inspect.forecast import Bucket, Forecast
     from schedq.inspect.overview import Pulse, TaskPulse
-    from schedq.inspect.samples import Rate, Sample
+    from schedq.inspect.samples import Sample, Throughput
     from schedq.inspect.search import JobPage
     from schedq.inspect.stats import BrokenNote, Stats
     from schedq.inspect.summary import Spread, UnknownTask
@@ -40,7 +40,8 @@ if typing.TYPE_CHECKING:
     from schedq.isolation.settings import IsolationSettings
     from schedq.model.backoff import Exponential, Fixed, Linear, Steps
     from schedq.model.current_job import CurrentJob, current_job
-    from schedq.model.outcome import Discard, Retry, Snooze
+    from schedq.model.gates import Gate, Rate
+    from schedq.model.outcome import Discard, RateLimited, Retry, Snooze
     from schedq.model.progress import Progress
     from schedq.model.records import ClaimedJob, JobRecord, NewJob
     from schedq.model.tracking import track
@@ -88,6 +89,7 @@ __all__ = [
     "Exponential",
     "Fixed",
     "Forecast",
+    "Gate",
     "Imported",
     "Inspector",
     "IsolationSettings",
@@ -110,6 +112,7 @@ __all__ = [
     "QueueFull",
     "QueueHealth",
     "Rate",
+    "RateLimited",
     "Registration",
     "RemoteError",
     "Retry",
@@ -127,6 +130,7 @@ __all__ = [
     "StuckSlot",
     "Task",
     "TaskPulse",
+    "Throughput",
     "Timeline",
     "TimelineEvent",
     "Unique",
@@ -152,7 +156,7 @@ _NAMES_OF_MODULES = {
     "schedq.inspect.export": ["Imported"],
     "schedq.inspect.forecast": ["Bucket", "Forecast"],
     "schedq.inspect.overview": ["Pulse", "TaskPulse"],
-    "schedq.inspect.samples": ["Rate", "Sample"],
+    "schedq.inspect.samples": ["Sample", "Throughput"],
     "schedq.inspect.search": ["JobPage"],
     "schedq.inspect.stats": ["BrokenNote", "Stats"],
     "schedq.inspect.summary": ["Spread", "UnknownTask"],
@@ -160,7 +164,8 @@ _NAMES_OF_MODULES = {
     "schedq.inspect.why": ["Why"],
     "schedq.model.backoff": ["Exponential", "Fixed", "Linear", "Steps"],
     "schedq.model.current_job": ["CurrentJob", "current_job"],
-    "schedq.model.outcome": ["Discard", "Retry", "Snooze"],
+    "schedq.model.gates": ["Gate", "Rate"],
+    "schedq.model.outcome": ["Discard", "RateLimited", "Retry", "Snooze"],
     "schedq.model.progress": ["Progress"],
     "schedq.model.records": ["ClaimedJob", "JobRecord", "NewJob"],
     "schedq.model.tracking": ["track"],

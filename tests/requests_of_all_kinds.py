@@ -20,6 +20,7 @@ from schedq.transitions import (
     cancel,
     claim,
     enqueue,
+    gates,
     heartbeat,
     pause,
     promote,
@@ -31,6 +32,7 @@ from schedq.transitions import (
 )
 
 QUEUE: Final = Settings("mail")
+LIMITED: Final = Settings("mail", gates={"api": '{"concurrency":2}'})
 NIGHTLY: Final = Definition("nightly", "1", cron="0 3 * * *")
 SEEN: Final = records_module.ScheduleStatus("nightly", "86400000", "d", "t", "0", "", is_paused=False, error="")
 
@@ -50,6 +52,9 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     enqueue.enqueue(QUEUE, _some(1, delay=5, job_id="a", max_attempts=1, timeout=1)[0]),
     *_first(enqueue.enqueue_many(QUEUE, _some(3))),
     enqueue.enqueue(QUEUE, _some(1, unique="mine")[0]),
+    enqueue.enqueue(LIMITED, _some(1, gate="api", key="42")[0]),
+    *gates.define(LIMITED),
+    gates.hold(QUEUE, "api", "42", "hold", 1000),
     claim.claim(QUEUE, "request"),
     claim.claim(QUEUE, "request", 10, "worker", suspects=False),
     claim.claim(QUEUE, "request", 10, "worker", share=(2, 3, 1)),

@@ -24,6 +24,7 @@ from schedq.model.lifecycle import (
     PENDING,
     PROCESSING,
 )
+from tests.gates import Gates
 
 LAWS: Final = (
     "places",
@@ -37,6 +38,7 @@ LAWS: Final = (
     "paused",
     "schedules",
     "unique",
+    "gates",
 )
 
 LAYOUT: Final = {
@@ -52,6 +54,12 @@ LAYOUT: Final = {
     "held": "zset",
     "lanes": "hash",
     "unique_keys": "hash",
+    "gates": "hash",
+    "open_gates": "zset",
+    "resting": "zset",
+    "gate_holds": "zset",
+    "gate_turns": "hash",
+    "gate:*": "zset",
     "paused_tasks": "hash",
     "wake": "zset",
     "wake_held": "zset",
@@ -261,6 +269,10 @@ class State:
         """There is no wake marker while the queue is paused."""
         if "paused" in self.keys and "wake" in self.keys:
             yield "paused, but there is a wake marker"
+
+    def _gates(self) -> Iterator[str]:
+        """The jobs of gates wait in their lanes, those that run have places, and each has a reason to wait."""
+        yield from Gates(self).broken() if "gates" in self.keys else ()
 
     def _unique(self) -> Iterator[str]:
         """Of the jobs with a unique key, at most one waits or runs, or awaits its first claim. The index names it."""

@@ -69,20 +69,20 @@ PRODUCER: Final = Role(
     scripts=_words("enqueue enqueue_unique watch cancel"),
     plain=_words("exists hgetall hmget sadd"),
     inside=_words(
-        "exists hdel hget hincrby hlen hmget hrandfield hset lindex llen lpos lpush lrange lrem ltrim persist pexpire"
-        " publish time type unlink xadd zadd zcard zrange zrem zscore"
+        "exists hdel hget hincrby hlen hmget hrandfield hset hsetnx lindex llen lpos lpush lrange lrem ltrim persist"
+        " pexpire publish time type unlink xadd zadd zcard zlexcount zrange zrem zremrangebyscore zscore"
     ),
 )
 WORKER: Final = Role(
     "worker",
     "runs jobs, promotes and reclaims them, and does what a producer does",
     scripts=PRODUCER.scripts
-    | _words("claim delete_schedule deregister fire heartbeat promote reclaim recover")
+    | _words("claim define_gate delete_schedule deregister fire heartbeat promote reclaim recover")
     | _words("renew sample scan_schedules settle stats upsert wake write_settings"),
     plain=PRODUCER.plain | _words("bzpopmin zrevrange"),  # zrevrange: to see which tasks other workers have
     inside=PRODUCER.inside
     | _words("del get hexists hgetall info lmove lpop lset pttl rpop rpush set")
-    | _words("zcount zrangebyscore zremrangebyscore"),
+    | _words("zcount zmscore zrangebyscore"),
 )
 VIEWER: Final = Role(
     "viewer",

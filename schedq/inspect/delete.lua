@@ -7,8 +7,8 @@ one LREM removes them all. If an error ends the script in between, a mark shows 
 back or noted as broken.
 
 KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), leases (zset), stats (hash),
-      held (zset)
-ARGV  jobs
+      held (zset), resting (zset)
+ARGV  jobs, clock
       state: the state that the jobs must be in, or '' for any
       request: a new id, by which a repeated request is recognized
       position (number): how many entries come before them, counted from the old end of a list, or ''
@@ -17,6 +17,7 @@ Returns  per job: yes | no | FAR; fewer words than ids means "send the rest agai
 ]]
 local MOST_SEARCHED, MOST_FREED = 100000, 1048576  -- entries; bytes of payloads, because freeing memory takes time
 local BEFORE, AROUND, FAR = 300, 1000, 1000
+--@include clock
 --@include checks
 --@include in_transit
 --@include numbers
@@ -118,6 +119,10 @@ if #gone > 0 then
   allow_when_full(leases)
   for _, id in ipairs(gone) do mark_in_transit(id) end
   for found, entries in pairs(out) do take_out(LISTS[found], entries) end
+  for _, id in ipairs(from_lanes) do  -- the next job of its key may start now
+    local found = redis.pcall('HMGET', jobs .. id, 'gate', 'key')
+    if not found.err and found[1] then redis.pcall('ZADD', resting, stamp, found[1] .. ' ' .. (found[2] or '')) end
+  end
   if #from_lanes > 0 then redis.call('ZREM', held, unpack(from_lanes)) end
   for _, id in ipairs(gone) do
     if taken[id] == 'delayed' then redis.call('ZREM', delayed, id) end

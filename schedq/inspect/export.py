@@ -13,6 +13,7 @@ from schedq.inspect.search import STATES
 from schedq.model import backoff as plans
 from schedq.model.checks import whole_number
 from schedq.model.expiry import is_stored_expiry
+from schedq.model.gates import stored_gate
 from schedq.model.headers import stored_headers
 from schedq.model.keys import checked_id
 from schedq.model.lifecycle import DELAYED, FINISHED, PENDING
@@ -38,7 +39,7 @@ _NUMBERS: Final = {
 """The whole-number fields of an entry, and the largest value of each."""
 _TEXTS: Final = (
     *("id", "state", "payload_text", "backoff", "expires", "last_error", "result_text"),
-    *("unique", "unique_rule"),
+    *("unique", "unique_rule", "gate", "key"),
 )
 _KNOWN: Final = {*_TEXTS, *_NUMBERS, "payload", "result", "max_attempts", "headers"}
 
@@ -72,7 +73,7 @@ def exported(record: JobRecord, state: str) -> dict[str, Any]:
         entry["max_attempts"] = record.max_attempts
     if record.headers:
         entry["headers"] = dict(record.headers)
-    names = ("backoff", "expires", "last_error", "unique", "unique_rule")
+    names = ("backoff", "expires", "last_error", "unique", "unique_rule", "gate", "key")
     entry |= {name: fields[name] for name in names if fields.get(name)}
     return entry | _json("result", fields.get("result"))
 
@@ -166,7 +167,7 @@ def _options(known: dict[str, Any], *, is_new: bool) -> tuple[Argument, ...]:
         given.append(("headers", headers))
     if "unique" in known:
         given += stored_unique(known["unique"], known.get("unique_rule", ""))
-    return tuple(chain.from_iterable(given))
+    return (*chain.from_iterable(given), *stored_gate({}, known.get("gate"), known.get("key")))
 
 
 def _json(name: str, text: str | None) -> dict[str, Any]:

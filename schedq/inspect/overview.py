@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from schedq.inspect.samples import Rate, Sample, newest, rate
+from schedq.inspect.samples import Sample, Throughput, newest, rate
 from schedq.inspect.stats import Stats, stats
 from schedq.inspect.summary import JobSummary, Spread, UnknownTask, by_task, soonest, summaries, unknown_tasks
 from schedq.model.lifecycle import JOB_STATES
@@ -78,7 +78,7 @@ class Pulse:
     queue: str
     now_ms: int
     stats: Stats
-    rates: tuple[Rate | None, ...]
+    rates: tuple[Throughput | None, ...]
     lateness: Spread
     run: Spread
     overdue_ms: int

@@ -70,7 +70,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class Throughput:
     """Events per second over some time.
 
     Attributes:
@@ -124,7 +124,7 @@ def _sample(line: str) -> Sample | None:
     return Sample(**facts)
 
 
-def rate(found: Sequence[Sample], totals: dict[str, int], now_ms: int, seconds: int) -> Rate | None:
+def rate(found: Sequence[Sample], totals: dict[str, int], now_ms: int, seconds: int) -> Throughput | None:
     """Events per second in the last `seconds`; None if there is no sample.
 
     Events between two samples are taken to be evenly distributed.
@@ -151,4 +151,4 @@ def rate(found: Sequence[Sample], totals: dict[str, int], now_ms: int, seconds: 
         last = totals[total] if right is None else getattr(right, total)
         # If totals were reset, they count from the reset.
         counted.append(max(0.0, totals[total] - first - share * max(0, last - first)) / span_s)
-    return Rate(span_s, *counted)
+    return Throughput(span_s, *counted)

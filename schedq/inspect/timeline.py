@@ -22,12 +22,12 @@ class AttemptRecord:
     """One attempt at a job; instants and durations in ms on Redis's clock, 0 if unknown.
 
     Attributes:
-        number: its number; may occur twice, because a release or a snooze gives an attempt back.
+        number: its number; may occur twice, because a release, a snooze or `RateLimited` gives an attempt back.
         worker: id of the worker, or ''.
         started_at_ms: when it was claimed.
         ended_at_ms: when it ended; 0 while it runs.
         duration_ms: how long it took, or has been running.
-        outcome: completed, retry, failed, snoozed, released, lost, cancelled, or running.
+        outcome: completed, retry, failed, snoozed, limited, released, lost, cancelled, or running.
         error: the error of a failed attempt, shortened, or ''.
     """
 

@@ -62,6 +62,16 @@ class CurrentJob:
         return f"CurrentJob({self.id!r}, attempts={self.attempts})"
 
     @property
+    def gate(self) -> str:
+        """The name of the job's gate; '' without one."""
+        return self._job.gate
+
+    @property
+    def key(self) -> str:
+        """The job's key within its gate; '' without one."""
+        return self._job.key
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether the handler should end soon: the job was asked to stop, lost its lease or timed out."""
         return self._is_cancelled

@@ -144,6 +144,19 @@ class QueueKeys:
     """ZSET id → position of pending jobs that claims have put out of the way of others; see `shared/lanes.lua`."""
     lanes = Key()
     """HASH of the numbers of the lanes of tasks in `held`."""
+    gates = Key()
+    """HASH of the limits of gates as JSON: `GATE` → those in force, `GATE code` and `GATE set` → whose they are. The
+    queue's own limits have the name ''. See `shared/gates.lua`."""
+    open_gates = Key()
+    """ZSET gate → tag of its turn, of gates that may start a job now."""
+    resting = Key()
+    """ZSET `GATE KEY`, or `GATE` → instant, ms, at which to look again."""
+    gate_holds = Key()
+    """ZSET `GATE KEY`, or `GATE` → instant, ms, until which it starts nothing; +inf if it is paused."""
+    gate_turns = Key()
+    """HASH gate → the tags of the last start and the last entrant, and its own tag."""
+    gate_keys = Key("gate:")
+    """Prefix of the keys of gates: `NAME:ready`, `NAME:running`, `NAME:tags` and `NAME:rates`, all ZSETs."""
     unique_keys = Key()
     """HASH unique key → end of its window, ms or 0, and the id of the job whose record may hold it."""
     schedules = Key()

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import CoroutineType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from schedq.errors import UsageError
 from schedq.model import backoff as plans
@@ -28,9 +28,24 @@ _MACHINERY: Final = tuple(
 _BRIEF: Final = 500
 _UNKNOWN_MS: Final = 1000
 _MOST_UNKNOWN_MS: Final = 60_000
+_LIMITED_MS: Final = 1000
+_LEAST_LIMITED_MS: Final = 100
 
 
-class Retry(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
+class Decision(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
+    """How a handler decides that its attempt ends. Unlike most exceptions with arguments, it can be pickled."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+def _unpickled(kind: type[Decision], args: tuple[Any, ...], state: dict[str, Any]) -> Decision:
+    made = kind.__new__(kind, *args)
+    made.__dict__.update(state)
+    return made
+
+
+class Retry(Decision):
     """Raise it in a handler to fail the attempt. The next one starts after `after`, seconds or a timedelta.
 
     Without `after`, the job's backoff decides. The attempt counts; after the last one the job fails.
@@ -46,14 +61,14 @@ class Retry(Exception):  # noqa: N818 - what a handler asks for, not what went w
         self.after_ms = None if after is None else duration_ms(after, "after")
 
 
-class Discard(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
+class Discard(Decision):
     """Raise it in a handler to fail the job for good, however many attempts it has left."""
 
     def __init__(self, reason: str = "the handler discarded the job") -> None:
         super().__init__(reason)
 
 
-class Snooze(Exception):  # noqa: N818 - what a handler asks for, not what went wrong
+class Snooze(Decision):
     """Raise it in a handler to put the job off by `delay` (seconds or a timedelta), which costs no attempt.
 
     Attributes:
@@ -63,6 +78,31 @@ class Snooze(Exception):  # noqa: N818 - what a handler asks for, not what went 
     def __init__(self, delay: Duration) -> None:
         super().__init__(f"snoozed for {delay}")
         self.delay_ms = duration_ms(delay, "delay")
+
+
+class RateLimited(Decision):
+    """Raise it in a handler if another service has refused the call because there were too many.
+
+    No job of the same key starts before `after` has passed, or with `scope="gate"`, none of the whole gate. This job
+    is the next one then, and the attempt does not count. A job without a gate is snoozed.
+
+    Args:
+        after: seconds or a timedelta, at least 0.1 s. None: 1 s, and twice as long each time in a row, up to a minute.
+        scope: what waits: the job's key, or its gate.
+
+    Raises:
+        UsageError: an argument is invalid.
+    """
+
+    after_ms: int | None = None  # for a subclass whose __init__ does not call this one
+    scope: Literal["key", "gate"] = "key"
+
+    def __init__(self, after: Duration | None = None, scope: Literal["key", "gate"] = "key") -> None:
+        super().__init__("rate limited" if after is None else f"rate limited for {after}")
+        if scope not in ("key", "gate"):
+            raise UsageError(f"scope must be 'key' or 'gate', got {scope!r:.80}")
+        self.after_ms = None if after is None else max(_LEAST_LIMITED_MS, duration_ms(after, "after"))
+        self.scope = scope
 
 
 class ErrorRules(NamedTuple):
@@ -157,7 +197,7 @@ def succeeded(job: ClaimedJob, result: Any, policy: Policy, convert: Callable[[A
     """
     text, problem = encode_result(result, policy.max_payload, convert)
     ttl_ms = policy.completed_ttl_ms
-    return Settlement("complete", job.id, job.claim_token, text=text, note=problem, ttl_ms=ttl_ms)
+    return Settlement("complete", job.id, job.claim_token, 0, text, problem, "", ttl_ms, job.gate_key)
 
 
 def check_result(result: Any) -> None:
@@ -184,22 +224,32 @@ def lost_too_often(job: ClaimedJob, policy: Policy) -> Discard | None:
 
 
 def failed(job: ClaimedJob, error: BaseException | str, policy: Policy) -> Settlement:
-    """The attempt failed with `error`: retry, fail for good, or snooze if the handler asked for it."""
-    if isinstance(error, Snooze):
-        delay_ms = _requested_delay_ms(error, getattr(error, "delay_ms", None))
-        return Settlement("snooze", job.id, job.claim_token, delay_ms=delay_ms, ttl_ms=policy.failed_ttl_ms)
+    """The attempt failed with `error`: retry, fail for good, or what the handler asked for."""
+    if isinstance(error, (Snooze, RateLimited)):
+        return _put_off(job, error, policy)
     text = described(error)
     says_all = isinstance(error, (str, Discard, Retry)) and getattr(error, "__cause__", None) is None
     trace = "" if says_all or isinstance(error, str) else _rendered(error, _as_stored)
     note = clean_text(text, _BRIEF)
     is_final = isinstance(error, Discard) or job.attempts >= policy.max_attempts
     if is_final or (policy.errors is not None and policy.errors.is_final(error)):
-        return Settlement("fail", job.id, job.claim_token, 0, text, note, trace, policy.failed_ttl_ms)
+        return Settlement("fail", job.id, job.claim_token, 0, text, note, trace, policy.failed_ttl_ms, job.gate_key)
     if isinstance(error, Retry) and error.after_ms is not None:
         delay_ms = _requested_delay_ms(error, error.after_ms)
     else:
         delay_ms = _delay_ms(job, error, policy.backoff)
-    return Settlement("retry", job.id, job.claim_token, delay_ms, text, note, trace, policy.failed_ttl_ms)
+    return Settlement("retry", job.id, job.claim_token, delay_ms, text, note, trace, policy.failed_ttl_ms, job.gate_key)
+
+
+def _put_off(job: ClaimedJob, error: Snooze | RateLimited, policy: Policy) -> Settlement:
+    """The handler put the job off, alone or together with its key or gate. The attempt does not count."""
+    move, note, text, delay_ms = "snooze", "", "", getattr(error, "delay_ms", None)
+    if isinstance(error, RateLimited):
+        delay_ms = _LIMITED_MS if error.after_ms is None else error.after_ms
+        if job.gate:  # the script, which has the job's history, knows how often it was limited in a row
+            move, note, text = "limit", error.scope, "" if error.after_ms is not None else "doubles"
+    delay_ms = _requested_delay_ms(error, delay_ms)
+    return Settlement(move, job.id, job.claim_token, delay_ms, text, note, "", policy.failed_ttl_ms, job.gate_key)
 
 
 def unprocessed(job: ClaimedJob, problem: BaseException, policy: Policy) -> Settlement:
@@ -231,15 +281,16 @@ def unknown(job: ClaimedJob, missing: str, queue: Settings, *, is_known_elsewher
     text = clean_text(missing, _BRIEF)
     if left_ms <= 0:
         text += f"; no worker that has it took the job within {queue.unknown_for:g} s"
-        return Settlement("fail", job.id, job.claim_token, text=text, note=text)
+        return Settlement("fail", job.id, job.claim_token, text=text, note=text, gate_key=job.gate_key)
     wait_ms = _UNKNOWN_MS if is_known_elsewhere else min(_MOST_UNKNOWN_MS, passed_ms + _UNKNOWN_MS)
     wait_ms = plans.delay_ms(plans.Fixed(wait_ms / 1000, jitter=0.2), job.attempts)
-    return Settlement("snooze", job.id, job.claim_token, min(wait_ms, left_ms), text=text, note=text)
+    wait_ms = min(wait_ms, left_ms)
+    return Settlement("snooze", job.id, job.claim_token, wait_ms, text=text, note=text, gate_key=job.gate_key)
 
 
 def released(job: ClaimedJob) -> Settlement:
     """The worker stops before the job is done, so the job goes back, next in line."""
-    return Settlement("release", job.id, job.claim_token)
+    return Settlement("release", job.id, job.claim_token, gate_key=job.gate_key)
 
 
 def described(error: BaseException | str) -> str:
@@ -289,7 +340,7 @@ def _leave_out_machinery(outermost: traceback.TracebackException) -> None:
         left += [each for each in (found.__cause__, found.__context__, *(found.exceptions or ())) if each is not None]
 
 
-def _requested_delay_ms(error: Retry | Snooze, delay_ms: object) -> int:
+def _requested_delay_ms(error: Retry | Snooze | RateLimited, delay_ms: object) -> int:
     """The delay that a handler asked for.
 
     Raises:

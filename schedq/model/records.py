@@ -20,7 +20,8 @@ from schedq.model.payload import UnreadablePayload, decode, decoded, loaded
 from schedq.model.progress import Progress, of_fields
 from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant
 
-if TYPE_CHECKING:  # imported when a job has a unique key
+if TYPE_CHECKING:  # imported when a job has a gate or a unique key
+    from schedq.model.gates import Gate, KeyOf
     from schedq.model.unique import UniqueKey, Uniqueness
 
 
@@ -41,6 +42,8 @@ class Options(NamedTuple):
     completed_ttl: Duration | None = None
     failed_ttl: Duration | None = None
     unique: Uniqueness | UniqueKey | None = None
+    gate: Gate | str | None = None
+    key: str | int | KeyOf | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class NewJob:
         completed_ttl: how long its record is kept once it has completed: seconds or a timedelta.
         failed_ttl: how long its record is kept once it has failed or was cancelled.
         unique: a key of which at most one job waits or runs, or `Unique(key=…)` or `Debounce(key=…)`.
+        gate: the gate whose limits it counts for, or its name.
+        key: whose job it is within its gate: a whole number, or a text of 1 to 128 characters without spaces.
     """
 
     payload: Any
@@ -81,6 +86,8 @@ class NewJob:
     completed_ttl: Duration | None = field(default=None, kw_only=True)
     failed_ttl: Duration | None = field(default=None, kw_only=True)
     unique: Uniqueness | UniqueKey | None = field(default=None, kw_only=True)
+    gate: Gate | str | None = field(default=None, kw_only=True)
+    key: str | int | KeyOf | None = field(default=None, kw_only=True)
 
 
 @dataclass(slots=True)
@@ -103,6 +110,7 @@ class ClaimedJob:
         trace: the trace context that its producer stored, or ''; see `schedq.tracing`.
         unknown_since_ms: since when no worker that claimed it had its task; 0 if the last one had it.
         headers: texts by name that its producer gave it; read-only.
+        gate_key: its gate and its key with a space between them, as scripts have it; '' or ' ' without a gate.
     """
 
     id: str
@@ -120,6 +128,17 @@ class ClaimedJob:
     trace: str = ""
     unknown_since_ms: int = 0
     headers: Mapping[str, str] = NO_HEADERS
+    gate_key: str = ""
+
+    @property
+    def gate(self) -> str:
+        """The name of its gate; '' without one."""
+        return self.gate_key.partition(" ")[0]
+
+    @property
+    def key(self) -> str:
+        """Its key within its gate; '' without one."""
+        return self.gate_key.partition(" ")[2]
 
     @classmethod
     def from_reply(cls, reply: list[Any], claimed_at_ms: int) -> ClaimedJob:
@@ -145,7 +164,7 @@ class ClaimedJob:
             problem,
         )
         if rest:
-            trace, unknown, headers = (*rest, "", "")[:3]
+            trace, unknown, headers, found.gate_key = (*rest, "", "", "")[:4]
             found.trace, found.unknown_since_ms, found.headers = trace, whole(unknown or "0"), headers_of(headers)
         return found
 
@@ -154,15 +173,17 @@ class Settlement(NamedTuple):
     """How one attempt is to end.
 
     Attributes:
-        move: complete, retry, fail, snooze or release.
+        move: complete, retry, fail, snooze, release or limit.
         job_id: the job.
         token: the token of the claim that ends.
-        delay_ms: the time until the job is due again, for retry and snooze.
-        text: the result as JSON text, or the error; for a snooze, why this worker can't run the job, or ''.
-        note: what was wrong with the result, or the error in short.
+        delay_ms: the time until the job is due again, for retry and snooze; how long its key or gate waits, for limit.
+        text: the result as JSON text, or the error; for a snooze, why this worker can't run the job, or ''; for limit,
+            "doubles" if the delay doubles each time in a row.
+        note: what was wrong with the result, or the error in short; for limit, what waits: key or gate.
         traceback: the error's traceback, or ''.
         ttl_ms: how long the record is kept if the job ends and has no ttl of its own: its task's `completed_ttl`, or
             `failed_ttl` for any other move; None for the queue's.
+        gate_key: the job's own.
     """
 
     move: str
@@ -173,6 +194,7 @@ class Settlement(NamedTuple):
     note: str = ""
     traceback: str = ""
     ttl_ms: int | None = None
+    gate_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +246,16 @@ class JobRecord:
     headers: Mapping[str, str] = field(default_factory=dict)
     progress: Progress | None = None
     meta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def gate(self) -> str:
+        """The name of its gate; '' without one."""
+        return self.fields.get("gate", "")
+
+    @property
+    def key(self) -> str:
+        """Its key within its gate; '' without one."""
+        return self.fields.get("key", "")
 
     @property
     def ttls_ms(self) -> dict[str, int]:

@@ -76,6 +76,8 @@ class Settings:
         tagged: whether keys have hash tags, for Redis Cluster.
         db: the database of the keys; see `QueueKeys`.
         listed: register the queue's name in `schedq:queues` on connect.
+        gates: the gates that the code of this process defines, name → definition, with '' for the limits of the whole
+            queue. It grows while the code is imported; see `model.gates`.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Settings:
     tagged: bool = False
     db: int = 0
     listed: bool = True
+    gates: dict[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         QueueKeys(self.name)

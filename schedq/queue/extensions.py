@@ -13,6 +13,7 @@ from schedq.queue.requests import Connections
 from schedq.queue.task import Task
 
 if TYPE_CHECKING:  # imported when it is used: most programs only enqueue
+    from schedq.model.gates import Gate, Rates
     from schedq.observer import Observer
 
 P = ParamSpec("P")
@@ -49,6 +50,47 @@ class Extensions:
         found = Task(task, self.connections)
         self.registry.add(found)
         return found
+
+    def gate(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        rate: Rates | None = None,
+        key_concurrency: int | None = None,
+        key_rate: Rates | None = None,
+        weight: int = 1,
+        serial: bool = False,
+    ) -> Gate:
+        """Define a gate: limits that the jobs of several tasks share, whichever workers run them. Sends nothing.
+
+        A job holds a place in its gate from its start to its end. Until then it stays in the queue and occupies no
+        worker. Jobs with different keys take turns. Workers store the definition when they start.
+
+        Args:
+            name: 1 to 48 characters of `A-Z a-z 0-9 _ . -`, the first a letter or digit.
+            concurrency: the most jobs of the gate that run at the same time; None for no limit.
+            rate: a `Rate` of the gate, or several of which all must allow a start.
+            key_concurrency: the most jobs of each key that run at the same time.
+            key_rate: the rates of each key.
+            weight: how many turns it takes for one turn of a gate with weight 1; 1 to 1000.
+            serial: run one job of a key after the other, in order; a job that is retried keeps its key waiting.
+
+        Raises:
+            UsageError: an argument is invalid, or the gate is defined already with other limits.
+        """
+        from schedq.model.gates import Gate, declare
+
+        made = Gate(
+            name,
+            concurrency=concurrency,
+            rate=rate,
+            key_concurrency=key_concurrency,
+            key_rate=key_rate,
+            weight=weight,
+            serial=serial,
+        )
+        return declare(self.connections.settings.gates, made)
 
     def use(self, middleware: Layer, /) -> Layer:
         """Run middleware around each attempt at a job of this queue, inside the middleware added before it.

@@ -137,6 +137,13 @@ class Handler:
             args, kwargs = conversion.encode_arguments(args, kwargs)
         return task_call(self.name, args, kwargs)
 
+    def stored_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a valid call by the names of their parameters, with defaults, as they are in a payload."""
+        args, kwargs = self.parameters.with_defaults(args, kwargs)
+        if self.converter is not None and (conversion := self.converter.conversion) is not None:
+            args, kwargs = conversion.encode_arguments(args, kwargs)
+        return self.parameters.by_name(args, kwargs)
+
     def policy(self, queue: Settings, job: ClaimedJob) -> Policy:
         """The policy for a job that calls it."""
         return Policy.of(

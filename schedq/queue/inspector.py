@@ -209,9 +209,9 @@ class InspectorVerbs:
         """Store jobs that `schedq export` wrote: with the same ids, delayed ones with the same due times.
 
         An entry is a dict: `id`, `payload` (or `payload_text`), and if it applies `state`, `run_at_ms`, `max_attempts`,
-        `backoff`, `timeout_ms`, `completed_ttl_ms`, `failed_ttl_ms`, `attempts`, `enqueued_at_ms`, `unique` with
-        `unique_rule` (refused if another job holds the key). Importing the same entries again changes nothing. Nothing
-        is stored of an entry that is refused.
+        `backoff`, `timeout_ms`, `completed_ttl_ms`, `failed_ttl_ms`, `attempts`, `enqueued_at_ms`, `gate`, `key`,
+        `unique` with `unique_rule` (refused if another job holds the key). Importing the same entries again changes
+        nothing. Nothing is stored of an entry that is refused.
 
         Args:
             entries: the jobs.

@@ -34,7 +34,9 @@ from schedq.transitions import RoundTrips, announce, unwrap
 
 if TYPE_CHECKING:  # imported when they are used: most programs only enqueue
     from schedq.dependencies.lifespan import Lifespan
+    from schedq.model.gates import Gate, Rates
     from schedq.model.unique import Uniqueness
+    from schedq.queue.gate_options import KeyBy
     from schedq.queue.inspector import AsyncInspector, Inspector
     from schedq.queue.schedules import AsyncSchedules, Schedules
     from schedq.schedules.definition import ScheduleOptions
@@ -45,6 +47,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 all_queues: Final[WeakValueDictionary[int, QueueBase]] = WeakValueDictionary()
 """The queues of this process, each once, oldest first; tests connect them to another server."""
 _numbers = count()
+_NO_SETTINGS: Final = ("self", "redis", "lifespan", "concurrency", "rate")
 
 
 class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases):
@@ -85,14 +88,20 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases
         durability: Durability = "memory",
         replicas: int = 1,
         lifespan: Lifespan | None = None,
+        concurrency: int | None = None,
+        rate: Rates | None = None,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "redis", "lifespan")}
+        given = {name: value for name, value in locals().items() if name not in _NO_SETTINGS}
         if lifespan is not None and not callable(lifespan):
             raise UsageError(f"lifespan must be a function that returns a context manager, got {lifespan!r:.200}")
         self.lifespan = lifespan
         self.address = Address(redis)
         self.registry = Registry(name)
         self._connect(Settings(**given, tagged=self.address.is_cluster, db=self.address.db))
+        if concurrency is not None or rate is not None:
+            from schedq.model.gates import declare, queue_limits
+
+            declare(self.settings.gates, queue_limits(concurrency, rate))
 
     @classmethod
     def for_operator(
@@ -165,6 +174,12 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases
         on_retry: OnRetry | None = None,
         isolate: bool | None = None,
         unique: Uniqueness | None = None,
+        gate: Gate | str | None = None,
+        key: KeyBy | None = None,
+        concurrency: int | None = None,
+        rate: Rates | None = None,
+        key_concurrency: int | None = None,
+        key_rate: Rates | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc] # the overloads name the options
         """Register a function, plain or async, that jobs call by name. Use it bare or with options.
@@ -177,7 +192,9 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases
                 (exception types that are worth another attempt, or are not); on_success (attempt, result), on_failure
                 (attempt, error) and on_retry (attempt, error, delay), functions that are called at these ends; isolate
                 (True: run this plain function in a child process; False: never do; by default the worker's `pool`);
-                unique (True, or a `Unique` or `Debounce` that says which jobs count as the same).
+                unique (True, or a `Unique` or `Debounce` that says which jobs count as the same); gate (whose limits
+                its jobs share with others) or limits of its own (concurrency, rate, key_concurrency, key_rate), and key
+                (a parameter or a function of the arguments; jobs of different keys take turns).
 
         Raises:
             UsageError: the name is taken by another function, an option is invalid, or calling this would not do the
@@ -308,6 +325,8 @@ class Queue(QueueBase, BlockingVerbs):
         replicas: the number of replicas for "replicated".
         lifespan: a function that returns an async or a plain context manager. A worker enters it before its first claim
             and leaves it after its last job. Tasks get the value it yields by `Depends(lifespan)`.
+        concurrency: the most jobs of the queue that run at the same time, all workers together; None for no limit.
+        rate: a `Rate`, or several of which all must allow a start, of all jobs of the queue together.
 
     Raises:
         UsageError: an argument is invalid; the message names it.

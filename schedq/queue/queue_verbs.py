@@ -40,6 +40,7 @@ from schedq.transitions import (
 )
 
 if TYPE_CHECKING:  # imported when they are used, like what only workers and operators send: most programs enqueue
+    from schedq.model.gates import Gate
     from schedq.model.unique import Uniqueness
     from schedq.transitions.heartbeat import WorkerRecord
 
@@ -73,24 +74,25 @@ class QueueVerbs:
         completed_ttl: Duration | None = None,
         failed_ttl: Duration | None = None,
         unique: Uniqueness | None = None,
+        gate: Gate | str | None = None,
+        key: str | int | None = None,
     ) -> Operation[str]:
         """Store one job, to run now, after `delay` or at `run_at`, and return its id; `NewJob` describes the options.
 
-        A `job_id` of your own makes the call idempotent: with the same payload again, it changes nothing and returns
-        the id, even if that job has finished. With `must_create`, any existing job with that id is a Conflict. With
-        `reuse_id`, a finished job is replaced, record and all, and only a waiting or running one is a Conflict.
-        If another job holds the `unique` key, the id of that one is returned.
+        A `job_id` of your own makes the call idempotent: with the same payload again, it changes nothing, even if that
+        job has finished. With `must_create`, any job with that id is a Conflict; with `reuse_id`, a finished one is
+        replaced, and another one is a Conflict. If another job holds the `unique` key, the id of that one is returned.
 
         Raises:
             UsageError: the payload is not JSON or too large, or an option is invalid.
             Conflict: a job with this id exists with another payload, or `must_create` or `reuse_id` forbids it.
             QueueFull: `max_pending` jobs wait, or Redis's memory is full; nothing is left behind.
-            NotAcknowledged: the job is stored, with the id in `stored`, but `durability` was not confirmed in time.
+            NotAcknowledged: it is stored, with the id in `stored`, but `durability` was not confirmed in time.
             StoreUnavailable: no reply for `retry_for` seconds, or too few replicas for "replicated". The job may be
                 stored nevertheless, with the id in `job_id`.
         """
         given = (delay, run_at, job_id, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires)
-        options = Options(*given, headers, completed_ttl, failed_ttl, unique)
+        options = Options(*given, headers, completed_ttl, failed_ttl, unique, gate, key)
         if self.connections.before_enqueue:
             options = prepared_options(self.connections, payload, options)
         return enqueue.enqueue(self.settings, enqueue.prepare(self.settings, payload, options))
@@ -112,6 +114,8 @@ class QueueVerbs:
         headers: Mapping[str, str] | None = None,
         completed_ttl: Duration | None = None,
         failed_ttl: Duration | None = None,
+        gate: Gate | str | None = None,
+        key: str | int | None = None,
     ) -> RoundTrips[list[str]]:
         """Check and store many jobs in a few round trips: payloads, or `NewJob`s with options of their own.
 
@@ -126,7 +130,7 @@ class QueueVerbs:
             UsageError, StoreUnavailable: as `enqueue`; `job_ids` has the ids of jobs that may not be stored.
         """
         given = (delay, run_at, None, max_attempts, backoff, timeout, durability, must_create, reuse_id, expires)
-        options = Options(*given, headers, completed_ttl, failed_ttl)
+        options = Options(*given, headers, completed_ttl, failed_ttl, None, gate, key)
         if self.connections.before_enqueue:
             jobs, options = prepared_rows(self.connections, jobs, options), Options()
         prepared = enqueue.prepare_many(self.settings, jobs, options)
@@ -280,7 +284,9 @@ class AttemptVerbs:
     @verb
     def snooze(self, job: ClaimedJob, delay: Duration) -> RoundTrips[bool]:
         """Put the job off by `delay`, which costs no attempt. Returns as `complete`."""
-        return _settle(self.settings, Settlement("snooze", job.id, job.claim_token, duration_ms(delay, "delay")))
+        delay_ms = duration_ms(delay, "delay")
+        settlement = Settlement("snooze", job.id, job.claim_token, delay_ms, gate_key=job.gate_key)
+        return _settle(self.settings, settlement)
 
     @verb
     def release(self, job: ClaimedJob) -> RoundTrips[bool]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from schedq.errors import UsageError
 from schedq.model.callables import check_kinds, is_same, place_of, runnable
 from schedq.model.headers import merged_headers
+from schedq.model.records import NewJob
 from schedq.model.tasks import TaskOptions, is_task_call, task_call
 from schedq.model.times import Duration
 from schedq.queue.around import AttemptContext
@@ -230,15 +231,20 @@ def scheduled_payload(
         own: ScheduleOptions = {"max_attempts": new.max_attempts, "backoff": new.backoff, "timeout": new.timeout}
         own |= {"headers": new.headers, "completed_ttl": new.completed_ttl, "failed_ttl": new.failed_ttl}
         own["expires"] = cast(Duration | None, new.expires)  # `define` refuses a datetime
-        return new.payload, own
+        return new.payload, own | _gate_of(new)
     if task is not None:
         check_kinds(task, args, kwargs)
         if known is not None:
-            return known.new_job(args, kwargs or {}).payload, {}
+            new = known.new_job(args, kwargs or {})
+            return new.payload, _gate_of(new)
         return task_call(task, args, kwargs or {}), {}
     if args or kwargs:
         raise UsageError(f"schedule {schedule_id!r}: args and kwargs go with a task, not with a payload")
     return payload, {}
+
+
+def _gate_of(job: NewJob) -> ScheduleOptions:
+    return {"gate": job.gate, "key": cast(str | None, job.key)} if job.gate is not None else {}
 
 
 def schedule_options(own: ScheduleOptions, given: ScheduleOptions) -> ScheduleOptions:

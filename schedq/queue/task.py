@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 from schedq.errors import ArgumentsError, UsageError
 from schedq.model import backoff as plans
 from schedq.model.callables import global_at, name_of, runnable
-from schedq.model.durability import Durability, checked_durability
+from schedq.model.durability import Durability
 from schedq.model.expiry import Expiry
 from schedq.model.headers import merged_headers
 from schedq.model.ids import new_ids
@@ -21,21 +21,30 @@ from schedq.model.times import Duration, Instant
 from schedq.queue.before_enqueue import prepared_options, prepared_rows
 from schedq.queue.conversion import Conversion
 from schedq.queue.enqueue_many import Calls, of_each
-from schedq.queue.handler import Handler, HandlerOptions
+from schedq.queue.handler import Handler
 from schedq.queue.job import Job
 from schedq.queue.requests import Connections
+from schedq.queue.task_options import (
+    GivenOptions,
+    inherited,
+    is_keyed,
+    keyed,
+    of_all,
+    of_handler,
+    of_jobs,
+    with_keys,
+)
 from schedq.transitions import Operation, RoundTrips, enqueue
 from schedq.transitions.enqueue import EncodedJob
 
-if TYPE_CHECKING:  # imported by the first task that is unique
-    from schedq.model.unique import Debounce, Unique, Uniqueness
+if TYPE_CHECKING:  # imported by the first task that has a gate or is unique
+    from schedq.model.gates import Gate
+    from schedq.model.unique import Uniqueness
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 _NOT_GIVEN: Final = Options()
-_OF_JOBS: Final = ("max_attempts", "timeout", "completed_ttl", "failed_ttl")
-"""Options of a task that apply to its jobs unchanged."""
 
 
 class TaskQueue(Protocol):
@@ -73,7 +82,7 @@ class Task(Generic[P, R_co]):
         durability: where its jobs must be before `enqueue` returns; None for the queue's setting.
     """
 
-    _own: HandlerOptions
+    _own: GivenOptions
 
     def __init__(
         self,
@@ -81,26 +90,20 @@ class Task(Generic[P, R_co]):
         connections: Connections,
         *,
         name: str | None = None,
-        durability: Durability | None = None,
-        unique: Uniqueness | None = None,
-        **options: Unpack[HandlerOptions],
+        **options: Unpack[GivenOptions],
     ) -> None:
         if isinstance(function, str):
             raise UsageError(f"a task must be a function, got {function!r}; a name is given as name={function!r}")
         given: object = function
         if isinstance(function, Task):  # a task of another queue: its options apply unless others are given
             given, name = function.function, function.name if name is None else name
-            durability = function.durability if durability is None else durability
-            unique = function._defaults.unique if unique is None else unique  # type: ignore[has-type] # not of this object
-            given_here = {option: value for option, value in options.items() if value is not None}
-            options = cast(HandlerOptions, {**function._own, **given_here})
+            options = inherited(function._own, options)
         found = runnable(given, "task")
         self.name: str = name_of(found) if name is None else name
         if not is_task_name(self.name):
             raise UsageError(f"task name {self.name!r} must be 1 to 200 printable characters")
         self._own = options
-        self._handler = handler = Handler(self.name, found, **options)
-        self.durability: Durability | None = None if durability is None else checked_durability(durability)
+        self._handler = handler = Handler(self.name, found, **of_handler(options))
         self._payload = handler.payload
         self.function: Callable[P, R_co] = handler.function
         self.parameters = handler.parameters
@@ -108,10 +111,8 @@ class Task(Generic[P, R_co]):
         self.backoff: plans.Plan | BackoffFunction | None = handler.backoff
         self.timeout_ms: int | None = handler.timeout_ms
         self._connections = connections
-        own: dict[str, Any] = {option: options.get(option) for option in _OF_JOBS}
-        own |= {"backoff": self.own_options.backoff, "unique": _rule_of(handler, unique)}
-        self._defaults = Options(durability=self.durability, **own)
-        self._options = self._defaults
+        self._options = self._defaults = of_jobs(connections.settings, handler, options)
+        self.durability: Durability | None = self._defaults.durability
         self.__name__, self.__doc__, self.__wrapped__ = self.name, self.function.__doc__, self.function
         self.__module__ = str(getattr(found, "__module__", ""))
         self.__qualname__ = str(getattr(found, "__qualname__", self.name))
@@ -169,13 +170,15 @@ class Task(Generic[P, R_co]):
         completed_ttl: Duration | None = None,
         failed_ttl: Duration | None = None,
         unique: Uniqueness | None = None,
+        gate: Gate | str | None = None,
+        key: str | int | None = None,
     ) -> Task[P, R_co]:
         """Return a copy of the task with options for its jobs; options that are not given stay as they are.
 
         `headers` are added to those given before; one with the same name is replaced.
 
         `queue` is a `Queue` or `AsyncQueue` with which a task of this name is registered too. The jobs then go there,
-        with the options of that task where none are given.
+        with the options of that task where none are given. Here `key` is the key itself; '' for none.
 
         Raises:
             UsageError: an option is invalid, or `queue` has no task of this name.
@@ -183,12 +186,11 @@ class Task(Generic[P, R_co]):
         task = copy.copy(self) if queue is None else self._in(queue)
         headers = merged_headers(task._options.headers, headers)
         given = (delay, run_at, job_id, max_attempts, backoff, timeout, durability)
-        rest = (expires, headers, completed_ttl, failed_ttl, None)
+        rest = (expires, headers, completed_ttl, failed_ttl, None, None, None)
         enqueue.check(task._connections.settings, Options._make((*given, False, False, *rest)))
         new = (*given, must_create, reuse_id, *rest)
         task._options = Options._make(old if it is None else it for old, it in zip(task._options, new, strict=True))
-        if unique is not None:
-            task._options = task._options._replace(unique=_rule_of(task._handler, unique))
+        task._options = with_keys(task._connections.settings, task._handler, task._options, unique, gate, key)
         return task
 
     def _in(self, queue: TaskQueue) -> Task[P, R_co]:
@@ -270,8 +272,8 @@ class Task(Generic[P, R_co]):
         """The request that stores a call; it returns the job's id and whether it is new."""
         queue, options = self._connections.settings, self._options
         payload = self._payload(args, kwargs)
-        if options.unique is not None:
-            options = _with_key(self._handler, options, args, kwargs)
+        if is_keyed(options):
+            options = keyed(self._handler, options, args, kwargs)
         if self._connections.before_enqueue:
             options = prepared_options(self._connections, payload, options)
         return enqueue.create(queue, enqueue.prepare(queue, payload, options, is_marked=options.job_id is not None))
@@ -279,7 +281,7 @@ class Task(Generic[P, R_co]):
     def prepare(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Settings, EncodedJob, Job[Any]]:
         """Check a call, for a program that stores it later: the queue, what `enqueue` would send, and the job."""
         queue, payload = self._connections.settings, self._payload(args, kwargs)
-        options = _with_key(self._handler, self._options, args, kwargs)
+        options = keyed(self._handler, self._options, args, kwargs)
         is_marked = options.job_id is not None
         options = options if is_marked else options._replace(job_id=new_ids()[0])
         if self._connections.before_enqueue:
@@ -289,9 +291,9 @@ class Task(Generic[P, R_co]):
 
     def _created_many(self, calls: Calls) -> RoundTrips[list[Job[Any]]]:
         queue, options = self._connections.settings, self._options
-        is_common = options.job_id is None and options.unique is None
+        is_common = options.job_id is None and not is_keyed(options)
         rows: Sequence[Any] = of_each(self.name, calls, self._payload if is_common else self.new_job, self._own_call)
-        options = options._replace(job_id=None, unique=None)
+        options = of_all(options)
         if self._connections.before_enqueue:
             rows, options = prepared_rows(self._connections, rows, options), _NOT_GIVEN
         prepared = enqueue.prepare_many(queue, rows, options, is_marked=True)
@@ -301,7 +303,7 @@ class Task(Generic[P, R_co]):
 
     def new_job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         """Return a job that calls the function with these arguments."""
-        return NewJob(self._payload(args, kwargs), **_with_key(self._handler, self._options, args, kwargs)._asdict())
+        return NewJob(self._payload(args, kwargs), **keyed(self._handler, self._options, args, kwargs)._asdict())
 
     def _own_call(self, call: NewJob) -> NewJob:
         """A call from `with_args`, with only the options that it was given."""
@@ -310,23 +312,6 @@ class Task(Generic[P, R_co]):
         given = _without(Options._make(getattr(call, name) for name in Options._fields), self._defaults)
         job_id = self._options.job_id if given.job_id is None else given.job_id
         return NewJob(call.payload, **given._replace(job_id=job_id)._asdict())
-
-
-def _rule_of(handler: Handler, unique: object) -> Unique | Debounce | None:
-    if unique is None:
-        return None
-    from schedq.queue.unique_key import checked_for
-
-    return checked_for(handler, unique)
-
-
-def _with_key(handler: Handler, options: Options, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Options:
-    """The options of a job that calls the function with these arguments, with its unique key if it has one."""
-    if options.unique is None:
-        return options
-    from schedq.queue.unique_key import key_of
-
-    return options._replace(unique=key_of(handler, cast("Unique | Debounce", options.unique), args, kwargs))
 
 
 def _with_options(task: Task[P, R_co], options: Options) -> Task[P, R_co]:

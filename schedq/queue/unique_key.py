@@ -42,7 +42,7 @@ def key_of(handler: Handler, rule: Unique | Debounce, args: Sequence[Any], kwarg
     if rule.by and not isinstance(rule.by[0], str):
         value = rule.by[0](*args, **kwargs)
     else:
-        found = _arguments(handler, args, kwargs)
+        found = handler.stored_arguments(args, kwargs)
         value = {str(name): found.get(str(name)) for name in rule.by} if rule.by else found
     encode(value, _LARGEST, f"task {handler.name!r}: what makes it unique")
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
@@ -50,11 +50,3 @@ def key_of(handler: Handler, rule: Unique | Debounce, args: Sequence[Any], kwarg
     if len(key) > _LONGEST or not key.isprintable():
         key = f"{handler.name[:100]}:{hashlib.sha256(key.encode()).hexdigest()[:40]}"
     return rule.with_key(key)
-
-
-def _arguments(handler: Handler, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by the names of their parameters, with defaults, as they are in a payload."""
-    args, kwargs = handler.parameters.with_defaults(args, kwargs)
-    if handler.converter is not None and (conversion := handler.converter.conversion) is not None:
-        args, kwargs = conversion.encode_arguments(args, kwargs)
-    return handler.parameters.by_name(args, kwargs)

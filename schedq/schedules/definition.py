@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from typing import Any, Final, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, get_args
 
 from schedq.errors import UsageError
 from schedq.model import backoff as plans
@@ -25,13 +25,16 @@ from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS, Duration, Instant, c
 from schedq.schedules.crontab.crontab import Crontab, Fold, Gap, parse
 from schedq.schedules.crontab.zones import offsets_of
 
+if TYPE_CHECKING:  # imported for the first schedule whose jobs have a gate
+    from schedq.model.gates import Gate
+
 CatchUp = Literal["latest", "all", "none"]
 Overlap = Literal["allow", "skip", "queue_one", "cancel_running"]
 ON_TIME_MS: Final = 60_000
 """How late a slot may run with catch_up="none" and no window: enough for another promoter to take over."""
 SHORTEST_MS: Final = 1000
 _TIMING: Final = ("cron", "every_ms", "tz", "gap", "fold", "start_ms", "end_ms")
-_LATER: Final = ("expires", "headers", "completed_ttl_ms", "failed_ttl_ms")
+_LATER: Final = ("expires", "headers", "completed_ttl_ms", "failed_ttl_ms", "gate", "key")
 """Fields that did not exist in the first release."""
 
 
@@ -53,6 +56,7 @@ class ScheduleOptions(TypedDict, total=False):
         expires: how long after it is due a job may begin; seconds or a timedelta. Then it is cancelled.
         headers: texts by name that go with each of its jobs.
         completed_ttl, failed_ttl: how long records of its finished jobs are kept; seconds or a timedelta.
+        gate, key: the gate of its jobs, and their key in it; by default those of its task.
         owner: only code of this owner reports the schedule as missing, or prunes it.
         version: a lower version does not replace the definition of a higher one [0].
     """
@@ -74,6 +78,8 @@ class ScheduleOptions(TypedDict, total=False):
     headers: Mapping[str, str] | None
     completed_ttl: Duration | None
     failed_ttl: Duration | None
+    gate: Gate | str | None
+    key: str | int | None
     owner: str
     version: int
 
@@ -156,6 +162,8 @@ class Definition:
     headers: str = ""
     completed_ttl_ms: str = ""
     failed_ttl_ms: str = ""
+    gate: str = ""
+    key: str = ""
 
     def next_after(self, instant_ms: int) -> int | None:
         """The first slot after an instant, between start and end; None if there is none."""
@@ -296,8 +304,18 @@ def _checked(made: Definition) -> Definition:
     for name in ("completed_ttl_ms", "failed_ttl_ms"):
         if text := getattr(made, name):
             _number(name, text)
+    if made.gate or made.key:
+        from schedq.model.gates import stored_gate
+
+        stored_gate({}, made.gate or None, made.key)
     _ = made.recurrence
     return made
+
+
+def _key(value: object) -> str:
+    from schedq.model.gates import checked_key
+
+    return checked_key(value)
 
 
 def _text(name: str, value: object) -> str:
@@ -324,6 +342,8 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "headers": ("headers", stored_headers),
     "completed_ttl": ("completed_ttl_ms", lambda value: str(duration_ms(value, "completed_ttl"))),
     "failed_ttl": ("failed_ttl_ms", lambda value: str(duration_ms(value, "failed_ttl"))),
+    "gate": ("gate", lambda value: getattr(value, "name", value)),
+    "key": ("key", _key),
     "owner": ("owner", lambda value: _text("owner", value)),
     "version": ("version", lambda value: whole_number("version", value, 0)),
 }

@@ -7,7 +7,8 @@ was recorded. Overlap is decided by the state of the last run's job. The first w
 memory is full, so then everything fails, and the slots stay due.
 
 KEYS  schedules (zset), pending (list), delayed (zset), processing (list), leases (zset), cancelled (list),
-      broken (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream), held (zset)
+      broken (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream), held (zset),
+      resting (zset)
 ARGV  jobs, clock, events, log_size, due_channel, definitions, failed_history (number), failed_ttl_ms,
       min_keep_ms (number)
       kept (number): how many slots to keep the outcome of
@@ -18,7 +19,8 @@ Returns  {jobs enqueued, per schedule: FIRED | WAITS (for the last run) | MOVED 
 ]]
 local MOST_JOBS, MOST_BYTES, MOST_CANCELLED = 120, 1048576, 20
 local LAST_INSTANT = 253402300799999
-local OPTIONS = {'max_attempts', 'backoff', 'timeout_ms', 'expires', 'headers', 'completed_ttl_ms', 'failed_ttl_ms'}
+local OPTIONS = {'max_attempts', 'backoff', 'timeout_ms', 'expires', 'headers', 'completed_ttl_ms', 'failed_ttl_ms',
+  'gate', 'key'}
 local ACTIVE = {pending = true, delayed = true, processing = true}
 --@include clock
 --@include checks

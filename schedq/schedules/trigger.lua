@@ -15,7 +15,8 @@ Returns  yes | no (there is no such schedule, or it has no payload)
 local bad = wrong_type('list', pending) or wrong_type('hash', schedule)
 if bad then return bad end
 
-local OPTIONS = {'max_attempts', 'backoff', 'timeout_ms', 'expires', 'headers', 'completed_ttl_ms', 'failed_ttl_ms'}
+local OPTIONS = {'max_attempts', 'backoff', 'timeout_ms', 'expires', 'headers', 'completed_ttl_ms', 'failed_ttl_ms',
+  'gate', 'key'}
 local stored = redis.call('HMGET', schedule, 'payload', unpack(OPTIONS))
 if redis.call('EXISTS', jobs .. job_id) == 1 then return 'yes' end
 if not stored[1] then return 'no' end

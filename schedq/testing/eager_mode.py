@@ -37,8 +37,8 @@ _DEEPEST: Final = 50
 class EagerQueues(Captured):
     """All queues of the process without a server.
 
-    A delay is not waited for, and retries follow at once. A job that snoozes, or whose task this process does not have,
-    stays where it is. What else needs Redis raises UsageError.
+    A delay is not waited for, limits hold nothing, and retries follow at once. A job that snoozes, or whose task this
+    process does not have, stays where it is. What else needs Redis raises UsageError.
 
     Attributes:
         enqueued: the jobs that this process asked to enqueue, oldest first.
@@ -113,6 +113,10 @@ def _deeper(job_id: str) -> Iterator[_Chain]:
         raise chain.error
 
 
+_ENQUEUE: Final = ("enqueue", "enqueue_unique")
+"""The scripts that store new jobs; the second one those that have a gate or a unique key."""
+
+
 class _Jobs:
     """The jobs of one queue in memory, each with the fields that its record has in Redis."""
 
@@ -127,7 +131,7 @@ class _Jobs:
 
     def is_quick(self, operations: Pipeline) -> bool:
         """Whether none of them runs a job."""
-        return not any(operation.script is not None and operation.script.name == "enqueue" for operation in operations)
+        return not any(operation.script is not None and operation.script.name in _ENQUEUE for operation in operations)
 
     def _answer(self, operation: Operation[Any]) -> Any:
         try:
@@ -141,7 +145,7 @@ class _Jobs:
         name, args = operation.script.name, operation.args
         named = dict(zip((each.name for each in header(name).args), args, strict=False))
         rest = args[len(header(name).args) - 1 :]
-        if name == "enqueue":
+        if name in _ENQUEUE:
             return self._enqueue(rest)
         if name == "watch":
             return self._status(str(named["id"]))
@@ -177,6 +181,8 @@ class _Jobs:
             job_id, payload, mode, _, count = map(str, words[at : at + 5])
             options = [str(word) for word in words[at + 5 : at + 5 + int(count)]]
             at += 5 + int(count)
+            if "unique" in options[::2]:
+                raise _refused("a unique job")
             word = self._conflict(job_id, payload, mode)
             if word is None:
                 record = {"id": job_id, "payload": payload, "status": PENDING, "attempts": "0"}
@@ -223,9 +229,10 @@ class _Jobs:
         record |= {"status": PROCESSING, "attempts": str(attempts), "started_at_ms": now, "claimed_at_ms": now}
         named = ("max_attempts", "backoff", "timeout_ms", "crashes", "enqueued_at_ms", "run_at_ms", "trace")
         fields = [record.get(name, "") for name in (*named, "unknown_since_ms", "headers")]
-        return ClaimedJob.from_reply(
-            [record["id"], record["payload"], str(attempts), f"eager.{self._tokens}", *fields], int(now)
-        )
+        first = [record["id"], record["payload"], str(attempts), f"eager.{self._tokens}"]
+        job = ClaimedJob.from_reply([*first, *fields], int(now))
+        job.gate_key = f"{record['gate']} {record.get('key', '')}" if "gate" in record else ""
+        return job
 
 
 def _end(record: _Record, settlement: Settlement) -> None:
@@ -236,7 +243,7 @@ def _end(record: _Record, settlement: Settlement) -> None:
     if move == "complete":
         record |= {"status": COMPLETED, "completed_at_ms": now, "result": settlement.text}
         record["result_error"] = settlement.note
-    elif move == "snooze":
+    elif move in ("snooze", "limit"):
         record |= {"status": PENDING if settlement.text else DELAYED, "attempts": str(attempts - 1)}
         return
     else:

@@ -34,7 +34,7 @@ from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.schedules.records import scan_schedules
 from schedq.schedules.register import upsert_some
 from schedq.testing.loops import Runner, with_runner
-from schedq.transitions import renew
+from schedq.transitions import gates, renew
 
 _CLEANUP_S: Final = 60.0
 _SAME_S: Final = 1.0
@@ -78,6 +78,8 @@ def run_all(queues: Sequence[QueueBase], limit: int) -> int:
     for queue in known:
         if queue.registry.schedules:
             queue._drive(upsert_some(queue.settings, queue.registry.schedules))
+        for definition in gates.define(queue.settings):
+            queue._ask(definition)
     return with_runner(partial(_run_all, known, limit))
 
 

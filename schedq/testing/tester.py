@@ -24,7 +24,7 @@ from schedq.testing.replacement import Replacement, replaced
 from schedq.testing.runner import run_all
 from schedq.testing.server import empty, server_of_process
 from schedq.testing.virtual_time import VirtualTime
-from schedq.transitions import Pipeline
+from schedq.transitions import Pipeline, gates
 
 _MOST_ATTEMPTS: Final = 50_000
 _MOST_JUMPS: Final = 10_000
@@ -109,6 +109,7 @@ class QueueTester(Captured):
         """The next instant at which something is due: without an end, only if a job waits for its time."""
         queues, now_ms = [queues[0].blocking for queues in self._by_name()], self.clock() * 1000
         waiting = [job.run_at_ms for queue in queues for job in queue.list_delayed(limit=1)]
+        waiting += [at_ms for queue in queues if (at_ms := queue._ask(gates.next_instant(queue.settings, now_ms)))]
         found = [at_ms for at_ms in waiting if at_ms > now_ms]  # an earlier one can't run: its queue is paused
         if has_end or found:
             slots = (queue._ask(scan_schedules(queue.settings, "due", 0, 1)).upcoming_ms for queue in queues)

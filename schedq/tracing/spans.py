@@ -13,7 +13,7 @@ from typing import Any, Final
 from opentelemetry import context, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from schedq.model.outcome import Discard, Retry, Snooze
+from schedq.model.outcome import Decision
 from schedq.model.payload import size_of
 from schedq.model.records import ClaimedJob
 from schedq.model.times import wall
@@ -22,8 +22,6 @@ from schedq.transitions.enqueue import tracers
 
 _MOST_TEXT: Final = 600
 """Maximum length of a job's `trace`: 55 characters of traceparent, a space, and up to 512 of tracestate."""
-_DECISIONS: Final = (Retry, Discard, Snooze)
-"""Exceptions by which a handler decides how its attempt ends; they are not errors."""
 _FAILURES: Final = ("retry", "failed", "lost")
 _propagator: Final = TraceContextTextMapPropagator()
 
@@ -146,7 +144,7 @@ class _Current:
         self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
     ) -> None:
         # The span of an attempt that timed out has already ended.
-        if isinstance(error, Exception) and not isinstance(error, _DECISIONS) and self._span.is_recording():
+        if isinstance(error, Exception) and not isinstance(error, Decision) and self._span.is_recording():
             self._span.record_exception(error)
             self._span.set_attribute("error.type", type(error).__qualname__)
         self._inside.__exit__(kind, error, trace_)

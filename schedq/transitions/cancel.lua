@@ -5,7 +5,7 @@ If `pending` is longer than 10,000, the entry stays there, and the claim that re
 list would block all other clients.
 
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), cancelled (list), stats (hash), log (stream),
-      held (zset)
+      held (zset), resting (zset)
 ARGV  jobs, clock, events, log_size
       request: a new id, by which a repeated request is recognized
       id: the job

@@ -15,10 +15,14 @@ takes jobs from the lanes of tasks that are not paused and that the caller takes
 wake markers of their own: if all workers waited for one, two that are limited to different tasks could wake each other
 forever, each for the other's jobs.
 
+Jobs that belong to a gate wait in lanes, too, and start when their gate and their key allow it; see shared/gates.lua. A
+claim brings those that it meets in `pending` there. While nothing has a gate, none of this is looked at.
+
 KEYS  pending (list), processing (list), leases (zset), delayed (zset), failed (list), broken (list), stats (hash),
       wake (zset), paused (string), log (stream), suspects (zset), cancelled (list), paused_tasks (hash), held (zset),
-      lanes (hash), wake_held (zset)
-ARGV  jobs, clock, events, log_size
+      lanes (hash), wake_held (zset), gates (hash), open_gates (zset), resting (zset), gate_holds (zset),
+      gate_turns (hash)
+ARGV  jobs, clock, events, log_size, gate_keys
       request: a new id; the tokens of the claimed jobs begin with it
       limit (number): the most jobs to claim
       visibility_ms (number)
@@ -34,7 +38,7 @@ ARGV  jobs, clock, events, log_size
 Returns  {OK | PAUSED, now, next due instant or '', flags: 1 if more jobs wait, 2 if suspects were passed over, job, ...},
          a job as in shared/claimed.lua
 ]]
-local MOST_PASSED_OVER, MOST_DROPPED, MOST_HELD, PAGE = 100, 200, 300, 50
+local MOST_PASSED_OVER, MOST_DROPPED, MOST_HELD, MOST_ROUSED, PAGE = 100, 200, 300, 100, 50
 local REST, SPACING = 10000, 100  -- ms until the first passed-over suspect becomes due, and between two of them
 local KEPT = 60000
 --@include clock
@@ -58,15 +62,138 @@ if only ~= '' then
 end
 
 -- Nothing is paused or held in most queues, which one command shows.
-local is_plain = redis.call('EXISTS', paused, paused_tasks, held) == 0 and not own
+local is_plain = redis.call('EXISTS', paused, paused_tasks, held, gates) == 0 and not own
+local has_gates, has_lanes = false, false
 if not is_plain then
   if redis.call('EXISTS', paused) == 1 then return {'PAUSED', stamp, '', 0} end
   bad = wrong_type('zset', held) or wrong_type('hash', lanes, paused_tasks)
   if bad then return bad end
+  has_gates = redis.call('EXISTS', gates, open_gates, resting) > 0
+  has_lanes = own or not has_gates or redis.call('EXISTS', paused_tasks) == 1 or redis.call('HEXISTS', lanes, 'made') == 1
 end
+
+local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, {}  -- ids to take, and their jobs; then the ids not taken
+local expired, to_hold, to_enter, from_lanes = {}, {}, {}, {}
+local gate_of_taken, moved, others = {}, {}, {}  -- id -> "GATE KEY"; ids that moved to another lane; tasks
+local seen, bytes_taken, bytes_held, looked_at = {}, 0, 0, 0
+
+local look  -- sorts an entry into these tables; below
+local closed_task, is_task_closed_to_all, look_at_lanes, hold_and_tidy, wake_lanes  -- if jobs of tasks are held, or may have to be
+local more_fields, enter_gates, serve_gates, write_starts, finish_gates = {}, nil, nil, nil, nil  -- if there are gates
 
 -- Lua makes the functions of a script again in each call. So those that only some claims need are defined in the blocks
 -- of these cases: with all of them, a claim took half as long again.
+if not is_plain then
+  --@include lanes
+  if has_gates then
+    --@include gates
+    --@include queue_limits
+    --@include claim_gates
+    bad = wrong_type('hash', gates, gate_turns) or wrong_type('zset', open_gates, resting, gate_holds)
+    if bad then return bad end
+    local wanted, queue, present, plain_tag = limit, gate_of(''), nil, nil
+    more_fields, enter_gates = {'gate', 'key'}, enter
+    allow_when_full(leases)
+    rouse(MOST_ROUSED)
+
+    serve_gates = function(serve_plain)
+      if queue.concurrency then limit = math.min(limit, queue.concurrency - redis.call('LLEN', processing)) end
+      limit = math.min(limit, starts_allowed(queue, queue.rates, ''))
+      if limit <= 0 then return end
+      present, plain_tag = serve_all(function(quota)
+        local whole_limit, before = limit, #ids
+        limit = before + quota
+        serve_plain()
+        look_at_lanes, limit = nil, whole_limit  -- the lanes of tasks are looked at once
+        return #ids - before
+      end)
+    end
+
+    write_starts = function()
+      note_running()
+      charge(queue, queue.rates, '', #ids)
+    end
+
+    -- Returns whether gates have more jobs for the caller, whether the queue is full, and a new earliest instant of `resting`.
+    finish_gates = function()
+      opened = false
+      enter(to_enter)
+      local has_entered = opened
+      if #from_lanes > 0 and not hold_and_tidy then redis.call('ZREM', held, unpack(from_lanes)) end
+      if present then settle_gates(present, plain_tag) end
+      local at = rate_ends(queue, queue.rates, '')
+      if at then rest('', at) end
+      local is_full = is_queue_full()
+      local has_more = (#ids >= wanted or has_entered) and redis.call('ZCARD', open_gates) > 0
+      return has_more and not is_full, is_full, close_gates(), queue.concurrency and ' '
+    end
+  end
+  if has_lanes then
+    --@include task_of
+    --@include paused_tasks
+    --@include hold
+    --@include open_lanes
+    --@include wake_lane
+    local open  -- lanes to take jobs from
+
+    local function is_open(task) return (not own or own[task]) and not is_task_paused(task) end
+
+    -- The task of a job that the caller may not take now, or nil.
+    closed_task = function(payload)
+      local task = payload and (task_of(payload) or own and '')
+      return task and not is_open(task) and task
+    end
+    is_task_closed_to_all = is_task_paused
+
+    local function look_at_lane(number)
+      local page = in_lane(number, limit - #ids)
+      for n = 1, #page, 2 do
+        if #ids >= limit or #passed_over >= MOST_PASSED_OVER or look(page[n], true) ~= true then return end
+        if not moved[page[n]] then from_lanes[#from_lanes + 1] = page[n] end
+      end
+    end
+
+    -- The jobs in a lane are older than those of its task in `pending`.
+    look_at_lanes = function()
+      local first = whole(redis.call('HGET', lanes, 'first'))
+      if first > 0 then look_at_lane(first) else first = nil end
+      open = open_lanes(now % (whole(redis.call('HGET', lanes, 'made')) + 1), is_open)
+      for n = 1, #open do
+        local number = open[(now + n) % #open + 1].number
+        if number ~= first then look_at_lane(number) end
+      end
+    end
+
+    -- A job that was released or reclaimed is the next in line.
+    hold_and_tidy = function()
+      for _, entry in ipairs(to_hold) do
+        local move = redis.call('HGET', jobs .. entry[1], 'settled_move')
+        entry[3] = move == 'release' or move == 'reclaim'
+      end
+      hold(to_hold)
+      if #from_lanes > 0 then
+        redis.call('ZREM', held, unpack(from_lanes))
+        tidy_lanes(open)
+      end
+    end
+
+    -- Returns whether lanes have more jobs for the caller.
+    wake_lanes = function()
+      local has_more = false
+      for _, lane in ipairs(open) do
+        if #in_lane(lane.number, 1) > 0 then
+          has_more = true
+          wake_lane(lane.task)
+        end
+      end
+      -- The marker that the caller took may have been meant for jobs that it does not take.
+      for _, lane in ipairs(own and ready_lanes() or {}) do wake_lane(lane.task) end
+      for task in pairs(others) do wake_lane(task) end
+      return has_more
+    end
+  end
+end
+
 if is_due() then
   --@include promote
   promote_due(promote_limit)
@@ -80,8 +207,9 @@ if allowed == 1 and next_due() ~= '' then
     local is_there = redis.call('ZSCORE', delayed, id) == due
     redis.call('ZREM', suspects, id)
     if is_there then
-      redis.call('RPUSH', pending, id)
-      if read_job(id, 'status', 'payload') then
+      local job = read_job(id, 'status', 'payload', unpack(more_fields))
+      if job and job[3] then enter_gates({{id, job[3], job[4] or ''}}) else redis.call('RPUSH', pending, id) end
+      if job then
         redis.call('HSET', jobs .. id, 'status', 'pending', 'run_at_ms', stamp, 'promoted_at_ms', stamp)
       end
       redis.call('ZREM', delayed, id)
@@ -99,75 +227,6 @@ if processes then
   limit = math.max(1, math.min(limit, share))
 end
 
-local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, {}  -- ids to take, and their jobs; then the ids not taken
-local expired, to_hold, from_lanes = {}, {}, {}
-local seen, bytes_taken, bytes_held, looked_at = {}, 0, 0, 0
-
-local look  -- sorts an entry into these tables; below
-local closed_task, look_at_lanes, hold_and_tidy, wake_lanes  -- if jobs are held, or may have to be
-if not is_plain then
-  --@include task_of
-  --@include lanes
-  --@include hold
-  --@include open_lanes
-  --@include wake_lane
-  local open  -- lanes to take jobs from
-
-  local function is_open(task) return (not own or own[task]) and not is_task_paused(task) end
-
-  -- The task of a job that the caller may not take now, or nil.
-  closed_task = function(payload)
-    local task = payload and (task_of(payload) or own and '')
-    return task and not is_open(task) and task
-  end
-
-  local function look_at_lane(number)
-    local page = in_lane(number, limit - #ids)
-    for n = 1, #page, 2 do
-      if #ids >= limit or #passed_over >= MOST_PASSED_OVER or not look(page[n], true) then return end
-      from_lanes[#from_lanes + 1] = page[n]
-    end
-  end
-
-  -- The jobs in a lane are older than those of its task in `pending`.
-  look_at_lanes = function()
-    local first = whole(redis.call('HGET', lanes, 'first'))
-    if first > 0 then look_at_lane(first) else first = nil end
-    open = open_lanes(now % (whole(redis.call('HGET', lanes, 'made')) + 1), is_open)
-    for n = 1, #open do
-      local number = open[(now + n) % #open + 1].number
-      if number ~= first then look_at_lane(number) end
-    end
-  end
-
-  -- A job that was released or reclaimed is the next in line.
-  hold_and_tidy = function()
-    for _, entry in ipairs(to_hold) do
-      local move = redis.call('HGET', jobs .. entry[1], 'settled_move')
-      entry[3] = move == 'release' or move == 'reclaim'
-    end
-    hold(to_hold)
-    if #from_lanes > 0 then
-      redis.call('ZREM', held, unpack(from_lanes))
-      tidy_lanes(open)
-    end
-  end
-
-  -- Returns whether lanes have more jobs for the caller.
-  wake_lanes = function()
-    local has_more = false
-    for _, lane in ipairs(open) do
-      if #in_lane(lane.number, 1) > 0 then
-        has_more = true
-        wake_lane(lane.task)
-      end
-    end
-    -- The marker that the caller took may have been meant for jobs that it does not take.
-    for _, lane in ipairs(own and ready_lanes() or {}) do wake_lane(lane.task) end
-    return has_more
-  end
-end
-
 -- Only a job that is nowhere else may run. A missing or unknown status comes from another producer's job.
 local function is_stray(id, status)
   if FINISHED[status] then return true end
@@ -176,11 +235,12 @@ local function is_stray(id, status)
   return false
 end
 
--- False if the payload no longer fits, or if the lane of the entry was closed.
-look = function(id, is_held)
+-- Returns true, or why the entry stays where it is: 'full' (its payload no longer fits), 'paused' or 'other' (its task is
+-- paused, or not one of the caller's), 'suspect'. `is_held`: it comes from a lane; `gate` and `key`: from one of a gate.
+look = function(id, is_held, gate, key)
   local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
     'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms', 'trace', 'unknown_since_ms', 'expires', 'headers',
-    'progress')
+    'progress', unpack(more_fields))
   local closed = closed_task and job and closed_task(job[2])
   if not job then
     unfit[#unfit + 1] = {id, nil, reason}
@@ -188,22 +248,34 @@ look = function(id, is_held)
     strays[#strays + 1] = is_held and '' or id
   elseif not job[2] then
     unfit[#unfit + 1] = {id, job}
+  elseif has_gates and job[17] and not (gate and job[17] == gate.name and (job[18] or '') == key) then
+    local move = redis.call('HGET', jobs .. id, 'settled_move')
+    to_enter[#to_enter + 1] = {id, job[17], job[18] or '', move == 'release' or move == 'reclaim'}
+    seen[id], moved[id] = true, true
+    return true
+  elseif closed and gate then
+    if is_task_closed_to_all(closed) then return 'paused' end
+    others[closed] = true
+    return 'other'
   elseif closed then
     bytes_held = bytes_held + #job[2]
-    if is_held or (bytes_held > bytes and #to_hold > 0) then return false end
+    if is_held or (bytes_held > bytes and #to_hold > 0) then return 'full' end
     to_hold[#to_hold + 1] = {id, closed}
   elseif job[14] and whole(job[3]) == 0 and now >= (expires_at(job[14], job[8]) or math.huge) then
     expired[#expired + 1] = {id, job}  -- it should have begun by now, and no other program's worker has begun it
   elseif bytes_taken + #job[2] > bytes and #ids > 0 then
-    return false
+    return 'full'
   elseif job[7] and whole(job[7]) >= 2 and allowed == 0 then
+    if gate and gate.serial then return 'suspect' end  -- nothing overtakes it
     passed_over[#passed_over + 1] = id
   else
     if job[7] and whole(job[7]) >= 2 then allowed = 0 end
     bytes_taken = bytes_taken + #job[2]
     ids[#ids + 1], taken[#taken + 1] = id, job
+    if gate then gate_of_taken[id] = gate.name .. ' ' .. key end
   end
   seen[id] = true
+  if gate then from_lanes[#from_lanes + 1] = id end
   return true
 end
 
@@ -211,14 +283,18 @@ local function look_at_page()
   local length = is_plain and limit - #ids or math.max(PAGE, limit - #ids)
   local page = redis.call('LRANGE', pending, -looked_at - length, -looked_at - 1)
   for n = #page, 1, -1 do
-    if #ids >= limit or #passed_over >= MOST_PASSED_OVER or not look(page[n]) then return false end
+    if #ids >= limit or #passed_over >= MOST_PASSED_OVER or look(page[n]) ~= true then return false end
     looked_at = looked_at + 1
   end
   return #page > 0 and #ids < limit and looked_at < limit + (is_plain and MOST_DROPPED or MOST_HELD)
 end
 
-if look_at_lanes then look_at_lanes() end
-while look_at_page() do end
+local function look_at_plain()
+  if look_at_lanes then look_at_lanes() end
+  while look_at_page() do end
+end
+
+if serve_gates then serve_gates(look_at_plain) else look_at_plain() end
 
 -- An entry is added elsewhere before it is removed, so that an error in between loses no job: a second entry in
 -- `pending` is dropped later, and an entry of `processing` without a lease is adopted.
@@ -295,11 +371,14 @@ if #passed_over > 0 then
   redis.pcall('PEXPIRE', suspects, digits(due - now + KEPT))  -- jobs that are moved in other ways leave their entries behind
   first_due = nil
 end
-if looked_at == 1 and #ids == 1 and #from_lanes == 0 then
+local gates_have_more, is_full, earlier, gate_mark
+if write_starts then write_starts() end
+if looked_at == 1 and #ids == 1 and not has_gates and #from_lanes == 0 then
   redis.call('LMOVE', pending, processing, 'RIGHT', 'LEFT')
 else
   if #ids > 0 then redis.call('LPUSH', processing, unpack(ids)) end
   if hold_and_tidy then hold_and_tidy() end
+  if finish_gates then gates_have_more, is_full, earlier, gate_mark = finish_gates() end
   if looked_at > 0 then redis.call('RPOP', pending, looked_at) end
 end
 if drop_strays then drop_strays() end
@@ -315,7 +394,7 @@ for n, id in ipairs(ids) do
   if job[16] then redis.call('HDEL', key, 'progress', 'meta') end  -- of an earlier attempt
   ends[n * 2 - 1], ends[n * 2] = lease_end, id
   reply[n + 4] = claimed(id, job[2], attempts, token, job[4], job[5], job[6], job[7], job[8], job[11],
-    job[12], job[13], job[15])
+    job[12], job[13], job[15], gate_of_taken[id] or gate_mark)
 end
 if #ids > 0 then redis.call('ZADD', leases, unpack(ends)) end
 
@@ -325,11 +404,16 @@ if #passed_over > 0 then
   set_wake()
   reply[4] = 2
 end
-local has_more = redis.call('LLEN', pending) > 0
+local has_more = not is_full and redis.call('LLEN', pending) > 0 or gates_have_more
 if has_more then set_wake() end
 if wake_lanes then has_more = wake_lanes() or has_more end
 if has_more then reply[4] = reply[4] + 1 end
 reply[3] = next_due()
+if has_gates then
+  local at = redis.call('ZRANGE', resting, 0, 0, 'WITHSCORES')[2]
+  if at and at ~= 'inf' and (reply[3] == '' or tonumber(at) < tonumber(reply[3])) then reply[3] = at end
+  if earlier then redis.pcall('PUBLISH', due_channel, digits(earlier)) end
+end
 -- A marker without a job may come from another producer that delayed one; the promoter must know when it is due.
 if #ids == 0 and reply[3] ~= '' then redis.pcall('PUBLISH', due_channel, reply[3]) end
 return reply

@@ -44,6 +44,6 @@ end
 --@include numbers
 --@include expiry
 --@include due
-local other_holder, is_for_next_call, note_holders  -- see enqueue_unique.lua
+local other_holder, is_for_next_call, note_holders, goes_to_lane, enter_lanes  -- see enqueue_unique.lua
 --@include store_jobs
 return words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from schedq.transitions import MOST_BYTES, Argument, Binding, Operation, RoundTr
 
 T = TypeVar("T")
 _ENQUEUE: Final = Binding("enqueue", "whose_ids", "new_jobs")
-_ENQUEUE_UNIQUE: Final = Binding("enqueue_unique", "whose_ids", "new_jobs")
+_ENQUEUE_UNIQUE: Final = Binding("enqueue_unique", "whose_ids", "new_jobs", "gate_limits")
 MOST_IDS: Final = 150
 """The most jobs in one script, which blocks all other clients for 4 to 10 µs a job."""
 _ROUND_TRIP_BYTES: Final = 8 * MOST_BYTES
@@ -134,6 +135,8 @@ def merged(row: NewJob, common: Options) -> Options:
         completed_ttl=row.completed_ttl if row.completed_ttl is not None else common.completed_ttl,
         failed_ttl=row.failed_ttl if row.failed_ttl is not None else common.failed_ttl,
         unique=row.unique if row.unique is not None else common.unique,
+        gate=row.gate if row.gate is not None else common.gate,
+        key=row.key if row.key is not None else common.key,
     )
 
 
@@ -158,6 +161,10 @@ def _resolved(queue: Settings, options: Options, *, is_marked: bool = False) -> 
         fields += ("completed_ttl_ms", duration_ms(options.completed_ttl, "completed_ttl"))
     if options.failed_ttl is not None:
         fields += ("failed_ttl_ms", duration_ms(options.failed_ttl, "failed_ttl"))
+    if options.gate is not None or options.key is not None:
+        from schedq.model.gates import stored_gate
+
+        fields += stored_gate(queue.gates, options.gate, options.key)
     needs_mark = own_id is not None and is_marked
     if options.unique is not None:
         own, mode, ms = _unique(options, mode, ms)
@@ -290,16 +297,24 @@ def _store(
     unconfirmed: Callable[[T, str], T | SchedqError],
 ) -> Operation[T]:
     new_jobs: list[Argument] = []
-    whose_ids, script = 0, _ENQUEUE
+    whose_ids, is_plain, in_gates = 0, True, set[str]()
     for job in batch:
         new_jobs += (job.job_id, job.text, job.mode, job.ms, len(job.fields), *job.fields)
-        if job.fields and is_unique(job.fields):
-            script = _ENQUEUE_UNIQUE
+        if job.fields:
+            names = job.fields[::2]
+            if "gate" in names:
+                in_gates.add(str(job.fields[names.index("gate") * 2 + 1]))
+            is_plain = is_plain and not in_gates and "unique" not in names
         if job.is_callers_id:
             whose_ids = max(whose_ids, 2 if job.if_exists == "reuse" else 1)
+    given: dict[str, Argument | Sequence[Argument]] = {"whose_ids": whose_ids, "new_jobs": new_jobs}
     operation = Operation(
         "enqueue",
-        *script(queue, whose_ids=whose_ids, new_jobs=new_jobs),
+        *(
+            _ENQUEUE(queue, **given)
+            if is_plain
+            else _ENQUEUE_UNIQUE(queue, **given, gate_limits=_limits(queue, in_gates))
+        ),
         read,
         waits=waits,
         unconfirmed=unconfirmed,
@@ -307,6 +322,12 @@ def _store(
         job_ids=(batch[0].job_id,) if len(batch) == 1 else (),
     )
     return _counted(queue, batch, operation) if counters else operation
+
+
+def _limits(queue: Settings, in_gates: Iterable[str]) -> str:
+    """The limits of these gates as the caller knows them, in the script's form; '' for no gates."""
+    known = {name: queue.gates.get(name, "{}") for name in in_gates}
+    return json.dumps(known) if known else ""
 
 
 def _counted(queue: Settings, batch: Sequence[EncodedJob], operation: Operation[T]) -> Operation[T]:

@@ -1,5 +1,10 @@
 --[[
-Store new jobs, as enqueue.lua does, unless another job holds the unique key of one.
+Store new jobs, as enqueue.lua does, that have unique keys or belong to gates.
+
+A job that belongs to a gate goes to the lane of its key instead of `pending`; see shared/gates.lua. A gate that is not
+known yet gets the limits that the caller knows, so that they hold before a worker has started.
+
+A job with a unique key is not stored while another job holds the key.
 
 The record of a job is what holds its key: it names the key, and it is in one of the states that count. So the key is
 free as soon as the job has ended, whoever ended it, and never before. The index only says whose record to look at; what
@@ -12,8 +17,10 @@ moves it to `wait` ms from now, but no more than `most_wait` ms after its enqueu
 if another one holds its key, whatever its rule says.
 
 KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), stats (hash), wake (zset),
-      paused (string), promoter (string), held (zset), unique_keys (hash)
-ARGV  jobs, clock, due_channel, max_pending (number)
+      paused (string), promoter (string), held (zset), unique_keys (hash), lanes (hash), gates (hash),
+      open_gates (zset), resting (zset), gate_holds (zset), gate_turns (hash)
+ARGV  jobs, clock, due_channel, gate_keys, max_pending (number)
+      gate_limits: the limits of gates as a JSON object, by their names; or ''
       whose_ids: as for enqueue.lua
       new_jobs...: as for enqueue.lua; the options `unique` and `unique_rule` come together. Every job has a mark
 Returns  per job a word of enqueue.lua, or UNIQUE | REPLACED | HELD (`raise`, import) and the id of the job that holds
@@ -75,7 +82,7 @@ local function replace(holder, job, at, rule)
   for n = at + 5, at + 4 + ARGV[at + 4], 2 do
     local name, value = ARGV[n], ARGV[n + 1]
     if name == 'expires' and expires_at(value, stamp) then value = digits(expires_at(value, stamp)) end
-    if name ~= 'made_by' then fields[#fields + 1], fields[#fields + 2], given[name] = name, value, true end
+    if name ~= 'made_by' and name ~= 'gate' and name ~= 'key' then fields[#fields + 1], fields[#fields + 2], given[name] = name, value, true end
   end
   for _, name in ipairs(OPTIONS) do
     if not given[name] then gone[#gone + 1] = name end
@@ -136,7 +143,36 @@ local function note_holders(new, starts)
   end
   if #notes > 0 then redis.call('HSET', unique_keys, unpack(notes)) else stale = {} end
 end
+
+local goes_to_lane, enter_lanes, finish_gates
+if gate_limits ~= '' then
+  --@include lanes
+  --@include gates
+  local bad_gate = wrong_type('hash', gates, lanes, gate_turns) or wrong_type('zset', held, open_gates, resting, gate_holds)
+  if bad_gate then return bad_gate end
+  local entered = {}
+
+  goes_to_lane = function(id, at)
+    local gate = option(at, 'gate')
+    if gate then entered[#entered + 1] = {id, gate, option(at, 'key') or ''} end
+    return gate
+  end
+
+  enter_lanes = function()
+    for name, limits in pairs(cjson.decode(gate_limits)) do
+      if redis.call('HSETNX', gates, name, limits) == 1 then redis.call('HSET', gates, name .. ' code', limits) end
+    end
+    enter(entered)
+  end
+
+  finish_gates = function()
+    if opened then set_wake() end
+    local at = close_gates()
+    if at then announce_due(at) end
+  end
+end
 --@include store_jobs
+if finish_gates then finish_gates() end
 note_requests()
 add_to_total('deduplicated_total', kept)
 for key in pairs(stale) do redis.call('HDEL', unique_keys, key) end

@@ -1,14 +1,18 @@
 --[[
 Move due jobs from `delayed` to `pending`, and wake an idle worker if `pending` holds jobs.
 
+A due job that belongs to a gate goes to its lane, and keys and gates that have rested are looked at again; see
+shared/gates.lua.
+
 For a promoter, which gives its id, this also takes or renews the queue's promoter lease, so that one process leads the
 queue, and returns what it needs to decide when to look again. A process that does not get the lease is a standby: two
 of them have places, which they keep by looking regularly, and the others take turns.
 
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), broken (list), stats (hash), wake (zset),
       paused (string), promoter (string), workers (zset), schedules (zset), standbys (hash), paused_tasks (hash),
-      held (zset), lanes (hash), wake_held (zset)
-ARGV  jobs, clock
+      held (zset), lanes (hash), wake_held (zset), gates (hash), open_gates (zset), resting (zset),
+      gate_holds (zset), gate_turns (hash)
+ARGV  jobs, clock, gate_keys
       limit (number): the most jobs to promote
       promoter_id: the caller's id, or '' if it is not a promoter
       lease_ms: length of the promoter lease
@@ -18,6 +22,7 @@ Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due i
          '', claims without a lease, live workers, next slot of a schedule or '', the id for which an idle worker was
          woken, or '', the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again}
 ]]
+local MOST_ROUSED = 250
 --@include clock
 --@include checks
 --@include numbers
@@ -27,6 +32,7 @@ Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due i
 --@include broken
 --@include processing
 --@include next_due
+local more_fields, enter_gates, look_at_gates = {}, nil, nil  -- if there are gates
 --@include promote
 --@include standby
 --@include leave_standby
@@ -72,24 +78,66 @@ if promoter_id ~= '' then
   leave_place(promoter_id)
 end
 
+-- One command for all: 1 for `wake`, 2 for `held` and 4 for `gates`.
+local found = redis.call('EXISTS', wake, held, held, gates, gates, gates, gates)
+local wake_lanes
+if found >= 2 then
+  --@include lanes
+  if found >= 4 then
+    --@include gates
+    --@include queue_limits
+    bad = wrong_type('hash', gates, lanes, gate_turns) or wrong_type('zset', held, open_gates, resting, gate_holds)
+    if bad then return bad end
+    more_fields, enter_gates = {'gate', 'key'}, enter
+    allow_when_full(leases)
+
+    -- Returns whether gates have jobs that may start, whether the queue may start any, whether there is more to look at,
+    -- and when to look again, or ''.
+    look_at_gates = function()
+      local has_more = rouse(MOST_ROUSED)
+      local from = redis.pcall('HGET', gate_turns, ' look')  -- limits have changed: look at all lanes
+      if type(from) == 'string' then
+        local next_number = place_lanes(whole(from), MOST_ROUSED)
+        if next_number then redis.call('HSET', gate_turns, ' look', next_number) else redis.call('HDEL', gate_turns, ' look') end
+        has_more = has_more or next_number ~= nil
+      end
+      close_gates()
+      local at = redis.call('ZRANGE', resting, 0, 0, 'WITHSCORES')[2] or ''
+      return redis.call('ZCARD', open_gates) > 0, not is_queue_full(), has_more, at ~= 'inf' and at or ''
+    end
+  end
+  if found % 4 >= 2 then
+    --@include task_of
+    --@include paused_tasks
+    --@include open_lanes
+    --@include wake_lane
+    -- Returns the first job for which an idle worker was woken, or ''.
+    wake_lanes = function()
+      local woken = ''
+      for _, lane in ipairs(ready_lanes()) do
+        allow_when_full(leases)
+        if wake_lane(lane.task) and woken == '' then woken = lane.first end
+      end
+      return woken
+    end
+  end
+end
 local due, moved = promote_due(limit)
-local woken_for = ''
-local waits = redis.call('LLEN', pending) > 0
-local found = redis.call('EXISTS', wake, held, held)  -- one command for both: 1 for `wake` and 2 for `held`
+local woken_for, next_rest = '', ''
+local waits, may_start, has_roused = redis.call('LLEN', pending) > 0, true, false
+if look_at_gates then
+  local are_open
+  are_open, may_start, has_roused, next_rest = look_at_gates()
+  waits = (waits or are_open) and may_start
+end
 if waits and found % 2 == 0 then
   allow_when_full(leases)
   set_wake()
-  if redis.pcall('EXISTS', wake) == 1 then woken_for = redis.call('LINDEX', pending, -1) end
+  if redis.pcall('EXISTS', wake) == 1 then woken_for = redis.call('LINDEX', pending, -1) or '' end
 end
-if found >= 2 then
-  --@include task_of
-  --@include lanes
-  --@include open_lanes
-  --@include wake_lane
-  for _, lane in ipairs(ready_lanes()) do
-    allow_when_full(leases)
-    if wake_lane(lane.task) and woken_for == '' then woken_for = lane.first end
-  end
+if wake_lanes and may_start then
+  local woken = wake_lanes()
+  if woken_for == '' then woken_for = woken end
 end
 local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2] or ''
 local unleased = redis.call('LLEN', processing) - redis.call('ZCARD', leases)
@@ -97,4 +145,6 @@ local unleased = redis.call('LLEN', processing) - redis.call('ZCARD', leases)
 local slot = redis.pcall('ZRANGE', schedules, 0, 0, 'WITHSCORES')
 slot = slot.err and '0' or slot[2]
 slot = slot ~= 'inf' and slot or ''
-return {word, now, moved, due == limit and 1 or 0, next_due(), first_end, unleased, alive, slot, woken_for, 1, 0}
+local first = next_due()
+if next_rest ~= '' and (first == '' or tonumber(next_rest) < tonumber(first)) then first = next_rest end
+return {word, now, moved, (due == limit or has_roused) and 1 or 0, first, first_end, unleased, alive, slot, woken_for, 1, 0}

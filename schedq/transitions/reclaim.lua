@@ -10,10 +10,14 @@ Records of finished jobs expire, and the entries that they leave in the historie
 order of the history, so the old end is looked at. Once a job had a ttl of its own, a page of each history is searched as
 well, another one in each pass.
 
+A job that belongs to a gate leaves its place there, and goes back to the front of its lane. Places whose job has no lease
+any more, because its record vanished, are freed, and a page of the lanes is looked at in each pass; see shared/gates.lua.
+
 KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
       cancelled (list), broken (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream),
-      tasks (hash), held (zset)
-ARGV  jobs, clock, events, log_size, due_channel
+      tasks (hash), held (zset), lanes (hash), gates (hash), open_gates (zset), resting (zset), gate_holds (zset),
+      gate_turns (hash)
+ARGV  jobs, clock, events, log_size, due_channel, gate_keys
       limit (number): the most leases to look at
       visibility_ms (number), max_attempts (number), completed_history (number), failed_history (number),
       failed_ttl_ms, min_keep_ms (number)
@@ -30,7 +34,7 @@ Returns  {now, 1 if there is more to do, else 0, next offset or -1, completed re
          or '', and payload}
 ]]
 local PAGE, MOST_SEARCHED, FURTHEST, MOST_BYTES = 200, 10000, 100, 1048576
-local MOST_TRIMMED, HISTORY_PAGE, HIGH_MEMORY = 200, 500, 0.8
+local MOST_TRIMMED, HISTORY_PAGE, HIGH_MEMORY, MOST_FIELDS = 200, 500, 0.8, 300
 local LAST_INSTANT = 253402300799999
 --@include clock
 --@include checks
@@ -59,6 +63,7 @@ for i = decided_start, #ARGV, 5 do
   decisions[ARGV[i] .. ' ' .. ARGV[i + 1]] = {most = tonumber(ARGV[i + 2]), wait = tonumber(ARGV[i + 3]), ttl = ARGV[i + 4]}
 end
 local returned, taken_back, undecided, left, bytes = {}, {}, {}, 0, 0
+local entered, left_gates, finish_gates, gate_of_job, note_running = {}, {}, nil, nil, nil  -- if the queue has gates
 local written = redis.pcall('HLEN', tasks)
 local has_tasks = knows_tasks or (type(written) == 'number' and written > 0)
 allow_when_full(leases)
@@ -154,7 +159,16 @@ local function take_back(id, key, job)
   elseif crashes >= 2 then
     becomes = {'status', 'delayed', 'run_at_ms', now + wait}
   end
+  local gate, gate_key = nil, job[20] or ''
+  if gate_of_job and job[19] then gate = gate_of_job(job[19]) end
+  if gate and gate.serial and becomes[2] == 'delayed' then
+    becomes = {'status', 'pending', 'run_at_ms', now + wait, 'retry_at_ms', now + wait}
+  end
   local status = becomes[2]
+  if gate then
+    left_gates[#left_gates + 1] = {id, gate.name, gate_key}
+    if status == 'pending' then entered[#entered + 1] = {id, gate.name, gate_key, true} end
+  end
   take_entry(id, whole(job[9]))
   local text = 'lease expired ' .. digits(crashes) .. (crashes == 1 and ' time' or ' times')
   redis.call('HSET', key, 'settled_token', job[8] or '', 'settled_move', 'reclaim', 'crashes', crashes,
@@ -181,7 +195,7 @@ local function take_back(id, key, job)
     earliest = math.min(earliest, now + wait)
     publish_event(id, 'reclaimed', attempts)
   else
-    returned[#returned + 1] = {id, whole(job[9]), job[8]}
+    if not gate then returned[#returned + 1] = {id, whole(job[9]), job[8]} end
     publish_event(id, 'reclaimed', attempts)
   end
 end
@@ -189,7 +203,7 @@ end
 local function read(id)
   return read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'crashes', 'backoff', 'stop', 'claim_token',
     'started_at_ms', 'waiter', 'history', 'worker', 'adopted_token', 'settled_move', 'run_at_ms', 'settled_token',
-    'completed_ttl_ms', 'failed_ttl_ms')
+    'completed_ttl_ms', 'failed_ttl_ms', 'gate', 'key')
 end
 
 local function decide(id)
@@ -235,6 +249,7 @@ local function adopt(id, seen)
     drop(id)
     if not kept then add_to_total('strays_total', 1) end
   else
+    if note_running and job[19] then note_running(id, job[19], job[20] or '') end
     redis.call('HSET', jobs .. id, 'adopted_token', job[8] or '')
     redis.call('ZADD', leases, now + visibility_ms, id)
     add_to_total('adopted_total', 1)
@@ -251,10 +266,74 @@ for _, id in ipairs(redis.call('ZRANGE', leases, unpack(furthest))) do
   end
 end
 
+if redis.call('EXISTS', gates) == 1 then
+  --@include lanes
+  --@include gates
+  --@include queue_limits
+  bad = wrong_type('hash', gates, lanes, gate_turns) or wrong_type('zset', held, open_gates, resting, gate_holds)
+  if bad then return bad end
+  gate_of_job = gate_of
+
+  -- The jobs of a gate that have a place but no lease, among a page of those that have a place.
+  local function without_lease(gate)
+    local field, words, found = gate.name .. ' mended', {}, {}
+    local last = redis.pcall('HGET', gate_turns, field)
+    local page = redis.call('ZRANGE', gate.running, type(last) == 'string' and '(' .. last or '-', '+', 'BYLEX', 'LIMIT', 0, PAGE)
+    if #page == PAGE then redis.pcall('HSET', gate_turns, field, page[PAGE]) else redis.pcall('HDEL', gate_turns, field) end
+    for n, name in ipairs(page) do words[n] = string.match(name, '(%S*)$') end
+    local ends = #page > 0 and redis.call('ZMSCORE', leases, unpack(words)) or {}
+    for n, name in ipairs(page) do
+      if not ends[n] then found[#found + 1] = {words[n], gate.name, string.sub(name, 1, -#words[n] - 2)} end
+    end
+    return found
+  end
+
+  -- A gate without limits, of which nothing runs or waits, was removed, or is a name that only jobs had.
+  local function forget_unused(gate)
+    if redis.call('EXISTS', held, gate.running) > 0 or redis.call('HGET', gates, gate.name) ~= '{}' then return end
+    redis.call('HDEL', gates, gate.name)
+    redis.pcall('HDEL', gate_turns, gate.name)
+  end
+
+  note_running = function(id, name, gate_key)
+    local gate = gate_of(name)
+    if not gate.is_damaged then redis.call('ZADD', gate.running, 0, gate_key .. ' ' .. id) end
+  end
+
+  -- The clock went back: instants of rates lie further ahead than they should.
+  local function look_again()
+    for _, name in ipairs(redis.call('ZRANGE', resting, '(' .. stamp, '(+inf', 'BYSCORE', 'LIMIT', 0, 1000)) do
+      redis.call('ZADD', resting, stamp, name)
+    end
+  end
+
+  finish_gates = function()
+    if shorten then look_again() end
+    enter(entered)
+    leave(left_gates)
+    if #gone > 0 then redis.call('ZREM', leases, unpack(gone)) end
+    for _, name in ipairs(redis.call('HRANDFIELD', gates, MOST_FIELDS)) do
+      if name ~= '' and not string.find(name, ' ', 1, true) and not gate_of(name).is_damaged then
+        local lost = without_lease(gate_of(name))
+        leave(lost)
+        add_to_total('mended_total', #lost)
+        forget_unused(gate_of(name))
+      end
+    end
+    local from = whole(redis.pcall('HGET', gate_turns, ' sweep'))
+    local next_number = place_lanes(from, 50)
+    if next_number then redis.pcall('HSET', gate_turns, ' sweep', next_number) else redis.pcall('HDEL', gate_turns, ' sweep') end
+    if opened and not is_queue_full() then set_wake() end
+    local at = close_gates()
+    if at then announce_due(at) end
+  end
+end
+
 local ended_by = math.min(now, looked_at or now)
 local expired = redis.call('ZRANGEBYSCORE', leases, '-inf', ended_by, 'LIMIT', 0, limit)
 for _, id in ipairs(expired) do decide(id) end
 push_back(returned)
+if finish_gates then finish_gates() end
 if #gone > 0 then redis.call('ZREM', leases, unpack(gone)) end
 
 if offset < 0 and redis.call('LLEN', processing) > redis.call('ZCARD', leases) then offset = 0 end

@@ -5,19 +5,22 @@ A call puts back at most `limit` jobs, the newest first, since each comes before
 are back, claims take the jobs of this lane before any others, so that their order is kept. If the caller dies meanwhile,
 they take all of them from there.
 
-KEYS  paused_tasks (hash), held (zset), lanes (hash), pending (list), wake (zset), paused (string), log (stream)
+KEYS  paused_tasks (hash), held (zset), lanes (hash), pending (list), wake (zset), paused (string), log (stream),
+      resting (zset)
 ARGV  clock, log_size
       task: its name
       again (flag): whether this continues an earlier call
       limit (number): the most jobs to put back
 Returns  {1 if the task was paused, else 0, how many of its jobs are still held}
 ]]
+local MOST_ROUSED = 3000
 --@include clock
 --@include checks
 --@include numbers
 --@include wake
 --@include log
 --@include lanes
+--@include paused_tasks
 local bad = wrong_type('list', pending) or wrong_type('zset', held) or wrong_type('hash', paused_tasks, lanes)
 if bad then return bad end
 
@@ -39,6 +42,11 @@ if number then
     tidy_lanes({{number = number, task = task}})
   end
 end
+-- Keys of gates whose next job is of a paused task rest until now; see claim_gates.lua.
+local resting_keys = was == 1 and redis.pcall('ZRANGE', resting, '+inf', '+inf', 'BYSCORE', 'LIMIT', 0, MOST_ROUSED) or {}
+local again_at = {}
+for _, name in ipairs(resting_keys) do again_at[#again_at + 1], again_at[#again_at + 2] = now, name end
+if #again_at > 0 then redis.call('ZADD', resting, unpack(again_at)) end
 if was == 1 or number then set_wake() end
 if was == 1 then write_log('resume', '', 0, 'task ' .. task) end
 return {was, left}

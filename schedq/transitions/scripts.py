@@ -194,6 +194,7 @@ def _packed() -> dict[str, str]:
 COMMON: Final[Mapping[str, Callable[[Settings], Argument]]] = {
     "jobs": lambda queue: queue.keys.jobs,
     "wakes": lambda queue: queue.keys.wakes,
+    "gate_keys": lambda queue: queue.keys.gate_keys,
     "definitions": lambda queue: queue.keys.definitions,
     "events": lambda queue: queue.keys.events,
     "due_channel": lambda queue: queue.keys.due,
@@ -211,9 +212,9 @@ COMMON: Final[Mapping[str, Callable[[Settings], Argument]]] = {
 }
 """Arguments that follow from the queue, so callers do not pass them.
 
-Keys of jobs begin with `jobs`, those of schedules with `definitions`, wake markers of tasks with `wakes`. `events` and
-`due_channel` are channels. `clock` is the time, or '' for Redis's own. A worker silent for `silence_ms` counts as dead.
-The rest are settings.
+Keys of jobs begin with `jobs`, those of schedules with `definitions`, wake markers of tasks with `wakes`, keys of gates
+with `gate_keys`. `events` and `due_channel` are channels. `clock` is the time, or '' for Redis's own. A worker that is
+silent for `silence_ms` counts as dead. The rest are settings.
 """
 _QUEUE_KEYS: Final = frozenset(name for name, found in vars(QueueKeys).items() if isinstance(found, Key))
 

@@ -7,16 +7,23 @@ the time of the first such snooze until a worker that has the task ends an attem
 expire; one that is not to be kept at all is deleted at the end. The longer `processing`, the fewer jobs a call takes,
 because it searches the list for each.
 
+A job that belongs to a gate leaves its place there, and its key and gate are looked at again; see shared/gates.lua. If
+the keys of the gate are in order, a job that is to be retried stays first in its lane instead of going to `delayed`. A
+limited job goes back to the front of its lane, as a released one does, and its key or gate is held for the delay.
+
 KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
-      cancelled (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream)
-ARGV  jobs, clock, events, log_size, due_channel, completed_ttl_ms, failed_ttl_ms, completed_history (number),
+      cancelled (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream), held (zset),
+      lanes (hash), gates (hash), open_gates (zset), resting (zset), gate_holds (zset), gate_turns (hash)
+ARGV  jobs, clock, events, log_size, due_channel, gate_keys, completed_ttl_ms, failed_ttl_ms, completed_history (number),
       failed_history (number), min_keep_ms (number)
-      endings...: per job: complete | retry | fail | snooze | release, id, token, delay in ms, text (result, error or
-        why it can't be run), note (what was wrong with the result, or the text in short), traceback or '', its task's
-        completed_ttl or, unless it completes, failed_ttl in ms, or ''
+      claims (flag): the caller claims right after this, so it need not wake a worker for places that become free
+      endings...: per job: complete | retry | fail | snooze | release | limit, id, token, delay in ms, text (result,
+        error or why it can't be run; for a limited job 'doubles' if the delay doubles each time in a row), note (what was wrong with the result, or the text in short; for a limited job
+        'key' or 'gate'), traceback or '', its task's completed_ttl or, unless it completes, failed_ttl in ms, or '';
+        "GATE KEY" of a job that belongs to a gate, " " for another one of a queue with limits, or ''
 Returns  per job: OK | DUPLICATE (this token has already ended the job by this move) | LOST | AGAIN (send it again)
 ]]
-local MOST_RELEASES, MINUTE = 5, '60000'
+local MOST_RELEASES, MINUTE, LONGEST_LIMIT = 5, '60000', 60000
 local LAST_INSTANT = 253402300799999
 --@include clock
 --@include checks
@@ -38,7 +45,8 @@ local ended = {}  -- list or zset -> ids
 local counts = {}
 local returned = {}  -- {id, started_at_ms, token} of those that were released
 local dropped = {}  -- {history, id} of those that are not kept
-local job  -- fields of the current job, as read below
+local job, gate, gate_key  -- fields of the current job, as read below; its gate and key, if it has one
+local gate_of_key, left, entered, holds = nil, {}, {}, {}  -- what changes in gates
 local head  -- of `delayed`, before this script changes it
 
 local function arrive(place, id, outcome)
@@ -71,6 +79,15 @@ local function finish(id, key, place, attempts, kept_ms, note)
   write_log(place, id, attempts)
 end
 
+-- How many of the last attempts ended because a service refused too many calls.
+local function limited_in_a_row(history)
+  local count = 0
+  for line in string.gmatch(history or '', '[^\n]+') do
+    count = string.find(line, '"outcome":"limited"', 1, true) and count + 1 or 0
+  end
+  return count
+end
+
 -- End an attempt in another way than by its success.
 local function settle_otherwise(move, id, key, token, delay, text, note, ttl)
   local attempts, due = whole(job[4]), math.min(now + delay, LAST_INSTANT)
@@ -81,6 +98,18 @@ local function settle_otherwise(move, id, key, token, delay, text, note, ttl)
     earliest = math.min(earliest, due)
   end
 
+  -- Let the job wait until it is due. Returns whether it waits at the front of its lane, because its key is in order.
+  local function keeps_its_turn()
+    local is_in_order = gate and gate.serial
+    if is_in_order then
+      entered[#entered + 1] = {id, gate.name, gate_key, true}
+      redis.call('HSET', key, 'retry_at_ms', digits(due))
+    else
+      delay_it()
+    end
+    return is_in_order
+  end
+
   if job[3] then
     write(key, move, token, 'cancelled', note, 'status', 'cancelled', 'cancelled_at_ms', stamp)
     finish(id, key, 'cancelled', attempts, kept_for(job[9], ttl, failed_ttl_ms))
@@ -88,29 +117,38 @@ local function settle_otherwise(move, id, key, token, delay, text, note, ttl)
     write(key, move, token, 'failed', note, 'status', 'failed', 'last_error', text, 'last_error_at_ms', stamp)
     finish(id, key, 'failed', attempts, kept_for(job[9], ttl, failed_ttl_ms), ',"error":' .. cjson.encode(note))
   elseif move == 'retry' then
-    write(key, move, token, 'retry', note, 'status', 'delayed', 'last_error', text, 'last_error_at_ms', stamp,
+    write(key, move, token, 'retry', note, 'status', keeps_its_turn() and 'pending' or 'delayed', 'last_error', text, 'last_error_at_ms', stamp,
       'run_at_ms', due)
-    delay_it()
     arrive('delayed', id, 'retried')
     publish_event(id, 'retry', attempts, nil, ',"run_at_ms":' .. digits(due) .. ',"error":' .. cjson.encode(note))
   elseif move == 'snooze' then
     if text ~= '' then  -- no attempt was made, so none is added to the history
       local since = redis.call('HGET', key, 'unknown_since_ms') or stamp
-      redis.call('HSET', key, 'settled_token', token, 'settled_move', 'snooze', 'status', 'delayed', 'run_at_ms', due,
+      redis.call('HSET', key, 'settled_token', token, 'settled_move', 'snooze', 'status', keeps_its_turn() and 'pending' or 'delayed', 'run_at_ms', due,
         'attempts', math.max(0, attempts - 1), 'unknown_since_ms', since)
       redis.call('HDEL', key, 'claim_token', 'stop')
     else
-      write(key, move, token, 'snoozed', '', 'status', 'delayed', 'run_at_ms', due, 'attempts', math.max(0, attempts - 1))
+      write(key, move, token, 'snoozed', '', 'status', keeps_its_turn() and 'pending' or 'delayed', 'run_at_ms', due, 'attempts', math.max(0, attempts - 1))
     end
-    delay_it()
     arrive('delayed', id, 'snoozed')
     local why = note ~= '' and ',"error":' .. cjson.encode(note) or ''
     publish_event(id, 'snoozed', attempts - 1, nil, ',"run_at_ms":' .. digits(due) .. why)
+  elseif move == 'limit' and gate then
+    if text == 'doubles' then due = now + math.min(LONGEST_LIMIT, delay * 2 ^ limited_in_a_row(job[7])) end
+    write(key, move, token, 'limited', '', 'status', 'pending', 'attempts', math.max(0, attempts - 1))
+    entered[#entered + 1] = {id, gate.name, gate_key, true}
+    holds[note == 'gate' and gate.name or gate.name .. ' ' .. gate_key] = due
+    counts.limited = (counts.limited or 0) + 1
+    publish_event(id, 'limited', attempts - 1, nil, ',"run_at_ms":' .. digits(due))
   else
     local released = whole(redis.call('HGET', key, 'released'))
     local given_back = released < MOST_RELEASES and math.max(0, attempts - 1) or attempts
     write(key, move, token, 'released', '', 'status', 'pending', 'attempts', given_back, 'released', released + 1)
-    returned[#returned + 1] = {id, whole(job[5]), token}
+    if gate then
+      entered[#entered + 1] = {id, gate.name, gate_key, true}
+    else
+      returned[#returned + 1] = {id, whole(job[5]), token}
+    end
     counts.released = (counts.released or 0) + 1
     publish_event(id, 'released', given_back)
   end
@@ -128,7 +166,37 @@ end
 
 local words, gone = {}, {}
 local allowance = math.max(1, math.floor(200000 / (redis.call('LLEN', processing) + 200)))
-for i = endings_start, #ARGV, 8 do
+local look_at_gates
+for i = endings_start + 8, #ARGV, 9 do
+  if ARGV[i] ~= '' then look_at_gates = true break end
+end
+if look_at_gates then
+  --@include lanes
+  --@include gates
+  --@include queue_limits
+  bad = wrong_type('hash', gates, lanes, gate_turns) or wrong_type('zset', held, open_gates, resting, gate_holds)
+  if bad then return bad end
+  gate_of_key = function(text)
+    local name, found_key = string.match(text, '^(%S+) (.*)$')
+    if name then return gate_of(name), found_key end
+  end
+
+  look_at_gates = function(wake_worker, announce)
+    for name, until_ms in pairs(holds) do
+      has_holds = true
+      redis.call('ZADD', gate_holds, 'GT', digits(until_ms), name)
+      if not string.find(name, ' ', 1, true) then rest(name, until_ms) end
+    end
+    enter(entered)
+    leave(left)
+    local queue, at = gate_of(''), close_gates()
+    if queue.concurrency then opened = true end
+    if opened and not claims and not is_queue_full() then wake_worker() end
+    if at then announce(at) end
+  end
+end
+
+for i = endings_start, #ARGV, 9 do
   local move, id, token = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local word = 'LOST'
   if #gone >= allowance then
@@ -137,6 +205,11 @@ for i = endings_start, #ARGV, 8 do
     job = redis.pcall('HMGET', jobs .. id, 'status', 'claim_token', 'stop', 'attempts', 'started_at_ms', 'waiter',
       'history', 'worker', move == 'complete' and 'completed_ttl_ms' or 'failed_ttl_ms')
     if not job.err and job[1] == 'processing' and job[2] == token then
+      gate, gate_key = nil, nil
+      if ARGV[i + 8] ~= '' then
+        gate, gate_key = gate_of_key(ARGV[i + 8])
+        if gate then left[#left + 1] = {id, gate.name, gate_key} end
+      end
       settle(move, id, token, ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7])
       gone[#gone + 1] = id
       word = 'OK'
@@ -152,12 +225,13 @@ if #gone == 0 then return words end
 if ended.completed then redis.call('LPUSH', completed, unpack(ended.completed)) end
 if ended.failed then redis.call('LPUSH', failed, unpack(ended.failed)) end
 if ended.cancelled then redis.call('LPUSH', cancelled, unpack(ended.cancelled)) end
-if head or #returned > 0 then
+if head or #returned > 0 or look_at_gates then
   --@include wake
   --@include due
   --@include push_back
   push_back(returned)
   if head and earliest < head then announce_due(earliest) end
+  if look_at_gates then look_at_gates(set_wake, announce_due) end
 end
 -- Leases are removed last: if an error ends the script earlier, the reclaimer finds the job by its lease and puts it back.
 redis.call('ZREM', leases, unpack(gone))

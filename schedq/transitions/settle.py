@@ -10,24 +10,34 @@ from schedq.model.records import ClaimedJob, Settlement
 from schedq.model.settings import Settings
 from schedq.transitions import Binding, Operation, chunked
 
-_SETTLE: Final = Binding("settle", "endings")
+_SETTLE: Final = Binding("settle", "claims", "endings")
 MOST_SETTLED: Final = 200
 """The most attempts that end in one script, which blocks all other clients for about 15 µs each."""
 
 
 def refusal(job: ClaimedJob) -> Settlement:
     """The end of a job whose payload can't be read: it fails without running, and is kept."""
-    return Settlement("fail", job.id, job.claim_token, text=f"unreadable payload: {job.problem}", note=job.problem)
+    return Settlement(
+        "fail",
+        job.id,
+        job.claim_token,
+        text=f"unreadable payload: {job.problem}",
+        note=job.problem,
+        gate_key=job.gate_key,
+    )
 
 
-def settle(queue: Settings, items: Sequence[Settlement]) -> Operation[list[str]]:
-    """End attempts; returns OK, DUPLICATE, LOST or AGAIN for each. At most 1000, and 1 MiB."""
+def settle(queue: Settings, items: Sequence[Settlement], *, claims: bool = False) -> Operation[list[str]]:
+    """End attempts; returns OK, DUPLICATE, LOST or AGAIN for each. At most 1000, and 1 MiB.
+
+    `claims`: the caller sends a claim of any jobs with it, so no other worker is woken for places that become free.
+    """
     endings: list[Any] = []
     for item in items:
         endings += item
         if item.ttl_ms is None:
-            endings[-1] = ""
-    return Operation("settle", *_SETTLE(queue, endings=endings), list)
+            endings[-2] = ""
+    return Operation("settle", *_SETTLE(queue, claims=int(claims), endings=endings), list)
 
 
 def chunks(items: Sequence[Settlement]) -> list[list[Settlement]]:

@@ -24,11 +24,12 @@ _SUMMARY_S: Final = 10.0
 _OUTCOMES: Final[dict[str, Outcome]] = {
     "complete": "completed",
     "snooze": "snoozed",
+    "limit": "snoozed",
     "release": "released",
     "retry": "retry",
     "fail": "failed",
 }
-_WORDS: Final = _OUTCOMES | {"retry": "to be tried again"}
+_WORDS: Final = _OUTCOMES | {"retry": "to be tried again", "limit": "rate limited"}
 
 
 class AttemptReport:
@@ -157,7 +158,8 @@ def _end(attempt: Attempt, settlement: Settlement | None, raised: BaseException 
     if settlement.move == "complete":
         return AttemptEnd("completed", duration_s)
     word: Outcome = "cancelled" if attempt.is_stop_requested else _OUTCOMES[settlement.move]
-    return AttemptEnd(word, duration_s, settlement.note, settlement.delay_ms, raised)
+    error = "" if settlement.move == "limit" else settlement.note
+    return AttemptEnd(word, duration_s, error, settlement.delay_ms, raised)
 
 
 def log_failure(attempt: Attempt, settlement: Settlement, raised: BaseException | None) -> None:

@@ -49,6 +49,7 @@ class Dispatcher:
         in_flight: the attempts of this queue that the worker holds.
         waiting: finished attempts whose settlements have not been sent, oldest first.
         is_behind: Redis did not accept all settlements that were sent last.
+        frees_places: an attempt that waits has a place in a gate, so its end may let another job start.
         unknown: handles jobs for which this process has no function.
     """
 
@@ -65,6 +66,7 @@ class Dispatcher:
         self.unknown = self._executor.unknown
         self.waiting: list[Attempt] = []
         self.is_behind = False
+        self.frees_places = False
         self._context = contextvars.copy_context()
         if context.isolated is not None:
             self._context.run(current_job.isolated.set, context.isolated)
@@ -96,14 +98,14 @@ class Dispatcher:
         for attempt in self.in_flight.all():
             self._executor.finish(attempt, outcome.released(attempt.job))
 
-    def take(self) -> Parcel:
-        """Take the settlements of all finished attempts; the caller must send them."""
+    def take(self, *, claims: bool = False) -> Parcel:
+        """Take the settlements of all finished attempts; the caller must send them, with a claim if `claims` is set."""
         if not self.waiting:
             return _NOTHING
-        attempts, self.waiting = self.waiting, []
+        attempts, self.waiting, self.frees_places = self.waiting, [], False
         queue = self._queue.settings
         batches = settle.chunks([it.settlement for it in attempts if it.settlement is not None])
-        operations = [settle.settle(queue, batch) for batch in batches]
+        operations = [settle.settle(queue, batch, claims=claims) for batch in batches]
         if not self.in_flight.reporters.by_token:
             return Parcel(attempts, batches, operations)
         reports = renew.chunks(self.in_flight.reporters.waiting([it.job.claim_token for it in attempts]))
@@ -144,6 +146,7 @@ class Dispatcher:
             self.in_flight.remove(attempt)
         else:
             self.waiting.append(attempt)
+            self.frees_places = self.frees_places or attempt.settlement.gate_key != ""
         self._notify()
 
     def _stopped(self, attempt: Attempt) -> None:

@@ -237,7 +237,7 @@ class Executor:
         if attempt.state not in OPEN:
             return
         job, is_lost = attempt.job, attempt.state is LOST
-        if attempt.state is RELEASED and not isinstance(error, (outcome.Retry, outcome.Discard, outcome.Snooze)):
+        if attempt.state is RELEASED and not isinstance(error, outcome.Decision):
             # The worker asked it to end too early, so an error is a consequence of that and no failure of the job.
             self.finish(attempt, outcome.released(job))
             return

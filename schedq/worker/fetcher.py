@@ -16,10 +16,11 @@ from schedq.connection import redis_errors
 from schedq.connection.async_connection import AsyncConnection
 from schedq.errors import SchedqError, StoreUnavailable, UsageError
 from schedq.model.ids import new_request
+from schedq.model.settings import Settings
 from schedq.model.times import monotonic
 from schedq.observer import Observer
 from schedq.queue.queue import QueueBase
-from schedq.transitions import Operation, claim, promote
+from schedq.transitions import Operation, claim, gates, promote
 from schedq.worker.attempt import IllegalTransition, StateName, Transition, targets
 from schedq.worker.capacity import Capacity, Reservation
 from schedq.worker.dispatcher import Dispatcher
@@ -85,6 +86,7 @@ class Fetcher:
         self.wake_keys = queue.settings.keys.wakes_of(only)
         self._client = client
         self._capacity = context.capacity
+        self._takes_all = only is None
         self._ask = partial(claim.claim, queue.settings, worker=context.worker_id, only=only)
         self._observers = context.observers
         self._notified = asyncio.Event()
@@ -143,16 +145,17 @@ class Fetcher:
         Raises:
             UsageError: Redis rejects a request for a permanent reason.
         """
-        second = asyncio.create_task(self._fetch_more())
+        second = asyncio.create_task(self._fetch_more())  # an error that ends it ends this, too
         try:
             while True:
                 self._notified.clear()
                 if self._observers.is_watched:
                     self._observers.notify(Observer.went_round, self._settings.name)
                 if not self._client.is_connected:
-                    # Connect before claiming: if a claim fails while connecting, it is certain that it got no jobs.
-                    await self._client.connect(self._lost)
+                    await _connect(self._settings, self._client, self._lost, self._throttle)
                     self._resume(AWAY)
+                if self.state is IDLE and self.dispatcher.frees_places:
+                    self._become(READY)  # the place that becomes free is for the next job of its gate
                 reservation = self._reserve() if self.is_ready else None
                 # While claims are rejected, keep the marker: if it were put back, it would be taken again at once.
                 is_due = self._owes_marker and self.state is not REFUSED
@@ -165,10 +168,7 @@ class Fetcher:
             await asyncio.gather(second, return_exceptions=True)
 
     async def _fetch_more(self) -> None:
-        """Make a second round trip in parallel while more jobs wait than were claimed, so that Redis is never idle.
-
-        An error that ends this also ends the first one.
-        """
+        """Make a second round trip in parallel while more jobs wait than were claimed, so that Redis is never idle."""
         while True:
             await self._flooded.wait()
             self._notified.clear()
@@ -190,7 +190,7 @@ class Fetcher:
 
     async def _round_trip(self, reservation: Reservation | None) -> None:
         """Make one round trip: settle finished attempts, and fill the reserved slots or put the wake marker back."""
-        parcel = self.dispatcher.take()
+        parcel = self.dispatcher.take(claims=reservation is not None and self._takes_all)
         owes, self._owes_marker = self._owes_marker, False
         if reservation is None:
             wake = [promote.wake(self._settings)] if owes else []
@@ -399,3 +399,16 @@ class WakeListener:
         """Check every queue once, because a wake marker may have been lost with the connection."""
         for fetcher in dict.fromkeys(self._fetchers.values()):
             fetcher.look()
+
+
+async def _connect(
+    queue: Settings, client: ReconnectingClient, lost: Callable[[], None], throttle: LogThrottle
+) -> None:
+    """Connect, and write the limits in the code, so that the first claim obeys them; log those that can't be.
+
+    If a claim fails while connecting, it is certain that it got no jobs.
+    """
+    await client.connect(lost)
+    for found in await client.execute(gates.define(queue)) if queue.gates else ():
+        if isinstance(found, SchedqError):
+            throttle.log(f"queue {queue.name}: limits can't be written", found)

@@ -24,7 +24,7 @@ from schedq.model.tasks import NO_OPTIONS, TaskOptions
 from schedq.model.times import monotonic, wall
 from schedq.observer import Observer
 from schedq.queue.queue import QueueBase
-from schedq.transitions import announce, heartbeat, promote, unwrap
+from schedq.transitions import announce, gates, heartbeat, promote, unwrap
 from schedq.worker.attempt import InFlight
 from schedq.worker.executor import UnknownTasks
 from schedq.worker.worker_context import Only, WorkerContext
@@ -105,7 +105,7 @@ class Heartbeat:
         self._was_asked = False
         self._last: heartbeat.Beat | None = None
         self._announced_at = -1
-        self._announced: dict[str, TaskOptions] = {}
+        self._announced: tuple[dict[str, TaskOptions], dict[str, str]] = {}, {}
         self._facts: dict[str, str | int] = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -151,11 +151,13 @@ class Heartbeat:
         self._look_at_policy(policy)
         # If one key is damaged, the others must still be written. The error is logged and the write tried again.
         options = self._queue.registry.options
-        is_new = self._announced_at != losses or self._announced != options
+        announced = options, dict(settings.gates)
+        is_new = self._announced_at != losses or self._announced != announced
         written = sum(said != NO_OPTIONS for said in options.values())
         if is_new or not (is_refused or (answer.has_settings and answer.tasks >= written)):
-            await client.ask(announce.announce(settings, options))
-            self._announced_at, self._announced = losses, options
+            for written_now in [announce.announce(settings, options), *gates.define(settings)]:
+                await client.ask(written_now)
+            self._announced_at, self._announced = losses, announced
         if self._unknown.is_curious:
             self._unknown.learn(context.worker_id, await client.drive(heartbeat.workers(settings)))
         unwrap(answer)

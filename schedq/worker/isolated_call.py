@@ -105,7 +105,8 @@ class IsolatedCall:
         text = "job %s: %s was put back for %d s, because no child process has started within %g s: %s"
         fields = self.attempt.fields(why)
         log.error(text, job.id, self.attempt.name, _PUT_BACK_MS / 1000, _START_S, why, extra=fields)
-        return _Found(Settlement("snooze", job.id, job.claim_token, _PUT_BACK_MS, note=clean_text(why, 200)))
+        note = clean_text(why, 200)
+        return _Found(Settlement("snooze", job.id, job.claim_token, _PUT_BACK_MS, note=note, gate_key=job.gate_key))
 
     async def _wait(self, seat: Seat) -> _Found:
         attempt = self.attempt

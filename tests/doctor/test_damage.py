@@ -323,6 +323,11 @@ def test_broken_notes_are_reported_with_their_reasons(mail: Queue, diagnosis: Ex
         "lanes",
         "paused_tasks",
         "unique_keys",
+        "gates",
+        "open_gates",
+        "resting",
+        "gate_holds",
+        "gate_turns",
     ],
 )
 def test_a_key_of_a_wrong_type_is_named(name: str, mail: Queue, diagnosis: Examine, client: Any):

@@ -38,6 +38,7 @@ OPERATORS = {
     "requeue",
     "reschedule",
     "resume",
+    "hold_gate",
     "pause_task",
     "resume_task",
     "stop_worker",

@@ -26,7 +26,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 def test_an_attempt_crosses_with_all_that_is_known_of_its_job(ends: tuple[socket.socket, socket.socket]):
     job = ClaimedJob("1", {"task": "send", "args": ["\ud800", 1.5, None]}, 2, "token", backoff=Exponential(base=3))
-    job.headers = Headers({"tenant": "acme"})
+    job.headers, job.gate_key = Headers({"tenant": "acme"}), "api 42"
     ends[0].sendall(wire.packed(Assignment("mail", "worker-1", job, "00-ab-cd-01").message()))
 
     message = wire.receive(ends[1])
@@ -40,7 +40,7 @@ def test_an_attempt_crosses_with_all_that_is_known_of_its_job(ends: tuple[socket
 
 
 def test_an_outcome_crosses(ends: tuple[socket.socket, socket.socket]):
-    settlement = Settlement("retry", "1", "token", 500, "ValueError: no", "no", "trace", None)
+    settlement = Settlement("retry", "1", "token", 500, "ValueError: no", "no", "trace", None, "api 42")
     sent = [Ended(settlement, Raised("builtins", "ValueError", "no")), Ended(settlement)]
     for ended in sent:
         ends[0].sendall(wire.packed(ended.message()))

@@ -18,7 +18,7 @@ BLOCK = Block("reference.md", "reference")
 STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 GROUPS = {
     "Queues": ["Queue", "AsyncQueue"],
-    "Tasks and jobs": ["Task", "Job", "Unique", "Debounce", "EnqueueFacts", "inherit_headers"],
+    "Tasks and jobs": ["Task", "Job", "Gate", "Rate", "Unique", "Debounce", "EnqueueFacts", "inherit_headers"],
     "Workers": [
         "Worker",
         "IsolationSettings",
@@ -46,14 +46,14 @@ GROUPS = {
         "Pulse",
         "TaskPulse",
         "UnknownTask",
-        "Rate",
+        "Throughput",
         "Spread",
         "Sample",
         "Errors",
         "ErrorGroup",
         "LogEntry",
     ],
-    "In a handler": ["current_job", "CurrentJob", "track", "Depends", "Retry", "Discard", "Snooze"],
+    "In a handler": ["current_job", "CurrentJob", "track", "Depends", "Retry", "Discard", "Snooze", "RateLimited"],
     "Backoff": ["Exponential", "Linear", "Fixed", "Steps"],
     "Data": [
         "NewJob",
@@ -148,7 +148,7 @@ def _documented(kind: Any) -> list[str]:
 
 
 def _is_made_by_users(name: str) -> bool:
-    return name in {"Queue", "NewJob", "Worker", "Observer", *GROUPS["Backoff"]}
+    return name in {"Queue", "NewJob", "Worker", "Observer", "Rate", *GROUPS["Backoff"]}
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:

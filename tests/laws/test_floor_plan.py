@@ -177,6 +177,8 @@ LAZY = {"schedq", "schedq.metrics"} | {
         "queue.queue_verbs",
         "queue.registry",
         "queue.task",
+        "queue.task_options",
+        "schedules.definition",
     )
 }
 """Modules that import others of schedq when they are used: most programs only enqueue, and most workers serve no

@@ -199,6 +199,7 @@ def _policies(record: ScheduleRecord) -> list[tuple[str, str]]:
         ("expires", f"{span(int(made.expires))} after it is enqueued" if made.expires else ""),
         ("completed ttl", span(int(made.completed_ttl_ms)) if made.completed_ttl_ms else ""),
         ("failed ttl", span(int(made.failed_ttl_ms)) if made.failed_ttl_ms else ""),
+        ("gate", f"{made.gate}, key {made.key}" if made.key else made.gate),
     ]
 
 

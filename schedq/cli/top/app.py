@@ -12,7 +12,7 @@ from schedq.cli.top import render
 from schedq.errors import Conflict, SchedqError
 from schedq.inspect import display
 from schedq.inspect.overview import Pulse
-from schedq.inspect.samples import Rate, rate
+from schedq.inspect.samples import Throughput, rate
 from schedq.inspect.stats import Stats
 from schedq.model.records import JobRecord
 from schedq.queue.queue import Queue
@@ -103,12 +103,12 @@ class Queues(Screen):
     def __init__(self, found: list[Queue]) -> None:
         self._queues = found
         self._selected = 0
-        self._rows: list[tuple[str, Stats | None, Rate | None]] = []
+        self._rows: list[tuple[str, Stats | None, Throughput | None]] = []
 
     def look(self) -> None:
         self._rows = [(queue.name, *self._asked(queue)) for queue in self._queues]
 
-    def _asked(self, queue: Queue) -> tuple[Stats | None, Rate | None]:
+    def _asked(self, queue: Queue) -> tuple[Stats | None, Throughput | None]:
         try:
             stats, samples = queue.stats(), queue.inspector.samples(_SAMPLES)
         except Conflict:  # one queue's damage must not hide the others

@@ -15,7 +15,7 @@ from schedq.cli import output
 from schedq.cli.stats import summary
 from schedq.inspect import display
 from schedq.inspect.overview import Pulse, TaskPulse
-from schedq.inspect.samples import Rate, Sample
+from schedq.inspect.samples import Sample, Throughput
 from schedq.inspect.stats import Stats
 from schedq.inspect.summary import Spread
 from schedq.model import escaping
@@ -117,7 +117,7 @@ def _so_far(found: Pulse, place: str) -> str:
     return f"{cast('dict[str, int]', found.stats)[f'{place}_total']:,}"
 
 
-def _rate(rate: Rate | None, what: str) -> str:
+def _rate(rate: Throughput | None, what: str) -> str:
     return display.NOTHING if rate is None else per_second(getattr(rate, what))
 
 
@@ -200,7 +200,7 @@ def _running(found: Pulse, most: int) -> Table:
     return output.table([*titles, "worker"], rows, times=range(2, len(titles)))
 
 
-def queues(rows: Sequence[tuple[str, Stats | None, Rate | None]], selected: int, lines: int) -> RenderableType:
+def queues(rows: Sequence[tuple[str, Stats | None, Throughput | None]], selected: int, lines: int) -> RenderableType:
     """The list of all queues, one per line."""
     titles = ["", "queue", "pending", "delayed", "running", "failed", "done/s", "workers", "next due", ""]
     first, shown = window(len(rows), selected, lines - 3)
@@ -211,7 +211,7 @@ def queues(rows: Sequence[tuple[str, Stats | None, Rate | None]], selected: int,
     return Group(output.heading("queues"), output.table(titles, cells, whole=1, right=titles[2:8], times=(8,)))
 
 
-def _line(stats: Stats | None, rate: Rate | None) -> tuple[str, ...]:
+def _line(stats: Stats | None, rate: Throughput | None) -> tuple[str, ...]:
     if stats is None:
         return ("damaged: see schedq doctor", *[""] * 7)
     now, paused = stats["now_ms"], stats["paused_since_ms"]

@@ -14,7 +14,12 @@ end
 local function take_out(id, status, runs, was_marked)
   if redis.call('ZREM', delayed, id) == 1 then return true end
   if runs then return false end
-  if redis.pcall('ZREM', held, id) == 1 then return true end
+  if redis.pcall('ZREM', held, id) == 1 then
+    -- The next job of its key may start now: claims and the promoter look at the key again.
+    local found = redis.pcall('HMGET', jobs .. id, 'gate', 'key')
+    if not found.err and found[1] then redis.pcall('ZADD', resting, stamp, found[1] .. ' ' .. (found[2] or '')) end
+    return true
+  end
   if redis.call('LLEN', pending) > MOST_SEARCHED then
     local waits = status ~= 'delayed' and status ~= 'processing' and not redis.call('LPOS', processing, id)
     return waits, waits

@@ -1,9 +1,10 @@
 local MOST_HEADERS = 4096  -- bytes; see model/headers.py
 
--- A claimed job as its worker gets it; `ClaimedJob.from_reply` reads it. The last three values are left out if they are
--- not set.
-local function claimed(id, payload, attempts, token, most, backoff, timeout, crashes, enqueued, due, trace, unknown, headers)
+-- A claimed job as its worker gets it; `ClaimedJob.from_reply` reads it. The last four values are left out if they are
+-- not set. `gate` is "GATE KEY" for a job that belongs to a gate, and " " for another one if the queue has limits.
+local function claimed(id, payload, attempts, token, most, backoff, timeout, crashes, enqueued, due, trace, unknown, headers, gate)
   if headers and #headers > MOST_HEADERS then headers = nil end
   return {id, payload or '', attempts, token, most or '', backoff or '', timeout or '', crashes or '', enqueued or '',
-    due or '', trace or ((unknown or headers) and '') or nil, unknown or (headers and '') or nil, headers or nil}
+    due or '', trace or ((unknown or headers or gate) and '') or nil, unknown or ((headers or gate) and '') or nil,
+    headers or (gate and '') or nil, gate or nil}
 end

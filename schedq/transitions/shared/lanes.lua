@@ -1,17 +1,11 @@
--- Pending jobs whose task is paused are out of the way of others, in the zset `held`. Each task has a lane there: a range of
--- scores, in the order of its jobs. `lanes` has the number of each task's lane, as `task:NAME`, and how many were `made`.
--- The lane that `first` names is being put back, so it comes before the rest of `pending`.
-local LANE, LANE_NUMBERS = 8589934592, 1000000
-local asked = {}  -- task -> whether it is paused
-
-local function is_task_paused(task)
-  if asked[task] == nil then asked[task] = redis.call('HEXISTS', paused_tasks, task) == 1 end
-  return asked[task]
-end
-
+-- Pending jobs that not every claim may take are out of the way of others, in the zset `held`: those of paused tasks, and
+-- those that belong to gates. Each task, and each key of a gate, has a lane there: a range of scores, in the order of its
+-- jobs. `lanes` has the number of each task's lane, as `task:NAME`, and how many were `made`; for gates see gates.lua. The
+-- lane that `first` names is being put back, so it comes before the rest of `pending`.
+local LANE, LANE_NUMBERS, ALL_LANES = 2147483648, 10000, 4000000  -- scores in a lane; lanes of tasks, then those of gates
 -- The first and the last score of a lane. Damaged scores are in lanes before the first one and after the last.
 local function scores_of(number)
-  return number <= 0 and '-inf' or digits(number * LANE), number > LANE_NUMBERS and '+inf' or digits((number + 1) * LANE - 1)
+  return number <= 0 and '-inf' or digits(number * LANE), number > ALL_LANES and '+inf' or digits((number + 1) * LANE - 1)
 end
 
 -- Jobs of a lane and their scores, from its first job on, or from its last one backwards.

@@ -1,14 +1,16 @@
 local MOST_LANES = 30
 
--- The lanes with jobs that `is_open` allows by their task, at most `MOST_LANES` from number `from` on and around.
+-- The lanes of tasks with jobs that `is_open` allows by their task, at most `MOST_LANES` from number `from` on and around.
 local function open_lanes(from, is_open)
   local found, next_number, looked, is_around = {}, from, 0, false
   while looked < MOST_LANES do
     local low = scores_of(next_number)
     local id, score = unpack(redis.call('ZRANGE', held, low, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
-    local number = id and math.max(0, math.min(LANE_NUMBERS + 1, math.floor(tonumber(score) / LANE)))
-    if next_number > LANE_NUMBERS + 1 then id = nil end
-    if id and not (is_around and number >= from) then
+    local number = id and math.max(0, math.min(ALL_LANES + 1, math.floor(tonumber(score) / LANE)))
+    if next_number > ALL_LANES + 1 then id = nil end
+    if id and number > LANE_NUMBERS and number <= ALL_LANES then
+      next_number = ALL_LANES + 1
+    elseif id and not (is_around and number >= from) then
       local payload = redis.pcall('HGET', jobs .. id, 'payload')
       local task = type(payload) == 'string' and (task_of(payload) or '')
       if not task or is_open(task) then found[#found + 1] = {number = number, task = task, first = id} end

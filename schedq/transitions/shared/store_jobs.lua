@@ -1,7 +1,8 @@
 -- Needs clock, checks, totals, wake, numbers, expiry, due and new_record. Stores the jobs that begin at ARGV[i]; the script
 -- returns `words`. `theirs`: some ids are the caller's. The other functions are nil unless some jobs have unique keys:
 -- `other_holder(at, id, there, accepted)` decides about a job whose key another one holds, `is_for_next_call(at)` about one whose
--- key a job of this call has, and `note_holders(new, starts)` writes which jobs hold keys now.
+-- key a job of this call has, and `note_holders(new, starts)` writes which jobs hold keys now. `goes_to_lane(id, at)` says whether
+-- a job belongs to a gate, and `enter_lanes()` puts those that do into their lanes.
 local bad = wrong_type('list', pending) or wrong_type('zset', delayed)
   or (theirs and wrong_type('list', completed, failed, cancelled) or nil)
 if bad then return bad end
@@ -92,7 +93,7 @@ for n, at in ipairs(starts) do
       later[#later + 1], later[#later + 2] = run_at[n], id
       earliest = math.min(earliest, due)
     else
-      now_ids[#now_ids + 1] = id
+      if not (goes_to_lane and goes_to_lane(id, at)) then now_ids[#now_ids + 1] = id end
       waiting = waiting + 1
     end
   end
@@ -108,6 +109,7 @@ end
 -- the other order there would be a record without an entry, which would count as stored when the producer retries.
 if #now_ids > 0 then redis.call('LPUSH', pending, unpack(now_ids)) end
 if #later > 0 then redis.call('ZADD', delayed, unpack(later)) end
+if enter_lanes then enter_lanes() end
 if note_holders then note_holders(new, starts) end
 for _, n in ipairs(new) do
   local id = ARGV[starts[n]]

@@ -334,8 +334,8 @@ BUGS: Final = (
     Bug(
         "a held job can't be cancelled",
         "cancel",
-        "if redis.pcall('ZREM', held, id) == 1 then return true end",
-        "",
+        "if redis.pcall('ZREM', held, id) == 1 then",
+        "if false then",
         "held jobs ∥ cancel ∥ resume",
     ),
     Bug(

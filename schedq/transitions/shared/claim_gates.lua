@@ -1,0 +1,205 @@
+-- Take jobs of gates; needs what gates.lua needs, and `look`, `limit`, `ids` and `take_out_of_lane` of claim.lua. A claim sorts
+-- nothing: it takes the least tag of the queue's sources (the gates that are open, and the plain jobs as one more), and in a
+-- gate the least tag of its keys. A start that uses up a key or gate removes it from the order at once, so that no later claim
+-- looks at it without success.
+local MOST_SOURCES, MOST_LOOKS = 64, 100
+local looks = 0
+
+local function add_sorted(list, entry)
+  local n = #list
+  while n > 0 and list[n].tag > entry.tag do n = n - 1 end
+  table.insert(list, n + 1, entry)
+end
+
+-- A page of the gate's ready keys, in the order of their turns.
+local function read_keys(gate, count)
+  local flat, fields = redis.call('ZRANGE', gate.ready, gate.read, gate.read + count - 1, 'WITHSCORES'), {}
+  gate.read, gate.is_end, gate.fresh, gate.at = gate.read + count, #flat < 2 * count, {}, 1
+  for n = 1, #flat, 2 do fields[#fields + 1] = 'gate:' .. member(gate, flat[n]) end
+  local numbers = #fields > 0 and redis.call('HMGET', lanes, unpack(fields)) or {}
+  for n = 1, #flat, 2 do
+    local entry = {key = flat[n], tag = tonumber(flat[n + 1]), number = whole(numbers[(n + 1) / 2]), ids = {}, next = 1, starts = 0}
+    gate.fresh[#gate.fresh + 1] = entry
+  end
+end
+
+local function next_key(gate)
+  if gate.at > #gate.fresh and not gate.is_end then read_keys(gate, limit - #ids + 2) end
+  local fresh, again = gate.fresh[gate.at], gate.again[1]
+  if again and not (fresh and fresh.tag <= again.tag) then return table.remove(gate.again, 1) end
+  gate.at = gate.at + 1
+  return fresh
+end
+
+-- The next ids of the key's lane; false if there are none.
+local function read_lane(gate, entry, count)
+  if entry.next <= #entry.ids then return true end
+  if entry.is_end or entry.number == 0 then return false end
+  local low, high = scores_of(entry.number)
+  local page = redis.call('ZRANGE', held, entry.last and '(' .. entry.last or low, high, 'BYSCORE', 'LIMIT', 0, count, 'WITHSCORES')
+  entry.ids, entry.next, entry.is_end, entry.last = {}, 1, #page < 2 * count, page[#page] or entry.last
+  for n = 1, #page, 2 do entry.ids[#entry.ids + 1] = page[n] end
+  return #entry.ids > 0
+end
+
+-- Start the key's next job. Returns whether it did; if not, the key's condition has changed, or it is of no use to this caller.
+local function start_next(gate, entry)
+  if not entry.room then
+    entry.room = gate.key_concurrency and gate.key_concurrency - runs_of(gate, entry.key) or FOREVER
+    entry.room = math.min(entry.room, starts_allowed(gate, gate.key_rates, ' ' .. entry.key))
+    gate.touched[#gate.touched + 1] = entry
+  end
+  local wanted = limit - #ids
+  local count = #gate.fresh >= wanted and 2 or math.ceil(wanted / math.max(1, #gate.fresh + #gate.again)) + 1
+  while entry.room > 0 and looks < MOST_LOOKS + limit and read_lane(gate, entry, count) do
+    local before, id = #ids, entry.ids[entry.next]
+    local result = look(id, true, gate, entry.key)
+    looks = looks + 1
+    if result ~= true then
+      entry.stopped = result
+      return false
+    end
+    entry.next = entry.next + 1
+    if #ids > before then return true end
+  end
+  return false
+end
+
+-- Take up to `quota` jobs of a gate; returns how many.
+local function serve_gate(gate, quota)
+  local taken = 0
+  while taken < quota and gate.room > 0 and looks < MOST_LOOKS + limit do
+    local entry = next_key(gate)
+    if not entry then break end
+    if start_next(gate, entry) then
+      taken, gate.room, entry.room, entry.starts = taken + 1, gate.room - 1, entry.room - 1, entry.starts + 1
+      gate.present, entry.tag = math.max(gate.present, entry.tag), entry.tag + STEP
+      gate.members[#gate.members + 1], gate.members[#gate.members + 2] = '0', entry.key .. ' ' .. ids[#ids]
+      if entry.room > 0 and read_lane(gate, entry, 2) then add_sorted(gate.again, entry) end
+    else
+      looks = looks + 1
+      if entry.stopped == 'full' then
+        gate.is_cut = true
+        break
+      end
+    end
+  end
+  return taken
+end
+
+-- The gates that may start a job, as sources; each is read when it gets its first turn.
+local served = {}
+local function open_sources()
+  local sources, flat = {}, redis.call('ZRANGE', open_gates, 0, MOST_SOURCES - 1, 'WITHSCORES')
+  for n = 1, #flat, 2 do sources[#sources + 1] = {name = flat[n], tag = tonumber(flat[n + 1])} end
+  return sources
+end
+
+local function read_source(source)
+  local gate = gate_of(source.name)
+  read_turns(gate)
+  source.gate, source.step, gate.tag = gate, math.floor(STEP / gate.weight), source.tag
+  gate.room = gate.concurrency and gate.concurrency - gate.counts[gate.running] or FOREVER
+  gate.room = gate.is_damaged and 0 or math.min(gate.room, starts_allowed(gate, gate.rates, ''))
+  gate.read, gate.is_end, gate.fresh, gate.at, gate.again = 0, false, {}, 1, {}
+  gate.touched, gate.members, gate.starts = {}, {}, 0
+  served[#served + 1] = gate
+end
+
+-- Give each source the number of starts that its turns give it.
+local function share_out(sources, count)
+  for _, source in ipairs(sources) do source.quota, source.ahead = 0, source.tag end
+  for _ = 1, count do
+    local best = sources[1]
+    for _, source in ipairs(sources) do
+      if source.ahead < best.ahead then best = source end
+    end
+    if not best.step then read_source(best) end
+    best.quota, best.ahead = best.quota + 1, best.ahead + best.step
+  end
+end
+
+-- Fill the claim from all sources; `serve_plain(quota)` takes plain jobs and returns how many. Returns the tags of the queue.
+local function serve_all(serve_plain)
+  local present, plain_tag = turns_of('')
+  local plain, sources = {tag = math.max(present, plain_tag), step = STEP}, open_sources()
+  table.insert(sources, plain)
+  while #sources > 0 and #ids < limit do
+    share_out(sources, limit - #ids)
+    local left = {}
+    for _, source in ipairs(sources) do
+      local gate, taken = source.gate, 0
+      if source.quota > 0 then taken = gate and serve_gate(gate, source.quota) or not gate and serve_plain(source.quota) or 0 end
+      if taken > 0 then
+        present, source.tag = math.max(present, source.tag + (taken - 1) * source.step), source.tag + taken * source.step
+        if gate then gate.starts, gate.tag = gate.starts + taken, source.tag end
+      end
+      if taken >= source.quota then left[#left + 1] = source end
+    end
+    if #left == #sources then break end
+    sources = left
+  end
+  return present, plain.tag
+end
+
+-- Write what was taken, before the jobs are written to `processing`.
+local function note_running()
+  for _, gate in ipairs(served) do
+    if #gate.members > 0 then redis.call('ZADD', gate.running, unpack(gate.members)) end
+    if gate.starts > 0 then
+      charge(gate, gate.rates, '', gate.starts)
+      for _, entry in ipairs(gate.touched) do
+        if entry.starts > 0 then charge(gate, gate.key_rates, ' ' .. entry.key, entry.starts) end
+      end
+    end
+  end
+end
+
+-- Put the keys and gates that were looked at into their conditions, after the jobs have left their lanes.
+local function settle_gate(gate)
+  local ready, gone, tags, fields, rests = {}, {}, {}, {}, {}
+  for _, entry in ipairs(gate.touched) do
+    local is_stopped = entry.stopped == 'paused' or entry.stopped == 'suspect'
+    local has_more = entry.next <= #entry.ids or read_lane(gate, entry, 2)
+    if has_more and entry.room > 0 and not is_stopped then
+      if entry.starts > 0 then ready[#ready + 1], ready[#ready + 2] = digits(entry.tag), entry.key end
+    else
+      gone[#gone + 1] = entry.key
+      tags[#tags + 1], tags[#tags + 2] = digits(entry.tag), entry.key
+      if has_more then rests[#rests + 1] = entry else fields[#fields + 1] = 'gate:' .. member(gate, entry.key) end
+    end
+  end
+  if #ready > 0 then redis.call('ZADD', gate.ready, unpack(ready)) end
+  if #tags > 0 then
+    redis.pcall('ZADD', gate.tags, unpack(tags))
+    gate.has_tags = true
+    redis.call('ZREM', gate.ready, unpack(gone))
+  end
+  if #fields > 0 then redis.call('HDEL', lanes, unpack(fields)) end
+  for _, entry in ipairs(rests) do
+    if entry.stopped == 'paused' then
+      redis.call('ZADD', resting, '+inf', member(gate, entry.key))
+    elseif entry.stopped == 'suspect' then
+      rest(member(gate, entry.key), now + 1000)
+    else
+      place(gate, entry.key)
+    end
+  end
+end
+
+local function settle_gates(present, plain_tag)
+  for _, gate in ipairs(served) do
+    if gate.starts > 0 then write_turns(gate.name, gate.present, gate.entrant, gate.tag) end
+    if #gate.touched > 0 then settle_gate(gate) end
+    if redis.call('EXISTS', gate.ready) == 1 then
+      open_gate(gate, gate.tag)
+    else
+      redis.call('ZREM', open_gates, gate.name)
+    end
+    if now % 16 == 0 then
+      if gate.has_tags then redis.pcall('ZREMRANGEBYSCORE', gate.tags, '-inf', '(' .. digits(gate.present)) end
+      redis.pcall('ZREMRANGEBYSCORE', gate.tats, '-inf', stamp)
+    end
+  end
+  write_turns('', present, plain_tag, 0)
+end

@@ -1,0 +1,361 @@
+-- Needs clock, checks, numbers, lanes and wake; `gate_keys` is the prefix of the keys of gates, and the other keys have their own names.
+--
+-- Jobs that belong to a gate wait in lanes of `held`, one for each key of the gate; `lanes` has the number of each, as
+-- `gate:GATE KEY`. A key with waiting jobs is in one of four conditions:
+--   ready: some claim may start its next job now; it is in `ready` of its gate, with the tag of its turn.
+--   resting: until an instant (a rate, a hold, a retry in order); `resting` has "GATE KEY" and the instant.
+--   full: as many of its jobs run as may; whoever ends one of them looks at the key again.
+--   paused: an operator looks at it again.
+-- Full and paused keys are in no list, so nothing has to be removed when they change: `place` finds the condition from the
+-- facts. A gate is in `open_gates` while it has ready keys and may start one; otherwise the same four conditions apply, with
+-- "GATE" in `resting`. An instant in `resting` that has passed means "look again", so any script may ask for that.
+--
+-- `running` of a gate has "KEY ID" for each of its jobs with a lease, so it can't drift: it is written where leases are.
+-- Turns are start-time fair queueing: a start moves the tag of its key on by STEP / weight, and the least tag is next.
+-- Those who enter come behind those who entered before them.
+local STEP, SOONEST = 1000, 5  -- of a start; ms
+local FOREVER = math.huge
+local gates_by_name, opened, first_rest, has_holds = {}, false, nil, nil
+
+local function limit_of(value)
+  local number = type(value) == 'number' and math.floor(value) or 0
+  return number > 0 and number < 2 ^ 31 and number or nil
+end
+
+-- A rate [n, ms, burst]: `burst` starts at once, then one every `spacing` ms, so that no window of `ms` has more than n.
+local function rates_of(value)
+  local found = {}
+  for n, rate in ipairs(type(value) == 'table' and value or {}) do
+    local most, per, burst = 0, 0, 0
+    if type(rate) == 'table' then most, per, burst = limit_of(rate[1]), limit_of(rate[2]), limit_of(rate[3]) or 1 end
+    if most and per and burst <= most then
+      found[#found + 1] = {name = digits(n), spacing = per / (most - burst + 1), burst = burst, per = per}
+    end
+  end
+  return found
+end
+
+local function gate_of(name)
+  local found = gates_by_name[name]
+  if found then return found end
+  local text = redis.pcall('HGET', gates, name)
+  if type(text) ~= 'string' then text = '{}' end
+  local is_read, limits = pcall(cjson.decode, text)
+  if not is_read or type(limits) ~= 'table' then limits = {} end  -- a damaged definition limits nothing; doctor reports it
+  found = {
+    name = name, ready = gate_keys .. name .. ':ready', running = gate_keys .. name .. ':running',
+    tags = gate_keys .. name .. ':tags', tats = gate_keys .. name .. ':rates',
+    concurrency = limit_of(limits.concurrency), key_concurrency = limit_of(limits.key_concurrency),
+    rates = rates_of(limits.rate), key_rates = rates_of(limits.key_rate),
+    weight = math.min(limit_of(limits.weight) or 1, 1000), serial = limits.serial == true, counts = {},
+  }
+  if found.serial then found.key_concurrency = 1 end
+  -- Another program may have put a key of another type there; the gate starts nothing until it is gone.
+  local has_rates = #found.rates + #found.key_rates > 0
+  for _, key in ipairs({found.ready, found.running, found.tags, has_rates and found.tats or nil}) do
+    local count = redis.pcall('ZCARD', key)
+    if type(count) ~= 'number' then found.is_damaged, count = true, 0 end
+    found.counts[key] = count
+  end
+  found.has_tags = found.counts[found.tags] > 0
+  gates_by_name[name] = found
+  return found
+end
+
+-- Of a gate: the tag that was served last, that of the last entrant, and the gate's own tag among the gates. Of the queue
+-- (''): the tag that was served last, and that of the plain jobs.
+local function turns_of(name)
+  local text = redis.pcall('HGET', gate_turns, name)
+  local first, second, third = string.match(type(text) == 'string' and text or '', '^(%d+) (%d+) (%d+)$')
+  return tonumber(first or 0), tonumber(second or 0), tonumber(third or 0)
+end
+
+local function write_turns(name, first, second, third)
+  redis.pcall('HSET', gate_turns, name, digits(first) .. ' ' .. digits(second) .. ' ' .. digits(third))
+end
+
+local function read_turns(gate)
+  if not gate.present then gate.present, gate.entrant, gate.tag = turns_of(gate.name) end
+end
+
+local function member(gate, key) return gate.name .. ' ' .. key end
+
+local function lane_of_key(gate, key)
+  local number = whole(redis.call('HGET', lanes, 'gate:' .. member(gate, key)))
+  return number > LANE_NUMBERS and number <= ALL_LANES and number or nil
+end
+
+-- Numbers of lanes come round again after millions, when an old lane may still have jobs.
+local function make_key_lane(gate, key)
+  local number
+  for _ = 1, 20 do
+    local made = redis.pcall('HINCRBY', lanes, 'gates_made', 1)
+    made = type(made) == 'number' and made - 1 or 0
+    number = LANE_NUMBERS + 1 + made % (ALL_LANES - LANE_NUMBERS)
+    if made < ALL_LANES - LANE_NUMBERS or #in_lane(number, 1) == 0 then break end
+  end
+  redis.call('HSET', lanes, 'gate:' .. member(gate, key), number)
+  return number
+end
+
+-- The theoretical arrival time of a rate, as of GCRA. One that lies further ahead than starts can have put it is from before
+-- the clock went back, and it would stay as far ahead if it were not written.
+local function tat_of(gate, rate, suffix)
+  local text = redis.pcall('ZSCORE', gate.tats, rate.name .. suffix)
+  local tat, most = type(text) == 'string' and tonumber(text) or 0, now + rate.burst * rate.spacing
+  if tat <= most then return tat end
+  redis.pcall('ZADD', gate.tats, string.format('%.17g', most), rate.name .. suffix)
+  return most
+end
+
+-- The instant from which on a start conforms to all rates, or nil if one does now. `suffix` is '' for
+-- the gate and " KEY" for a key.
+local function rate_ends(gate, rates, suffix)
+  local at
+  for _, rate in ipairs(rates) do
+    local from = tat_of(gate, rate, suffix) - (rate.burst - 1) * rate.spacing
+    if from - now > 1e-6 then
+      local soonest = now + math.min(SOONEST, math.ceil(rate.burst / 2) * rate.spacing)
+      at = math.max(at or 0, math.ceil(from), math.floor(soonest))
+    end
+  end
+  return at
+end
+
+-- How many starts conform now to all rates.
+local function starts_allowed(gate, rates, suffix)
+  local count = FOREVER
+  for _, rate in ipairs(rates) do
+    local base = math.max(tat_of(gate, rate, suffix), now)
+    count = math.min(count, math.max(0, math.floor((now - base) / rate.spacing + 1e-9) + rate.burst))
+  end
+  return count
+end
+
+local function charge(gate, rates, suffix, starts)
+  local words = {}
+  for _, rate in ipairs(rates) do
+    local base = math.max(tat_of(gate, rate, suffix), now)
+    words[#words + 1], words[#words + 2] = string.format('%.17g', base + starts * rate.spacing), rate.name .. suffix
+  end
+  if #words > 0 then redis.call('ZADD', gate.tats, unpack(words)) end
+end
+
+-- Until when a gate or key is held: an instant, FOREVER if it is paused, or nil.
+local function held_until(name)
+  if has_holds == nil then has_holds = redis.call('EXISTS', gate_holds) == 1 end
+  if not has_holds then return nil end
+  local score = redis.pcall('ZSCORE', gate_holds, name)
+  local at = type(score) == 'string' and tonumber(score) or 0
+  return at > now and at or nil
+end
+
+local function runs_of(gate, key)
+  local count = redis.pcall('ZLEXCOUNT', gate.running, '[' .. key .. ' ', '(' .. key .. '!')
+  return type(count) == 'number' and count or 0
+end
+
+-- When the key may start its next job: nil for now, FOREVER if another script will look at it again, or an instant.
+local function key_waits(gate, key, number)
+  local at = held_until(member(gate, key))
+  if at == FOREVER then return at end
+  if gate.key_concurrency and runs_of(gate, key) >= gate.key_concurrency then return FOREVER end
+  if gate.serial and number then  -- a retry keeps its place, and its key waits for it
+    local head = in_lane(number, 1)[1]
+    local due = head and whole(redis.pcall('HGET', jobs .. head, 'retry_at_ms')) or 0
+    if due > now then at = math.max(at or 0, due) end
+  end
+  local allowed = rate_ends(gate, gate.key_rates, ' ' .. key)
+  return allowed and math.max(at or 0, allowed) or at
+end
+
+local function rest(name, at)
+  if not first_rest then
+    first_rest = {before = tonumber(redis.call('ZRANGE', resting, 0, 0, 'WITHSCORES')[2] or FOREVER), earliest = FOREVER}
+  end
+  redis.call('ZADD', resting, digits(at), name)
+  first_rest.earliest = math.min(first_rest.earliest, at)
+end
+
+-- A gate with ready keys: open it, or let it rest. `tag`: it was open, and this is the tag of its next turn.
+local function open_gate(gate, tag)
+  local at = gate.is_damaged and FOREVER or held_until(gate.name)
+  if not at and gate.concurrency and redis.call('ZCARD', gate.running) >= gate.concurrency then at = FOREVER end
+  if at ~= FOREVER then
+    local allowed = rate_ends(gate, gate.rates, '')
+    at = allowed and math.max(at or 0, allowed) or at
+  end
+  if not at then
+    opened = true
+    if tag then
+      redis.call('ZADD', open_gates, digits(tag), gate.name)
+      return true
+    end
+    if not redis.call('ZSCORE', open_gates, gate.name) then
+      read_turns(gate)
+      redis.call('ZADD', open_gates, digits(math.max(turns_of(''), gate.tag)), gate.name)
+    end
+    redis.call('ZREM', resting, gate.name)
+    return true
+  end
+  if at ~= FOREVER then rest(gate.name, at) end
+  redis.call('ZREM', open_gates, gate.name)
+  return false
+end
+
+-- The key has no jobs in its lane.
+local function forget_key(gate, key)
+  redis.call('ZREM', gate.ready, key)
+  redis.call('ZREM', resting, member(gate, key))
+  redis.call('HDEL', lanes, 'gate:' .. member(gate, key))
+end
+
+-- The tag with which a key gets its next turn: its own if that lies ahead, else it comes behind the last entrant.
+local function tag_of_turn(gate, key)
+  read_turns(gate)
+  local before = gate.has_tags and redis.call('ZSCORE', gate.tags, key)
+  local tag = before and tonumber(before) or -1
+  if tag >= gate.present then return tag end
+  gate.entrant, gate.has_entrants = math.max(gate.present, gate.entrant + 1), true
+  return gate.entrant
+end
+
+-- Put a key into the condition that follows from the facts. `is_new`: it had no jobs, so it is nowhere.
+local function place(gate, key, is_new)
+  if gate.is_damaged then return end
+  local number = not is_new and lane_of_key(gate, key)
+  if not is_new and (not number or #in_lane(number, 1) == 0) then return forget_key(gate, key) end
+  local at = key_waits(gate, key, number)
+  if not at then
+    if is_new or not redis.call('ZSCORE', gate.ready, key) then
+      redis.call('ZADD', gate.ready, 'NX', digits(tag_of_turn(gate, key)), key)
+    end
+    if not is_new then redis.call('ZREM', resting, member(gate, key)) end
+    if not gate.is_open then gate.is_open = open_gate(gate) end
+    return
+  end
+  if is_new then
+    if at ~= FOREVER then rest(member(gate, key), at) end
+    return
+  end
+  local tag = redis.call('ZSCORE', gate.ready, key)
+  if tag then
+    redis.pcall('ZADD', gate.tags, tag, key)
+    gate.has_tags = true
+    redis.call('ZREM', gate.ready, key)
+  end
+  if at == FOREVER then redis.call('ZREM', resting, member(gate, key)) else rest(member(gate, key), at) end
+end
+
+-- Put jobs into the lanes of their keys: {id, gate, key, whether it is the next in line}.
+local function enter(entries)
+  local words, touched = {}, {}
+  for _, entry in ipairs(entries) do
+    local id, gate, key, is_next = entry[1], gate_of(entry[2]), entry[3], entry[4]
+    local name = member(gate, key)
+    local lane = touched[name]
+    if not lane then
+      local number, first, last = lane_of_key(gate, key), nil, nil
+      local is_new = not number
+      if is_new then
+        number = make_key_lane(gate, key)
+      else
+        first, last = tonumber(in_lane(number, 1)[2]), tonumber(in_lane(number, 1, true)[2])
+      end
+      local middle = number * LANE + LANE / 2
+      lane = {gate = gate, key = key, first = first or middle + 1, last = last or middle, changes = not first, is_new = is_new,
+        next = {}}
+      touched[name] = lane
+      touched[#touched + 1] = lane
+    end
+    if is_next then
+      lane.next[#lane.next + 1], lane.changes = id, true
+    else
+      lane.last = lane.last + 1
+      words[#words + 1], words[#words + 2] = digits(lane.last), id
+    end
+  end
+  for _, lane in ipairs(touched) do
+    for n = #lane.next, 1, -1 do
+      lane.first = lane.first - 1
+      words[#words + 1], words[#words + 2] = digits(lane.first), lane.next[n]
+    end
+  end
+  if #words > 0 then redis.call('ZADD', held, unpack(words)) end
+  for _, lane in ipairs(touched) do
+    local gate = lane.gate
+    if not gate.is_known then redis.call('HSETNX', gates, gate.name, '{}') end
+    gate.is_known = true
+    if lane.changes then place(gate, lane.key, lane.is_new) end
+  end
+end
+
+-- Jobs no longer run: {id, gate, key}. Their places are free, and their keys are looked at again.
+local function leave(entries)
+  local groups = {}
+  for _, entry in ipairs(entries) do
+    local gate = gate_of(entry[2])
+    local group = groups[gate.name]
+    if not group then
+      group = {gate = gate, gone = {}, keys = {}, seen = {}}
+      groups[gate.name] = group
+      groups[#groups + 1] = group
+    end
+    group.gone[#group.gone + 1] = entry[3] .. ' ' .. entry[1]
+    if not group.seen[entry[3]] then
+      group.seen[entry[3]] = true
+      group.keys[#group.keys + 1] = entry[3]
+    end
+  end
+  for _, group in ipairs(groups) do
+    local gate, fields = group.gate, {}
+    redis.pcall('ZREM', gate.running, unpack(group.gone))
+    for n, key in ipairs(group.keys) do fields[n] = 'gate:' .. member(gate, key) end
+    local numbers = redis.call('HMGET', lanes, unpack(fields))
+    for n, key in ipairs(group.keys) do
+      if numbers[n] and not gate.is_damaged and not redis.call('ZSCORE', gate.ready, key) then place(gate, key) end
+    end
+    if not gate.is_damaged and redis.call('EXISTS', gate.ready) == 1 then open_gate(gate) end
+  end
+end
+
+-- Look again at keys and gates whose instant has passed. Returns whether there are more.
+local function rouse(most)
+  local names = redis.call('ZRANGE', resting, '-inf', stamp, 'BYSCORE', 'LIMIT', 0, most)
+  for _, name in ipairs(names) do
+    local gate, key = string.match(name, '^(%S+) (.*)$')
+    if gate then
+      place(gate_of(gate), key)
+    else
+      gate = gate_of(name)
+      redis.call('ZREM', resting, name)
+      opened = name == '' or opened
+      if name ~= '' and not gate.is_damaged and redis.call('EXISTS', gate.ready) == 1 then open_gate(gate) end
+    end
+  end
+  if #names > 0 then redis.pcall('ZREMRANGEBYSCORE', gate_holds, '-inf', stamp) end
+  return #names == most
+end
+
+-- Place the keys of at most `count` lanes from number `from` on. Returns the next number, or nil at the end.
+local function place_lanes(from, count)
+  local number = math.max(from, LANE_NUMBERS + 1)
+  for _ = 1, count do
+    local low = scores_of(number)
+    local id, score = unpack(redis.call('ZRANGE', held, low, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+    number = id and math.floor(tonumber(score) / LANE) or ALL_LANES + 1
+    if number > ALL_LANES then return nil end
+    local found = redis.pcall('HMGET', jobs .. id, 'gate', 'key')
+    if not found.err and found[1] then place(gate_of(found[1]), found[2] or '') end
+    number = number + 1
+  end
+  return number
+end
+
+-- The end of a script: write the turns that changed. Returns the new earliest instant of `resting`, if it became earlier.
+local function close_gates()
+  for name, gate in pairs(gates_by_name) do
+    if gate.has_entrants then write_turns(name, gate.present, gate.entrant, gate.tag) end
+  end
+  return first_rest and first_rest.earliest < first_rest.before and first_rest.earliest
+end
