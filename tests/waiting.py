@@ -16,9 +16,10 @@ def until(look: Callable[[], T], within: float = 60.0, *, failing: str | Callabl
         within: seconds after which the test fails; far more than a busy machine needs.
         failing: text to add to the error, or a function that returns it.
     """
-    deadline = time.monotonic() + within
+    began = time.monotonic()
     while not (found := look()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > within:
             raise AssertionError(f"not within {within} s: {failing() if callable(failing) else failing}")
-        time.sleep(0.005)
+        time.sleep(min(0.003 + waited / 20, 0.03))  # a look may cost milliseconds, and other tests need them
     return found

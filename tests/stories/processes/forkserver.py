@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -92,7 +93,7 @@ class ForkServer:
     def start(
         self, arguments: Sequence[str], environment: Mapping[str, str], output: IO[bytes], log: IO[bytes]
     ) -> Fork:
-        """Run `schedq …` in a session of its own."""
+        """Run `schedq …`, or `-c PROGRAM …` as Python does, in a session of its own."""
         request = {"start": list(arguments), "environment": dict(environment)}
         return Fork(self, self.ask(request, [output.fileno(), log.fileno()]))
 
@@ -142,11 +143,15 @@ def _serve(control: socket.socket) -> list[str] | None:
 def _main(fd: int) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in _IMPORTED:
-        importlib.import_module(name)
+        with suppress(ModuleNotFoundError):  # another release may have others
+            importlib.import_module(name)
     gc.freeze()
     with socket.socket(fileno=fd) as control:
         arguments = _serve(control)
-    if arguments is not None:
+    if arguments and arguments[0] == "-c":
+        sys.argv[:] = ["-c", *arguments[2:]]
+        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+    elif arguments is not None:
         sys.orig_argv[:] = [sys.executable, "-m", "schedq", *arguments]
         sys.argv[:] = ["schedq", *arguments]
         runpy.run_module("schedq", run_name="__main__", alter_sys=True)

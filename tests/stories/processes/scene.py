@@ -55,8 +55,11 @@ class Note:
 class Process:
     """A `python -m schedq …` in its own process group; `log` is its output.
 
-    It is a fork of a process that has imported schedq, unless the command, the folder or an environment variable of
-    Python or of the system differs.
+    It is a fork of a process that has imported schedq, unless the command or the folder differs. One for each folder
+    and environment of Python and of the system does the forking.
+
+    Args:
+        is_fork: for a folder with another `schedq`; the command is then empty, or `-c` and a program.
     """
 
     def __init__(
@@ -67,14 +70,19 @@ class Process:
         environment: dict[str, str],
         command: Sequence[str] = (),
         cwd: Path = ROOT,
+        *,
+        is_fork: bool | None = None,
     ) -> None:
+        if is_fork is None:
+            is_fork = not command and cwd == ROOT
         self.arguments = arguments
         self._file = folder / f"log-{number}"
         self._output = folder / f"output-{number}"
         self._popen: Fork | subprocess.Popen[bytes]
         with self._file.open("wb") as log, self._output.open("wb") as output:
-            if not command and cwd == ROOT:
-                self._popen = fork_server(ROOT, system_of(environment)).start(arguments, environment, output, log)
+            if is_fork:
+                server = fork_server(cwd, system_of(environment))
+                self._popen = server.start([*command, *arguments], environment, output, log)
             else:
                 self._popen = subprocess.Popen(
                     [*(command or FRESH), *arguments],

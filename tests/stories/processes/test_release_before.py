@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -53,11 +52,10 @@ class Upgrade:
         self.scene = scene
         self._before = before
 
-    def start(self, release: str, *arguments: str, command: tuple[str, ...] = ("-m", "schedq")) -> Process:
+    def start(self, release: str, *arguments: str, command: tuple[str, ...] = ()) -> Process:
         """A process of that release; both run the tests' application."""
-        # `-m` and `-c` put the current folder first on sys.path, which is where each finds its own `schedq`.
-        folder = ROOT if release == NEW else self._before
-        how = {"command": (sys.executable, *command), "cwd": folder}
+        # `-m` puts the current folder first on sys.path, which is where the process that forks finds its `schedq`.
+        how = {"command": command, "cwd": ROOT if release == NEW else self._before, "is_fork": True}
         return self.scene.start(*arguments, how=how, PYTHONPATH=str(ROOT))
 
     def says(self, release: str, program: str, *arguments: str) -> str:
