@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -56,16 +56,18 @@ COMMANDS = (
 
 
 @pytest.fixture
-def hostile(desk: Server) -> Iterator[redis.Redis]:
+def hostile(desk: Server) -> redis.Redis:
     """A queue in which every text, every name of a field and every id is hostile."""
-    with desk.client() as client:
-        fill(client)
-        job = {"payload": json.dumps({"task": EVIL}), EVIL: EVIL, "status": EVIL, "last_error": EVIL, "worker": EVIL}
-        client.hset("queue:mail:job:evil", mapping=job)
-        client.sadd("schedq:queues", EVIL)
+    with desk.lasting_client.pipeline(transaction=False) as pipeline:
+        fill(pipeline)
+        job: dict[Any, Any] = {"payload": json.dumps({"task": EVIL})}
+        job |= dict.fromkeys((EVIL, "status", "last_error", "worker"), EVIL)
+        pipeline.hset("queue:mail:job:evil", mapping=job)
+        pipeline.sadd("schedq:queues", EVIL)
         for key in ("settings", "stats", "schedule:s16", "worker:w"):
-            client.hset(f"queue:mail:{key}", EVIL, EVIL)
-        yield client
+            pipeline.hset(f"queue:mail:{key}", EVIL, EVIL)
+        pipeline.execute()
+    return desk.lasting_client
 
 
 @pytest.mark.parametrize("command", COMMANDS)
