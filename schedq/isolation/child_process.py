@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import multiprocessing
+import multiprocessing.util
 import os
 import signal
 import socket
@@ -296,6 +296,9 @@ def _end_all() -> None:
         child.let_die()
 
 
+# Functions of `atexit` run in the reverse order of their registration. `multiprocessing.util` registers its own when it
+# is imported, which waits for all children. It is imported above, so this one runs before it, and so does any that the
+# application registers after it has imported `Worker`, for instance to stop the worker.
 atexit.register(_end_all)
 
 
