@@ -53,6 +53,8 @@ class Registry:
         middleware: runs around each attempt, outermost first.
         around: make context managers around the function of each attempt, outermost first.
         observers: hear what workers do for this queue.
+        runner: names the process that runs jobs, for errors.
+        imported: the modules that were imported to find functions, for errors.
     """
 
     def __init__(self, queue_name: str) -> None:
@@ -61,6 +63,8 @@ class Registry:
         self.middleware: list[Middleware] = []
         self.around: list[AttemptContext] = []
         self.observers: list[Observer] = []
+        self.runner = "this worker"
+        self.imported: Sequence[str] = ()
         self._tasks: dict[str, Task[..., Any]] = {}
         self._handlers: dict[str, Handler] = {}
         self._handler: Handler | None = None
@@ -71,6 +75,12 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         """The names of the tasks."""
         return tuple(self._tasks)
+
+    @property
+    def registered(self) -> tuple[object, ...]:
+        """The tasks, and the function for payloads that are not task calls."""
+        handlers = () if self._handler is None else (self._handler.function,)
+        return (*self._tasks.values(), *handlers)
 
     @property
     def options(self) -> dict[str, TaskOptions]:
@@ -193,12 +203,16 @@ class Registry:
         """
         if not is_task_call(payload):
             if self._handler is None:
-                raise NoHandler("this worker has no handler for payloads that are not task calls")
+                raise self._missing("handler for payloads that are not task calls")
             return Invocation(self._handler, (payload,), {})
         handler = self._handlers.get(payload["task"])
         if handler is None:
-            raise NoHandler(f"this worker has no task {payload['task']!r:.200}", payload["task"])
+            raise self._missing(f"task {payload['task']!r:.200}", payload["task"])
         return Invocation(handler, payload.get("args") or (), payload.get("kwargs") or {})
+
+    def _missing(self, what: str, task: str = "") -> NoHandler:
+        modules = f"; it has imported {', '.join(self.imported)}" if self.imported else ""
+        return NoHandler(f"{self.runner} has no {what}{modules}", task)
 
 
 def scheduled_payload(

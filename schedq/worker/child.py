@@ -129,6 +129,7 @@ class Child:
         self._stack_fd = stack_fd
         self._queues = {queue.name: queue for queue in loaded.queues}
         self._middleware = tuple(loaded.middleware)
+        self._imported = loaded.imported
         self._line = line
         self._worker = worker
         self._main = MainThread()
@@ -228,6 +229,7 @@ class Child:
             measures_timeouts=False,
         )
         for name, queue in self._queues.items():
+            queue.registry.runner, queue.registry.imported = "a child process of this worker", self._imported
             queue.registry.start()
             self._executors[name] = Executor(queue, context, self._reporters, _nothing, self._stopped)
 
