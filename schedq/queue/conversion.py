@@ -275,6 +275,12 @@ def _calendar_class(kind: type) -> Any:
     return next(found, None)
 
 
+def _is_calendar_class(kind: Any) -> bool:
+    """Whether it is such a class itself, or freezegun's in its place, of which each of its instances counts as one."""
+    calendar = _calendar_class(kind) if isinstance(kind, type) else None
+    return calendar is not None and isinstance(calendar.min, kind)
+
+
 def _to_json(value: Any) -> Any:
     if _is_model(type(value)):
         return value.model_dump(mode="json", by_alias=True)
@@ -309,8 +315,11 @@ def _check(annotation: Any) -> None:
     import msgspec
 
     def look(inside: Any) -> None:
-        if isinstance(inside, msgspec.inspect.CustomType) and not (_is_model(inside.cls) or inside.cls in _hooks()):
-            raise _NotConvertible
+        if isinstance(inside, msgspec.inspect.CustomType):
+            kind = inside.cls
+            # msgspec.inspect compares with datetime.datetime, which freezegun has replaced while it holds the time.
+            if not (_is_model(kind) or kind in _hooks() or _is_calendar_class(kind)):
+                raise _NotConvertible
 
     try:
         msgspec.json.Decoder(annotation)

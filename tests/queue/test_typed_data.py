@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NewType, 
 
 import pydantic
 import pytest
-from freezegun import freeze_time
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -449,30 +448,6 @@ def test_subclasses_of_json_types_are_treated_like_those():
     assert conversion is not None
 
     assert conversion.encode_arguments([(Text("a"), Level.HIGH)], {}) == ([("a", 3)], {})
-
-
-@dataclass
-class Loan:
-    due: dt.date
-    at: dt.datetime | None = None
-
-
-@pytest.mark.parametrize("is_read_before", [True, False])
-def test_dates_made_while_freezegun_holds_the_time_are_dates(is_read_before: bool):
-    def take(loan: Loan, day: dt.date, at: dt.datetime): ...
-
-    conversion = conversion_of("take", take) if is_read_before else None
-    with freeze_time("2026-03-01 12:00"):
-        now = dt.datetime.now(UTC)
-        conversion = conversion or conversion_of("take", take)
-        assert conversion is not None
-
-        stored = conversion.encode_arguments([Loan(dt.date(2026, 3, 2), now), dt.date(2026, 3, 2), now], {})
-        (loan, day, at), _ = conversion.decode_arguments(*stored)
-
-    form = {"due": "2026-03-02", "at": "2026-03-01T12:00:00Z"}
-    assert stored == ([form, "2026-03-02", "2026-03-01T12:00:00Z"], {})
-    assert (loan.due, loan.at, day, at) == (dt.date(2026, 3, 2), now, dt.date(2026, 3, 2), now)
 
 
 @pytest.mark.processes
