@@ -24,6 +24,7 @@ from schedq.queue.middleware import Middleware
 from schedq.queue.queue import QueueBase
 from schedq.worker import forks
 from schedq.worker.arguments import Selection, check_limits, described, one_per_queue, usable, workable
+from schedq.worker.attempt import OPEN
 from schedq.worker.attempt_report import AttemptReport, JobLines
 from schedq.worker.burst import stop_when_done
 from schedq.worker.capacity import Capacity, make_order
@@ -134,7 +135,8 @@ class Shutdown:
             siblings.leave()
         for each in self._queue_workers:
             each.fetcher.close()
-        running = sum(len(each.fetcher.in_flight) for each in self._queue_workers)
+        attempts = [attempt for each in self._queue_workers for attempt in each.fetcher.in_flight.all()]
+        running = sum(attempt.state in OPEN for attempt in attempts)  # the others only wait to be settled
         if running and self._stops() == 1:
             log.info(
                 "worker %s: stopping; %s %g s to finish",

@@ -11,6 +11,7 @@ from schedq import Fixed, UsageError, Worker
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.waiting import until
+from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate, asked
 
 
@@ -27,6 +28,16 @@ def test_a_worker_runs_exactly_its_maximum_of_jobs(queue: Handle, crew: Crew, co
     assert found.keys() == {"completed", "pending"}
     assert found["pending"] == ids[max_jobs:]
     assert queue.redis.zcard(queue.keys.workers) == 0
+
+
+def test_a_job_that_has_ended_gets_no_time_to_finish(queue: Handle, crew: Crew, logs: Logs) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    queue.enqueue({"task": "ok"})
+
+    crew.start(queue, max_jobs=1).join()
+
+    assert [line for line in logs() if "has reached its limit of jobs" in line]
+    assert not [line for line in logs() if "to finish" in line]
 
 
 def test_of_several_queues_all_jobs_count(make_queue: MakeQueue, crew: Crew) -> None:
