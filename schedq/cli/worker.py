@@ -86,7 +86,8 @@ Examples:
     "--max-jobs",
     type=click.IntRange(1),
     metavar="N",
-    help="Exit when N attempts have been run; with --processes each process does, and is replaced.",
+    help="Exit when N attempts have been run; with --processes each process does, and is replaced unless it is a "
+    "--burst.",
 )
 @click.option(
     "--max-time",
@@ -250,7 +251,7 @@ def worker(
         _lead(processes, settings["grace"], monitored, queues)
     if monitor is not None:
         monitor.serve(made)
-    daemon.run(run_worker(made))
+    daemon.run(run_worker(made, is_burst=settings["burst"]))
 
 
 def _name_hidden(queues: Sequence[QueueBase]) -> None:

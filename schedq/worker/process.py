@@ -36,8 +36,12 @@ SERVED: Final = b"served "
 """A child sends this to its parent when Redis has accepted its first claims."""
 
 
-async def run_worker(worker: Worker) -> bytes:
+async def run_worker(worker: Worker, *, is_burst: bool = False) -> bytes:
     """Run a worker until SIGTERM or SIGINT or, as a child, until the parent sends a stop or has exited.
+
+    Args:
+        worker: the worker.
+        is_burst: its limits of jobs and time are those of the whole command, so no process follows it.
 
     Returns:
         What a child reports to its parent at its end: `ENDED` or `RETIRED`.
@@ -53,7 +57,8 @@ async def run_worker(worker: Worker) -> bytes:
     finally:
         for queue in worker.queues:
             await queue.aio.aclose()  # the connections that handlers enqueued with
-    return RETIRED if worker.is_retired else ENDED
+    is_over = is_burst and worker.capacity.is_used_up
+    return RETIRED if worker.is_retired and not is_over else ENDED
 
 
 async def run_promoters(queues: Sequence[QueueBase]) -> None:

@@ -42,6 +42,16 @@ def test_of_several_processes_each_is_replaced_at_once_without_an_error(scene: S
 
 
 @together()
+def test_the_parent_of_a_burst_ends_with_processes_that_have_reached_their_limits(scene: Scene):
+    later = scene.add("brief", delay=600)
+
+    parent = scene.worker("--processes", "2", "--burst", "--max-time", "0.5")
+
+    assert parent.code() == 0
+    assert not scene.is_completed(later)
+
+
+@together()
 def test_a_worker_for_one_task_leaves_other_jobs(scene: Scene):
     mine, other = scene.add("brief"), scene.add("fails")
 
