@@ -12,7 +12,10 @@ from typing import Any, Final, ParamSpec, TypeVar
 from schedq.errors import UsageError
 from schedq.model.progress import Progress, Reporter, Reporters
 from schedq.model.records import ClaimedJob
+from schedq.model.times import LAST_INSTANT_MS
 
+_SLOT_DIGITS: Final = 12
+"""The fewest digits of a slot, in ms since the epoch: slots since 1973."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -70,6 +73,27 @@ class CurrentJob:
     def key(self) -> str:
         """The job's key within its gate; '' without one."""
         return self._job.key
+
+    @property
+    def slot(self) -> datetime | None:
+        """The instant of its schedule for which it was enqueued, as an aware datetime in UTC; None without one.
+
+        It is the one in the job's id, which is ID-SLOTMS for the jobs of a schedule's slots.
+        """
+        ms = self._schedule_and_slot()[1]
+        return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+
+    @property
+    def schedule(self) -> str:
+        """The id of the schedule for whose slot it was enqueued; '' without one."""
+        return self._schedule_and_slot()[0]
+
+    def _schedule_and_slot(self) -> tuple[str, int | None]:
+        schedule, _, text = self.id.rpartition("-")
+        # An id with a shorter number, such as order-4711, is one of the application.
+        if not schedule or len(text) < _SLOT_DIGITS or not text.isdecimal():
+            return "", None
+        return (schedule, int(text)) if int(text) <= LAST_INSTANT_MS else ("", None)
 
     @property
     def is_cancelled(self) -> bool:

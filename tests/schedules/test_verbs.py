@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from schedq import Conflict, Fixed, UsageError
+from schedq.testing import as_job
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.schedules.scenes import BEGIN_MS, HOUR, MINUTE, account, acts, complete_all, ids, jobs, slots_ms, tick
@@ -51,6 +52,8 @@ def test_a_fired_job_is_recorded_as_an_enqueued_one_is(queue: Handle, clock: Clo
     assert fired.pop("schedule") == "report"
     assert fired.pop("slot_ms") == str(slots_ms(1)[0])
     assert fired | {"id": theirs} == enqueued
+    with as_job(ids("report", 1)[0]) as job:
+        assert (job.schedule, job.slot) == ("report", datetime.fromtimestamp(slots_ms(1)[0] / 1000, UTC))
 
 
 def test_a_stored_schedule_can_be_read(queue: Handle, clock: Clock):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from schedq import AttemptFacts, CallNext, current_job
-from schedq.testing import run_due
+from schedq.testing import as_job, run_due
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 
@@ -13,6 +15,22 @@ from tests.doors import Handle
 @pytest.fixture
 def queue(make_queue: MakeQueue) -> Handle:
     return make_queue()
+
+
+@pytest.mark.parametrize(
+    ("job_id", "schedule", "slot_ms"),
+    [
+        ("every-hour-1767225600500", "every-hour", 1_767_225_600_500),
+        ("every-hour-t0123456789abc", "", None),
+        ("order-4711", "", None),
+        ("1767225600500", "", None),
+        ("order-999999999999999999", "", None),
+    ],
+)
+def test_a_job_of_a_schedule_knows_its_slot(job_id: str, schedule: str, slot_ms: int | None) -> None:
+    with as_job(job_id) as job:
+        assert job.schedule == schedule
+        assert job.slot == (slot_ms and datetime.fromtimestamp(slot_ms / 1000, UTC))
 
 
 @pytest.mark.parametrize("has_hook", [False, True])
