@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from schedq.errors import UsageError
 from schedq.model.callables import check_kinds, is_same, place_of, runnable
 from schedq.model.headers import merged_headers
+from schedq.model.payload import decoded
 from schedq.model.records import NewJob
 from schedq.model.tasks import TaskOptions, is_task_call, task_call
 from schedq.model.times import Duration
@@ -259,6 +260,47 @@ def scheduled_payload(
 
 def _gate_of(job: NewJob) -> ScheduleOptions:
     return {"gate": job.gate, "key": cast(str | None, job.key)} if job.gate is not None else {}
+
+
+def updated_payload(
+    old: Definition,
+    task: Task[..., Any] | str | None,
+    payload: Any,
+    args: Sequence[Any] | None,
+    kwargs: Mapping[str, Any] | None,
+    known: Callable[[str], Task[..., Any] | None],
+) -> tuple[Any, ScheduleOptions]:
+    """The payload of a schedule's jobs after a change, `NO_PAYLOAD` if it stays as it is, and their gate and key.
+
+    The gate follows the task, and the key the arguments, unless the schedule has a gate of its own.
+
+    Args:
+        old: the schedule before.
+        task: another task, or its name; None for the same.
+        payload: another payload, or `NO_PAYLOAD`.
+        args: other positional arguments; None for the same.
+        kwargs: other keyword arguments; None for the same.
+        known: returns the registered task of a name, if any.
+
+    Raises:
+        ArgumentsError: the task can't be called with these arguments.
+        UsageError: there is no task, or a payload too.
+    """
+    if (task, args, kwargs) == (None, None, None):
+        return payload, {}
+    if payload is not NO_PAYLOAD:
+        raise UsageError(f"schedule {old.id!r} has a task or a payload, one of the two")
+    call = decoded(old.payload)
+    before = call if is_task_call(call) else {}
+    named = before.get("task") if task is None else task
+    args = before.get("args", ()) if args is None else args
+    kwargs = before.get("kwargs", {}) if kwargs is None else kwargs
+    found = known(named) if isinstance(named, str) else None
+    new, own = scheduled_payload(old.id, named, NO_PAYLOAD, args, kwargs, known=found)
+    gate = own.get("gate")
+    follows = task is not None or (gate is not None and getattr(gate, "name", gate) == old.gate)
+    follows = follows and (found is not None or isinstance(named, Task))
+    return new, {"gate": gate, "key": own.get("key")} if follows else {}
 
 
 def schedule_options(own: ScheduleOptions, given: ScheduleOptions) -> ScheduleOptions:

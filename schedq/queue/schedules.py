@@ -9,12 +9,12 @@ from zoneinfo import ZoneInfo
 
 from schedq.model.payload import encode
 from schedq.model.times import Duration, Instant, instant_ms
-from schedq.queue.registry import NO_PAYLOAD, Registry, schedule_options, scheduled_payload
+from schedq.queue.registry import NO_PAYLOAD, Registry, schedule_options, scheduled_payload, updated_payload
 from schedq.queue.requests import Connections
 from schedq.queue.task import Task
 from schedq.queue.verb import AsyncVerbs, BlockingVerbs, verb
 from schedq.schedules import control, records, register
-from schedq.schedules.definition import ScheduleOptions, define
+from schedq.schedules.definition import Definition, ScheduleOptions, define, redefined
 from schedq.schedules.records import ScheduleRecord
 from schedq.schedules.register import Registration, Upserted
 from schedq.transitions import Operation, RoundTrips
@@ -64,6 +64,47 @@ class ScheduleVerbs:
         text = encode(payload, settings.max_payload)
         definition = define(schedule_id, text, cron=cron, every=every, options=schedule_options(own, options))
         return register.upsert(settings, definition)
+
+    @verb
+    def update(
+        self,
+        schedule_id: str,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        task: Task[..., Any] | str | None = None,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        payload: Any = NO_PAYLOAD,
+        **options: Unpack[ScheduleOptions],
+    ) -> RoundTrips[Upserted]:
+        """Change some of a stored schedule, and keep what is not given: "changed", "unchanged" or "kept", as `upsert`.
+
+        An option that is given as None returns to its default. A worker that starts writes its code's definition
+        again, unless `version` is above the code's.
+
+        Args:
+            schedule_id: the schedule.
+            cron: a cron expression instead of its timing.
+            every: an interval instead of its timing, seconds or a timedelta.
+            task: another task, or its name.
+            args: other positional arguments.
+            kwargs: other keyword arguments, all of them.
+            payload: another payload, instead of a task.
+            options: see `ScheduleOptions`.
+
+        Raises:
+            UsageError: the schedule does not exist or is damaged, or an argument is invalid; the message names it.
+            QueueFull, StoreUnavailable: as `Queue.enqueue`.
+        """
+        settings, get = self._connections.settings, self._registry.get
+
+        def change(old: Definition) -> Definition:
+            new, gate = updated_payload(old, task, payload, args, kwargs, get)
+            text = None if new is NO_PAYLOAD else encode(new, settings.max_payload)
+            return redefined(old, text, cron=cron, every=every, options={**gate, **options})
+
+        return register.update(settings, schedule_id, change)
 
     @verb
     def register(self, *, prune: bool = False) -> RoundTrips[Registration]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, get_args
 
@@ -276,6 +276,39 @@ def define(
     if cron is not None and not made.cron.strip():
         raise UsageError(f"schedule {schedule_id!r}: an empty cron expression")
     return _checked(made)
+
+
+def redefined(
+    old: Definition,
+    payload: str | None = None,
+    *,
+    cron: str | None = None,
+    every: Duration | None = None,
+    options: ScheduleOptions,
+) -> Definition:
+    """Return a definition with some changes. An option that is None returns to its default.
+
+    Raises:
+        UsageError: an option is invalid; the message names it.
+    """
+    given: dict[str, Any] = {**options}
+    usual: dict[str, Any] = {entry.name: entry.default for entry in fields(Definition)}
+    changes = {
+        field: usual[field] if given[name] is None else read(given[name])
+        for name, (field, read) in _OPTIONS.items()
+        if name in given
+    }
+    if unknown := given.keys() - _OPTIONS.keys():
+        raise UsageError(f"schedule {old.id!r}: no such option: {', '.join(sorted(unknown))}")
+    if cron is not None and every is not None:
+        raise UsageError(f"schedule {old.id!r} has either a cron expression or every=, not both")
+    if cron is not None:
+        changes |= {"cron": _text("cron", cron), "every_ms": 0}
+    elif every is not None:
+        changes |= {"cron": "", "every_ms": duration_ms(every, "every")}
+    if payload is not None:
+        changes["payload"] = payload
+    return _checked(replace(old, **changes))
 
 
 def _checked(made: Definition) -> Definition:

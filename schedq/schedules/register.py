@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Literal, get_args
 
-from schedq.errors import Conflict, SchedqError
+from schedq.errors import Conflict, SchedqError, UsageError
 from schedq.model.ids import new_request
 from schedq.model.records import whole
 from schedq.model.settings import Settings
@@ -16,6 +16,7 @@ from schedq.schedules.definition import DEFINITION_FIELDS, Definition
 from schedq.schedules.records import (
     MOST_TRIES,
     ScheduleScan,
+    ScheduleSnapshot,
     ScheduleStatus,
     as_argument,
     as_bytes_if_needed,
@@ -64,6 +65,23 @@ def upsert(queue: Settings, definition: Definition) -> RoundTrips[Upserted]:
     word: Upserted = yield from retry_on_conflict(
         queue, definition.id, lambda it: _written(queue, definition, it.seen, it.now_ms, request)
     )
+    return word
+
+
+def update(queue: Settings, schedule_id: str, change: Callable[[Definition], Definition]) -> RoundTrips[Upserted]:
+    """Change what is stored, also if other clients change it at the same time.
+
+    Raises:
+        UsageError: the schedule does not exist or is damaged.
+    """
+    request = new_request()
+
+    def decide(it: ScheduleSnapshot) -> Operation[Any] | Upserted:
+        if not it.fields:
+            raise UsageError(f"queue {queue.name} has no schedule {schedule_id}")
+        return _written(queue, change(it.definition()), it.seen, it.now_ms, request)
+
+    word: Upserted = yield from retry_on_conflict(queue, schedule_id, decide)
     return word
 
 

@@ -238,6 +238,10 @@ def test_jobs_of_a_schedule_carry_gate_and_key(queue: Handle, clock: Clock) -> N
     queue.schedules.upsert("payload", every=60, payload=1, gate="slow", key=9)
     ids = [queue.schedules.trigger(name) for name in ("seven", "eight", "payload")]
     assert [stored(queue, job_id) for job_id in ids] == [("api", "7"), ("api", "8"), ("slow", "9")]
+    queue.schedules.update("eight", args=(80,))
+    queue.schedules.update("payload", every=30)
+    ids = [queue.schedules.trigger(name) for name in ("eight", "payload")]
+    assert [stored(queue, job_id) for job_id in ids] == [("api", "80"), ("slow", "9")]
     with pytest.raises(UsageError, match="key='a' needs a gate"):
         queue.schedules.upsert("wrong", every=60, payload=1, key="a")
 

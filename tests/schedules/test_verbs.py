@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from schedq import Conflict, Fixed, UsageError
+from schedq import ArgumentsError, Conflict, Fixed, UsageError
 from schedq.testing import as_job
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
@@ -297,3 +298,44 @@ def test_a_queue_that_keeps_no_log_puts_no_act_down(make_queue: MakeQueue, clock
     queue.schedules.trigger("report")
 
     assert acts(queue) == []
+
+
+def test_an_update_changes_what_is_given_and_keeps_the_rest(queue: Handle, clock: Clock):
+    own = {"tz": "Europe/Berlin", "overlap": "skip", "max_attempts": 3, "headers": {"tenant": "acme"}}
+    queue.schedules.upsert("report", cron="0 3 * * *", task="report", args=[17], kwargs={"n": 1}, **own)
+    queue.schedules.pause("report")
+    before = queue.schedules.get("report").fields
+
+    assert queue.schedules.update("report", max_attempts=None, kwargs={"n": 2}) == "changed"
+    assert queue.schedules.update("report", every=MINUTE) == "changed"
+    assert queue.schedules.update("report", every=MINUTE) == "unchanged"
+
+    record = queue.schedules.get("report")
+    kept = ("tz", "overlap", "headers", "created_at_ms", "paused_at_ms")
+    assert [record.fields[name] for name in kept] == [before[name] for name in kept]
+    assert (record.cron, record.every_ms, record.state) == ("", MINUTE * 1000, "paused")
+    assert json.loads(record.fields["payload"]) == {"task": "report", "args": [17], "kwargs": {"n": 2}}
+    assert "max_attempts" not in record.fields
+
+    queue.schedules.update("report", payload={"kind": "report"})
+    for options, says in (
+        ({"args": [1]}, "needs a task or a payload"),
+        ({"args": [1], "payload": 1}, "one of the two"),
+        ({"cron": "0 3 * * *", "every": 60}, "not both"),
+        ({"cron": ""}, "every must be at least"),
+        ({"owners": "shop"}, "no such option: owners"),
+        ({"tz": "Nowhere"}, "Nowhere"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            queue.schedules.update("report", **options)
+    with pytest.raises(UsageError, match=f"queue {queue.name} has no schedule nightly"):
+        queue.schedules.update("nightly", every=60)
+
+
+def test_an_update_checks_the_arguments_of_a_known_task(queue: Handle):
+    queue.task(name="report")(lambda number: None)
+    queue.schedules.upsert("report", every=MINUTE, task="report", args=[17])
+
+    with pytest.raises(ArgumentsError, match="report"):
+        queue.schedules.update("report", args=[17, 18])
+    assert queue.schedules.update("report", args=[18]) == "changed"
