@@ -98,6 +98,11 @@ class Registry:
         """The schedules declared in code."""
         return tuple(definition for definition, _ in self._schedules.values())
 
+    def schedule(self, schedule_id: str) -> Definition | None:
+        """The schedule of this id that is declared in code, or None."""
+        found = self._schedules.get(schedule_id)
+        return None if found is None else found[0]
+
     @property
     def definitions(self) -> tuple[str, ...]:
         """Digests of the schedules declared in code."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Unpack
+from functools import partial
+from typing import Any, Final, TypeVar, Unpack
 from zoneinfo import ZoneInfo
 
 from schedq.model.payload import encode
@@ -17,8 +18,9 @@ from schedq.schedules import control, records, register
 from schedq.schedules.definition import Definition, ScheduleOptions, define, redefined
 from schedq.schedules.records import ScheduleRecord
 from schedq.schedules.register import Registration, Upserted
-from schedq.transitions import Operation, RoundTrips
+from schedq.transitions import Operation, RoundTrips, unwrap
 
+T = TypeVar("T")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -116,9 +118,12 @@ class ScheduleVerbs:
         return register.register(self._connections.settings, known.schedules, known.owners, prune=prune)
 
     @verb
-    def pause(self, schedule_id: str) -> Operation[bool]:
-        """Pause a schedule: it has no slots until it is resumed. False if it does not exist or is already paused."""
-        return control.pause(self._connections.settings, schedule_id)
+    def pause(self, schedule_id: str) -> RoundTrips[bool]:
+        """Pause a schedule: it has no slots until it is resumed. False if it does not exist or is already paused.
+
+        One that the code of this process declares, and no worker has stored yet, is stored.
+        """
+        return self._with_own(schedule_id, partial(control.pause, self._connections.settings, schedule_id))
 
     @verb
     def resume(self, schedule_id: str) -> RoundTrips[bool]:
@@ -130,9 +135,12 @@ class ScheduleVerbs:
         return control.resume(self._connections.settings, schedule_id)
 
     @verb
-    def trigger(self, schedule_id: str) -> Operation[str | None]:
-        """Enqueue one job of a schedule now, whatever its policies; returns its id, None if there is no schedule."""
-        return control.trigger(self._connections.settings, schedule_id)
+    def trigger(self, schedule_id: str) -> RoundTrips[str | None]:
+        """Enqueue one job of a schedule now, whatever its policies; returns its id, None if there is no schedule.
+
+        One that the code of this process declares, and no worker has stored yet, is stored.
+        """
+        return self._with_own(schedule_id, partial(control.trigger, self._connections.settings, schedule_id))
 
     @verb
     def delete(self, schedule_id: str) -> Operation[bool]:
@@ -169,6 +177,16 @@ class ScheduleVerbs:
         """
         first, last = instant_ms(start, "start"), instant_ms(end, "end")
         return control.backfill(self._connections.settings, schedule_id, first, last, rate)
+
+    def _with_own(self, schedule_id: str, make: Callable[[], Operation[T]]) -> RoundTrips[T]:
+        """Carry out an operation; if it had no effect, store the schedule that is missing, and repeat it."""
+        settings, own = self._connections.settings, self._registry.schedule(schedule_id)
+        (reply,) = yield [make()]
+        if not unwrap(reply) and own is not None and (yield from records.get(settings, schedule_id)) is None:
+            yield from register.upsert(settings, own)
+            (reply,) = yield [make()]
+        found: T = unwrap(reply)
+        return found
 
 
 class Schedules(ScheduleVerbs, BlockingVerbs):

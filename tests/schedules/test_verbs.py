@@ -339,3 +339,20 @@ def test_an_update_checks_the_arguments_of_a_known_task(queue: Handle):
     with pytest.raises(ArgumentsError, match="report"):
         queue.schedules.update("report", args=[17, 18])
     assert queue.schedules.update("report", args=[18]) == "changed"
+
+
+def test_a_schedule_of_the_code_can_be_paused_and_triggered_before_a_worker_has_stored_it(queue: Handle, clock: Clock):
+    for name in ("poll", "sync"):
+        queue.every(MINUTE, id=name)(queue.task(name=name)(lambda: None))
+
+    job_id = queue.schedules.trigger("sync")
+    assert [queue.schedules.pause("poll"), queue.schedules.pause("poll"), queue.schedules.pause("pol")] == [
+        True,
+        False,
+        False,
+    ]
+    queue.schedules.register()
+    clock.pass_time(MINUTE)
+    tick(queue)
+
+    assert jobs(queue) == sorted([job_id, *ids("sync", 1)])
