@@ -80,13 +80,41 @@ def queue_of_job(name: str | None, redis_url: str | None, job_ids: Sequence[str]
         click.UsageError: none is named, and there are several or none.
         click.ClickException: nothing is stored about the named queue, or about the job in any of several.
     """
+    wanted = job_ids[0] if job_ids else ""
+    with _queue_with(name, redis_url, "job", wanted, lambda queue: queue.inspector.why(wanted).is_known) as found:
+        yield found
+
+
+@contextmanager
+def queue_of_schedule(name: str | None, redis_url: str | None, schedule_id: str) -> Iterator[Queue]:
+    """Open the queue of a command on schedules: the one named, else the only one there is, or that has the first one.
+
+    Raises:
+        click.UsageError: none is named, and several have the schedule, or there is none.
+        click.ClickException: nothing is stored about the named queue, or about the schedule in any of several.
+    """
+
+    def has_it(queue: Queue) -> bool:
+        return queue.schedules.get(schedule_id) is not None
+
+    with _queue_with(name, redis_url, "schedule", schedule_id, has_it) as found:
+        yield found
+
+
+@contextmanager
+def _queue_with(
+    name: str | None, redis_url: str | None, what: str, wanted: str, has_it: Callable[[Queue], bool]
+) -> Iterator[Queue]:
+    """Open the queue that is named, the only one there is, or the only one that has what is wanted."""
     is_named = name is not None
     if name is None:
-        names, listed = all_names(redis_url), there_are
-        if len(names) > 1 and job_ids:
-            names, listed = _with_job(names, job_ids[0], redis_url), _have_the_job
+        names = all_names(redis_url)
+        listed = there_are(names)
+        if len(names) > 1 and wanted:
+            names = _those_with(names, redis_url, f"{what} {wanted}", has_it)
+            listed = f"{len(names)} queues have a {what} of this id: {_listed(names)}"
         if len(names) != 1:
-            raise click.UsageError(f"{listed(names)}; name one with --queue NAME or SCHEDQ_QUEUE")
+            raise click.UsageError(f"{listed}; name one with --queue NAME or SCHEDQ_QUEUE")
         (name,) = names
     with open_queue(name, redis_url) as queue:
         if is_named:
@@ -94,8 +122,8 @@ def queue_of_job(name: str | None, redis_url: str | None, job_ids: Sequence[str]
         yield queue
 
 
-def _with_job(names: list[str], job_id: str, redis_url: str | None) -> list[str]:
-    """The queues that have a job of this id, or a note that it was broken.
+def _those_with(names: list[str], redis_url: str | None, what: str, has_it: Callable[[Queue], bool]) -> list[str]:
+    """The queues that have something.
 
     Raises:
         click.ClickException: none has.
@@ -103,15 +131,11 @@ def _with_job(names: list[str], job_id: str, redis_url: str | None) -> list[str]
     found = []
     for name in names:
         with open_queue(name, redis_url) as queue, suppress(Conflict):  # a damaged queue hides no other
-            if queue.inspector.why(job_id).is_known:
+            if has_it(queue):
                 found.append(name)
     if not found:
-        raise click.ClickException(f"nothing is stored about job {job_id} in any of {len(names)} queues")
+        raise click.ClickException(f"nothing is stored about {what} in any of {len(names)} queues")
     return found
-
-
-def _have_the_job(names: list[str]) -> str:
-    return f"{len(names)} queues have a job of this id: {_listed(names)}"
 
 
 def all_names(redis_url: str | None, *, scan: bool = False) -> list[str]:

@@ -202,6 +202,25 @@ def test_an_id_that_several_queues_have_needs_the_queue_named(
     assert said in found.complaint
 
 
+def test_schedules_are_found_in_several_queues(run: Run, make_queue: Callable[..., Queue]):
+    first, second = make_queue("a"), make_queue("b")
+    make_queue("empty").enqueue(1)
+    for queue, name in ((first, "both"), (second, "both"), (second, "daily")):
+        queue.schedules.upsert(name, every=3600, payload=1)
+
+    assert run("schedules", "pause", "daily").lines == ["daily: paused"]
+    assert run("schedules", "show", "daily", "--json").json["queue"] == "b"
+    assert "2 queues have a schedule of this id: a, b; name one" in run("schedules", "trigger", "both").complaint
+    assert "nothing is stored about schedule nope in any of 3 queues" in run("schedules", "next", "nope").complaint
+    lines = run("schedules", "ls").lines
+    assert [line.split()[0] for line in lines] == ["queue", "id", "both", "queue", "id", "both", "daily"]
+    found = run("schedules", "ls", "--json").json["queues"]
+    assert {page["queue"]: [one["id"] for one in page["schedules"]] for page in found} == {
+        "a": ["both"],
+        "b": ["both", "daily"],
+    }
+
+
 @pytest.mark.parametrize("command", ["job", "result", "requeue", "cancel", "reschedule"])
 def test_the_queue_of_a_job_is_found_by_its_id(command: str, run: Run, make_queue: Callable[..., Queue]):
     other, queue = make_queue("a"), make_queue("b")

@@ -490,7 +490,7 @@ def test_redis_that_is_down_is_one_line(words: str, run: Run, monkeypatch: pytes
 def test_the_queue_of_the_environment_is_taken(
     nightly: Queue, make_queue: Callable[..., Queue], run: Run, monkeypatch: pytest.MonkeyPatch
 ):
-    make_queue("another").enqueue(1)
+    make_queue("another").schedules.upsert("nightly", every=3600, payload=1)
     assert run("schedules", "show", "nightly").code == 2
     monkeypatch.setenv("SCHEDQ_QUEUE", "mail")
 

@@ -23,7 +23,7 @@ from schedq.cli.params import (
     redis_option,
     yes_option,
 )
-from schedq.cli.queues import import_all, load_queue, queue_of_job
+from schedq.cli.queues import import_all, load_queue, queue_of_schedule
 from schedq.cli.schedules.show import SCHEDULE_ID, nothing_stored, slot_text
 from schedq.errors import UsageError
 from schedq.inspect import display
@@ -59,7 +59,7 @@ def _on_schedules(act: Callable[[Queue, str], output.ActionResult | None]) -> cl
     @redis_option
     @json_option
     def command(ids: tuple[str, ...], queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-        with queue_of_job(queue_name, redis_url) as queue:
+        with queue_of_schedule(queue_name, redis_url, ids[0]) as queue:
             _act_on_each(queue, ids, act, as_json=as_json)
 
     return command
@@ -106,7 +106,7 @@ def rm(ids: tuple[str, ...], is_sure: bool, queue_name: str | None, redis_url: s
 
     A schedule that is still in the application's code is stored again when one of its workers starts.
     """
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_schedule(queue_name, redis_url, ids[0]) as queue:
         there = [schedule_id for schedule_id in dict.fromkeys(ids) if queue.schedules.get(schedule_id) is not None]
         if there:
             what = f"{display.count(len(there), 'schedule')} of queue {queue.name} ({', '.join(there)})"
@@ -180,7 +180,7 @@ def backfill(
         raise click.UsageError("--to is before --from")
     first, last = instant_ms(start, "--from"), instant_ms(end, "--to")
     done: Counter[str] = Counter()
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_schedule(queue_name, redis_url, schedule_id) as queue:
         trips = control.backfill(queue.settings, schedule_id, first, last, rate)
         try:
             count = queue._drive(_counted(trips, done))

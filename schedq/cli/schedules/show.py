@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 from zoneinfo import ZoneInfo, available_timezones
 
 import click
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from schedq.cli import output
 from schedq.cli.params import QUEUE_NAME, Checked, json_option, queue_option, redis_option
-from schedq.cli.queues import queue_of_job, wrong_usage
+from schedq.cli.queues import all_names, open_queue, queue_of_job, queue_of_schedule, wrong_usage
 from schedq.errors import UsageError
 from schedq.inspect import display
 from schedq.inspect.queue_names import nearest
@@ -73,30 +73,68 @@ Examples:
 @redis_option
 @json_option
 def ls(name: str | None, offset: int, limit: int, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-    """List the schedules of the queue NAME by next slot, earliest first; times are in each schedule's time zone."""
-    with queue_of_job(name or queue_name, redis_url) as queue:
-        # `get` adds the last slots; a schedule that was deleted since is shown as the page had it.
-        records = [queue.schedules.get(record.id) or record for record in queue.schedules.list(offset, limit)]
-        has_more = len(records) == limit and bool(queue.schedules.list(offset + limit, 1))
-        now, name = queue.stats()["now_ms"], queue.name
-    next_offset = offset + limit if has_more else None
+    """List the schedules of the queue NAME by next slot, earliest first; times are in each schedule's time zone.
+
+    Without a name, those of every queue that has any.
+    """
+    chosen = name or queue_name
+    names = [] if chosen else all_names(redis_url)
+    if len(names) < 2:
+        with queue_of_job(chosen, redis_url) as queue:
+            _show_page(_page(queue, offset, limit), limit, as_json=as_json)
+        return
+    pages = []
+    for each in names:
+        with open_queue(each, redis_url) as queue:
+            pages.append(_page(queue, offset, limit))
+    pages = [page for page in pages if page.records]
     if as_json:
-        found = [_brief(record) for record in records]
-        output.show_json(
-            {"queue": name, "now_ms": now, "schedules": found, "offset": offset, "next_offset": next_offset}
-        )
+        output.show_json({"queues": [page.json() for page in pages]})
         return
-    if not records:
-        output.line(f"queue {name} has no {'more ' if offset else ''}schedules")
+    if not pages:
+        output.line(f"none of the {len(names)} queues here has {'more ' if offset else ''}schedules")
+    for page in pages:
+        output.line(f"queue {page.queue}")
+        _show_page(page, limit, as_json=False)
+
+
+class _SchedulePage(NamedTuple):
+    """A page of one queue's schedules; `next_offset` is None on the last one."""
+
+    queue: str
+    now_ms: int
+    records: list[ScheduleRecord]
+    offset: int
+    next_offset: int | None
+
+    def json(self) -> dict[str, Any]:
+        """The page as an object of JSON."""
+        found = {"queue": self.queue, "now_ms": self.now_ms, "schedules": [_brief(record) for record in self.records]}
+        return found | {"offset": self.offset, "next_offset": self.next_offset}
+
+
+def _page(queue: Queue, offset: int, limit: int) -> _SchedulePage:
+    # `get` adds the last slots; a schedule that was deleted since is shown as the page had it.
+    records = [queue.schedules.get(record.id) or record for record in queue.schedules.list(offset, limit)]
+    has_more = len(records) == limit and bool(queue.schedules.list(offset + limit, 1))
+    return _SchedulePage(queue.name, queue.stats()["now_ms"], records, offset, offset + limit if has_more else None)
+
+
+def _show_page(page: _SchedulePage, limit: int, *, as_json: bool) -> None:
+    if as_json:
+        output.show_json(page.json())
         return
-    rows = [_row(record, now) for record in records]
+    if not page.records:
+        output.line(f"queue {page.queue} has no {'more ' if page.offset else ''}schedules")
+        return
+    rows = [_row(record, page.now_ms) for record in page.records]
     if output.width() >= _WIDE:
         output.show(output.table(_TITLES, rows, times=(3, 4)))
     else:
         brief = itemgetter(0, 1, 3, 4)
         output.show(output.table(brief(_TITLES), map(brief, rows), times=(2, 3)))
-    if has_more:
-        output.line(f"next page: schedq schedules ls {name} --limit {limit} --offset {next_offset}")
+    if page.next_offset is not None:
+        output.line(f"next page: schedq schedules ls {page.queue} --limit {limit} --offset {page.next_offset}")
 
 
 def _brief(record: ScheduleRecord) -> dict[str, Any]:
@@ -130,7 +168,7 @@ def _row(record: ScheduleRecord, now_ms: int) -> tuple[str, ...]:
 @json_option
 def show_one(schedule_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
     """Show everything stored about the schedule ID: timing, policies, and the outcome of its last slots."""
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_schedule(queue_name, redis_url, schedule_id) as queue:
         record, now, name = queue.schedules.get(schedule_id), queue.stats()["now_ms"], queue.name
         if record is None:
             raise click.ClickException(nothing_stored(schedule_id, queue))
@@ -223,7 +261,7 @@ def _window(definition: Definition) -> str:
 @json_option
 def upcoming(schedule_id: str, number: int, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
     """Show the next slots of the schedule ID, with UTC offsets; of a paused schedule, as if it were resumed now."""
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_schedule(queue_name, redis_url, schedule_id) as queue:
         name = queue.name
         record = queue.schedules.get(schedule_id)
         if record is None:
