@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from types import EllipsisType
 from typing import Any, Final
 
+from schedq.errors import UsageError
 from schedq.model.payload import decode, encode
 from schedq.model.times import Duration, Instant, duration_ms, instant_ms
 from schedq.queue.enqueue_facts import EnqueueFacts
@@ -27,7 +29,7 @@ class Captured:
     def assert_enqueued(
         self,
         task: Task[..., Any],
-        args: Sequence[Any] = (),
+        args: Sequence[Any] | EllipsisType = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
         delay: Duration | None = None,
@@ -35,21 +37,52 @@ class Captured:
     ) -> EnqueueFacts:
         """Check that this process enqueued a call of the task with these arguments; returns the oldest such job.
 
-        Arguments compare as the function receives them: by position or by name, with its defaults. `delay` and `run_at`
-        are compared only if given.
+        Arguments compare as the function receives them: by position or by name, with its defaults. With `...` as `args`
+        any arguments do. `delay` and `run_at` are compared only if given.
 
         Raises:
             AssertionError: there was no such job; the message lists those that there were.
         """
-        calls = [job for job in self.enqueued if job.task == task.name and task._connections.settings.name == job.queue]
-        wanted = decode(encode(task.new_job(args, kwargs or {}).payload, task._connections.settings.max_payload))
-        expected = _bound(task, wanted.get("args", ()), wanted.get("kwargs", {}))
+        what, calls = self._calls(task, args, kwargs)
         for job in calls:
-            if _bound(task, job.args, job.kwargs) == expected and _is_due(job, delay, run_at):
+            if _is_due(job, delay, run_at):
                 return job
-        found = "\n".join(f"  {_described(job)}" for job in self.enqueued[-_SHOWN:]) or "  nothing"
-        what = _call(task.name, wanted.get("args", ()), wanted.get("kwargs", {}))
-        raise AssertionError(f"{what}{_times(delay, run_at)} was not enqueued; this was:\n{found}")
+        raise AssertionError(f"{what}{_times(delay, run_at)} was not enqueued; this was:\n{self._shown()}")
+
+    def assert_not_enqueued(
+        self,
+        task: Task[..., Any],
+        args: Sequence[Any] | EllipsisType = ...,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Check that this process enqueued no call of the task, or none with these arguments.
+
+        Raises:
+            AssertionError: there was such a job; the message lists all that there were.
+        """
+        if kwargs is not None and args is ...:
+            args = ()
+        what, calls = self._calls(task, args, kwargs)
+        if calls:
+            raise AssertionError(f"{what} was enqueued:\n{self._shown()}")
+
+    def _calls(
+        self, task: Task[..., Any], args: Sequence[Any] | EllipsisType, kwargs: Mapping[str, Any] | None
+    ) -> tuple[str, list[EnqueueFacts]]:
+        """A call in words, and the jobs that are such calls."""
+        settings = task._connections.settings
+        calls = [job for job in self.enqueued if job.task == task.name and settings.name == job.queue]
+        if isinstance(args, EllipsisType):
+            if kwargs is not None:
+                raise UsageError("with ... as args any arguments do, so there can be no kwargs")
+            return f"{task.name}(...)", calls
+        wanted = decode(encode(task.new_job(args, kwargs or {}).payload, settings.max_payload))
+        given = wanted.get("args", ()), wanted.get("kwargs", {})
+        expected = _bound(task, *given)
+        return _call(task.name, *given), [job for job in calls if _bound(task, job.args, job.kwargs) == expected]
+
+    def _shown(self) -> str:
+        return "\n".join(f"  {_described(job)}" for job in self.enqueued[-_SHOWN:]) or "  nothing"
 
 
 def _bound(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

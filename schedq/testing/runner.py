@@ -17,6 +17,7 @@ from typing import Any, Final
 from schedq.dependencies.lifespan import Resources
 from schedq.dependencies.providers import Injection, Need, Values, call_within, enter, overrides
 from schedq.errors import UsageError
+from schedq.logs import log
 from schedq.model import current_job, outcome
 from schedq.model.headers import headers_of, stored_headers
 from schedq.model.keys import checked_id
@@ -233,6 +234,8 @@ class LocalAttempt:
         except KeyboardInterrupt:
             raise
         except NoHandler as missing:
+            what = str(missing).removeprefix(self._queue.registry.runner)
+            log.warning("job %s: this process%s; a test imports the module that defines it", job.id, what)
             return outcome.unknown(job, str(missing), settings)
         except BaseException as error:  # noqa: BLE001 - any exception of a handler fails its job
             return self._ending(error)[1]

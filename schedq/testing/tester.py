@@ -14,9 +14,11 @@ from schedq.connection.async_client import AsyncClient
 from schedq.connection.client import Client
 from schedq.connection.request import BaseClient, Request
 from schedq.errors import UsageError
+from schedq.inspect.display import count
+from schedq.logs import log
 from schedq.model.tasks import is_task_call
 from schedq.model.times import Duration, duration_ms, span
-from schedq.queue.queue import QueueBase
+from schedq.queue.queue import Queue, QueueBase
 from schedq.schedules.records import scan_schedules
 from schedq.testing.captured import Captured
 from schedq.testing.loops import in_thread
@@ -57,6 +59,10 @@ class QueueTester(Captured):
                 raise UsageError(
                     f"after {attempts:,} attempts there is still something due: a job enqueues itself again"
                 )
+        for queue in self._without_tasks():
+            if waiting := queue.stats()["pending_depth"]:
+                text = "queue %s: nothing here can run its %s; a test imports the module that defines its tasks"
+                log.warning(text, queue.name, count(waiting, "job"))
         return attempts
 
     def fast_forward(self, duration: Duration | None = None) -> int:
@@ -104,6 +110,12 @@ class QueueTester(Captured):
             if queue.settings.listed and not queue.registry.is_empty:
                 found.setdefault(queue.name, []).append(queue)
         return list(found.values())
+
+    def _without_tasks(self) -> list[Queue]:
+        """The queues of the application for which nothing has been imported that could run jobs."""
+        queues = [queue for queue in self._queues() if queue.settings.listed]
+        able = {queue.name for queue in queues if not queue.registry.is_empty}
+        return list({queue.name: queue.blocking for queue in queues if queue.name not in able}.values())
 
     def _next_ms(self, *, has_end: bool) -> int | None:
         """The next instant at which something is due: without an end, only if a job waits for its time."""

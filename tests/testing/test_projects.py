@@ -89,6 +89,20 @@ CASES = {
                 with pytest.raises(AssertionError, match=r"mail: send\\('ada', 'hello'\\), delay=60"):
                     schedq_tester.assert_enqueued(send, args, delay=delay)
 
+        def test_any_arguments_may_do_and_none_may_have_been_enqueued(schedq_tester):
+            schedq_tester.assert_not_enqueued(send)
+            send.enqueue("ada", "hello")
+            assert schedq_tester.assert_enqueued(send, ...).args == ["ada", "hello"]
+            schedq_tester.assert_not_enqueued(send, ["bob"])
+            for given in ({}, {"args": ["ada", "hello"]}, {"kwargs": {"address": "ada", "subject": "hello"}}):
+                with pytest.raises(AssertionError, match="was enqueued:[^a-z]+mail: send"):
+                    schedq_tester.assert_not_enqueued(send, **given)
+
+        def test_jobs_of_a_queue_without_tasks_are_logged(schedq_tester, caplog):
+            shop.Queue("elsewhere").enqueue({"n": 1})
+            assert schedq_tester.run_due() == 0
+            assert any(text.startswith("queue elsewhere: nothing here can run its 1 job") for text in caplog.messages)
+
         def test_it_defines_its_own_task(schedq_queue, schedq_tester):
             @schedq_queue.task
             def add(a, b):

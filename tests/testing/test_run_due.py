@@ -283,11 +283,13 @@ def test_timeouts_of_async_handlers_are_kept_in_real_time(queue: Handle) -> None
     assert [str(deadline) for deadline in deadlines] == ["2026-01-01 00:00:00.050000+00:00"]
 
 
-def test_a_job_without_a_registered_task_waits_for_its_backoff(queue: Handle) -> None:
+def test_a_job_without_a_registered_task_waits_for_its_backoff(queue: Handle, caplog: pytest.LogCaptureFixture) -> None:
     job_id = queue.enqueue({"task": "unknown"})
 
     assert run_due(queue.queue) == 1
     assert queue.places() == {"delayed": [job_id]}
+    said = f"job {job_id}: this process has no task 'unknown'; a test imports the module that defines it"
+    assert said in caplog.messages
 
 
 def test_the_limit_ends_a_run_that_would_never_end(queue: Handle) -> None:
