@@ -263,6 +263,11 @@ class JobRecord:
         named = {name: self.fields.get(f"{name}_ms") for name in ("completed_ttl", "failed_ttl")}
         return {name: whole(text) for name, text in named.items() if text}
 
+    @property
+    def traceback(self) -> str:
+        """The traceback of the last failed attempt, or ''."""
+        return self.fields.get("traceback", "")
+
     @classmethod
     def from_fields(cls, job_id: str, fields: Mapping[str, str]) -> JobRecord:
         """Read a job's hash, whichever program wrote it; invalid values read as empty."""
