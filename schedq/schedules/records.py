@@ -311,6 +311,8 @@ def next_slots(queue: Settings, schedule_id: str, count: int) -> RoundTrips[tupl
         slot = definition.next_after(it.now_ms)
     elif it.seen.slot not in ("", "inf"):
         slot = score_ms(it.seen.slot)
+    if definition.max_runs:
+        count = min(count, max(0, definition.max_runs - whole(it.fields.get("runs"))))
     slots: list[int] = []
     while slot is not None and len(slots) < count and slot <= LAST_INSTANT_MS:
         slots.append(slot)

@@ -90,6 +90,14 @@ def test_next_slots_are_local_times(queue: Handle):
     assert slots == [datetime(2027, 1, day, 3, tzinfo=ZoneInfo("Europe/Berlin")) for day in (16, 17)]
 
 
+def test_next_slots_end_with_the_last_run(queue: Handle, clock: Clock):
+    queue.schedules.upsert("report", every=MINUTE, payload=1, max_runs=3)
+    clock.pass_time(MINUTE)
+    tick(queue)
+
+    assert [slot.timestamp() * 1000 for slot in queue.schedules.next_slots("report", 6)] == slots_ms(2, 3)
+
+
 def test_a_paused_schedule_has_no_slots_until_it_is_resumed(queue: Handle, clock: Clock):
     queue.schedules.upsert("report", every=MINUTE, payload=1)
     assert queue.schedules.pause("report") is True
