@@ -106,9 +106,22 @@ async def _safely(hook: partial[Any], run_in_thread: RunInThread, attempt: Attem
 
 def _check(name: str, takes: str, hook: object) -> None:
     function = runnable(hook, f"hook {name}")
+    if _has_dependencies(function):
+        raise UsageError(
+            f"{name}: {place_of(function)} has a parameter with Depends(...), which only tasks get; open in the hook "
+            "what it needs"
+        )
     try:
         inspect.signature(function).bind(*takes.split(","))
     except ValueError:
         return  # Python does not know its arguments
     except TypeError as error:
         raise UsageError(f"{name} is called with ({takes}), but {place_of(function)} can't be: {error}") from None
+
+
+def _has_dependencies(function: Callable[..., Any]) -> bool:
+    if not (getattr(function, "__defaults__", None) or getattr(function, "__kwdefaults__", None)):
+        return False
+    from schedq.dependencies.providers import Injection
+
+    return Injection.of(function) is not None

@@ -13,6 +13,7 @@ import pytest
 from schedq import (
     AttemptFacts,
     CallNext,
+    Depends,
     Discard,
     Fixed,
     JobCancelled,
@@ -308,9 +309,16 @@ def generates(attempt: AttemptFacts, result: Any) -> Any:
     yield 1
 
 
+def with_database(attempt: AttemptFacts, error: BaseException, db: object = Depends(dict)) -> None: ...
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
     "on_success": (generates, "a hook on_success must be a function, and tests.worker.test_hooks.generates is a gen"),
     "on_failure": (lambda error: None, "on_failure is called with (attempt, error), but tests.worker.test_hooks.<lam"),
+    "on_failure ": (
+        with_database,
+        "on_failure: tests.worker.test_hooks.with_database has a parameter with Depends",
+    ),
     "on_retry": (
         RecordedHooks,
         "a hook on_retry must be a function, got the class tests.worker.test_hooks.RecordedHooks",
@@ -325,7 +333,7 @@ def test_wrong_hooks_and_exception_types_are_refused(queue: Handle, option: str)
     given, said = REFUSED[option]
 
     with pytest.raises(UsageError) as refused:
-        queue.task(name="work", **{option: given})(lambda: None)
+        queue.task(name="work", **{option.strip(): given})(lambda: None)
     assert said in str(refused.value)
     assert queue.registry.is_empty
 
