@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
@@ -184,6 +185,8 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc] # the overloads name the options
         """Register a function, plain or async, that jobs call by name. Use it bare or with options.
 
+        None for an option means the queue's setting, or none where the queue has no such setting.
+
         Args:
             function: the function, when used bare.
             options: name (by default the function's), max_attempts, backoff (a plan, or a function
@@ -201,7 +204,7 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases
                 work: it is a class, a generator, or a method without its object.
         """
         if function is None:
-            return lambda found: self.task(found) if not options else self._add(found, options)
+            return partial(_registered, self, options)
         return self._add(function, options)
 
     def _add(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
@@ -446,3 +449,15 @@ class AsyncQueue(QueueBase, AsyncVerbs):
     async def aclose(self) -> None:
         """Close the connections of this event loop; the next call opens new ones. Waiting calls raise ClosedError."""
         await self._client.aclose()
+
+
+def _registered(
+    queue: QueueBase, options: dict[str, Any], /, *function: Callable[..., Any], **more: Any
+) -> Task[..., Any]:
+    """Register the function that is decorated with these options."""
+    if more or len(function) != 1:
+        raise UsageError(
+            "queue.task(...) takes a function now, not more options; keep those that tasks share in a dict, as in "
+            "@queue.task(**common, max_attempts=1)"
+        )
+    return queue._add(*function, options)

@@ -327,3 +327,11 @@ def test_both_clients_have_the_same_functions(make_queue: MakeQueue):
     assert queue.blocking.registry is queue.aio.registry is queue.registry
     assert queue.blocking.aio is queue.aio
     queue.blocking.close()
+
+
+def test_a_decorator_with_options_takes_no_more_of_them(queue: Handle):
+    task: Any = queue.queue.task(name="work", timeout=30)
+
+    with pytest.raises(UsageError, match="keep those that tasks share in a dict"):
+        task(max_attempts=1)
+    assert task(lambda: None).timeout_ms == 30_000
