@@ -48,7 +48,7 @@ def pause(name: str, tasks: tuple[str, ...], force: bool, redis_url: str | None,
     """
     with open_or_create(name, redis_url) as queue:
         is_new = not force and must_not_be_mistyped(queue, redis_url, f"(--force pauses {name} anyway)")
-        new = ", though nothing is stored about it yet" if is_new else ""
+        new = " (it is new: nothing else is stored about it)" if is_new else ""
         if tasks:
             _pause_tasks(queue, tasks, new, as_json=as_json)
             return

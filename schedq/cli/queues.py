@@ -181,7 +181,9 @@ def load_object(path: str, folder: str, what: str) -> Any:
     try:
         return attrgetter(name)(module)
     except AttributeError as error:
-        raise click.BadParameter(f"module {module_name} has no {name!r}") from error
+        there = sorted(found for found, value in vars(module).items() if isinstance(value, QueueBase))
+        queues = f"; its queues are {_listed(there)}" if there and what == "QUEUE" else ""
+        raise click.BadParameter(f"module {module_name} has no {name!r}{queues}{nearest(name, there)}") from error
 
 
 def import_all(name: str, folder: str = ".") -> None:

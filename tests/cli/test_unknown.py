@@ -108,7 +108,7 @@ def test_a_pause_at_an_empty_redis_says_that_nothing_is_stored(run: Run):
     first = run("pause", "mail").lines
     again = run("pause", "mail").lines
 
-    assert first == ["queue mail is paused, though nothing is stored about it yet; 0 running, 0 waiting"]
+    assert first == ["queue mail is paused (it is new: nothing else is stored about it); 0 running, 0 waiting"]
     assert "nothing is stored" not in again[0]
 
 

@@ -18,7 +18,7 @@ ATTACHED = "tests.stories.processes.attached"
 
 MISTAKES = {
     ("worker", "no_such_module:queue"): "there is no module 'no_such_module'",
-    ("worker", "tests.stories.processes.app:nothing"): "has no 'nothing'",
+    ("worker", "tests.stories.processes.app:nothing"): "has no 'nothing'; its queues are bare, queue",
     ("worker", "tests.stories.processes.app:thing"): "is a dict, not a Queue",
     ("worker", "tests.stories.processes.app"): "must be MODULE:QUEUE",
     ("worker", "tests.stories.processes.broken_app:queue"): "can't be imported: ZeroDivisionError: ",
