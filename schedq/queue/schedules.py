@@ -8,7 +8,10 @@ from functools import partial
 from typing import Any, Final, TypeVar, Unpack
 from zoneinfo import ZoneInfo
 
+from schedq.inspect.queue_names import nearest
+from schedq.logs import log
 from schedq.model.payload import encode
+from schedq.model.settings import Settings
 from schedq.model.times import Duration, Instant, instant_ms
 from schedq.queue.registry import NO_PAYLOAD, Registry, schedule_options, scheduled_payload, updated_payload
 from schedq.queue.requests import Connections
@@ -62,10 +65,15 @@ class ScheduleVerbs:
             QueueFull, StoreUnavailable: as `Queue.enqueue`.
         """
         settings = self._connections.settings
+        if isinstance(task, str):
+            _look_for_task(settings.name, schedule_id, task, self._registry)
         payload, own = scheduled_payload(schedule_id, task, payload, args, kwargs, known=self._registry.get(task))
         text = encode(payload, settings.max_payload)
         definition = define(schedule_id, text, cron=cron, every=every, options=schedule_options(own, options))
-        return register.upsert(settings, definition)
+        stored = yield from register.upsert(settings, definition)
+        if definition.end_ms and stored in ("created", "changed"):
+            yield from _look_for_slots(settings, schedule_id)
+        return stored
 
     @verb
     def update(
@@ -203,6 +211,20 @@ class AsyncSchedules(ScheduleVerbs, AsyncVerbs):
     def __init__(self, connections: Connections, registry: Registry) -> None:
         self._connections, self._registry = connections, registry
         self._follow(connections)
+
+
+def _look_for_slots(settings: Settings, schedule_id: str) -> RoundTrips[None]:
+    """Warn if a schedule that was just stored has ended already."""
+    record = yield from records.get(settings, schedule_id)
+    if record is not None and record.state == "ended":
+        log.warning("queue %s: schedule %s will never have a slot; is its end past?", settings.name, schedule_id)
+
+
+def _look_for_task(queue: str, schedule_id: str, task: str, known: Registry) -> None:
+    """Warn if this process has tasks of the queue, but not the one that a schedule names."""
+    if not known.is_empty and known.get(task) is None:
+        text = "queue %s: schedule %s calls the task %r, which is not known here%s"
+        log.warning(text, queue, schedule_id, task, nearest(task, known.names))
 
 
 def _local(tz: str, slots: Sequence[int]) -> Sequence[datetime]:

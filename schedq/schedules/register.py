@@ -62,6 +62,7 @@ class Registration:
 def upsert(queue: Settings, definition: Definition) -> RoundTrips[Upserted]:
     """Store a definition if it has changed; the next slot changes only if the timing does."""
     request = new_request()
+
     word: Upserted = yield from retry_on_conflict(
         queue, definition.id, lambda it: _written(queue, definition, it.seen, it.now_ms, request)
     )

@@ -364,3 +364,17 @@ def test_a_schedule_of_the_code_can_be_paused_and_triggered_before_a_worker_has_
     tick(queue)
 
     assert jobs(queue) == sorted([job_id, *ids("sync", 1)])
+
+
+def test_a_schedule_that_will_enqueue_nothing_useful_is_logged(
+    queue: Handle, clock: Clock, caplog: pytest.LogCaptureFixture
+):
+    queue.task(name="report")(lambda: None)
+
+    queue.schedules.upsert("over", every=MINUTE, task="report", end=clock() - 1)
+    queue.schedules.upsert("typo", every=MINUTE, task="reprot")
+
+    assert caplog.messages == [
+        f"queue {queue.name}: schedule over will never have a slot; is its end past?",
+        f"queue {queue.name}: schedule typo calls the task 'reprot', which is not known here; did you mean report?",
+    ]
