@@ -151,6 +151,18 @@ def test_a_line_in_a_handler_has_the_fields_of_its_job(written: Lines) -> None:
     assert not {"job_id", "attempt", "queue", "task", "worker"} & outside.keys()
 
 
+def test_a_line_of_text_in_a_handler_begins_with_its_job(written: Lines) -> None:
+    daemon.set_up_logging("text", 0)
+
+    with as_job("j1"):
+        logging.getLogger("application").warning("sent", extra={"task": "mine"})
+        logging.getLogger("schedq").warning("job j1: lost")
+
+    first, second = written()
+    assert first.endswith(" WARNING [mine j1] sent")
+    assert second.endswith(" WARNING job j1: lost")
+
+
 def test_the_same_fields_reach_an_applications_own_formatter() -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)

@@ -163,9 +163,15 @@ _STANDARD_FIELDS: Final = frozenset({*vars(logging.makeLogRecord({})), "message"
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """Local time, level and message on one line; a traceback or a stack follows, indented."""
+        """Local time, level, job and message on one line; a traceback or a stack follows, indented."""
         moment = datetime.fromtimestamp(record.created).astimezone()
-        line = f"{moment:%H:%M:%S}.{int(record.msecs):03d} {record.levelname:<7} {harmless(record.getMessage())}"
+        fields = vars(record)
+        is_own = record.name.partition(".")[0] == "schedq"  # these lines name the job in their text
+        job = (
+            f"[{fields['task']} {fields['job_id']}] " if "job_id" in fields and "task" in fields and not is_own else ""
+        )
+        text = harmless(job + record.getMessage())
+        line = f"{moment:%H:%M:%S}.{int(record.msecs):03d} {record.levelname:<7} {text}"
         below = f"{_traceback(self, record)}\n{record.stack_info or ''}"
         return line + "".join(f"\n    {harmless(part)}" for part in below.split("\n") if part)
 
