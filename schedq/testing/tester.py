@@ -19,6 +19,7 @@ from schedq.logs import log
 from schedq.model.tasks import is_task_call
 from schedq.model.times import Duration, duration_ms, span
 from schedq.queue.queue import Queue, QueueBase
+from schedq.schedules.definition import Definition
 from schedq.schedules.records import scan_schedules
 from schedq.testing.captured import Captured
 from schedq.testing.loops import in_thread
@@ -30,6 +31,7 @@ from schedq.transitions import Pipeline, gates
 
 _MOST_ATTEMPTS: Final = 50_000
 _MOST_JUMPS: Final = 10_000
+_PAUSE: Final = 'pause it in this test: queue.schedules.pause("{}")'
 
 
 class QueueTester(Captured):
@@ -82,6 +84,8 @@ class QueueTester(Captured):
         _refuse_in_loop("fast_forward")
         end_ms = None if duration is None else int(self.clock() * 1000) + duration_ms(duration, "duration")
         attempts = self.run_due()
+        if end_ms is not None:
+            self._refuse_too_frequent(end_ms)
         for _ in range(_MOST_JUMPS):
             at_ms = self._next_ms(has_end=end_ms is not None)
             if at_ms is None or (end_ms is not None and at_ms > end_ms):
@@ -128,6 +132,20 @@ class QueueTester(Captured):
             found += [at_ms for at_ms in slots if at_ms is not None]
         return min(found, default=None)
 
+    def _refuse_too_frequent(self, end_ms: int) -> None:
+        """Raise at once if a schedule has more slots until the end than there may be jumps, as that takes minutes."""
+        for queue in (queues[0].blocking for queues in self._by_name()):
+            for one in queue.schedules.list(limit=1000):
+                if one.state != "active" or one.next_slot_ms is None:
+                    continue
+                definition = Definition.from_fields(one.id, one.fields)
+                slots = definition.recurrence.count(one.next_slot_ms - 1, min(end_ms, definition.end_ms or end_ms))
+                if min(slots, definition.max_runs or slots) > _MOST_JUMPS:
+                    raise UsageError(
+                        f"schedule {one.id} of queue {queue.name} has {slots:,} slots until then, more than the "
+                        f"{_MOST_JUMPS:,} jumps that there may be; {_PAUSE.format(one.id)}"
+                    )
+
     def _why_so_many(self, end_ms: int | None) -> str:
         """Why `_MOST_JUMPS` were not enough, and what to do: most often a schedule fires every few seconds."""
         queues = [queues[0].blocking for queues in self._by_name()]
@@ -136,10 +154,7 @@ class QueueTester(Captured):
         fired = [(one.runs, one.id, queue.name) for queue in queues for one in queue.schedules.list(limit=1000)]
         if sum(runs for runs, _, _ in fired) * 2 >= _MOST_JUMPS:
             runs, schedule_id, name = max(fired)
-            return (
-                f"{said}: schedule {schedule_id} of queue {name} fired {runs:,} times; "
-                f'pause it in this test, after run_due(): queue.schedules.pause("{schedule_id}")'
-            )
+            return f"{said}: schedule {schedule_id} of queue {name} fired {runs:,} times; {_PAUSE.format(schedule_id)}"
         payloads = [job.payload for queue in queues for job in queue.list_delayed(limit=1)]
         waiting = sorted({str(payload["task"]) for payload in payloads if is_task_call(payload)})
         task = f" (task {', '.join(waiting)} waits next)" if waiting else ""
