@@ -300,3 +300,16 @@ def test_a_refused_action_is_not_logged(run: Run, queue: Queue):
     assert run("requeue", "pending").code == 1
 
     assert queue.inspector.log() == before
+
+
+def test_one_thing_of_a_schedule_is_changed(run: Run, queue: Queue):
+    queue.schedules.upsert("poll", every=60, task="poll", args=["eu"])
+
+    assert run("schedules", "update", "poll", "--every", "30s", "--version", "1").lines == ["poll: changed"]
+    again = run("schedules", "update", "poll", "--every", "30s", "--json").json
+
+    assert again == {"queue": "mail", "id": "poll", "result": "unchanged"}
+    record = queue.schedules.get("poll")
+    assert record is not None
+    assert (record.every_ms, record.version) == (30_000, 1)
+    assert record.fields["payload"] == '{"task":"poll","args":["eu"]}'

@@ -442,6 +442,7 @@ USAGE = {
     ("pause", "a", "--queue", "no:name"): "no:name",
     ("trigger", "a", "--redis", "http://x"): "unknown Redis URL scheme",
     ("backfill", "a"): "--from",
+    ("update", "a"): "nothing to change is given",
     ("backfill", "a", "--from", "soon", "--to", "2025-01-01"): "'soon' is not a valid time",
     ("backfill", "a", "--from", "2025-01-02", "--to", "2025-01-01"): "--to is before --from",
     ("backfill", "a", "--from", "2025-01-01", "--to", "2025-01-02", "--rate", "0"): "--rate",
@@ -464,6 +465,7 @@ REFUSED = {
     ("show", "never"): "queue mail has no schedule never",
     ("next", "never"): "queue mail has no schedule never",
     ("backfill", "never", "--from", "2025-01-01", "--to", "2025-01-02"): "queue mail has no schedule never",
+    ("update", "never", "--every", "30s"): "queue mail has no schedule never",
     (*BACKFILL, "--to", "2025-01-02"): "schedule nightly has no past slot in that period",
 }
 

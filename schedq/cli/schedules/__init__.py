@@ -17,6 +17,7 @@ _TABLE: Final = {
     "trigger": ("schedules.control:trigger", "Enqueue one job of each schedule now."),
     "rm": ("schedules.control:rm", "Delete schedules."),
     "backfill": ("schedules.control:backfill", "Enqueue the slots of a past period."),
+    "update": ("schedules.control:update", "Change some of what is stored about one schedule."),
     "upsert": ("schedules.control:upsert", "Store the schedules that an application's code defines."),
 }
 """Commands that read come first, then those that change something."""

@@ -1,4 +1,4 @@
-"""`schedq schedules pause`, `resume`, `trigger`, `rm`, `backfill` and `upsert`: commands that change schedules."""
+"""`schedq schedules pause`, `resume`, `trigger`, `rm`, `backfill`, `update` and `upsert`: they change schedules."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ import click
 
 from schedq.cli import output
 from schedq.cli.params import (
+    DURATION,
     INSTANT,
     app_dir_option,
     ask,
     import_option,
+    json_of,
     json_option,
     queue_option,
     redis_option,
     yes_option,
 )
-from schedq.cli.queues import import_all, load_queue, queue_of_schedule
+from schedq.cli.queues import import_all, load_queue, queue_of_schedule, wrong_usage
 from schedq.cli.schedules.show import SCHEDULE_ID, nothing_stored, slot_text
 from schedq.errors import UsageError
 from schedq.inspect import display
@@ -216,6 +218,46 @@ def _counted(trips: RoundTrips[int], done: Counter[str]) -> RoundTrips[int]:
                 done.update(stored.words)
                 if _is_terminal():
                     click.echo(f"\r{done.total():,} slots done", nl=False, err=True)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  schedq schedules update poll --every 30s
+  schedq schedules update nightly --cron '30 3 * * *' --kwargs '{"deep": true}'""",
+    no_args_is_help=True,
+)
+@click.argument("schedule_id", metavar="ID", type=SCHEDULE_ID)
+@click.option("--cron", metavar="EXPRESSION", help="Another cron expression.")
+@click.option("--every", type=DURATION, metavar="DURATION", help="An interval instead, such as 30s or 1h30m.")
+@click.option("--tz", metavar="ZONE", help="Another time zone, such as Europe/Berlin.")
+@click.option("--args", type=json_of(list, "JSON array"), metavar="ARRAY", help="Other positional arguments.")
+@click.option("--kwargs", type=json_of(dict, "JSON object"), metavar="OBJECT", help="Other keyword arguments, all.")
+@click.option(
+    "--version", type=click.IntRange(0), metavar="N", help="Above the code's: no worker that starts undoes the change."
+)
+@queue_option
+@redis_option
+@json_option
+def update(schedule_id: str, queue_name: str | None, redis_url: str | None, as_json: bool, **changes: Any) -> None:
+    """Change some of what is stored about the schedule ID, and keep the rest.
+
+    If it is in the application's code, the next worker that starts stores the code's definition again, unless --version
+    is above the code's.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    if not given:
+        raise click.UsageError("nothing to change is given")
+    with queue_of_schedule(queue_name, redis_url, schedule_id) as queue:
+        if queue.schedules.get(schedule_id) is None:
+            raise click.ClickException(nothing_stored(schedule_id, queue))
+        with wrong_usage():
+            word = queue.schedules.update(schedule_id, **given)
+        name = queue.name
+    if as_json:
+        output.show_json({"queue": name, "id": schedule_id, "result": word})
+        return
+    output.line(f"{schedule_id}: {_OUTCOMES[word]}")
 
 
 @click.command(
