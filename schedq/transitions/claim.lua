@@ -116,11 +116,11 @@ if not is_plain then
 
     -- Returns whether gates have more jobs for the caller, whether the queue is full, and a new earliest instant of `resting`.
     finish_gates = function()
-      opened = false
-      enter(to_enter)
-      local has_entered = opened
       if #from_lanes > 0 and not hold_and_tidy then redis.call('ZREM', held, unpack(from_lanes)) end
       if present then settle_gates(present, plain_tag) end
+      opened = false
+      enter(to_enter)  -- last: what was read of the lanes is no longer true then
+      local has_entered = opened
       local at = rate_ends(queue, queue.rates, '')
       if at then rest('', at) end
       local is_full = is_queue_full()

@@ -192,8 +192,9 @@ local function settle_gates(present, plain_tag)
     if gate.starts > 0 then write_turns(gate.name, gate.present, gate.entrant, gate.tag) end
     if #gate.touched > 0 then settle_gate(gate) end
     if redis.call('EXISTS', gate.ready) == 1 then
-      open_gate(gate, gate.tag)
+      gate.is_open = open_gate(gate, gate.tag)
     else
+      gate.is_open = false
       redis.call('ZREM', open_gates, gate.name)
     end
     if now % 16 == 0 then
