@@ -1,10 +1,11 @@
 --[[
 Delete the jobs on one page of a list or zset that were enqueued before an instant.
 
-Running jobs are deleted too; their workers then get LOST. Pages begin at the old end, where no new jobs are added.
+Running jobs are deleted too; their workers then get LOST. Pages begin at the old end, where no new jobs are added. A job
+that belongs to a gate leaves its place there; claims and the promoter look at its key and gate again.
 
-KEYS  source (list or zset), leases (zset), stats (hash)
-ARGV  jobs, clock
+KEYS  source (list or zset), leases (zset), stats (hash), resting (zset)
+ARGV  jobs, clock, gate_keys
       before (number): jobs enqueued by then are deleted, ms; '' for now
       offset (number): how many entries to skip at the old end
       length (number): the most entries to look at
@@ -31,12 +32,19 @@ end
 local ids = kind == 'zset' and redis.call('ZRANGE', source, offset, offset + length - 1)
   or redis.call('LRANGE', source, -offset - length, -offset - 1)
 local gone, freed, more = 0, 0, #ids == length
+
+local function leave_gate(id, gate, key)
+  local running = gate_keys .. gate .. ':running'
+  redis.pcall('ZREM', running, key .. ' ' .. id)
+  redis.pcall('ZADD', resting, stamp, gate, stamp, gate .. ' ' .. key)
+end
+
 local first, last, step = #ids, 1, -1
 if kind == 'zset' then first, last, step = 1, #ids, 1 end
 for i = first, last, step do
   if freed > MOST_FREED then more = true break end
   local id = ids[i]
-  local stored = redis.pcall('HMGET', jobs .. id, 'enqueued_at_ms', 'status', 'entry_left', 'tombstone')
+  local stored = redis.pcall('HMGET', jobs .. id, 'enqueued_at_ms', 'status', 'entry_left', 'tombstone', 'gate', 'key')
   local enqueued, entry_left = whole(stored[1]), stored[3]
   -- An enqueue time in the future is damaged or from before the clock went back, so such a job is old and is deleted.
   if enqueued > before and enqueued <= now then
@@ -50,6 +58,8 @@ for i = first, last, step do
     -- The entry is removed last, so that a repetition finds the job if an error ends the script in between.
     delete_record(jobs .. id, entry_left)
     redis.call('ZREM', leases, id)
+    local takes_part = stored[2] == 'pending' or stored[2] == 'processing'
+    if stored[5] and takes_part then leave_gate(id, stored[5], stored[6] or '') end
     if kind == 'zset' then redis.call('ZREM', source, id) else redis.call('LREM', source, -1, id) end
     gone = gone + 1
   end
