@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from schedq.model.lifecycle import PENDING, PROCESSING
 
 if TYPE_CHECKING:
+    from schedq.transitions.claim import Claim
     from tests.state import State
 
 _LANE: Final = 2147483648
@@ -119,3 +120,52 @@ class Gates:
             is_waiting = gate in self.resting or self.holds.get(gate) == math.inf or is_full
             if ready and gate not in self.state.holds("open_gates", "zset") and not is_waiting:
                 yield f"gate {gate} has ready keys, and nothing will start them"
+
+
+def claimed(found: Claim, asked: int, before: State, after: State) -> Iterator[str]:
+    """What is wrong with a claim, from its reply and the states around it."""
+    now = Gates(after)
+    yield from _exceeded(found, after, now)
+    yield from _turns(found, Gates(before), now)
+    has_moved = any(before.job(job_id).get("gate") for job_id in before.holds("pending", "list"))
+    if not (found.is_paused or has_moved):
+        yield from _left(found, asked, after, now)
+
+
+def _exceeded(found: Claim, after: State, now: Gates) -> Iterator[str]:
+    """A claim starts nothing beyond the limits in force, and nothing that is held."""
+    if found.jobs and len(after.ids(PROCESSING)) > (now.limits("").get("concurrency") or math.inf):
+        yield "the queue runs more than its concurrency"
+    for gate, key in {(job.gate, job.key) for job in found.jobs if job.gate}:
+        limits, runs = now.limits(gate), now.runs(gate)
+        if sum(runs.values()) > (limits.get("concurrency") or math.inf):
+            yield f"gate {gate} runs {sum(runs.values())}, of {limits}"
+        if runs[key] > (limits.get("key_concurrency") or math.inf):
+            yield f"key {key!r} of gate {gate} runs {runs[key]}, of {limits}"
+        for name in (gate, f"{gate} {key}"):
+            if now.holds.get(name, 0) > found.now_ms:
+                yield f"a job of {name} started, which is held until {now.holds[name]}"
+
+
+def _turns(found: Claim, before: Gates, now: Gates) -> Iterator[str]:
+    """Each start of a key moves its turn on."""
+    for gate, key in {(job.gate, job.key) for job in found.jobs if job.gate}:
+        tags = now.state.holds(f"gate:{gate}:tags", "zset")
+        tag, was = now.ready(gate).get(key) or tags.get(key), before.ready(gate).get(key)
+        present = float(now.state.holds("gate_turns", "hash").get(gate, "0 0 0").split()[0])
+        if was is not None and float(tag or present) < float(was) + 1000:
+            yield f"key {key!r} of gate {gate} started, and its turn is {tag}, after {was}, at {present}"
+
+
+def _left(found: Claim, asked: int, after: State, now: Gates) -> Iterator[str]:
+    """A claim that took fewer than it was asked for leaves nothing that another one would take."""
+    queue = now.limits("")
+    is_full = len(after.ids(PROCESSING)) >= (queue.get("concurrency") or math.inf)
+    is_full = is_full or ("rate" in queue and "" in now.resting)
+    if len(found.jobs) < asked:
+        overdue = [name for name, at in now.resting.items() if float(at) <= found.now_ms]
+        yield from (f"{name!r} could start, and the claim did not look" for name in overdue)
+        if not is_full:
+            yield from (f"gate {gate} is open, with {now.ready(gate)}" for gate in after.holds("open_gates", "zset"))
+    if (len(found.jobs) < asked or is_full) and found.has_more:
+        yield f"{len(found.jobs)} of {asked} started, but a claim is said to get more"

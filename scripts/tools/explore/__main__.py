@@ -15,16 +15,20 @@ from contextlib import ExitStack
 from multiprocessing import SimpleQueue
 from typing import Final
 
-from scripts.tools.explore.bugs import BUGS, broken
+from scripts.tools.explore.bug import broken
+from scripts.tools.explore.bugs import BUGS
 from scripts.tools.explore.scenarios import SCENARIOS
 from scripts.tools.explore.search import Report, Scenario, Search
 from scripts.tools.explore.world import World
 from tests.doors import Loop
 from tests.servers import Server, announced
+from tests.transitions import gates_walk
 from tests.transitions.test_any_order import go
 
 CI_SCHEDULES: Final = 6_500
 CI_RUNS: Final = 450
+RUNS_FOR_A_WALK: Final = 20
+"""How many runs of the model there are for one walk through a queue with gates, which takes as long."""
 BUG_SCHEDULES: Final = 3_000
 _WORLDS: Final[list[World]] = []
 
@@ -48,6 +52,7 @@ def main(argv: Sequence[str]) -> int:
         pool = stack.enter_context(ProcessPoolExecutor(options.processes, initializer=_begin, initargs=(places,)))
         searches = [pool.submit(_search, scenario.name, options.seed, options.schedules) for scenario in scenarios]
         walk = pool.submit(_walk, options.runs, options.seed) if options.runs else None
+        walks = [pool.submit(_walk_gates, options.seed + number) for number in range(options.runs // RUNS_FOR_A_WALK)]
         hunts = [pool.submit(_hunt, number, options.seed) for number in range(len(bugs))]
         reports = []
         for search in searches:
@@ -56,9 +61,15 @@ def main(argv: Sequence[str]) -> int:
             _tell(report, seconds)
         caught = [hunt.result() for hunt in hunts]
         steps = walk.result() if walk is not None else 0
+        gate_steps = sum(each.result() for each in walks)
     for bug, said in zip(bugs, caught, strict=True):
         print(f"{'detected' if said else 'MISSED  '}  {bug.script}: {bug.name}  {said}")
-    facts = _summary(reports) | {"model_steps": steps, "bugs": len(bugs), "bugs_caught": sum(map(bool, caught))}
+    facts = _summary(reports) | {
+        "model_steps": steps,
+        "gate_steps": gate_steps,
+        "bugs": len(bugs),
+        "bugs_caught": sum(map(bool, caught)),
+    }
     print(json.dumps(facts | {"seconds": round(time.perf_counter() - began, 1), "seed": options.seed}))
     return int(facts["violations"] > 0 or not all(caught))
 
@@ -124,6 +135,12 @@ def _walk(runs: int, seed: int) -> int:
             return go(server, loop, runs=runs, seed=seed)
     finally:
         loop.close()
+
+
+def _walk_gates(seed: int) -> int:
+    """Number of steps of a walk through a queue with gates."""
+    with Server() as server:
+        return gates_walk.go(server, seed)
 
 
 def _named(name: str) -> Scenario:

@@ -6,9 +6,10 @@ restarted for every step and sent all earlier results, so it must be determinist
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from schedq.errors import SchedqError, StoreUnavailable
 from schedq.inspect import bulk
@@ -25,6 +26,7 @@ from schedq.transitions import (
     Operation,
     cancel,
     claim,
+    gates,
     identity,
     pause,
     promote,
@@ -58,25 +60,37 @@ def enqueues(
     is_fresh: bool = False,
     expires: float | None = None,
     unique: Unique | None = None,
+    gate: str | None = None,
+    key: str | None = None,
 ) -> Plan:
     """A producer enqueues one job under the caller's own id or a fresh one, with these options."""
 
     def steps(queue: Settings) -> RequestGenerator:
-        job = prepare(queue, payload, Options(delay=delay, job_id=job_id, expires=expires, unique=unique))
+        given = Options(delay=delay, job_id=job_id, expires=expires, unique=unique, gate=gate, key=key)
+        job = prepare(queue, payload, given)
         yield [enqueue(queue, job._replace(is_callers_id=not is_fresh))]
 
     return steps
 
 
-def works(name: str, *ends: str, renews: int = 0, claims: int = 1, only: str = "") -> Plan:
-    """A worker claims jobs and settles each as the items of `ends` say; several are tried in turn.
+def works(
+    name: str,
+    *ends: str,
+    renews: int = 0,
+    claims: int = 1,
+    only: str = "",
+    most: int = 1,
+    suspects: bool = True,
+) -> Plan:
+    """A worker claims jobs, `most` at a time, and settles each as the items of `ends` say; several are tried in turn.
 
-    With `only` it takes the jobs of this task alone.
+    With `only` it takes the jobs of this task alone; without `suspects` it holds one already.
     """
 
     def steps(queue: Settings) -> RequestGenerator:
         for number in range(claims):
-            for job in (yield from _claim(queue, f"{name}{number}", name, only)):
+            request = f"{name}{number}"
+            for job in (yield from _claim(queue, request, name, only=only, most=most, suspects=suspects)):
                 for _ in range(renews):
                     (words,) = yield [renew.renew(queue, [(job.id, job.claim_token)])]
                     if unwrap(words) == ["LOST"]:
@@ -87,14 +101,18 @@ def works(name: str, *ends: str, renews: int = 0, claims: int = 1, only: str = "
     return steps
 
 
-def _claim(queue: Settings, request: str, name: str, only: str = "") -> Generator[Any, Any, Sequence[ClaimedJob]]:
-    """Claim one job. If the reply is lost, ask what the claim got; if that is nothing, claim again."""
-    (reply,) = yield [claim.claim(queue, request, 1, name, only=(only,) if only else None)]
+def _claim(
+    queue: Settings, request: str, name: str, *, only: str = "", most: int = 1, suspects: bool = True
+) -> Generator[Any, Any, Sequence[ClaimedJob]]:
+    """Claim jobs. If the reply is lost, ask what the claim got; if that is nothing, claim again."""
+    tasks = (only,) if only else None
+    (reply,) = yield [claim.claim(queue, request, most, name, suspects=suspects, only=tasks)]
     if not isinstance(reply, StoreUnavailable):
         jobs: Sequence[ClaimedJob] = unwrap(reply).jobs
         return jobs
     jobs = yield from claim.recover(queue, request)
-    return jobs or (yield from _claim(queue, f"{request}again", name, only))
+    again = f"{request}again"
+    return jobs or (yield from _claim(queue, again, name, only=only, most=most, suspects=suspects))
 
 
 def pumps(name: str, *, rounds: int = 2) -> Plan:
@@ -124,7 +142,9 @@ def ending(end: str, job: ClaimedJob, queue: Settings) -> Settlement:
     if end == "release":
         return outcome.released(job)
     if end == "snooze":
-        return Settlement("snooze", job.id, job.claim_token, 30_000)
+        return Settlement("snooze", job.id, job.claim_token, 30_000, gate_key=job.gate_key)
+    if end == "limit":
+        return outcome.failed(job, outcome.RateLimited(5), policy)
     return outcome.failed(job, outcome.Discard() if end == "discard" else "went wrong", policy)
 
 
@@ -246,6 +266,43 @@ def purges() -> Plan:
     return steps
 
 
+def limits(gate: str, **definition: object) -> Plan:
+    """An operator sets limits of a gate, 0 for none; what that changes, a promoter looks at later."""
+
+    def steps(queue: Settings) -> RequestGenerator:
+        yield [gates.set_limits(queue, gate, json.dumps(definition))]
+
+    return steps
+
+
+def removes(gate: str) -> Plan:
+    """An operator removes the limits of a gate."""
+
+    def steps(queue: Settings) -> RequestGenerator:
+        yield [gates.remove(queue, gate)]
+
+    return steps
+
+
+def holds(gate: str, key: str | None, *actions: Literal["pause", "hold", "resume"]) -> Plan:
+    """An operator pauses a gate or one of its keys, holds it for 5 s, or resumes it."""
+
+    def steps(queue: Settings) -> RequestGenerator:
+        for action in actions:
+            yield [gates.hold(queue, gate, key, action, 5000)]
+
+    return steps
+
+
+def loses_a_record(job_id: str) -> Plan:
+    """Another program deletes the data of a job."""
+
+    def steps(queue: Settings) -> RequestGenerator:
+        yield [plain("DEL", queue.keys.job(job_id))]
+
+    return steps
+
+
 def time_passes(*seconds: float) -> Plan:
     """The clock advances, once or several times."""
 
@@ -310,6 +367,15 @@ return 1
 def plain(*words: Any) -> Operation[Any]:
     """One command of another program, which never sends a command twice."""
     return Operation("plain", None, (), words, identity, is_repeatable=False)
+
+
+def gives_a_gate(job_id: str, gate: str, key: str) -> Plan:
+    """Another program writes gate and key of a job that is in `pending`."""
+
+    def steps(queue: Settings) -> RequestGenerator:
+        yield [plain("HSET", queue.keys.job(job_id), "gate", gate, "key", key)]
+
+    return steps
 
 
 def foreign_producer(job_id: str) -> Plan:

@@ -14,6 +14,8 @@ from schedq.model.settings import Settings
 from schedq.model.tasks import is_task_call
 from schedq.transitions import Operation
 from schedq.transitions.scripts import header
+from scripts.tools.explore import gate_laws
+from tests.gates import Gates
 from tests.state import Key, State
 
 _SETTLE_WIDTH = len(Settlement._fields)
@@ -107,11 +109,12 @@ def _enqueued(ledger: Ledger, entry: Entry) -> Iterator[str]:
     if not was_there:
         after_ms = entry.after.job(str(job_id)).get("expires")
         ledger[key] = JobLedger(
-            due_ms=entry.now_ms + ms if mode == "in" else ms,
+            due_ms=entry.now_ms + ms if mode == "in" and ms else ms,  # without a delay, the clock may also go back
             expires_ms=entry.now_ms + int(after_ms) if after_ms else 0,
         )
     elif entry.before != entry.after:
         yield f"{key} was enqueued again, which changed something"
+    yield from gate_laws.enqueued(entry.before, entry.after)
 
 
 def _kept(entry: Entry, job_id: str) -> Iterator[str]:
@@ -134,7 +137,10 @@ def _claimed(ledger: Ledger, entry: Entry) -> Iterator[str]:
     if not entry.reply.is_paused and "paused" in entry.before.keys:
         yield "a claim got jobs of a paused queue"
     paused = entry.before.holds("paused_tasks", "hash")
-    (only,) = _given(entry, "only")
+    only, asked = _given(entry, "only", "limit")
+    if "gates" in entry.after.keys:
+        order = [key.partition("/")[2] for key in ledger if key.startswith(f"{entry.queue.name}/")]
+        yield from gate_laws.claimed(entry.reply, int(asked), entry.before, entry.after, order)
     for job in entry.reply.jobs:
         key = _key(entry, job.id)
         known = ledger.get(key)
@@ -209,8 +215,8 @@ def _after(known: JobLedger, move: str, token: str, due_ms: int, entry: Entry, j
         return replace(ended, is_done=True)
     if entry.after.job(job_id).get("status") == "cancelled":
         return ended
-    if move in ("retry", "snooze"):
-        return replace(ended, due_ms=due_ms, attempts=known.attempts - (move == "snooze"))
+    if move in ("retry", "snooze", "limit"):
+        return replace(ended, due_ms=due_ms, attempts=known.attempts - (move != "retry"))
     if move == "release":
         given_back = known.released < FREE_RELEASES
         return replace(ended, attempts=known.attempts - given_back, released=known.released + 1)
@@ -241,7 +247,8 @@ def _reclaimed(ledger: Ledger, entry: Entry) -> Iterator[str]:
             yield f"{key} was taken back after it had completed"
         crashes = known.crashes + 1
         due = int(entry.after.job(job_id).get("run_at_ms") or 0)
-        is_delayed = entry.after.job(job_id).get("status") == "delayed"
+        in_order = int(entry.after.job(job_id).get("retry_at_ms") or 0) > entry.now_ms
+        is_delayed = entry.after.job(job_id).get("status") == "delayed" or in_order
         if is_delayed and due < entry.now_ms + 1000:
             yield f"{key} lost {crashes} leases but is retried without a delay"
         ledger[key] = replace(
@@ -309,7 +316,9 @@ def _promoted(ledger: Ledger, entry: Entry) -> Iterator[str]:
     if not entry.reply.is_leader and _but_standbys(entry.before) != _but_standbys(entry.after):
         yield "a standby promoter changed more than its own entry"
     is_paused = "paused" in entry.after.keys
-    waits = bool(entry.after.holds("pending", "list"))
+    waits = entry.after.holds("pending", "list") or entry.after.holds("open_gates", "zset")
+    most = Gates(entry.after).limits("").get("concurrency")
+    waits = waits and not (most and len(entry.after.ids(PROCESSING)) >= most)
     if entry.reply.is_leader and waits and not is_paused and "wake" not in entry.after.keys:
         yield "the promoter left waiting jobs without a wake marker"
 
@@ -321,6 +330,11 @@ def _but_standbys(state: State) -> dict[str, Key]:
 def _woken(ledger: Ledger, entry: Entry) -> Iterator[str]:
     if entry.after.holds("pending", "list") and "paused" not in entry.after.keys and "wake" not in entry.after.keys:
         yield "the wake marker was put back but is missing"
+
+
+def _held(ledger: Ledger, entry: Entry) -> Iterator[str]:
+    name, action = _given(entry, "name", "action")
+    yield from gate_laws.held(name, action, entry.before, entry.after)
 
 
 def _purged(ledger: Ledger, entry: Entry) -> Iterator[str]:
@@ -397,6 +411,7 @@ _HANDLERS = {
     "wake": _woken,
     "purge": _purged,
     "delete": _deleted,
+    "hold_gate": _held,
 }
 
 

@@ -30,6 +30,7 @@ from scripts.tools.explore.actors import (
     waits_then_works,
     works,
 )
+from scripts.tools.explore.scenarios_of_gates import GATE_SCENARIOS
 from scripts.tools.explore.search import Actor, Scenario
 from scripts.tools.explore.world import BACKOFF_S, BEGIN_S, LEASE_S
 
@@ -459,4 +460,5 @@ SCENARIOS: Final = (
         (JOB, SECOND, enqueues("j3")),
         (Actor("one", pumps("p1")), Actor("two", pumps("p2")), clock(LEASE_S), Actor("reclaimer", reclaims())),
     ),
+    *GATE_SCENARIOS,
 )

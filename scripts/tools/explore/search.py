@@ -15,12 +15,14 @@ from unittest.mock import patch
 from schedq.connection import redis_errors
 from schedq.connection.address import Address
 from schedq.errors import SchedqError, StoreUnavailable
+from schedq.model.settings import Settings
 from schedq.schedules import register
 from schedq.schedules.fire import DefinitionCache, fire_due
-from schedq.transitions import Operation, cancel, claim, pause, promote, reclaim, requeue, reschedule, settle
+from schedq.transitions import Operation, cancel, claim, gates, pause, promote, reclaim, requeue, reschedule, settle
 from scripts.tools.explore.actors import Pause, Plan, ending
 from scripts.tools.explore.ledger import Entry, Ledger, enter, laws, missing, unaccounted
 from scripts.tools.explore.world import Seen, World, states
+from tests.gates import Gates
 from tests.state import State
 
 _ADDRESS: Final = Address("unix:///explorer")
@@ -286,6 +288,8 @@ class Search:
             at, _ = self._quietly(replace(node, faults=0), place, pause.resume(queue), complaints)
             for task in self._states(at.seen)[place].holds("paused_tasks", "hash"):
                 at = self._round_trips(at, place, pause.resume_task(queue, task), complaints)
+            for operation in _resumes_of_gates(queue, self._states(at.seen)[place]):
+                at, _ = self._quietly(at, place, operation, complaints)
             for _ in range(_MOST_RECOVERIES):
                 self._world.now_s += 11
                 at, _ = self._quietly(at, place, promote.promote(queue, 1000, "rescuer"), complaints)
@@ -388,8 +392,16 @@ def _read(operation: Operation[Any], reply: Any) -> Any:
         return error
 
 
+def _resumes_of_gates(queue: Settings, state: State) -> Iterator[Operation[bool]]:
+    for name, until in state.holds("gate_holds", "zset").items():
+        if until == "inf":
+            gate, _, key = name.partition(" ")
+            yield gates.hold(queue, gate, key if " " in name else None, "resume")
+
+
 def _is_marked(state: State) -> bool:
     """Whether a worker will be woken for the jobs that wait, if there are any."""
-    is_marked = "wake" in state.keys or not state.holds("pending", "list")
+    is_marked = "wake" in state.keys or not (state.holds("pending", "list") or state.holds("open_gates", "zset"))
     lanes_are = "wake_held" in state.keys and any(name.startswith("wake:") for name in state.keys)
-    return is_marked and (lanes_are or not state.holds("held", "zset"))
+    in_gates = sum(map(len, Gates(state).waiting.values()))
+    return is_marked and (lanes_are or len(state.holds("held", "zset")) == in_gates)
