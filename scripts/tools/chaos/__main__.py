@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from scripts.tools.chaos import isolated, outbox, report
+from scripts.tools.chaos import isolated, limits, outbox, report
 from scripts.tools.chaos.faketime import MissingError, library, preloaded
 from scripts.tools.chaos.faults import INTERVALS_S, SCENES
 from scripts.tools.chaos.run import Options, failed, run
@@ -53,6 +53,12 @@ MOST_SHOWN = 20
     help="Instead: an outbox in PostgreSQL; applications, relays and it are killed until there are so many orders.",
 )
 @click.option(
+    "--limits",
+    "has_limits",
+    is_flag=True,
+    help="Instead: jobs in gates of all kinds, whose limits change meanwhile; judged by what handlers recorded.",
+)
+@click.option(
     "--handbook", "for_handbook", is_flag=True, help="Write the handbook's table from the recorded soak; runs nothing."
 )
 def main(
@@ -66,6 +72,7 @@ def main(
     keep: bool,
     is_isolated: bool,
     orders: int | None,
+    has_limits: bool,
     for_handbook: bool,
 ) -> None:
     """Kill, freeze and disconnect real processes; check that no job is lost or repeated without reason."""
@@ -79,14 +86,9 @@ def main(
         _end(*isolated.run(seconds, seed, min(rate, isolated.MOST_RATE)))
     if orders:
         _end(*outbox.run(orders, seed))
-    try:
-        faketime = library()
-    except MissingError as error:
-        print(
-            f"clocks are not changed; skewed clients and steps of the server's clock are NOT tested: {error}",
-            file=sys.stderr,
-        )
-        faketime = None
+    if has_limits:
+        _end(*limits.run(seconds, seed, min(rate, limits.MOST_RATE), keeps=keep))
+    faketime = _faketime()
     announced("scripts/chaos", None if faketime is None else preloaded(faketime))
     result, complaints = run(Options(seconds, seed, rate, faketime, also, keep, leave_out))
     _show(complaints)
@@ -95,6 +97,18 @@ def main(
         record.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result))
     sys.exit(bool(wrong))
+
+
+def _faketime() -> Path | None:
+    """The library that fakes a process's time; prints what is not tested without it."""
+    try:
+        return library()
+    except MissingError as error:
+        print(
+            f"clocks are not changed; skewed clients and steps of the server's clock are NOT tested: {error}",
+            file=sys.stderr,
+        )
+        return None
 
 
 def _end(result: dict[str, Any], complaints: Sequence[str]) -> NoReturn:
