@@ -62,6 +62,13 @@ local function stand_by(me, left)
   return place, wait
 end
 
+-- One command for all: 1 for `wake`, 2 for `held` and 4 for `gates`.
+local found = redis.call('EXISTS', wake, held, held, gates, gates, gates, gates)
+if found >= 4 then
+  bad = wrong_type('hash', gates, lanes, gate_turns) or wrong_type('zset', held, open_gates, resting, gate_holds)
+  if bad then return bad end
+end
+
 local word, alive = 'HELD', 0
 if promoter_id ~= '' then
   local holder = redis.pcall('GET', promoter)
@@ -78,16 +85,13 @@ if promoter_id ~= '' then
   leave_place(promoter_id)
 end
 
--- One command for all: 1 for `wake`, 2 for `held` and 4 for `gates`.
-local found = redis.call('EXISTS', wake, held, held, gates, gates, gates, gates)
 local wake_lanes
 if found >= 2 then
   --@include lanes
   if found >= 4 then
     --@include gates
     --@include queue_limits
-    bad = wrong_type('hash', gates, lanes, gate_turns) or wrong_type('zset', held, open_gates, resting, gate_holds)
-    if bad then return bad end
+    --@include place_lanes
     more_fields, enter_gates = {'gate', 'key'}, enter
     allow_when_full(leases)
 

@@ -55,6 +55,11 @@ local LAST_INSTANT = 253402300799999
 --@include retention
 local bad = wrong_type('list', processing, pending, completed, failed, cancelled, broken) or wrong_type('zset', leases, delayed)
 if bad then return bad end
+local has_gates = redis.call('EXISTS', gates) == 1
+if has_gates then
+  bad = wrong_type('hash', gates, lanes, gate_turns) or wrong_type('zset', held, open_gates, resting, gate_holds)
+  if bad then return bad end
+end
 
 local head = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
 local earliest = LAST_INSTANT + 1
@@ -266,12 +271,11 @@ for _, id in ipairs(redis.call('ZRANGE', leases, unpack(furthest))) do
   end
 end
 
-if redis.call('EXISTS', gates) == 1 then
+if has_gates then
   --@include lanes
   --@include gates
   --@include queue_limits
-  bad = wrong_type('hash', gates, lanes, gate_turns) or wrong_type('zset', held, open_gates, resting, gate_holds)
-  if bad then return bad end
+  --@include place_lanes
   gate_of_job = gate_of
 
   -- The jobs of a gate that have a place but no lease, among a page of those that have a place.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schedq import Conflict, Discard
+from schedq import Conflict, Discard, Rate
 from schedq.transitions import scripts
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
@@ -124,3 +124,36 @@ def test_a_key_of_the_wrong_type(make_queue: MakeQueue, clock: Clock, verb: str,
             VERBS[verb][1](queue, jobs)
         assert queue.dump() == before
     queue.forget()  # the data under that key is gone, so the laws can't hold
+
+
+@one_door
+@pytest.mark.parametrize("key", ["ready", "running", "tags", "rates"])
+def test_a_key_of_a_gate_of_the_wrong_type_stops_that_gate_alone(make_queue: MakeQueue, clock: Clock, key: str):
+    queue = make_queue(clock=clock)
+    for name in ("damaged", "whole"):
+        queue.gate(name, key_concurrency=1, rate=Rate(100, per=1))
+    queue.enqueue("runs", gate="damaged", key="6")
+    runs = queue.claim(0)
+    for name in ("damaged", "whole", "damaged"):
+        queue.enqueue(name, gate=name, key="7")
+    damaged = f"{queue.keys.prefix}gate:damaged:{key}"
+    queue.redis.delete(damaged)
+    queue.redis.set(damaged, "what is this")
+
+    def ran() -> list[Any]:
+        found = []
+        for _ in range(3):
+            queue.reclaim_stuck()
+            queue.promote_due()
+            while (job := queue.claim(0)) is not None:
+                found.append(job.payload)
+                queue.complete(job)
+            clock.pass_time(0.1)
+        return found
+
+    assert ran() == ["whole"]
+    assert queue.complete(runs)
+    queue.enqueue("new", gate="damaged", key="8")
+    assert ran() == []
+    queue.redis.delete(damaged)
+    assert sorted(ran()) == ["damaged", "damaged", "new"]

@@ -337,21 +337,6 @@ local function rouse(most)
   return #names == most
 end
 
--- Place the keys of at most `count` lanes from number `from` on. Returns the next number, or nil at the end.
-local function place_lanes(from, count)
-  local number = math.max(from, LANE_NUMBERS + 1)
-  for _ = 1, count do
-    local low = scores_of(number)
-    local id, score = unpack(redis.call('ZRANGE', held, low, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
-    number = id and math.floor(tonumber(score) / LANE) or ALL_LANES + 1
-    if number > ALL_LANES then return nil end
-    local found = redis.pcall('HMGET', jobs .. id, 'gate', 'key')
-    if not found.err and found[1] then place(gate_of(found[1]), found[2] or '') end
-    number = number + 1
-  end
-  return number
-end
-
 -- The end of a script: write the turns that changed. Returns the new earliest instant of `resting`, if it became earlier.
 local function close_gates()
   for name, gate in pairs(gates_by_name) do

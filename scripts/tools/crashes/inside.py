@@ -207,7 +207,7 @@ class Stage:
                     wrong.append(f"returned {reply!r}")
                 accepted |= set(staged.accepts)
             else:
-                request = str(staged.operation.args[4])
+                request = str(staged.operation.args[5])
                 jobs = queue._drive(claim.recover(queue.settings, request))
                 first = [job.id for job in jobs]
                 wrong += [f"settling a recovered job returns {word}" for word in finish(queue, jobs) if word != "OK"]

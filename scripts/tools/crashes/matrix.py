@@ -21,18 +21,18 @@ Found = dict[str, dict[str, Any]]
 
 _CLAIM: Final = (
     *("claim, all kinds of entries", "claim, no suspects", "claim, too large"),
-    *("claim, a paused task", "claim, held jobs"),
+    *("claim, a paused task", "claim, held jobs", "claim, one gate", "claim, two gates"),
 )
 _RECLAIM: Final = (
     *("reclaim, ended leases", "reclaim, with waits", "reclaim, adopt"),
-    *("reclaim, expired records", "reclaim, trim"),
+    *("reclaim, expired records", "reclaim, trim", "reclaim, gates"),
 )
 _ROWS: Final = {
     # transition -> verb cut on the wire, scenes whose script is interrupted
     "enqueue": ("enqueue", ("enqueue, now", "enqueue, an id again")),
     "enqueue, later": ("enqueue, later", ("enqueue, later",)),
     "enqueue, unique": ("enqueue, unique", ("enqueue, unique", "enqueue, unique and there")),
-    "enqueue many": ("enqueue many", ("enqueue, many",)),
+    "enqueue many": ("enqueue many", ("enqueue, many", "enqueue, gates")),
     "claim": ("claim", _CLAIM),
     "renew": ("renew", ("renew",)),
     "complete": ("complete", ("complete", "complete, with ttls", "complete, with trim")),
@@ -40,7 +40,7 @@ _ROWS: Final = {
     "fail, none left": ("fail, none left", ("fail, none left",)),
     "snooze": ("snooze", ("snooze",)),
     "release": ("release", ("release",)),
-    "promote": ("promote", ("promote, by hand", "promote, by a promoter")),
+    "promote": ("promote", ("promote, by hand", "promote, by a promoter", "promote, gates")),
     "reclaim, adopt": ("reclaim", _RECLAIM),
     "cancel": ("cancel, pending", ("cancel, pending", "cancel, delayed", "cancel, running", "cancel, held")),
     "reschedule": ("reschedule", ("reschedule, later", "reschedule, sooner")),

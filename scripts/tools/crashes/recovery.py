@@ -9,7 +9,7 @@ from schedq.model.lifecycle import BROKEN, CANCELLED, COMPLETED, FAILED
 from schedq.model.records import Settlement
 from schedq.queue.queue import Queue
 from schedq.schedules.fire import DefinitionCache, fire_due
-from schedq.transitions import claim, reclaim
+from schedq.transitions import Operation, claim, gates, reclaim
 from scripts.tools.settling import settle_all
 from tests.doors import Clock
 from tests.state import State
@@ -28,6 +28,9 @@ def recover(queue: Queue, clock: Clock) -> list[str]:
     queue.resume()
     for task in queue.list_paused_tasks():
         queue.resume(task=task)
+    for name in queue._ask(_paused_gates(queue)):
+        gate, _, key = name.partition(" ")
+        queue._ask(gates.hold(queue.settings, gate, key if " " in name else None, "resume"))
     for _ in range(_MOST_ROUNDS):
         clock.pass_time(700)  # the longest wait between attempts is 600 s, a lease lasts 10 s
         sweep = queue._drive(reclaim.sweep(queue.settings, 0))
@@ -40,6 +43,11 @@ def recover(queue: Queue, clock: Clock) -> list[str]:
         if not (moved or sweep.taken_back or left):
             break
     return ran
+
+
+def _paused_gates(queue: Queue) -> Operation[list[str]]:
+    words = ("ZRANGE", queue.settings.keys.gate_holds, "+inf", "+inf", "BYSCORE")
+    return Operation("paused gates", None, (), words, list)
 
 
 def work(queue: Queue) -> list[str]:
@@ -55,7 +63,7 @@ def work(queue: Queue) -> list[str]:
 
 def finish(queue: Queue, jobs: Any) -> list[str]:
     """Complete claimed jobs; returns the replies."""
-    ends = [Settlement("complete", job.id, job.claim_token, text='"done"') for job in jobs]
+    ends = [Settlement("complete", job.id, job.claim_token, text='"done"', gate_key=job.gate_key) for job in jobs]
     return queue._drive(settle_all(queue.settings, ends))
 
 

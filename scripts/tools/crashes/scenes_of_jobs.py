@@ -81,7 +81,7 @@ def _claim_large(queue: Queue, clock: Clock) -> Staged:
     """The second job does not fit into one reply."""
     ids = queue.enqueue_many(["x" * 100, "y" * 100])
     operation = claim.claim(queue.settings, "request", 20)
-    args = (*operation.args[:10], 150, *operation.args[11:])
+    args = (*operation.args[:11], 150, *operation.args[12:])
     return Staged(operation._replace(args=args), ids)
 
 

@@ -23,6 +23,7 @@ HSET = "for _, n in ipairs(new) do store(keys[n], starts[n], status[n], run_at[n
 HOLD = "hold(to_hold)\n"
 FROM_LANES = "if #from_lanes > 0 then redis.call('ZREM', held, unpack(from_lanes)) end"
 PUT_BACK = "redis.call('RPUSH', pending, unpack(ids))\n"
+NOTE = "if job then redis.call('RPUSH', pending, id) else to_broken(id, reason) end\nredis.call('ZREM', held, id)"
 BUGS = [
     # scene, script, shipped code, replacement
     ("claim, all kinds of entries", "claim", TAKE, f"redis.call('RPOP', pending, looked_at)\n{TAKE}"),
@@ -42,6 +43,7 @@ BUGS = [
     ("claim, held jobs", "claim", TAKE, f"{FROM_LANES}\n{TAKE}"),
     ("resume task", "resume_task", PUT_BACK, f"redis.call('ZREM', held, unpack(ids))\n{PUT_BACK}"),
     ("run now", "reschedule", "allow_when_full(delayed)", "redis.call('ZREM', delayed, id)"),
+    ("enqueue, gates", "reclaim", NOTE, "number = number + 1"),
     ("purge, pending", "purge", UNLINK, f"redis.call('LREM', place, -1, id)\n{UNLINK}"),
 ]
 
