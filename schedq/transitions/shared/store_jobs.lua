@@ -109,7 +109,7 @@ end
 -- the other order there would be a record without an entry, which would count as stored when the producer retries.
 if #now_ids > 0 then redis.call('LPUSH', pending, unpack(now_ids)) end
 if #later > 0 then redis.call('ZADD', delayed, unpack(later)) end
-if enter_lanes then enter_lanes() end
+if enter_lanes and #new > 0 then enter_lanes() end
 if note_holders then note_holders(new, starts) end
 for _, n in ipairs(new) do
   local id = ARGV[starts[n]]
