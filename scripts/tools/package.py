@@ -36,9 +36,9 @@ MOST_BYTES: Final = 900_000
 code, added 85; dependencies of tasks and typed data 16; later features 57; Django 7; the testing kit 16; what readers
 of the pages missed 11; `schedq dev` 3; threads in place of stuck ones 2; `run_isolated` 3; the outbox 11, of which
 smaller pictures save 6; hooks of processes that die 1; Django's outbox, admin and page 19; FastAPI, Flask and sessions
-of SQLAlchemy 10; unique jobs 6. Zopfli saves 22, one file for all pages 41, one for all scripts 37. It is never more
-than 900 kB. Compressed, Python has 583 kB (a quarter of it docstrings), the handbook 124, Lua 44, the archive's own
-directory 40 and its list of files 13."""
+of SQLAlchemy 10; unique jobs 6. Zopfli saves 22, one file for all pages 41, one for all scripts 37, scripts without
+comments 20. It is never more than 900 kB. Compressed, Python has 600 kB (a quarter of it docstrings), the handbook 124,
+Lua 40, the archive's own directory 40 and its list of files 13."""
 PACKED: Final = {
     "schedq/handbook/pages.json": re.compile(r"schedq/handbook/([\w-]+\.md)"),
     "schedq/scripts.json": re.compile(r"schedq/((?:transitions|schedules|inspect)/[\w/]+\.lua)"),
@@ -98,13 +98,28 @@ def packed(files: Mapping[zipfile.ZipInfo, bytes], name: str, pattern: re.Patter
     record = next(file for file in others if file.filename.endswith(".dist-info/RECORD"))
     together = copy.copy(next(iter(some)))
     together.filename = name
-    texts = {pattern.sub(r"\1", file.filename): data.decode() for file, data in some.items()}
+    texts = {pattern.sub(r"\1", file.filename): _shortened(file.filename, data) for file, data in some.items()}
     data = json.dumps(texts, ensure_ascii=False).encode()
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     names = {file.filename for file in some}
     lines = [line for line in others.pop(record).decode().splitlines() if line.partition(",")[0] not in names]
     lines.insert(0, f"{name},sha256={digest},{len(data)}")
     return {**others, together: data, record: "".join(f"{line}\n" for line in lines).encode()}
+
+
+def _shortened(name: str, data: bytes) -> str:
+    """The text of a file; of a script only what Redis and `schedq.transitions.scripts` read, without explanations."""
+    text = data.decode()
+    if not name.endswith(".lua"):
+        return text
+    code = re.sub(r"--\[\[.*?\]\]", "", text, flags=re.DOTALL)
+    lines = [line.strip() for line in code.split("\n")]
+    kept = "\n".join(line for line in lines if line and (not line.startswith("--") or line.startswith("--@include ")))
+    head = re.match(r"--\[\[.*?\n(KEYS  .*?)\nReturns  ", text, re.DOTALL)
+    if head is None:
+        return f"{kept}\n"
+    names = [line.partition(":")[0] for line in head[1].split("\n") if not line.startswith(" " * 7)]
+    return "\n".join(["--[[", ".", "", *names, "Returns  .", "]]", kept, ""])
 
 
 def tracked(folder: str = "") -> set[str]:
