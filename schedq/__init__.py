@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
     from schedq.inspect.error_groups import ErrorGroup, Errors
     from schedq.inspect.export import Imported
     from schedq.inspect.forecast import Bucket, Forecast
+    from schedq.inspect.gates import GateKey, GateStatus
     from schedq.inspect.overview import Pulse, TaskPulse
     from schedq.inspect.samples import Sample, Throughput
     from schedq.inspect.search import JobPage
@@ -49,6 +50,7 @@ if typing.TYPE_CHECKING:
     from schedq.observer import AttemptEnd, AttemptFacts, Observer, QueueHealth
     from schedq.queue.before_enqueue import inherit_headers
     from schedq.queue.enqueue_facts import EnqueueFacts
+    from schedq.queue.gates import AsyncGates, Gates
     from schedq.queue.inspector import AsyncInspector, Inspector
     from schedq.queue.job import Job
     from schedq.queue.middleware import CallNext, Middleware
@@ -67,6 +69,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Acted",
     "ArgumentsError",
+    "AsyncGates",
     "AsyncInspector",
     "AsyncQueue",
     "AsyncSchedules",
@@ -90,6 +93,9 @@ __all__ = [
     "Fixed",
     "Forecast",
     "Gate",
+    "GateKey",
+    "GateStatus",
+    "Gates",
     "Imported",
     "Inspector",
     "IsolationSettings",
@@ -155,6 +161,7 @@ _NAMES_OF_MODULES = {
     "schedq.inspect.error_groups": ["ErrorGroup", "Errors"],
     "schedq.inspect.export": ["Imported"],
     "schedq.inspect.forecast": ["Bucket", "Forecast"],
+    "schedq.inspect.gates": ["GateKey", "GateStatus"],
     "schedq.inspect.overview": ["Pulse", "TaskPulse"],
     "schedq.inspect.samples": ["Sample", "Throughput"],
     "schedq.inspect.search": ["JobPage"],
@@ -173,6 +180,7 @@ _NAMES_OF_MODULES = {
     "schedq.observer": ["AttemptEnd", "AttemptFacts", "Observer", "QueueHealth"],
     "schedq.queue.before_enqueue": ["inherit_headers"],
     "schedq.queue.enqueue_facts": ["EnqueueFacts"],
+    "schedq.queue.gates": ["AsyncGates", "Gates"],
     "schedq.queue.inspector": ["AsyncInspector", "Inspector"],
     "schedq.queue.job": ["Job"],
     "schedq.queue.middleware": ["CallNext", "Middleware"],

@@ -114,6 +114,11 @@ class Handle:
         """The queue's inspector; its methods are plain calls, too."""
         return _Inspector(self)
 
+    @property
+    def gates(self) -> Any:
+        """The queue's gates; their methods are plain calls, too."""
+        return _Gates(self)
+
     def drive(self, trips: Any) -> Any:
         """The result of round trips."""
         found = self.beyond._client.drive(trips)
@@ -226,6 +231,13 @@ class _Inspector(_Schedules):
 
     def _of(self, name: str) -> Any:
         return (self._handle.beyond if is_act(name) else self._handle.queue).inspector
+
+
+class _Gates(_Schedules):
+    """The gates of either client."""
+
+    def _of(self, name: str) -> Any:
+        return (self._handle.beyond if is_act(name) else self._handle.queue).gates
 
 
 # Redis 6.2 has no PEXPIRETIME, and its clock advances during a script.

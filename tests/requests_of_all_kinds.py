@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from schedq.inspect import audit, bulk, samples, search, snapshot, stats, summary
 from schedq.inspect.bulk import Purge
+from schedq.inspect.gates import gate_page, see_gate
 from schedq.model.records import Options, Settlement
 from schedq.model.settings import Settings
 from schedq.model.tasks import TaskOptions
@@ -89,6 +90,8 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     bulk.ActionOnIds(QUEUE, bulk.BulkRequest("delete", "in", 0, "ada@vm"), ["a"], None).note(),
     *_first(search.find(QUEUE, "failed", search.Filter(), 10, None)),
     *_first(search.find(QUEUE, "delayed", search.Filter("send", 1, 2, "x", "y"), 10, None)),
+    gate_page(QUEUE),
+    see_gate(QUEUE, "api", "42"),
     stats.stats(QUEUE),
     *_first(stats.page(QUEUE, "pending", 0, 10)),
     stats.get_job(QUEUE, "a"),

@@ -25,8 +25,10 @@ VERBS: Final = {
     | {"list_cancelled", "list_broken", "list_workers", "list_queues"},
 }
 """The methods of each role; all others run as the tests' own user."""
-LOOKS: Final = frozenset({"find", "why", "timeline", "forecast", "pulse", "samples", "errors", "log", "follow"})
-"""The inspector's methods for a viewer; actions are reserved for operators, who may do everything."""
+LOOKS: Final = frozenset(
+    {"find", "why", "timeline", "forecast", "pulse", "samples", "errors", "log", "follow", "list", "get", "keys"}
+)
+"""The methods of the inspector and of gates for a viewer; actions are reserved for operators, who may do everything."""
 WITHOUT_REDIS: Final = frozenset({"job", "task", "handler", "close", "aclose"})
 
 FILES: Final = {
@@ -67,6 +69,7 @@ FILES: Final = {
         "tests/inspect/test_errors.py",
         "tests/inspect/test_find.py",
         "tests/inspect/test_follow.py",
+        "tests/inspect/test_gates.py",
         "tests/inspect/test_history.py",
         "tests/inspect/test_pulse.py",
         "tests/inspect/test_samples.py",
@@ -110,7 +113,7 @@ def is_beyond(name: str) -> bool:
 
 
 def is_act(name: str) -> bool:
-    """Whether a method of `queue.inspector` is not one of the tested role's."""
+    """Whether a method of `queue.inspector` or `queue.gates` is not one of the tested role's."""
     return bool(ROLE) and (ROLE != "viewer" or name not in LOOKS)
 
 

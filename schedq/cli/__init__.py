@@ -40,6 +40,7 @@ _TABLE: Final = {
     "top": ("top", "Show a live screen: throughput, depths, lateness, workers, slow and failing tasks."),
     "dashboard": ("servers:dashboard", "Serve a dashboard of all queues to browsers."),
     "schedules": ("schedules", "Show and control schedules."),
+    "gates": ("gates", "Show and control gates: how many jobs run and start."),
     "cron": ("schedules.show:cron", "Explain a cron expression and show its next slots."),
     "doctor": ("doctor", "Diagnose a Redis server and its queues, and suggest remedies."),
     "health": ("stats:health", "Check whether a worker is healthy: exit code 0 or 1."),

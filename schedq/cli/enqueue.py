@@ -18,6 +18,8 @@ from schedq.cli import output
 from schedq.cli.params import (
     DURATION,
     DURATIONS,
+    GATE_KEY,
+    GATE_NAME,
     HEADER,
     JOB_ID,
     QUEUE_NAME,
@@ -114,6 +116,7 @@ Examples:
   schedq enqueue emails '{"to": "ada@example.org"}' --delay 5m
   schedq enqueue emails --task send_email --args '["ada@example.org"]'
   schedq enqueue emails --task send_report --unique nightly
+  schedq enqueue emails --task sync --args '[42]' --gate api --key 42
   schedq enqueue emails --lines < payloads.jsonl""",
     no_args_is_help=True,
 )
@@ -151,6 +154,8 @@ Examples:
 @click.option("--completed-ttl", type=DURATION, metavar="D", help="How long to keep its record once it has completed.")
 @click.option("--failed-ttl", type=DURATION, metavar="D", help="The same once it has failed or was cancelled.")
 @unique_options
+@click.option("--gate", type=GATE_NAME, metavar="G", help="The gate for whose limits the job counts.")
+@click.option("--key", type=GATE_KEY, metavar="K", help="With --gate: the job's key there; different keys take turns.")
 @click.option("--durability", type=click.Choice(LEVELS), help="Where the job must be stored before this returns.")
 @click.option(
     "--wait",
@@ -190,7 +195,7 @@ def enqueue(
         return
     job = _job(payload, task, args=args, kwargs=kwargs)
     with open_or_create(name, redis_url) as queue:
-        _warn(queue, [job], redis_url)
+        _warn(queue, [job], redis_url, options["gate"])
         stored, is_new = _enqueue_one(queue, job, Options(**options, unique=rule), as_json=as_json)
         if waits:
             output.warn(f"job {stored}")
@@ -245,6 +250,8 @@ def _check_options(
     delay: object,
     run_at: object,
     job_id: object,
+    gate: object,
+    key: object,
     must_create: bool,
     reuse_id: bool,
     timeout: object,
@@ -258,6 +265,7 @@ def _check_options(
         "give --delay or --run-at, not both": delay is not None and run_at is not None,
         "--id names one job and can't be used with --lines": is_many and job_id is not None,
         "--wait waits for one job and can't be used with --lines": is_many and waits,
+        "--key needs --gate": key is not None and gate is None,
         "--must-create and --reuse-id need --id": (must_create or reuse_id) and job_id is None,
         "give --must-create or --reuse-id, not both": must_create and reuse_id,
     }
@@ -297,7 +305,7 @@ def _store(
     try:
         while batch := list(islice(payloads, _BATCH)):
             if not count:
-                _warn(queue, batch, redis_url)
+                _warn(queue, batch, redis_url, options["gate"])
             stored(queue.enqueue_many(batch, **options))
             count += len(batch)
     except (QueueFull, NotAcknowledged) as error:
@@ -307,11 +315,13 @@ def _store(
         raise click.ClickException(f"{error}; {display.count(count, 'job')} before it stored") from error
 
 
-def _warn(queue: Queue, payloads: Iterable[Any], redis_url: str | None) -> None:
+def _warn(queue: Queue, payloads: Iterable[Any], redis_url: str | None, gate: str | None) -> None:
     """Warn about names that may be mistyped. The job is stored anyway: the worker may start later."""
     with suppress(SchedqError):  # a user who may enqueue is not necessarily allowed to read
         warn_if_new(queue, redis_url)
         warn_if_no_task(queue, [payload["task"] for payload in payloads if is_task_call(payload)])
+        if gate is not None and queue.gates.get(gate) is None:
+            output.warn(f"queue {queue.name} has no gate {gate} yet, so it limits nothing")
 
 
 def _payloads(lines: TextIO) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from rich.table import Table
 from schedq.cli import output
 from schedq.cli.params import DURATION, json_option, queue_option, redis_option
 from schedq.cli.queues import queue_of_job
-from schedq.inspect import display
+from schedq.inspect import display, gate_words
 from schedq.inspect.forecast import Bucket, Forecast
 from schedq.model.times import span
 
@@ -38,16 +38,17 @@ Examples:
 def forecast(within: timedelta, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
     """Show what is due within D (90m, 7d; 24h if left out, at most 31d): delayed jobs and slots of schedules."""
     with queue_of_job(queue_name, redis_url) as queue:
-        found, name = queue.inspector.forecast(within), queue.name
+        found, gates, name = queue.inspector.forecast(within), queue.gates.list(), queue.name
     if as_json:
-        output.show_json({"queue": name, **found.to_dict()})
+        drained = {gate.name: gate_words.drained_in_ms(gate) for gate in gates}
+        output.show_json({"queue": name, **found.to_dict(), "gates_drained_in_ms": drained})
         return
     slots = f"{display.count(found.slots, 'slot')} of {display.count(found.schedules, 'schedule')}"
     jobs = display.count(found.delayed, "delayed job")
     output.show(output.heading(f"queue {name}, the next {span(found.until_ms - found.now_ms)}: {jobs}, {slots}"))
     if found.busiest:
         output.show(_chart(found), "", output.heading("busiest minutes"), _busiest(found))
-    for text in _notes(found):
+    for text in (*_notes(found), *filter(None, map(gate_words.outlook, gates))):
         output.line(text)
 
 

@@ -17,7 +17,9 @@ from click.shell_completion import CompletionItem
 from schedq.cli import queues
 from schedq.errors import UsageError
 from schedq.inspect.search import Filter
+from schedq.model import gates
 from schedq.model.escaping import harmless
+from schedq.model.gates import checked_gate_name
 from schedq.model.keys import checked_id, checked_name
 from schedq.model.payload import UnreadablePayload, decode
 from schedq.model.times import instant_ms, parsed_duration
@@ -79,6 +81,12 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _gate_key(text: str) -> str:
+    if not text:
+        raise UsageError("a key must not be empty")
+    return gates.checked_key(text)
+
+
 def json_of(kind: type, noun: str) -> Checked[Any]:
     """A parameter type for JSON text whose value has the Python type `kind`; errors call it `noun`."""
 
@@ -98,6 +106,8 @@ DURATIONS: Final = Checked("durations", _durations)
 INSTANT: Final = Checked("instant", _instant)
 HEADER: Final = Checked("header", _header)
 UNIQUE_KEY: Final = Checked("key", checked_key)
+GATE_NAME: Final = Checked("gate", checked_gate_name)
+GATE_KEY: Final = Checked("key", _gate_key)
 
 
 def from_json(text: str) -> Any:
@@ -217,6 +227,8 @@ class FilterOptions:
     text: str | None = None
     error: str | None = None
     unique: str | None = None
+    gate: str | None = None
+    key: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.given())
@@ -250,8 +262,10 @@ filter_options: Final = option_group(
     ),
     click.option("--error", type=_TEXT, metavar="TEXT", help="Only jobs whose last error contains this text."),
     click.option("--unique", type=_TEXT, metavar="KEY", help="Only jobs with this unique key."),
+    click.option("--gate", type=_TEXT, metavar="G", help="Only jobs of this gate."),
+    click.option("--key", type=_TEXT, metavar="K", help="With --gate: only jobs with this key."),
 )
-"""`--task`, `--older`, `--newer`, `--text`, `--error` and `--unique`, which a command receives as `filters`."""
+"""`--task`, `--older`, `--newer`, `--text`, `--error`, `--unique`, `--gate` and `--key`, received as `filters`."""
 
 
 def port_option(default: int, help_text: str) -> Callable[[F], F]:

@@ -16,7 +16,8 @@ from schedq.cli import output
 from schedq.cli.params import QUEUE_NAME, ask, json_option, redis_option, yes_option
 from schedq.cli.queues import all_names, must_be_known, open_queue
 from schedq.errors import Conflict
-from schedq.inspect import display
+from schedq.inspect import display, gate_words
+from schedq.inspect.gates import GateStatus
 from schedq.inspect.stats import Stats
 from schedq.model.lifecycle import JOB_STATES
 from schedq.model.records import whole
@@ -26,6 +27,8 @@ from schedq.transitions.heartbeat import WorkerRecord
 
 _MOST_BRIEF: Final = 5
 """Maximum number of jobs per worker that `stats` shows."""
+_MOST_GATES: Final = 10
+"""Maximum number of gates that `stats` shows; `schedq gates ls` has all."""
 _MOST_JOBS: Final = 20
 """Maximum number of jobs per worker that `workers` shows."""
 
@@ -76,6 +79,7 @@ def _show(queue: Queue, found: Stats, workers: list[WorkerRecord]) -> None:
         ("visibility", span(found["visibility_ms"])),
         ("workers", f"{found['workers']:,}"),
     ]
+    facts += [(gate_words.named(gate.name), _gate(gate)) for gate in queue.gates.list()[:_MOST_GATES]]
     if found["held_depth"]:
         facts.append(("held", f"{found['held_depth']:,} of {found['pending_depth']:,} pending jobs"))
     if found["outbox_at_ms"] is not None:
@@ -94,6 +98,11 @@ def _show(queue: Queue, found: Stats, workers: list[WorkerRecord]) -> None:
     if workers:
         title = output.heading("live workers, as of their last heartbeat (every 10 s)")
         output.show("", title, _live_workers(workers, now))
+
+
+def _gate(gate: GateStatus) -> str:
+    waiting = f"{gate_words.waiting(gate)} waiting, " if gate.name else ""
+    return f"{gate_words.state(gate, gate.now_ms)}; {waiting}{gate_words.running(gate)} running"
 
 
 def _numbers(title: str, numbers: Iterable[tuple[str, int]]) -> Table:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
+from schedq.dashboard import gates
 from schedq.dashboard.pages import ACTIONS_OF, FILTERS, MOST_TYPED, criteria
 from schedq.dashboard.queue_pool import QueuePool
 from schedq.dashboard.rendering import PageData
@@ -31,6 +32,7 @@ from schedq.transitions.pause import checked_task
 MOST_IDS: Final = 1000
 SELECTED, MATCHING, JOB, ERROR, SCHEDULE, WORKER = "selected", "matching", "job", "error", "schedule", "worker"
 TASK: Final = "task"
+GATE: Final = "gate"
 WAIT_S: Final = 2.0
 """Seconds to wait for an action on jobs before the browser is sent to the progress page."""
 _COUNTING_S: Final = 0.5
@@ -109,7 +111,31 @@ ACTIONS: Final[Mapping[str, ActionSpec]] = {
     "stop_worker": ActionSpec(
         "Stop", "The worker takes no more jobs, lets running ones finish, and exits.", "asked to stop", (WORKER,)
     ),
+    "pause_gate": ActionSpec(
+        "Pause", "Nothing of it starts until you resume it; running jobs finish.", "paused", (GATE,)
+    ),
+    "hold_gate": ActionSpec(
+        "Hold", "Nothing of it starts for this time; running jobs finish. A longer hold stays.", "held", (GATE,)
+    ),
+    "resume_gate": ActionSpec("Resume", "Its jobs start again, within its limits.", "resumed", (GATE,)),
+    "set_gate": ActionSpec(
+        "Set limits of",
+        "They hold for all workers at once, whatever the code says, until they are reset. Empty fields change nothing; "
+        "0 is no limit. Rates are written 10/s, 500/m or 1000/30s.",
+        "set",
+        (GATE,),
+    ),
+    "reset_gate": ActionSpec("Reset limits of", "The limits in the code hold again.", "reset", (GATE,)),
 }
+
+
+_CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
+    JOB: checked_id,
+    SCHEDULE: checked_schedule_id,
+    TASK: checked_task,
+    GATE: gates.split,
+}
+"""What raises a UsageError if the subject of such a scope is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +149,8 @@ class ActionForm:
         ids: the selected jobs.
         state: state of the matching jobs.
         typed: the filter, as typed.
-        delay: for reschedule, as typed.
+        delay: for reschedule and hold_gate, as typed.
+        limits: for set_gate, as typed.
         back: the page to return to.
     """
 
@@ -135,6 +162,7 @@ class ActionForm:
     typed: Mapping[str, str] = field(default_factory=dict)
     delay: str = ""
     back: str = "/"
+    limits: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, form: Form, queue: str) -> ActionForm:
@@ -155,12 +183,8 @@ class ActionForm:
             raise Refusal(400, f"More than {MOST_IDS:,} jobs were selected." if ids else "No job was selected.")
         if scope == MATCHING and action not in ACTIONS_OF.get(state, ()):
             raise Refusal(400, f"{spec.label} does not apply to {harmless(state)[:40]} jobs.")
-        if scope == JOB:
-            checked_id(subject)
-        if scope == SCHEDULE:
-            checked_schedule_id(subject)
-        if scope == TASK:
-            checked_task(subject)
+        if scope in _CHECKS:
+            _CHECKS[scope](subject)
         typed = {name: fields.get(name, "")[:MOST_TYPED] for name in FILTERS} if scope == MATCHING else {}
         if scope == ERROR:
             state, typed = "failed", {"error": subject}
@@ -176,6 +200,7 @@ class ActionForm:
             typed,
             fields.get("delay", "").strip()[:MOST_TYPED],
             back if is_here and back.isprintable() else f"/queues/{queue}",
+            {name: fields.get(name, "")[:MOST_TYPED] for name in gates.LIMIT_FIELDS} if action == "set_gate" else {},
         )
 
     @property
@@ -211,6 +236,8 @@ class ActionForm:
         label = self.spec.label
         if self.scope == "":
             return f"{label} queue {queue}?" if matched is None else f"{label} queue {queue}: {count(matched, 'job')}?"
+        if self.scope == GATE:
+            return f"{label} {gates.called(self.subject)}?"
         if self.scope in (SCHEDULE, WORKER, TASK):
             return f"{label} {self.scope} {harmless(self.subject)}?"
         if self.scope == JOB:
@@ -345,6 +372,7 @@ class ActionRoutes:
         form = ActionForm.of(form_fields(request), name)
         async with self._pool.open(name) as queue:
             matched, is_all = await _count(queue, form)
+            gate = await queue.gates.get(form.subject) if form.action == "set_gate" else None
         context = {
             "queue": name,
             "section": "",
@@ -354,7 +382,8 @@ class ActionRoutes:
             "hidden": form.hidden(),
             "label": form.spec.label,
             "is_irreversible": form.spec.is_irreversible,
-            "asks_delay": form.action == "reschedule",
+            "asks_delay": {"reschedule": "Delay", "hold_gate": "For"}.get(form.action, ""),
+            "inputs": gates.inputs(gate, form.subject) if form.action == "set_gate" else [],
             "back": form.back,
         }
         return PageData("confirm.html", context)
@@ -367,7 +396,10 @@ class ActionRoutes:
         if form.ids or form.is_bulk or form.action in ("purge", "cancel_task"):
             return await self._act_on_jobs(name, form, by)
         async with self._pool.open(name) as queue:
-            notice, done = await _act(queue, form.action, form.subject)
+            if form.scope == GATE:
+                notice, done = await gates.act(queue, form.action, form.subject, form.delay, form.limits)
+            else:
+                notice, done = await _act(queue, form.action, form.subject)
             await queue.inspector.note(form.action, notice, count=done, who=by)
         return form.back, f"{notice[:1].upper()}{notice[1:]}."
 

@@ -13,10 +13,12 @@ from starlette.requests import Request
 
 from schedq.dashboard import help_pages
 from schedq.dashboard.charts import WINDOWS, charts, forecast_chart, sparklines
+from schedq.dashboard.gates import gate_page, gates_page
 from schedq.dashboard.queue_pool import QueuePool
 from schedq.dashboard.rendering import PageData
 from schedq.dashboard.security import Refusal, inner_path
 from schedq.errors import Conflict, UsageError
+from schedq.inspect.gates import has_any
 from schedq.inspect.overview import Pulse
 from schedq.inspect.queue_names import nearest
 from schedq.inspect.samples import MOST_SAMPLES, Sample, rate
@@ -42,7 +44,7 @@ _FORECASTS_S: Final = {"1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
 """Periods that the forecast can show, seconds."""
 _COSTLY_EVERY_S: Final = 5.0
 """Minimum seconds between two updates of a page that reads a lot."""
-FILTERS: Final = ("task", "text", "error", "unique", "older", "newer")
+FILTERS: Final = ("task", "text", "error", "unique", "gate", "key", "older", "newer")
 MOST_TYPED: Final = 400
 """Maximum number of characters of a filter."""
 ACTIONS_OF: Final[Mapping[str, tuple[str, ...]]] = {
@@ -138,7 +140,8 @@ def _of_queue(section: str, show: Callable[[Request, AsyncQueue], Awaitable[Page
         name = request.path_params["name"]
         async with pool.open(name) as queue:
             data = await show(request, queue)
-        common = {"queue": name, "section": section, "back": inner_path(request)}
+            has_gates = await queue._ask(has_any(queue.settings))
+        common = {"queue": name, "section": section, "back": inner_path(request), "has_gates": has_gates}
         return replace(data, context=common | data.context)
 
     return page
@@ -225,7 +228,7 @@ def criteria(typed: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         UsageError: an age is no duration.
     """
-    texts = {key: typed[key] for key in ("task", "text", "error", "unique") if typed.get(key)}
+    texts = {key: typed[key] for key in ("task", "text", "error", "unique", "gate", "key") if typed.get(key)}
     return texts | {f"{key}_than": parsed_duration(typed[key]) for key in ("older", "newer") if typed.get(key)}
 
 
@@ -315,6 +318,8 @@ async def _job(request: Request, queue: AsyncQueue) -> PageData:
         "expires_at_ms": expires_at_ms(record.fields) if record is not None else 0,
         "unique": record.fields.get("unique", "") if record is not None else "",
         "unique_rule": StoredRule.of(record.fields.get("unique_rule", "")).words() if record is not None else "",
+        "gate": record.fields.get("gate", "") if record is not None else "",
+        "key": record.fields.get("key", "") if record is not None else "",
         "ttls": [] if record is None else [(name, span(ms)) for name, ms in record.ttls_ms.items()],
         "task": record.payload["task"] if record is not None and is_task_call(record.payload) else "",
         "actions": ACTIONS_OF.get(record.status, ()) if record is not None else (),
@@ -403,6 +408,8 @@ PAGES: Final[Mapping[str, Page]] = {
     "/queues/{name}/delayed": _of_queue("delayed", _delayed),
     "/queues/{name}/schedules": _of_queue("schedules", _schedules),
     "/queues/{name}/schedules/{schedule_id}": _of_queue("schedules", _schedule),
+    "/queues/{name}/gates": _of_queue("gates", gates_page),
+    "/queues/{name}/gates/{gate}": _of_queue("gates", gate_page),
     "/queues/{name}/workers": _of_queue("workers", _workers),
     "/queues/{name}/log": _of_queue("log", _log),
     "/help": help_pages.contents,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from schedq.doctor import keys, misplaced, probes, queue_names, schedules, server, workers
+from schedq.doctor import gates, keys, misplaced, probes, queue_names, schedules, server, workers
 from schedq.doctor.checks import LEVELS, Check, Finding, findings, first_of, grouped, plain
 from schedq.embedded.paths import SCHEME
 from schedq.errors import Conflict, QueueFull, SchedqError, StoreUnavailable, UsageError
@@ -152,13 +152,16 @@ class _Examination:
         with suppress(SchedqError):  # other checks report what is wrong with the key
             queue.load_settings()
         alive = self._alive(queue)
-        types = keys.read_types(names, {task for worker in alive.records for task in worker.tasks})
+        limits = self._ask(queue, gates.read_gates(queue.settings))
+        tasks = {task for worker in alive.records for task in worker.tasks}
+        types = keys.read_types(names, tasks, gates.names_of(limits))
         self._add(keys.WRONG_TYPE.finding(wrong, name) for wrong in self._ask(queue, types))
         now_ms = alive.now_ms
         self._add(findings(workers.LIVENESS, alive, name))
         unknown = self._ask(queue, workers.read_unknown_tasks(queue.settings))
         self._add(workers.UNKNOWN_TASK.finding((task, now_ms), name) for task in unknown)
         self._add(findings(workers.OUTBOX, self._ask(queue, workers.read_outboxes(queue.settings, now_ms)), name))
+        self._add(gates.check_gates(limits, name))
         due = self._ask(queue, keys.read_due_times(names, now_ms, is_promoted=alive.has_promoter))
         self._add(findings(keys.DUE_TIMES, due, name))
         self._add(findings([probes.WENT_BACK], self._ask(queue, probes.read_ahead_ms(names.log)), name))

@@ -55,6 +55,8 @@ _KEYS: Final = {
 """Key of a queue -> its type, and the consequence if it has another type."""
 _WAKES: Final = ("zset", "idle workers that are limited to some tasks are not woken: they look for jobs once a second")
 """The same for the wake marker of a task."""
+_OF_A_GATE: Final = ("ready", "running", "tags", "rates")
+"""The keys of a gate, all zsets."""
 _SECONDS_END: Final = 100_000_000_000
 """As Unix seconds the year 5138, as milliseconds March 1973: a smaller score can't be a real due time."""
 _LATE_MS: Final = 5000
@@ -75,10 +77,15 @@ class WrongType:
     means: str
 
 
-def read_types(keys: QueueKeys, tasks: Iterable[str]) -> RoundTrips[list[WrongType]]:
+def read_types(keys: QueueKeys, tasks: Iterable[str], gates: Iterable[str] = ()) -> RoundTrips[list[WrongType]]:
     """The keys of the wrong type; `tasks` are those that workers take."""
     rows = [(getattr(keys, name), *row) for name, row in _KEYS.items()]
     rows += [(keys.wakes + task, *_WAKES) for task in sorted(tasks)[:_MOST_READ]]
+    rows += [
+        (f"{keys.gate_keys}{name}:{part}", "zset", "nothing of the gate starts")
+        for name in sorted(gates)[:_MOST_READ]
+        for part in _OF_A_GATE
+    ]
     if not keys.tagged:
         rows.append((QUEUES_KEY, "set", _REFUSED))
     replies = yield [plain("TYPE", key) for key, _, _ in rows]

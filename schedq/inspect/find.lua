@@ -21,6 +21,8 @@ ARGV  jobs, clock
       text: part of the payload or the error, or ''
       error_text: part of the error, or ''
       unique: the job's unique key, or ''
+      of_gate: the job's gate, or ''
+      of_key: its key there, or ''
       anchors...: ids at the position (of a zset: the last one looked at); none at the beginning
 Returns  {LOOKED | MOVED, now, length of the source, entries looked at, next position, {ids at that position}, per match:
          {id, due instant or '', {field, value, ...}}}; no ids at the next position means that this was the end
@@ -96,6 +98,8 @@ if least_age or most_age then want(age_field) end
 if word ~= '' or text ~= '' or carry == 'payload' then want('payload') end
 if text ~= '' or error_text ~= '' then want('last_error') end
 if unique ~= '' then want('unique') end
+if of_gate ~= '' then want('gate') end
+if of_key ~= '' then want('key') end
 
 local AT_REST = {pending = {pending = true}, delayed = {pending = true, delayed = true}}
 local function is_of_state(status)
@@ -115,6 +119,8 @@ local function matches(job)
   if not is_of_state(job[1]) or not is_old_enough(slot[age_field] and job[slot[age_field]]) then return false end
   local payload, failure = slot.payload and job[slot.payload], slot.last_error and job[slot.last_error]
   if unique ~= '' and job[slot.unique] ~= unique then return false end
+  if of_gate ~= '' and job[slot.gate] ~= of_gate then return false end
+  if of_key ~= '' and job[slot.key] ~= of_key then return false end
   if word ~= '' and not holds(payload, word) then return false end
   if error_text ~= '' and not holds(failure, error_text) then return false end
   return text == '' or holds(payload, text) or holds(failure, text)

@@ -42,6 +42,8 @@ class Filter:
         text: text in the stored payload or in the last error; case-sensitive.
         error: text in the last error; case-sensitive.
         unique: the jobs' unique key.
+        gate: the jobs' gate.
+        key: their key there.
     """
 
     task: str = ""
@@ -50,21 +52,34 @@ class Filter:
     text: str = ""
     error: str = ""
     unique: str = ""
+    gate: str = ""
+    key: str = ""
 
     @classmethod
     def of(
-        cls, task: object, older_than: object, newer_than: object, text: object, error: object, unique: object = None
+        cls,
+        task: object = None,
+        older_than: object = None,
+        newer_than: object = None,
+        text: object = None,
+        error: object = None,
+        unique: object = None,
+        gate: object = None,
+        key: object = None,
     ) -> Filter:
         """Make a filter from a caller's arguments; ages are seconds or timedeltas.
 
         Raises:
             UsageError: an argument is invalid.
         """
-        for what, value in (("task", task), ("text", text), ("error", error), ("unique", unique)):
+        texts = {"task": task, "text": text, "error": error, "unique": unique, "gate": gate, "key": key}
+        for what, value in texts.items():
             if value is not None and (not isinstance(value, str) or not value):
                 raise UsageError(f"{what} must be a text that is not empty, got {value!r}")
             if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
                 raise UsageError(f"{what} has a lone surrogate, which is not valid text")
+        if key is not None and gate is None:
+            raise UsageError(f"key={key!r:.100} needs a gate: give gate= too")
         return cls(
             str(task or ""),
             None if older_than is None else duration_ms(older_than, "older_than"),
@@ -72,6 +87,8 @@ class Filter:
             str(text or ""),
             str(error or ""),
             str(unique or ""),
+            str(gate or ""),
+            str(key or ""),
         )
 
     @property
@@ -88,6 +105,8 @@ class Filter:
             f"text {self.text!r:.80}" if self.text else "",
             f"error {self.error!r:.80}" if self.error else "",
             f"unique key {self.unique!r:.80}" if self.unique else "",
+            f"gate {self.gate:.80}" if self.gate else "",
+            f"key {self.key!r:.80}" if self.key else "",
         )
         return ", ".join(filter(None, parts))
 
@@ -164,7 +183,8 @@ def checked_state(state: object, states: Sequence[str] = STATES) -> str:
 _FIND: Final = Binding(
     "find",
     *("source", "order", "state", "position", "length", "most", "carry"),
-    *("age_field", "least_age", "most_age", "word", "text", "error_text", "unique", "anchors"),
+    *("age_field", "least_age", "most_age", "word", "text", "error_text", "unique", "of_gate", "of_key"),
+    "anchors",
 )
 MOST_FOUND: Final = 150
 """The most jobs that one script returns."""
@@ -261,6 +281,8 @@ def scan_page(
             text=wanted.text,
             error_text=wanted.error,
             unique=wanted.unique,
+            of_gate=wanted.gate,
+            of_key=wanted.key,
             anchors=cursor.there,
         ),
         partial(_scan_page, cursor.state),

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from schedq.errors import SchedqError
+from schedq.inspect.gates import GateSnapshot, see_gate
 from schedq.inspect.stats import BrokenNote, broken_note, listed
 from schedq.model.keys import checked_id
 from schedq.model.lifecycle import DELAYED, FINISHED, NOWHERE, PENDING, PROCESSING
@@ -55,6 +56,7 @@ class JobSnapshot:
         is_held: whether a claim has put it out of the way of others; `ahead` then counts jobs of its task.
         task_paused_since_ms: since when its task is paused, or None.
         task_options: the stored options of its task.
+        gate: what its gate and the queue's own limits allow, if it is pending; else None.
     """
 
     id: str
@@ -82,6 +84,7 @@ class JobSnapshot:
     is_held: bool = False
     task_paused_since_ms: int | None = None
     task_options: TaskOptions = NO_OPTIONS
+    gate: GateSnapshot | None = None
 
     @property
     def place(self) -> str:
@@ -240,6 +243,10 @@ def look(queue: Settings, job_id: str) -> RoundTrips[JobSnapshot]:
         seen = replace(seen, task_paused_since_ms=paused.get(seen.task))
         if seen.record.max_attempts is None:
             seen = replace(seen, task_options=options.get(seen.task, NO_OPTIONS))
+    if seen.place == PENDING:
+        fields = seen.record.fields
+        (found,) = yield [see_gate(queue, fields.get("gate", ""), fields.get("key", ""))]
+        seen = replace(seen, gate=None if isinstance(found, SchedqError) else found)
     if seen.place != PENDING or not seen.alive:
         return seen
     live = yield from workers(queue)

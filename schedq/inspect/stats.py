@@ -73,6 +73,8 @@ class Stats(dict[str, int | None]):
     broken_total: _Fact[int] = _Fact()
     strays_total: _Fact[int] = _Fact()
     fired_total: _Fact[int] = _Fact()
+    limited_total: _Fact[int] = _Fact()
+    mended_total: _Fact[int] = _Fact()
     trimmed_total: _Fact[int] = _Fact()
     pending_depth: _Fact[int] = _Fact()
     processing_depth: _Fact[int] = _Fact()

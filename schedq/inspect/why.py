@@ -9,6 +9,7 @@ from typing import Any, Final
 from schedq.inspect.display import apart, count
 from schedq.inspect.snapshot import JobSnapshot, look
 from schedq.inspect.uniqueness import IndexEntry, hold, read_entry
+from schedq.inspect.why_gate import LIMITS, TURN, Reason
 from schedq.model.expiry import EXPIRED, expires_at_ms
 from schedq.model.ids import made_at_ms
 from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, JOB_STATES, PENDING, PROCESSING
@@ -16,27 +17,6 @@ from schedq.model.settings import Settings
 from schedq.model.times import span
 from schedq.model.unique import checked_key
 from schedq.transitions import RoundTrips, unwrap
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """One row of the table.
-
-    Attributes:
-        name: the word for programs.
-        means: its meaning in general, for the handbook.
-        holds: whether it applies to this job.
-        text: the reason as a sentence.
-        facts: the facts behind it, for programs.
-        is_known: whether anything is stored about the job.
-    """
-
-    name: str
-    means: str
-    holds: Callable[[JobSnapshot], object]
-    text: Callable[[JobSnapshot], str]
-    facts: Callable[[JobSnapshot], Mapping[str, Any]] = lambda _: {}
-    is_known: bool = True
 
 
 def _at(place: str) -> Callable[[JobSnapshot], bool]:
@@ -296,6 +276,7 @@ REASONS: Final = (
         lambda seen: f"the task {seen.task!r} is paused{_for_ms(seen, seen.task_paused_since_ms)}",
         lambda seen: {"task": seen.task, "paused_since_ms": seen.task_paused_since_ms or None},
     ),
+    *LIMITS,
     Reason(
         "promoter_behind",
         "It is due, but the promoter has not moved it yet.",
@@ -362,6 +343,7 @@ REASONS: Final = (
             "workers": len(seen.able),
         },
     ),
+    TURN,
     Reason(
         "ahead",
         "Jobs are ahead of it; how many, and how fast they end.",

@@ -13,6 +13,7 @@ from schedq.background.reconnecting_client import LogThrottle
 from schedq.connection.address import Address
 from schedq.connection.client import Client
 from schedq.errors import Conflict, SchedqError
+from schedq.inspect.gates import GateStatus, gate_page, has_any
 from schedq.inspect.stats import Stats, stats
 from schedq.metrics.exposition import needed
 from schedq.model.lifecycle import JOB_STATES
@@ -39,16 +40,20 @@ class Reading:
         oldest_ms: how long the next pending job has been waiting to run; None if none is pending, all of them are held,
             or its producer did not store when it was enqueued.
         problem: why the queue can't be read, or ''.
+        gates: its gates.
     """
 
     queue: str
     stats: Stats | None
     oldest_ms: int | None = None
     problem: str = ""
+    gates: tuple[GateStatus, ...] = ()
 
 
 def readings(queues: Sequence[Settings]) -> RoundTrips[list[Reading]]:
-    """Read queues of one server, in two round trips per 200. A damaged queue does not hide the others.
+    """Read queues of one server, in two round trips per 200, and a third one for those with gates.
+
+    A damaged queue does not hide the others.
 
     Raises:
         SchedqError: Redis did not respond, or refused for a reason that does not concern a single queue.
@@ -56,13 +61,17 @@ def readings(queues: Sequence[Settings]) -> RoundTrips[list[Reading]]:
     found: list[Reading] = []
     for first in range(0, len(queues), AT_ONCE):
         some = queues[first : first + AT_ONCE]
-        replies = yield [operation for queue in some for operation in (stats(queue), _next(queue))]
+        replies = yield [operation for queue in some for operation in (stats(queue), _next(queue), has_any(queue))]
         waiting = [
-            (queue, ids[0]) for queue, ids in zip(some, replies[1::2], strict=True) if isinstance(ids, list) and ids
+            (queue, ids[0]) for queue, ids in zip(some, replies[1::3], strict=True) if isinstance(ids, list) and ids
         ]
+        gated = [queue for queue, has_gates in zip(some, replies[2::3], strict=True) if has_gates is True]
+        pages = (yield [gate_page(queue) for queue in gated]) if gated else []
         times = yield [_times(queue, job_id) for queue, job_id in waiting]
         since = {queue.name: _since(instants) for (queue, _), instants in zip(waiting, times, strict=True)}
-        found += [_reading(queue.name, reply, since) for queue, reply in zip(some, replies[::2], strict=True)]
+        read = [_reading(queue.name, reply, since) for queue, reply in zip(some, replies[::3], strict=True)]
+        gates = {queue.name: page for queue, page in zip(gated, pages, strict=True) if isinstance(page, tuple)}
+        found += [replace(reading, gates=gates.get(reading.queue, ())) for reading in read]
     return found
 
 
@@ -106,6 +115,8 @@ TOTALS: Final = {
     "broken": ("schedq_jobs_broken", "Ids that could not be run because their data is gone or of the wrong type."),
     "strays": ("schedq_stray_entries", "Second entries of one id that were removed."),
     "trimmed": ("schedq_results_trimmed", "Completed records deleted by completed_history before they expired."),
+    "limited": ("schedq_jobs_limited", "Attempts that ended by RateLimited."),
+    "mended": ("schedq_gate_places_mended", "Places in gates that were kept by no running job, and were freed."),
     "fired": ("schedq_slots_fired", "Slots of schedules for which a job was enqueued."),
 }
 """Total in `Stats`, without `_total` -> name of its metric, without `_total`, and its help text."""
@@ -137,7 +148,7 @@ GAUGES: Final[tuple[tuple[str, str, Callable[[Stats, int | None], float | None]]
     ("schedq_tasks_paused", "Paused tasks.", lambda stats, _: stats["paused_tasks"]),
     (
         "schedq_jobs_held",
-        "Pending jobs that are held because their task is paused.",
+        "Pending jobs that wait in gates, or are held because their task is paused.",
         lambda stats, _: stats["held_depth"],
     ),
     ("schedq_workers", "Workers that sent a heartbeat in the last 30 s.", lambda stats, _: stats["workers"]),
@@ -166,6 +177,24 @@ GAUGES: Final[tuple[tuple[str, str, Callable[[Stats, int | None], float | None]]
     ("schedq_promoter_lag_seconds", "How long the earliest delayed job has been due without being promoted.", _lag_s),
 )
 """Name, help text and value of each gauge, computed from a queue's reading; None omits the gauge."""
+
+
+GATE_GAUGES: Final[tuple[tuple[str, str, Callable[[GateStatus], int | None]], ...]] = (
+    (
+        "schedq_gate_waiting",
+        "Jobs that wait in a gate; of more than 600 keys, at least that many.",
+        lambda gate: gate.waiting if gate.name else None,
+    ),
+    (
+        "schedq_gate_keys_ready",
+        "Keys of a gate that may start a job now, if the gate may.",
+        lambda gate: gate.ready if gate.name else None,
+    ),
+    ("schedq_gate_running", "Jobs of a gate that run.", lambda gate: gate.running),
+    ("schedq_gate_limit", "How many may run; absent without such a limit.", lambda gate: gate.limits.concurrency),
+    ("schedq_gate_paused", "1 while a gate is paused.", lambda gate: int(gate.state == "paused")),
+)
+"""Name, help text and value of each gauge; None omits it."""
 
 
 class RedisQueues:
@@ -246,7 +275,7 @@ class QueueCollector:
             up.add_metric([label], 0 if there is None else 1)
             for reading in there or ():
                 families.add(reading, [reading.queue, label] if len(found) > 1 else [reading.queue])
-        yield from (up, families.jobs, families.readable, *families.gauges, *families.totals.values())
+        yield from (up, families.jobs, families.readable, *families.gauges, *families.totals.values(), *families.gates)
 
     def close(self) -> None:
         """Close the connections."""
@@ -281,6 +310,7 @@ class _Families:
             "schedq_queue_readable", "0 if a key of the queue is of the wrong type.", labels=labels
         )
         self.gauges = [GaugeMetricFamily(name, text, labels=labels) for name, text, _ in GAUGES]
+        self.gates = _GateFamilies(labels)
         self.totals = {
             what: CounterMetricFamily(name, f"{text} Counted inside Redis, since the queue began.", labels=labels)
             for what, (name, text) in TOTALS.items()
@@ -298,5 +328,24 @@ class _Families:
             value = read(stats, reading.oldest_ms)
             if value is not None:
                 family.add_metric(labels, value)
+        self.gates.add(reading.gates, labels)
         for what, total in self.totals.items():
             total.add_metric(labels, stats[f"{what}_total"])
+
+
+class _GateFamilies:
+    """The metric families of gates of one scrape."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self._families = [GaugeMetricFamily(name, text, labels=[*labels, "gate"]) for name, text, _ in GATE_GAUGES]
+
+    def add(self, gates: Sequence[GateStatus], labels: Sequence[str]) -> None:
+        """Add the metrics of a queue's gates."""
+        for family, (_, _, read) in zip(self._families, GATE_GAUGES, strict=True):
+            for gate in gates:
+                value = read(gate)
+                if value is not None:
+                    family.add_metric([*labels, gate.name], value)
+
+    def __iter__(self) -> Iterator[Metric]:
+        return iter(family for family in self._families if family.samples)

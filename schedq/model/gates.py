@@ -118,6 +118,28 @@ def parsed_rate(text: str) -> Rate:
     return Rate(int(found[1]), per)
 
 
+def parsed_rates(text: str) -> tuple[Rate, ...]:
+    """Parse one rate or several, separated by commas; none for `0` or `none`.
+
+    Raises:
+        UsageError: one is not a rate.
+    """
+    return () if text.strip().lower() in ("0", "none") else tuple(parsed_rate(part) for part in text.split(","))
+
+
+def parsed_count(text: str) -> int:
+    """Parse a number of jobs; 0 for `none`.
+
+    Raises:
+        UsageError: it is not a whole number.
+    """
+    if text.strip().lower() == "none":
+        return 0
+    if not re.fullmatch(r"\s*\d{1,10}\s*", text, re.ASCII):
+        raise UsageError(f"{text!r:.80} is not a whole number; 0 is no limit")
+    return int(text)
+
+
 Rates = Rate | Sequence[Rate]
 """One rate, or several of which all must allow a start."""
 

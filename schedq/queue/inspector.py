@@ -55,6 +55,11 @@ class InspectorVerbs:
         """
         return error_groups.errors(self._connections.settings, limit)
 
+    @verb
+    def forecast(self, within: Duration) -> RoundTrips[Forecast]:
+        """Return what is due during the next `within` (a minute to 31 days): delayed jobs and slots of schedules."""
+        return forecast.forecast(self._connections.settings, within)
+
     # -- audit and workers
 
     @verb
@@ -96,15 +101,16 @@ class InspectorVerbs:
         text: str | None = None,
         error: str | None = None,
         unique: str | None = None,
+        gate: str | None = None,
+        key: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
         look: int = USUALLY_LOOKED,
     ) -> RoundTrips[JobPage]:
         """Return jobs of a state that match. Waiting jobs come in the order in which they run, others newest first.
 
-        A call looks at a bounded number of jobs, so a page may be short or even empty and still have a cursor for the
-        next one. Paging never skips a job that stays in its state, whatever else changes in between. If many jobs
-        leave the state at once, it may return a job twice.
+        A call looks at a bounded number of jobs, so even an empty page may have a cursor for the next one. Paging never
+        skips a job that stays in its state; if many jobs leave the state at once, it may return a job twice.
 
         Args:
             state: pending, delayed, processing, completed, failed or cancelled.
@@ -114,6 +120,8 @@ class InspectorVerbs:
             text: text in the stored payload or in the last error; case-sensitive.
             error: text in the last error; case-sensitive.
             unique: the jobs' unique key.
+            gate: the jobs' gate.
+            key: their key there.
             limit: 1 to 1000.
             cursor: the cursor of the previous page.
             look: the most jobs to look at, 1 to 100,000; 50,000 take about a quarter of a second.
@@ -121,7 +129,7 @@ class InspectorVerbs:
         Raises:
             UsageError: an argument is invalid.
         """
-        wanted = Filter.of(task, older_than, newer_than, text, error, unique)
+        wanted = Filter.of(task, older_than, newer_than, text, error, unique, gate, key)
         return find(self._connections.settings, state, wanted, limit, cursor, look)
 
     @verb
@@ -162,6 +170,8 @@ class InspectorVerbs:
         text: str | None = None,
         error: str | None = None,
         unique: str | None = None,
+        gate: str | None = None,
+        key: str | None = None,
         limit: int | None = None,
         dry_run: bool = False,
         delay: Duration | None = None,
@@ -171,8 +181,8 @@ class InspectorVerbs:
     ) -> WithCleanup[Acted]:
         """Apply an action, as `act`, to all matching jobs of a state, oldest first; one entry in the audit log.
 
-        It works in small batches on the jobs that are in the state when it begins, once on each. A job that has left
-        the state by then counts as refused. See `find` for the filter, and `act` for `delay`, `run_at` and `who`.
+        It works in small batches on the jobs that are in the state when it begins, once on each. One that has left by
+        then counts as refused. See `find` for the filter, and `act` for `delay`, `run_at` and `who`.
 
         Args:
             action: requeue (failed, cancelled), cancel (pending, delayed, processing), run_now or reschedule (delayed),
@@ -185,8 +195,8 @@ class InspectorVerbs:
         Raises:
             UsageError: an argument is invalid, or the action does not apply to jobs of this state.
         """
-        queue, request = self._connections.settings, BulkRequest.of(action, delay, run_at, who)
-        wanted = Filter.of(task, older_than, newer_than, text, error, unique)
+        request, queue = BulkRequest.of(action, delay, run_at, who), self._connections.settings
+        wanted = Filter.of(task, older_than, newer_than, text, error, unique, gate, key)
         bulk_action = ActionOnMatching(queue, request, state, wanted, limit=limit, dry_run=dry_run, progress=progress)
         return WithCleanup(bulk_action.steps(), ending=None if dry_run else bulk_action.note)
 
@@ -264,13 +274,6 @@ class InspectorVerbs:
     def timeline(self, job_id: str) -> RoundTrips[Timeline | None]:
         """Return a job's history: enqueued, due, promoted, each attempt, its end; None if the job is not stored."""
         return timeline.timeline(self._connections.settings, job_id)
-
-    # -- what is ahead
-
-    @verb
-    def forecast(self, within: Duration) -> RoundTrips[Forecast]:
-        """Return what is due during the next `within` (a minute to 31 days): delayed jobs and slots of schedules."""
-        return forecast.forecast(self._connections.settings, within)
 
 
 class Inspector(InspectorVerbs, BlockingVerbs):

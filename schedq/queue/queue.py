@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # imported when they are used: most programs only enqueue
     from schedq.model.gates import Gate, Rates
     from schedq.model.unique import Uniqueness
     from schedq.queue.gate_options import KeyBy
+    from schedq.queue.gates import AsyncGates, Gates
     from schedq.queue.inspector import AsyncInspector, Inspector
     from schedq.queue.schedules import AsyncSchedules, Schedules
     from schedq.schedules.definition import ScheduleOptions
@@ -351,6 +352,13 @@ class Queue(QueueBase, BlockingVerbs):
         return Inspector(self.connections)
 
     @property
+    def gates(self) -> Gates:
+        """The queue's gates, as operators see and control them."""
+        from schedq.queue.gates import Gates
+
+        return Gates(self.connections)
+
+    @property
     def schedules(self) -> Schedules:
         """The queue's schedules."""
         from schedq.queue.schedules import Schedules
@@ -418,6 +426,13 @@ class AsyncQueue(QueueBase, AsyncVerbs):
         from schedq.queue.inspector import AsyncInspector
 
         return AsyncInspector(self.connections)
+
+    @property
+    def gates(self) -> AsyncGates:
+        """The queue's gates, as operators see and control them."""
+        from schedq.queue.gates import AsyncGates
+
+        return AsyncGates(self.connections)
 
     @property
     def schedules(self) -> AsyncSchedules:

@@ -44,7 +44,7 @@ end
 
 local whole_text, merged = nil, {}
 for name, value in pairs(code) do merged[name] = value end
-for name, value in pairs(own) do merged[name] = value end
+for name, value in pairs(own) do merged[name] = value ~= 0 and value or nil end
 whole_text = next(merged) and cjson.encode(merged) or '{}'
 redis.call('HDEL', gates, '  ')  -- a removal comes first, so that a full Redis can change limits, too
 if by == 'code' then redis.call('HSET', gates, FIELDS.code, limits) end

@@ -160,7 +160,8 @@ if gate_limits ~= '' then
 
   enter_lanes = function()
     for name, limits in pairs(cjson.decode(gate_limits)) do
-      if redis.call('HSETNX', gates, name, limits) == 1 then redis.call('HSET', gates, name .. ' code', limits) end
+      local is_new = redis.call('HSETNX', gates, name, limits) == 1
+      if is_new and limits ~= '{}' then redis.call('HSET', gates, name .. ' code', limits) end
     end
     enter(entered)
   end

@@ -41,7 +41,7 @@ def test_stats_for_people_name_every_figure(run: Run, queue: Queue):
     assert " ago)" in text
     assert " (in 4 min " in text
     words = [line.split() for line in lines]
-    assert ["completed", "1", "completed", "1", "purged", "0"] in words
+    assert ["completed", "1", "completed", "1", "broken", "0"] in words
     for total in (name[:-6] for name in queue.stats() if name.endswith("_total")):
         assert total in text
 

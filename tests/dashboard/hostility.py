@@ -39,6 +39,8 @@ PAGES = (
     "/queues/mail/delayed",
     "/queues/mail/schedules",
     "/queues/mail/schedules/s0",
+    "/queues/mail/gates",
+    "/queues/mail/gates/g0",
     "/queues/mail/workers",
     "/queues/mail/log",
 )
@@ -77,5 +79,9 @@ def fill(raw: Any) -> None:
             raw.hset(f"{prefix}schedule:{schedule_id}", mapping=dict.fromkeys(names, text))
             slot = {"slot_ms": 1, "outcome": text, "why": text, "job_id": text}
             raw.lpush(f"{prefix}schedule:{schedule_id}:slots", json.dumps(slot), text)
+        for gate in ("g0", text.replace(" ", "")):
+            raw.hset(prefix + "gates", mapping={gate: text, f"{gate} code": text, f"{gate} set": text})
+            raw.hset(prefix + "lanes", f"gate:{gate} {text}", 10_001 + n)
+            raw.zadd(prefix + "held", {f"pending{n}": (10_001 + n) * 2**31})
         raw.xadd(prefix + "log", {"move": text, "id": text, "attempts": text, "at_ms": text, "note": text, "who": text})
     raw.set(prefix + "promoter", HOSTILE[0])

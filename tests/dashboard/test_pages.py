@@ -21,7 +21,7 @@ from tests.cli.scenes import beat
 from tests.dashboard.conftest import Visitor
 from tests.servers import Server
 
-PATHS = ("", "/jobs", "/jobs?state=failed", "/failed", "/delayed", "/schedules", "/workers", "/log")
+PATHS = ("", "/jobs", "/jobs?state=failed", "/failed", "/delayed", "/schedules", "/gates", "/workers", "/log")
 
 
 def text_of(html: str) -> str:

@@ -12,7 +12,10 @@ _FUNCTION = re.compile(r"^local function (\w+)\(.*?(?: end|\nend)$", re.MULTILIN
 def called(script: str) -> frozenset[str]:
     """The commands that a script may call: functions of its fragments that it does not use are left out."""
     text = re.sub(r"\A--\[\[.*?\]\]\n", "", scripts.text(script), flags=re.DOTALL)
-    text = re.sub(r"^ *--@include (\w+)$", lambda found: scripts.text(f"shared/{found[1]}"), text, flags=re.MULTILINE)
+    while "--@include " in text:
+        text = re.sub(
+            r"^ *--@include (\w+)$", lambda found: scripts.text(f"shared/{found[1]}"), text, flags=re.MULTILINE
+        )
     text = re.sub(r"--.*", "", text)
     while unused := [found[0] for found in _FUNCTION.finditer(text) if len(re.findall(rf"\b{found[1]}\b", text)) == 1]:
         for function in unused:

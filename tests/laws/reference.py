@@ -32,6 +32,10 @@ GROUPS = {
     ],
     "Schedules": ["Schedules", "AsyncSchedules", "ScheduleOptions"],
     "For operators": [
+        "Gates",
+        "AsyncGates",
+        "GateStatus",
+        "GateKey",
         "Inspector",
         "AsyncInspector",
         "JobPage",
@@ -106,6 +110,9 @@ def _entry(name: str, found: Any) -> Iterator[str]:
         return
     if name == "AsyncSchedules":
         yield "- `AsyncSchedules`: `Schedules` of an `AsyncQueue`; its methods are awaited."
+        return
+    if name == "AsyncGates":
+        yield "- `AsyncGates`: `Gates` of an `AsyncQueue`; its methods are awaited."
         return
     if name == "AsyncInspector":
         yield "- `AsyncInspector`: `Inspector` of an `AsyncQueue`; its methods are awaited."

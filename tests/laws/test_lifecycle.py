@@ -29,6 +29,8 @@ NO_MOVES = {
     "heartbeat": "a worker lives",
     "delete_schedule": "deletes a schedule",
     "find": "looks",
+    "gates": "looks",
+    "why_gate": "looks",
     "deregister": "a worker goes",
     "audit": "writes a line of the log",
     "page": "looks",

@@ -218,16 +218,16 @@ def test_no_script_does_what_grows_with_the_backlog(name: str):
     assert not re.search(r"'LRANGE', \w+, 0, -1", text)
     assert not re.search(r"'ZRANGE', \w+, 0, -1", text)
     assert all("LIMIT" in line for line in text.splitlines() if "'ZRANGEBYSCORE'" in line)
-    # Whole hashes: the running totals, whose fields are schedq's, and one job at a time.
+    # Whole hashes: the running totals, whose fields are schedq's, one job at a time, and the limits of gates.
     hashes = re.findall(r"'HGETALL', ([\w. ]+)", text)
-    assert set(hashes) <= {"stats", "jobs .. id"}
+    assert set(hashes) <= {"stats", "jobs .. id", "gates"}
     assert not re.search(r"while true|repeat\b", text), "a loop without a limit"
 
 
 _DECODED = {
     "shared/task_of": ["payload"],
     "claim": ["only"],
-    "shared/gates": ["text"],
+    "shared/gate_facts": ["text"],
     "define_gate": ["text", "limits", "limits"],
     "enqueue_unique": ["gate_limits"],
 }

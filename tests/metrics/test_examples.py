@@ -32,6 +32,7 @@ def served(queue: Handle) -> Scrape:
     """All that a fleet's page has."""
     queue.task(lambda: None, name="nothing")
     queue.enqueue(1, delay=3600)
+    queue.gates.set("api", concurrency=1)
     queue.execute([announce.report_outbox(queue.settings, "outbox", "{}")])
     monitor = Monitor(MonitorConfig(metrics_port=0), [queue.queue])
     assert monitor._metrics is not None

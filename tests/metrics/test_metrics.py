@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from schedq import JobFailed, Queue
+from schedq import JobFailed, NewJob, Queue, Rate
 from schedq.inspect import stats
 from schedq.metrics import AttemptMetrics, QueueCollector, RedisQueues, merged, page
 from schedq.metrics.attempts import MOST_TASKS, NO_TASK, OTHER_TASKS
@@ -319,3 +319,21 @@ def test_no_name_can_break_the_page(label: str) -> None:
 
     assert scraped(page([registry])).value("schedq_attempts_in_flight", task=label) == 0
     assert metrics
+
+
+def test_gates_are_counted_by_name_and_never_by_key(queue: Handle) -> None:
+    queue.gates.set("api", concurrency=2)
+    queue.gates.set(None, rate=Rate(1000, per=1, burst=100))
+    queue.enqueue_many([NewJob(n, gate="api", key=key) for n, key in enumerate("aabbc")])
+    assert queue.claim(0)
+    queue.gates.pause("api")
+
+    found = look(queue)
+
+    def value(name: str, gate: str = "api") -> float | None:
+        return found.value(f"schedq_gate_{name}", queue=queue.name, gate=gate)
+
+    assert (value("waiting"), value("running"), value("limit"), value("keys_ready")) == (4, 1, 2, 3)
+    assert (value("paused"), value("paused", ""), value("running", "")) == (1, 0, 1)
+    assert found.value("schedq_jobs_limited_total", queue=queue.name) == 0
+    assert found.value("schedq_gate_places_mended_total", queue=queue.name) == 0

@@ -2,18 +2,7 @@
 -- those that belong to gates. Each task, and each key of a gate, has a lane there: a range of scores, in the order of its
 -- jobs. `lanes` has the number of each task's lane, as `task:NAME`, and how many were `made`; for gates see gates.lua. The
 -- lane that `first` names is being put back, so it comes before the rest of `pending`.
-local LANE, LANE_NUMBERS, ALL_LANES = 2147483648, 10000, 4000000  -- scores in a lane; lanes of tasks, then those of gates
--- The first and the last score of a lane. Damaged scores are in lanes before the first one and after the last.
-local function scores_of(number)
-  return number <= 0 and '-inf' or digits(number * LANE), number > ALL_LANES and '+inf' or digits((number + 1) * LANE - 1)
-end
-
--- Jobs of a lane and their scores, from its first job on, or from its last one backwards.
-local function in_lane(number, count, from_end)
-  local low, high = scores_of(number)
-  if from_end then return redis.call('ZRANGE', held, high, low, 'BYSCORE', 'REV', 'LIMIT', 0, count, 'WITHSCORES') end
-  return redis.call('ZRANGE', held, low, high, 'BYSCORE', 'LIMIT', 0, count, 'WITHSCORES')
-end
+--@include in_lane
 
 local function lane_of(task)
   local number = whole(redis.call('HGET', lanes, 'task:' .. task))
