@@ -63,14 +63,24 @@ end
 
 -- Nothing is paused or held in most queues, which one command shows.
 local is_plain = redis.call('EXISTS', paused, paused_tasks, held, gates) == 0 and not own
-local has_gates, has_lanes = false, false
+local has_gates, has_lanes, more_fields = false, false, {}
 if not is_plain then
-  if redis.call('EXISTS', paused) == 1 then return {'PAUSED', stamp, '', 0} end
-  bad = wrong_type('zset', held) or wrong_type('hash', lanes, paused_tasks)
+  -- One command for all: 1 for `paused`, 2 for `paused_tasks`, 4 for `held`, 8 for `gates`.
+  local found = redis.call('EXISTS', paused, paused_tasks, paused_tasks, held, held, held, held, gates, gates, gates,
+    gates, gates, gates, gates, gates)
+  if found % 2 == 1 then return {'PAUSED', stamp, '', 0} end
+  local has_paused, has_held, knows_gates = found % 4 >= 2, found % 8 >= 4, found >= 8
+  bad = (has_held and (wrong_type('zset', held) or wrong_type('hash', lanes))) or (has_paused and wrong_type('hash', paused_tasks))
+    or (knows_gates and wrong_type('hash', gates))
   if bad then return bad end
-  has_gates = redis.call('EXISTS', gates, open_gates, resting) > 0
-  has_lanes = own or not has_gates or redis.call('EXISTS', paused_tasks) == 1 or redis.call('HEXISTS', lanes, 'made') == 1
+  -- Without limits of the queue itself, gates that are full or have no jobs concern no claim.
+  has_gates = (knows_gates or has_held) and redis.call('EXISTS', open_gates, resting) > 0
+    or knows_gates and redis.call('HEXISTS', gates, '') == 1
+  has_lanes = own or has_paused or (has_held and (not knows_gates or redis.call('HEXISTS', lanes, 'made') == 1))
+  if knows_gates or has_gates then more_fields = {'gate', 'key'} end
+  is_plain = not (has_held or has_gates or has_lanes)
 end
+local may_have_gates = more_fields[1] ~= nil
 
 local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, {}  -- ids to take, and their jobs; then the ids not taken
 local expired, to_hold, to_enter, from_lanes = {}, {}, {}, {}
@@ -79,20 +89,20 @@ local seen, bytes_taken, bytes_held, looked_at = {}, 0, 0, 0
 
 local look  -- sorts an entry into these tables; below
 local closed_task, is_task_closed_to_all, look_at_lanes, hold_and_tidy, wake_lanes  -- if jobs of tasks are held, or may have to be
-local more_fields, enter_gates, serve_gates, write_starts, finish_gates = {}, nil, nil, nil, nil  -- if there are gates
+local load_gates, enter_gates, serve_gates, write_starts, finish_gates  -- if there are gates
 
 -- Lua makes the functions of a script again in each call. So those that only some claims need are defined in the blocks
 -- of these cases: with all of them, a claim took half as long again.
-if not is_plain then
+if not is_plain or may_have_gates then
   --@include lanes
-  if has_gates then
+  load_gates = function()
     --@include gates
     --@include queue_limits
     --@include claim_gates
-    bad = wrong_type('hash', gates, gate_turns) or wrong_type('zset', open_gates, resting, gate_holds)
-    if bad then return bad end
+    local damage = wrong_type('hash', gates, gate_turns) or wrong_type('zset', open_gates, resting, gate_holds)
+    if damage then return damage end
     local wanted, queue, present, plain_tag = limit, gate_of(''), nil, nil
-    more_fields, enter_gates = {'gate', 'key'}, enter
+    enter_gates = enter
     allow_when_full(leases)
     rouse(MOST_ROUSED)
 
@@ -127,6 +137,10 @@ if not is_plain then
       local has_more = (#ids >= wanted or has_entered) and redis.call('ZCARD', open_gates) > 0
       return has_more and not is_full, is_full, close_gates(), queue.concurrency and ' '
     end
+  end
+  if has_gates then
+    bad = load_gates()
+    if bad then return bad end
   end
   if has_lanes then
     --@include task_of
@@ -208,7 +222,7 @@ if allowed == 1 and next_due() ~= '' then
     redis.call('ZREM', suspects, id)
     if is_there then
       local job = read_job(id, 'status', 'payload', unpack(more_fields))
-      if job and job[3] then enter_gates({{id, job[3], job[4] or ''}}) else redis.call('RPUSH', pending, id) end
+      if job and job[3] and enter_gates then enter_gates({{id, job[3], job[4] or ''}}) else redis.call('RPUSH', pending, id) end
       if job then
         redis.call('HSET', jobs .. id, 'status', 'pending', 'run_at_ms', stamp, 'promoted_at_ms', stamp)
       end
@@ -248,7 +262,7 @@ look = function(id, is_held, gate, key)
     strays[#strays + 1] = is_held and '' or id
   elseif not job[2] then
     unfit[#unfit + 1] = {id, job}
-  elseif has_gates and job[17] and not (gate and job[17] == gate.name and (job[18] or '') == key) then
+  elseif job[17] and not (gate and job[17] == gate.name and (job[18] or '') == key) then
     local move = redis.call('HGET', jobs .. id, 'settled_move')
     to_enter[#to_enter + 1] = {id, job[17], job[18] or '', move == 'release' or move == 'reclaim'}
     seen[id], moved[id] = true, true
@@ -295,6 +309,15 @@ local function look_at_plain()
 end
 
 if serve_gates then serve_gates(look_at_plain) else look_at_plain() end
+-- Gates that start nothing now concern a claim only if it meets a job that belongs to one.
+if #to_enter > 0 and not finish_gates then
+  bad = load_gates()
+  if bad then return bad end
+  enter_gates(to_enter)
+  for _, entry in ipairs(to_enter) do seen[entry[1]], moved[entry[1]] = nil, nil end
+  to_enter = {}
+  serve_gates(look_at_plain)
+end
 
 -- An entry is added elsewhere before it is removed, so that an error in between loses no job: a second entry in
 -- `pending` is dropped later, and an entry of `processing` without a lease is adopted.
@@ -373,7 +396,7 @@ if #passed_over > 0 then
 end
 local gates_have_more, is_full, earlier, gate_mark
 if write_starts then write_starts() end
-if looked_at == 1 and #ids == 1 and not has_gates and #from_lanes == 0 then
+if looked_at == 1 and #ids == 1 and not finish_gates and #from_lanes == 0 then
   redis.call('LMOVE', pending, processing, 'RIGHT', 'LEFT')
 else
   if #ids > 0 then redis.call('LPUSH', processing, unpack(ids)) end
@@ -409,7 +432,7 @@ if has_more then set_wake() end
 if wake_lanes then has_more = wake_lanes() or has_more end
 if has_more then reply[4] = reply[4] + 1 end
 reply[3] = next_due()
-if has_gates then
+if finish_gates then
   local at = redis.call('ZRANGE', resting, 0, 0, 'WITHSCORES')[2]
   if at and at ~= 'inf' and (reply[3] == '' or tonumber(at) < tonumber(reply[3])) then reply[3] = at end
   if earlier then redis.pcall('PUBLISH', due_channel, digits(earlier)) end

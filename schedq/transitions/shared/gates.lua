@@ -119,6 +119,7 @@ local function open_gate(gate, tag)
     local allowed = rate_ends(gate, gate.rates, '')
     at = allowed and math.max(at or 0, allowed) or at
   end
+  gate.is_open = not at
   if not at then
     opened = true
     if tag then
@@ -165,7 +166,7 @@ local function place(gate, key, is_new)
       redis.call('ZADD', gate.ready, 'NX', digits(tag_of_turn(gate, key)), key)
     end
     if not is_new then redis.call('ZREM', resting, member(gate, key)) end
-    if not gate.is_open then gate.is_open = open_gate(gate) end
+    if not gate.is_open then open_gate(gate) end
     return
   end
   if is_new then

@@ -1,6 +1,6 @@
 -- Move at most `limit` due jobs from `delayed` to `pending`, earliest first; returns how many were due and how many were
 -- moved. Also the first step of every claim. If there are gates, `more_fields` names the fields that tell which job belongs
--- to one, and `enter_gates` puts it into its lane.
+-- to one, and `enter_gates` puts it into its lane, if it is given.
 local function promote_due(limit)
   if not is_due() then return 0, 0 end
   local ids = redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, limit)
@@ -15,7 +15,7 @@ local function promote_due(limit)
       to_broken(id, reason)
     elseif FINISHED[job[1]] or (job[1] == 'processing' and is_processing(id)) then
       add_to_total('strays_total', 1)
-    elseif job[3] then
+    elseif job[3] and enter_gates then
       gated[#gated + 1] = {id, job[3], job[4] or ''}
     else
       moved[#moved + 1] = id
