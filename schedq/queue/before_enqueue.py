@@ -86,6 +86,7 @@ def prepared_options(connections: Connections, payload: Any, options: Options) -
         run_at=options.run_at,
         expires=options.expires,
         headers=dict(options.headers or {}),
+        **_gate_of(connections, options),
     )
     for function in connections.before_enqueue:
         returned = function(facts)
@@ -94,6 +95,15 @@ def prepared_options(connections: Connections, payload: Any, options: Options) -
                 returned.close()
             raise UsageError(f"before_enqueue: {place_of(function)} returned {what}, whose code has not run")
     return options._replace(headers=facts.headers)
+
+
+def _gate_of(connections: Connections, options: Options) -> dict[str, str]:
+    if options.gate is None:
+        return {}
+    from schedq.model.gates import stored_gate
+
+    stored = stored_gate(connections.settings.gates, options.gate, options.key)
+    return dict(zip(stored[::2], stored[1::2], strict=True))
 
 
 def prepared_rows(connections: Connections, jobs: Iterable[Any], options: Options) -> list[NewJob]:

@@ -24,6 +24,8 @@ class EnqueueFacts:
         delay, run_at: when it is due, as given by the caller; None for now.
         expires: until when it must begin, as given by the caller, or None.
         headers: the headers so far; names and values that are added are stored.
+        gate: the name of its gate; '' without one.
+        key: its key within its gate; '' without one.
     """
 
     queue: str
@@ -36,3 +38,5 @@ class EnqueueFacts:
     run_at: Instant | None
     expires: Expiry | None
     headers: dict[str, str]
+    gate: str = ""
+    key: str = ""

@@ -125,6 +125,19 @@ def test_a_function_sees_the_options_that_the_jobs_of_a_call_share(queue: Handle
     ]
 
 
+def test_a_function_sees_the_gate_and_the_key(queue: Handle):
+    seen: list[EnqueueFacts] = []
+    queue.before_enqueue(seen.append)
+    sync = queue.task(name="sync", gate=queue.gate("api"), key="customer")(lambda customer: None)
+
+    enqueue(queue, sync, 7)
+    enqueue(queue, sync.options(key="vip"), 7)
+    queue.enqueue("plain")
+    queue.enqueue_many(["a", NewJob("b", key="8")], gate="api")
+
+    assert [(job.gate, job.key) for job in seen] == [("api", "7"), ("api", "vip"), ("", ""), ("api", ""), ("api", "8")]
+
+
 def test_a_function_can_not_change_the_payload(queue: Handle):
     def change(job: EnqueueFacts) -> None:
         job.payload["to"] = "eve"
