@@ -70,13 +70,14 @@ def run_due(queue: QueueBase, *, limit: int = 10_000) -> int:
     return attempts
 
 
-def run_all(queues: Sequence[QueueBase], limit: int) -> int:
+def run_all(queues: Sequence[QueueBase], limit: int, *, starts: bool = True) -> int:
     """Do the work of `run_due` for queues with the same name on the same server, which may have different tasks.
 
-    Each job runs with the code of the first queue that has its task.
+    Each job runs with the code of the first queue that has its task. `starts=False`: the schedules and gates of the
+    code have been stored before.
     """
     known = [queue.blocking for queue in queues]
-    for queue in known:
+    for queue in known if starts else ():
         if queue.registry.schedules:
             queue._drive(upsert_some(queue.settings, queue.registry.schedules))
         for definition in gates.define(queue.settings):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from schedq.connection.address import Address
 from schedq.connection.async_client import AsyncClient
@@ -16,6 +16,7 @@ from schedq.connection.request import BaseClient, Request
 from schedq.errors import UsageError
 from schedq.inspect.display import count
 from schedq.logs import log
+from schedq.model.records import score_ms
 from schedq.model.tasks import is_task_call
 from schedq.model.times import Duration, duration_ms, span
 from schedq.queue.queue import Queue, QueueBase
@@ -27,7 +28,7 @@ from schedq.testing.replacement import Replacement, replaced
 from schedq.testing.runner import run_all
 from schedq.testing.server import empty, server_of_process
 from schedq.testing.virtual_time import VirtualTime
-from schedq.transitions import Pipeline, gates
+from schedq.transitions import Operation, Pipeline, identity, unwrap
 
 _MOST_ATTEMPTS: Final = 50_000
 _MOST_JUMPS: Final = 10_000
@@ -54,17 +55,8 @@ class QueueTester(Captured):
             UsageError: called in an event loop, which it would block; await `arun_due` there. Or there is no end of it.
         """
         _refuse_in_loop("run_due")
-        attempts = 0
-        while made := sum(run_all(queues, _MOST_ATTEMPTS) for queues in self._by_name()):
-            attempts += made
-            if attempts > _MOST_ATTEMPTS:
-                raise UsageError(
-                    f"after {attempts:,} attempts there is still something due: a job enqueues itself again"
-                )
-        for queue in self._without_tasks():
-            if waiting := queue.stats()["pending_depth"]:
-                text = "queue %s: nothing here can run its %s; a test imports the module that defines its tasks"
-                log.warning(text, queue.name, count(waiting, "job"))
+        attempts = self._run()
+        self._warn_of_queues_without_tasks()
         return attempts
 
     def fast_forward(self, duration: Duration | None = None) -> int:
@@ -79,11 +71,11 @@ class QueueTester(Captured):
 
         Raises:
             UsageError: called in an event loop; await `afast_forward` there. Or 10,000 jumps were not
-                enough; the message names the schedule that fires most often, or the task that waits next.
+                enough; the message names the schedule that fires most often, or the gate or task that waits next.
         """
         _refuse_in_loop("fast_forward")
         end_ms = None if duration is None else int(self.clock() * 1000) + duration_ms(duration, "duration")
-        attempts = self.run_due()
+        attempts = self._run()
         if end_ms is not None:
             self._refuse_too_frequent(end_ms)
         for _ in range(_MOST_JUMPS):
@@ -91,9 +83,10 @@ class QueueTester(Captured):
             if at_ms is None or (end_ms is not None and at_ms > end_ms):
                 if end_ms is not None:
                     self._go_to(end_ms)
+                self._warn_of_queues_without_tasks()
                 return attempts
             self._go_to(at_ms)
-            attempts += self.run_due()
+            attempts += self._run(starts=False)
         raise UsageError(self._why_so_many(end_ms))
 
     async def arun_due(self) -> int:
@@ -103,6 +96,20 @@ class QueueTester(Captured):
     async def afast_forward(self, duration: Duration | None = None) -> int:
         """`fast_forward` in a thread, for async tests."""
         return await in_thread(self.fast_forward, duration)
+
+    def _run(self, *, starts: bool = True) -> int:
+        attempts = 0
+        while known := self._by_name():
+            made = sum(run_all(queues, _MOST_ATTEMPTS, starts=starts) for queues in known)
+            attempts += made
+            if attempts > _MOST_ATTEMPTS:
+                raise UsageError(
+                    f"after {attempts:,} attempts there is still something due: a job enqueues itself again"
+                )
+            is_alone = len(known) == len(self._by_name()) == 1  # so no other queue has enqueued jobs for it meanwhile
+            if not made or (is_alone and made < _MOST_ATTEMPTS):
+                break
+        return attempts
 
     def _by_name(self) -> list[list[QueueBase]]:
         """The queues whose jobs can run here, those with the same name together, the newest first.
@@ -115,26 +122,31 @@ class QueueTester(Captured):
                 found.setdefault(queue.name, []).append(queue)
         return list(found.values())
 
-    def _without_tasks(self) -> list[Queue]:
-        """The queues of the application for which nothing has been imported that could run jobs."""
+    def _known(self) -> list[Queue]:
+        return [queues[0].blocking for queues in self._by_name()]
+
+    def _warn_of_queues_without_tasks(self) -> None:
+        """Log the queues of the application that have jobs, and for which nothing imported could run them."""
         queues = [queue for queue in self._queues() if queue.settings.listed]
         able = {queue.name for queue in queues if not queue.registry.is_empty}
-        return list({queue.name: queue.blocking for queue in queues if queue.name not in able}.values())
+        for queue in {queue.name: queue.blocking for queue in queues if queue.name not in able}.values():
+            if waiting := queue.stats()["pending_depth"]:
+                text = "queue %s: nothing here can run its %s; a test imports the module that defines its tasks"
+                log.warning(text, queue.name, count(waiting, "job"))
 
     def _next_ms(self, *, has_end: bool) -> int | None:
         """The next instant at which something is due: without an end, only if a job waits for its time."""
-        queues, now_ms = [queues[0].blocking for queues in self._by_name()], self.clock() * 1000
-        waiting = [job.run_at_ms for queue in queues for job in queue.list_delayed(limit=1)]
-        waiting += [at_ms for queue in queues if (at_ms := queue._ask(gates.next_instant(queue.settings, now_ms)))]
-        found = [at_ms for at_ms in waiting if at_ms > now_ms]  # an earlier one can't run: its queue is paused
-        if has_end or found:
-            slots = (queue._ask(scan_schedules(queue.settings, "due", 0, 1)).upcoming_ms for queue in queues)
-            found += [at_ms for at_ms in slots if at_ms is not None]
-        return min(found, default=None)
+        now_ms = int(self.clock() * 1000)
+        seen = [map(unwrap, queue._client.execute(_instants(queue, now_ms))) for queue in self._known()]
+        found, slots = list[int](), list[int]()
+        for delayed, resting, schedules in seen:
+            found += [score_ms(first[1]) for first in (delayed, resting) if first]
+            slots += [] if schedules.upcoming_ms is None else [schedules.upcoming_ms]
+        return min(found + slots if has_end or found else [], default=None)
 
     def _refuse_too_frequent(self, end_ms: int) -> None:
         """Raise at once if a schedule has more slots until the end than there may be jumps, as that takes minutes."""
-        for queue in (queues[0].blocking for queues in self._by_name()):
+        for queue in self._known():
             for one in queue.schedules.list(limit=1000):
                 if one.state != "active" or one.next_slot_ms is None:
                     continue
@@ -148,18 +160,30 @@ class QueueTester(Captured):
 
     def _why_so_many(self, end_ms: int | None) -> str:
         """Why `_MOST_JUMPS` were not enough, and what to do: most often a schedule fires every few seconds."""
-        queues = [queues[0].blocking for queues in self._by_name()]
+        queues = self._known()
         left = "" if end_ms is None else f", {span(end_ms - int(self.clock() * 1000))} before the end"
         said = f"jobs or schedules are still due after {_MOST_JUMPS:,} jumps{left}"
         fired = [(one.runs, one.id, queue.name) for queue in queues for one in queue.schedules.list(limit=1000)]
         if sum(runs for runs, _, _ in fired) * 2 >= _MOST_JUMPS:
             runs, schedule_id, name = max(fired)
             return f"{said}: schedule {schedule_id} of queue {name} fired {runs:,} times; {_PAUSE.format(schedule_id)}"
+        way_out = "say how far to go, as in fast_forward(3600)" if end_ms is None else "pass a shorter duration"
+        if limited := self._next_limited(queues):
+            return f"{said}: jobs wait for the limits of {limited}, and each start is a jump; {way_out}"
         payloads = [job.payload for queue in queues for job in queue.list_delayed(limit=1)]
         waiting = sorted({str(payload["task"]) for payload in payloads if is_task_call(payload)})
         task = f" (task {', '.join(waiting)} waits next)" if waiting else ""
-        way_out = "say how far to go, as in fast_forward(3600)" if end_ms is None else "pass a shorter duration"
         return f"{said}: a job that enqueues itself again never ends{task}; {way_out}"
+
+    def _next_limited(self, queues: Sequence[Queue]) -> str:
+        """The gate or queue whose limits allow the next start; '' if a delayed job is due earlier, or nothing waits."""
+        found = list[tuple[int, str]]()
+        for queue in queues:
+            delayed, resting, _ = map(unwrap, queue._client.execute(_instants(queue, int(self.clock() * 1000))))
+            found += [(score_ms(first[1]), "") for first in [delayed] if first]
+            gate = resting[0].partition(" ")[0] if resting else ""
+            found += [(score_ms(resting[1]), f"gate {gate}" if gate else f"queue {queue.name}")] if resting else []
+        return min(found, default=(0, ""))[1]
 
     def _go_to(self, at_ms: int) -> None:
         self.clock.move(max(0.0, (at_ms + 0.5) / 1000 - self.clock()))
@@ -209,6 +233,22 @@ class _SingleServer(_Unconfirmed, Client):
 
 class _AsyncSingleServer(_Unconfirmed, AsyncClient):
     pass
+
+
+def _instants(queue: Queue, now_ms: int) -> list[Operation[Any]]:
+    """Read when the next delayed job is due, when the next key or gate may start one, and when a schedule fires."""
+    settings = queue.settings
+    waiting = [_first_after(key, now_ms) for key in (settings.keys.delayed, settings.keys.resting)]
+    return [*waiting, scan_schedules(settings, "due", 0, 1)]
+
+
+def _first_after(key: str, now_ms: int) -> Operation[list[str]]:
+    """The first member after an instant, and its own instant.
+
+    An earlier one can't run, because its queue is paused. One at infinity does not wait for a time.
+    """
+    words = ("ZRANGE", key, f"({now_ms}", "(+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
+    return Operation(f"read {key}", None, (), words, identity)
 
 
 def _refuse_in_loop(name: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from schedq.model.records import score_ms
 from schedq.model.settings import Settings
 from schedq.transitions import Binding, Operation
 
@@ -38,17 +37,6 @@ def hold(
     """Pause, hold or resume a gate, or one of its keys; returns whether something changed."""
     name = gate if key is None else f"{gate} {key}"
     return Operation("hold_gate", *_HOLD(queue, name=name, action=action, ms=ms), bool)
-
-
-def next_instant(queue: Settings, after_ms: float) -> Operation[int]:
-    """The first instant after this one at which a job may start that waits for its gate or key; 0 if there is none."""
-
-    def read(found: list[str]) -> int:
-        return score_ms(found[1]) if found else 0
-
-    key = queue.keys.resting
-    words = ("ZRANGE", key, f"({after_ms:.0f}", "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
-    return Operation(f"read {key}", None, (), words, read)
 
 
 def _define(queue: Settings, gate: str, by: str, limits: str) -> Operation[bool]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from schedq import Discard, Fixed, Queue, Rate, RateLimited, current_job
+from schedq import Discard, Fixed, Queue, Rate, RateLimited, UsageError, current_job
 from schedq.testing import eager, queue_tester, run_due
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
@@ -167,14 +167,39 @@ def test_a_day_of_a_rate_passes_in_a_test() -> None:
     queue, started = Queue("calls"), list[float]()
     with queue_tester() as tester:
 
-        @queue.task(rate=Rate(5, per=HOUR))
+        @queue.task(rate=Rate(10, per=HOUR))
         def call(number: int) -> None:
             started.append(tester.clock())
 
-        call.enqueue_many([((number,), {}) for number in range(200)])
-        tester.fast_forward(24 * HOUR)
-        assert 115 <= len(started) <= 121
-        assert all(later - first >= HOUR - 0.001 for first, later in zip(started, started[5:], strict=False))
+        call.enqueue_many([((number,), {}) for number in range(300)])
+        assert tester.fast_forward(24 * HOUR) == len(started) == 241  # one at once, then one every six minutes
+        assert all(later - first >= HOUR - 0.001 for first, later in zip(started, started[10:], strict=False))
+        assert tester.fast_forward() == 59
+        assert started[-1] - started[0] == pytest.approx(299 * HOUR / 10, abs=1)
+
+
+def test_jumps_end_at_a_key_whose_task_is_paused() -> None:
+    queue = Queue("calls")
+    with queue_tester() as tester:
+        queue.task(name="call", rate=Rate(1, per=HOUR), key="customer")(lambda customer: None)
+        queue.enqueue_many([{"task": "call", "args": [7]}] * 2, gate="call", key="7")
+        assert tester.run_due() == 1
+        queue.pause(task="call")
+        before = tester.clock()
+        assert tester.fast_forward() == 0
+        assert tester.clock() - before < 2 * HOUR
+        queue.resume(task="call")
+        assert tester.fast_forward() == 1
+
+
+def test_too_many_starts_for_the_jumps_of_a_test_name_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("schedq.testing.tester._MOST_JUMPS", 5)
+    queue = Queue("calls")
+    with queue_tester() as tester:
+        call = queue.task(name="call", rate=Rate(1, per=HOUR))(lambda: None)
+        call.enqueue_many([((), {})] * 9)
+        with pytest.raises(UsageError, match="wait for the limits of gate call, and each start is a jump; say how far"):
+            tester.fast_forward()
 
 
 def test_in_eager_mode_no_limit_holds_a_job() -> None:
