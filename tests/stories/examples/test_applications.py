@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A copy of the applications, with an empty HOME."""
-    for name in ("bookshop", "orders", "checksums", "mandelbrot", "guide"):
+    for name in ("bookshop", "orders", "checksums", "mandelbrot", "limits", "guide"):
         shutil.copytree(ROOT / "examples" / name, tmp_path / name)
     (tmp_path / "home").mkdir()
     return tmp_path
@@ -81,7 +81,7 @@ def running(command: str, mark: str, folder: Path, url: str) -> Iterator[str]:
             process.communicate(timeout=PATIENCE_S)
 
 
-@pytest.mark.parametrize("name", ["bookshop", "orders", "checksums", "mandelbrot"])
+@pytest.mark.parametrize("name", ["bookshop", "orders", "checksums", "mandelbrot", "limits"])
 def test_an_application_passes_its_own_tests(folder: Path, name: str):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey", name],
@@ -161,6 +161,24 @@ def test_the_documented_commands_render_a_picture(folder: Path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("whole.png: ")
     assert (folder / "whole.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_documented_commands_run_jobs_under_limits(folder: Path):
+    _, _, enqueue, worker = documented(folder / "limits")
+    with Server() as server:
+        said = [
+            subprocess.run(
+                command.split(), cwd=folder, env=environment(folder, server.url), capture_output=True, text=True,
+                timeout=PATIENCE_S * 3, check=True,
+            ).stdout
+            for command in (enqueue, worker)
+        ]  # fmt: skip
+
+    assert said[0] == "1 job for 5 edits of document 17\n"
+    assert "export of small, month 1" in said[1].splitlines()
+    assert [line for line in said[1].splitlines() if line.startswith("sent acme")] == [
+        f"sent acme {number}" for number in range(5)
+    ]
 
 
 def test_checksums_are_those_of_sha256sum(folder: Path):

@@ -1,0 +1,21 @@
+"""One import at a time per account, in order: while a file is tried again, later ones of its account wait."""
+
+from __future__ import annotations
+
+from schedq import Fixed, Queue
+
+queue = Queue("imports")
+ledger: dict[str, list[str]] = {}
+"""The files that each account has; stands for a database."""
+
+
+@queue.task(gate=queue.gate("imports", serial=True), key="account", max_attempts=5, backoff=Fixed(30))
+def load(account: str, file: str) -> None:
+    """Read a file into an account. Files of other accounts are loaded meanwhile."""
+    read(file)
+    ledger.setdefault(account, []).append(file)
+
+
+def read(file: str) -> None:
+    """Stands for reading the file from a share that may be away."""
+    print("read", file)
