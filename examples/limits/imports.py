@@ -9,7 +9,7 @@ ledger: dict[str, list[str]] = {}
 """The files that each account has; stands for a database."""
 
 
-@queue.task(gate=queue.gate("imports", serial=True), key="account", max_attempts=5, backoff=Fixed(30))
+@queue.task(serial=True, key="account", max_attempts=5, backoff=Fixed(30))
 def load(account: str, file: str) -> None:
     """Read a file into an account. Files of other accounts are loaded meanwhile."""
     read(file)

@@ -182,6 +182,7 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases
         rate: Rates | None = None,
         key_concurrency: int | None = None,
         key_rate: Rates | None = None,
+        serial: bool | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc] # the overloads name the options
         """Register a function, plain or async, that jobs call by name. Use it bare or with options.
@@ -197,8 +198,8 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases
                 (attempt, error) and on_retry (attempt, error, delay), functions that are called at these ends; isolate
                 (True: run this plain function in a child process; False: never do; by default the worker's `pool`);
                 unique (True, or a `Unique` or `Debounce` that says which jobs count as the same); gate (whose limits
-                its jobs share with others) or limits of its own (concurrency, rate, key_concurrency, key_rate), and key
-                (a parameter or a function of the arguments; jobs of different keys take turns).
+                its jobs share with others) or limits of its own (concurrency, rate, key_concurrency, key_rate, serial),
+                and key (a parameter or a function of the arguments; jobs of different keys take turns).
 
         Raises:
             UsageError: the name is taken by another function, an option is invalid, or calling this would not do the

@@ -28,9 +28,10 @@ class GivenOptions(HandlerOptions, total=False):
     rate: Rates | None
     key_concurrency: int | None
     key_rate: Rates | None
+    serial: bool | None
 
 
-_LIMITS: Final = frozenset({"concurrency", "rate", "key_concurrency", "key_rate"})
+_LIMITS: Final = frozenset({"concurrency", "rate", "key_concurrency", "key_rate", "serial"})
 _OF_GATES: Final = frozenset({"gate", "key"}) | _LIMITS
 _NOT_OF_HANDLERS: Final = frozenset({"durability", "unique"}) | _OF_GATES
 _UNCHANGED: Final = ("max_attempts", "timeout", "completed_ttl", "failed_ttl")

@@ -62,6 +62,14 @@ def test_limits_of_a_task_are_a_gate_of_its_name(queue: Handle) -> None:
     assert stored(queue, sync.enqueue(7).id) == ("sync", "7")
 
 
+def test_jobs_of_a_task_alone_may_run_in_order(queue: Handle) -> None:
+    book = queue.task(name="book", serial=True, key="account")(lambda account: None)
+    assert stored(queue, book.enqueue("a").id) == ("book", "a")
+    assert defined(queue) == {"book": '{"serial":true}'}
+    with pytest.raises(UsageError, match="leave out key_concurrency=2"):
+        queue.task(name="other", serial=True, key_concurrency=2)(lambda: None)
+
+
 def test_a_task_may_name_a_gate_that_is_defined_elsewhere(queue: Handle) -> None:
     task = queue.task(name="sync", gate="api")(lambda: None)
     assert stored(queue, task.enqueue().id) == ("api", None)
