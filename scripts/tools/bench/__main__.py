@@ -14,6 +14,8 @@ import click
 from scripts.tools.bench import arena, processes, report
 from scripts.tools.bench.entries import CONTESTANTS, PEERS, SCHEDQ, Contestant
 from scripts.tools.bench.environments import Environments, MissingEnvironmentError
+from scripts.tools.bench.limits import rows as limit_rows
+from scripts.tools.bench.limits import session as limits
 from scripts.tools.bench.machine import find_server, machine
 from scripts.tools.bench.rows import ROWS, Row
 from scripts.tools.bench.session import Session
@@ -46,13 +48,19 @@ def _names(known: list[str], what: str) -> Any:
     help="Draw cost curves up to a million jobs; other rows only with --peers.",
 )
 @click.option(
+    "--limits",
+    "with_limits",
+    is_flag=True,
+    help="Measure gates and unique jobs instead; --peers includes BullMQ and docket.",
+)
+@click.option(
     "--runs", type=click.IntRange(1, 99), help="Number of runs; medians are reported.  [default: 3; 1 with --quick]"
 )
 @click.option(
     "--only",
-    callback=_names([*ROWS, *OTHERS], "row"),
+    callback=_names([*ROWS, *OTHERS, *limit_rows.ROWS], "row"),
     metavar="ROW[,ROW]",
-    help=f"Any of {', '.join((*ROWS, *OTHERS))}.",
+    help=f"Any of {', '.join((*ROWS, *OTHERS))}; with --limits, of {', '.join(limit_rows.ROWS)}.",
 )
 @click.option(
     "--contestants",
@@ -93,6 +101,7 @@ def main(
     with_peers: bool,
     quick: bool,
     with_scale: bool,
+    with_limits: bool,
     runs: int | None,
     only: list[str],
     contestants: list[str],
@@ -114,17 +123,26 @@ def main(
             raise click.UsageError("--quick measures schedq alone; leave out --peers or --quick")
         wanted = only or (["scale"] if with_scale and not with_peers else [*ROWS, "limit"])
         rows = [ROWS[name] for name in ROWS if name in wanted]
-        names = contestants or [SCHEDQ.name, *(peer.name for peer in PEERS if with_peers)]
+        peers = limit_rows.WITH_RATE if with_limits else [peer.name for peer in PEERS]
+        names = contestants or [SCHEDQ.name, *(name for name in peers if with_peers and name != SCHEDQ.name)]
         others = {name for name in OTHERS if name in wanted} | ({"scale"} if with_scale else set())
         runs = runs or (1 if quick else 3)
         before = json.loads(first.read_text()) if first else None
-        found = _measure(rows, names, others, runs, server, environments, picture, before, quick=quick)
+        if with_limits:
+            found = _measure_limits(only or list(limit_rows.ROWS), names, runs, server, environments, quick=quick)
+        else:
+            found = _measure(rows, names, others, runs, server, environments, picture, before, quick=quick)
     if json_path:
         json_path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    if for_handbook:
-        report.write(found)
-    print(report.text(found))
+    _show(found, for_handbook=for_handbook)
     sys.exit(bool(found.get("troubles")))
+
+
+def _show(found: dict[str, Any], *, for_handbook: bool) -> None:
+    tables: Any = limits if "loads" in found else report
+    if for_handbook:
+        tables.write(found)
+    print(tables.text(found))
 
 
 def _measure(
@@ -140,12 +158,7 @@ def _measure(
     quick: bool,
 ) -> dict[str, Any]:
     began = time.monotonic()
-    signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by default in a shell script's background
-    processes.adopt_orphans()
-    environments = Environments(folder.absolute(), _say)
-    binary, server_name = find_server(server, _say)
-    found = _blank() | {"server": server_name, "quick": quick}
+    environments, binary, found = _begin(server, folder, quick=quick)
     try:
         ready = _make(environments, names if rows else [], found)
         if before:
@@ -160,6 +173,29 @@ def _measure(
         arena.closing.set()
         processes.end_all()
     found["seconds"] = round(time.monotonic() - began) + found.get("seconds", 0)
+    return found
+
+
+def _begin(server: Path | None, folder: Path, *, quick: bool) -> tuple[Environments, Path, dict[str, Any]]:
+    """Prepare this process; returns the environments, the server's executable, and empty results."""
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by default in a shell script's background
+    processes.adopt_orphans()
+    binary, server_name = find_server(server, _say)
+    return Environments(folder.absolute(), _say), binary, _blank() | {"server": server_name, "quick": quick}
+
+
+def _measure_limits(
+    rows: list[str], names: list[str], runs: int, server: Path | None, folder: Path, *, quick: bool
+) -> dict[str, Any]:
+    environments, binary, found = _begin(server, folder, quick=quick)
+    try:
+        ready = _make(environments, names, found)
+        session = limits.Session(environments, binary, found, _say, is_quick=quick)
+        session.measure([row for name, row in limit_rows.ROWS.items() if name in rows], ready, runs)
+    finally:
+        arena.closing.set()
+        processes.end_all()
     return found
 
 

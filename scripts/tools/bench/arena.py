@@ -121,7 +121,7 @@ class Arena:
     def produce(self, *words: object) -> dict[str, Any]:
         """Let a producer do something (see contestants/producing.py); returns what it reports."""
         command = [*self._environments.command(self.contestant), *map(str, words)]
-        with (self._folder / "said").open("w+b") as said, self._log.open("ab") as log:
+        with tempfile.TemporaryFile("w+b", dir=self._folder) as said, self._log.open("ab") as log:
             process = subprocess.Popen(
                 command,
                 env=self._environment,

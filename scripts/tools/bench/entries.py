@@ -45,7 +45,7 @@ class Contestant:
     @property
     def environment(self) -> str:
         """Name of the environment, shared by all settings of the engine."""
-        return self.app.removeprefix("with_")
+        return self.app.partition("_")[2]
 
 
 _REDIS: Final = ("redis==8.1.0", "hiredis==3.5.0")

@@ -65,6 +65,11 @@ def is_alive(pid: int) -> bool:
     return bool(fields) and fields[0] != "Z"
 
 
+def is_running(pid: int) -> bool:
+    """It runs, or could run if a CPU were free."""
+    return _stat(pid)[:1] == ["R"]
+
+
 def cpu_s(pids: Iterable[int]) -> float:
     """CPU seconds that they have used, including those of their ended children."""
     return sum(sum(map(int, fields[11:15])) for pid in pids if (fields := _stat(pid))) / _TICKS

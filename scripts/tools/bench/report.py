@@ -77,9 +77,9 @@ def verdicts(found: Found) -> str:
     if not judged:
         return ""
     lines = [_verdict(verdict) for verdict in judged]
-    table = _table(("figure", "schedq", "must reach", "peer", "ratio", "verdict", "aim"), lines)
+    targets = table(("figure", "schedq", "must reach", "peer", "ratio", "verdict", "aim"), lines)
     known = any(verdict.is_known for verdict in judged)
-    return table + (
+    return targets + (
         "\n\n† a peer's figure from another day, when the machine may have been slower; `--peers` measures it again."
         * known
     )
@@ -147,7 +147,7 @@ def _row(row: Row, measured: Mapping[str, Any]) -> str:
             values = [float(run[first]) for run in measured[name]]
             cells[0] += f" ({number(min(values))}–{number(max(values))})"
         lines.append((name, *cells))
-    return f"**{row.title[0].upper()}{row.title[1:]}**\n\n" + _table(("", *row.shows), lines)
+    return f"**{row.title[0].upper()}{row.title[1:]}**\n\n" + table(("", *row.shows), lines)
 
 
 def _rank(value: float | str | None, figure: str) -> tuple[int, float]:
@@ -173,9 +173,9 @@ def _limit(limit: Mapping[str, Mapping[str, float]]) -> str:
     ]
     return (
         "**What the server can do**, smallest state changes\n\n"
-        + _table(heads, lines)
+        + table(heads, lines)
         + "\n\n**A bare loop over redis-py**, the same scripts\n\n"
-        + _table(("jobs per script", "enqueue, jobs/s", "claim + decode + call + complete, jobs/s"), loops)
+        + table(("jobs per script", "enqueue, jobs/s", "claim + decode + call + complete, jobs/s"), loops)
     )
 
 
@@ -184,7 +184,7 @@ def _hops(hops: Mapping[str, Mapping[str, float]]) -> str:
         (ROWS[name].title, *(number(figures[figure]) for figure in ROWS[name].shows)) for name, figures in hops.items()
     ]
     heads = ("", *ROWS[next(iter(hops))].shows)
-    return "**A bare hop**: LPUSH by one process to BLPOP by another, over raw sockets\n\n" + _table(heads, lines)
+    return "**A bare hop**: LPUSH by one process to BLPOP by another, over raw sockets\n\n" + table(heads, lines)
 
 
 def scale(found: Mapping[str, Any]) -> str:
@@ -197,7 +197,7 @@ def scale(found: Mapping[str, Any]) -> str:
             ratio = costs[sizes[-1]] / costs[sizes[0]]
             lines.append((move, *(f"{costs[size]:.1f}" for size in sizes), f"{ratio:.2f}"))
         heads = ("", *(f"{int(size):,}" for size in sizes), "last / first")
-        parts.append(f"**Redis us per job, by number of jobs {place}**\n\n" + _table(heads, lines))
+        parts.append(f"**Redis us per job, by number of jobs {place}**\n\n" + table(heads, lines))
     parts.append(f"Largest ratio of a million to a thousand jobs: {found['worst_is']}, {found['worst']:.2f} times.")
     return "\n\n".join(parts)
 
@@ -228,7 +228,7 @@ def number(value: float | str | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     ruler = ["---"] + ["---:"] * (len(heads) - 1)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, ruler, *lines))
 

@@ -1,0 +1,1 @@
+"""What limits cost and how exact they are: `scripts/bench --limits`."""
