@@ -106,6 +106,12 @@ for gate in (calls, keyed, solo, ledger, paced):
         TASKS[name] = queue.task(name=name, gate=gate, key="key")(handler)
 
 
+SCHEDULES: Final = ("calls", "keyed", "solo", "paced")
+"""Each makes a job a second; like those that imports move, it goes through `pending` into the lane of its key."""
+for name in SCHEDULES:
+    queue.every(1, id=name, args=[0, "k1", 0.02])(TASKS[f"nap_{name}"])
+
+
 @queue.task(gate=calls, key="key", unique=Unique("what"))
 async def refresh(number: int, key: str, what: str, seconds: float) -> None:
     """One at a time for each `what`."""

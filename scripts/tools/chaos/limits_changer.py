@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from schedq import SchedqError
 from schedq.transitions import Operation, gates
-from scripts.tools.chaos.limits_app import now_ms, queue, recorder
+from scripts.tools.chaos.limits_app import SCHEDULES, now_ms, queue, recorder
 
 CHANGES: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
     # gate: what may be set; each change sets all of it, so that the last one tells the limits in force
@@ -60,6 +60,17 @@ def hold(name: str, action: Any, ms: int = 0) -> None:
     say(action, name, ms, gates.hold(queue.settings, gate, key or None, action, ms))
 
 
+def stop_schedules() -> None:
+    """Pause all schedules, so that the queue can become empty."""
+    for name in SCHEDULES:
+        while True:
+            try:
+                queue.schedules.pause(name)
+                break
+            except SchedqError:
+                time.sleep(0.1)
+
+
 def steps(draw: random.Random) -> Iterator[Callable[[], None]]:
     """The steps of one change."""
     if draw.random() < 0.6:
@@ -80,6 +91,7 @@ def main() -> None:
     for name in NAMES:  # what one that was killed has left
         hold(name, "resume")
     if sys.argv[1] == "end":
+        stop_schedules()
         for name in CHANGES:
             limit(name, None)
         return
