@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from schedq import Discard, Fixed, Queue, Rate, RateLimited, UsageError, current_job
+from schedq.queue.queue import all_queues
 from schedq.testing import eager, queue_tester, run_due
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
@@ -19,6 +21,15 @@ HOUR = 3600
 @pytest.fixture
 def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
     return make_queue(clock=clock)
+
+
+@pytest.fixture
+def no_other_queues() -> Iterator[None]:
+    """A tester runs the queues of all modules; those of other tests would make it jump too."""
+    others = dict(all_queues)
+    all_queues.clear()
+    yield
+    all_queues.update(others)
 
 
 def task_of(queue: Handle, **options: Any) -> Any:
@@ -163,6 +174,7 @@ def test_several_rates_must_all_allow_a_start_and_each_key_has_its_own(queue: Ha
     assert Counter(ran) == {"a": 2, "b": 2, "c": 2}
 
 
+@pytest.mark.usefixtures("no_other_queues")
 def test_a_day_of_a_rate_passes_in_a_test() -> None:
     queue, started = Queue("calls"), list[float]()
     with queue_tester() as tester:
@@ -178,6 +190,7 @@ def test_a_day_of_a_rate_passes_in_a_test() -> None:
         assert started[-1] - started[0] == pytest.approx(299 * HOUR / 10, abs=1)
 
 
+@pytest.mark.usefixtures("no_other_queues")
 def test_jumps_end_at_a_key_whose_task_is_paused() -> None:
     queue = Queue("calls")
     with queue_tester() as tester:
@@ -192,6 +205,7 @@ def test_jumps_end_at_a_key_whose_task_is_paused() -> None:
         assert tester.fast_forward() == 1
 
 
+@pytest.mark.usefixtures("no_other_queues")
 def test_too_many_starts_for_the_jumps_of_a_test_name_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("schedq.testing.tester._MOST_JUMPS", 5)
     queue = Queue("calls")
