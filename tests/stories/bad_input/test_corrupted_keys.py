@@ -26,7 +26,7 @@ TYPES = ("string", "list", "set", "hash", "zset", "stream")
 KEYS = {name: kind for name, kind in LAYOUT.items() if not name.startswith(("job", "schedule"))}
 NEEDED = {"pending", "processing", "completed", "failed", "cancelled", "broken", "delayed", "leases"}
 """Without these keys no script that moves jobs can work."""
-READ_BY_CLAIMS = {"paused_tasks", "held", "gates", "open_gates", "resting"}
+READ_BY_CLAIMS = {"paused_tasks", "held", "gates"}
 """Keys that only claims need."""
 STOPPING = NEEDED | READ_BY_CLAIMS | {"paused"}
 """While one of these is damaged, no job of the queue is claimed."""
@@ -43,6 +43,8 @@ SEEN = {
     "suspects": "served without",
     "lanes": "served without",
     "unique_keys": "served without",
+    "open_gates": "served without",
+    "resting": "served without",
     "gate_holds": "served without",
     "gate_turns": "served without",
     "gate:*": "served without",

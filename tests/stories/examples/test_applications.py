@@ -176,9 +176,8 @@ def test_the_documented_commands_run_jobs_under_limits(folder: Path):
 
     assert said[0] == "1 job for 5 edits of document 17\n"
     assert "export of small, month 1" in said[1].splitlines()
-    assert [line for line in said[1].splitlines() if line.startswith("sent acme")] == [
-        f"sent acme {number}" for number in range(5)
-    ]
+    sent = sorted(line for line in said[1].splitlines() if line.startswith("sent acme"))  # several run at a time
+    assert sent == [f"sent acme {number}" for number in range(5)]
 
 
 def test_checksums_are_those_of_sha256sum(folder: Path):
