@@ -49,10 +49,10 @@ def beside_plain(binary: Path | None, *, keys: int, rounds: int, limits: Limits 
             found: dict[tuple[str, Driven], float] = {}
             for side in (plain, gated) if number % 2 else (gated, plain):
                 claimed: list[Any] = []
-                took = meter.ms(lambda: claimed.extend(side.claim()))  # noqa: B023
+                took = meter.ms("claim", lambda: claimed.extend(side.claim()))  # noqa: B023
                 found["claim", side] = took / max(1, len(claimed))
                 if claimed:
-                    found["settle", side] = meter.ms(lambda: side.settle(claimed)) / len(claimed)  # noqa: B023
+                    found["settle", side] = meter.ms("settle", lambda: side.settle(claimed)) / len(claimed)  # noqa: B023
             for move, taken in pairs.items():
                 if (move, plain) in found and (move, gated) in found:
                     taken.append((found[move, plain], found[move, gated]))
@@ -76,9 +76,9 @@ def many_gates(binary: Path | None, *, rounds: int) -> Figures:
             for task in range(_GATES):
                 driven.fill([f"k{number}", f"k{number}"], task)
             claimed: list[Any] = []
-            meter.ms(lambda: claimed.extend(driven.claim()))  # noqa: B023
+            meter.ms("claim", lambda: claimed.extend(driven.claim()))  # noqa: B023
             driven.settle(claimed)
-        return {"ms": statistics.median(meter.taken_ms), "max ms": max(meter.taken_ms)}
+        return {"ms": statistics.median(meter.taken_ms["claim"]), "max ms": max(meter.taken_ms["claim"])}
 
 
 def rest_for_one_instant(binary: Path | None, *, keys: int) -> Figures:
@@ -101,9 +101,12 @@ def limits_raised(binary: Path | None, *, keys: int) -> Figures:
         driven.fill([f"k{number % keys:06}" for number in range(2 * keys)])
         running: list[Any] = []
         while len(running) < keys:
-            meter.ms(lambda: running.extend(driven.claim(MOST_CLAIMED)))
+            meter.ms("claim", lambda: running.extend(driven.claim(MOST_CLAIMED)))
         settings = driven.queue.settings
-        meter.ms(lambda: driven.queue._ask(gates.set_limits(settings, "gate", json.dumps({"key_concurrency": 2}))))
+        meter.ms(
+            "set limits",
+            lambda: driven.queue._ask(gates.set_limits(settings, "gate", json.dumps({"key_concurrency": 2}))),
+        )
         _work(driven, meter, 10 * MOST_CLAIMED)
         _promote_all(driven, meter)
         _work(driven, meter, 10 * MOST_CLAIMED)
@@ -116,11 +119,11 @@ def full_gate(binary: Path | None, *, keys: int) -> Figures:
         driven.fill([f"k{number:06}" for number in range(keys)])
         running = list(driven.claim(MOST_CLAIMED))
         for _ in range(100):
-            meter.ms(lambda: running.extend(driven.claim(MOST_CLAIMED)))
-            meter.ms(lambda: driven.settle([running.pop()]))
-            meter.ms(lambda: running.extend(driven.claim(MOST_CLAIMED)))
-        meter.ms(lambda: driven.settle(running))
-        meter.ms(lambda: driven.claim(MOST_CLAIMED))
+            meter.ms("claim", lambda: running.extend(driven.claim(MOST_CLAIMED)))
+            meter.ms("settle", lambda: driven.settle([running.pop()]))
+            meter.ms("claim", lambda: running.extend(driven.claim(MOST_CLAIMED)))
+        meter.ms("settle", lambda: driven.settle(running))
+        meter.ms("claim", lambda: driven.claim(MOST_CLAIMED))
         return _longest(meter)
 
 
@@ -143,10 +146,10 @@ def _work(driven: Driven, meter: Meter, jobs: int) -> None:
     done = 0
     while done < jobs:
         claimed: list[Any] = []
-        meter.ms(lambda: claimed.extend(driven.claim(MOST_CLAIMED)))  # noqa: B023
+        meter.ms("claim", lambda: claimed.extend(driven.claim(MOST_CLAIMED)))  # noqa: B023
         if not claimed:
             return
-        meter.ms(lambda: driven.settle(claimed))  # noqa: B023
+        meter.ms("settle", lambda: driven.settle(claimed))  # noqa: B023
         done += len(claimed)
 
 
@@ -154,16 +157,18 @@ def _promote_all(driven: Driven, meter: Meter) -> None:
     """What a promoter does until there is nothing more to look at."""
     found: list[promote.Promotion] = []
     while not found or found[-1].has_more:
-        meter.ms(lambda: found.append(driven.queue._ask(promote.promote(driven.queue.settings, MOST_PROMOTED))))
+        meter.ms(
+            "promote", lambda: found.append(driven.queue._ask(promote.promote(driven.queue.settings, MOST_PROMOTED)))
+        )
 
 
 def _longest(meter: Meter) -> Figures:
-    """The longest script, and how many took too long."""
-    return {
-        "max ms": max(meter.taken_ms),
-        "over": sum(ms > SLOW_MS for ms in meter.taken_ms),
-        "of": len(meter.taken_ms),
-    }
+    """The longest script, how many took too long, and the median and the longest of each kind."""
+    taken = [ms for kind in meter.taken_ms.values() for ms in kind]
+    figures: Figures = {"max ms": max(taken), "over": sum(ms > SLOW_MS for ms in taken), "of": len(taken)}
+    for kind, each in meter.taken_ms.items():
+        figures |= {f"{kind}, p50 ms": statistics.median(each), f"{kind}, max ms": max(each)}
+    return figures
 
 
 @contextmanager
@@ -181,8 +186,8 @@ def yardstick(binary: Path | None, *, rounds: int) -> Figures:
             claims, settlements = [], []
             for _ in range(rounds):
                 claimed: list[Any] = []
-                claims.append(meter.ms(lambda: claimed.extend(driven.claim(count))))  # noqa: B023
-                settlements.append(meter.ms(lambda: driven.settle(claimed)))  # noqa: B023
+                claims.append(meter.ms("claim", lambda: claimed.extend(driven.claim(count))))  # noqa: B023
+                settlements.append(meter.ms("settle", lambda: driven.settle(claimed)))  # noqa: B023
             figures[f"claim of {count}, ms"] = statistics.median(claims)
             figures[f"settle of {count}, ms"] = statistics.median(settlements)
         return figures
