@@ -134,7 +134,7 @@ if not is_plain or may_have_gates then
       local at = rate_ends(queue, queue.rates, '')
       if at then rest('', at) end
       local is_full = is_queue_full()
-      local has_more = (#ids >= wanted or has_entered) and redis.call('ZCARD', open_gates) > 0
+      local has_more = (#ids >= wanted or is_cut or has_entered) and redis.call('ZCARD', open_gates) > 0
       return has_more and not is_full, is_full, close_gates(), queue.concurrency and ' '
     end
   end

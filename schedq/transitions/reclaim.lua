@@ -316,6 +316,7 @@ if has_gates then
     enter(entered)
     leave(left_gates)
     if #gone > 0 then redis.call('ZREM', leases, unpack(gone)) end
+    opened = opened or (#gone > 0 and gate_of('').concurrency ~= nil)  -- the queue has room for jobs without a gate, too
     for _, name in ipairs(redis.call('HRANDFIELD', gates, MOST_FIELDS)) do
       if name ~= '' and not string.find(name, ' ', 1, true) and not gate_of(name).is_damaged then
         local lost = without_lease(gate_of(name))

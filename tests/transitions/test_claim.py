@@ -279,3 +279,32 @@ def test_a_suspect_does_not_block_the_jobs_behind_it(queue: Handle):
 def test_a_timeout_that_makes_no_sense_is_refused(queue: Handle, timeout_ms: object):
     with pytest.raises(UsageError, match="timeout_ms"):
         queue.claim(timeout_ms)
+
+
+def test_a_claim_that_has_no_room_for_a_gates_next_payload_wakes_another_worker(queue: Handle):
+    queue.gate("api", concurrency=9)
+    *first, last = (queue.enqueue("x" * 250_000, gate="api") for _ in range(5))  # a claim takes at most a megabyte
+    queue.redis.delete(queue.keys.wake)
+
+    found = claim_some(queue, 9)
+
+    assert [job.id for job in found.jobs] == first
+    assert found.has_more
+    assert "wake" in queue.state().keys
+    assert [job.id for job in claim_some(queue, 9).jobs] == [last]
+
+
+def test_jobs_whose_lanes_were_lost_run_in_their_order(queue: Handle):
+    queue.gate("api", key_concurrency=1)
+    ids = {key: [queue.enqueue(n, gate="api", key=key) for n in range(3)] for key in "ab"}
+    queue.redis.delete(queue.keys.lanes)
+    ids["a"].append(queue.enqueue("new", gate="api", key="a"))
+
+    started: dict[str, list[str]] = {"a": [], "b": []}
+    for _ in range(5):
+        queue.promote_due()
+        for job in claim_some(queue, 5).jobs:
+            started[job.key].append(job.id)
+            queue.complete(job)
+
+    assert started == ids

@@ -1,9 +1,10 @@
--- Take jobs of gates; needs what gates.lua needs, and `look`, `limit`, `ids` and `take_out_of_lane` of claim.lua. A claim sorts
--- nothing: it takes the least tag of the queue's sources (the gates that are open, and the plain jobs as one more), and in a
--- gate the least tag of its keys. A start that uses up a key or gate removes it from the order at once, so that no later claim
--- looks at it without success.
+-- Take jobs of gates. Needs what gates.lua needs, and `look`, `limit` and `ids` of claim.lua.
+--
+-- The next job comes from the source with the least tag: each gate that is open is one, and the plain jobs are one more. In a
+-- gate it comes from the key with the least tag. A start that uses up a key or gate removes it from the order at once, so
+-- that no later claim looks at it without success.
 local MOST_SOURCES, MOST_LOOKS = 64, 100
-local looks = 0
+local looks, has_changed, is_cut = 0, false, false  -- whether looks changed something; whether there was more to look at
 
 local function add_sorted(list, entry)
   local n = #list
@@ -18,7 +19,7 @@ local function read_keys(gate, count)
   for n = 1, #flat, 2 do fields[#fields + 1] = 'gate:' .. member(gate, flat[n]) end
   local numbers = #fields > 0 and redis.call('HMGET', lanes, unpack(fields)) or {}
   for n = 1, #flat, 2 do
-    local entry = {key = flat[n], tag = tonumber(flat[n + 1]), number = whole(numbers[(n + 1) / 2]), ids = {}, next = 1, starts = 0}
+    local entry = {key = flat[n], tag = tonumber(flat[n + 1]), number = whole(numbers[(n + 1) / 2]), ids = {}, next = 1, read = 0, starts = 0}
     gate.fresh[#gate.fresh + 1] = entry
   end
 end
@@ -36,9 +37,8 @@ local function read_lane(gate, entry, count)
   if entry.next <= #entry.ids then return true end
   if entry.is_end or entry.number == 0 then return false end
   local low, high = scores_of(entry.number)
-  local page = redis.call('ZRANGE', held, entry.last and '(' .. entry.last or low, high, 'BYSCORE', 'LIMIT', 0, count, 'WITHSCORES')
-  entry.ids, entry.next, entry.is_end, entry.last = {}, 1, #page < 2 * count, page[#page] or entry.last
-  for n = 1, #page, 2 do entry.ids[#entry.ids + 1] = page[n] end
+  entry.ids, entry.next = redis.call('ZRANGE', held, low, high, 'BYSCORE', 'LIMIT', entry.read, count), 1
+  entry.read, entry.is_end = entry.read + #entry.ids, #entry.ids < count
   return #entry.ids > 0
 end
 
@@ -57,9 +57,10 @@ local function start_next(gate, entry)
     looks = looks + 1
     if result ~= true then
       entry.stopped = result
+      has_changed = has_changed or result == 'paused' or result == 'suspect'
       return false
     end
-    entry.next = entry.next + 1
+    entry.next, has_changed = entry.next + 1, true
     if #ids > before then return true end
   end
   return false
@@ -79,11 +80,13 @@ local function serve_gate(gate, quota)
     else
       looks = looks + 1
       if entry.stopped == 'full' then
-        gate.is_cut = true
+        is_cut = true
         break
       end
     end
   end
+  -- Looks at jobs of tasks that the caller does not take change nothing, and it would look at them again and again.
+  if looks >= MOST_LOOKS + limit and has_changed then is_cut = true end
   return taken
 end
 
@@ -160,7 +163,10 @@ local function settle_gate(gate)
   local ready, gone, tags, fields, rests = {}, {}, {}, {}, {}
   for _, entry in ipairs(gate.touched) do
     local is_stopped = entry.stopped == 'paused' or entry.stopped == 'suspect'
-    local has_more = entry.next <= #entry.ids or read_lane(gate, entry, 2)
+    -- The lanes were damaged: the promoter looks at all of them.
+    if entry.number == 0 then redis.pcall('HSETNX', gate_turns, ' look', '1') end
+    if entry.next > #entry.ids then entry.read = 0 end  -- the jobs that were read have left the lane
+    local has_more = read_lane(gate, entry, 2)
     if has_more and entry.room > 0 and not is_stopped then
       if entry.starts > 0 then ready[#ready + 1], ready[#ready + 2] = digits(entry.tag), entry.key end
     else

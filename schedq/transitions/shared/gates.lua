@@ -33,12 +33,25 @@ local function read_turns(gate)
   if not gate.present then gate.present, gate.entrant, gate.tag = turns_of(gate.name) end
 end
 
+-- How many lanes were made, with one more. If `lanes` was lost, the count continues behind the last lane that has jobs, and the
+-- promoter looks at all lanes.
+local function count_lane()
+  local made = redis.pcall('HINCRBY', lanes, 'gates_made', 1)
+  if type(made) ~= 'number' then return 1 end
+  local last = made == 1 and tonumber(redis.call('ZRANGE', held, -1, -1, 'WITHSCORES')[2])
+  if last and last >= (LANE_NUMBERS + 1) * LANE then
+    made = math.min(math.floor(last / LANE), ALL_LANES) - LANE_NUMBERS + 1
+    redis.call('HSET', lanes, 'gates_made', made)
+    redis.pcall('HSETNX', gate_turns, ' look', '1')
+  end
+  return made
+end
+
 -- Numbers of lanes come round again after millions, when an old lane may still have jobs.
 local function make_key_lane(gate, key)
   local number
   for _ = 1, 20 do
-    local made = redis.pcall('HINCRBY', lanes, 'gates_made', 1)
-    made = type(made) == 'number' and made - 1 or 0
+    local made = count_lane() - 1
     number = LANE_NUMBERS + 1 + made % (ALL_LANES - LANE_NUMBERS)
     if made < ALL_LANES - LANE_NUMBERS or #in_lane(number, 1) == 0 then break end
   end
@@ -184,39 +197,21 @@ end
 
 -- Put jobs into the lanes of their keys: {id, gate, key, whether it is the next in line}.
 local function enter(entries)
-  local words, touched = {}, {}
-  for _, entry in ipairs(entries) do
+  local touched, by_name, placed = {}, {}, {}
+  for n, entry in ipairs(entries) do
     local id, gate, key, is_next = entry[1], gate_of(entry[2]), entry[3], entry[4]
     local name = member(gate, key)
-    local lane = touched[name]
+    local lane = by_name[name]
     if not lane then
-      local number, first, last = lane_of_key(gate, key), nil, nil
-      local is_new = not number
-      if is_new then
-        number = make_key_lane(gate, key)
-      else
-        first, last = tonumber(in_lane(number, 1)[2]), tonumber(in_lane(number, 1, true)[2])
-      end
-      local middle = number * LANE + LANE / 2
-      lane = {gate = gate, key = key, first = first or middle + 1, last = last or middle, changes = not first, is_new = is_new,
-        next = {}}
-      touched[name] = lane
-      touched[#touched + 1] = lane
+      local number = lane_of_key(gate, key)
+      lane = {gate = gate, key = key, is_new = not number, ends = ends_of(number or make_key_lane(gate, key), not number)}
+      lane.changes = lane.ends.is_empty
+      by_name[name], touched[#touched + 1] = lane, lane
     end
-    if is_next then
-      lane.next[#lane.next + 1], lane.changes = id, true
-    else
-      lane.last = lane.last + 1
-      words[#words + 1], words[#words + 2] = digits(lane.last), id
-    end
+    lane.changes = lane.changes or is_next  -- a key that waits for its first job may have another one now
+    placed[n] = {id, lane.ends, is_next}
   end
-  for _, lane in ipairs(touched) do
-    for n = #lane.next, 1, -1 do
-      lane.first = lane.first - 1
-      words[#words + 1], words[#words + 2] = digits(lane.first), lane.next[n]
-    end
-  end
-  if #words > 0 then redis.call('ZADD', held, unpack(words)) end
+  line_up(placed)
   for _, lane in ipairs(touched) do
     local gate = lane.gate
     if not gate.is_known then redis.call('HSETNX', gates, gate.name, '{}') end

@@ -9,6 +9,36 @@ local function lane_of(task)
   return number > 0 and number <= LANE_NUMBERS and number or nil
 end
 
+-- The positions between which the jobs of a lane stand, so that jobs can be added at either end.
+local function ends_of(number, is_new)
+  local middle, first, last = number * LANE + LANE / 2, nil, nil
+  if not is_new then first, last = tonumber(in_lane(number, 1)[2]), tonumber(in_lane(number, 1, true)[2]) end
+  return {first = first or middle + 1, last = last or middle, is_empty = not first, next = {}}
+end
+
+-- Add jobs to lanes: {id, ends of the lane, whether the job is the next in line}. Others come last, in this order.
+local function line_up(entries)
+  local words, fronts = {}, {}
+  local function put(position, id) words[#words + 1], words[#words + 2] = digits(position), id end
+  for _, entry in ipairs(entries) do
+    local id, ends, is_next = unpack(entry, 1, 3)
+    if is_next then
+      if #ends.next == 0 then fronts[#fronts + 1] = ends end
+      ends.next[#ends.next + 1] = id
+    else
+      ends.last = ends.last + 1
+      put(ends.last, id)
+    end
+  end
+  for _, ends in ipairs(fronts) do
+    for n = #ends.next, 1, -1 do
+      ends.first = ends.first - 1
+      put(ends.first, ends.next[n])
+    end
+  end
+  if #words > 0 then redis.call('ZADD', held, unpack(words)) end
+end
+
 -- Forget the numbers of lanes without jobs.
 local function tidy_lanes(looked_at)
   if redis.call('EXISTS', held) == 0 then

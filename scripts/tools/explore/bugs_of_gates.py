@@ -144,7 +144,7 @@ GATE_BUGS: Final = (
     Bug(
         "a claim that leaves ready keys wakes no worker",
         "claim",
-        "local has_more = (#ids >= wanted or has_entered) and redis.call('ZCARD', open_gates) > 0",
+        "local has_more = (#ids >= wanted or is_cut or has_entered) and redis.call('ZCARD', open_gates) > 0",
         "local has_more = false",
         "gates: two gates and plain jobs",
     ),
