@@ -3,7 +3,7 @@ local LANE, LANE_NUMBERS, ALL_LANES = 2147483648, 10000, 4000000  -- scores in a
 
 -- The first and the last score of a lane. Damaged scores are in lanes before the first one and after the last.
 local function scores_of(number)
-  return number <= 0 and '-inf' or digits(number * LANE), number > ALL_LANES and '+inf' or digits((number + 1) * LANE - 1)
+  return number <= 0 and '-inf' or format('%d', number * LANE), number > ALL_LANES and '+inf' or format('%d', (number + 1) * LANE - 1)
 end
 
 -- Jobs of a lane and their scores, from its first job on, or from its last one backwards.
