@@ -21,7 +21,9 @@ MOST_WEIGHT: Final = 1000
 MOST_KEY: Final = 128
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}")
 _STEP_MS: Final = 10
-"""Starts of fast rates are allowed together, as many as fall in this time; rounding to ms then costs at most 10 %."""
+"""The least burst of a fast rate is as many starts as fall in this time; rounding to ms then costs at most 10 %."""
+_DEFAULT_STEP_MS: Final = 25
+"""The same for the default burst. Workers that are woken late start as many jobs as were allowed meanwhile."""
 _FASTEST_PER_MS: Final = 100
 _MOST: Final = 2**31 - 1
 """The largest number in a definition that scripts accept."""
@@ -37,8 +39,8 @@ class Rate:
     Args:
         n: the most starts.
         per: seconds or a timedelta.
-        burst: how many may start together, at most half of `n`. By default as few as possible: 1 up to 100 a second,
-            then as many as fall in 10 ms.
+        burst: how many may start together, at most half of `n`. By default 1 up to 40 a second, then as many as fall in
+            25 ms.
 
     Raises:
         UsageError: an argument is invalid, or the pace can't be kept in whole milliseconds.
@@ -86,7 +88,7 @@ def _checked_burst(n: int, per_ms: int, seconds: float, burst: int | None) -> in
     most = max(1, n // 2)
     least = min(most, -(-n * _STEP_MS // per_ms))
     if burst is None:
-        return least
+        return min(most, -(-n * _DEFAULT_STEP_MS // per_ms))
     whole_number("burst", burst, 1)
     if burst > most:
         left = f"{n - burst + 1:,} {every(per_ms)}" if burst <= n else "nothing"
@@ -155,7 +157,7 @@ class Gate:
         key_concurrency: the most jobs of each key that run at the same time; None for no limit.
         key_rate: the rates of each key.
         weight: how many turns it takes for one turn of a gate with weight 1.
-        serial: whether jobs of a key run one after the other, in order.
+        serial: whether the jobs of a key run one at a time, in order.
 
     Raises:
         UsageError: an argument is invalid; the message names it.

@@ -83,7 +83,7 @@ def test_what_an_operator_sets_holds_until_it_is_reset(queue: Handle) -> None:
 
 
 def test_limits_of_the_queue_itself_are_seen_and_set(queue: Handle) -> None:
-    queue.gates.set(None, concurrency=2, rate=Rate(100, per=1))
+    queue.gates.set(None, concurrency=2, rate=Rate(40, per=1))
     queue.enqueue_many([1, 2, 3])
     assert len(claimed(queue)) == 1
 

@@ -129,7 +129,7 @@ def test_a_definition_has_only_what_is_set() -> None:
     }
     assert definition(Gate("fair")) == "{}"
     assert definition(Gate("ledger", serial=True)) == '{"serial":true}'
-    assert definition(queue_limits(200, Rate(1000, per=1))) == '{"concurrency":200,"rate":[[1000,1000,10]]}'
+    assert definition(queue_limits(200, Rate(1000, per=1))) == '{"concurrency":200,"rate":[[1000,1000,25]]}'
     for each in (gate, Gate("fair"), Gate("ledger", serial=True)):
         assert read_gate(each.name, definition(each)) == each
 

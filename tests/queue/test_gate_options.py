@@ -78,7 +78,7 @@ def test_a_task_may_name_a_gate_that_is_defined_elsewhere(queue: Handle) -> None
 
 def test_a_queue_has_limits_of_its_own(make_queue: MakeQueue) -> None:
     limited = make_queue(concurrency=200, rate=Rate(1000, per=1))
-    assert defined(limited) == {"": '{"concurrency":200,"rate":[[1000,1000,10]]}'}
+    assert defined(limited) == {"": '{"concurrency":200,"rate":[[1000,1000,25]]}'}
     with pytest.raises(UsageError, match="^concurrency must be a whole number of 1 to"):
         Queue("work", concurrency=0)
     with pytest.raises(UsageError, match="^rate must be a Rate or a list of them"):
