@@ -1,4 +1,4 @@
-"""One import at a time per account, in order: while a file is tried again, later ones of its account wait."""
+"""Imports of an account run one at a time, in order. While one is being retried, later ones wait."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Extensions:
             key_concurrency: the most jobs of each key that run at the same time.
             key_rate: the rates of each key.
             weight: how many turns it takes for one turn of a gate with weight 1; 1 to 1000.
-            serial: run one job of a key after the other, in order; a job that is retried keeps its key waiting.
+            serial: run the jobs of a key one at a time, in order; a job that is retried keeps its key waiting.
 
         Raises:
             UsageError: an argument is invalid, or the gate is defined already with other limits.

@@ -84,7 +84,7 @@ class GateVerbs:
             key_concurrency: the most jobs of each key that run at the same time.
             key_rate: a Rate of each key, or several.
             weight: how many turns it takes for one turn of a gate with weight 1.
-            serial: whether jobs of a key run one after the other, in order.
+            serial: whether the jobs of a key run one at a time, in order.
 
         Raises:
             UsageError: an argument is invalid, or nothing is given.
@@ -117,7 +117,7 @@ class GateVerbs:
 
     @verb
     def pause(self, name: str, key: str | int | None = None) -> Operation[bool]:
-        """Start no more jobs of a gate, or of one of its keys, until `resume`; False if it was paused already.
+        """Stop starting jobs of a gate, or of one of its keys, until `resume`; False if it was paused already.
 
         Running jobs continue. The key '' is that of jobs without one.
 
@@ -128,7 +128,7 @@ class GateVerbs:
 
     @verb
     def hold(self, name: str, seconds: Duration, key: str | int | None = None) -> Operation[bool]:
-        """Start no more jobs of a gate, or of one of its keys, for a time; never shortens a pause or a longer hold.
+        """Stop starting jobs of a gate, or of one of its keys, for a time; never shortens a pause or a longer hold.
 
         Returns whether that changed something.
 

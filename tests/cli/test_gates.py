@@ -13,7 +13,9 @@ QUEUE = "mail"
 @pytest.fixture
 def busy(queue: Queue) -> Queue:
     """A queue with a gate of which one job runs and four wait."""
-    queue.gate("api", concurrency=2, key_concurrency=1, rate=Rate(6000, per=60))
+    queue.gate(
+        "api", concurrency=2, key_concurrency=1, rate=Rate(6000, per=60, burst=2)
+    )  # a second start is allowed at once
     queue.enqueue_many([NewJob(n, gate="api", key=key) for n, key in enumerate("aaabb")])
     assert queue.claim(0) is not None
     return queue
@@ -34,7 +36,7 @@ def test_gates_and_their_keys_are_shown(run: Run, busy: Queue) -> None:
     ]
     assert [key["key"] for key in run("gates", "keys", "api", "--state", "full", "--json").json["keys"]] == ["a"]
     (gate,) = run("gates", "ls", "--json").json["gates"]
-    assert gate["limits"]["rate"] == [{"n": 6000, "per": 60, "burst": 1}]
+    assert gate["limits"]["rate"] == [{"n": 6000, "per": 60, "burst": 2}]
     assert (gate["waiting"], gate["running"], gate["in_code"], gate["set_by_operator"]) == (4, 1, True, [])
 
 

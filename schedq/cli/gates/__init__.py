@@ -14,8 +14,8 @@ _TABLE: Final = {
     "keys": ("gates.show:keys", "List the keys of a gate."),
     "set": ("gates.control:set_limits", "Set limits, for all workers at once, until they are reset."),
     "reset": ("gates.control:reset", "Let the limits in the code hold again."),
-    "pause": ("gates.control:pause", "Start no more jobs of a gate or a key, until resumed."),
-    "hold": ("gates.control:hold", "Start no more jobs of a gate or a key for a while."),
+    "pause": ("gates.control:pause", "Stop starting jobs of a gate or a key until it is resumed."),
+    "hold": ("gates.control:hold", "Stop starting jobs of a gate or a key for a while."),
     "resume": ("gates.control:resume", "End a pause or a hold."),
     "remove": ("gates.control:remove", "Remove the limits of a gate that is no longer in the code."),
 }

@@ -63,7 +63,7 @@ Examples:
 @click.option("--key-concurrency", type=click.IntRange(0), metavar="N", help="The same as --concurrency for each key.")
 @click.option("--key-rate", type=_RATES, metavar="R[,R...]", help="The same as --rate for each key.")
 @click.option("--weight", type=click.IntRange(1, 1000), metavar="N", help="Turns for one turn of a gate with weight 1.")
-@click.option("--serial/--no-serial", default=None, help="Run the jobs of a key one after the other, in order, or not.")
+@click.option("--serial/--no-serial", default=None, help="Run the jobs of a key one at a time, in order, or not.")
 @_force_option
 @queue_option
 @redis_option
@@ -154,7 +154,7 @@ Examples:
 def pause(
     gate: str, key: str | None, force: bool, queue_name: str | None, redis_url: str | None, as_json: bool
 ) -> None:
-    """Start no more jobs of the gate NAME, or of one of its keys, until `gates resume`. Running jobs finish."""
+    """Stop starting jobs of the gate NAME, or of one of its keys, until `gates resume`. Running jobs finish."""
     _act(
         lambda queue: queue.gates.pause(gate, key),
         gate,
@@ -189,7 +189,7 @@ def hold(
     redis_url: str | None,
     as_json: bool,
 ) -> None:
-    """Start no more jobs of the gate NAME, or of one of its keys, for a while. It never shortens a longer hold."""
+    """Stop starting jobs of the gate NAME, or of one of its keys, for a while. It never shortens a longer hold."""
     words = span(round(period.total_seconds() * 1000))
     _act(
         lambda queue: queue.gates.hold(gate, period, key),

@@ -3,6 +3,23 @@
 A lease is judged only while it certainly exists: from its claim until the handler's end, the first settlement, or the
 end of the lease that the last confirmed renewal gave it. So a handler that continues after a freeze counts no longer.
 All instants are ms of Redis's clock, which is the machine's.
+
+`limits.py` starts the processes of a normal run and its faults, except those of clocks and event loops. It also kills
+`limits_changer.py`, which sets limits and pauses and holds gates and keys, several in a row. Handlers (`limits_app.py`)
+record when they begin and end, and when Redis claimed their jobs; `limits_records.py` reads that. These must be 0:
+
+    concurrency  claims at which more leases certainly existed than any limit that may have been in force
+    rate         windows of `per` with more than `n` starts while the rate was certainly in force
+    order        jobs of a serial key that started before an earlier job had started for the last time
+    unique       jobs of one unique key that had leases at the same time
+    hold         pauses, holds and `RateLimited` with a start between the reply and their end
+    lost         accepted jobs that are not completed, or are without a handler that finished
+    waiting      states other than `completed` that have jobs at the end
+    unlawful     violations of the laws of `tests/state.py` at the end
+    tracebacks   exceptions of schedq in the logs
+
+`beyond_leases` counts claims at which more handlers ran than the limit allows, because some had lost their leases; the
+handbook announces that. `judged` counts how often each law was applied.
 """
 
 from __future__ import annotations
