@@ -8,8 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from schedq.errors import UsageError
+
 FOLDER: Final = Path(__file__).parent
-_PACKED: Final = "pages.json"
+_PACKED: Final = "pages.json.bz2"
 """A wheel has this file instead of the pages, because it is smaller: see scripts/tools/package.py."""
 _ENTRY: Final = re.compile(r"^- \[(?P<title>.+)\]\((?P<name>[\w-]+)\.md\): (?P<summary>.+)$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^<!--.*?-->\n", re.MULTILINE | re.DOTALL)
@@ -49,5 +51,11 @@ def read(name: str) -> str:
 def _packed() -> dict[str, str]:
     """The text of each page, if they are in one file."""
     path = FOLDER / _PACKED
-    found: dict[str, str] = json.loads(path.read_bytes()) if path.exists() else {}
+    if not path.exists():
+        return {}
+    try:
+        import bz2
+    except ImportError as error:
+        raise UsageError("this Python was built without bz2, which reads the handbook's pages") from error
+    found: dict[str, str] = json.loads(bz2.decompress(path.read_bytes()))
     return found

@@ -8,6 +8,7 @@ If FOLDER is given, both are kept there. The exit code is 0 if everything holds,
 from __future__ import annotations
 
 import base64
+import bz2
 import copy
 import email
 import hashlib
@@ -36,14 +37,16 @@ MOST_BYTES: Final = 900_000
 code, added 85; dependencies of tasks and typed data 16; later features 57; Django 7; the testing kit 16; what readers
 of the pages missed 11; `schedq dev` 3; threads in place of stuck ones 2; `run_isolated` 3; the outbox 11, of which
 smaller pictures save 6; hooks of processes that die 1; Django's outbox, admin and page 19; FastAPI, Flask and sessions
-of SQLAlchemy 10; unique jobs 6. Zopfli saves 22, one file for all pages 41, one for all scripts 37, scripts without
-comments 20. It is never more than 900 kB. Compressed, Python has 600 kB (a quarter of it docstrings), the handbook 124,
-Lua 40, the archive's own directory 40 and its list of files 13."""
+of SQLAlchemy 10; unique jobs 6; gates 45. Zopfli saves 22, one file for all pages 41, bz2 for it 29, one file for all
+scripts 37, scripts without comments 20. It is never more than 900 kB. Compressed, Python has 625 kB (a quarter of it
+docstrings), the handbook 110, Lua 45, the archive's own directory 40 and its list of files 13."""
 PACKED: Final = {
-    "schedq/handbook/pages.json": re.compile(r"schedq/handbook/([\w-]+\.md)"),
+    "schedq/handbook/pages.json.bz2": re.compile(r"schedq/handbook/([\w-]+\.md)"),
     "schedq/scripts.json": re.compile(r"schedq/((?:transitions|schedules|inspect)/[\w/]+\.lua)"),
 }
-"""Files of a wheel that have the texts of many of the package's files, by their paths below the same folder."""
+"""Files of a wheel that have the texts of many of the package's files, by their paths below the same folder.
+
+The pages are compressed with bz2, since nothing needs them to run a job: a Python may be built without bz2."""
 TRY: Final = ROOT / "scripts" / "tools" / "installed.py"
 REPOSITORY: Final = r"https://(?:raw\.githubusercontent\.com/schedq/schedq|github\.com/schedq/schedq/blob)/main/"
 """Where files of the repository are for readers of the description."""
@@ -100,6 +103,7 @@ def packed(files: Mapping[zipfile.ZipInfo, bytes], name: str, pattern: re.Patter
     together.filename = name
     texts = {pattern.sub(r"\1", file.filename): _shortened(file.filename, data) for file, data in some.items()}
     data = json.dumps(texts, ensure_ascii=False).encode()
+    data = bz2.compress(data) if name.endswith(".bz2") else data
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     names = {file.filename for file in some}
     lines = [line for line in others.pop(record).decode().splitlines() if line.partition(",")[0] not in names]
@@ -131,8 +135,14 @@ def tracked(folder: str = "") -> set[str]:
 def names_in_wheel(wheel: Path) -> set[str]:
     """Paths of its files, without the metadata folder; those that are packed into one count as files."""
     with zipfile.ZipFile(wheel) as archive:
-        inside = {f"{Path(file).parent}/{name}" for file in PACKED for name in json.loads(archive.read(file))}
+        inside = {f"{Path(file).parent}/{name}" for file in PACKED for name in texts_in(file, archive.read(file))}
         return {name for name in archive.namelist() if ".dist-info/" not in name} - PACKED.keys() | inside
+
+
+def texts_in(name: str, data: bytes) -> dict[str, str]:
+    """The texts in a file of PACKED, by their paths."""
+    texts: dict[str, str] = json.loads(bz2.decompress(data) if name.endswith(".bz2") else data)
+    return texts
 
 
 def names_in_sdist(sdist: Path) -> set[str]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import bz2
 import hashlib
 import json
+import sys
 import zipfile
 from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
 
+from schedq import handbook
+from schedq.errors import UsageError
 from schedq.transitions import scripts
 from scripts.tools import package
 
@@ -89,7 +93,7 @@ def test_what_an_extra_needs_is_read_from_the_metadata() -> None:
 
 
 INSIDE: dict[str, tuple[str, ...]] = {
-    "schedq/handbook/pages.json": ("index.md", "jobs.md"),
+    "schedq/handbook/pages.json.bz2": ("index.md", "jobs.md"),
     "schedq/scripts.json": ("transitions/claim.lua", "transitions/shared/clock.lua", "inspect/stats.lua"),
 }
 
@@ -109,10 +113,24 @@ def test_many_texts_of_a_wheel_are_one_file_and_its_list_of_files_is_right(name:
 
     data = {file.filename: content for file, content in found.items()}
     assert set(data) == {"schedq/logs.py", "schedq-1.dist-info/RECORD", name}
-    assert json.loads(data[name]) == texts
+    assert package.texts_in(name, data[name]) == texts
     digest = base64.urlsafe_b64encode(hashlib.sha256(data[name]).digest()).rstrip(b"=").decode()
     listed = data["schedq-1.dist-info/RECORD"].decode().splitlines()
     assert listed == [f"{name},sha256={digest},{len(data[name])}", *kept]
+
+
+def test_pages_are_read_from_one_file_if_they_are_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pages.json.bz2").write_bytes(bz2.compress(json.dumps({"jobs.md": "# Jobs\n"}).encode()))
+    monkeypatch.setattr(handbook, "FOLDER", tmp_path)
+    handbook._packed.cache_clear()
+    try:
+        assert handbook.read("jobs") == "# Jobs\n"
+        handbook._packed.cache_clear()
+        monkeypatch.setitem(sys.modules, "bz2", None)
+        with pytest.raises(UsageError, match="built without bz2"):
+            handbook.read("jobs")
+    finally:
+        handbook._packed.cache_clear()
 
 
 def test_scripts_are_read_from_one_file_if_they_are_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
