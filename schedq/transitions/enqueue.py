@@ -299,13 +299,14 @@ def _store(
     new_jobs: list[Argument] = []
     whose_ids, is_plain, in_gates = 0, True, set[str]()
     for job in batch:
-        new_jobs += (job.job_id, job.text, job.mode, job.ms, len(job.fields), *job.fields)
-        if job.fields:
-            names = job.fields[::2]
+        job_id, text, mode, ms, fields, is_callers_id, _ = job
+        new_jobs += (job_id, text, mode, ms, len(fields), *fields)
+        if fields:
+            names = fields[::2]
             if "gate" in names:
-                in_gates.add(str(job.fields[names.index("gate") * 2 + 1]))
+                in_gates.add(str(fields[names.index("gate") * 2 + 1]))
             is_plain = is_plain and not in_gates and "unique" not in names
-        if job.is_callers_id:
+        if is_callers_id:
             whose_ids = max(whose_ids, 2 if job.if_exists == "reuse" else 1)
     given: dict[str, Argument | Sequence[Argument]] = {"whose_ids": whose_ids, "new_jobs": new_jobs}
     operation = Operation(
@@ -364,13 +365,19 @@ def enqueue_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list
         Conflict, ExpiryError: the message names the id; all others are stored.
     """
     words = yield from _store_all(queue, jobs)
-    return [job.job_id if word == "STORED" else _outcome(job, word)[0] for job, word in zip(jobs, words, strict=True)]
+    return _ids(jobs, words)
 
 
-def create_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[tuple[str, bool]]]:
+def create_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[Iterable[tuple[str, bool]]]:
     """Like `enqueue_many`, but return each job's id, in order, and whether this request created it, if it is marked."""
     words = yield from _store_all(queue, jobs)
-    return [_outcome(job, word) for job, word in zip(jobs, words, strict=True)]
+    created = [word == "STORED" or _outcome(job, word)[1] for job, word in zip(jobs, words, strict=True)]
+    # A list of tuples would cost each job a tenth of its time: so many objects more start the garbage collector twice.
+    return zip(_ids(jobs, words), created, strict=True)
+
+
+def _ids(jobs: Sequence[EncodedJob], words: Sequence[str]) -> list[str]:
+    return [job.job_id if word == "STORED" else _outcome(job, word)[0] for job, word in zip(jobs, words, strict=True)]
 
 
 def _store_all(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[str]]:
@@ -389,6 +396,9 @@ def _store_all(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list[s
                 continue
             missing = missing or found.missing
             words += found.words
+            if found.words.count("STORED") == len(batch):
+                stored += [job.job_id for job in batch]
+                continue
             for job, word in zip(batch, found.words, strict=False):
                 if word == "STORED":
                     stored.append(job.job_id)
