@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from schedq import Progress, Queue
+from schedq import Progress, Queue, Rate
 from schedq.dashboard import create_app
 from schedq.model import outcome
 from tests.dashboard.conftest import TOKEN, Running, Served
@@ -369,6 +369,10 @@ def crowded(queue: Any) -> str:
     queue.renew(queue.claim(), progress=Progress(123_456, 1_000_000, "rows of a long table " * 9))
     queue.enqueue({"kind": "later", "text": "x" * 200}, delay=1800)
     queue.schedules.upsert("nightly-report-of-everything", cron="0 3 * * *", task="report", tz="Europe/Berlin")
+    queue.gates.set("payments-of-a-bank-far-away", concurrency=2, key_concurrency=1, key_rate=Rate(10, per=1))
+    pay = queue.task(lambda customer: None, name="pay", gate="payments-of-a-bank-far-away", key="customer")
+    pay.enqueue_many([((f"customer-{number}@a-company.example.org",), {}) for number in range(5)])
+    queue.gates.pause("payments-of-a-bank-far-away", key="customer-3@a-company.example.org")
     return str(queue.list_failed()[0].id)
 
 
@@ -378,13 +382,14 @@ def test_pages_fit_the_screen_and_can_be_read(scheme: Any, width: int, open_page
     job_id = crowded(mail)
     PICTURES.mkdir(exist_ok=True)
     page = open_page("/", viewport={"width": width, "height": 800}, color_scheme=scheme)
-    paths = ("jobs?state=failed", f"jobs/{job_id}", "failed", "delayed", "schedules", "workers", "log")
+    paths = ("jobs?state=failed", f"jobs/{job_id}", "failed", "delayed", "schedules", "workers", "log", "gates")
     names = {"overview": "/", "queue": "/queues/mail"} | {
         path.partition("?")[0].partition("/")[0] + ("-one" if "/" in path else ""): f"/queues/mail/{path}"
         for path in paths
     }
     names["running"] = "/queues/mail/jobs?state=processing"
     names["schedule"] = "/queues/mail/schedules/nightly-report-of-everything"
+    names["gate"] = "/queues/mail/gates/payments-of-a-bank-far-away"
     for name, path in names.items():
         page.goto(path)
         live(page)
@@ -400,8 +405,10 @@ def test_on_a_telephone_no_texts_overlap_and_no_word_is_broken(open_page: Open, 
     while (job := mail.claim(timeout_ms=0)) is not None:
         mail.settle(outcome.unknown(job, "this worker lacks it", mail.settings))
     page = open_page("/", viewport={"width": 390, "height": 800})
-    for path in ("/", "/queues/mail", "/queues/mail/schedules", "/queues/mail/delayed", "/queues/mail/workers"):
-        page.goto(path)
+    gate = "gates/payments-of-a-bank-far-away"
+    paths = ("/", *(f"/queues/mail/{name}" for name in ("", "schedules", "delayed", "workers", "gates", gate)))
+    for path in paths:
+        page.goto(path.removesuffix("/") or "/")
         live(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
         assert page.evaluate(BROKEN) == [], path
