@@ -99,7 +99,7 @@ if not is_plain or may_have_gates then
     --@include gates
     --@include queue_limits
     --@include claim_gates
-    local damage = wrong_type('hash', gates, gate_turns) or wrong_type('zset', open_gates, resting, gate_holds)
+    local damage = wrong_type('hash', gate_turns) or wrong_type('zset', open_gates, resting, gate_holds)
     if damage then return damage end
     local wanted, queue, present, plain_tag = limit, gate_of(''), nil, nil
     enter_gates = enter
@@ -110,7 +110,7 @@ if not is_plain or may_have_gates then
       if queue.concurrency then limit = math.min(limit, queue.concurrency - redis.call('LLEN', processing)) end
       limit = math.min(limit, starts_allowed(queue, queue.rates, ''))
       if limit <= 0 then return end
-      present, plain_tag = serve_all(function(quota)
+      present, plain_tag = serve_all((look_at_lanes or redis.call('LLEN', pending) > 0) and function(quota)
         local whole_limit, before = limit, #ids
         limit = before + quota
         serve_plain()
@@ -250,8 +250,8 @@ local function is_stray(id, status)
 end
 
 -- Returns true, or why the entry stays where it is: 'full' (its payload no longer fits), 'paused' or 'other' (its task is
--- paused, or not one of the caller's), 'suspect'. `is_held`: it comes from a lane; `gate` and `key`: from one of a gate.
-look = function(id, is_held, gate, key)
+-- paused, or not one of the caller's), 'suspect'. `is_held`: it comes from a lane; `gate` and `entry`: from that of a key of a gate.
+look = function(id, is_held, gate, entry)
   local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
     'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms', 'trace', 'unknown_since_ms', 'expires', 'headers',
     'progress', unpack(more_fields))
@@ -262,7 +262,7 @@ look = function(id, is_held, gate, key)
     strays[#strays + 1] = is_held and '' or id
   elseif not job[2] then
     unfit[#unfit + 1] = {id, job}
-  elseif job[17] and not (gate and job[17] == gate.name and (job[18] or '') == key) then
+  elseif job[17] and not (gate and job[17] == gate.name and (job[18] or '') == entry.key) then
     local move = redis.call('HGET', jobs .. id, 'settled_move')
     to_enter[#to_enter + 1] = {id, job[17], job[18] or '', move == 'release' or move == 'reclaim'}
     seen[id], moved[id] = true, true
@@ -286,7 +286,7 @@ look = function(id, is_held, gate, key)
     if job[7] and whole(job[7]) >= 2 then allowed = 0 end
     bytes_taken = bytes_taken + #job[2]
     ids[#ids + 1], taken[#taken + 1] = id, job
-    if gate then gate_of_taken[id] = gate.name .. ' ' .. key end
+    if gate then gate_of_taken[id] = entry.label end
   end
   seen[id] = true
   if gate then from_lanes[#from_lanes + 1] = id end

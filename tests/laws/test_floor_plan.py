@@ -15,8 +15,8 @@ from tests.cases import for_each
 
 ROOT = Path(schedq.__file__).parent
 LEVELS = [
-    {"errors", "aliases", "handbook"},
-    {"model"},
+    {"errors", "aliases"},
+    {"model", "handbook"},
     {"transitions", "embedded", "observer"},
     {"schedules", "logs", "tracing"},
     {"inspect", "dependencies", "isolation"},

@@ -4,6 +4,7 @@
 -- gate it comes from the key with the least tag. A start that uses up a key or gate removes it from the order at once, so
 -- that no later claim looks at it without success.
 local MOST_SOURCES, MOST_LOOKS = 64, 100
+local NONE = {}
 local looks, has_changed, is_cut = 0, false, false  -- whether looks changed something; whether there was more to look at
 
 local function add_sorted(list, entry)
@@ -18,9 +19,10 @@ local function read_keys(gate, count)
   gate.read, gate.is_end, gate.fresh, gate.at = gate.read + count, #flat < 2 * count, {}, 1
   for n = 1, #flat, 2 do fields[#fields + 1] = 'gate:' .. member(gate, flat[n]) end
   local numbers = #fields > 0 and redis.call('HMGET', lanes, unpack(fields)) or {}
-  for n = 1, #flat, 2 do
-    local entry = {key = flat[n], tag = tonumber(flat[n + 1]), number = whole(numbers[(n + 1) / 2]), ids = {}, next = 1, read = 0, starts = 0}
-    gate.fresh[#gate.fresh + 1] = entry
+  for n = 1, #fields do
+    local number = whole(numbers[n])
+    gate.fresh[n] = {key = flat[2 * n - 1], tag = tonumber(flat[2 * n]), number = number, ids = NONE, next = 1, read = 0,
+      is_end = number == 0, starts = 0}
   end
 end
 
@@ -32,28 +34,34 @@ local function next_key(gate)
   return fresh
 end
 
--- The next ids of the key's lane; false if there are none.
-local function read_lane(gate, entry, count)
-  if entry.next <= #entry.ids then return true end
-  if entry.is_end or entry.number == 0 then return false end
-  local low, high = scores_of(entry.number)
-  entry.ids, entry.next = redis.call('ZRANGE', held, low, high, 'BYSCORE', 'LIMIT', entry.read, count), 1
-  entry.read, entry.is_end = entry.read + #entry.ids, #entry.ids < count
-  return #entry.ids > 0
+-- The next id in the key's lane, of which it reads `count` at a time; nil if there is none.
+local function next_id(entry, count)
+  if entry.next > #entry.ids and not entry.is_end then
+    local low, high = scores_of(entry.number)
+    entry.ids, entry.next = redis.call('ZRANGE', held, low, high, 'BYSCORE', 'LIMIT', entry.read, count), 1
+    entry.read, entry.is_end = entry.read + #entry.ids, #entry.ids < count
+  end
+  return entry.ids[entry.next]
+end
+
+-- How many ids of a lane to read: what is left to take, shared among the gate's keys.
+local function lane_page(gate)
+  local wanted = limit - #ids
+  return #gate.fresh >= wanted and 2 or math.ceil(wanted / math.max(1, #gate.fresh + #gate.again)) + 1
 end
 
 -- Start the key's next job. Returns whether it did; if not, the key's condition has changed, or it is of no use to this caller.
 local function start_next(gate, entry)
   if not entry.room then
     entry.room = gate.key_concurrency and gate.key_concurrency - runs_of(gate, entry.key) or FOREVER
-    entry.room = math.min(entry.room, starts_allowed(gate, gate.key_rates, ' ' .. entry.key))
+    if gate.key_rates[1] then entry.room = math.min(entry.room, starts_allowed(gate, gate.key_rates, ' ' .. entry.key)) end
+    entry.label = member(gate, entry.key)
     gate.touched[#gate.touched + 1] = entry
   end
-  local wanted = limit - #ids
-  local count = #gate.fresh >= wanted and 2 or math.ceil(wanted / math.max(1, #gate.fresh + #gate.again)) + 1
-  while entry.room > 0 and looks < MOST_LOOKS + limit and read_lane(gate, entry, count) do
-    local before, id = #ids, entry.ids[entry.next]
-    local result = look(id, true, gate, entry.key)
+  while entry.room > 0 and looks < MOST_LOOKS + limit do
+    local before, id = #ids, entry.ids[entry.next] or next_id(entry, lane_page(gate))
+    if not id then return false end
+    local result = look(id, true, gate, entry)
     looks = looks + 1
     if result ~= true then
       entry.stopped = result
@@ -76,7 +84,7 @@ local function serve_gate(gate, quota)
       taken, gate.room, entry.room, entry.starts = taken + 1, gate.room - 1, entry.room - 1, entry.starts + 1
       gate.present, entry.tag = math.max(gate.present, entry.tag), entry.tag + STEP
       gate.members[#gate.members + 1], gate.members[#gate.members + 2] = '0', entry.key .. ' ' .. ids[#ids]
-      if entry.room > 0 and read_lane(gate, entry, 2) then add_sorted(gate.again, entry) end
+      if entry.room > 0 and (entry.ids[entry.next] or next_id(entry, 2)) then add_sorted(gate.again, entry) end
     else
       looks = looks + 1
       if entry.stopped == 'full' then
@@ -95,12 +103,19 @@ local served = {}
 local function open_sources()
   local sources, flat = {}, redis.call('ZRANGE', open_gates, 0, MOST_SOURCES - 1, 'WITHSCORES')
   for n = 1, #flat, 2 do sources[#sources + 1] = {name = flat[n], tag = tonumber(flat[n + 1])} end
+  -- Those that get a turn first are read together.
+  local names = {}
+  for n = 1, math.min(#sources, limit) do names[n] = sources[n].name end
+  if #names > 1 then
+    local definitions, turns = redis.call('HMGET', gates, unpack(names)), redis.pcall('HMGET', gate_turns, unpack(names))
+    for n = 1, #names do sources[n].definition, sources[n].turns = definitions[n] or '', turns[n] or '' end
+  end
   return sources
 end
 
 local function read_source(source)
-  local gate = gate_of(source.name)
-  read_turns(gate)
+  local gate = gate_of(source.name, source.definition)
+  read_turns(gate, source.turns)
   source.gate, source.step, gate.tag = gate, math.floor(STEP / gate.weight), source.tag
   gate.room = gate.concurrency and gate.concurrency - gate.counts[gate.running] or FOREVER
   gate.room = gate.is_damaged and 0 or math.min(gate.room, starts_allowed(gate, gate.rates, ''))
@@ -111,22 +126,24 @@ end
 
 -- Give each source the number of starts that its turns give it.
 local function share_out(sources, count)
-  for _, source in ipairs(sources) do source.quota, source.ahead = 0, source.tag end
-  for _ = 1, count do
-    local best = sources[1]
-    for _, source in ipairs(sources) do
-      if source.ahead < best.ahead then best = source end
+  for n = 1, #sources do sources[n].quota, sources[n].ahead = 0, sources[n].tag end
+  local left = count
+  while left > 0 do
+    local best, given = sources[1], #sources == 1 and left or 1
+    for n = 2, #sources do
+      if sources[n].ahead < best.ahead then best = sources[n] end
     end
     if not best.step then read_source(best) end
-    best.quota, best.ahead = best.quota + 1, best.ahead + best.step
+    best.quota, best.ahead, left = best.quota + given, best.ahead + given * best.step, left - given
   end
 end
 
--- Fill the claim from all sources; `serve_plain(quota)` takes plain jobs and returns how many. Returns the tags of the queue.
+-- Fill the claim from all sources; `serve_plain(quota)` takes plain jobs, if there are any, and returns how many. Returns the
+-- tags of the queue.
 local function serve_all(serve_plain)
   local present, plain_tag = turns_of('')
   local plain, sources = {tag = math.max(present, plain_tag), step = STEP}, open_sources()
-  table.insert(sources, plain)
+  if serve_plain then sources[#sources + 1] = plain end
   while #sources > 0 and #ids < limit do
     share_out(sources, limit - #ids)
     local left = {}
@@ -148,7 +165,10 @@ end
 -- Write what was taken, before the jobs are written to `processing`.
 local function note_running()
   for _, gate in ipairs(served) do
-    if #gate.members > 0 then redis.call('ZADD', gate.running, unpack(gate.members)) end
+    if #gate.members > 0 then
+      local running = gate.counts[gate.running] + redis.call('ZADD', gate.running, unpack(gate.members))
+      gate.counts[gate.running] = running
+    end
     if gate.starts > 0 then
       charge(gate, gate.rates, '', gate.starts)
       for _, entry in ipairs(gate.touched) do
@@ -166,7 +186,7 @@ local function settle_gate(gate)
     -- The lanes were damaged: the promoter looks at all of them.
     if entry.number == 0 then redis.pcall('HSETNX', gate_turns, ' look', '1') end
     if entry.next > #entry.ids then entry.read = 0 end  -- the jobs that were read have left the lane
-    local has_more = read_lane(gate, entry, 2)
+    local has_more = next_id(entry, 2) ~= nil
     if has_more and entry.room > 0 and not is_stopped then
       if entry.starts > 0 then ready[#ready + 1], ready[#ready + 2] = digits(entry.tag), entry.key end
     else
@@ -176,6 +196,7 @@ local function settle_gate(gate)
     end
   end
   if #ready > 0 then redis.call('ZADD', gate.ready, unpack(ready)) end
+  gate.has_ready = #ready > 0
   if #tags > 0 then
     redis.pcall('ZADD', gate.tags, unpack(tags))
     gate.has_tags = true
@@ -194,19 +215,21 @@ local function settle_gate(gate)
 end
 
 local function settle_gates(present, plain_tag)
+  local opens = {}
   for _, gate in ipairs(served) do
     if gate.starts > 0 then write_turns(gate.name, gate.present, gate.entrant, gate.tag) end
     if #gate.touched > 0 then settle_gate(gate) end
-    if redis.call('EXISTS', gate.ready) == 1 then
-      gate.is_open = open_gate(gate, gate.tag)
+    if gate.has_ready or redis.call('EXISTS', gate.ready) == 1 then
+      gate.is_open = open_gate(gate, gate.tag, opens)
     else
       gate.is_open = false
       redis.call('ZREM', open_gates, gate.name)
     end
     if now % 16 == 0 then
       if gate.has_tags then redis.pcall('ZREMRANGEBYSCORE', gate.tags, '-inf', '(' .. digits(gate.present)) end
-      redis.pcall('ZREMRANGEBYSCORE', gate.tats, '-inf', stamp)
+      if gate.rates[1] or gate.key_rates[1] then redis.pcall('ZREMRANGEBYSCORE', gate.tats, '-inf', stamp) end
     end
   end
+  if #opens > 0 then redis.call('ZADD', open_gates, unpack(opens)) end
   write_turns('', present, plain_tag, 0)
 end

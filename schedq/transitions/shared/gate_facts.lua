@@ -20,10 +20,11 @@ local function rates_of(value)
   return found
 end
 
-local function gate_of(name)
+-- What is known of a gate; `definition` saves reading it.
+local function gate_of(name, definition)
   local found = gates_by_name[name]
   if found then return found end
-  local text = redis.pcall('HGET', gates, name)
+  local text = definition or redis.pcall('HGET', gates, name)
   if type(text) ~= 'string' then text = '{}' end
   local is_read, limits = pcall(cjson.decode, text)
   if not is_read or type(limits) ~= 'table' then limits = {} end  -- a damaged definition limits nothing; doctor reports it
@@ -37,12 +38,14 @@ local function gate_of(name)
   if found.serial then found.key_concurrency = 1 end
   -- Another program may have put a key of another type there; the gate starts nothing until it is gone.
   local has_rates = #found.rates + #found.key_rates > 0
-  for _, key in ipairs({found.ready, found.running, found.tags, has_rates and found.tats or nil}) do
+  local used = name ~= '' and {found.ready, found.running, found.tags} or {}
+  if has_rates then used[#used + 1] = found.tats end
+  for _, key in ipairs(used) do
     local count = redis.pcall('ZCARD', key)
     if type(count) ~= 'number' then found.is_damaged, count = true, 0 end
     found.counts[key] = count
   end
-  found.has_tags = found.counts[found.tags] > 0
+  found.has_tags = name ~= '' and found.counts[found.tags] > 0
   gates_by_name[name] = found
   return found
 end

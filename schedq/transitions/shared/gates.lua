@@ -19,18 +19,20 @@ local opened, first_rest = false, nil
 
 -- Of a gate: the tag that was served last, that of the last entrant, and the gate's own tag among the gates. Of the queue
 -- (''): the tag that was served last, and that of the plain jobs.
-local function turns_of(name)
-  local text = redis.pcall('HGET', gate_turns, name)
+local function turns_of(name, known)
+  local text = known or redis.pcall('HGET', gate_turns, name)
   local first, second, third = string.match(type(text) == 'string' and text or '', '^(%d+) (%d+) (%d+)$')
   return tonumber(first or 0), tonumber(second or 0), tonumber(third or 0)
 end
 
+local turns_to_write = {}
 local function write_turns(name, first, second, third)
-  redis.pcall('HSET', gate_turns, name, digits(first) .. ' ' .. digits(second) .. ' ' .. digits(third))
+  turns_to_write[#turns_to_write + 1] = name
+  turns_to_write[#turns_to_write + 1] = digits(first) .. ' ' .. digits(second) .. ' ' .. digits(third)
 end
 
-local function read_turns(gate)
-  if not gate.present then gate.present, gate.entrant, gate.tag = turns_of(gate.name) end
+local function read_turns(gate, known)
+  if not gate.present then gate.present, gate.entrant, gate.tag = turns_of(gate.name, known) end
 end
 
 -- How many lanes were made, with one more. If `lanes` was lost, the count continues behind the last lane that has jobs, and the
@@ -124,10 +126,12 @@ local function rest(name, at)
   first_rest.earliest = math.min(first_rest.earliest, at)
 end
 
--- A gate with ready keys: open it, or let it rest. `tag`: it was open, and this is the tag of its next turn.
-local function open_gate(gate, tag)
+-- A gate with ready keys: open it, or let it rest. `tag`: it was open, and this is the tag of its next turn, which is added
+-- to `opens`.
+local function open_gate(gate, tag, opens)
   local at = gate.is_damaged and FOREVER or held_until(gate.name)
-  if not at and gate.concurrency and redis.call('ZCARD', gate.running) >= gate.concurrency then at = FOREVER end
+  local running = gate.concurrency and (tag and gate.counts[gate.running] or redis.call('ZCARD', gate.running))
+  if not at and running and running >= gate.concurrency then at = FOREVER end
   if at ~= FOREVER then
     local allowed = rate_ends(gate, gate.rates, '')
     at = allowed and math.max(at or 0, allowed) or at
@@ -136,7 +140,7 @@ local function open_gate(gate, tag)
   if not at then
     opened = true
     if tag then
-      redis.call('ZADD', open_gates, digits(tag), gate.name)
+      opens[#opens + 1], opens[#opens + 2] = digits(tag), gate.name
       return true
     end
     if not redis.call('ZSCORE', open_gates, gate.name) then
@@ -272,5 +276,6 @@ local function close_gates()
   for name, gate in pairs(gates_by_name) do
     if gate.has_entrants then write_turns(name, gate.present, gate.entrant, gate.tag) end
   end
+  if #turns_to_write > 0 then redis.pcall('HSET', gate_turns, unpack(turns_to_write)) end
   return first_rest and first_rest.earliest < first_rest.before and first_rest.earliest
 end
