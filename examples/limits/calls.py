@@ -11,7 +11,7 @@ api = queue.gate("weather-api", concurrency=3, rate=[Rate(5, per=1), Rate(60, pe
 @queue.task(gate=api)
 def fetch(city: str) -> None:
     """Get the weather now. Stands for a request to the provider."""
-    print("weather of", city)
+    print(f"weather of {city}")
 
 
 @queue.task(gate=api)

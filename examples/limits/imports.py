@@ -18,4 +18,4 @@ def load(account: str, file: str) -> None:
 
 def read(file: str) -> None:
     """Stands for reading the file from a share that may be away."""
-    print("read", file)
+    print(f"read {file}")

@@ -63,4 +63,4 @@ def send(account: str, number: int, *, provider: Provider = Depends(get_provider
         provider.send(account, number)
     except TooManyRequestsError as refused:
         raise RateLimited(after=refused.retry_after) from refused
-    print("sent", account, number)
+    print(f"sent {account} {number}")
