@@ -105,8 +105,8 @@ BUGS: Final = (
     Bug(
         "a claim ignores that the queue is paused",
         "claim",
-        "redis.call('EXISTS', paused) == 1",
-        "false",
+        "if found % 2 == 1 then return {'PAUSED', stamp, '', 0} end",
+        "",
         "pause ∥ claim",
     ),
     Bug(

@@ -18,8 +18,8 @@ GATE_BUGS: Final = (
     Bug(
         "a claim takes no place",
         "claim",
-        "if #gate.members > 0 then redis.call('ZADD', gate.running, unpack(gate.members)) end",
-        "",
+        "redis.call('ZADD', gate.running, unpack(gate.members))",
+        "0",
         _TWO_CLAIMS,
     ),
     Bug(
@@ -200,10 +200,10 @@ GATE_BUGS: Final = (
         "gates: one suspect, two holders",
     ),
     Bug(
-        "a claim enters jobs into lanes that it leaves",
+        "a claim loses a job of a gate that it meets in pending",
         "claim",
-        "if #from_lanes > 0 and not hold_and_tidy then",
-        "enter(to_enter)\nto_enter = {}\nif #from_lanes > 0 and not hold_and_tidy then",
+        "to_enter[#to_enter + 1] = {id",
+        "local lost = {id",
         "gates: a job of a gate in pending ∥ foreign worker ∥ claim",
     ),
     Bug(
