@@ -29,7 +29,7 @@ LOOKS: Final = frozenset(
     {"find", "why", "timeline", "forecast", "pulse", "samples", "errors", "log", "follow", "list", "get", "keys"}
 )
 """The methods of the inspector and of gates for a viewer; actions are reserved for operators, who may do everything."""
-WITHOUT_REDIS: Final = frozenset({"job", "task", "handler", "close", "aclose"})
+WITHOUT_REDIS: Final = frozenset({"job", "task", "handler", "gate", "close", "aclose"})
 
 FILES: Final = {
     "producer": (

@@ -16,7 +16,14 @@ from schedq.worker.attempt import Attempt
 from schedq.worker.renewal import Renewal
 from scripts.tools.chaos.record import Recorder, now
 
-_FIRST_SETTLED = [argument.name for argument in header("settle").args].index("endings")
+
+def _position(script: str, name: str) -> int:
+    """Where an argument of a script is among its arguments."""
+    return [argument.name for argument in header(script).args].index(name)
+
+
+_FIRST_SETTLED, _REQUEST = _position("settle", "endings"), _position("claim", "request")
+_RECOVERED = _position("recover", "request")
 _SETTLED_WIDTH = len(Settlement._fields)
 _MOST_LOOKS_S = 1.0
 _MOST_HOLDS_S = 0.25
@@ -64,7 +71,7 @@ class RequestLog:
     def _sent(self, operation: Operation[Any]) -> int:
         number = next(self._numbers)
         if operation.name == "claim":
-            self._write("claim", now(), operation.args[4])
+            self._write("claim", now(), operation.args[_REQUEST])
         elif operation.name == "settle":
             self._write("settle", now(), number, _settlements(operation))
         return number
@@ -73,9 +80,9 @@ class RequestLog:
         if isinstance(reply, Exception):
             return  # the outcome is unknown
         if operation.name == "claim":
-            self._write("claimed", now(), operation.args[4], _jobs(reply.jobs))
+            self._write("claimed", now(), operation.args[_REQUEST], _jobs(reply.jobs))
         elif operation.name == "recover":
-            self._write("recovered", now(), operation.args[1], _jobs(reply[1]))
+            self._write("recovered", now(), operation.args[_RECOVERED], _jobs(reply[1]))
         elif operation.name == "settle":
             self._write("settled", now(), number, reply, sendings)
         elif operation.name == "reclaim" and reply[0].taken_back:
