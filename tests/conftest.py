@@ -156,6 +156,7 @@ def make_queue(door: str, server: Server, loop: Loop, request: pytest.FixtureReq
         if ROLE:
             beyond = kind(name, redis=at.own_url, **settings)
             beyond.registry = queue.registry
+            object.__setattr__(beyond.settings, "gates", queue.settings.gates)
         made.append(Handle(queue, at, loop, beyond))
         return made[-1]
 
