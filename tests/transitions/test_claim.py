@@ -308,3 +308,18 @@ def test_jobs_whose_lanes_were_lost_run_in_their_order(queue: Handle):
             queue.complete(job)
 
     assert started == ids
+
+
+def test_a_gate_that_opens_during_a_claim_comes_behind_what_the_claim_has_served(queue: Handle):
+    queue.gate("old", concurrency=9)
+    for number in range(5):
+        queue.enqueue(number, gate="old")
+    stray = queue.enqueue("another program's")
+    queue.redis.hset(queue.keys.job(stray), mapping={"gate": "new"})
+
+    claimed = claim_some(queue, 5).jobs
+
+    served = int(queue.redis.hget(queue.keys.gate_turns, "").split()[0])
+    assert stray not in {job.id for job in claimed}
+    assert served > 0
+    assert queue.redis.zscore(queue.keys.open_gates, "new") >= served

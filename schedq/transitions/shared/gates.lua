@@ -17,18 +17,18 @@ local STEP, SOONEST = 1000, 5  -- of a start; ms
 local opened, first_rest = false, nil
 --@include gate_facts
 
+local turns_to_write = {}  -- by name; written together at the end, and read from here until then
+
 -- Of a gate: the tag that was served last, that of the last entrant, and the gate's own tag among the gates. Of the queue
 -- (''): the tag that was served last, and that of the plain jobs.
 local function turns_of(name, known)
-  local text = known or redis.pcall('HGET', gate_turns, name)
+  local text = turns_to_write[name] or known or redis.pcall('HGET', gate_turns, name)
   local first, second, third = string.match(type(text) == 'string' and text or '', '^(%d+) (%d+) (%d+)$')
   return tonumber(first or 0), tonumber(second or 0), tonumber(third or 0)
 end
 
-local turns_to_write = {}
 local function write_turns(name, first, second, third)
-  turns_to_write[#turns_to_write + 1] = name
-  turns_to_write[#turns_to_write + 1] = digits(first) .. ' ' .. digits(second) .. ' ' .. digits(third)
+  turns_to_write[name] = digits(first) .. ' ' .. digits(second) .. ' ' .. digits(third)
 end
 
 local function read_turns(gate, known)
@@ -276,6 +276,8 @@ local function close_gates()
   for name, gate in pairs(gates_by_name) do
     if gate.has_entrants then write_turns(name, gate.present, gate.entrant, gate.tag) end
   end
-  if #turns_to_write > 0 then redis.pcall('HSET', gate_turns, unpack(turns_to_write)) end
+  local words = {}
+  for name, text in pairs(turns_to_write) do words[#words + 1], words[#words + 2] = name, text end
+  if #words > 0 then redis.pcall('HSET', gate_turns, unpack(words)) end
   return first_rest and first_rest.earliest < first_rest.before and first_rest.earliest
 end
