@@ -147,6 +147,7 @@ def _queue_option(default: str) -> Callable[[Command], Command]:
 
 queue_option: Final = _queue_option("the only queue there is")
 queue_of_id_option: Final = _queue_option("the one that has ID, else the only queue there is")
+any_queue_option: Final = _queue_option("all queues")
 yes_option: Final = click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")
 delay_option: Final = click.option(
     "--delay", type=DURATION, metavar="D", help="How long from now: 90 (seconds), 5m, 1d12h."

@@ -21,7 +21,7 @@ from schedq.cli.params import (
     import_option,
     json_of,
     json_option,
-    queue_option,
+    queue_of_id_option,
     redis_option,
     yes_option,
 )
@@ -57,7 +57,7 @@ def _on_schedules(act: Callable[[Queue, str], output.ActionResult | None]) -> cl
         no_args_is_help=True,
     )
     @click.argument("ids", metavar="ID...", nargs=-1, required=True, type=SCHEDULE_ID)
-    @queue_option
+    @queue_of_id_option
     @redis_option
     @json_option
     def command(ids: tuple[str, ...], queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
@@ -100,7 +100,7 @@ def trigger(queue: Queue, schedule_id: str) -> output.ActionResult | None:
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, type=SCHEDULE_ID)
 @yes_option
-@queue_option
+@queue_of_id_option
 @redis_option
 @json_option
 def rm(ids: tuple[str, ...], is_sure: bool, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
@@ -161,7 +161,7 @@ Examples:
     metavar="N",
     help="Jobs per second: the first is due at once, the others follow at this rate.",
 )
-@queue_option
+@queue_of_id_option
 @redis_option
 @json_option
 def backfill(
@@ -236,7 +236,7 @@ Examples:
 @click.option(
     "--version", type=click.IntRange(0), metavar="N", help="Above the code's: no worker that starts undoes the change."
 )
-@queue_option
+@queue_of_id_option
 @redis_option
 @json_option
 def update(schedule_id: str, queue_name: str | None, redis_url: str | None, as_json: bool, **changes: Any) -> None:

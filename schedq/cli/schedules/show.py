@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 from rich.table import Table
 
 from schedq.cli import output
-from schedq.cli.params import QUEUE_NAME, Checked, json_option, queue_option, redis_option
+from schedq.cli.params import QUEUE_NAME, Checked, any_queue_option, json_option, queue_of_id_option, redis_option
 from schedq.cli.queues import all_names, open_queue, queue_of_job, queue_of_schedule, wrong_usage
 from schedq.errors import UsageError
 from schedq.inspect import display
@@ -69,7 +69,7 @@ Examples:
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N", help="Maximum shown."
 )
-@queue_option
+@any_queue_option
 @redis_option
 @json_option
 def ls(name: str | None, offset: int, limit: int, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
@@ -163,7 +163,7 @@ def _row(record: ScheduleRecord, now_ms: int) -> tuple[str, ...]:
     no_args_is_help=True,
 )
 @click.argument("schedule_id", metavar="ID", type=SCHEDULE_ID)
-@queue_option
+@queue_of_id_option
 @redis_option
 @json_option
 def show_one(schedule_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
@@ -256,7 +256,7 @@ def _window(definition: Definition) -> str:
 @click.option(
     "-n", "number", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many slots to show."
 )
-@queue_option
+@queue_of_id_option
 @redis_option
 @json_option
 def upcoming(schedule_id: str, number: int, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
