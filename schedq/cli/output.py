@@ -43,6 +43,8 @@ def progress_bar(what: str, total: int, *, is_hidden: bool = False) -> Iterator[
 
 
 _PIPE_WIDTH: Final = 120
+_PIPE_TABLE_WIDTH: Final = 400
+"""The most columns of a table in a pipe: programs want whole texts, and an error may be of any length."""
 _LONGEST_WHOLE: Final = 64
 """Texts up to this many characters can be kept uncut: the longest valid id."""
 
@@ -60,7 +62,10 @@ class Console(rich_console.Console):
 
 
 def show(*things: RenderableType) -> None:
-    """Print for people: in color and at full width on a terminal, else plain, `COLUMNS` or 120 columns wide."""
+    """Print for people: in color and at full width on a terminal, else plain, `COLUMNS` or 120 columns wide.
+
+    Without a terminal and without `COLUMNS`, tables are as wide as their texts.
+    """
     click.echo(_rendered(*things), nl=False, color=True)
 
 
@@ -75,8 +80,11 @@ def show_pages(*things: RenderableType) -> None:
 
 def _rendered(*things: RenderableType) -> str:
     console = _console()
+    usual = console.width
     with console.capture() as shown:
         for thing in things:
+            is_list = isinstance(thing, Table) and thing.show_header
+            console.width = _PIPE_TABLE_WIDTH if is_list and _is_unlimited(console) else usual
             console.print(thing, crop=False)  # code is never cut; tables keep to the width themselves
     # Trailing blanks of the last column would wrap in a narrow terminal.
     return "\n".join(line.rstrip(" ") for line in shown.get().split("\n"))
@@ -89,9 +97,13 @@ def width() -> int:
 
 def _console() -> Console:
     console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
+    if _is_unlimited(console):
         console.width = _PIPE_WIDTH
     return console
+
+
+def _is_unlimited(console: Console) -> bool:
+    return not console.is_terminal and "COLUMNS" not in os.environ
 
 
 def line(text: str) -> None:

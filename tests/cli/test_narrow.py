@@ -69,6 +69,30 @@ def test_times_and_figures_are_whole(command: str, expected: str, run: Run, crow
     assert all(len(line) <= 80 for line in lines if not line.startswith(("next page", "{"))), lines
 
 
+@pytest.mark.parametrize("command", ["schedules ls mail", "jobs mail --state delayed"])
+def test_a_pipe_gets_whole_texts(command: str, run: Run, crowded: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("COLUMNS")
+
+    text = run(*command.split()).out
+
+    assert re.search(r"(?:x|later)\(\"(a text that goes on and on ){5}", text), text
+    assert "…" not in text
+
+
+@pytest.mark.parametrize("columns", ["", "80"])
+def test_a_table_in_a_pipe_is_not_endless(columns: str, run: Run, crowded: Queue, monkeypatch: pytest.MonkeyPatch):
+    job = crowded.claim(0)
+    assert job is not None
+    crowded.fail(job, Discard("a text without end " * 1000))
+    monkeypatch.delenv("COLUMNS")
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+
+    lines = run("jobs", "mail", "--state", "failed").lines
+
+    assert max(map(len, lines)) == int(columns or 400)
+
+
 def test_top_cuts_neither_alarms_nor_the_times_of_workers(run: Run, crowded: Queue):
     crowded.pause()
     beat(crowded, "reports-7d4b9c6f5", running=1)
