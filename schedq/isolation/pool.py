@@ -56,7 +56,8 @@ class ProcessPool:
 
     Attempts come before functions that async handlers hand over, of which there may be more than slots.
 
-    A child that is being ended does not count, so its place is free at once.
+    A child that is being ended does not count, so its place is free at once. Once an attempt has come
+    near its timeout, there may be one more than `size`, which is idle: it replaces a child that is ended.
 
     Args:
         start: what the children run.
@@ -113,6 +114,16 @@ class ProcessPool:
         seat.child.end()
         self._fill()
 
+    def prepare_successor(self) -> None:
+        """Start a child before another one is ended, so that the next attempt need not wait for its start.
+
+        If the other one is not ended after all, both are kept: attempts that come near their timeouts do so often.
+        """
+        living = self._living()
+        is_spare_there = any(child.state in (STARTING, IDLE) for child in living)
+        if not (is_spare_there or self._is_closed or self._start_timer is not None):
+            self._start_child()
+
     async def stack(self, seat: Seat) -> str:
         """Return where the function of an attempt was when its child was ended; '' if that is unknown."""
         return death.traceback_of(await seat.child.stack(), self._start.machinery)
@@ -146,7 +157,7 @@ class ProcessPool:
         if self._is_closed:
             raise UsageError("the worker's processes have been closed")
         for child in self._children:
-            if child.state is IDLE:
+            if child.state is IDLE and self._may_work():
                 child.become(BUSY)
                 return child
         waiting: asyncio.Future[ChildProcess] = asyncio.get_running_loop().create_future()
@@ -171,12 +182,24 @@ class ProcessPool:
         """Start as many children as attempts wait for, up to the size of the pool."""
         if self._is_closed or self._start_timer is not None:
             return
-        living = [child for child in self._children if child.state not in (ENDING, DEAD)]
+        for child in list(self._children):
+            self._offer(child)  # a successor whose place has become free
+        living = self._living()
         starting = sum(child.state is STARTING for child in living)
         waiting = sum(not each.done() for each in (*self._attempts, *self._handed))
         missing = min(waiting - starting, self._size - len(living))
         for _ in range(missing):
-            self._children.add(ChildProcess(self._start, self._settings, self._heard, self._died))
+            self._start_child()
+
+    def _living(self) -> list[ChildProcess]:
+        return [child for child in self._children if child.state not in (ENDING, DEAD)]
+
+    def _may_work(self) -> bool:
+        """Whether one more child may work. There may be more than `size`, but no more at work."""
+        return sum(child.state is BUSY for child in self._children) < self._size
+
+    def _start_child(self) -> None:
+        self._children.add(ChildProcess(self._start, self._settings, self._heard, self._died))
 
     def _heard(self, child: ChildProcess, message: Message) -> None:
         kind = message["kind"]
@@ -209,7 +232,7 @@ class ProcessPool:
             self._fill()
             return
         for line in (self._attempts, self._handed):
-            while line:
+            while line and self._may_work():
                 waiting = line.popleft()
                 if not waiting.done():
                     child.become(BUSY)

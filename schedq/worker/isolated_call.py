@@ -34,6 +34,9 @@ _MOST_STACK: Final = 8000
 _START_S: Final = 60.0
 """Seconds that an attempt waits for a child process if children can't start."""
 _PUT_BACK_MS: Final = 10_000
+_SUCCESSOR_S: Final = 2.0
+"""Seconds before a timeout at which the process for the next attempt is started. For a timeout below twice that, it is
+half of the timeout."""
 
 
 class _Found(NamedTuple):
@@ -111,6 +114,18 @@ class IsolatedCall:
     async def _wait(self, seat: Seat) -> _Found:
         attempt = self.attempt
         deadline = None if attempt.timeout_s is None else monotonic() + attempt.timeout_s
+        successor = None
+        if attempt.timeout_s is not None:
+            wait_s = max(attempt.timeout_s / 2, attempt.timeout_s - _SUCCESSOR_S)
+            successor = asyncio.get_running_loop().call_later(wait_s, self.pool.prepare_successor)
+        try:
+            return await self._until(seat, deadline)
+        finally:
+            if successor is not None:
+                successor.cancel()
+
+    async def _until(self, seat: Seat, deadline: float | None) -> _Found:
+        attempt = self.attempt
         while not seat.ended.done():
             wait_s = None if deadline is None else max(0.0, deadline - monotonic())
             try:

@@ -50,6 +50,27 @@ def loop_in_c() -> None:
     re.match(r"(a+)+$", "a" * 60 + "b")
 
 
+def process_began() -> float:
+    """When this process was created, in Unix seconds; the kernel counts in hundredths."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - age
+
+
+def began_and_slept(seconds: float) -> float:
+    """Sleep, and return when the call began, in Unix seconds."""
+    began = time.time()
+    time.sleep(seconds)
+    return began
+
+
+async def hand_over_two(first: float) -> list[float]:
+    """Hand over a call that takes so many seconds and, behind it, one that takes none."""
+    job = current_job()
+    calls = [asyncio.ensure_future(job.run_isolated(began_and_slept, seconds)) for seconds in (first, 0.0)]
+    return [await each for each in calls]
+
+
 class OutOfStockError(ValueError):
     """An error of the application."""
 
@@ -239,6 +260,7 @@ def note(hook: str, attempt: Any, error: BaseException | None) -> None:
 
 TASKS = (
     pid,
+    process_began,
     survive_sigterm,
     clean_up_after_timeout,
     crash,
@@ -274,7 +296,14 @@ def define(queue: Any, *, middleware: bool = False) -> dict[str, Any]:
         on_failure=on_failure,
     )(end_badly)
     found["loop_in_c"] = queue.task(isolate=True, max_attempts=1, timeout=2.5)(loop_in_c)
-    for function in (on_the_loop, hand_over, hand_over_failures, hand_over_and_ignore, hand_over_in_a_thread):
+    for function in (
+        on_the_loop,
+        hand_over,
+        hand_over_two,
+        hand_over_failures,
+        hand_over_and_ignore,
+        hand_over_in_a_thread,
+    ):
         found[function.__name__] = queue.task(max_attempts=1)(function)
     return found
 
