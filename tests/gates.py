@@ -122,14 +122,18 @@ class Gates:
                 yield f"gate {gate} has ready keys, and nothing will start them"
 
 
-def claimed(found: Claim, asked: int, before: State, after: State) -> Iterator[str]:
-    """What is wrong with a claim, from its reply and the states around it."""
+def claimed(found: Claim, asked: int, before: State, after: State, *, in_pages: bool = False) -> Iterator[str]:
+    """What is wrong with a claim, from its reply and the states around it.
+
+    `in_pages`: it may be cut short before it has taken as many as it was asked for, if it says so.
+    """
     now = Gates(after)
     yield from _exceeded(found, after, now)
     yield from _turns(found, Gates(before), now)
     has_moved = any(before.job(job_id).get("gate") for job_id in before.holds("pending", "list"))
     if not (found.is_paused or has_moved):
-        yield from _left(found, asked, after, now)
+        was_overdue = any(float(at) <= found.now_ms for at in Gates(before).resting.values())
+        yield from _left(found, asked, after, now, goes_on=in_pages, was_overdue=was_overdue)
 
 
 def _exceeded(found: Claim, after: State, now: Gates) -> Iterator[str]:
@@ -157,15 +161,17 @@ def _turns(found: Claim, before: Gates, now: Gates) -> Iterator[str]:
             yield f"key {key!r} of gate {gate} started, and its turn is {tag}, after {was}, at {present}"
 
 
-def _left(found: Claim, asked: int, after: State, now: Gates) -> Iterator[str]:
-    """A claim that took fewer than it was asked for leaves nothing that another one would take."""
+def _left(found: Claim, asked: int, after: State, now: Gates, *, goes_on: bool, was_overdue: bool) -> Iterator[str]:
+    """A claim that took fewer than it was asked for leaves nothing that another one would take, or says so."""
     queue = now.limits("")
     is_full = len(after.ids(PROCESSING)) >= (queue.get("concurrency") or math.inf)
     is_full = is_full or ("rate" in queue and "" in now.resting)
-    if len(found.jobs) < asked:
-        overdue = [name for name, at in now.resting.items() if float(at) <= found.now_ms]
+    overdue = [name for name, at in now.resting.items() if float(at) <= found.now_ms]
+    says_so = goes_on and (found.has_more or (found.next_due_ms or math.inf) <= found.now_ms)
+    if len(found.jobs) < asked and not says_so:
         yield from (f"{name!r} could start, and the claim did not look" for name in overdue)
         if not is_full:
             yield from (f"gate {gate} is open, with {now.ready(gate)}" for gate in after.holds("open_gates", "zset"))
-    if (len(found.jobs) < asked or is_full) and found.has_more:
+    is_cut = goes_on and (found.jobs or was_overdue)
+    if found.has_more and (is_full or (len(found.jobs) < asked and not is_cut)):
         yield f"{len(found.jobs)} of {asked} started, but a claim is said to get more"

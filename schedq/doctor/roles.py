@@ -70,7 +70,7 @@ PRODUCER: Final = Role(
     plain=_words("exists hgetall hmget sadd"),
     inside=_words(
         "exists hdel hget hincrby hlen hmget hrandfield hset hsetnx lindex llen lpos lpush lrange lrem ltrim persist"
-        " pexpire publish time type unlink xadd zadd zcard zlexcount zrange zrem zremrangebyscore zscore"
+        " pexpire publish time type unlink xadd zadd zcard zlexcount zmscore zrange zrem zscore"
     ),
 )
 WORKER: Final = Role(
@@ -82,7 +82,7 @@ WORKER: Final = Role(
     plain=PRODUCER.plain | _words("bzpopmin zrevrange"),  # zrevrange: to see which tasks other workers have
     inside=PRODUCER.inside
     | _words("del get hexists hgetall info lmove lpop lset pttl rpop rpush set")
-    | _words("zcount zmscore zrangebyscore"),
+    | _words("zcount zrangebyscore zremrangebyrank zremrangebyscore"),
 )
 VIEWER: Final = Role(
     "viewer",

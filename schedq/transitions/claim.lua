@@ -38,7 +38,7 @@ ARGV  jobs, clock, events, log_size, gate_keys
 Returns  {OK | PAUSED, now, next due instant or '', flags: 1 if more jobs wait, 2 if suspects were passed over, job, ...},
          a job as in shared/claimed.lua
 ]]
-local MOST_PASSED_OVER, MOST_DROPPED, MOST_HELD, MOST_ROUSED, PAGE = 100, 200, 300, 100, 50
+local MOST_PASSED_OVER, MOST_DROPPED, MOST_HELD, MOST_ROUSED, PAGE = 100, 200, 300, 50, 50
 local REST, SPACING = 10000, 100  -- ms until the first passed-over suspect becomes due, and between two of them
 local KEPT = 60000
 --@include clock
@@ -77,7 +77,7 @@ if not is_plain then
   has_gates = (knows_gates or has_held) and redis.call('EXISTS', open_gates, resting) > 0
     or knows_gates and redis.call('HEXISTS', gates, '') == 1
   has_lanes = own or has_paused or (has_held and (not knows_gates or redis.call('HEXISTS', lanes, 'made') == 1))
-  if knows_gates or has_gates then more_fields = {'gate', 'key'} end
+  if knows_gates or has_gates then more_fields = {'gate', 'key', 'retry_at_ms'} end
   is_plain = not (has_held or has_gates or has_lanes)
 end
 local may_have_gates = more_fields[1] ~= nil
@@ -97,6 +97,7 @@ if not is_plain or may_have_gates then
   --@include lanes
   load_gates = function()
     --@include gates
+    --@include rouse
     --@include queue_limits
     --@include claim_gates
     local damage = wrong_type('hash', gate_turns) or wrong_type('zset', open_gates, resting, gate_holds)
@@ -104,11 +105,11 @@ if not is_plain or may_have_gates then
     local wanted, queue, present, plain_tag = limit, gate_of(''), nil, nil
     enter_gates = enter
     allow_when_full(leases)
-    rouse(MOST_ROUSED)
+    local may_rouse_more = rouse(MOST_ROUSED)
 
     serve_gates = function(serve_plain)
       if queue.concurrency then limit = math.min(limit, queue.concurrency - redis.call('LLEN', processing)) end
-      limit = math.min(limit, starts_allowed(queue, queue.rates, ''))
+      if queue.rates[1] then limit = math.min(limit, starts_allowed(queue.rates, tats_of_gate(queue))) end
       if limit <= 0 then return end
       present, plain_tag = serve_all((look_at_lanes or redis.call('LLEN', pending) > 0) and function(quota)
         local whole_limit, before = limit, #ids
@@ -121,7 +122,11 @@ if not is_plain or may_have_gates then
 
     write_starts = function()
       note_running()
-      charge(queue, queue.rates, '', #ids)
+      if queue.rates[1] and #ids > 0 then
+        local words = {}
+        charge(queue.rates, tats_of_gate(queue), '', #ids, words)
+        redis.call('ZADD', queue.tats, unpack(words))
+      end
     end
 
     -- Returns whether gates have more jobs for the caller, whether the queue is full, and a new earliest instant of `resting`.
@@ -131,11 +136,11 @@ if not is_plain or may_have_gates then
       opened = false
       enter(to_enter)  -- last: what was read of the lanes is no longer true then
       local has_entered = opened
-      local at = rate_ends(queue, queue.rates, '')
-      if at then rest('', at) end
+      local at = queue.rates[1] and rate_ends(queue.rates, tats_of_gate(queue))
+      if at then rest({at, ''}) end
       local is_full = is_queue_full()
-      local has_more = (#ids >= wanted or is_cut or has_entered) and redis.call('ZCARD', open_gates) > 0
-      return has_more and not is_full, is_full, close_gates(), queue.concurrency and ' '
+      local has_more = (#ids >= math.min(wanted, most) or is_cut or has_entered) and redis.call('ZCARD', open_gates) > 0
+      return (has_more or may_rouse_more) and not is_full, is_full, close_gates(), queue.concurrency and ' '
     end
   end
   if has_gates then
@@ -250,7 +255,7 @@ local function is_stray(id, status)
 end
 
 -- Returns true, or why the entry stays where it is: 'full' (its payload no longer fits), 'paused' or 'other' (its task is
--- paused, or not one of the caller's), 'suspect'. `is_held`: it comes from a lane; `gate` and `entry`: from that of a key of a gate.
+-- paused, or not one of the caller's), 'suspect', 'early' (a retry that was put in order before its gate stopped keeping it). `is_held`: it comes from a lane; `gate` and `entry`: from that of a key of a gate.
 look = function(id, is_held, gate, entry)
   local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
     'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms', 'trace', 'unknown_since_ms', 'expires', 'headers',
@@ -267,6 +272,9 @@ look = function(id, is_held, gate, entry)
     to_enter[#to_enter + 1] = {id, job[17], job[18] or '', move == 'release' or move == 'reclaim'}
     seen[id], moved[id] = true, true
     return true
+  elseif gate and job[19] and whole(job[19]) > now then
+    entry.early = whole(job[19])
+    return 'early'
   elseif closed and gate then
     if is_task_closed_to_all(closed) then return 'paused' end
     others[closed] = true

@@ -22,7 +22,7 @@ Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due i
          '', claims without a lease, live workers, next slot of a schedule or '', the id for which an idle worker was
          woken, or '', the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again}
 ]]
-local MOST_ROUSED = 250
+local MOST_ROUSED = 100
 --@include clock
 --@include checks
 --@include numbers
@@ -90,6 +90,7 @@ if found >= 2 then
   --@include lanes
   if found >= 4 then
     --@include gates
+    --@include rouse
     --@include queue_limits
     --@include place_lanes
     more_fields, enter_gates = {'gate', 'key'}, enter

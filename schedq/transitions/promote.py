@@ -75,7 +75,7 @@ def promote_due(queue: Settings, limit: int) -> RoundTrips[int]:
         (reply,) = yield [promote(queue, count)]
         found: Promotion = unwrap(reply)
         moved += found.moved
-        limit = limit - count if found.has_more else 0
+        limit = limit - max(1, found.moved) if found.has_more else 0
     return moved
 
 

@@ -6,14 +6,14 @@ are back, claims take the jobs of this lane before any others, so that their ord
 they take all of them from there.
 
 KEYS  paused_tasks (hash), held (zset), lanes (hash), pending (list), wake (zset), paused (string), log (stream),
-      resting (zset)
+      resting (zset), gate_turns (hash)
 ARGV  clock, log_size
       task: its name
       again (flag): whether this continues an earlier call
       limit (number): the most jobs to put back
 Returns  {1 if the task was paused, else 0, how many of its jobs are still held}
 ]]
-local MOST_ROUSED = 3000
+local MOST_ROUSED = 500
 --@include clock
 --@include checks
 --@include numbers
@@ -42,10 +42,12 @@ if number then
     tidy_lanes({{number = number, task = task}})
   end
 end
--- Keys of gates whose next job is of a paused task rest until now; see claim_gates.lua.
+-- Keys of gates whose next job is of a paused task rest until now; see claim_gates.lua. The promoter looks at all lanes if
+-- there are too many for a call.
 local resting_keys = was == 1 and redis.pcall('ZRANGE', resting, '+inf', '+inf', 'BYSCORE', 'LIMIT', 0, MOST_ROUSED) or {}
 local again_at = {}
 for _, name in ipairs(resting_keys) do again_at[#again_at + 1], again_at[#again_at + 2] = now, name end
+if #resting_keys == MOST_ROUSED then redis.pcall('HSET', gate_turns, ' look', '1') end
 if #again_at > 0 then redis.call('ZADD', resting, unpack(again_at)) end
 if was == 1 or number then set_wake() end
 if was == 1 then write_log('resume', '', 0, 'task ' .. task) end

@@ -185,7 +185,7 @@ if look_at_gates then
     for name, until_ms in pairs(holds) do
       has_holds = true
       redis.call('ZADD', gate_holds, 'GT', digits(until_ms), name)
-      if not string.find(name, ' ', 1, true) then rest(name, until_ms) end
+      if not string.find(name, ' ', 1, true) then rest({until_ms, name}) end
     end
     enter(entered)
     leave(left)

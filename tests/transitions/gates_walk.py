@@ -31,8 +31,12 @@ from tests.state import State
 KEYS: Final = ("x", "y", "z", "u", "v", "")
 LEASE_S: Final = 10
 MOST_DRAINING: Final = 600
+_TWO_KEYS: Final = "MOST_ROUSED, PAGE = 100, 200, 300, 2,"
 SMALL_PAGES: Final = (
-    Bug("the promoter looks at two lanes at a time", "promote", "MOST_ROUSED = 250", "MOST_ROUSED = 2", ""),
+    Bug("the promoter looks at two lanes at a time", "promote", "MOST_ROUSED = 100", "MOST_ROUSED = 2", ""),
+    Bug("the promoter enters two jobs at a time", "promote", "MOST_ENTERED = 50", "MOST_ENTERED = 2", ""),
+    Bug("a claim looks at two keys at a time", "claim", "MOST_ROUSED, PAGE = 100, 200, 300, 50,", _TWO_KEYS, ""),
+    Bug("a claim starts three jobs of gates", "claim", "MOST_LOOKS = 64, 50,", "MOST_LOOKS = 64, 3,", ""),
     Bug("the reclaimer looks at two lanes at a time", "reclaim", "place_lanes(from, 50)", "place_lanes(from, 2)", ""),
 )
 """With few keys, work that is done in pages is in the middle of it only if these are small."""
@@ -40,9 +44,10 @@ _names = count()
 
 
 class Starts:
-    """What claims have started so far, and whether they were allowed to."""
+    """What claims have started so far, and whether they were allowed to; `in_pages`: with pages as small as these."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_pages: bool = False) -> None:
+        self.in_pages = in_pages
         self.by_rate: defaultdict[tuple[str, str | None], list[int]] = defaultdict(list)
         self._overtaken: dict[tuple[str, str], Counter[str]] = {}
         self._lines: defaultdict[str, list[str]] = defaultdict(list)
@@ -56,7 +61,11 @@ class Starts:
         """What is wrong with a claim of a worker that has taken the wake marker."""
         now = Gates(after)
         started = [(job.gate, job.key) for job in found.jobs if job.gate]
-        wrong = [*claimed(found, asked, before, after), *self._too_early(found, now), *self._passed_over(started, now)]
+        wrong = [
+            *claimed(found, asked, before, after, in_pages=self.in_pages),
+            *self._too_early(found, now),
+            *self._passed_over(started, now),
+        ]
         if len(found.jobs) < asked and "wake" in after.keys and not found.left_suspects and not found.has_more:
             wrong.append(f"{len(found.jobs)} of {asked} started, and another worker is called")
         return wrong
@@ -137,7 +146,7 @@ class Walk:
             min_keep=0,
         )
         self.settings, self.client, self.redis = self.queue.settings, self.queue._client, server.client()
-        self.starts = Starts()
+        self.starts = Starts(in_pages=is_in_pages(seed))
         self.ids: deque[str] = deque(maxlen=20)
         self.held: list[ClaimedJob] = []
         self.past: deque[ClaimedJob] = deque(maxlen=10)
@@ -150,6 +159,7 @@ class Walk:
         if self.draw.random() < 0.3:
             self.settings.gates[""] = json.dumps({"concurrency": self.draw.choice([2, 4])})
             self.client.execute(gates.define(self.settings))
+        self.state = State.of(self.redis, self.settings.keys)
 
     def close(self) -> None:
         """Delete the queue."""
@@ -193,6 +203,7 @@ class Walk:
                 self.starts.forget_rates(name)
         for _ in range(MOST_DRAINING):
             self.promote()
+            self.check("promoted")
             taken = self.claim(20)
             self.check(f"{taken} started")
             if not taken:
@@ -368,6 +379,11 @@ STEPS: Final[Sequence[tuple[Callable[[Walk], object], int]]] = (
 )
 
 
+def is_in_pages(seed: int) -> bool:
+    """Whether a walk has small pages."""
+    return seed % 2 == 1
+
+
 def go(server: Server, seed: int, steps: int = 120) -> int:
     """One walk, and the end of all that it began. Returns the number of steps.
 
@@ -375,7 +391,7 @@ def go(server: Server, seed: int, steps: int = 120) -> int:
         AssertionError: a law was broken; the message names it and the last steps.
     """
     with ExitStack() as stack:
-        for change in SMALL_PAGES if seed % 2 else ():
+        for change in SMALL_PAGES if is_in_pages(seed) else ():
             stack.enter_context(broken(change))
         walk = Walk(server, seed)
         stack.callback(walk.close)

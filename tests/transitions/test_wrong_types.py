@@ -127,7 +127,7 @@ def test_a_key_of_the_wrong_type(make_queue: MakeQueue, clock: Clock, verb: str,
 
 
 @one_door
-@pytest.mark.parametrize("key", ["ready", "running", "tags", "rates"])
+@pytest.mark.parametrize("key", ["ready", "running", "rates"])
 def test_a_key_of_a_gate_of_the_wrong_type_stops_that_gate_alone(make_queue: MakeQueue, clock: Clock, key: str):
     queue = make_queue(clock=clock)
     for name in ("damaged", "whole"):
@@ -157,3 +157,25 @@ def test_a_key_of_a_gate_of_the_wrong_type_stops_that_gate_alone(make_queue: Mak
     assert ran() == []
     queue.redis.delete(damaged)
     assert sorted(ran()) == ["damaged", "damaged", "new"]
+
+
+@one_door
+def test_a_gate_starts_its_jobs_without_the_turns_of_keys_that_rest(make_queue: MakeQueue, clock: Clock):
+    queue = make_queue(clock=clock)
+    queue.gate("api", key_concurrency=1, key_rate=Rate(1, per=1))
+    for key in ("a", "a", "b"):
+        queue.enqueue(key, gate="api", key=key)
+    tags = f"{queue.keys.prefix}gate:api:tags"
+    queue.redis.delete(tags)
+    queue.redis.set(tags, "what is this")
+
+    found = []
+    for _ in range(3):
+        while (job := queue.claim(0)) is not None:
+            found.append(job.payload)
+            queue.complete(job)
+        clock.pass_time(1)
+        queue.promote_due()
+
+    assert found == ["a", "b", "a"]
+    queue.redis.delete(tags)

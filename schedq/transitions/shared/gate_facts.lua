@@ -20,7 +20,7 @@ local function rates_of(value)
   return found
 end
 
--- What is known of a gate; `definition` saves reading it.
+-- What is known of a gate. A claim gives the `definition` that it has read, and finds out about `ready` when it reads it.
 local function gate_of(name, definition)
   local found = gates_by_name[name]
   if found then return found end
@@ -38,14 +38,13 @@ local function gate_of(name, definition)
   if found.serial then found.key_concurrency = 1 end
   -- Another program may have put a key of another type there; the gate starts nothing until it is gone.
   local has_rates = #found.rates + #found.key_rates > 0
-  local used = name ~= '' and {found.ready, found.running, found.tags} or {}
+  local used = name ~= '' and {found.running, not definition and found.ready or nil} or {}
   if has_rates then used[#used + 1] = found.tats end
   for _, key in ipairs(used) do
     local count = redis.pcall('ZCARD', key)
     if type(count) ~= 'number' then found.is_damaged, count = true, 0 end
     found.counts[key] = count
   end
-  found.has_tags = name ~= '' and found.counts[found.tags] > 0
   gates_by_name[name] = found
   return found
 end

@@ -35,48 +35,67 @@ local function read_turns(gate, known)
   if not gate.present then gate.present, gate.entrant, gate.tag = turns_of(gate.name, known) end
 end
 
--- How many lanes were made, with one more. If `lanes` was lost, the count continues behind the last lane that has jobs, and the
--- promoter looks at all lanes.
-local function count_lane()
-  local made = redis.pcall('HINCRBY', lanes, 'gates_made', 1)
-  if type(made) ~= 'number' then return 1 end
-  local last = made == 1 and tonumber(redis.call('ZRANGE', held, -1, -1, 'WITHSCORES')[2])
+-- Count `count` new lanes; returns how many were made before. If `lanes` was lost, the count continues behind the last lane
+-- that has jobs, and the promoter looks at all lanes.
+local function count_lanes(count)
+  local made = redis.pcall('HINCRBY', lanes, 'gates_made', count)
+  if type(made) ~= 'number' then  -- damaged, so it is lost
+    redis.call('HDEL', lanes, 'gates_made')
+    made = redis.call('HINCRBY', lanes, 'gates_made', count)
+  end
+  local last = made == count and tonumber(redis.call('ZRANGE', held, -1, -1, 'WITHSCORES')[2])
   if last and last >= (LANE_NUMBERS + 1) * LANE then
-    made = math.min(math.floor(last / LANE), ALL_LANES) - LANE_NUMBERS + 1
+    made = math.min(math.floor(last / LANE), ALL_LANES) - LANE_NUMBERS + count
     redis.call('HSET', lanes, 'gates_made', made)
     redis.pcall('HSETNX', gate_turns, ' look', '1')
   end
-  return made
+  return made - count
 end
 
--- Numbers of lanes come round again after millions, when an old lane may still have jobs.
-local function make_key_lane(gate, key)
-  local number
-  for _ = 1, 20 do
-    local made = count_lane() - 1
-    number = LANE_NUMBERS + 1 + made % (ALL_LANES - LANE_NUMBERS)
-    if made < ALL_LANES - LANE_NUMBERS or #in_lane(number, 1) == 0 then break end
+-- Give new lanes their numbers. They come round again after millions, when an old lane may still have jobs.
+local function make_lanes(new)
+  local made, words = count_lanes(#new), {}
+  for n, lane in ipairs(new) do
+    local index, number = made + n - 1, nil
+    for _ = 1, 20 do
+      number = LANE_NUMBERS + 1 + index % (ALL_LANES - LANE_NUMBERS)
+      if index < ALL_LANES - LANE_NUMBERS or #in_lane(number, 1) == 0 then break end
+      index = count_lanes(1)
+    end
+    lane.ends, words[2 * n - 1], words[2 * n] = ends_of(number, true), 'gate:' .. member(lane.gate, lane.key), number
   end
-  redis.call('HSET', lanes, 'gate:' .. member(gate, key), number)
-  return number
+  redis.call('HSET', lanes, unpack(words))
 end
 
--- The theoretical arrival time of a rate, as of GCRA. One that lies further ahead than starts can have put it is from before
--- the clock went back, and it would stay as far ahead if it were not written.
-local function tat_of(gate, rate, suffix)
-  local text = redis.pcall('ZSCORE', gate.tats, rate.name .. suffix)
-  local tat, most = type(text) == 'string' and tonumber(text) or 0, now + rate.burst * rate.spacing
-  if tat <= most then return tat end
-  redis.pcall('ZADD', gate.tats, string.format('%.17g', most), rate.name .. suffix)
-  return most
+-- The theoretical arrival times of rates, as of GCRA, read together: one list for the gate ('') or for each key (" KEY"). One
+-- that lies further ahead than starts can have put it is from before the clock went back, and it would stay as far ahead if
+-- it were not written.
+local function tats_of(gate, rates, suffixes)
+  local found, names = {}, {}
+  for i = 1, #suffixes do found[i] = {} end
+  for n, rate in ipairs(rates) do
+    for i, suffix in ipairs(suffixes) do names[i] = rate.name .. suffix end
+    local scores, most, cut = redis.pcall('ZMSCORE', gate.tats, unpack(names)), now + rate.burst * rate.spacing, {}
+    for i = 1, #suffixes do
+      local tat = tonumber(scores[i] or 0)
+      if tat > most then cut[#cut + 1], cut[#cut + 2] = format('%.17g', most), names[i] end
+      found[i][n] = math.min(tat, most)
+    end
+    if #cut > 0 then redis.pcall('ZADD', gate.tats, unpack(cut)) end
+  end
+  return found
 end
 
--- The instant from which on a start conforms to all rates, or nil if one does now. `suffix` is '' for
--- the gate and " KEY" for a key.
-local function rate_ends(gate, rates, suffix)
+local function tats_of_gate(gate)
+  if not gate.own_tats then gate.own_tats = tats_of(gate, gate.rates, {''})[1] end
+  return gate.own_tats
+end
+
+-- The instant from which on a start conforms to all rates, or nil if one does now.
+local function rate_ends(rates, tats)
   local at
-  for _, rate in ipairs(rates) do
-    local from = tat_of(gate, rate, suffix) - (rate.burst - 1) * rate.spacing
+  for n, rate in ipairs(rates) do
+    local from = tats[n] - (rate.burst - 1) * rate.spacing
     if from - now > 1e-6 then
       local soonest = now + math.min(SOONEST, math.ceil(rate.burst / 2) * rate.spacing)
       at = math.max(at or 0, math.ceil(from), math.floor(soonest))
@@ -86,44 +105,55 @@ local function rate_ends(gate, rates, suffix)
 end
 
 -- How many starts conform now to all rates.
-local function starts_allowed(gate, rates, suffix)
+local function starts_allowed(rates, tats)
   local count = FOREVER
-  for _, rate in ipairs(rates) do
-    local base = math.max(tat_of(gate, rate, suffix), now)
+  for n, rate in ipairs(rates) do
+    local base = math.max(tats[n], now)
     count = math.min(count, math.max(0, math.floor((now - base) / rate.spacing + 1e-9) + rate.burst))
   end
   return count
 end
 
-local function charge(gate, rates, suffix, starts)
-  local words = {}
-  for _, rate in ipairs(rates) do
-    local base = math.max(tat_of(gate, rate, suffix), now)
-    words[#words + 1], words[#words + 2] = string.format('%.17g', base + starts * rate.spacing), rate.name .. suffix
+-- Add starts to `tats`, and to `words`, which are written by ZADD.
+local function charge(rates, tats, suffix, starts, words)
+  for n, rate in ipairs(rates) do
+    tats[n] = math.max(tats[n], now) + starts * rate.spacing
+    words[#words + 1], words[#words + 2] = format('%.17g', tats[n]), rate.name .. suffix
   end
-  if #words > 0 then redis.call('ZADD', gate.tats, unpack(words)) end
 end
 
--- When the key may start its next job: nil for now, FOREVER if another script will look at it again, or an instant.
-local function key_waits(gate, key, number)
-  local at = held_until(member(gate, key))
+-- What rates and held keys of several entries need, read together.
+local function read_tats(gate, entries)
+  if not gate.key_rates[1] or #entries == 0 then return end
+  local suffixes = {}
+  for i, entry in ipairs(entries) do suffixes[i] = ' ' .. entry.key end
+  for i, tats in ipairs(tats_of(gate, gate.key_rates, suffixes)) do entries[i].tats = tats end
+end
+
+-- When the key may start its next job: nil for now, FOREVER if another script will look at it again, or an instant. An entry
+-- has the `key`, the first job of its lane as `head`, its `tats`, and maybe how many of its jobs run.
+local function key_waits(gate, entry)
+  local at = held_until(member(gate, entry.key))
   if at == FOREVER then return at end
-  if gate.key_concurrency and runs_of(gate, key) >= gate.key_concurrency then return FOREVER end
-  if gate.serial and number then  -- a retry keeps its place, and its key waits for it
-    local head = in_lane(number, 1)[1]
-    local due = head and whole(redis.pcall('HGET', jobs .. head, 'retry_at_ms')) or 0
+  if gate.key_concurrency and (entry.running or runs_of(gate, entry.key)) >= gate.key_concurrency then return FOREVER end
+  if gate.serial and entry.head then  -- a retry keeps its place, and its key waits for it
+    local due = whole(redis.pcall('HGET', jobs .. entry.head, 'retry_at_ms'))
     if due > now then at = math.max(at or 0, due) end
   end
-  local allowed = rate_ends(gate, gate.key_rates, ' ' .. key)
+  local allowed = gate.key_rates[1] and rate_ends(gate.key_rates, entry.tats)
   return allowed and math.max(at or 0, allowed) or at
 end
 
-local function rest(name, at)
+-- Let keys and gates rest: {instant, name, instant, name...}
+local function rest(words)
   if not first_rest then
     first_rest = {before = tonumber(redis.call('ZRANGE', resting, 0, 0, 'WITHSCORES')[2] or FOREVER), earliest = FOREVER}
   end
-  redis.call('ZADD', resting, digits(at), name)
-  first_rest.earliest = math.min(first_rest.earliest, at)
+  for n = 1, #words, 2 do
+    first_rest.earliest = math.min(first_rest.earliest, words[n])
+    words[n] = digits(words[n])
+  end
+  redis.call('ZADD', resting, unpack(words))
 end
 
 -- A gate with ready keys: open it, or let it rest. `tag`: it was open, and this is the tag of its next turn, which is added
@@ -133,7 +163,7 @@ local function open_gate(gate, tag, opens)
   local running = gate.concurrency and (tag and gate.counts[gate.running] or redis.call('ZCARD', gate.running))
   if not at and running and running >= gate.concurrency then at = FOREVER end
   if at ~= FOREVER then
-    local allowed = rate_ends(gate, gate.rates, '')
+    local allowed = gate.rates[1] and rate_ends(gate.rates, tats_of_gate(gate))
     at = allowed and math.max(at or 0, allowed) or at
   end
   gate.is_open = not at
@@ -150,125 +180,197 @@ local function open_gate(gate, tag, opens)
     redis.call('ZREM', resting, gate.name)
     return true
   end
-  if at ~= FOREVER then rest(gate.name, at) end
+  if at ~= FOREVER then rest({at, gate.name}) end
   redis.call('ZREM', open_gates, gate.name)
   return false
 end
 
--- The key has no jobs in its lane.
-local function forget_key(gate, key)
-  redis.call('ZREM', gate.ready, key)
-  redis.call('ZREM', resting, member(gate, key))
-  redis.call('HDEL', lanes, 'gate:' .. member(gate, key))
+-- Keys that have no jobs in their lanes.
+local function forget_keys(gate, keys, names)
+  local fields = {}
+  for n, name in ipairs(names) do fields[n] = 'gate:' .. name end
+  redis.call('ZREM', gate.ready, unpack(keys))
+  redis.call('ZREM', resting, unpack(names))
+  redis.call('HDEL', lanes, unpack(fields))
 end
 
--- The tag with which a key gets its next turn: its own if that lies ahead, else it comes behind the last entrant.
-local function tag_of_turn(gate, key)
-  read_turns(gate)
-  local before = gate.has_tags and redis.call('ZSCORE', gate.tags, key)
+-- The tag with which a key gets its next turn: `before`, its own, if that lies ahead, else it comes behind the last entrant.
+local function tag_of_turn(gate, before)
   local tag = before and tonumber(before) or -1
   if tag >= gate.present then return tag end
   gate.entrant, gate.has_entrants = math.max(gate.present, gate.entrant + 1), true
   return gate.entrant
 end
 
--- Put a key into the condition that follows from the facts. `is_new`: it had no jobs, so it is nowhere.
-local function place(gate, key, is_new)
-  if gate.is_damaged then return end
-  local number = not is_new and lane_of_key(gate, key)
-  if not is_new and (not number or #in_lane(number, 1) == 0) then return forget_key(gate, key) end
-  local at = key_waits(gate, key, number)
-  if not at then
-    if is_new or not redis.call('ZSCORE', gate.ready, key) then
-      redis.call('ZADD', gate.ready, 'NX', digits(tag_of_turn(gate, key)), key)
+-- Keys that may start now: add those to `ready` that are not there, in this order.
+local function make_ready(gate, keys)
+  local there, entering, words = redis.call('ZMSCORE', gate.ready, unpack(keys)), {}, {}
+  for n, key in ipairs(keys) do
+    if not there[n] then entering[#entering + 1] = key end
+  end
+  if #entering > 0 then
+    read_turns(gate)
+    local tags = redis.pcall('ZMSCORE', gate.tags, unpack(entering))
+    for n, key in ipairs(entering) do words[2 * n - 1], words[2 * n] = digits(tag_of_turn(gate, tags[n])), key end
+    redis.call('ZADD', gate.ready, 'NX', unpack(words))
+  end
+  gate.has_ready = true
+  if not gate.is_open then open_gate(gate) end
+end
+
+-- Keys that may not start now: keep the tags of those that leave `ready`.
+local function leave_ready(gate, keys)
+  local there, leaving, words = redis.call('ZMSCORE', gate.ready, unpack(keys)), {}, {}
+  for n, key in ipairs(keys) do
+    if there[n] then leaving[#leaving + 1], words[#words + 1], words[#words + 2] = key, there[n], key end
+  end
+  if #leaving == 0 then return end
+  redis.pcall('ZADD', gate.tags, unpack(words))
+  redis.call('ZREM', gate.ready, unpack(leaving))
+end
+
+local function read_numbers(gate, entries)
+  local fields = {}
+  for n, entry in ipairs(entries) do fields[n] = 'gate:' .. member(gate, entry.key) end
+  for n, number in ipairs(redis.call('HMGET', lanes, unpack(fields))) do entries[n].number = whole(number) end
+end
+
+-- Give each of these keys the first job of its lane as `head`, and forget those that have none. Returns the others.
+local function with_jobs(gate, entries)
+  local found, gone, names = {}, {}, {}
+  if not entries[1].number then read_numbers(gate, entries) end
+  for _, entry in ipairs(entries) do
+    local number = entry.number
+    entry.head = entry.head or (number > LANE_NUMBERS and number <= ALL_LANES and in_lane(number, 1)[1])
+    if entry.head then
+      found[#found + 1] = entry
+    else
+      gone[#gone + 1], names[#names + 1] = entry.key, member(gate, entry.key)
     end
-    if not is_new then redis.call('ZREM', resting, member(gate, key)) end
-    if not gate.is_open then open_gate(gate) end
-    return
   end
-  if is_new then
-    if at ~= FOREVER then rest(member(gate, key), at) end
-    return
+  if #gone > 0 then forget_keys(gate, gone, names) end
+  return found
+end
+
+-- Put keys into the conditions that follow from the facts. An entry has the `key`, each at most once, and maybe the `number`
+-- of its lane and the first job there, as `head`. `are_nowhere`: the keys have jobs, and are neither in `ready` nor in `resting`.
+local function place(gate, entries, are_nowhere)
+  if gate.is_damaged or #entries == 0 then return end
+  if not are_nowhere then
+    entries = with_jobs(gate, entries)
+    read_tats(gate, entries)
   end
-  local tag = redis.call('ZSCORE', gate.ready, key)
-  if tag then
-    redis.pcall('ZADD', gate.tags, tag, key)
-    gate.has_tags = true
-    redis.call('ZREM', gate.ready, key)
+  local ready, waiting, rests, awake = {}, {}, {}, {}
+  for _, entry in ipairs(entries) do
+    local at, name = key_waits(gate, entry), member(gate, entry.key)
+    local list = at and waiting or ready
+    list[#list + 1] = entry.key
+    if at and at ~= FOREVER then
+      rests[#rests + 1], rests[#rests + 2] = at, name
+    else
+      awake[#awake + 1] = name
+    end
   end
-  if at == FOREVER then redis.call('ZREM', resting, member(gate, key)) else rest(member(gate, key), at) end
+  if #ready > 0 then make_ready(gate, ready) end
+  if #rests > 0 then rest(rests) end
+  if are_nowhere then return end
+  if #waiting > 0 then leave_ready(gate, waiting) end
+  if #awake > 0 then redis.call('ZREM', resting, unpack(awake)) end
+end
+
+-- What concerns each gate, in the order in which the gates come up.
+local function each_gate(entries)
+  local found, by_gate, n = {}, {}, 0
+  for _, entry in ipairs(entries) do
+    local list = by_gate[entry.gate]
+    if not list then
+      list = {}
+      by_gate[entry.gate], found[#found + 1] = list, {entry.gate, list}
+    end
+    list[#list + 1] = entry
+  end
+  return function()
+    n = n + 1
+    if found[n] then return unpack(found[n]) end
+  end
+end
+
+-- The lanes of these jobs' keys, which are made if there are none: in the order of their jobs, and by name.
+local function lanes_of(entries)
+  local touched, by_name, fields, new = {}, {}, {}, {}
+  for _, entry in ipairs(entries) do
+    local gate, key = gate_of(entry[2]), entry[3]
+    local name = member(gate, key)
+    if not by_name[name] then
+      by_name[name] = {gate = gate, key = key}
+      touched[#touched + 1], fields[#fields + 1] = by_name[name], 'gate:' .. name
+    end
+  end
+  for n, text in ipairs(#fields > 0 and redis.call('HMGET', lanes, unpack(fields)) or {}) do
+    local lane, number = touched[n], whole(text)
+    if number > LANE_NUMBERS and number <= ALL_LANES then
+      lane.ends = ends_of(number)
+    else
+      lane.is_new, new[#new + 1] = true, lane
+    end
+  end
+  if #new > 0 then make_lanes(new) end
+  return touched, by_name
 end
 
 -- Put jobs into the lanes of their keys: {id, gate, key, whether it is the next in line}.
 local function enter(entries)
-  local touched, by_name, placed = {}, {}, {}
+  local touched, by_name = lanes_of(entries)
+  local placed = {}
   for n, entry in ipairs(entries) do
-    local id, gate, key, is_next = entry[1], gate_of(entry[2]), entry[3], entry[4]
-    local name = member(gate, key)
-    local lane = by_name[name]
-    if not lane then
-      local number = lane_of_key(gate, key)
-      lane = {gate = gate, key = key, is_new = not number, ends = ends_of(number or make_key_lane(gate, key), not number)}
-      lane.changes = lane.ends.is_empty
-      by_name[name], touched[#touched + 1] = lane, lane
-    end
-    lane.changes = lane.changes or is_next  -- a key that waits for its first job may have another one now
-    placed[n] = {id, lane.ends, is_next}
+    local lane, is_next = by_name[entry[2] .. ' ' .. entry[3]], entry[4]
+    lane.changes = lane.changes or lane.ends.is_empty or is_next  -- a key that waits for its first job may have another one now
+    placed[n] = {entry[1], lane.ends, is_next}
   end
   line_up(placed)
-  for _, lane in ipairs(touched) do
-    local gate = lane.gate
+  for gate, keys in each_gate(touched) do
     if not gate.is_known then redis.call('HSETNX', gates, gate.name, '{}') end
     gate.is_known = true
-    if lane.changes then place(gate, lane.key, lane.is_new) end
+    local new, changed = {}, {}
+    for _, lane in ipairs(keys) do
+      local list = lane.is_new and new or changed
+      if lane.changes then list[#list + 1] = {key = lane.key} end
+    end
+    if not gate.is_damaged then read_tats(gate, new) end
+    place(gate, new, true)
+    place(gate, changed)
   end
 end
 
--- Jobs no longer run: {id, gate, key}. Their places are free, and their keys are looked at again.
+-- Look again at those of these keys that have jobs and are not ready.
+local function look_again_at(gate, keys)
+  local found, names, others = {}, {}, {}
+  read_numbers(gate, keys)
+  for _, entry in ipairs(keys) do
+    if entry.number > 0 then found[#found + 1], names[#names + 1] = entry, entry.key end
+  end
+  for n, tag in ipairs(#found > 0 and redis.call('ZMSCORE', gate.ready, unpack(names)) or {}) do
+    if not tag then others[#others + 1] = found[n] end
+  end
+  place(gate, others)
+end
+
+-- Jobs no longer run: {id, gate, key}. Their places are free, so keys and gates may no longer be full.
 local function leave(entries)
-  local groups = {}
-  for _, entry in ipairs(entries) do
-    local gate = gate_of(entry[2])
-    local group = groups[gate.name]
-    if not group then
-      group = {gate = gate, gone = {}, keys = {}, seen = {}}
-      groups[gate.name] = group
-      groups[#groups + 1] = group
+  local ended = {}
+  for n, entry in ipairs(entries) do ended[n] = {gate = gate_of(entry[2]), key = entry[3], id = entry[1]} end
+  for gate, jobs_of_gate in each_gate(ended) do
+    local gone, keys, seen = {}, {}, {}
+    for n, entry in ipairs(jobs_of_gate) do
+      gone[n] = entry.key .. ' ' .. entry.id
+      if not seen[entry.key] then seen[entry.key], keys[#keys + 1] = true, entry end
     end
-    group.gone[#group.gone + 1] = entry[3] .. ' ' .. entry[1]
-    if not group.seen[entry[3]] then
-      group.seen[entry[3]] = true
-      group.keys[#group.keys + 1] = entry[3]
-    end
-  end
-  for _, group in ipairs(groups) do
-    local gate, fields = group.gate, {}
-    redis.pcall('ZREM', gate.running, unpack(group.gone))
-    for n, key in ipairs(group.keys) do fields[n] = 'gate:' .. member(gate, key) end
-    local numbers = redis.call('HMGET', lanes, unpack(fields))
-    for n, key in ipairs(group.keys) do
-      if numbers[n] and not gate.is_damaged and not redis.call('ZSCORE', gate.ready, key) then place(gate, key) end
-    end
-    if not gate.is_damaged and redis.call('EXISTS', gate.ready) == 1 then open_gate(gate) end
-  end
-end
-
--- Look again at keys and gates whose instant has passed. Returns whether there are more.
-local function rouse(most)
-  local names = redis.call('ZRANGE', resting, '-inf', stamp, 'BYSCORE', 'LIMIT', 0, most)
-  for _, name in ipairs(names) do
-    local gate, key = string.match(name, '^(%S+) (.*)$')
-    if gate then
-      place(gate_of(gate), key)
-    else
-      gate = gate_of(name)
-      redis.call('ZREM', resting, name)
-      opened = name == '' or opened
-      if name ~= '' and not gate.is_damaged and redis.call('EXISTS', gate.ready) == 1 then open_gate(gate) end
+    redis.pcall('ZREM', gate.running, unpack(gone))
+    if not gate.is_damaged then
+      if gate.key_concurrency then look_again_at(gate, keys) end
+      if gate.concurrency and redis.call('EXISTS', gate.ready) == 1 then open_gate(gate) end
     end
   end
-  if #names > 0 then redis.pcall('ZREMRANGEBYSCORE', gate_holds, '-inf', stamp) end
-  return #names == most
 end
 
 -- The end of a script: write the turns that changed. Returns the new earliest instant of `resting`, if it became earlier.

@@ -9,11 +9,11 @@ local function lane_of(task)
   return number > 0 and number <= LANE_NUMBERS and number or nil
 end
 
--- The positions between which the jobs of a lane stand, so that jobs can be added at either end.
+-- The positions between which the jobs of a lane stand, so that jobs can be added at either end. `first` is read when needed.
 local function ends_of(number, is_new)
-  local middle, first, last = number * LANE + LANE / 2, nil, nil
-  if not is_new then first, last = tonumber(in_lane(number, 1)[2]), tonumber(in_lane(number, 1, true)[2]) end
-  return {first = first or middle + 1, last = last or middle, is_empty = not first, next = {}}
+  local last = not is_new and tonumber(in_lane(number, 1, true)[2])
+  local middle = number * LANE + LANE / 2
+  return {number = number, first = not last and middle + 1 or nil, last = last or middle, is_empty = not last, next = {}}
 end
 
 -- Add jobs to lanes: {id, ends of the lane, whether the job is the next in line}. Others come last, in this order.
@@ -31,6 +31,7 @@ local function line_up(entries)
     end
   end
   for _, ends in ipairs(fronts) do
+    ends.first = ends.first or tonumber(in_lane(ends.number, 1)[2])
     for n = #ends.next, 1, -1 do
       ends.first = ends.first - 1
       put(ends.first, ends.next[n])

@@ -1,15 +1,21 @@
 -- Move at most `limit` due jobs from `delayed` to `pending`, earliest first; returns how many were due and how many were
 -- moved. Also the first step of every claim. If there are gates, `more_fields` names the fields that tell which job belongs
--- to one, and `enter_gates` puts it into its lane, if it is given.
+-- to one, and `enter_gates` puts it into its lane, if it is given. Lanes cost more, so fewer of these jobs are moved in a
+-- call; then as many are said to be due as were asked for.
+local MOST_ENTERED = 50
 local function promote_due(limit)
   if not is_due() then return 0, 0 end
   local ids = redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, limit)
   if #ids == 0 then return 0, 0 end
-  local moved, gated = {}, {}
+  local moved, gated, looked_at = {}, {}, #ids
   -- Jobs are added first and removed last, so that an error in between can't lose one. A job that is then in both places
   -- is promoted again, and its second entry in `pending` is dropped.
   allow_when_full(delayed)
-  for _, id in ipairs(ids) do
+  for n, id in ipairs(ids) do
+    if #gated == MOST_ENTERED then
+      looked_at = n - 1
+      break
+    end
     local job, reason = read_job(id, 'status', 'payload', unpack(more_fields))
     if not job then
       to_broken(id, reason)
@@ -28,7 +34,7 @@ local function promote_due(limit)
     for _, id in ipairs(moved) do redis.call('HSET', jobs .. id, 'status', 'pending', 'promoted_at_ms', stamp) end
     add_to_total('promoted_total', #moved)
   end
-  redis.call('ZREM', delayed, unpack(ids))
+  redis.call('ZREM', delayed, unpack(ids, 1, looked_at))
   first_due = nil
-  return #ids, #moved
+  return looked_at < #ids and limit or #ids, #moved
 end

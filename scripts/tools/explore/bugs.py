@@ -146,7 +146,11 @@ BUGS: Final = (
         "claim ∥ promote",
     ),
     Bug(
-        "a promoted job stays in delayed", "promote", "redis.call('ZREM', delayed, unpack(ids))", "", "claim ∥ promote"
+        "a promoted job stays in delayed",
+        "promote",
+        "redis.call('ZREM', delayed, unpack(ids, 1, looked_at))",
+        "",
+        "claim ∥ promote",
     ),
     Bug(
         "the promoter sets no marker",
