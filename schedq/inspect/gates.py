@@ -264,6 +264,7 @@ class Hindrance:
         running: jobs that run.
         longest_since_ms: since when the one that runs longest has been running; None if unknown.
         is_exact: whether all running jobs were looked at for that.
+        paused_since_ms: since when it is paused; None if it is not, or that is unknown.
     """
 
     state: str = "ready"
@@ -272,6 +273,7 @@ class Hindrance:
     running: int = 0
     longest_since_ms: int | None = None
     is_exact: bool = True
+    paused_since_ms: int | None = None
 
     def is_resting(self, because: str) -> bool:
         """Whether it rests for this cause."""
@@ -314,14 +316,14 @@ def see_gate(queue: Settings, gate: str, key: str) -> Operation[GateSnapshot]:
         if len(reply) == 5:
             return GateSnapshot(limits, whole)
         text, state, at, cause, running, longest, is_all, ready = reply[5:13]
-        key_state, key_at, key_cause, key_running, key_longest, head, before = reply[13:]
+        key_state, key_at, key_cause, key_running, key_longest, head, before, gate_since, key_since = reply[13:]
         return GateSnapshot(
             limits,
             whole,
             read_gate(gate, text),
-            _hindrance(state, at, cause, running, longest, is_all),
+            _hindrance(state, at, cause, running, longest, is_all, gate_since),
             key,
-            _hindrance(key_state, key_at, key_cause, key_running, key_longest),
+            _hindrance(key_state, key_at, key_cause, key_running, key_longest, paused=key_since),
             int(ready),
             head,
             int(before) if int(before) >= 0 else None,
@@ -330,6 +332,9 @@ def see_gate(queue: Settings, gate: str, key: str) -> Operation[GateSnapshot]:
     return Operation("why", *_WHY_GATE(queue, gate=gate, key=key), read)
 
 
-def _hindrance(state: str, at: str, because: str, running: Any, longest: str = "", is_all: int = 1) -> Hindrance:
+def _hindrance(
+    state: str, at: str, because: str, running: Any, longest: str = "", is_all: int = 1, paused: str = ""
+) -> Hindrance:
     since = int(longest) if longest else None
-    return Hindrance(state, int(at) if at else None, because, int(running), since, is_all == 1)
+    paused_since = int(paused) if paused and state == "paused" else None
+    return Hindrance(state, int(at) if at else None, because, int(running), since, is_all == 1, paused_since)

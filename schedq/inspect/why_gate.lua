@@ -1,7 +1,7 @@
 --[[
 Read what decides when a pending job may start: the queue's own limits, its gate and its key; writes nothing.
 
-KEYS  gates (hash), gate_holds (zset), held (zset), lanes (hash), processing (list)
+KEYS  gates (hash), gate_holds (zset), held (zset), lanes (hash), processing (list), gate_turns (hash)
 ARGV  jobs, clock, gate_keys
       gate: the name of its gate, or '' if it has none
       key: its key there
@@ -9,7 +9,8 @@ Returns  {the queue's limits or '', condition, its end or '', cause, jobs runnin
          the gate's limits or '', condition, its end or '', cause, jobs running, start of the one that runs longest or '',
          1 if all were looked at, else 0, ready keys,
          condition of the key, its end or '', cause, jobs running, start of the one that runs longest or '',
-         the job at the front of its lane or '', keys before it in turn or -1}
+         the job at the front of its lane or '', keys before it in turn or -1,
+         since when the gate and the key are paused, or ''}
          The queue's part is all if the job has no gate.
 ]]
 --@include clock
@@ -42,4 +43,8 @@ members = of_key > 0 and redis.call('ZRANGE', its.running, '[' .. key .. ' ', '(
 state, at, cause = state_of_key(its, key, number, of_key)
 add(state, at, cause, of_key, earliest_start(members), number and in_lane(number, 1)[1] or '',
   not its.is_damaged and redis.call('ZRANK', its.ready, key) or -1)
+for _, name in ipairs({gate, member(its, key)}) do
+  local since = whole(redis.pcall('HGET', gate_turns, ' paused ' .. name))
+  add(since > 0 and digits(since) or '')
+end
 return reply

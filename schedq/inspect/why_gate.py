@@ -72,7 +72,11 @@ def _rested(seen: JobSnapshot, what: Hindrance, rates: str) -> str:
 
 
 def _paused(seen: JobSnapshot, what: Hindrance) -> str:
-    return "is paused" if what.state == "paused" else f"is held for another {_left(seen, what)}"
+    if what.state != "paused":
+        return f"is held for another {_left(seen, what)}"
+    if what.paused_since_ms is None:
+        return "is paused"
+    return f"is paused, for {span(max(0, seen.now_ms - what.paused_since_ms))} now"
 
 
 def _is_stopped(what: Hindrance) -> bool:
@@ -80,7 +84,8 @@ def _is_stopped(what: Hindrance) -> bool:
 
 
 def _facts(what: Hindrance, **more: Any) -> dict[str, Any]:
-    return {"state": what.state, "until_at_ms": what.until_ms, "running": what.running, **more}
+    known = {"paused_since_ms": what.paused_since_ms} if what.state == "paused" else {}
+    return {"state": what.state, "until_at_ms": what.until_ms, "running": what.running, **known, **more}
 
 
 def _gate_facts(seen: JobSnapshot) -> dict[str, Any]:

@@ -87,7 +87,8 @@ class GateVerbs:
             serial: whether the jobs of a key run one at a time, in order.
 
         Raises:
-            UsageError: an argument is invalid, or nothing is given.
+            UsageError: an argument is invalid, or nothing is given; `key_concurrency` is given for a gate that is
+                serial and stays so.
         """
         given = {"concurrency": concurrency, "rate": rate, "key_concurrency": key_concurrency, "key_rate": key_rate}
         given |= {"weight": weight, "serial": serial}

@@ -9,7 +9,7 @@ ARGV  clock, log_size, due_channel
       gate: its name, or '' for the queue itself
       by: code | set | reset | remove
       limits: the definition as JSON; for `set`, only what changes, with 0 for no limit
-Returns  1 if something changed, else 0
+Returns  1 if something changed, else 0; -1 if the limits would have no effect: `key_concurrency` of a gate that stays serial
 ]]
 --@include clock
 --@include checks
@@ -33,7 +33,11 @@ if by == 'code' then
   if code_text == limits and redis.call('HEXISTS', gates, gate) == 1 then return 0 end
   code = cjson.decode(limits)
 elseif by == 'set' then
-  for name, value in pairs(cjson.decode(limits)) do own[name] = value end
+  local changes = cjson.decode(limits)
+  for name, value in pairs(changes) do own[name] = value end
+  local is_serial = own.serial
+  if is_serial == nil then is_serial = code.serial end
+  if is_serial == true and (changes.key_concurrency or 0) > 1 then return -1 end
 elseif by == 'reset' then
   if not own_text then return 0 end
   own = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from schedq.errors import UsageError
 from schedq.model.settings import Settings
 from schedq.transitions import Binding, Operation
 
@@ -17,8 +18,20 @@ def define(queue: Settings) -> list[Operation[bool]]:
 
 
 def set_limits(queue: Settings, gate: str, limits: str) -> Operation[bool]:
-    """Set limits of a gate, as JSON, that hold instead of those in the code until they are reset."""
-    return _define(queue, gate, "set", limits)
+    """Set limits of a gate, as JSON, that hold instead of those in the code until they are reset.
+
+    The operation raises UsageError if the gate is serial, so that `key_concurrency` would have no effect.
+    """
+
+    def read(reply: int) -> bool:
+        if reply < 0:
+            raise UsageError(
+                f"gate {gate} is serial: it runs one job of a key at a time, so key_concurrency has no effect; set it "
+                "together with serial=False (--no-serial)"
+            )
+        return reply == 1
+
+    return _define(queue, gate, "set", limits)._replace(read=read)
 
 
 def reset(queue: Settings, gate: str) -> Operation[bool]:

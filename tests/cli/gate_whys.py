@@ -70,7 +70,9 @@ SITUATIONS: Final = (
         "^gate api starts nothing: a key of it has another type, which schedq doctor names$",
         {"gate": "api"},
     ),
-    Situation("its gate is paused", _waiting(then=_acted("pause")), "gate_paused", "^gate api is paused$"),
+    Situation(
+        "its gate is paused", _waiting(then=_acted("pause")), "gate_paused", rf"^gate api is paused, for {SOME} now$"
+    ),
     Situation(
         "its gate is held",
         _waiting(then=_acted("hold", 1.5 * DAY_S)),
@@ -81,7 +83,7 @@ SITUATIONS: Final = (
         "its key is paused",
         _waiting(then=_acted("pause", "42")),
         "key_paused",
-        "^key 42 of gate api is paused$",
+        rf"^key 42 of gate api is paused, for {SOME} now$",
         {"gate": "api", "key": "42"},
     ),
     Situation(

@@ -8,6 +8,7 @@ from schedq import NewJob, Queue, Rate
 from tests.cli.conftest import Run
 
 QUEUE = "mail"
+WITHOUT_EFFECT = ("set", "line", "--key-concurrency", "2")
 
 
 @pytest.fixture
@@ -19,6 +20,15 @@ def busy(queue: Queue) -> Queue:
     queue.enqueue_many([NewJob(n, gate="api", key=key) for n, key in enumerate("aaabb")])
     assert queue.claim(0) is not None
     return queue
+
+
+def test_a_limit_that_would_have_no_effect_is_refused(run: Run, busy: Queue) -> None:
+    busy.gates.set("line", serial=True)
+
+    assert "gate line is serial: it runs one job of a key at a time" in run("gates", *WITHOUT_EFFECT).complaint
+    assert run("gates", *WITHOUT_EFFECT, "--no-serial").lines == [
+        "gate line of queue mail: concurrency of a key 2 (set by an operator); serial no limit (set by an operator)"
+    ]
 
 
 def test_gates_and_their_keys_are_shown(run: Run, busy: Queue) -> None:

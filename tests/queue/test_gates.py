@@ -131,6 +131,69 @@ def test_jobs_of_a_key_run_in_order_and_a_retry_keeps_its_key_waiting(queue: Han
     assert [number for account, number in ran if account == "a"] == [0, 1, 1, 2]
 
 
+def test_a_delayed_job_that_is_run_now_takes_its_place_behind_those_that_wait(queue: Handle) -> None:
+    queue.gate("api", serial=True)
+    later = queue.enqueue("later", gate="api", key="7", delay=HOUR)
+    waits = queue.enqueue("waits", gate="api", key="7")
+
+    assert queue.reschedule(later, delay=0)
+    (running,) = claimed(queue)
+    last = queue.enqueue("last", gate="api", key="7")
+
+    started = [running.id]
+    queue.complete(running)
+    for _ in range(2):
+        (job,) = claimed(queue)
+        started.append(job.id)
+        queue.complete(job)
+    assert started == [waits, later, last]
+
+
+@pytest.mark.parametrize("was_serial", [True, False])
+def test_order_may_be_switched_on_and_off_while_jobs_run(queue: Handle, clock: Clock, was_serial: bool) -> None:
+    queue.gate("api", serial=was_serial)
+    task_of(queue, backoff=Fixed(5, jitter=0))
+    for number in range(4):
+        for key in "ab":
+            queue.enqueue({"task": "sync", "args": [key, number]}, gate="api", key=key)
+    first, second = claimed(queue)[:2] if was_serial else (queue.claim(0), queue.claim(0))
+    assert (first.key, second.key) == ("a", "b")
+    queue.fail(first, "again")
+
+    queue.gates.set("api", serial=not was_serial)
+    order: dict[str, list[int]] = {"a": [], "b": []}
+    running = [second]
+    for second_now in range(12):
+        queue.promote_due()
+        jobs = claimed(queue)
+        running += jobs
+        if not was_serial:
+            assert len({job.key for job in running}) == len(running)
+        for job in jobs:
+            assert job.id != first.id or second_now >= 5
+            order[job.key].append(job.payload["args"][1])
+        for job in running:
+            assert queue.complete(job)
+        running = []
+        clock.pass_time(1)
+
+    assert order == {"a": [0, 1, 2, 3] if was_serial else [1, 2, 3, 0], "b": [1, 2, 3]}
+
+
+def test_a_limit_for_keys_of_a_serial_gate_is_refused(queue: Handle) -> None:
+    queue.gate("api", serial=True)
+    queue.enqueue("first", gate="api", key="7")
+
+    with pytest.raises(UsageError, match=r"gate api is serial.*serial=False \(--no-serial\)"):
+        queue.gates.set("api", key_concurrency=5)
+    assert not queue.gates.get("api").set_by_operator
+
+    assert queue.gates.set("api", key_concurrency=5, serial=False)
+    assert queue.gates.set("api", key_concurrency=6)
+    assert queue.gates.set("api", serial=True)
+    assert queue.gates.set("api", key_concurrency=1)
+
+
 def test_a_job_that_fails_for_good_lets_the_next_one_of_its_key_start(queue: Handle) -> None:
     ran = []
 
