@@ -1,4 +1,4 @@
-"""Work on very many keys is done in pages: no script takes long, each says that there is more, and nothing is left behind."""
+"""Work on very many keys is done in pages: no script takes long, and nothing is left behind."""
 
 from __future__ import annotations
 

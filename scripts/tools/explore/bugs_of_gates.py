@@ -135,16 +135,16 @@ GATE_BUGS: Final = (
         _RATE,
     ),
     Bug(
-        "enqueue places a key that has jobs as if it were new",
+        "enqueue leaves a key with its first job nowhere",
         "enqueue_unique",
-        "if lane.changes then list[#list + 1] = {key = lane.key} end",
-        "new[#new + 1] = {key = lane.key}",
-        _RETRY,
+        "lane.changes = lane.changes or lane.ends.is_empty or is_next",
+        "lane.changes = lane.changes or is_next",
+        _FULL_KEY,
     ),
     Bug(
         "a claim that leaves ready keys wakes no worker",
         "claim",
-        "local has_more = (#ids >= math.min(wanted, most) or is_cut or has_entered) and redis.call('ZCARD', open_gates) > 0",
+        "local has_more = (#ids >= math.min(wanted, most) or is_cut or has_entered)",
         "local has_more = false",
         "gates: two gates and plain jobs",
     ),
@@ -195,8 +195,8 @@ GATE_BUGS: Final = (
     Bug(
         "a key whose suspect is passed over stays ready",
         "claim",
-        "entry.stopped == 'paused' or entry.stopped == 'suspect'",
-        "entry.stopped == 'paused'",
+        "and FOREVER or entry.stopped == 'suspect' and now + 1000 or entry.early",
+        "and FOREVER or entry.early",
         "gates: one suspect, two holders",
     ),
     Bug(
