@@ -33,7 +33,7 @@ def queue(make_queue: MakeQueue, clock: Clock) -> Handle:
 
 
 def enqueue(queue: Handle, count: int, **options: Any) -> None:
-    """A job for each of so many keys."""
+    """Enqueue a job for each of `count` keys."""
     queue.enqueue_many([NewJob("send", gate="api", key=f"k{number}") for number in range(count)], **options)
 
 

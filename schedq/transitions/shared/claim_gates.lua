@@ -6,7 +6,7 @@
 local MOST_SOURCES, MOST_STARTED, MOST_LOOKS = 64, 50, 100
 local NONE = {}
 local looks, has_changed, is_cut = 0, false, false  -- whether looks changed something; whether there was more to look at
-local most = FOREVER  -- jobs that this claim takes; the next one goes on, so that no client waits long for a script
+local most = FOREVER  -- jobs that this claim takes; the next one continues, so that no client waits long for a script
 
 local function add_sorted(list, entry)
   local n = #list
