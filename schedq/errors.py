@@ -4,6 +4,7 @@
     ├── UsageError (also a ValueError)   fix the call or the configuration
     │   ├── ArgumentsError (a TypeError)  the arguments do not match the task's function
     │   └── ClosedError                  the queue was closed
+    ├── RecordFull                       a workflow's run keeps too much: store less, or start over
     ├── Conflict                         decide: what is stored contradicts what was asked
     ├── StoreUnavailable                 try later: Redis did not reply, or refused
     │   ├── QueueFull                    memory, or `max_pending`; nothing of the refused job is left behind
@@ -38,6 +39,10 @@ class ClosedError(UsageError):
 
 class Conflict(SchedqError):  # noqa: N818 - a public name of the design
     """What is stored contradicts what was asked; the message names the key or the id."""
+
+
+class RecordFull(SchedqError):  # noqa: N818 - a public name of the design
+    """The record of a workflow's run has no room for one more outcome; the message says how much it keeps."""
 
 
 class StoreUnavailable(SchedqError):  # noqa: N818 - a public name of the design

@@ -7,7 +7,7 @@ from typing import Any, Final
 from schedq.inspect import audit, bulk, samples, search, snapshot, stats, summary
 from schedq.inspect.bulk import Purge
 from schedq.inspect.gates import gate_page, see_gate
-from schedq.model.records import Options, Settlement
+from schedq.model.records import ClaimedJob, Options, Settlement
 from schedq.model.settings import Settings
 from schedq.model.tasks import TaskOptions
 from schedq.schedules import control, fire, records, register
@@ -29,6 +29,8 @@ from schedq.transitions import (
     renew,
     requeue,
     reschedule,
+    run,
+    send,
     settle,
 )
 
@@ -36,6 +38,7 @@ QUEUE: Final = Settings("mail")
 LIMITED: Final = Settings("mail", gates={"api": '{"concurrency":2}'})
 NIGHTLY: Final = Definition("nightly", "1", cron="0 3 * * *")
 SEEN: Final = records_module.ScheduleStatus("nightly", "86400000", "d", "t", "0", "", is_paused=False, error="")
+RUN: Final = ClaimedJob("a", None, 1, "token", run="v=1 began=1")
 
 
 def _first(trips: Any) -> list[Operation[Any]]:
@@ -61,6 +64,13 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     claim.claim(QUEUE, "request", 10, "worker", share=(2, 3, 1)),
     renew.renew(QUEUE, [("a", "token"), ("b", "token")]),
     settle.settle(QUEUE, [Settlement("complete", "a", "token"), Settlement("retry", "b", "token", 5)]),
+    run.recall(QUEUE, RUN),
+    run.step(QUEUE, RUN, "charge", '["step","ok",1,1,2,1]', ["1.late/sleep"]),
+    run.failed_try(QUEUE, RUN, "charge", 1, 500, "no"),
+    run.until(QUEUE, RUN, "sleep", "in", 500),
+    run.receive(QUEUE, RUN, "receive", "paid", None),
+    run.start_over(QUEUE, RUN, 1, "[[],{}]"),
+    send.send(QUEUE, "a", "paid", 1),
     *_first(claim.recover(QUEUE, "request")),
     *_first(reclaim.sweep(QUEUE)),
     promote.promote(QUEUE, 10),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CoroutineType
 from typing import Any, Final, Literal, NamedTuple
@@ -15,6 +16,7 @@ from schedq.model.callables import not_run
 from schedq.model.escaping import harmless_traceback
 from schedq.model.payload import clean_text, encode_result
 from schedq.model.records import ClaimedJob, Settlement
+from schedq.model.runs import Run, Wait
 from schedq.model.settings import Settings
 from schedq.model.times import LONGEST_MS, Duration, duration_ms
 
@@ -291,6 +293,20 @@ def unknown(job: ClaimedJob, missing: str, queue: Settings, *, is_known_elsewher
 def released(job: ClaimedJob) -> Settlement:
     """The worker stops before the job is done, so the job goes back, next in line."""
     return Settlement("release", job.id, job.claim_token, gate_key=job.gate_key)
+
+
+def suspended(job: ClaimedJob, waits: Sequence[Wait]) -> Settlement:
+    """The run waits, so its job goes back until one of the waits is over; without waits it is next in line."""
+    text = json.dumps(waits, separators=(",", ":"))
+    return Settlement("suspend", job.id, job.claim_token, text=text, note=job.run, gate_key=job.gate_key)
+
+
+def past_deadline(job: ClaimedJob, policy: Policy) -> Settlement | None:
+    """The end of a run whose deadline had passed when it was claimed: it fails. None if it goes on."""
+    deadline_ms = Run.read(job.run).deadline_ms if job.run else None
+    if deadline_ms is None or job.claimed_at_ms < deadline_ms:
+        return None
+    return failed(job, Discard("the run took longer than its run_timeout"), policy)
 
 
 def described(error: BaseException | str) -> str:

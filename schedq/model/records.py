@@ -111,6 +111,7 @@ class ClaimedJob:
         unknown_since_ms: since when no worker that claimed it had its task; 0 if the last one had it.
         headers: texts by name that its producer gave it; read-only.
         gate_key: its gate and its key with a space between them, as scripts have it; '' or ' ' without a gate.
+        run: what is recorded of a workflow's run, in short; see `model/runs.py`. '' if nothing is.
     """
 
     id: str
@@ -129,6 +130,7 @@ class ClaimedJob:
     unknown_since_ms: int = 0
     headers: Mapping[str, str] = NO_HEADERS
     gate_key: str = ""
+    run: str = ""
 
     @property
     def gate(self) -> str:
@@ -164,7 +166,7 @@ class ClaimedJob:
             problem,
         )
         if rest:
-            trace, unknown, headers, found.gate_key = (*rest, "", "", "")[:4]
+            trace, unknown, headers, found.gate_key, found.run = (*rest, "", "", "", "")[:5]
             found.trace, found.unknown_since_ms, found.headers = trace, whole(unknown or "0"), headers_of(headers)
         return found
 
@@ -173,13 +175,14 @@ class Settlement(NamedTuple):
     """How one attempt is to end.
 
     Attributes:
-        move: complete, retry, fail, snooze, release or limit.
+        move: complete, retry, fail, snooze, release, limit or suspend.
         job_id: the job.
         token: the token of the claim that ends.
         delay_ms: the time until the job is due again, for retry and snooze; how long its key or gate waits, for limit.
         text: the result as JSON text, or the error; for a snooze, why this worker can't run the job, or ''; for limit,
-            "doubles" if the delay doubles each time in a row.
-        note: what was wrong with the result, or the error in short; for limit, what waits: key or gate.
+            "doubles" if the delay doubles each time in a row; for suspend, the waits as JSON.
+        note: what was wrong with the result, or the error in short; for limit, what waits: key or gate; for suspend,
+            the job's `run`.
         traceback: the error's traceback, or ''.
         ttl_ms: how long the record is kept if the job ends and has no ttl of its own: its task's `completed_ttl`, or
             `failed_ttl` for any other move; None for the queue's.

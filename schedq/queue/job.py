@@ -13,7 +13,7 @@ from schedq.model.settings import Settings
 from schedq.model.times import Duration, Instant
 from schedq.queue.conversion import Conversion
 from schedq.queue.requests import AnyRequest, Connections, acarry_out, carry_out, is_finished, result
-from schedq.transitions import RoundTrips, cancel, requeue, reschedule, unwrap
+from schedq.transitions import RoundTrips, cancel, requeue, reschedule, send, unwrap
 
 if TYPE_CHECKING:  # imported when they are used
     from schedq.inspect.timeline import Timeline
@@ -96,6 +96,23 @@ class Job(JobAliases, Generic[R]):
         """Cancel a waiting job ("cancelled"), or ask a running one to stop ("asked"); "no" if it has finished."""
         return self._run(cancel.cancel(self._connections.settings, self.id))
 
+    def send(self, topic: str, value: Any = None, id: str | None = None) -> bool:  # noqa: A002 - as job ids
+        """Send a message to a workflow, which takes it with `receive(topic)`, now or later.
+
+        Args:
+            topic: 1 to 64 characters of `A-Z a-z 0-9 _ . -`.
+            value: anything that JSON can hold.
+            id: sending a message with the same id again changes nothing.
+
+        Returns:
+            Whether the message was accepted, also if it was before; False if the job has ended or is not stored.
+
+        Raises:
+            UsageError: an argument is invalid.
+            QueueFull: the job has not taken 100 messages of this topic, or Redis's memory is full.
+        """
+        return self._run(send.send(self._connections.settings, self.id, topic, value, id))
+
     def requeue(self) -> bool:
         """Run the job again, with its attempts back at 0, if it failed or was cancelled; False if not."""
         return self._run(requeue.requeue(self._connections.settings, self.id))
@@ -143,6 +160,10 @@ class Job(JobAliases, Generic[R]):
     async def acancel(self) -> Cancellation:
         """`cancel` for asyncio."""
         return await self._arun(cancel.cancel(self._connections.settings, self.id))
+
+    async def asend(self, topic: str, value: Any = None, id: str | None = None) -> bool:  # noqa: A002 - as `send`
+        """`send` for asyncio."""
+        return await self._arun(send.send(self._connections.settings, self.id, topic, value, id))
 
     async def arequeue(self) -> bool:
         """`requeue` for asyncio."""

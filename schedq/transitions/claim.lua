@@ -259,7 +259,7 @@ end
 look = function(id, is_held, gate, entry)
   local job, reason = read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'backoff', 'timeout_ms', 'crashes',
     'enqueued_at_ms', 'adopted_token', 'waiter', 'run_at_ms', 'trace', 'unknown_since_ms', 'expires', 'headers',
-    'progress', unpack(more_fields))
+    'progress', 'run', unpack(more_fields))
   local closed = closed_task and job and closed_task(job[2])
   if not job then
     unfit[#unfit + 1] = {id, nil, reason}
@@ -267,9 +267,9 @@ look = function(id, is_held, gate, entry)
     strays[#strays + 1] = is_held and '' or id
   elseif not job[2] then
     unfit[#unfit + 1] = {id, job}
-  elseif job[17] and not (gate and job[17] == gate.name and (job[18] or '') == entry.key) then
+  elseif job[18] and not (gate and job[18] == gate.name and (job[19] or '') == entry.key) then
     local move = redis.call('HGET', jobs .. id, 'settled_move')
-    to_enter[#to_enter + 1] = {id, job[17], job[18] or '', move == 'release' or move == 'reclaim'}
+    to_enter[#to_enter + 1] = {id, job[18], job[19] or '', move == 'release' or move == 'reclaim'}
     seen[id], moved[id] = true, true
     return true
   elseif gate and job[19] and whole(job[19]) > now then
@@ -418,6 +418,7 @@ local reply, ends, lease_end = {'OK', stamp, '', 0}, {}, digits(now + visibility
 for n, id in ipairs(ids) do
   local job, key, token = taken[n], jobs .. id, request .. '.' .. n
   local attempts = job[3] == '0' and '1' or digits(whole(job[3]) + 1)
+  if job[17] then redis.call('HDEL', key, 'waits') end  -- first: a message must not wake a run that waits for something else
   redis.call('HSET', key, 'status', 'processing', 'attempts', attempts, 'claim_token', token, 'claimed_at_ms', stamp,
     'started_at_ms', stamp, 'worker', worker)
   redis.call('PERSIST', key)
@@ -425,7 +426,7 @@ for n, id in ipairs(ids) do
   if job[16] then redis.call('HDEL', key, 'progress', 'meta') end  -- of an earlier attempt
   ends[n * 2 - 1], ends[n * 2] = lease_end, id
   reply[n + 4] = claimed(id, job[2], attempts, token, job[4], job[5], job[6], job[7], job[8], job[11],
-    job[12], job[13], job[15], gate_of_taken[id] or gate_mark)
+    job[12], job[13], job[15], gate_of_taken[id] or gate_mark, job[17])
 end
 if #ids > 0 then redis.call('ZADD', leases, unpack(ends)) end
 

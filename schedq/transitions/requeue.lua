@@ -1,6 +1,8 @@
 --[[
 Move failed and cancelled jobs back to `pending`, with their attempts at 0, unless another job holds their unique key.
 
+A run goes on behind its last memo. It forgets the failure that ended it, and its deadline counts anew.
+
 The longer the two lists, the fewer jobs a call takes, because it searches them for each job that is not among the
 oldest.
 
@@ -55,6 +57,25 @@ local function take_key(id, unique, rule)
   redis.call('HDEL', jobs .. id, 'started_at_ms')  -- of an earlier attempt; it has not begun since
 end
 
+-- `run` without the failures that ended the run, and the fields that hold them.
+local function forget_failures(id, run)
+  --@include run
+  --@include failures
+  local gone = {}
+  if number_in(run, 'errors') > 0 or number_in(run, 'tried') > 0 then
+    spent = spent + 40 * number_in(run, 'steps') + floor(number_in(run, 'bytes') / 20)
+    local open, tries = failures_of(id)
+    for field, memo in pairs(open) do
+      run = counted(run, memo, -1)
+      gone[#gone + 1] = field
+    end
+    for _, field in ipairs(tries) do gone[#gone + 1] = field end
+    run = with_number(run, 'tried', 0)
+  end
+  if number_in(run, 'timeout') > 0 then run = with_number(run, 'deadline', now + number_in(run, 'timeout')) end
+  return run, gone
+end
+
 local function revive(id, job)
   local key = jobs .. id
   local holder = job[8] and take_key(id, job[8], job[9])
@@ -66,6 +87,11 @@ local function revive(id, job)
   if job[1] == 'cancelled' then here, there = cancelled, failed end
   -- A damaged status may name the wrong list.
   if redis.call('LREM', here, nearer_end(id, here, job), id) == 0 then redis.call('LREM', there, -1, id) end
+  if job[10] then
+    local run, gone = forget_failures(id, job[10])
+    redis.call('HSET', key, 'run', run)
+    if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
+  end
   redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes')
   redis.call('HDEL', key, 'crashes', 'released', 'stop', 'claim_token', 'settled_token', 'settled_move', 'adopted_token',
     'run_at_ms', 'promoted_at_ms', 'unknown_since_ms', 'expires', 'cancel_reason')
@@ -78,7 +104,7 @@ end
 for i = ids_start, #ARGV do
   if #words > 0 and spent + OLDEST > MOST_SEARCHED then break end
   local job = read_job(ARGV[i], 'status', 'payload', 'request', 'attempts', 'last_error_at_ms', 'cancelled_at_ms',
-    'tombstone', 'unique', 'unique_rule')
+    'tombstone', 'unique', 'unique_rule', 'run')
   local word = job and earlier_reply(job[3], request)
   if not word then
     word = (job and not job[7] and (job[1] == 'failed' or job[1] == 'cancelled')) and revive(ARGV[i], job) or 'no'

@@ -1,13 +1,15 @@
 --[[
 Change when a delayed job is due. If the new instant has passed, the job runs now, next in line.
 
+What a suspended run waits for is fixed, so it can only be woken: it looks again.
+
 KEYS  pending (list), delayed (zset), stats (hash), wake (zset), paused (string), promoter (string), log (stream)
 ARGV  jobs, clock, log_size, due_channel
       request: a new id, by which a repeated request is recognized
       id: the job
       mode: 'in' | 'at'
       ms (number): from now, or since the epoch
-Returns  yes | no (it is not in `delayed`) | expires EXPIRY DUE (it would expire before it is due; both in ms)
+Returns  yes | no (it is not in `delayed`, or is a suspended run) | expires EXPIRY DUE (it would expire before it is due; both in ms)
 ]]
 local LAST_INSTANT = 253402300799999
 --@include clock
@@ -24,13 +26,14 @@ local bad = wrong_type('list', pending) or wrong_type('zset', delayed)
 if bad then return bad end
 
 local key = jobs .. id
-local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'expires', 'enqueued_at_ms')
+local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'expires', 'enqueued_at_ms', 'waits')
 if not job then return 'no' end
 local before = earlier_reply(job[3], request)
 if before then return before end
 if not redis.call('ZSCORE', delayed, id) then return 'no' end
 
 local due = math.min(mode == 'in' and now + ms or ms, LAST_INSTANT)
+if job[7] and due > now then return 'no' end
 local expiry = job[5] and whole(job[4]) == 0 and expires_at(job[5], job[6])
 if expiry and due > now and due >= expiry then return 'expires ' .. digits(expiry) .. ' ' .. digits(due) end
 allow_when_full(delayed)

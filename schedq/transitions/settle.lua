@@ -1,11 +1,15 @@
 --[[
-End attempts (complete, retry, fail, snooze or release), each only for the worker that holds the job.
+End attempts (complete, retry, fail, snooze, release or suspend), each only for the worker that holds the job.
 
 Nothing is written if the token is not the job's, or the job is not in `processing`. A job that was asked to stop ends in
 `cancelled`, unless it completed. A snooze with a text comes from a worker that lacks the job's task; the record keeps
 the time of the first such snooze until a worker that has the task ends an attempt. The record of a finished job may
 expire; one that is not to be kept at all is deleted at the end. The longer `processing`, the fewer jobs a call takes,
 because it searches the list for each.
+
+A suspended run is due at the first of its instants, and its attempt is given back. The boxes are looked at in this script: a
+message that arrived before it wakes the run here, one that arrives after it in send.lua. A run is due at its deadline at the
+latest. When a run completes, its large memos lose their values.
 
 A job that belongs to a gate leaves its place there, and its key and gate are looked at again; see shared/gates.lua. If
 the keys of the gate are in order, a job that is to be retried stays first in its lane instead of going to `delayed`. A
@@ -17,13 +21,14 @@ KEYS  processing (list), leases (zset), pending (list), delayed (zset), complete
 ARGV  jobs, clock, events, log_size, due_channel, gate_keys, completed_ttl_ms, failed_ttl_ms, completed_history (number),
       failed_history (number), min_keep_ms (number)
       claims (flag): the caller claims right after this, so it need not wake a worker for places that become free
-      endings...: per job: complete | retry | fail | snooze | release | limit, id, token, delay in ms, text (result,
-        error or why it can't be run; for a limited job 'doubles' if the delay doubles each time in a row), note (what was wrong with the result, or the text in short; for a limited job
-        'key' or 'gate'), traceback or '', its task's completed_ttl or, unless it completes, failed_ttl in ms, or '';
+      endings...: per job: complete | retry | fail | snooze | release | limit | suspend, id, token, delay in ms, text
+        (result, error or why it can't be run; for a limited job 'doubles' if the delay doubles each time in a row; for a
+        suspended run its waits as a JSON array, see shared/suspend.lua), note (what was wrong with the result, or the text
+        in short; for a limited job 'key' or 'gate'; for a suspended run `run` as it is if nothing was recorded before), traceback or '', its task's completed_ttl or, unless it completes, failed_ttl in ms, or '';
         "GATE KEY" of a job that belongs to a gate, " " for another one of a queue with limits, or ''
 Returns  per job: OK | DUPLICATE (this token has already ended the job by this move) | LOST | AGAIN (send it again)
 ]]
-local MOST_RELEASES, MINUTE, LONGEST_LIMIT = 5, '60000', 60000
+local MOST_RELEASES, MINUTE, LONGEST_LIMIT, MOST_SHORTENED = 5, '60000', 60000, 262144
 local LAST_INSTANT = 253402300799999
 --@include clock
 --@include checks
@@ -48,6 +53,8 @@ local dropped = {}  -- {history, id} of those that are not kept
 local job, gate, gate_key  -- fields of the current job, as read below; its gate and key, if it has one
 local gate_of_key, left, entered, holds = nil, {}, {}, {}  -- what changes in gates
 local head  -- of `delayed`, before this script changes it
+local allowance = math.max(1, math.floor(200000 / (redis.call('LLEN', processing) + 200)))  -- the most attempts to end
+local shortened = 0  -- bytes of the records of runs that have completed
 
 local function arrive(place, id, outcome)
   local ids = ended[place] or {}
@@ -90,7 +97,16 @@ end
 
 -- End an attempt in another way than by its success.
 local function settle_otherwise(move, id, key, token, delay, text, note, ttl)
-  local attempts, due = whole(job[4]), math.min(now + delay, LAST_INSTANT)
+  local deadline = job[10] and tonumber(string.match(job[10], 'deadline=(%d+)'))
+  local attempts, due = whole(job[4]), math.min(now + delay, deadline or LAST_INSTANT, LAST_INSTANT)
+
+  local function go_back()
+    if gate then
+      entered[#entered + 1] = {id, gate.name, gate_key, true}
+    else
+      returned[#returned + 1] = {id, whole(job[5]), token}
+    end
+  end
 
   local function delay_it()
     head = head or tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
@@ -133,6 +149,18 @@ local function settle_otherwise(move, id, key, token, delay, text, note, ttl)
     arrive('delayed', id, 'snoozed')
     local why = note ~= '' and ',"error":' .. cjson.encode(note) or ''
     publish_event(id, 'snoozed', attempts - 1, nil, ',"run_at_ms":' .. digits(due) .. why)
+  elseif move == 'suspend' then
+    --@include inbox
+    --@include suspend
+    local waits = cjson.decode(text)  -- names and instants, not a payload
+    due = math.min(due_for(key, waits), deadline or LAST_INSTANT)
+    if due > now then delay_it() else go_back() end
+    -- What an attempt did is in the memos, so the history has no line of it.
+    redis.call('HSET', key, 'settled_token', token, 'settled_move', move, 'status', due > now and 'delayed' or 'pending', 'run_at_ms', digits(due),
+      'attempts', math.max(0, attempts - 1), 'waits', text, 'run', job[10] or note)
+    redis.call('HDEL', key, 'claim_token', 'unknown_since_ms')
+    counts.suspended = (counts.suspended or 0) + 1
+    publish_event(id, 'suspended', math.max(0, attempts - 1), nil, ',"run_at_ms":' .. digits(due))
   elseif move == 'limit' and gate then
     if text == 'doubles' then due = now + math.min(LONGEST_LIMIT, delay * 2 ^ limited_in_a_row(job[7])) end
     write(key, move, token, 'limited', '', 'status', 'pending', 'attempts', math.max(0, attempts - 1))
@@ -144,11 +172,7 @@ local function settle_otherwise(move, id, key, token, delay, text, note, ttl)
     local released = whole(redis.call('HGET', key, 'released'))
     local given_back = released < MOST_RELEASES and math.max(0, attempts - 1) or attempts
     write(key, move, token, 'released', '', 'status', 'pending', 'attempts', given_back, 'released', released + 1)
-    if gate then
-      entered[#entered + 1] = {id, gate.name, gate_key, true}
-    else
-      returned[#returned + 1] = {id, whole(job[5]), token}
-    end
+    go_back()
     counts.released = (counts.released or 0) + 1
     publish_event(id, 'released', given_back)
   end
@@ -161,11 +185,17 @@ local function settle(move, id, token, delay, text, note, traceback, ttl)
   if move ~= 'complete' then return settle_otherwise(move, id, key, token, delay, text, note, ttl) end
   write(key, move, token, 'completed', '', 'status', 'completed', 'completed_at_ms', stamp, 'result', text)
   if note ~= '' then redis.call('HSET', key, 'result_error', note) end
+  if job[10] and string.find(job[10], ' large=[1-9]') then
+    --@include shorten
+    shorten_memos(id)
+    -- Reading long records takes time: the next call settles the others.
+    shortened = shortened + whole(string.match(job[10], ' bytes=(%d+)'))
+    if shortened > MOST_SHORTENED then allowance = 0 end
+  end
   finish(id, key, 'completed', whole(job[4]), kept_for(job[9], ttl, completed_ttl_ms))
 end
 
 local words, gone = {}, {}
-local allowance = math.max(1, math.floor(200000 / (redis.call('LLEN', processing) + 200)))
 local look_at_gates
 for i = endings_start + 8, #ARGV, 9 do
   if ARGV[i] ~= '' then look_at_gates = true break end
@@ -203,7 +233,7 @@ for i = endings_start, #ARGV, 9 do
     word = 'AGAIN'
   elseif token ~= '' then
     job = redis.pcall('HMGET', jobs .. id, 'status', 'claim_token', 'stop', 'attempts', 'started_at_ms', 'waiter',
-      'history', 'worker', move == 'complete' and 'completed_ttl_ms' or 'failed_ttl_ms')
+      'history', 'worker', move == 'complete' and 'completed_ttl_ms' or 'failed_ttl_ms', 'run')
     if not job.err and job[1] == 'processing' and job[2] == token then
       gate, gate_key = nil, nil
       if ARGV[i + 8] ~= '' then

@@ -230,8 +230,10 @@ _DECODED = {
     "shared/gate_facts": ["text"],
     "define_gate": ["text", "limits", "limits"],
     "enqueue_unique": ["gate_limits"],
+    "settle": ["text"],
+    "send": ["job"],
 }
-"""What scripts decode: names of tasks and limits of gates, apart from the one payload."""
+"""What scripts decode: names of tasks, limits of gates and what runs wait for, apart from the one payload."""
 
 
 @for_each(NAMES)

@@ -1,0 +1,161 @@
+"""What is stored of a workflow's run in the hash of its job: the field `run`, memos, and what a run waits for.
+
+A run is the life of one job of a workflow. A memo is the stored outcome of one operation. `transitions/shared/run.lua`
+writes both.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, NamedTuple
+
+from schedq.errors import SchedqError, UsageError
+from schedq.model.payload import loaded
+
+STEP: Final = "step:"
+"""Prefix of the fields of memos."""
+TRIES: Final = "tries:"
+"""Prefix of the fields of failed tries."""
+UNTIL: Final = "until:"
+"""Prefix of the fields of fixed instants."""
+MOST_MEMOS: Final = 500
+"""The most memos of a run."""
+MOST_BYTES: Final = 1_048_576
+"""The most bytes of the memos of a run; a little more for those that say what went wrong."""
+MOST_MESSAGE: Final = 60_000
+"""The most bytes of a message's JSON text."""
+_TOPIC: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_MESSAGE_ID: Final = re.compile(r"[!-~]{1,128}")
+_NUMBER: Final = re.compile(r"(\w+)=(\d+)")
+
+
+class RunLost(SchedqError):  # noqa: N818 - what the caller has to know, never raised to users
+    """The attempt no longer holds its job, so nothing of it is recorded any more."""
+
+
+class RunStopped(SchedqError):  # noqa: N818 - as RunLost
+    """The job was asked to stop. What was recorded with this answer is stored."""
+
+
+class Memo(NamedTuple):
+    """The stored outcome of one operation.
+
+    Attributes:
+        kind: step, sleep, receive, first, gather, call or map.
+        outcome: ok, error, timeout or cancelled.
+        value: what the operation returned, or what is known of its error; None for a value that was too large to keep
+            once the job had completed.
+        began_ms: when it began, on Redis's clock.
+        ended_ms: when it was over: for a sleep its instant, for a message its arrival.
+        attempt: the number of the try that led to it.
+    """
+
+    kind: str
+    outcome: str
+    value: Any
+    began_ms: int
+    ended_ms: int
+    attempt: int
+
+    @classmethod
+    def read(cls, text: str) -> Memo | None:
+        """The memo in a stored field; None if it is damaged."""
+        found = loaded(text)
+        if not isinstance(found, list) or len(found) < len(cls._fields):
+            return None
+        made = cls(*found[: len(cls._fields)])
+        is_sound = all(isinstance(word, str) for word in made[:2]) and all(isinstance(at, int) for at in made[3:])
+        return made if is_sound else None
+
+
+class Wait(NamedTuple):
+    """What one branch of a suspended run waits for.
+
+    Attributes:
+        kind: sleep, receive, retry, call or map.
+        name: the operation.
+        until_ms: when the wait ends, on Redis's clock; None for never.
+        topic: of the messages that end it, or ''.
+        group: whose end ends it, or ''.
+    """
+
+    kind: str
+    name: str
+    until_ms: int | None
+    topic: str = ""
+    group: str = ""
+
+    @classmethod
+    def read(cls, text: str | None) -> tuple[Wait, ...]:
+        """The waits in the field `waits`; damaged ones are left out."""
+        found = loaded(text)
+        entries = found if isinstance(found, list) else []
+        return tuple(
+            cls(*entry) for entry in entries if isinstance(entry, list) and 3 <= len(entry) <= len(cls._fields)
+        )
+
+
+class Run(NamedTuple):
+    """The field `run`; see `transitions/shared/run.lua`.
+
+    Attributes:
+        version: of the workflow, when the run began.
+        began_ms: when it began, or last started over.
+        deadline_ms: when it has taken too long; None for never.
+        steps: how many memos it has.
+        bytes: of its memos.
+        life: how often it has started over.
+        is_void: its memos are of an earlier life and must be removed before anything else.
+    """
+
+    version: int
+    began_ms: int
+    deadline_ms: int | None = None
+    steps: int = 0
+    bytes: int = 0
+    life: int = 0
+    is_void: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> Run:
+        """Read the field; what is missing or damaged reads as 0."""
+        found = {name: int(number) for name, number in _NUMBER.findall(text)}
+        return cls(
+            found.get("v", 0),
+            found.get("began", 0),
+            found.get("deadline") or None,
+            found.get("steps", 0),
+            found.get("bytes", 0),
+            found.get("life", 0),
+            bool(found.get("void")),
+        )
+
+
+def beginning(version: int, began_ms: int, timeout_ms: int | None) -> str:
+    """The field `run` of a run of which nothing is recorded yet."""
+    text = f"v={version} began={began_ms}"
+    return text if timeout_ms is None else f"{text} timeout={timeout_ms} deadline={began_ms + timeout_ms}"
+
+
+def checked_topic(topic: object) -> str:
+    """Return `topic` if it is valid.
+
+    Raises:
+        UsageError: it is not 1 to 64 of `A-Z a-z 0-9 _ . -`.
+    """
+    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
+        raise UsageError(f"topic {topic!r:.80} must be 1 to 64 characters of A-Z a-z 0-9 _ . -")
+    return topic
+
+
+def checked_message_id(message_id: object) -> str:
+    """Return the id of a message if it is valid.
+
+    Raises:
+        UsageError: it is not 1 to 128 printable ASCII characters without spaces.
+    """
+    if not isinstance(message_id, str) or not _MESSAGE_ID.fullmatch(message_id):
+        raise UsageError(
+            f"id {message_id!r:.160} of a message must be 1 to 128 printable ASCII characters without spaces"
+        )
+    return message_id

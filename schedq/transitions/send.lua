@@ -1,0 +1,58 @@
+--[[
+Put a message into a box of a job that has not finished, and wake its run if it waits for that topic.
+
+A message whose id is among the last 100 of its topic changes nothing. When memory is full, Redis refuses it.
+
+KEYS  pending (list), delayed (zset), stats (hash), wake (zset), paused (string), log (stream)
+ARGV  jobs, clock, log_size
+      id: the job
+      topic
+      message: its id
+      value: JSON
+Returns  yes | no (the job has finished, or there is none) | FULL (there are too many messages, or topics)
+]]
+local MOST_MESSAGES, MOST_BYTES, MOST_TOPICS, MOST_IDS = 100, 65536, 100, 100
+--@include clock
+--@include checks
+--@include numbers
+--@include job
+--@include totals
+--@include wake
+--@include log
+local bad = wrong_type('list', pending) or wrong_type('zset', delayed)
+if bad then return bad end
+
+local job = read_job(id, 'status', 'payload', 'inbox:' .. topic, 'sent:' .. topic, 'topics', 'waits', 'attempts')
+if not job then return 'no' end
+local box, sent = job[3] or '', job[4] or ''
+if string.find('\n' .. sent .. '\n', '\n' .. message .. '\n', 1, true) then return 'yes' end
+if FINISHED[job[1]] or not job[2] then return 'no' end
+
+local _, breaks = string.gsub(box, '\n', '')
+local line = stamp .. ' ' .. value
+if (box ~= '' and breaks + 1 >= MOST_MESSAGES) or #box + #line + 1 > MOST_BYTES then return 'FULL' end
+local topics = whole(job[5]) + (job[4] and 0 or 1)
+if topics > MOST_TOPICS then return 'FULL' end
+local _, ids = string.gsub(sent, '\n', '')
+if sent ~= '' and ids + 1 >= MOST_IDS then sent = string.sub(sent, string.find(sent, '\n', 1, true) + 1) end
+
+local function waits_for_it()
+  local is_read, waits = pcall(cjson.decode, job[6] or '[]')
+  for _, wait in ipairs(is_read and type(waits) == 'table' and waits or {}) do
+    if type(wait) == 'table' and wait[4] == topic then return redis.call('ZSCORE', delayed, id) end
+  end
+end
+local fields = {'inbox:' .. topic, (box ~= '' and box .. '\n' or '') .. line, 'sent:' .. topic,
+  (sent ~= '' and sent .. '\n' or '') .. message, 'topics', digits(topics)}
+if waits_for_it() then
+  -- As in reschedule.lua. What is in one command is done or not done: a run that has the message is awake.
+  redis.call('RPUSH', pending, id)
+  redis.call('HSET', jobs .. id, 'run_at_ms', stamp, 'status', 'pending', 'promoted_at_ms', stamp, unpack(fields))
+  redis.call('ZREM', delayed, id)
+  add_to_total('promoted_total', 1)
+  set_wake()
+else
+  redis.call('HSET', jobs .. id, unpack(fields))
+end
+write_log('send', id, whole(job[7]), topic)
+return 'yes'

@@ -1,0 +1,48 @@
+--[[
+Record how an operation of a run ended, unless that is recorded already, for the worker that holds the job.
+
+With the winner of a race, messages that the losing branches had taken go back to their boxes. The worker's memo is written
+even if the job was asked to stop, or memory is full: what was done is done.
+
+KEYS  leases (zset)
+ARGV  jobs, id, token
+      begins: `run` as it is if nothing was recorded before
+      name: the operation
+      memo: JSON: kind, outcome, value, began_ms, ended_ms, attempt
+      losers...: names of operations in branches that lost a race
+Returns  {OK | EXISTS, 1 if the job was asked to stop, else 0, what is stored} | {FULL} | {LOST}
+]]
+--@include checks
+--@include numbers
+--@include run
+local job = held_run(id, token, 'step:' .. name)
+if not job then return {'LOST'} end
+local stops = job[3] and 1 or 0
+if job[6] then return {'EXISTS', stops, job[6]} end
+local key, run = jobs .. id, job[4] or begins
+if not has_room(run, memo) then return {'FULL'} end
+
+memo, run = numbered(memo, run)
+local changes, gone, boxes = {}, {}, {}
+
+-- A message goes back in front of those that arrived later. The last one taken is put back first.
+local function give_back(loser, taken)
+  local text, arrival, topic = string.match(taken, '^%["receive","ok",(.*),%d+,(%d+),%d+,%d+,"([%w_.-]+)"%]$')
+  if not text then return end
+  local field = 'inbox:' .. topic
+  boxes[field] = boxes[field] or redis.call('HGET', key, field) or ''
+  boxes[field] = arrival .. ' ' .. text .. (boxes[field] ~= '' and '\n' .. boxes[field] or '')
+  run = counted(run, taken, -1)
+  gone[#gone + 1] = 'step:' .. loser
+end
+
+for i = #ARGV, losers_start, -1 do
+  gone[#gone + 1], gone[#gone + 2] = 'until:' .. ARGV[i], 'tries:' .. ARGV[i]
+  local taken = redis.call('HGET', key, 'step:' .. ARGV[i])
+  if taken then give_back(ARGV[i], taken) end
+end
+for field, box in pairs(boxes) do changes[#changes + 1], changes[#changes + 2] = field, box end
+allow_when_full(leases)
+write_memo(key, name, memo, run, unpack(changes))
+if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
+return {'OK', stops, memo}

@@ -1,0 +1,1 @@
+"""Workflows: functions that can be put down and taken up again."""
