@@ -65,12 +65,12 @@ def _words(text: str) -> frozenset[str]:
 
 PRODUCER: Final = Role(
     "producer",
-    "puts jobs into queues, waits for their results, cancels them",
-    scripts=_words("enqueue enqueue_unique watch cancel"),
+    "puts jobs into queues, waits for their results, sends them messages, cancels them",
+    scripts=_words("enqueue enqueue_unique watch cancel send"),
     plain=_words("exists hgetall hmget sadd"),
     inside=_words(
         "exists hdel hget hincrby hlen hmget hrandfield hset hsetnx lindex llen lpos lpush lrange lrem ltrim persist"
-        " pexpire publish time type unlink xadd zadd zcard zlexcount zmscore zrange zrem zscore"
+        " pexpire publish rpush time type unlink xadd zadd zcard zlexcount zmscore zrange zrem zremrangebyscore zscore"
     ),
 )
 WORKER: Final = Role(
@@ -78,11 +78,12 @@ WORKER: Final = Role(
     "runs jobs, promotes and reclaims them, and does what a producer does",
     scripts=PRODUCER.scripts
     | _words("claim define_gate delete_schedule deregister fire heartbeat promote reclaim recover")
+    | _words("failed_try receive start_over step until")
     | _words("renew sample scan_schedules settle stats upsert wake write_settings"),
     plain=PRODUCER.plain | _words("bzpopmin zrevrange"),  # zrevrange: to see which tasks other workers have
     inside=PRODUCER.inside
-    | _words("del get hexists hgetall info lmove lpop lset pttl rpop rpush set")
-    | _words("zcount zrangebyscore zremrangebyrank zremrangebyscore"),
+    | _words("del get hexists hgetall info lmove lpop lset pttl rpop set")
+    | _words("zcount zrangebyscore zremrangebyrank"),
 )
 VIEWER: Final = Role(
     "viewer",

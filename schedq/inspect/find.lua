@@ -27,7 +27,7 @@ ARGV  jobs, clock
 Returns  {LOOKED | MOVED, now, length of the source, entries looked at, next position, {ids at that position}, per match:
          {id, due instant or '', {field, value, ...}}}; no ids at the next position means that this was the end
 ]]
-local MOST_BYTES, MOST_FIELDS, AROUND, ANCHORS = 1048576, 1000, 512, 3
+local MOST_BYTES, MOST_FIELDS, AROUND, ANCHORS = 1048576, 2000, 512, 3
 --@include clock
 --@include checks
 --@include numbers

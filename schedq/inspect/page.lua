@@ -7,7 +7,7 @@ ARGV  jobs
       offset (number), limit (number)
 Returns  per job: {id, due instant or '', {field, value, ...}}; no fields if no job is stored under an id
 ]]
-local MOST_BYTES, MOST_FIELDS = 1048576, 1000
+local MOST_BYTES, MOST_FIELDS = 1048576, 2000
 --@include checks
 local bad = wrong_type(order == 'due' and 'zset' or 'list', source) or wrong_type('zset', held)
 if bad then return bad end

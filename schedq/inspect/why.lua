@@ -14,7 +14,7 @@ Returns  {now, due instant or '', end of its lease or '', 1 if it is in `process
          did, worker of the last one or '', history with its id but no record, or '', note in `broken` or '', type of
          what is stored, {field, value, ...}, 1 if claims passed it over into `delayed`, else 0, 1 if it is held, else 0}
 ]]
-local RECENT_MS, MOST_COUNTED, MOST_FIELDS, MOST_NOTES = 60000, 10000, 1000, 1000
+local RECENT_MS, MOST_COUNTED, MOST_FIELDS, MOST_NOTES = 60000, 10000, 2000, 1000
 local LANE = 2147483648  -- as in shared/lanes.lua
 --@include clock
 --@include checks

@@ -97,7 +97,8 @@ end
 
 -- End an attempt in another way than by its success.
 local function settle_otherwise(move, id, key, token, delay, text, note, ttl)
-  local deadline = job[10] and tonumber(string.match(job[10], 'deadline=(%d+)'))
+  local run = job[10] or (move == 'suspend' and note)
+  local deadline = run and tonumber(string.match(run, 'deadline=(%d+)'))
   local attempts, due = whole(job[4]), math.min(now + delay, deadline or LAST_INSTANT, LAST_INSTANT)
 
   local function go_back()
@@ -157,7 +158,7 @@ local function settle_otherwise(move, id, key, token, delay, text, note, ttl)
     if due > now then delay_it() else go_back() end
     -- What an attempt did is in the memos, so the history has no line of it.
     redis.call('HSET', key, 'settled_token', token, 'settled_move', move, 'status', due > now and 'delayed' or 'pending', 'run_at_ms', digits(due),
-      'attempts', math.max(0, attempts - 1), 'waits', text, 'run', job[10] or note)
+      'attempts', math.max(0, attempts - 1), 'waits', text, 'run', run)
     redis.call('HDEL', key, 'claim_token', 'unknown_since_ms')
     counts.suspended = (counts.suspended or 0) + 1
     publish_event(id, 'suspended', math.max(0, attempts - 1), nil, ',"run_at_ms":' .. digits(due))
