@@ -24,6 +24,7 @@ from schedq.model.lifecycle import (
     PENDING,
     PROCESSING,
 )
+from tests import runs
 from tests.gates import Gates
 
 LAWS: Final = (
@@ -39,6 +40,7 @@ LAWS: Final = (
     "schedules",
     "unique",
     "gates",
+    "runs",
 )
 
 LAYOUT: Final = {
@@ -273,6 +275,11 @@ class State:
     def _gates(self) -> Iterator[str]:
         """The jobs of gates wait in their lanes, those that run have places, and each has a reason to wait."""
         yield from Gates(self).broken() if "gates" in self.keys else ()
+
+    def _runs(self) -> Iterator[str]:
+        """What is recorded of a run agrees with itself, no message is lost, and no suspended run stands still."""
+        for job_id, key in self.jobs().items():
+            yield from runs.broken(job_id, key.holds) if key.kind == "hash" else ()
 
     def _unique(self) -> Iterator[str]:
         """Of the jobs with a unique key, at most one waits or runs, or awaits its first claim. The index names it."""

@@ -353,7 +353,6 @@ BEYOND: dict[str, dict[str, Callable[[Queue], object]]] = {
         "reclaim": lambda queue: queue.reclaim_stuck(),
         "pause": lambda queue: queue.pause(),
         "resume": lambda queue: queue.resume(),
-        "run now": lambda queue: queue.run_now("delayed"),
         "list workers": lambda queue: queue.list_workers(),
     },
     "worker": {

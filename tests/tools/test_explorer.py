@@ -14,6 +14,7 @@ from scripts.tools.explore.bug import Bug, broken
 from scripts.tools.explore.bugs import BUGS
 from scripts.tools.explore.scenarios import SCENARIOS
 from scripts.tools.explore.scenarios_of_gates import GATE_SCENARIOS
+from scripts.tools.explore.scenarios_of_runs import RUN_SCENARIOS
 from scripts.tools.explore.search import Actor, Scenario, Search
 from scripts.tools.explore.world import World
 from tests.servers import Server
@@ -29,7 +30,7 @@ def world() -> Iterator[World]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_no_schedule_breaks_a_law(world: World, scenario: Scenario) -> None:
-    report = Search(world, scenario, seed=1, most=20 if scenario in GATE_SCENARIOS else 100).run()
+    report = Search(world, scenario, seed=1, most=20 if scenario in (*GATE_SCENARIOS, *RUN_SCENARIOS) else 100).run()
 
     assert report.violations == []
     assert report.schedules >= 20

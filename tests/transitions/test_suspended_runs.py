@@ -341,7 +341,7 @@ def test_requests_of_operators_are_recognized(queue: Handle):
     job = running(queue)
     memos(queue, job, "a", "b!")
     queue.fail(job, Discard())
-    (request,) = next(requeue.requeue(queue.settings, job.id))
+    (request,) = next(requeue.requeue(queue.settings, job.id))  # type: ignore[misc] # it waits for nothing
     first = queue._ask(request)
     before = queue.dump()
 

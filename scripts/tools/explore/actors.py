@@ -90,7 +90,7 @@ def works(
     def steps(queue: Settings) -> RequestGenerator:
         for number in range(claims):
             request = f"{name}{number}"
-            for job in (yield from _claim(queue, request, name, only=only, most=most, suspects=suspects)):
+            for job in (yield from claims_jobs(queue, request, name, only=only, most=most, suspects=suspects)):
                 for _ in range(renews):
                     (words,) = yield [renew.renew(queue, [(job.id, job.claim_token)])]
                     if unwrap(words) == ["LOST"]:
@@ -101,7 +101,7 @@ def works(
     return steps
 
 
-def _claim(
+def claims_jobs(
     queue: Settings, request: str, name: str, *, only: str = "", most: int = 1, suspects: bool = True
 ) -> Generator[Any, Any, Sequence[ClaimedJob]]:
     """Claim jobs. If the reply is lost, ask what the claim got; if that is nothing, claim again."""
@@ -112,7 +112,7 @@ def _claim(
         return jobs
     jobs = yield from claim.recover(queue, request)
     again = f"{request}again"
-    return jobs or (yield from _claim(queue, again, name, only=only, most=most, suspects=suspects))
+    return jobs or (yield from claims_jobs(queue, again, name, only=only, most=most, suspects=suspects))
 
 
 def pumps(name: str, *, rounds: int = 2) -> Plan:

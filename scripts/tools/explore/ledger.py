@@ -10,11 +10,12 @@ from typing import Any
 from schedq.errors import SchedqError
 from schedq.model.lifecycle import DELAYED, PENDING, PROCESSING
 from schedq.model.records import Settlement
+from schedq.model.runs import RunLost
 from schedq.model.settings import Settings
 from schedq.model.tasks import is_task_call
 from schedq.transitions import Operation
 from schedq.transitions.scripts import header
-from scripts.tools.explore import gate_laws
+from scripts.tools.explore import gate_laws, run_laws
 from tests.gates import Gates
 from tests.state import Key, State
 
@@ -73,13 +74,22 @@ def _given(entry: Entry, *names: str) -> list[Any]:
 
 def enter(ledger: Ledger, entry: Entry) -> tuple[Ledger, list[str]]:
     """The ledger after a step, and the violations by that step."""
-    if isinstance(entry.reply, SchedqError):
+    if isinstance(entry.reply, SchedqError) and not isinstance(entry.reply, RunLost):
         return ledger, []
     handle = _HANDLERS.get(entry.operation.name)
     if handle is None:
         return ledger, []
     ledger = dict(ledger)
-    return ledger, list(handle(ledger, entry))
+    return ledger, [*handle(ledger, entry), *_runs_kept(entry)]
+
+
+def _runs_kept(entry: Entry) -> Iterator[str]:
+    name, losers = entry.operation.name, ()
+    if name == "step":
+        (losers,) = map(tuple, _given(entry, "losers"))
+    if name == "settle":
+        name = "complete" if "complete" in _given(entry, "endings")[0] else name
+    return run_laws.kept(name, losers, entry.before, entry.after)
 
 
 def missing(ledger: Ledger, state: State, queue: Settings) -> Iterator[str]:
@@ -198,7 +208,12 @@ def _settled(ledger: Ledger, entry: Entry) -> Iterator[str]:
             was_stopped = "stop" in entry.before.job(str(job_id))
             if was_stopped and move != "complete" and entry.after.job(str(job_id)).get("status") != "cancelled":
                 yield f"{key} was asked to stop but continues"
-            ledger[key] = _after(known, str(move), str(token), entry.now_ms + int(delay), entry, str(job_id))
+            due_ms = entry.now_ms + int(delay)
+            if move == "suspend" and not was_stopped:
+                fields = (entry.before.job(str(job_id)), entry.after.job(str(job_id)))
+                due_ms, complaints = run_laws.suspended(str(endings[at + 4]), entry.now_ms, *fields)
+                yield from complaints
+            ledger[key] = _after(known, str(move), str(token), due_ms, entry, str(job_id))
         elif word == "DUPLICATE" and known.ended != (token, move):
             yield f"{key}: {move} by {token} was treated as a repetition of {known.ended}"
         elif word == "LOST" and known.holder == token and not known.is_gone:
@@ -215,6 +230,8 @@ def _after(known: JobLedger, move: str, token: str, due_ms: int, entry: Entry, j
         return replace(ended, is_done=True)
     if entry.after.job(job_id).get("status") == "cancelled":
         return ended
+    if move == "suspend":
+        return replace(ended, due_ms=due_ms, attempts=known.attempts - 1)
     if move in ("retry", "snooze", "limit"):
         return replace(ended, due_ms=due_ms, attempts=known.attempts - (move != "retry"))
     if move == "release":
@@ -297,6 +314,47 @@ def _requeued(ledger: Ledger, entry: Entry) -> Iterator[str]:
                 yield f"{job_id} was requeued although it was {was}"
             key = _key(entry, job_id)
             ledger[key] = JobLedger(ended=("", ""), due_ms=0)
+            yield from run_laws.requeued(entry.before.job(job_id), entry.after.job(job_id))
+
+
+def _recorded(ledger: Ledger, entry: Entry) -> Iterator[str]:
+    """Only the holder records something, and it knows whether it was."""
+    job_id, token = _given(entry, "id", "token")
+    key, name = _key(entry, job_id), entry.operation.name
+    known = ledger.get(key, JobLedger(is_gone=True))
+    holds = known.holder == token and not known.is_gone
+    if isinstance(entry.reply, RunLost):
+        if holds:
+            yield f"{key}: {name} by {token} was rejected although it holds the job"
+        if entry.before != entry.after:
+            yield f"{key}: {name} by {token} was rejected, but changed something"
+        return
+    if not holds:
+        yield f"{key}: {name} by {token} was accepted although {known.holder or 'no one'} holds it"
+    if entry.reply.word == "EXISTS" and entry.before != entry.after:
+        yield f"{key}: {name} found a memo, but changed something"
+    was, now = entry.before.job(job_id), entry.after.job(job_id)
+    if name == "receive":
+        operation, topic, timeout = _given(entry, "name", "topic", "timeout")
+        yield from run_laws.received(operation, topic, timeout, entry.reply, entry.now_ms, was)
+    if name == "step" and entry.reply.word == "OK":
+        (losers,) = _given(entry, "losers")
+        yield from run_laws.given_back(losers, was, now)
+    if name == "start_over":
+        (args,) = _given(entry, "args")
+        yield from run_laws.started_over(args, was, now)
+    if entry.reply.word == "OK" and name in ("step", "receive", "start_over"):
+        ledger[key] = replace(known, attempts=1, crashes=0, released=0)
+
+
+def _sent(ledger: Ledger, entry: Entry) -> Iterator[str]:
+    job_id, topic, message, value = _given(entry, "id", "topic", "message", "value")
+    yield from run_laws.sent(
+        message, topic, value, is_accepted=entry.reply, before=entry.before, after=entry.after, job_id=job_id
+    )
+    key = _key(entry, job_id)
+    if key in ledger and entry.before.job(job_id).get("status") == DELAYED != entry.after.job(job_id).get("status"):
+        ledger[key] = replace(ledger[key], due_ms=entry.now_ms)
 
 
 def _rescheduled(ledger: Ledger, entry: Entry) -> Iterator[str]:
@@ -306,6 +364,8 @@ def _rescheduled(ledger: Ledger, entry: Entry) -> Iterator[str]:
         if entry.before.job(str(job_id)).get("status") != "delayed":
             yield f"{key} was rescheduled although it was not delayed"
         due = entry.now_ms + int(ms) if mode == "in" else int(ms)
+        if "waits" in entry.before.job(str(job_id)) and due > entry.now_ms:
+            yield f"{key} was given another time although it is suspended"
         ledger[key] = replace(ledger.get(key, JobLedger()), due_ms=due)
 
 
@@ -407,6 +467,12 @@ _HANDLERS = {
     "cancel": _cancelled,
     "requeue": _requeued,
     "reschedule": _rescheduled,
+    "step": _recorded,
+    "failed_try": _recorded,
+    "until": _recorded,
+    "receive": _recorded,
+    "start_over": _recorded,
+    "send": _sent,
     "promote": _promoted,
     "wake": _woken,
     "purge": _purged,
@@ -422,23 +488,3 @@ def laws(state: State, allowed: Sequence[str]) -> list[str]:
     return [
         f"{law}: {complaint}" for law, complaints in found.items() if law not in allowed for complaint in complaints
     ]
-
-
-def unaccounted(state: State) -> Iterator[str]:
-    """Slots of ended schedules that have no record, or lack the job that their record names."""
-    for name, key in state.keys.items():
-        parts = name.split(":")
-        if parts[0] != "schedule" or len(parts) != 2:
-            continue
-        known = [json.loads(line) for line in state.holds(f"{name}:slots", "list")]
-        slots = [
-            slot for line in known for slot in range(line["slot_ms"], line["to_ms"] + 1, int(key.holds["every_ms"]))
-        ]
-        if slots and slots != list(range(slots[0], slots[-1] + 1, int(key.holds["every_ms"]))):
-            yield f"of the slots of {parts[1]}, {slots} are recorded"
-        fired = [line["job_id"] for line in known if line["outcome"] == "fired"]
-        if len(fired) != int(key.holds.get("runs", 0)):
-            yield f"{parts[1]} ran {key.holds.get('runs')} times, but {fired} are recorded"
-        jobs = [job_id for job_id in state.jobs() if state.job(job_id).get("schedule") == parts[1]]
-        if sorted(fired) != sorted(jobs):
-            yield f"{parts[1]} created {sorted(jobs)}, but {fired} are recorded"

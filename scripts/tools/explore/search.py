@@ -20,7 +20,8 @@ from schedq.schedules import register
 from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.transitions import Operation, cancel, claim, gates, pause, promote, reclaim, requeue, reschedule, settle
 from scripts.tools.explore.actors import Pause, Plan, ending
-from scripts.tools.explore.ledger import Entry, Ledger, enter, laws, missing, unaccounted
+from scripts.tools.explore.ledger import Entry, Ledger, enter, laws, missing
+from scripts.tools.explore.schedule_laws import unaccounted
 from scripts.tools.explore.world import Seen, World, states
 from tests.gates import Gates
 from tests.state import State

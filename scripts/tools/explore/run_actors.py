@@ -1,0 +1,97 @@
+"""Actors of workflows: attempts that record what they do, and senders of messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from schedq.model import outcome
+from schedq.model.records import ClaimedJob
+from schedq.model.runs import STEP, Memo, Wait, beginning
+from schedq.model.settings import Settings
+from schedq.transitions import run, send, unwrap
+from scripts.tools.explore.actors import Plan, RequestGenerator, claims_jobs, ending
+from scripts.tools.settling import settle_all
+
+
+@dataclass(frozen=True)
+class Does:
+    """One operation of a workflow.
+
+    Attributes:
+        kind: step, fails (a step that fails for good), receive, sleep, first (a race, decided against the operations in
+            `losers`) or "start over".
+        name: the operation.
+        topic: of messages.
+        ms: how long it waits; None for ever.
+        losers: operations of branches that lose.
+    """
+
+    kind: str
+    name: str = ""
+    topic: str = "paid"
+    ms: int | None = None
+    losers: tuple[str, ...] = ()
+
+
+def runs(name: str, *program: Does, claims: int = 1, end: str = "complete", timeout_ms: int | None = None) -> Plan:
+    """A worker runs a workflow: it recalls its record, does what is left, and suspends or ends the run."""
+
+    def steps(queue: Settings) -> RequestGenerator:
+        for number in range(claims):
+            for job in (yield from claims_jobs(queue, f"{name}{number}", name)):
+                job.run = job.run or beginning(1, job.claimed_at_ms, timeout_ms)
+                waits = yield from _attempt(queue, job, program)
+                if waits is not None:
+                    yield from settle_all(queue, [outcome.suspended(job, waits)])
+                else:
+                    yield from settle_all(queue, [ending(end, job, queue)])
+
+    return steps
+
+
+def _attempt(queue: Settings, job: ClaimedJob, program: Sequence[Does]) -> Generator[Any, Any, Sequence[Wait] | None]:
+    """Do what is left of a program; returns what it waits for, or None at its end."""
+    (reply,) = yield [run.recall(queue, job)]
+    known = unwrap(reply)
+    for does in program:
+        if STEP + does.name in known:
+            continue
+        if does.kind == "start over":
+            if "life=1" not in known.get("run", ""):
+                unwrap((yield [run.start_over(queue, job, 1, "[[2],{}]")])[0])
+                return ()
+            continue
+        wait = yield from _do(queue, job, does)
+        if wait is not None:
+            return (wait,)
+    return None
+
+
+def _do(queue: Settings, job: ClaimedJob, does: Does) -> Generator[Any, Any, Wait | None]:
+    if does.kind == "receive":
+        (reply,) = yield [run.receive(queue, job, does.name, does.topic, does.ms)]
+        answer = unwrap(reply)
+        if answer.word != "WAITS":
+            return None
+        return Wait("receive", does.name, int(answer.rest[0]) if answer.rest[0] else None, does.topic)
+    if does.kind == "sleep":
+        (reply,) = yield [run.until(queue, job, does.name, "in", does.ms or 0)]
+        at, now = map(int, unwrap(reply).rest)
+        if now < at:
+            return Wait("sleep", does.name, at)
+    memo = Memo(does.kind, "error" if does.kind == "fails" else "ok", job.claim_token, 1, 2, 1)
+    text = json.dumps(memo._replace(kind="step" if does.kind == "fails" else does.kind), separators=(",", ":"))
+    unwrap((yield [run.step(queue, job, does.name, text, does.losers)])[0])
+    return None
+
+
+def sends(job_id: str, topic: str = "paid", value: object = "yes", message_id: str = "m1") -> Plan:
+    """Someone sends a message."""
+
+    def steps(queue: Settings) -> RequestGenerator:
+        yield [send.send(queue, job_id, topic, value, message_id)]
+
+    return steps

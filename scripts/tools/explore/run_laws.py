@@ -1,0 +1,132 @@
+"""What a step says of runs of workflows, beyond the laws of states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from schedq.model.lifecycle import DELAYED, PENDING, PROCESSING
+from schedq.model.runs import STEP, TRIES, UNTIL, Memo, Run, Wait
+from schedq.model.times import LAST_INSTANT_MS
+from tests.runs import lines
+from tests.state import State
+
+_FORGETS = ("requeue", "start_over", "complete")
+
+
+def kept(name: str, losers: tuple[str, ...], before: State, after: State) -> Iterator[str]:
+    """Memos and instants never change; they are forgotten only by what says so."""
+    if name in _FORGETS:
+        return
+    for job_id in before.jobs().keys() & after.jobs().keys():
+        was, now = before.job(job_id), after.job(job_id)
+        for field, text in was.items():
+            if field.startswith(STEP) and now.get(field, "" if field.removeprefix(STEP) in losers else None) not in (
+                text,
+                "",
+            ):
+                yield f"{job_id}: {field} was {text}, and is {now.get(field)} after {name}"
+            if field.startswith(UNTIL) and now.get(field, text) != text:
+                yield f"{job_id}: {field} was {text}, and is {now[field]} after {name}"
+
+
+def received(name: str, topic: str, timeout: object, answer: Any, now_ms: int, was: Mapping[str, str]) -> Iterator[str]:
+    """The first message that arrived in time is taken; a wait has ended only if its instant has passed."""
+    if answer.word == "EXISTS":
+        return
+    limit = LAST_INSTANT_MS if timeout == "" else now_ms + int(str(timeout))
+    until = int(was.get(UNTIL + name, str(limit)).split(" ")[0])
+    in_time = [(at, text) for at, text in lines(was, topic) if at <= until]
+    if answer.word == "WAITS":
+        if in_time or now_ms >= until:
+            yield f"{name} waits until {until} although {in_time or 'its time has come'}"
+        if int(answer.rest[0] or LAST_INSTANT_MS) != until:
+            yield f"{name} waited until {until}, and waits until {answer.rest[0]} now"
+        return
+    memo, first = Memo.read(answer.rest[0]), in_time[0] if in_time else (0, "null")
+    if memo is None:
+        yield f"{name} has a damaged memo: {answer.rest[0]}"
+    elif memo.outcome == "ok" and (memo.ended_ms, memo.value) != (first[0], json.loads(first[1])):
+        yield f"{name} took {memo.value} of {memo.ended_ms}, and {in_time} are in time until {until}"
+    elif memo.outcome == "timeout" and (in_time or now_ms < until):
+        yield f"{name} has timed out {until - now_ms} ms early, or although {in_time} came in time"
+
+
+def given_back(losers: Sequence[str], was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """What losing branches had taken is in its box again, before what came later."""
+    memos = [json.loads(was[STEP + name]) for name in losers if STEP + name in was]
+    for topic in {memo[-1] for memo in memos if memo[:2] == ["receive", "ok"]}:
+        taken = [memo[2] for memo in memos if memo[-1] == topic]
+        left = [json.loads(text) for _, text in lines(was, topic)]
+        found = [json.loads(text) for _, text in lines(now, topic)]
+        if found != taken + left:
+            yield f"{taken} went back before {left}, and the box has {found}"
+
+
+def suspended(text: str, now_ms: int, was: Mapping[str, str], now: Mapping[str, str]) -> tuple[int, list[str]]:
+    """When a suspended run may start again, by its waits alone; and what is wrong with it."""
+    due, is_over = LAST_INSTANT_MS, False
+    waits = Wait.read(text)
+    for wait in waits:
+        until = wait.until_ms or LAST_INSTANT_MS
+        due = min(due, until)
+        is_over = is_over or until <= now_ms or any(at <= until for at, _ in lines(was, wait.topic))
+    deadline = Run.read(now.get("run", "")).deadline_ms
+    due = min(due, deadline or LAST_INSTANT_MS)
+    complaints = []
+    if is_over or not waits or due <= now_ms:
+        due = now_ms
+    if now.get("status") != (DELAYED if due > now_ms else PENDING):
+        complaints.append(f"a run that waits until {due} is {now.get('status')}")
+    if now.get("waits") != text or "run" not in now:
+        complaints.append(f"a run that waits for {text} has {now.get('waits')} and {now.get('run')}")
+    return due, complaints
+
+
+def sent(
+    message: str, topic: str, value: str, *, is_accepted: bool, before: State, after: State, job_id: str
+) -> Iterator[str]:
+    """A message is put into its box once, and wakes a run that waits for it."""
+    was, now = before.job(job_id), after.job(job_id)
+    if message in was.get(f"sent:{topic}", "").split("\n"):
+        if before != after:
+            yield f"message {message} was sent again, which changed something"
+        return
+    if not is_accepted:
+        if before != after:
+            yield f"message {message} was refused, but changed something"
+        if was.get("status") in (PENDING, DELAYED, PROCESSING):
+            yield f"message {message} was refused although {job_id} is {was.get('status')}"
+        return
+    if was.get("status") not in (PENDING, DELAYED, PROCESSING):
+        yield f"message {message} was accepted although {job_id} is {was.get('status')}"
+    if [text for _, text in lines(now, topic)] != [*(text for _, text in lines(was, topic)), value]:
+        yield f"message {message} was accepted, and the box is {now.get(f'inbox:{topic}')}"
+    waits = any(wait.topic == topic for wait in Wait.read(was.get("waits")))
+    if waits and was.get("status") == DELAYED and now.get("status") != PENDING:
+        yield f"message {message} woke nothing although {job_id} waits for it"
+
+
+def started_over(args: str, was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """A run that started over has new arguments, no record, and its messages."""
+    left = [field for field in now if field.startswith((STEP, UNTIL, TRIES))]
+    if left:
+        yield f"a run started over with {left}"
+    if now.get("args") != args or now.get("payload") != was.get("payload"):
+        yield f"a run started over with the arguments {now.get('args')}"
+    boxes = [{field: text for field, text in fields.items() if field.startswith("inbox:")} for fields in (was, now)]
+    if boxes[0] != boxes[1]:
+        yield f"a run that started over had the messages {boxes[0]}, and has {boxes[1]}"
+
+
+def requeued(was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """A run that is requeued forgets failures, and at least the last memo if it is one."""
+    memos = {field: json.loads(text) for field, text in was.items() if field.startswith(STEP)}
+    for field, memo in memos.items():
+        if field not in now and memo[1] != "error":
+            yield f"a requeued run forgot {field}, which did not fail"
+    if memos:
+        last = max(memos, key=lambda field: int(memos[field][6]))
+        if memos[last][1] == "error" and last in now:
+            yield f"a requeued run kept the failure of {last}, which ended it"

@@ -1,0 +1,78 @@
+"""The laws of runs: what is recorded of a workflow agrees with itself, and no suspended run stands still."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from schedq.model.lifecycle import COMPLETED, DELAYED, PENDING
+from schedq.model.runs import STEP, TRIES, UNTIL, Memo, Run, Wait
+from schedq.model.times import LAST_INSTANT_MS
+
+_INBOX: Final = "inbox:"
+_SENT: Final = "sent:"
+_RING: Final = 100
+
+
+def broken(job_id: str, fields: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with the record of one run."""
+    memos = {name.removeprefix(STEP): text for name, text in fields.items() if name.startswith(STEP)}
+    run = fields.get("run")
+    if run is None:
+        if memos or "waits" in fields:
+            yield f"{job_id} has a record, but no `run`"
+    elif not Run.read(run).is_void:
+        yield from (f"{job_id}: {complaint}" for complaint in _counts(fields, memos, Run.read(run)))
+    yield from (f"{job_id}: the memo of {name} is damaged" for name, text in memos.items() if Memo.read(text) is None)
+    for name in memos:
+        if UNTIL + name in fields or TRIES + name in fields:
+            yield f"{job_id} still waits in {name}, which is over"
+    if "waits" in fields and fields.get("status") not in (DELAYED, PENDING):
+        yield f"{job_id} waits although it is {fields.get('status')}"
+    if fields.get("status") == DELAYED:
+        yield from (f"{job_id}: {complaint}" for complaint in _stands_still(fields))
+    yield from (f"{job_id}: {complaint}" for complaint in _messages(fields, memos.values()))
+
+
+def _counts(fields: Mapping[str, str], memos: Mapping[str, str], run: Run) -> Iterator[str]:
+    if run.steps != len(memos):
+        yield f"{run.steps} memos are counted, and {len(memos)} there"
+    size = sum(len(text.encode()) for text in memos.values())
+    if run.bytes != size and fields.get("status") != COMPLETED:
+        yield f"{run.bytes} bytes of memos are counted, and {size} there"
+
+
+def _stands_still(fields: Mapping[str, str]) -> Iterator[str]:
+    due = int(fields.get("run_at_ms", 0))
+    for wait in Wait.read(fields.get("waits")):
+        until = wait.until_ms or LAST_INSTANT_MS
+        if due > until:
+            yield f"{wait.name} is over at {until}, but the job is due at {due}"
+        arrivals = [arrival for arrival, _ in lines(fields, wait.topic) if arrival <= until] if wait.topic else []
+        if arrivals:
+            yield f"{wait.name} waits for {wait.topic}, and a message came at {arrivals[0]}"
+    deadline = Run.read(fields.get("run", "")).deadline_ms
+    if deadline is not None and due > deadline:
+        yield f"it is due at {due}, after its deadline {deadline}"
+
+
+def lines(fields: Mapping[str, str], topic: str) -> list[tuple[int, str]]:
+    """The messages in a box: arrival in ms, and JSON."""
+    found = [line.partition(" ") for line in fields.get(_INBOX + topic, "").split("\n") if line]
+    return [(int(arrival), text) for arrival, _, text in found]
+
+
+def _messages(fields: Mapping[str, str], memos: Iterable[str]) -> Iterator[str]:
+    """Each message that was accepted is in its box, or in one memo."""
+    if Run.read(fields.get("run", "")).life:
+        return
+    taken = [json.loads(text) for text in memos]
+    for name, ids in fields.items():
+        topic = name.removeprefix(_SENT)
+        if not name.startswith(_SENT) or len(ids.split("\n")) == _RING:
+            continue
+        accepted = len(ids.split("\n"))
+        count = sum(memo[:2] == ["receive", "ok"] and memo[-1] == topic for memo in taken) + len(lines(fields, topic))
+        if count != accepted:
+            yield f"{accepted} messages of topic {topic} were accepted, and {count} are there"
