@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from schedq.model.lifecycle import COMPLETED, DELAYED, PENDING
-from schedq.model.runs import STEP, TRIES, UNTIL, Memo, Run, Wait
+from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, PENDING
+from schedq.model.runs import STEP, Memo, Run, Wait
 from schedq.model.times import LAST_INSTANT_MS
 
 _INBOX: Final = "inbox:"
@@ -17,30 +17,31 @@ _RING: Final = 100
 
 def broken(job_id: str, fields: Mapping[str, str]) -> Iterator[str]:
     """What is wrong with the record of one run."""
-    memos = {name.removeprefix(STEP): text for name, text in fields.items() if name.startswith(STEP)}
-    run = fields.get("run")
-    if run is None:
-        if memos or "waits" in fields:
-            yield f"{job_id} has a record, but no `run`"
-    elif not Run.read(run).is_void:
-        yield from (f"{job_id}: {complaint}" for complaint in _counts(fields, memos, Run.read(run)))
+    memos = _memos(fields)
+    if "run" not in fields and (memos or "waits" in fields):
+        yield f"{job_id} has a record, but no `run`"
     yield from (f"{job_id}: the memo of {name} is damaged" for name, text in memos.items() if Memo.read(text) is None)
-    for name in memos:
-        if UNTIL + name in fields or TRIES + name in fields:
-            yield f"{job_id} still waits in {name}, which is over"
-    if "waits" in fields and fields.get("status") not in (DELAYED, PENDING):
+    if "waits" in fields and fields.get("status") not in (DELAYED, PENDING, CANCELLED):
         yield f"{job_id} waits although it is {fields.get('status')}"
     if fields.get("status") == DELAYED:
         yield from (f"{job_id}: {complaint}" for complaint in _stands_still(fields))
     yield from (f"{job_id}: {complaint}" for complaint in _messages(fields, memos.values()))
 
 
-def _counts(fields: Mapping[str, str], memos: Mapping[str, str], run: Run) -> Iterator[str]:
+def miscounted(job_id: str, fields: Mapping[str, str]) -> Iterator[str]:
+    """What `run` says of the memos must be so."""
+    memos, run = _memos(fields), Run.read(fields.get("run", ""))
+    if run.is_void:
+        return
     if run.steps != len(memos):
-        yield f"{run.steps} memos are counted, and {len(memos)} there"
+        yield f"{job_id}: {run.steps} memos are counted, and {len(memos)} there"
     size = sum(len(text.encode()) for text in memos.values())
     if run.bytes != size and fields.get("status") != COMPLETED:
-        yield f"{run.bytes} bytes of memos are counted, and {size} there"
+        yield f"{job_id}: {run.bytes} bytes of memos are counted, and {size} there"
+
+
+def _memos(fields: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(STEP): text for name, text in fields.items() if name.startswith(STEP)}
 
 
 def _stands_still(fields: Mapping[str, str]) -> Iterator[str]:

@@ -41,6 +41,7 @@ LAWS: Final = (
     "unique",
     "gates",
     "runs",
+    "run_counts",
 )
 
 LAYOUT: Final = {
@@ -276,8 +277,13 @@ class State:
         """The jobs of gates wait in their lanes, those that run have places, and each has a reason to wait."""
         yield from Gates(self).broken() if "gates" in self.keys else ()
 
+    def _run_counts(self) -> Iterator[str]:
+        """The memos of a run are counted."""
+        for job_id, key in self.jobs().items():
+            yield from runs.miscounted(job_id, key.holds) if key.kind == "hash" else ()
+
     def _runs(self) -> Iterator[str]:
-        """What is recorded of a run agrees with itself, no message is lost, and no suspended run stands still."""
+        """The memos of a run can be read, no message is lost, and no suspended run stands still."""
         for job_id, key in self.jobs().items():
             yield from runs.broken(job_id, key.holds) if key.kind == "hash" else ()
 

@@ -18,6 +18,8 @@ TRIES: Final = "tries:"
 """Prefix of the fields of failed tries."""
 UNTIL: Final = "until:"
 """Prefix of the fields of fixed instants."""
+RETURNED: Final = "returned"
+"""The outcome of a receive whose branch lost a race, so its message went back to its box: it counts as not done."""
 MOST_MEMOS: Final = 500
 """The most memos of a run."""
 MOST_BYTES: Final = 1_048_576
@@ -42,7 +44,7 @@ class Memo(NamedTuple):
 
     Attributes:
         kind: step, sleep, receive, first, gather, call or map.
-        outcome: ok, error, timeout or cancelled.
+        outcome: ok, error, timeout, cancelled or returned.
         value: what the operation returned, or what is known of its error; None for a value that was too large to keep
             once the job had completed.
         began_ms: when it began, on Redis's clock.

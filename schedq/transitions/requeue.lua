@@ -89,12 +89,12 @@ local function revive(id, job)
   if redis.call('LREM', here, nearer_end(id, here, job), id) == 0 then redis.call('LREM', there, -1, id) end
   if job[10] then
     local run, gone = forget_failures(id, job[10])
+    if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end  -- first: `run` says whether there is something to forget
     redis.call('HSET', key, 'run', run)
-    if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
   end
   redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes')
   redis.call('HDEL', key, 'crashes', 'released', 'stop', 'claim_token', 'settled_token', 'settled_move', 'adopted_token',
-    'run_at_ms', 'promoted_at_ms', 'unknown_since_ms', 'expires', 'cancel_reason')
+    'run_at_ms', 'promoted_at_ms', 'unknown_since_ms', 'expires', 'cancel_reason', 'waits')
   redis.call('PERSIST', key)
   ids[#ids + 1] = id
   write_log('requeue', id, whole(job[4]))

@@ -3,7 +3,7 @@ Put a message into a box of a job that has not finished, and wake its run if it 
 
 A message whose id is among the last 100 of its topic changes nothing. When memory is full, Redis refuses it.
 
-KEYS  pending (list), delayed (zset), stats (hash), wake (zset), paused (string), log (stream)
+KEYS  pending (list), delayed (zset), leases (zset), stats (hash), wake (zset), paused (string), log (stream)
 ARGV  jobs, clock, log_size
       id: the job
       topic
@@ -14,12 +14,13 @@ Returns  yes | no (the job has finished, or there is none) | FULL (there are too
 local MOST_MESSAGES, MOST_BYTES, MOST_TOPICS, MOST_IDS = 100, 65536, 100, 100
 --@include clock
 --@include checks
+--@include in_transit
 --@include numbers
 --@include job
 --@include totals
 --@include wake
 --@include log
-local bad = wrong_type('list', pending) or wrong_type('zset', delayed)
+local bad = wrong_type('list', pending) or wrong_type('zset', delayed, leases)
 if bad then return bad end
 
 local job = read_job(id, 'status', 'payload', 'inbox:' .. topic, 'sent:' .. topic, 'topics', 'waits', 'attempts')
@@ -39,16 +40,21 @@ if sent ~= '' and ids + 1 >= MOST_IDS then sent = string.sub(sent, string.find(s
 local function waits_for_it()
   local is_read, waits = pcall(cjson.decode, job[6] or '[]')
   for _, wait in ipairs(is_read and type(waits) == 'table' and waits or {}) do
-    if type(wait) == 'table' and wait[4] == topic then return redis.call('ZSCORE', delayed, id) end
+    if type(wait) == 'table' and wait[4] == topic then
+      -- A lease of 0 means that an error ended this move before.
+      return redis.call('ZSCORE', delayed, id) or redis.call('ZSCORE', leases, id) == '0'
+    end
   end
 end
 local fields = {'inbox:' .. topic, (box ~= '' and box .. '\n' or '') .. line, 'sent:' .. topic,
   (sent ~= '' and sent .. '\n' or '') .. message, 'topics', digits(topics)}
 if waits_for_it() then
-  -- As in reschedule.lua. What is in one command is done or not done: a run that has the message is awake.
-  redis.call('RPUSH', pending, id)
-  redis.call('HSET', jobs .. id, 'run_at_ms', stamp, 'status', 'pending', 'promoted_at_ms', stamp, unpack(fields))
+  -- As in reschedule.lua. The message and what says that the run is awake are in one command: both are done, or neither.
+  mark_in_transit(id)
   redis.call('ZREM', delayed, id)
+  redis.call('HSET', jobs .. id, 'run_at_ms', stamp, 'status', 'pending', 'promoted_at_ms', stamp, unpack(fields))
+  redis.call('RPUSH', pending, id)
+  unmark_in_transit(id)
   add_to_total('promoted_total', 1)
   set_wake()
 else

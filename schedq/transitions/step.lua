@@ -25,15 +25,17 @@ if not has_room(run, memo) then return {'FULL'} end
 memo, run = numbered(memo, run)
 local changes, gone, boxes = {}, {}, {}
 
--- A message goes back in front of those that arrived later. The last one taken is put back first.
+-- A message goes back in front of those that arrived later. The last one taken is put back first. The memo stays as one that
+-- says so, because one command then changes all.
 local function give_back(loser, taken)
-  local text, arrival, topic = string.match(taken, '^%["receive","ok",(.*),%d+,(%d+),%d+,%d+,"([%w_.-]+)"%]$')
+  local text, began, arrival, tail, topic =
+    string.match(taken, '^%["receive","ok",(.*),(%d+),(%d+)(,%d+,%d+),"([%w_.-]+)"%]$')
   if not text then return end
-  local field = 'inbox:' .. topic
+  local field, returned = 'inbox:' .. topic, '["receive","returned",null,' .. began .. ',' .. arrival .. tail .. ']'
   boxes[field] = boxes[field] or redis.call('HGET', key, field) or ''
   boxes[field] = arrival .. ' ' .. text .. (boxes[field] ~= '' and '\n' .. boxes[field] or '')
-  run = counted(run, taken, -1)
-  gone[#gone + 1] = 'step:' .. loser
+  changes[#changes + 1], changes[#changes + 2] = 'step:' .. loser, returned
+  run = counted(counted(run, taken, -1), returned, 1)
 end
 
 for i = #ARGV, losers_start, -1 do

@@ -9,7 +9,19 @@ from schedq.connection.async_client import AsyncClient
 from schedq.errors import UsageError
 from schedq.model.payload import clean_text, encode, loaded, size_of
 from schedq.model.records import ClaimedJob
-from schedq.model.runs import MOST_BYTES, MOST_MEMOS, STEP, TRIES, Memo, Run, RunStopped, Wait, beginning, checked_topic
+from schedq.model.runs import (
+    MOST_BYTES,
+    MOST_MEMOS,
+    RETURNED,
+    STEP,
+    TRIES,
+    Memo,
+    Run,
+    RunStopped,
+    Wait,
+    beginning,
+    checked_topic,
+)
 from schedq.model.settings import Settings
 from schedq.transitions import run as requests
 
@@ -59,7 +71,7 @@ class Record:
             await self._begin(self._life, "")
         fields = await self._client.ask(requests.recall(self._queue, self._job))
         for field, text in fields.items():
-            if field.startswith(STEP) and (memo := Memo.read(text)):
+            if field.startswith(STEP) and (memo := Memo.read(text)) and memo.outcome != RETURNED:
                 self.memos[field.removeprefix(STEP)] = memo
             elif field.startswith(TRIES):
                 self._note_tries(field.removeprefix(TRIES), text)
@@ -102,6 +114,8 @@ class Record:
         encode(memo.value, self._queue.max_payload, what)
         text = encode([*memo], self._queue.max_payload + _MEMO_BYTES, what)
         request = requests.step(self._queue, self._job, name, text, losers)
+        for loser in losers:
+            self.memos.pop(loser, None)
         return self._stored(name, await self._client.ask(request))
 
     async def failed(self, name: str, error: str, delay_ms: int, *, counts: bool = True) -> tuple[int, int]:

@@ -85,6 +85,18 @@ def test_a_message_that_comes_after_the_suspension_wakes_the_run(queue: Handle):
     assert taken(queue, queue.claim(0)).value == 7
 
 
+@pytest.mark.parametrize("act", ["send", "run now"])
+def test_a_move_that_an_error_cut_short_is_made_by_the_next_request(queue: Handle, act: str):
+    job = running(queue)
+    suspend(queue, job, PAID)
+    queue.redis.zrem(queue.keys.delayed, job.id)
+    queue.redis.zadd(queue.keys.leases, {job.id: 0})
+
+    assert message(queue, job.id) if act == "send" else queue.run_now(job.id)
+
+    assert queue.places() == {"pending": [job.id]}
+
+
 def test_a_message_for_another_topic_is_kept_and_wakes_nothing(queue: Handle):
     job = running(queue)
     suspend(queue, job, PAID)

@@ -43,7 +43,7 @@ local function cancel_job(id, job, request)
       local before = whole(redis.call('HMGET', key, 'entry_left')[1])  -- more than 0: it was cancelled and requeued before
       redis.call('HSET', key, 'entry_left', digits(before + 1))
     end
-    redis.call('HDEL', key, 'claim_token', 'waiter', 'waits')
+    redis.call('HDEL', key, 'claim_token', 'waiter')
     redis.call('PERSIST', key)
     -- The claim that reaches the entry must find the record.
     if not entry_left then expire_record(key, kept_for(job[6], '', failed_ttl_ms)) end

@@ -31,8 +31,8 @@ from tests.servers import Server
 from tests.state import State
 
 AGAIN, GONE = "sent again", "caller gone"
-UNMENDED: Final = {"totals"}
-"""Totals are counted at the end of a transition; one that ends with an error may remain uncounted for good."""
+UNMENDED: Final = {"totals", "run_counts"}
+"""What is counted at the end of a transition; one that ends with an error may remain uncounted for good."""
 NOTED_TWICE: Final = "is in broken 2 times"
 """An id that cannot be run is recorded twice, rather than never, if an error occurred right after the first record."""
 

@@ -40,7 +40,7 @@ RUN_BUGS: Final = (
     Bug(
         "the memo of a loser stays",
         "step",
-        "gone[#gone + 1] = 'step:' .. loser",
+        "changes[#changes + 1], changes[#changes + 2] = 'step:' .. loser, returned",
         "",
         _RACE,
     ),
@@ -180,11 +180,4 @@ RUN_BUGS: Final = (
         _OVER,
     ),
     Bug("a run starts over without a look at the token", "start_over", _HOLDER, "true", _OVER),
-    Bug(
-        "a cancelled run keeps what it waited for",
-        "cancel",
-        "'claim_token', 'waiter', 'waits')",
-        "'claim_token', 'waiter')",
-        _CANCEL,
-    ),
 )

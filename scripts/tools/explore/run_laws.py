@@ -22,10 +22,8 @@ def kept(name: str, losers: tuple[str, ...], before: State, after: State) -> Ite
     for job_id in before.jobs().keys() & after.jobs().keys():
         was, now = before.job(job_id), after.job(job_id)
         for field, text in was.items():
-            if field.startswith(STEP) and now.get(field, "" if field.removeprefix(STEP) in losers else None) not in (
-                text,
-                "",
-            ):
+            is_lost = field.removeprefix(STEP) in losers
+            if field.startswith(STEP) and not is_lost and now.get(field) != text:
                 yield f"{job_id}: {field} was {text}, and is {now.get(field)} after {name}"
             if field.startswith(UNTIL) and now.get(field, text) != text:
                 yield f"{job_id}: {field} was {text}, and is {now[field]} after {name}"
@@ -33,6 +31,8 @@ def kept(name: str, losers: tuple[str, ...], before: State, after: State) -> Ite
 
 def received(name: str, topic: str, timeout: object, answer: Any, now_ms: int, was: Mapping[str, str]) -> Iterator[str]:
     """The first message that arrived in time is taken; a wait has ended only if its instant has passed."""
+    if (answer.word == "EXISTS") != (STEP + name in was):
+        yield f"{name} is answered {answer.word}, and has the memo {was.get(STEP + name)}"
     if answer.word == "EXISTS":
         return
     limit = LAST_INSTANT_MS if timeout == "" else now_ms + int(str(timeout))
