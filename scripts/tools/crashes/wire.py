@@ -19,10 +19,13 @@ from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 from schedq import AsyncQueue, ClaimedJob, Discard, Fixed, NewJob, Queue, StoreUnavailable
+from schedq.model import outcome
+from schedq.model.runs import Wait, beginning
 from schedq.schedules import control
 from schedq.schedules.fire import DefinitionCache, fire_due
-from schedq.transitions import enqueue, scripts
+from schedq.transitions import enqueue, run, scripts, send
 from scripts.tools.crashes.recovery import lost, recover
+from scripts.tools.settling import settle_all
 from tests.doors import Clock, Handle, Loop
 from tests.laws.test_scripts import SCRIPTS
 from tests.proxy import Proxy
@@ -98,6 +101,7 @@ def fill(queue: Queue, clock: Clock) -> Jobs:
     clock.pass_time(11)
     queue.enqueue(1, job_id="held")
     held = _claimed(queue)
+    held.run = beginning(1, held.claimed_at_ms, None)
     queue.enqueue(1, job_id="due", delay=1)
     clock.pass_time(1)
     queue.enqueue(1, job_id="later", delay=60)
@@ -128,6 +132,18 @@ VERBS: Final[dict[str, Verb]] = {
     "snooze": Verb(lambda queue, jobs: queue.snooze(jobs["held"], 60)),
     "release": Verb(lambda queue, jobs: queue.release(jobs["held"])),
     "renew": Verb(lambda queue, jobs: queue.renew(jobs["held"])),
+    "suspend": Verb(lambda queue, jobs: _suspend(queue, jobs["held"])),
+    "send": Verb(lambda queue, jobs: queue._ask(send.send(queue.settings, "later", "paid", 1, "m1"))),
+    "record a step": Verb(
+        lambda queue, jobs: queue._ask(run.step(queue.settings, jobs["held"], "charge", '["step","ok",1,1,2,1]')).rest
+    ),
+    "receive": Verb(
+        lambda queue, jobs: queue._ask(run.receive(queue.settings, jobs["held"], "receive", "paid", None)).rest,
+        given=lambda queue: queue._ask(send.send(queue.settings, "held", "paid", 1, "m1")),
+    ),
+    "start over": Verb(
+        lambda queue, jobs: queue._ask(run.start_over(queue.settings, jobs["held"], 1, "[[2],{}]")).rest
+    ),
     "promote": Verb(lambda queue, jobs: queue.promote_due(), tells_what_it_did=True),
     "reclaim": Verb(lambda queue, jobs: queue.reclaim_stuck(), tells_what_it_did=True),
     "cancel, pending": Verb(lambda queue, jobs: queue.cancel("first")),
@@ -214,6 +230,12 @@ def _trigger(queue: Any) -> Any:
     """With the same id each time."""
     with patch.object(control, "new_request", lambda: "0123456789abcdef"):
         return queue.schedules.trigger("report")
+
+
+def _suspend(queue: Any, job: ClaimedJob) -> bool:
+    settlement = outcome.suspended(job, [Wait("sleep", "sleep", 1_800_000_100_000)])
+    (word,) = queue._drive(settle_all(queue.settings, [settlement]))
+    return word in ("OK", "DUPLICATE")
 
 
 def _enqueue_many(queue: Any) -> Any:
