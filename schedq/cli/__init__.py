@@ -29,6 +29,7 @@ _TABLE: Final = {
     "forecast": ("forecast", "Show what is due when, as a bar chart."),
     "requeue": ("job_actions:requeue", "Move failed or cancelled jobs back to pending."),
     "cancel": ("job_actions:cancel", "Cancel waiting jobs; ask running ones to stop."),
+    "send": ("send", "Send a message to a workflow."),
     "reschedule": ("job_actions:reschedule", "Change when delayed jobs run."),
     "pause": ("pause", "Stop workers from taking jobs of a queue, or of some of its tasks."),
     "resume": ("pause:resume", "Let workers take jobs again."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,16 +22,17 @@ from schedq.cli.params import (
     redis_option,
 )
 from schedq.cli.queues import must_be_known, open_queue, queue_of_job, warn_if_no_task
-from schedq.inspect import display
+from schedq.inspect import display, runs
 from schedq.inspect.search import STATES, USUALLY_LOOKED
 from schedq.inspect.stats import BrokenNote
 from schedq.inspect.timeline import Timeline, TimelineEvent
 from schedq.inspect.uniqueness import StoredRule
 from schedq.model import escaping
 from schedq.model.expiry import expires_at_ms
-from schedq.model.lifecycle import BROKEN, JOB_STATES, PROCESSING
+from schedq.model.lifecycle import BROKEN, DELAYED, FINISHED, JOB_STATES, PROCESSING
 from schedq.model.progress import Progress, of_earlier_attempt
 from schedq.model.records import JobRecord, whole
+from schedq.model.runs import Memo
 from schedq.model.tasks import is_task_call
 from schedq.model.times import span
 from schedq.queue.queue import Queue
@@ -362,6 +364,8 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
         )
         if "traceback" in record.fields:
             _block("traceback", escaping.harmless_lines(record.fields["traceback"].rstrip()))
+    if operations := runs.done(record.fields):
+        output.show("", output.heading("done so far" if record.status not in FINISHED else "done"), _done(operations))
     if line.steps:
         earlier = f", without {display.count(line.earlier, 'earlier attempt')}" if line.earlier else ""
         output.show("", output.heading(f"timeline{earlier}"), _timeline(line))
@@ -393,7 +397,9 @@ def _facts(name: str, record: JobRecord, now_ms: int, most: int | None) -> list[
         ("which is", StoredRule.of(fields.get("unique_rule", "")).words() if "unique" in fields else ""),
         ("cancelled because", fields.get("cancel_reason", "")),
         ("result error", record.result_error),
-        *((field, text) for field, text in sorted(fields.items()) if field not in shown),
+        ("waits", runs.waits_in_words(fields, now_ms) if record.status == DELAYED else ""),
+        *((f"messages on topic {topic}", str(count)) for topic, count in runs.messages(fields)),
+        *((field, text) for field, text in sorted(fields.items()) if field not in shown and not runs.is_of_run(field)),
     ]
 
 
@@ -407,6 +413,18 @@ def _progress(found: Progress | None, now_ms: int) -> str:
 def _block(title: str, text: str) -> None:
     output.show("", output.heading(title))
     click.echo(escaping.harmless_lines(text))
+
+
+def _done(operations: Sequence[runs.Done]) -> Table:
+    rows = [
+        (each.name, each.memo.outcome, span(max(0, each.memo.ended_ms - each.memo.began_ms)), _value(each.memo))
+        for each in operations
+    ]
+    return output.table(["", "", "took", "value"], rows, whole=0, times=(2,))
+
+
+def _value(memo: Memo) -> str:
+    return "" if memo.value is None else escaping.harmless(json.dumps(memo.value, ensure_ascii=False))
 
 
 def _timeline(line: Timeline) -> Table:

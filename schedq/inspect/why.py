@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schedq.inspect.display import apart, count
+from schedq.inspect.runs import waits_facts, waits_in_words
 from schedq.inspect.snapshot import JobSnapshot, look
 from schedq.inspect.uniqueness import IndexEntry, hold, read_entry
 from schedq.inspect.why_gate import LIMITS, TURN, Reason
@@ -222,6 +223,13 @@ REASONS: Final = (
         lambda seen: seen.is_suspect and seen.waits_after("" if seen.is_passed_over else "reclaim"),
         _held_back,
         lambda seen: {**seen.due_facts, "leases_lost": seen.record.crashes, "attempts": seen.record.attempts},
+    ),
+    Reason(
+        "suspended",
+        "It is a workflow that waits: for a time, a message, the next try of a step, or other jobs.",
+        lambda seen: seen.waits_after("") and "waits" in seen.record.fields,
+        lambda seen: waits_in_words(seen.record.fields, seen.now_ms) or f"it is due in {_until_due(seen)}",
+        lambda seen: {**seen.due_facts, "waits": waits_facts(seen.record.fields)},
     ),
     Reason(
         "retry",

@@ -154,7 +154,7 @@ local function settle_otherwise(move, id, key, token, delay, text, note, ttl)
     --@include inbox
     --@include suspend
     local waits = cjson.decode(text)  -- names and instants, not a payload
-    due = math.min(due_for(key, waits), deadline or LAST_INSTANT)
+    due = math.max(now, math.min(due_for(key, waits), deadline or LAST_INSTANT))
     if due > now then delay_it() else go_back() end
     -- What an attempt did is in the memos, so the history has no line of it.
     redis.call('HSET', key, 'settled_token', token, 'settled_move', move, 'status', due > now and 'delayed' or 'pending', 'run_at_ms', digits(due),

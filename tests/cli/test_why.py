@@ -11,13 +11,13 @@ from schedq import Queue, UsageError
 from schedq.inspect.why import REASONS
 from schedq.model.ids import made_at_ms, new_ids
 from scripts.tools.handbook import Block
-from tests.cli import gate_whys, whys
+from tests.cli import gate_whys, run_whys, whys
 from tests.cli.conftest import Run
 from tests.cli.whys import Situation
 from tests.doors import contents
 from tests.servers import Server
 
-SITUATIONS = (*whys.SITUATIONS, *gate_whys.SITUATIONS)
+SITUATIONS = (*whys.SITUATIONS, *gate_whys.SITUATIONS, *run_whys.SITUATIONS)
 UNKNOWN = {reason.name for reason in REASONS if not reason.is_known}
 Staged = Callable[[Situation], str]
 

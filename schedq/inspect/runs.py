@@ -1,0 +1,96 @@
+"""A workflow's run for people: what it waits for, what it has done, and which messages nothing has taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from schedq.model.payload import loaded
+from schedq.model.records import whole
+from schedq.model.runs import RETURNED, STEP, TRIES, UNTIL, Memo, Wait
+from schedq.model.times import LAST_INSTANT_MS, span
+
+_OF_RUNS: Final = (STEP, TRIES, UNTIL, "inbox:", "sent:")
+_NAMES: Final = frozenset({"run", "waits", "args", "topics"})
+_MOST_WAITS: Final = 3
+
+
+class Done(NamedTuple):
+    """One operation of a run that is over.
+
+    Attributes:
+        name: with the path of its branch.
+        memo: its outcome.
+    """
+
+    name: str
+    memo: Memo
+
+
+def is_of_run(field: str) -> bool:
+    """Whether a field of a job belongs to the record of its run."""
+    return field in _NAMES or field.startswith(_OF_RUNS)
+
+
+def done(fields: Mapping[str, str]) -> list[Done]:
+    """The operations that are over, in their order."""
+    found: list[tuple[int, Done]] = []
+    for field, text in fields.items():
+        memo = Memo.read(text) if field.startswith(STEP) else None
+        if memo is not None and memo.outcome != RETURNED:
+            found.append((_number(text), Done(field.removeprefix(STEP), memo)))
+    return [each for _, each in sorted(found, key=lambda entry: entry[0])]
+
+
+def _number(text: str) -> int:
+    values = loaded(text)[len(Memo._fields) :]
+    return values[0] if values and isinstance(values[0], int) else 0
+
+
+def waits_in_words(fields: Mapping[str, str], now_ms: int) -> str:
+    """What a suspended run waits for, as part of a sentence about the job."""
+    waits = Wait.read(fields.get("waits"))
+    texts = [_in_words(wait, fields, now_ms) for wait in waits[:_MOST_WAITS]]
+    if len(waits) > _MOST_WAITS:
+        texts.append(f"{len(waits) - _MOST_WAITS} more waits")
+    return "; or ".join(texts)
+
+
+def _in_words(wait: Wait, fields: Mapping[str, str], now_ms: int) -> str:
+    left = span(max(0, (wait.until_ms or now_ms) - now_ms))
+    if wait.kind == "sleep":
+        return f"it sleeps for another {left}"
+    if wait.kind == "retry":
+        tries, _, _, error = (*fields.get(TRIES + wait.name, "").split(" ", 3), "", "", "", "")[:4]
+        return f"step {wait.name} is tried again in {left}: try {tries} failed with {error}"
+    since_ms = _since_ms(fields, wait.name)
+    waits = f"has waited {span(max(0, now_ms - since_ms))}" if since_ms else "waits"
+    if wait.kind != "receive":
+        return f"it {waits} for the jobs of {wait.name}"
+    limit = "" if wait.until_ms is None else f", and waits another {left} at the most"
+    return f'it {waits} for a message on topic "{wait.topic}"{limit}'
+
+
+def _since_ms(fields: Mapping[str, str], name: str) -> int:
+    return whole(fields.get(UNTIL + name, "").partition(" ")[2])
+
+
+def waits_facts(fields: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What a suspended run waits for, for programs; instants in ms."""
+    return [
+        {
+            "kind": wait.kind,
+            "name": wait.name,
+            "topic": wait.topic or None,
+            "since_ms": _since_ms(fields, wait.name) or None,
+            "until_ms": None if wait.until_ms in (None, LAST_INSTANT_MS) else wait.until_ms,
+        }
+        for wait in Wait.read(fields.get("waits"))
+    ]
+
+
+def messages(fields: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """How many messages of each topic nothing has taken."""
+    for field, box in sorted(fields.items()):
+        if field.startswith("inbox:") and box:
+            yield field.removeprefix("inbox:"), box.count("\n") + 1

@@ -1,0 +1,92 @@
+"""Workflows on the command line: messages, and what a run has done and waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from schedq import Queue
+from schedq.model import outcome
+from schedq.model.runs import Wait
+from schedq.transitions import run as requests
+from tests.cli.conftest import Run
+from tests.cli.scenes import claimed
+from tests.state import State
+from tests.transitions.run_scenes import begun, step
+
+Look = Callable[[], State]
+
+
+def suspended(queue: Queue) -> str:
+    """A run that has charged a card and waits for a message, with one on another topic."""
+    queue.enqueue(1, job_id="order-17")
+    job = begun(claimed(queue))
+    queue._ask(requests.step(queue.settings, job, "charge", step({"paid": 12})))
+    queue._ask(requests.receive(queue.settings, job, "receive", "paid", None))
+    queue.settle(outcome.suspended(job, [Wait("receive", "receive", None, "paid")]))
+    queue.job(job.id).send("news", 1)
+    return job.id
+
+
+def test_a_message_wakes_a_run(run: Run, queue: Queue, state: Look):
+    job_id = suspended(queue)
+
+    said = run("send", job_id, "paid", '{"amount": 12}', "--id", "payment-99")
+
+    assert said.lines == ["job order-17 of queue mail: message sent to topic paid"]
+    assert state().ids("pending") == [job_id]
+    assert state().job(job_id)["inbox:paid"].endswith(' {"amount":12}')
+    assert run("send", job_id, "paid", "8", "--id", "payment-99", "--json").json["sent"] is True
+    assert state().job(job_id)["inbox:paid"].endswith(' {"amount":12}')
+
+
+def test_a_message_may_be_empty_or_come_from_standard_input(run: Run, queue: Queue, state: Look):
+    job_id = suspended(queue)
+
+    run("send", job_id, "a")
+    run("send", job_id, "b", "-", stdin='"yes"\n')
+
+    assert [state().job(job_id)[f"inbox:{topic}"].split(" ")[1] for topic in "ab"] == ["null", '"yes"']
+
+
+def test_a_job_that_has_ended_takes_no_messages(run: Run, queue: Queue):
+    queue.enqueue(1, job_id="j1")
+    queue.cancel("j1")
+
+    said = run("send", "j1", "paid")
+
+    assert (said.code, said.complaint) == (
+        1,
+        "schedq: job j1 of queue mail has ended or is not stored, and takes no messages",
+    )
+    assert run("send", "j1", "paid", "--json").json["sent"] is False
+    assert run("send", "j1", "paid", "--json").code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("a b", "1"), "topic"),
+        (("paid", "yes"), "a string needs quotes"),
+        (("paid", "1", "--id", "a b"), "printable ASCII"),
+        (("paid", f'"{"x" * 60_000}"'), "max_payload"),
+    ],
+)
+def test_a_mistake_in_a_message_is_named(run: Run, queue: Queue, words: tuple[str, ...], complaint: str):
+    job_id = suspended(queue)
+
+    said = run("send", job_id, *words)
+
+    assert said.code == 2
+    assert complaint in said.complaint
+
+
+def test_a_job_shows_what_its_run_has_done_and_waits_for(run: Run, queue: Queue):
+    out = run("job", suspended(queue)).out
+
+    assert "for a message on topic" in out
+    assert "messages on topic news" in out
+    assert "charge" in out
+    assert '{"paid": 12}' in out
+    assert "step:charge" not in out
